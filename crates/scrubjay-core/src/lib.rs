@@ -1,1 +1,15 @@
-//! (skeleton)
+//! The pure part of Scrubjay: what a message is, how messages belong together, what a tape adds up to.
+//!
+//! Bytes and numbers in, values out. Deliberately absent: tokio, SQL, the filesystem, the clock, the
+//! environment and the terminal. Everything here can be tested without starting anything.
+
+pub mod entry;
+pub mod envelope;
+pub mod framing;
+pub mod id;
+pub mod inert;
+mod json;
+pub mod operation;
+pub mod oversize;
+pub mod reading;
+pub mod stats;

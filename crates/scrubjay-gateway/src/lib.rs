@@ -1,1 +1,12 @@
-//! (skeleton)
+//! Where messages move: between a host and a server, onto the tape first.
+//!
+//! The relay works on raw bytes and knows a message only when it must answer one itself. Deliberately
+//! absent: typed protocol models (they drop and rewrite what they do not know) and databases.
+
+pub mod child;
+pub mod notice;
+pub mod pipe;
+pub mod relay;
+pub mod tree;
+pub mod warden;
+pub mod wrap;

@@ -1,0 +1,283 @@
+//! Cuts a byte stream into lines, as it arrives, without copying them.
+//!
+//! The relay reads into [`Framer::room`] and takes back whole [`Batch`]es: all complete lines that arrived
+//! together, contiguous, so that they can be forwarded with one write. A line beyond the limit is not kept:
+//! it is measured while it streams past and comes out as an [`Oversize`]. Bytes are never altered; a byte
+//! order mark or a stray carriage return is part of its line.
+
+use std::ops::Range;
+
+use crate::entry::Terminator;
+use crate::oversize::{Oversize, Skim};
+
+/// How much is read at once when nothing larger is under way.
+const READ_BYTES: usize = 64 * 1024;
+/// How many batches in a row may leave a grown buffer mostly unused before it is given back.
+const ROOMY_BATCHES_MAX: u32 = 1024;
+
+/// The incremental line reader of one stream.
+#[derive(Debug)]
+pub struct Framer {
+    buffer: Vec<u8>,
+    /// Everything before this has been taken.
+    taken: usize,
+    /// Everything before this has been searched for line ends.
+    searched: usize,
+    /// Ends (past the terminator) of the lines of the current batch.
+    ends: Vec<usize>,
+    line_bytes_max: usize,
+    skim: Option<Skim>,
+    roomy: u32,
+}
+
+/// What the bytes so far amount to.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// Complete lines.
+    Batch(Batch<'a>),
+    /// A line beyond the limit has ended; it was not kept.
+    Oversize(Oversize),
+    /// Nothing complete: read more.
+    Starved,
+}
+
+/// Complete lines that arrived together.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    bytes: &'a [u8],
+    ends: &'a [usize],
+    base: usize,
+}
+
+/// One line of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// The line without its ending.
+    pub bytes: &'a [u8],
+    /// How it ended.
+    pub terminator: Terminator,
+}
+
+impl<'a> Batch<'a> {
+    /// Returns all lines with their endings, as they were on the wire.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Returns the lines one by one.
+    pub fn lines(&self) -> impl ExactSizeIterator<Item = Line<'a>> + Clone + use<'a> {
+        let (bytes, base) = (self.bytes, self.base);
+        let mut start = 0;
+        self.ends.iter().map(move |end| {
+            let line = &bytes[start..end - base];
+            start = end - base;
+            split_terminator(line)
+        })
+    }
+}
+
+impl Framer {
+    /// Makes a reader that refuses lines of more than `line_bytes_max` bytes.
+    #[must_use]
+    pub fn new(line_bytes_max: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            taken: 0,
+            searched: 0,
+            ends: Vec::new(),
+            line_bytes_max,
+            skim: None,
+            roomy: 0,
+        }
+    }
+
+    /// Returns the buffer to append the next bytes to; it has spare capacity.
+    pub fn room(&mut self) -> &mut Vec<u8> {
+        if self.taken > 0 {
+            self.buffer.drain(..self.taken);
+            self.searched -= self.taken;
+            self.taken = 0;
+        }
+        let pending = self.buffer.len();
+        if pending == 0 && self.buffer.capacity() > READ_BYTES && self.roomy >= ROOMY_BATCHES_MAX {
+            self.buffer = Vec::new();
+            self.roomy = 0;
+        }
+        if self.buffer.capacity() - pending < READ_BYTES / 4 {
+            // A long line doubles the buffer, so that its bytes are moved a constant number of times.
+            self.buffer.reserve(READ_BYTES.max(pending.min(self.line_bytes_max)));
+        }
+        &mut self.buffer
+    }
+
+    /// Takes what is complete.
+    pub fn step(&mut self) -> Step<'_> {
+        if self.skim.is_some() {
+            return self.skim_on();
+        }
+        let start = self.taken;
+        self.ends.clear();
+        let mut line_start = start;
+        let mut oversized = None;
+        for at in memchr::memchr_iter(b'\n', &self.buffer[self.searched..]) {
+            let end = self.searched + at + 1;
+            if end - 1 - line_start > self.line_bytes_max {
+                oversized = Some(line_start);
+                break;
+            }
+            self.ends.push(end);
+            line_start = end;
+        }
+        if line_start > start {
+            self.taken = line_start;
+            self.searched = oversized.unwrap_or(self.buffer.len());
+            self.note_use(line_start - start);
+            return Step::Batch(Batch {
+                bytes: &self.buffer[start..line_start],
+                ends: &self.ends,
+                base: start,
+            });
+        }
+        if oversized.is_some() || self.buffer.len() - start > self.line_bytes_max {
+            self.skim = Some(Skim::default());
+            return self.skim_on();
+        }
+        self.searched = self.buffer.len();
+        Step::Starved
+    }
+
+    /// Takes what is left when the stream has ended: a last line without an ending.
+    pub fn finish(&mut self) -> Step<'_> {
+        if let Some(skim) = self.skim.take() {
+            return Step::Oversize(skim.finish());
+        }
+        let rest = self.taken..self.buffer.len();
+        if rest.is_empty() {
+            return Step::Starved;
+        }
+        self.taken = rest.end;
+        self.searched = rest.end;
+        self.ends.clear();
+        self.ends.push(rest.end);
+        Step::Batch(Batch { base: rest.start, bytes: &self.buffer[rest], ends: &self.ends })
+    }
+
+    /// Measures and drops the bytes of a line that is too long, up to its end.
+    fn skim_on(&mut self) -> Step<'_> {
+        let fresh: Range<usize> = self.taken..self.buffer.len();
+        let skim = self.skim.get_or_insert_default();
+        match memchr::memchr(b'\n', &self.buffer[fresh.clone()]) {
+            Some(at) => {
+                skim.feed(&self.buffer[fresh.start..fresh.start + at]);
+                self.taken = fresh.start + at + 1;
+                self.searched = self.taken;
+                let skim = self.skim.take().expect("set just above");
+                Step::Oversize(skim.finish())
+            }
+            None => {
+                skim.feed(&self.buffer[fresh]);
+                self.buffer.clear();
+                self.taken = 0;
+                self.searched = 0;
+                Step::Starved
+            }
+        }
+    }
+
+    fn note_use(&mut self, batch_bytes: usize) {
+        self.roomy = if batch_bytes * 4 < self.buffer.capacity() { self.roomy.saturating_add(1) } else { 0 };
+    }
+}
+
+fn split_terminator(line: &[u8]) -> Line<'_> {
+    match line {
+        [bytes @ .., b'\r', b'\n'] => Line { bytes, terminator: Terminator::Crlf },
+        [bytes @ .., b'\n'] => Line { bytes, terminator: Terminator::Lf },
+        bytes => Line { bytes, terminator: Terminator::Eof },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Feeds the pieces and returns every line (or `!length` for an oversized one) and the forwarded bytes.
+    fn run(pieces: &[&[u8]], limit: usize) -> (Vec<String>, Vec<u8>) {
+        let mut framer = Framer::new(limit);
+        let (mut lines, mut forwarded) = (Vec::new(), Vec::new());
+        let mut take = |step: Step<'_>| match step {
+            Step::Batch(batch) => {
+                forwarded.extend_from_slice(batch.bytes());
+                let before = lines.len();
+                lines.extend(batch.lines().map(|l| {
+                    format!("{}{}", String::from_utf8_lossy(l.bytes), l.terminator.bytes().escape_ascii())
+                }));
+                lines.len() > before
+            }
+            Step::Oversize(oversize) => {
+                lines.push(format!("!{}", oversize.bytes));
+                true
+            }
+            Step::Starved => false,
+        };
+        for piece in pieces {
+            framer.room().extend_from_slice(piece);
+            while take(framer.step()) {}
+        }
+        take(framer.finish());
+        (lines, forwarded)
+    }
+
+    #[test]
+    fn lines_of_every_kind() {
+        let (lines, forwarded) = run(&[b"\xef\xbb\xbf{}\r\n\n", b"a", b"b\nrest"], 100);
+        assert_eq!(lines, ["\u{feff}{}\\r\\n", "\\n", "ab\\n", "rest"]);
+        assert_eq!(forwarded, b"\xef\xbb\xbf{}\r\n\nab\nrest");
+    }
+
+    #[test]
+    fn a_line_beyond_the_limit_is_measured_and_its_neighbours_survive() {
+        for cut in 0..=20 {
+            let stream = b"one\n0123456789\ntwo\n0123";
+            let cut = cut.min(stream.len());
+            let (lines, forwarded) = run(&[&stream[..cut], &stream[cut..]], 4);
+            assert_eq!(lines, ["one\\n", "!10", "two\\n", "0123"], "cut at {cut}");
+            assert_eq!(forwarded, b"one\ntwo\n0123");
+        }
+    }
+
+    #[test]
+    fn the_buffer_is_given_back_after_a_large_line() {
+        let mut framer = Framer::new(1 << 24);
+        framer.room().extend(std::iter::repeat_n(b'x', 1 << 20));
+        framer.room().push(b'\n');
+        assert!(matches!(framer.step(), Step::Batch(_)));
+        for _ in 0..=ROOMY_BATCHES_MAX {
+            framer.room().extend_from_slice(b"small\n");
+            assert!(matches!(framer.step(), Step::Batch(_)));
+        }
+        assert!(framer.room().capacity() < 1 << 20);
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_anywhere_changes_nothing(
+            stream in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b'x')], 0..200),
+            cuts in prop::collection::vec(0usize..200, 0..8),
+            limit in 1usize..40,
+        ) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(stream.len())).collect();
+            cuts.extend([0, stream.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|w| &stream[w[0]..w[1]]).collect();
+            let (lines, forwarded) = run(&pieces, limit);
+            prop_assert_eq!(&lines, &run(&[&stream], limit).0);
+            if !lines.iter().any(|l| l.starts_with('!')) {
+                prop_assert_eq!(forwarded, stream);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Makes recorded text harmless to look at: nothing in it can steer a terminal or hide from a reader.
+//!
+//! Control characters, C1 codes, bidirectional overrides and zero-width characters are written as visible
+//! escapes. Everything that prints recorded data to a person goes through here.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Returns the text with every character that acts, or cannot be seen, written as an escape.
+#[must_use]
+pub fn inert(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if acts(c) => {
+                write!(out, "\\u{{{:x}}}", u32::from(c)).expect("writing to a string cannot fail");
+            }
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Returns raw bytes as harmless text; what is not UTF-8 shows as U+FFFD.
+#[must_use]
+pub fn inert_bytes(bytes: &[u8]) -> String {
+    inert(&String::from_utf8_lossy(bytes)).into_owned()
+}
+
+fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_is_left_alone() {
+        assert!(matches!(inert("read_file \u{e9}\u{4e2d} \u{1f426}"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn nothing_that_acts_survives() {
+        assert_eq!(inert("\u{1b}[31mred\u{7}\r\n\u{9b}1m"), "\\u{1b}[31mred\\u{7}\\r\\n\\u{9b}1m");
+        assert_eq!(inert("a\u{202e}b\u{200b}c\u{e0041}"), "a\\u{202e}b\\u{200b}c\\u{e0041}");
+        assert!(!inert_bytes(&(0..=255).collect::<Vec<u8>>()).chars().any(char::is_control));
+    }
+}

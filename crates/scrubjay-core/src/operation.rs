@@ -1,0 +1,501 @@
+//! Finds the messages that belong together: a request with its answer, progress, cancellation, further
+//! rounds and task polls.
+//!
+//! A pure state machine: envelopes in, [`Link`]s out. An operation is named by the number of the entry that
+//! began it. Both sides may ask, so ids are told apart by direction. Every table is bounded; what falls out
+//! of one is forgotten, oldest first, and its answer is then flagged as unmatched.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+use serde::Serialize;
+
+use crate::entry::Direction;
+use crate::envelope::{Envelope, JsonId, MessageKind};
+
+/// How many requests may await their answer before the oldest is forgotten.
+pub const OPEN_MAX: usize = 65_536;
+/// How many answered ids, tasks and request states are remembered.
+const REMEMBERED_MAX: usize = 16_384;
+
+/// What a message is to its operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Began it.
+    Request,
+    /// Went on with it: the answer to a demand for input.
+    Round,
+    /// Asked after its task.
+    Poll,
+    /// Answered it, or one of its rounds or polls.
+    Answer,
+    /// Told how far it is.
+    Progress,
+    /// Called it off.
+    Cancellation,
+    /// Told something else about it.
+    Notice,
+    /// Belongs to none.
+    Alone,
+}
+
+/// Something odd about how a message fits the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flag {
+    /// An answer to no request on this tape.
+    UnmatchedAnswer,
+    /// A second answer to one request.
+    RepeatedAnswer,
+    /// A request under an id that still awaits its answer.
+    RepeatedId,
+    /// Progress or a cancellation for an operation that is not open.
+    UnknownOperation,
+    /// Too many requests were open; the oldest was forgotten.
+    Forgotten,
+}
+
+/// How one message fits the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The operation, named by the entry that began it.
+    pub operation: Option<u64>,
+    /// What the message is to it.
+    pub role: Role,
+    /// The entry this message answers.
+    pub answers: Option<u64>,
+    /// Nanoseconds between that entry and this one.
+    pub response_ns: Option<u64>,
+    /// The method of the request, also on its answer.
+    pub method: Option<String>,
+    /// The tool, prompt or resource of the request, also on its answer.
+    pub name: Option<String>,
+    /// What is odd.
+    pub flags: Vec<Flag>,
+}
+
+/// When and where a message was recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    /// The number of its entry.
+    pub entry: u64,
+    /// Which way it went.
+    pub direction: Direction,
+    /// Nanoseconds since the tape began.
+    pub since_start_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    operation: u64,
+    at: At,
+    method: Option<String>,
+    name: Option<String>,
+    progress_token: Option<JsonId>,
+}
+
+type Key = (Direction, JsonId);
+
+/// The state of all operations of one conversation.
+#[derive(Debug)]
+pub struct Operations {
+    /// Requests without an answer; a repeated id queues behind the first.
+    open: Bounded<Key, VecDeque<Open>>,
+    answered: Bounded<Key, u64>,
+    progress: Bounded<Key, u64>,
+    states: Bounded<(Direction, String), u64>,
+    /// The last demand for input by method and name, for rounds that carry no state.
+    demands: Bounded<(Direction, String, String), u64>,
+    tasks: Bounded<String, u64>,
+}
+
+impl Default for Operations {
+    fn default() -> Self {
+        Self {
+            open: Bounded::new(OPEN_MAX),
+            answered: Bounded::new(REMEMBERED_MAX),
+            progress: Bounded::new(REMEMBERED_MAX),
+            states: Bounded::new(REMEMBERED_MAX),
+            demands: Bounded::new(REMEMBERED_MAX),
+            tasks: Bounded::new(REMEMBERED_MAX),
+        }
+    }
+}
+
+impl Operations {
+    /// Takes the next message; a batch gives one link for each of its messages.
+    pub fn observe(&mut self, at: At, envelope: &Envelope) -> Vec<Link> {
+        if envelope.kind == MessageKind::Batch {
+            envelope.batch.iter().map(|one| self.observe_one(at, one)).collect()
+        } else {
+            vec![self.observe_one(at, envelope)]
+        }
+    }
+
+    /// Returns the entries of the requests that still await an answer, oldest first.
+    #[must_use]
+    pub fn unanswered(&self) -> Vec<u64> {
+        let mut entries: Vec<u64> = self.open.values().flatten().map(|open| open.at.entry).collect();
+        entries.sort_unstable();
+        entries
+    }
+
+    fn observe_one(&mut self, at: At, envelope: &Envelope) -> Link {
+        match envelope.kind {
+            MessageKind::Request => self.request(at, envelope),
+            MessageKind::Response | MessageKind::Error => self.answer(at, envelope),
+            MessageKind::Notification => self.notification(at, envelope),
+            MessageKind::Batch | MessageKind::Opaque => Link::alone(envelope),
+        }
+    }
+
+    fn request(&mut self, at: At, envelope: &Envelope) -> Link {
+        let Some(id) = envelope.id.clone() else { return Link::alone(envelope) };
+        let mut link = Link::alone(envelope);
+        let (operation, role) = self.belongs_to(at, envelope);
+        link.operation = Some(operation);
+        link.role = role;
+        let ties = &envelope.ties;
+        if let Some(token) = &ties.progress_token {
+            self.progress.insert((at.direction, token.clone()), operation);
+        }
+        let open = Open {
+            operation,
+            at,
+            method: envelope.method.clone(),
+            name: envelope.name.clone(),
+            progress_token: ties.progress_token.clone(),
+        };
+        let key = (at.direction, id);
+        if let Some(queue) = self.open.get_mut(&key) {
+            link.flags.push(Flag::RepeatedId);
+            queue.push_back(open);
+        } else if self.open.insert(key, VecDeque::from([open])) {
+            link.flags.push(Flag::Forgotten);
+        }
+        link
+    }
+
+    /// Finds the operation that a request goes on with, or begins one.
+    fn belongs_to(&mut self, at: At, envelope: &Envelope) -> (u64, Role) {
+        let ties = &envelope.ties;
+        if let Some(state) = &ties.request_state
+            && let Some(operation) = self.states.get(&(at.direction, state.clone()))
+        {
+            return (*operation, Role::Round);
+        }
+        if ties.answers_input && ties.request_state.is_none() {
+            let key = demand_key(at.direction, envelope.method.as_deref(), envelope.name.as_deref());
+            if let Some(operation) = self.demands.remove(&key) {
+                return (operation, Role::Round);
+            }
+        }
+        if let Some(task) = &ties.task
+            && let Some(operation) = self.tasks.get(task)
+        {
+            return (*operation, Role::Poll);
+        }
+        (at.entry, Role::Request)
+    }
+
+    fn answer(&mut self, at: At, envelope: &Envelope) -> Link {
+        let mut link = Link::alone(envelope);
+        let Some(id) = envelope.id.clone() else {
+            link.flags.push(Flag::UnmatchedAnswer);
+            return link;
+        };
+        let asked = at.direction.reversed();
+        let key = (asked, id);
+        let Some(open) = self.close(&key) else {
+            let earlier = self.answered.get(&key).copied();
+            link.operation = earlier;
+            link.flags.push(if earlier.is_some() { Flag::RepeatedAnswer } else { Flag::UnmatchedAnswer });
+            return link;
+        };
+        self.answered.insert(key, open.operation);
+        if let Some(token) = open.progress_token.clone()
+            && !envelope.input_required
+            && envelope.ties.task.is_none()
+        {
+            self.progress.remove(&(asked, token));
+        }
+        if envelope.input_required {
+            match &envelope.ties.request_state {
+                Some(state) => self.states.insert((asked, state.clone()), open.operation),
+                None => self.demands.insert(
+                    demand_key(asked, open.method.as_deref(), open.name.as_deref()),
+                    open.operation,
+                ),
+            };
+        }
+        if let Some(task) = &envelope.ties.task {
+            self.tasks.insert(task.clone(), open.operation);
+        }
+        link.operation = Some(open.operation);
+        link.role = Role::Answer;
+        link.answers = Some(open.at.entry);
+        link.response_ns = Some(at.since_start_ns.saturating_sub(open.at.since_start_ns));
+        link.method = open.method;
+        link.name = open.name;
+        link
+    }
+
+    fn close(&mut self, key: &Key) -> Option<Open> {
+        let queue = self.open.get_mut(key)?;
+        let open = queue.pop_front();
+        if queue.is_empty() {
+            self.open.remove(key);
+        }
+        open
+    }
+
+    fn notification(&mut self, at: At, envelope: &Envelope) -> Link {
+        let mut link = Link::alone(envelope);
+        let ties = &envelope.ties;
+        let asked = at.direction.reversed();
+        let (role, found) = if let Some(request) = &ties.cancels {
+            // The side that asked calls it off; a server may also end a subscription it serves.
+            let open = [at.direction, asked].into_iter().find_map(|d| self.open.get(&(d, request.clone())));
+            (Role::Cancellation, open.and_then(|q| q.front()).map(|o| o.operation))
+        } else if let (Some("notifications/progress"), Some(token)) =
+            (envelope.method.as_deref(), &ties.progress_token)
+        {
+            (Role::Progress, self.progress.get(&(asked, token.clone())).copied())
+        } else if let Some(listen) = &ties.subscription {
+            let open = self.open.get(&(asked, listen.clone()));
+            (Role::Notice, open.and_then(|q| q.front()).map(|o| o.operation))
+        } else if let Some(task) = &ties.task {
+            (Role::Notice, self.tasks.get(task).copied())
+        } else {
+            return link;
+        };
+        link.role = role;
+        link.operation = found;
+        if found.is_none() {
+            link.flags.push(Flag::UnknownOperation);
+        }
+        link
+    }
+}
+
+impl Link {
+    fn alone(envelope: &Envelope) -> Self {
+        Self {
+            operation: None,
+            role: Role::Alone,
+            answers: None,
+            response_ns: None,
+            method: envelope.method.clone(),
+            name: envelope.name.clone(),
+            flags: Vec::new(),
+        }
+    }
+}
+
+fn demand_key(direction: Direction, method: Option<&str>, name: Option<&str>) -> (Direction, String, String) {
+    (direction, method.unwrap_or_default().to_owned(), name.unwrap_or_default().to_owned())
+}
+
+/// A map that forgets its oldest key when it is full.
+#[derive(Debug)]
+struct Bounded<K, V> {
+    map: HashMap<K, (u64, V)>,
+    order: VecDeque<(u64, K)>,
+    stamp: u64,
+    max: usize,
+}
+
+impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
+    fn new(max: usize) -> Self {
+        Self { map: HashMap::new(), order: VecDeque::new(), stamp: 0, max }
+    }
+
+    fn get(&self, key: &K) -> Option<&V> {
+        self.map.get(key).map(|(_, value)| value)
+    }
+
+    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.map.get_mut(key).map(|(_, value)| value)
+    }
+
+    fn values(&self) -> impl Iterator<Item = &V> {
+        self.map.values().map(|(_, value)| value)
+    }
+
+    fn remove(&mut self, key: &K) -> Option<V> {
+        self.map.remove(key).map(|(_, value)| value)
+    }
+
+    /// Inserts, and returns whether something older had to go.
+    fn insert(&mut self, key: K, value: V) -> bool {
+        self.stamp += 1;
+        self.map.insert(key.clone(), (self.stamp, value));
+        self.order.push_back((self.stamp, key));
+        let crowded = self.map.len() > self.max;
+        // The queue also holds keys that were removed or replaced since: they go silently.
+        while self.map.len() > self.max || self.order.len() > self.max * 2 {
+            let Some((stamp, oldest)) = self.order.pop_front() else { break };
+            if self.map.get(&oldest).is_some_and(|(current, _)| *current == stamp) {
+                self.map.remove(&oldest);
+            }
+        }
+        crowded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Direction::{ClientToServer as C, ServerToClient as S};
+
+    /// Plays a conversation, one millisecond a message, and describes each link.
+    fn play(script: &[(Direction, &str)]) -> Vec<String> {
+        let mut operations = Operations::default();
+        script
+            .iter()
+            .enumerate()
+            .flat_map(|(entry, (direction, line))| {
+                let entry = entry as u64;
+                let at = At { entry, direction: *direction, since_start_ns: entry * 1_000_000 };
+                operations.observe(at, &Envelope::parse(line.as_bytes()))
+            })
+            .map(|link| {
+                let mut text = format!("{:?}", link.role).to_lowercase();
+                if let Some(operation) = link.operation {
+                    text += &format!(" of {operation}");
+                }
+                if let Some(ns) = link.response_ns {
+                    text += &format!(" after {}ms", ns / 1_000_000);
+                }
+                for flag in link.flags {
+                    text += &format!(" {flag:?}");
+                }
+                text
+            })
+            .collect()
+    }
+
+    fn request(id: u32, method: &str, params: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    }
+
+    fn result(id: u32, result: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+    }
+
+    fn notice(method: &str, params: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
+    }
+
+    #[test]
+    fn answers_progress_and_cancellation_in_both_directions() {
+        let seen = play(&[
+            (C, &request(1, "tools/call", r#"{"name":"a","_meta":{"progressToken":"p"}}"#)),
+            (S, &request(1, "sampling/createMessage", "{}")),
+            (S, &notice("notifications/progress", r#"{"progressToken":"p","progress":1}"#)),
+            (C, &result(1, "{}")),
+            (S, &result(1, "{}")),
+            (S, &result(1, "{}")),
+            (S, &result(77, "{}")),
+            (S, &notice("notifications/progress", r#"{"progressToken":"p","progress":2}"#)),
+            (C, &request(2, "tools/call", r#"{"name":"slow"}"#)),
+            (C, &notice("notifications/cancelled", r#"{"requestId":2}"#)),
+        ]);
+        assert_eq!(
+            seen,
+            [
+                "request of 0",
+                "request of 1",
+                "progress of 0",
+                "answer of 1 after 2ms",
+                "answer of 0 after 4ms",
+                "alone of 0 RepeatedAnswer",
+                "alone UnmatchedAnswer",
+                "progress UnknownOperation",
+                "request of 8",
+                "cancellation of 8",
+            ]
+        );
+    }
+
+    #[test]
+    fn rounds_with_new_ids_are_one_operation() {
+        let seen = play(&[
+            (C, &request(1, "tools/call", r#"{"name":"book"}"#)),
+            (S, &result(1, r#"{"resultType":"input_required","inputRequests":{},"requestState":"s1"}"#)),
+            (C, &request(2, "tools/call", r#"{"name":"book","inputResponses":{},"requestState":"s1"}"#)),
+            (S, &result(2, r#"{"resultType":"input_required","inputRequests":{}}"#)),
+            (C, &request(3, "tools/call", r#"{"name":"book","inputResponses":{}}"#)),
+            (S, &result(3, r#"{"resultType":"complete"}"#)),
+        ]);
+        assert_eq!(
+            seen,
+            [
+                "request of 0",
+                "answer of 0 after 1ms",
+                "round of 0",
+                "answer of 0 after 1ms",
+                "round of 0",
+                "answer of 0 after 1ms"
+            ]
+        );
+    }
+
+    #[test]
+    fn task_polls_and_notices_belong_to_the_call_that_made_the_task() {
+        let seen = play(&[
+            (C, &request(1, "tools/call", r#"{"name":"long","task":{}}"#)),
+            (S, &result(1, r#"{"task":{"taskId":"t1","status":"working"}}"#)),
+            (C, &request(2, "tasks/get", r#"{"taskId":"t1"}"#)),
+            (S, &result(2, r#"{"taskId":"t1","status":"working"}"#)),
+            (S, &notice("notifications/tasks/status", r#"{"taskId":"t1"}"#)),
+            (S, &notice("notifications/x", r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}"#)),
+        ]);
+        assert_eq!(
+            seen,
+            [
+                "request of 0",
+                "answer of 0 after 1ms",
+                "poll of 0",
+                "answer of 0 after 1ms",
+                "notice of 0",
+                "notice of 0"
+            ]
+        );
+    }
+
+    #[test]
+    fn repeated_ids_are_flagged_and_answered_in_order() {
+        let seen = play(&[
+            (C, &request(1, "a", "{}")),
+            (C, &request(1, "b", "{}")),
+            (S, r#"[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":1,"result":{}}]"#),
+        ]);
+        assert_eq!(
+            seen,
+            ["request of 0", "request of 1 RepeatedId", "answer of 0 after 2ms", "answer of 1 after 1ms"]
+        );
+    }
+
+    #[test]
+    fn subscriptions_link_to_their_listen_request() {
+        let meta = r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":5}}"#;
+        let seen = play(&[
+            (C, &request(5, "subscriptions/listen", "{}")),
+            (S, &notice("notifications/subscriptions/acknowledged", meta)),
+            (S, &notice("notifications/tools/list_changed", meta)),
+        ]);
+        assert_eq!(seen, ["request of 0", "notice of 0", "notice of 0"]);
+    }
+
+    #[test]
+    fn the_tables_are_bounded() {
+        let mut bounded = Bounded::new(3);
+        for n in 0..100 {
+            bounded.insert(n % 7, n);
+        }
+        assert!(bounded.map.len() <= 3 && bounded.order.len() <= 6);
+        assert_eq!(bounded.get(&(99 % 7)), Some(&99));
+    }
+}

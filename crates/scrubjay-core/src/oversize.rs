@@ -1,0 +1,145 @@
+//! What is kept of a line beyond the limit: its length, its hash, and enough to answer it.
+//!
+//! The line streams past in bounded memory. A peer that waits for it must get an error under the right id,
+//! so the top level of the object is followed as it goes by and its `id` and `method` are kept.
+
+use serde::{Deserialize, Serialize};
+
+/// A top-level key or value longer than this is not one we look for.
+const TOKEN_BYTES_MAX: usize = 256;
+
+/// A line that was too long to keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Oversize {
+    /// How long it was.
+    pub bytes: u64,
+    /// BLAKE3 of it, in hex.
+    pub hash: String,
+    /// The message's id as it stood there, where it had one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub id: Option<String>,
+    /// The message's method, where it had one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub method: Option<String>,
+}
+
+/// Follows a line that is not kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Skim {
+    bytes: u64,
+    hasher: blake3::Hasher,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// The string or scalar under way at the top level.
+    token: Vec<u8>,
+    /// The last key read at the top level, while its value is awaited.
+    key: Vec<u8>,
+    after_colon: bool,
+    id: Option<String>,
+    method: Option<String>,
+}
+
+impl Skim {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.hasher.update(bytes);
+        for &byte in bytes {
+            self.follow(byte);
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Oversize {
+        self.end_value();
+        Oversize {
+            bytes: self.bytes,
+            hash: self.hasher.finalize().to_hex().to_string(),
+            id: self.id,
+            method: self.method,
+        }
+    }
+
+    fn follow(&mut self, byte: u8) {
+        if self.in_string {
+            self.keep(byte);
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = false,
+                _ => {}
+            }
+            return;
+        }
+        match byte {
+            b'"' => {
+                self.in_string = true;
+                self.keep(byte);
+            }
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => {
+                if self.depth == 1 {
+                    self.end_value();
+                }
+                self.depth = self.depth.saturating_sub(1);
+            }
+            b':' if self.depth == 1 => {
+                self.key = std::mem::take(&mut self.token);
+                self.after_colon = true;
+            }
+            b',' if self.depth == 1 => self.end_value(),
+            byte if byte.is_ascii_whitespace() => {}
+            byte => self.keep(byte),
+        }
+    }
+
+    fn keep(&mut self, byte: u8) {
+        if self.depth == 1 && self.token.len() < TOKEN_BYTES_MAX {
+            self.token.push(byte);
+        }
+    }
+
+    fn end_value(&mut self) {
+        let token = std::mem::take(&mut self.token);
+        if std::mem::take(&mut self.after_colon) && token.len() < TOKEN_BYTES_MAX {
+            let text = String::from_utf8(token).ok().filter(|t| !t.is_empty());
+            match self.key.as_slice() {
+                br#""id""# => self.id = text.filter(|t| t != "null"),
+                br#""method""# => self.method = text.and_then(|t| serde_json::from_str(&t).ok()),
+                _ => {}
+            }
+        }
+        self.key.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skim(pieces: &[&[u8]]) -> Oversize {
+        let mut skim = Skim::default();
+        pieces.iter().for_each(|p| skim.feed(p));
+        skim.finish()
+    }
+
+    #[test]
+    fn finds_the_id_wherever_it_stands() {
+        let line = br#"{"jsonrpc":"2.0","result":{"id":7,"a":["id",{"id":8}],"t":"\"id\":9}"} , "id" : "x\"1" }"#;
+        for cut in 0..line.len() {
+            let seen = skim(&[&line[..cut], &line[cut..]]);
+            assert_eq!(seen.id.as_deref(), Some(r#""x\"1""#), "cut at {cut}");
+            assert_eq!(seen.method, None);
+            assert_eq!(seen.bytes, line.len() as u64);
+            assert_eq!(seen.hash, blake3::hash(line).to_hex().to_string());
+        }
+        let seen = skim(&[br#"{"id":123456789012345678901234567890,"method":"tools/call","params":{}}"#]);
+        assert_eq!(seen.id.as_deref(), Some("123456789012345678901234567890"));
+        assert_eq!(seen.method.as_deref(), Some("tools/call"));
+    }
+
+    #[test]
+    fn rubbish_has_no_id() {
+        assert_eq!(skim(&[b"]]]}}}} \"id\":1,,,::"]).id, None);
+        assert_eq!(skim(&[br#"{"id":null}"#]).id, None);
+    }
+}

@@ -1,0 +1,147 @@
+//! Reads a tape as a conversation: each entry with its envelope and its place among the others.
+//!
+//! The one fold over entries. The sealer, `tape show`, the exporters and the index all see a tape through
+//! it, so they cannot disagree.
+
+use crate::entry::{Direction, Entry, EntryKind, Gap};
+use crate::envelope::{Envelope, MessageKind};
+use crate::operation::{At, Link, Operations};
+use crate::stats::{Collector, TapeMetadata};
+
+/// An entry, understood.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The outside of the message; empty for an entry that is none.
+    pub envelope: Envelope,
+    /// How the message, or each message of a batch, fits the others.
+    pub links: Vec<Link>,
+}
+
+impl Reading {
+    /// Returns the link of a single message, or of the first of a batch.
+    #[must_use]
+    pub fn link(&self) -> Option<&Link> {
+        self.links.first()
+    }
+
+    /// Returns whether this entry reports a failure.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        self.envelope.is_failure() || self.envelope.batch.iter().any(Envelope::is_failure)
+    }
+}
+
+/// The fold over the entries of one tape, in order.
+#[derive(Debug, Default)]
+pub struct Reader {
+    operations: Operations,
+    collector: Collector,
+    next_entry: u64,
+}
+
+impl Reader {
+    /// Takes the next entry.
+    pub fn read(&mut self, entry: &Entry<'_>) -> Reading {
+        let number = self.next_entry;
+        self.next_entry += 1;
+        if entry.kind != EntryKind::Message {
+            let gap = if entry.kind == EntryKind::Gap { gap_messages(entry.payload) } else { 0 };
+            self.collector.observe_fact(entry.kind, gap);
+            return Reading { envelope: Envelope::default(), links: Vec::new() };
+        }
+        let envelope = Envelope::parse(entry.payload);
+        let at = At { entry: number, direction: entry.direction, since_start_ns: entry.since_start_ns };
+        let links = self.operations.observe(at, &envelope);
+        self.collector.observe_message(entry.direction, entry.payload.len() as u64, &envelope, &links);
+        Reading { envelope, links }
+    }
+
+    /// Returns what the tape adds up to.
+    #[must_use]
+    pub fn finish(self) -> TapeMetadata {
+        let unanswered = self.operations.unanswered().len() as u64;
+        self.collector.finish(unanswered)
+    }
+}
+
+fn gap_messages(payload: &[u8]) -> u64 {
+    serde_json::from_slice::<Gap>(payload).map_or(1, |gap| gap.messages)
+}
+
+/// Returns the single requests in a message: those a proxy must answer when it cannot forward them.
+#[must_use]
+pub fn requests_in(envelope: &Envelope) -> Vec<&Envelope> {
+    let messages = if envelope.kind == MessageKind::Batch {
+        envelope.batch.as_slice()
+    } else {
+        std::slice::from_ref(envelope)
+    };
+    messages.iter().filter(|m| m.kind == MessageKind::Request).collect()
+}
+
+/// Returns the side that waits for an answer to what this message says.
+#[must_use]
+pub fn waits_for_it(direction: Direction, kind: MessageKind) -> Option<Direction> {
+    match kind {
+        // The one who asked waits.
+        MessageKind::Request => Some(direction),
+        // The one who is answered waits.
+        MessageKind::Response | MessageKind::Error => Some(direction.reversed()),
+        MessageKind::Notification | MessageKind::Batch | MessageKind::Opaque => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Terminator, Transport};
+
+    #[test]
+    fn a_conversation_adds_up() {
+        let script: [(Direction, &str); 7] = [
+            (
+                Direction::ClientToServer,
+                r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","clientInfo":{"name":"c"}}}"#,
+            ),
+            (
+                Direction::ServerToClient,
+                r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"s"}}}"#,
+            ),
+            (Direction::ClientToServer, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
+            (
+                Direction::ClientToServer,
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#,
+            ),
+            (Direction::ServerToClient, r#"{"jsonrpc":"2.0","id":1,"result":{"isError":true}}"#),
+            (Direction::ClientToServer, r#"{"jsonrpc":"2.0","id":2,"method":"nope"}"#),
+            (
+                Direction::ServerToClient,
+                r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no such method"}}"#,
+            ),
+        ];
+        let mut reader = Reader::default();
+        for (number, (direction, line)) in script.iter().enumerate() {
+            let reading = reader.read(&Entry {
+                kind: EntryKind::Message,
+                direction: *direction,
+                transport: Transport::Stdio,
+                terminator: Terminator::Lf,
+                wall_ns: 0,
+                since_start_ns: number as u64 * 10,
+                processing_ns: 0,
+                payload: line.as_bytes(),
+            });
+            assert_eq!(reading.is_failure(), number == 4 || number == 6);
+        }
+        let sums = reader.finish();
+        assert_eq!((sums.total_messages, sums.total_requests, sums.total_errors), (7, 3, 2));
+        assert_eq!(sums.error_codes.get(&-32601), Some(&1));
+        assert_eq!(sums.methods["tools/call"].error_count, 1);
+        assert_eq!(sums.tools["t"].avg_response_time_ns, 10);
+        assert_eq!(sums.protocol_version.as_deref(), Some("2025-11-25"));
+        assert_eq!(sums.client_info.as_ref().and_then(|i| i["name"].as_str()), Some("c"));
+        assert_eq!(sums.method_pairs.len(), 2);
+        assert!((sums.error_rate - 2.0 / 3.0).abs() < 1e-9);
+        assert!(!sums.probe);
+    }
+}

@@ -1,0 +1,322 @@
+//! The one relay loop: read, record, forward; bytes out are bytes in.
+//!
+//! One pump for each direction and one for the server's standard error share a recording, on one thread.
+//! Whatever arrived together is recorded with one write and forwarded with one write. A message is forwarded
+//! only when it is on tape; when it cannot be recorded, or is too long, whoever waits for it is told.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::framing::{Batch, Framer, Step};
+use scrubjay_core::oversize::Oversize;
+use scrubjay_store::clock::{self, Moment};
+use scrubjay_store::recording::{Item, RecordError, Recording};
+use tokio::sync::Mutex;
+
+use crate::notice::{self, Notice};
+use crate::pipe::{Sink, Source};
+
+/// A line of standard error longer than this is recorded by its length and hash alone.
+const STDERR_LINE_BYTES_MAX: usize = 1 << 20;
+
+/// What to do with messages that cannot be recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnRecordFailure {
+    /// Do not forward them; tell whoever waits.
+    #[default]
+    Stop,
+    /// Forward them, and record the gap later.
+    Forward,
+}
+
+/// What an append must survive before a message is forwarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// The end of any process.
+    #[default]
+    Process,
+    /// The loss of power.
+    Power,
+}
+
+/// How a relay behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// When recording fails.
+    pub on_record_failure: OnRecordFailure,
+    /// When a message counts as recorded.
+    pub durability: Durability,
+    /// No message may be longer.
+    pub message_bytes_max: usize,
+}
+
+/// Tells a person what is going on, outside the message stream.
+pub type Report = Box<dyn Fn(&str)>;
+
+/// The relay between one host and one server.
+pub struct Relay {
+    options: Options,
+    recording: RefCell<Recording>,
+    /// Whether a failure to record has been reported and not yet passed.
+    failing: std::cell::Cell<bool>,
+    to_server: Outlet,
+    to_client: Outlet,
+    report: Report,
+}
+
+/// A writing end that is closed once.
+#[derive(Debug)]
+struct Outlet {
+    sink: RefCell<Option<Rc<Sink>>>,
+    /// Held while writing, so that lines of two writers never mix.
+    turn: Mutex<()>,
+}
+
+/// The receiving side is gone.
+#[derive(Debug)]
+struct Gone;
+
+impl Outlet {
+    fn new(sink: Sink) -> Self {
+        Self { sink: RefCell::new(Some(Rc::new(sink))), turn: Mutex::new(()) }
+    }
+
+    fn sink(&self) -> Option<Rc<Sink>> {
+        self.sink.borrow().clone()
+    }
+
+    async fn write(&self, bytes: &[u8]) -> Result<(), Gone> {
+        let _turn = self.turn.lock().await;
+        let sink = self.sink().ok_or(Gone)?;
+        if sink.write_all(bytes).await.is_err() {
+            self.close();
+            return Err(Gone);
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.sink.borrow_mut().take();
+    }
+}
+
+impl Relay {
+    /// Makes a relay that writes to these ends.
+    #[must_use]
+    pub fn new(
+        options: Options,
+        recording: Recording,
+        to_server: Sink,
+        to_client: Sink,
+        report: Report,
+    ) -> Self {
+        Self {
+            options,
+            recording: RefCell::new(recording),
+            failing: std::cell::Cell::new(false),
+            to_server: Outlet::new(to_server),
+            to_client: Outlet::new(to_client),
+            report,
+        }
+    }
+
+    /// Relays one direction until its source ends or its destination is gone, and closes the destination.
+    ///
+    /// # Errors
+    /// The source cannot be read.
+    pub async fn pump(&self, direction: Direction, source: Source) -> io::Result<()> {
+        let mut framer = Framer::new(self.options.message_bytes_max);
+        let pumped = self.pump_lines(direction, &source, &mut framer).await;
+        // The source closes first: a peer that still writes must not block on a reader that left.
+        drop(source);
+        self.outlet(direction).close();
+        pumped
+    }
+
+    async fn pump_lines(&self, direction: Direction, source: &Source, framer: &mut Framer) -> io::Result<()> {
+        loop {
+            let read = source.read(framer.room()).await?;
+            let arrived = clock::now();
+            loop {
+                let step = if read == 0 { framer.finish() } else { framer.step() };
+                let passed = match step {
+                    Step::Batch(batch) => self.pass(direction, arrived, batch).await,
+                    Step::Oversize(line) => self.refuse(direction, arrived, &line).await,
+                    Step::Starved => break,
+                };
+                if let Err(Gone) = passed {
+                    return Ok(());
+                }
+            }
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until nobody reads what goes to the client.
+    pub async fn client_gone(&self) {
+        if let Some(sink) = self.to_client.sink() {
+            // An end that cannot be watched is as good as gone.
+            let _ = sink.abandoned().await;
+        }
+    }
+
+    /// Passes the server's standard error on as it comes, and records it by lines.
+    ///
+    /// # Errors
+    /// The source cannot be read.
+    pub async fn pump_stderr(&self, source: Source, sink: Option<Sink>) -> io::Result<()> {
+        let mut framer = Framer::new(STDERR_LINE_BYTES_MAX);
+        let mut sink = sink;
+        loop {
+            let room = framer.room();
+            let before = room.len();
+            let read = source.read(room).await?;
+            let fresh = room[before..].to_vec();
+            let arrived = clock::now();
+            loop {
+                match if read == 0 { framer.finish() } else { framer.step() } {
+                    Step::Batch(batch) => self.record_stderr(arrived, stderr_items(batch)),
+                    Step::Oversize(line) => {
+                        let facts = serde_json::to_vec(&line)?;
+                        self.record_stderr(arrived, std::iter::once(oversize_item(Direction::ServerToClient, &facts)));
+                    }
+                    Step::Starved => break,
+                }
+            }
+            if let Some(open) = &sink
+                && open.write_all(&fresh).await.is_err()
+            {
+                sink = None;
+            }
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the relay and returns its recording.
+    #[must_use]
+    pub fn into_recording(self) -> Recording {
+        self.recording.into_inner()
+    }
+
+    async fn pass(&self, direction: Direction, arrived: Moment, batch: Batch<'_>) -> Result<(), Gone> {
+        let items = batch.lines().map(|line| Item {
+            kind: EntryKind::Message,
+            direction,
+            terminator: line.terminator,
+            payload: line.bytes,
+        });
+        let recorded = self.recording.borrow_mut().record(arrived, items);
+        match self.settle(recorded).await {
+            Ok(()) => self.outlet(direction).write(batch.bytes()).await,
+            Err(e) => self.fail(direction, batch, &e).await,
+        }
+    }
+
+    /// Waits until what was recorded is as durable as it must be.
+    async fn settle(&self, recorded: Result<(), RecordError>) -> Result<(), RecordError> {
+        recorded?;
+        if self.options.durability == Durability::Power {
+            self.sync().await?;
+        }
+        if self.failing.replace(false) {
+            (self.report)("recording works again");
+        }
+        Ok(())
+    }
+
+    async fn sync(&self) -> Result<(), RecordError> {
+        let handle = self.recording.borrow().sync_handle();
+        let synced = match handle {
+            Ok(Some(file)) => tokio::task::spawn_blocking(move || file.sync_data())
+                .await
+                .unwrap_or_else(|e| Err(io::Error::other(e))),
+            Ok(None) => Ok(()),
+            Err(e) => Err(e),
+        };
+        synced.map_err(|source| RecordError { path: "the tape".into(), source })
+    }
+
+    /// Deals with messages that could not be recorded.
+    async fn fail(&self, direction: Direction, batch: Batch<'_>, error: &RecordError) -> Result<(), Gone> {
+        let forward = self.options.on_record_failure == OnRecordFailure::Forward;
+        let (messages, bytes) = (batch.lines().len() as u64, batch.bytes().len() as u64);
+        self.recording.borrow_mut().note_gap(messages, bytes, forward, error);
+        if !self.failing.replace(true) {
+            let then = if forward { "forwarding without a recording" } else { "messages are not forwarded" };
+            (self.report)(&format!("{error}; {then} until recording works again"));
+        }
+        if forward {
+            return self.outlet(direction).write(batch.bytes()).await;
+        }
+        let why = error.to_string();
+        for line in batch.lines() {
+            for notice in notice::not_recorded(direction, line.bytes, &why) {
+                self.tell(&notice).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that a line was too long, and tells whoever waits for it.
+    async fn refuse(&self, direction: Direction, arrived: Moment, line: &Oversize) -> Result<(), Gone> {
+        let notice = notice::too_long(direction, line, self.options.message_bytes_max);
+        let facts = serde_json::to_vec(line).expect("an oversize is plain data");
+        let told = Item {
+            kind: EntryKind::Message,
+            direction: notice.direction,
+            terminator: Terminator::Lf,
+            payload: notice.line.trim_ascii_end(),
+        };
+        let recorded =
+            self.recording.borrow_mut().record(arrived, [oversize_item(direction, &facts), told].into_iter());
+        if let Err(e) = self.settle(recorded).await {
+            // The line is not forwarded in either case; that it came is part of the gap.
+            self.recording.borrow_mut().note_gap(1, line.bytes, false, &e);
+        }
+        (self.report)(&format!(
+            "a message of {} bytes was not forwarded: the limit is {} bytes (--max-message-size)",
+            line.bytes, self.options.message_bytes_max
+        ));
+        self.tell(&notice).await
+    }
+
+    /// Sends a message of our own.
+    async fn tell(&self, notice: &Notice) -> Result<(), Gone> {
+        self.outlet(notice.direction).write(&notice.line).await
+    }
+
+    fn record_stderr<'a>(&self, arrived: Moment, items: impl Iterator<Item = Item<'a>> + Clone) {
+        let recorded = self.recording.borrow_mut().record(arrived, items.clone());
+        if let Err(e) = recorded {
+            // It is passed on all the same: it is not part of the conversation.
+            let bytes = items.clone().map(|item| item.payload.len() as u64).sum();
+            self.recording.borrow_mut().note_gap(items.count() as u64, bytes, true, &e);
+        }
+    }
+
+    fn outlet(&self, direction: Direction) -> &Outlet {
+        match direction {
+            Direction::ClientToServer => &self.to_server,
+            Direction::ServerToClient => &self.to_client,
+        }
+    }
+}
+
+fn stderr_items(batch: Batch<'_>) -> impl Iterator<Item = Item<'_>> + Clone {
+    batch.lines().map(|line| Item {
+        kind: EntryKind::Stderr,
+        direction: Direction::ServerToClient,
+        terminator: line.terminator,
+        payload: line.bytes,
+    })
+}
+
+fn oversize_item(direction: Direction, facts: &[u8]) -> Item<'_> {
+    Item { kind: EntryKind::Oversize, direction, terminator: Terminator::Lf, payload: facts }
+}

@@ -1,0 +1,109 @@
+//! Finds and ends the processes below this one, however they left their process group.
+//!
+//! As child subreaper this process inherits every orphan of its descendants, so walking parents finds them
+//! all, a `setsid` grandchild included.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+/// How long processes get between being asked to end and being ended.
+pub const GRACE: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How often killing is tried again: a process may fork while it is being looked for.
+const ROUNDS_MAX: u32 = 200;
+
+/// Makes this process inherit its descendants' orphans.
+///
+/// # Errors
+/// The system does not offer it.
+pub fn adopt_orphans() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    Ok(())
+}
+
+/// Returns the living processes below this one.
+#[must_use]
+pub fn descendants() -> Vec<Pid> {
+    let parents = processes();
+    let mut found = vec![rustix::process::getpid()];
+    let mut at = 0;
+    while let Some(parent) = found.get(at).copied() {
+        found.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(child, _)| *child));
+        at += 1;
+    }
+    found.remove(0);
+    found
+}
+
+/// Asks all descendants to end, and ends those that have not after the grace period.
+pub async fn end_descendants(grace: Duration) {
+    for process in descendants() {
+        // It may be gone by now.
+        let _ = rustix::process::kill_process(process, Signal::TERM);
+    }
+    let asked = tokio::time::Instant::now();
+    while asked.elapsed() < grace && !descendants().is_empty() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    for _ in 0..ROUNDS_MAX {
+        let left = descendants();
+        if left.is_empty() {
+            return;
+        }
+        for process in left {
+            let _ = rustix::process::kill_process(process, Signal::KILL);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Returns every living process with its parent.
+fn processes() -> Vec<(Pid, Pid)> {
+    let Ok(directory) = std::fs::read_dir("/proc") else { return Vec::new() };
+    directory
+        .filter_map(|entry| {
+            let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let (state, parent) = state_and_parent(&stat)?;
+            // A zombie has ended; it only waits to be noticed.
+            if state == "Z" || state == "X" {
+                return None;
+            }
+            Some((Pid::from_raw(pid)?, Pid::from_raw(parent)?))
+        })
+        .collect()
+}
+
+/// Reads state and parent from a `stat` line; the program's name in it may hold anything.
+fn state_and_parent(stat: &str) -> Option<(&str, i32)> {
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?, fields.next()?.parse().ok()?))
+}
+
+/// Returns a process's start time in clock ticks since boot, and its program's name.
+#[must_use]
+pub fn start_and_name(pid: Pid) -> Option<(u64, String)> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let (before, after) = stat.rsplit_once(") ")?;
+    let name = before.split_once(" (")?.1.to_owned();
+    Some((after.split(' ').nth(19)?.parse().ok()?, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_does_not_confuse() {
+        assert_eq!(state_and_parent("12 (a) b (c) ) S 7 12 12 0"), Some(("S", 7)));
+    }
+
+    #[test]
+    fn this_process_has_a_start() {
+        let (started, name) = start_and_name(rustix::process::getpid()).unwrap();
+        assert!(started > 0 && !name.is_empty());
+    }
+}

@@ -1,0 +1,123 @@
+//! Runs the recorder as a pair of processes, so that neither can die without the servers behind it ending.
+//!
+//! The process a host starts is the warden. It starts the worker, which does everything; the worker's
+//! servers are its descendants. Killed without warning, the worker leaves them to the warden, which ends
+//! them; killed without warning, the warden's death reaches the worker as a signal, and the worker ends them
+//! and closes its tape. The warden holds neither standard input nor output.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::tree;
+
+/// Tells the worker which process is its warden.
+const WARDEN_VARIABLE: &str = "SCRUBJAY_WARDEN";
+
+/// Signals that are passed on.
+pub(crate) const PASSED_ON: [Signal; 6] =
+    [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+
+/// Which of the two this process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Started by the host.
+    Warden,
+    /// Started by a warden.
+    Worker {
+        /// The warden's process.
+        warden: Pid,
+    },
+}
+
+/// Tells which this process is.
+#[must_use]
+pub fn role() -> Role {
+    let named = std::env::var(WARDEN_VARIABLE).ok().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+    match named {
+        // A variable that leaked from another pair names somebody else's warden.
+        Some(warden) if rustix::process::getppid() == Some(warden) => Role::Worker { warden },
+        _ => Role::Warden,
+    }
+}
+
+/// Prepares the worker: its warden's death reaches it as SIGTERM, orphans come to it.
+///
+/// # Errors
+/// The system does not offer it, or the warden is gone already.
+pub fn begin_work(warden: Pid) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+    if rustix::process::getppid() != Some(warden) {
+        return Err(io::Error::other("the process that started this one is gone"));
+    }
+    tree::adopt_orphans()
+}
+
+/// Removes what only the pair needs to know from a server's environment.
+pub fn clean_environment(command: &mut Command) {
+    command.env_remove(WARDEN_VARIABLE);
+}
+
+/// Starts this program again as the worker, waits for it, and returns its exit code.
+///
+/// # Errors
+/// The worker cannot be started.
+pub async fn watch_over() -> io::Result<u8> {
+    tree::adopt_orphans()?;
+    let mut signals = Vec::new();
+    for passed_on in PASSED_ON {
+        signals.push((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?));
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1));
+    command.env(WARDEN_VARIABLE, rustix::process::getpid().to_string());
+    let mut worker = tokio::process::Command::from(command).spawn()?;
+    let pid = worker.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    release_streams()?;
+    let status = loop {
+        tokio::select! {
+            status = worker.wait() => break status?,
+            passed_on = next_signal(&mut signals) => {
+                if let Some(pid) = pid {
+                    // The worker may be gone by now; its exit is noticed next.
+                    let _ = rustix::process::kill_process(pid, passed_on);
+                }
+            }
+        }
+    };
+    tree::end_descendants(Duration::ZERO).await;
+    Ok(exit_code(status))
+}
+
+/// Waits for the next of the signals.
+pub(crate) async fn next_signal(signals: &mut [(Signal, tokio::signal::unix::Signal)]) -> Signal {
+    std::future::poll_fn(|context| {
+        for (number, stream) in signals.iter_mut() {
+            if stream.poll_recv(context).is_ready() {
+                return std::task::Poll::Ready(*number);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+/// Returns the code by which a shell would report this status.
+#[must_use]
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
+    u8::try_from(code & 0xff).unwrap_or(1)
+}
+
+/// Lets go of standard input and output: their ends belong to the worker alone.
+fn release_streams() -> io::Result<()> {
+    let nothing = crate::pipe::nowhere()?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Records one server: starts it, relays between it and this process's own streams, and ends with it.
+//!
+//! Either side may end first. The host ends by closing its streams or by a signal; the server by exiting.
+//! Whichever it is, what was said is forwarded and recorded, every process behind the server is gone, and
+//! the exit code is the server's.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use scrubjay_core::entry::{Direction, End};
+use scrubjay_store::recording::Recording;
+use scrubjay_store::tape::seal::SealError;
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::child::{self, Server, StartError};
+use crate::pipe::{Sink, Source};
+use crate::relay::{Options, Relay, Report};
+use crate::{tree, warden};
+
+/// How long the last words of a server that has exited may take to arrive.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Why a recording could not run.
+#[derive(Debug, Error)]
+pub enum WrapError {
+    /// The server does not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// This process's own streams or signals cannot be used.
+    #[error("cannot use this process's standard streams: {0}")]
+    Streams(#[from] io::Error),
+}
+
+/// How a recording went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The server's exit code, as a shell would report it.
+    pub exit_code: u8,
+    /// Why the tape was not sealed; it is whole all the same.
+    pub unsealed: Option<SealError>,
+}
+
+/// Runs a server behind this process's standard streams, recording.
+///
+/// # Errors
+/// The server cannot be started; nothing was relayed then.
+pub async fn run(
+    command: &[OsString],
+    recording: Recording,
+    options: Options,
+    report: Report,
+) -> Result<Outcome, WrapError> {
+    let mut signals = Vec::new();
+    for passed_on in warden::PASSED_ON {
+        signals.push((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?));
+    }
+    // Caught, a file-size limit shows as a failed write, which the recording knows how to handle.
+    let _file_size = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
+    let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no command given"))?;
+    let Server { mut process, stdin, stdout, stderr } = child::start(program, arguments)?;
+    let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);
+    let complaints = Sink::stderr().ok();
+    let relay = Relay::new(options, recording, stdin, to_host, report);
+
+    let server = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    let mut life = Life::default();
+    {
+        let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
+        let mut down = pin!(relay.pump(Direction::ServerToClient, stdout));
+        let mut aside = pin!(relay.pump_stderr(stderr, complaints));
+        while !life.is_over() {
+            tokio::select! {
+                // A source that fails has ended: there is nothing left to relay from it.
+                _ = &mut up, if !life.up_ended => life.up_ended = true,
+                _ = &mut down, if !life.down_ended => life.down_ended = true,
+                _ = &mut aside, if !life.aside_ended => life.aside_ended = true,
+                status = process.wait(), if life.status.is_none() => {
+                    life.status = Some(status?);
+                    life.end_tree(Duration::ZERO);
+                    life.over_at = Some(Instant::now() + DRAIN);
+                }
+                received = warden::next_signal(&mut signals) => life.pass_on(received, server),
+                () = relay.client_gone(), if life.up_ended && !life.down_ended && life.ending.is_none() => {
+                    life.end_by("the host went away");
+                }
+                () = until(life.over_at) => break,
+            }
+        }
+    }
+    if let Some(ending) = life.ending.take() {
+        // A panic there has been reported; the warden looks again.
+        let _ = ending.await;
+    }
+    let end = life.end();
+    let unsealed = relay.into_recording().finish(&end).err();
+    Ok(Outcome { exit_code: life.status.map_or(1, warden::exit_code), unsealed })
+}
+
+/// How far the connection has come to its end.
+#[derive(Default)]
+struct Life {
+    up_ended: bool,
+    down_ended: bool,
+    aside_ended: bool,
+    status: Option<ExitStatus>,
+    /// The ending of the server's processes from here.
+    ending: Option<JoinHandle<()>>,
+    reason: Option<String>,
+    over_at: Option<Instant>,
+}
+
+impl Life {
+    fn is_over(&self) -> bool {
+        self.status.is_some() && self.down_ended && self.aside_ended
+    }
+
+    /// Passes a signal on to the server; with the warden gone, there is nobody left to serve.
+    fn pass_on(&mut self, received: Signal, server: Option<Pid>) {
+        if matches!(warden::role(), warden::Role::Warden) {
+            self.end_by("the host killed the recorder");
+        } else if let Some(server) = server.filter(|_| self.status.is_none()) {
+            self.reason.get_or_insert_with(|| format!("the host sent signal {}", received.as_raw()));
+            // It may be gone by now; its exit is noticed next.
+            let _ = rustix::process::kill_process(server, received);
+        }
+    }
+
+    fn end_by(&mut self, reason: &str) {
+        self.reason = Some(reason.to_owned());
+        self.end_tree(tree::GRACE);
+    }
+
+    /// Ends the server's processes while the relay goes on carrying their last words.
+    fn end_tree(&mut self, grace: Duration) {
+        self.ending = Some(tokio::spawn(tree::end_descendants(grace)));
+    }
+
+    fn end(&self) -> End {
+        let by_itself = if self.up_ended { "the host closed its stream" } else { "the server exited" };
+        End {
+            reason: self.reason.clone().unwrap_or_else(|| by_itself.to_owned()),
+            exit_code: self.status.and_then(|s| s.code()),
+            signal: self.status.and_then(|s| s.signal()),
+            continues_on: None,
+        }
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,210 @@
+//! The data directory: which files are where, and who may read them.
+//!
+//! `<data>/tapes/<when>-<id>.live|.tape`. Names sort by time. Many processes share one directory; each
+//! writes only files of its own, and takes over another's only when its lock is free.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use scrubjay_core::id::TapeId;
+use thiserror::Error;
+
+use crate::tape::reader::{OpenError, Tape};
+use crate::tape::seal::{SealError, seal};
+use crate::tape::writer::lock_abandoned;
+
+/// Fewer characters than this name no tape.
+const SHORT_ID_MIN: usize = 3;
+
+/// A data directory.
+#[derive(Clone, Debug)]
+pub struct Home {
+    root: PathBuf,
+}
+
+/// A tape in the data directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapeFile {
+    /// Its id.
+    pub id: TapeId,
+    /// Its file: the sealed one where both are there.
+    pub path: PathBuf,
+}
+
+/// Why a name leads to no tape.
+#[derive(Debug, Error)]
+pub enum FindError {
+    /// There are none at all.
+    #[error("there are no tapes in {0} yet: record one with `scrubjay wrap -- COMMAND`")]
+    NoTapes(PathBuf),
+    /// None has that id.
+    #[error("no tape has an id that begins with \"{0}\": `scrubjay tape ls` lists them")]
+    Unknown(String),
+    /// Several have it.
+    #[error("\"{0}\" fits several tapes ({1}): give more characters")]
+    Ambiguous(String, String),
+    /// The directory cannot be read.
+    #[error("cannot read {path}")]
+    Io {
+        /// Which directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Home {
+    /// Names a data directory; nothing is created.
+    #[must_use]
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// Returns the directory itself.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the directory of the tapes.
+    #[must_use]
+    pub fn tapes(&self) -> PathBuf {
+        self.root.join("tapes")
+    }
+
+    /// Creates the directories, readable by their owner alone.
+    ///
+    /// # Errors
+    /// They cannot be created.
+    pub fn create(&self) -> io::Result<()> {
+        for directory in [self.root.clone(), self.tapes()] {
+            if !directory.is_dir() {
+                DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+                std::fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the path of a new live tape.
+    #[must_use]
+    pub fn live_path(&self, id: TapeId, started_wall_ns: u64) -> PathBuf {
+        self.tapes().join(format!("{:013}-{id}.live", started_wall_ns / 1_000_000))
+    }
+
+    /// Lists all tapes, newest first.
+    ///
+    /// # Errors
+    /// The directory cannot be read; one that is not there holds no tapes.
+    pub fn list(&self) -> Result<Vec<TapeFile>, FindError> {
+        let directory = self.tapes();
+        let failed = |source| FindError::Io { path: directory.clone(), source };
+        let mut names = match file_names(&directory) {
+            Ok(names) => names,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(failed(e)),
+        };
+        // Of two files of one tape, ".tape" sorts behind ".live": newest first meets it first.
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        let mut tapes: Vec<TapeFile> = Vec::with_capacity(names.len());
+        for name in names {
+            if let Some(id) = tape_id(&name)
+                && tapes.last().is_none_or(|last| last.id != id)
+            {
+                tapes.push(TapeFile { id, path: directory.join(&name) });
+            }
+        }
+        Ok(tapes)
+    }
+
+    /// Finds a tape by its id, the beginning of it, or `latest`.
+    ///
+    /// # Errors
+    /// No tape fits, or several do.
+    pub fn find(&self, name: &str) -> Result<TapeFile, FindError> {
+        let tapes = self.list()?;
+        if name == "latest" {
+            return tapes.into_iter().next().ok_or_else(|| FindError::NoTapes(self.root.clone()));
+        }
+        let fits = |t: &&TapeFile| name.len() >= SHORT_ID_MIN && t.id.as_str().starts_with(name);
+        let found: Vec<&TapeFile> = tapes.iter().filter(fits).collect();
+        match found.as_slice() {
+            [one] => Ok((*one).clone()),
+            [] => Err(FindError::Unknown(name.to_owned())),
+            several => {
+                let ids: Vec<&str> = several.iter().map(|t| t.id.as_str()).collect();
+                Err(FindError::Ambiguous(name.to_owned(), ids.join(", ")))
+            }
+        }
+    }
+
+    /// Opens a tape; one that is sealed at this moment is found under its new name.
+    ///
+    /// # Errors
+    /// The file cannot be read or is damaged beyond opening.
+    pub fn open(&self, file: &TapeFile) -> Result<Tape, OpenError> {
+        match Tape::open(&file.path) {
+            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Tape::open(&file.path.with_extension("tape"))
+            }
+            opened => opened,
+        }
+    }
+
+    /// Seals every tape that a crash left behind, and clears what an interrupted sealing left.
+    ///
+    /// Returns how each went. A tape whose writer lives is not touched.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn seal_abandoned(&self) -> io::Result<Vec<Result<PathBuf, SealError>>> {
+        let directory = self.tapes();
+        let names = match file_names(&directory) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            names => names?,
+        };
+        let mut outcomes = Vec::new();
+        for name in names.iter().filter(|name| name.ends_with(".live") || name.ends_with(".new")) {
+            let path = directory.join(name);
+            // The lock is held while sealing, so that two processes never seal the same tape.
+            let Ok(Some(_lock)) = lock_abandoned(&path) else { continue };
+            if name.ends_with(".new") {
+                // Never had a name: nothing was recorded on it.
+                let _ = std::fs::remove_file(&path);
+            } else if path.with_extension("tape").exists() {
+                // Sealed already; the crash came before this file was removed.
+                let _ = std::fs::remove_file(&path);
+            } else {
+                outcomes.push(seal(&path));
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Removes a tape.
+    ///
+    /// # Errors
+    /// A file cannot be removed.
+    pub fn remove(&self, tape: &TapeFile) -> io::Result<()> {
+        for extension in ["live", "tape", "damaged"] {
+            match std::fs::remove_file(tape.path.with_extension(extension)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn file_names(directory: &Path) -> io::Result<Vec<String>> {
+    std::fs::read_dir(directory)?
+        .filter_map(|entry| entry.map(|e| e.file_name().into_string().ok()).transpose())
+        .collect()
+}
+
+fn tape_id(name: &str) -> Option<TapeId> {
+    let stem = name.strip_suffix(".tape").or_else(|| name.strip_suffix(".live"))?;
+    stem.rsplit('-').next()?.parse().ok()
+}

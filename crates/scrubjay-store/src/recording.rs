@@ -1,0 +1,294 @@
+//! The recording of one connection: its current tape, rotation, and what happens when writing fails.
+//!
+//! The relay hands over what arrived and forwards it only when this says it is on tape. A failure is told to
+//! the caller at once; the gap it makes is itself recorded as soon as writing works again. The tape's file
+//! is created with the first entry, so that a connection on which nothing was said leaves nothing behind.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use scrubjay_core::entry::{Direction, End, Entry, EntryKind, Gap, Terminator, Transport};
+use scrubjay_core::id::TapeId;
+use thiserror::Error;
+
+use crate::clock::{self, Moment, saturate};
+use crate::home::Home;
+use crate::tape::frame::OVERHEAD;
+use crate::tape::header::{Header, Origin};
+use crate::tape::seal::{SealError, seal};
+use crate::tape::writer::Writer;
+
+/// What a recording is of.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// What the user calls the connection.
+    pub name: String,
+    /// What carries its messages.
+    pub transport: Transport,
+    /// The program that serves.
+    pub program: Option<String>,
+    /// The directory the connection was opened in.
+    pub workspace: Option<String>,
+    /// Where the connection came from.
+    pub origin: Origin,
+}
+
+/// When a tape is full.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// By size, in bytes of the live file.
+    pub tape_bytes_max: u64,
+    /// By age.
+    pub tape_duration_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { tape_bytes_max: 100 << 20, tape_duration_max: Duration::from_secs(3600) }
+    }
+}
+
+/// One thing to record.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    /// What it is.
+    pub kind: EntryKind,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// How its line ended.
+    pub terminator: Terminator,
+    /// The message or line.
+    pub payload: &'a [u8],
+}
+
+/// Recording failed.
+#[derive(Debug, Error)]
+#[error("cannot record to {path}: {source}")]
+pub struct RecordError {
+    /// The tape, or the directory it should be in.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+/// The recording of one connection.
+#[derive(Debug)]
+pub struct Recording {
+    home: Home,
+    subject: Subject,
+    limits: Limits,
+    writer: Option<Writer>,
+    parts: u32,
+    gap: Option<Gap>,
+    /// The sealing of the previous tape, in the background; at most one at a time.
+    sealing: Option<JoinHandle<Result<PathBuf, SealError>>>,
+}
+
+impl Recording {
+    /// Prepares a recording; nothing is on disk before the first entry.
+    #[must_use]
+    pub fn new(home: Home, subject: Subject, limits: Limits) -> Self {
+        Self { home, subject, limits, writer: None, parts: 0, gap: None, sealing: None }
+    }
+
+    /// Records what arrived together, all or nothing, before it is forwarded.
+    ///
+    /// # Errors
+    /// Nothing was recorded; the caller decides what becomes of the messages and calls
+    /// [`Recording::note_gap`].
+    pub fn record<'a>(
+        &mut self,
+        arrived: Moment,
+        items: impl Iterator<Item = Item<'a>> + Clone,
+    ) -> Result<(), RecordError> {
+        let bytes: usize = items.clone().map(|item| OVERHEAD + item.payload.len()).sum();
+        self.make_room(arrived, bytes as u64)?;
+        let gap = self.gap.as_ref().map(|gap| serde_json::to_vec(gap).expect("a gap is plain data"));
+        let gap_item = gap.as_deref().map(|payload| Item {
+            kind: EntryKind::Gap,
+            direction: Direction::ClientToServer,
+            terminator: Terminator::Eof,
+            payload,
+        });
+        let writer = self.writer.as_mut().expect("make_room leaves a tape");
+        let stamp = Stamp::new(arrived, writer, self.subject.transport);
+        let entries = gap_item.into_iter().map(|item| stamp.entry(item)).chain(items.map(|item| stamp.entry(item)));
+        match writer.append(entries) {
+            Ok(()) => {
+                self.gap = None;
+                Ok(())
+            }
+            Err(source) => Err(RecordError { path: writer.path().to_owned(), source }),
+        }
+    }
+
+    /// Notes messages that are on no tape.
+    pub fn note_gap(&mut self, messages: u64, bytes: u64, forwarded: bool, reason: &RecordError) {
+        let gap = self.gap.get_or_insert_with(|| Gap {
+            forwarded,
+            since_wall_ns: clock::now().wall_ns,
+            reason: reason.source.to_string(),
+            ..Gap::default()
+        });
+        gap.messages += messages;
+        gap.bytes += bytes;
+    }
+
+    /// Returns a handle by which the current tape can be synced to the disk.
+    ///
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub fn sync_handle(&self) -> io::Result<Option<File>> {
+        self.writer.as_ref().map(Writer::sync_handle).transpose()
+    }
+
+    /// Returns the id of the current tape, once there is one.
+    #[must_use]
+    pub fn tape(&self) -> Option<TapeId> {
+        self.writer.as_ref().map(|w| w.header().id)
+    }
+
+    /// Ends the recording: notes how, and seals. `None` where nothing was recorded.
+    ///
+    /// # Errors
+    /// The tape could not be sealed; it stays as it is and the next start seals it.
+    pub fn finish(mut self, end: &End) -> Result<Option<PathBuf>, SealError> {
+        if self.writer.is_none() && self.gap.is_none() {
+            return Ok(None);
+        }
+        let recorded = self.record_end(end);
+        if let Some(sealing) = self.sealing.take() {
+            // A panic there has been reported by its thread; this tape is sealed all the same.
+            sealing.join().unwrap_or(Ok(PathBuf::new()))?;
+        }
+        let Some(writer) = self.writer.take() else {
+            return recorded
+                .map(|()| None)
+                .map_err(|e| SealError::Io { path: e.path, source: e.source });
+        };
+        // The writer's lock is held until the sealed file stands.
+        seal(writer.path()).map(Some)
+    }
+
+    fn record_end(&mut self, end: &End) -> Result<(), RecordError> {
+        let payload = serde_json::to_vec(end).expect("an end is plain data");
+        self.record(clock::now(), std::iter::once(end_item(&payload)))
+    }
+
+    /// Makes sure that there is a tape with room for so many bytes.
+    fn make_room(&mut self, now: Moment, bytes: u64) -> Result<(), RecordError> {
+        let Some(writer) = &self.writer else {
+            self.writer = Some(self.next_tape(now, None)?);
+            return Ok(());
+        };
+        let age = now.instant.saturating_duration_since(writer.started());
+        let full = writer.entries() > 0
+            && (writer.bytes() + bytes > self.limits.tape_bytes_max || age > self.limits.tape_duration_max);
+        if full {
+            self.rotate(now);
+        }
+        Ok(())
+    }
+
+    /// Goes on with the next tape; where none can be made, the current one just grows.
+    fn rotate(&mut self, now: Moment) {
+        let Some(mut full) = self.writer.take() else { return };
+        match self.next_tape(now, Some(full.header().id)) {
+            Ok(next) => {
+                let end = End {
+                    reason: "the tape was full".to_owned(),
+                    exit_code: None,
+                    signal: None,
+                    continues_on: Some(next.header().id),
+                };
+                let payload = serde_json::to_vec(&end).expect("an end is plain data");
+                // Where even this fails the tape reads as cut off, and its successor still names it.
+                let stamp = Stamp::new(now, &full, self.subject.transport);
+                let _ = full.append(std::iter::once(stamp.entry(end_item(&payload))));
+                self.writer = Some(next);
+                self.seal_in_background(full);
+            }
+            Err(_) => self.writer = Some(full),
+        }
+    }
+
+    fn seal_in_background(&mut self, full: Writer) {
+        if self.sealing.as_ref().is_some_and(|s| !s.is_finished()) {
+            // Sealing cannot keep up: this tape waits, abandoned, for the next start.
+            return;
+        }
+        let sealing = std::thread::Builder::new().name("seal".to_owned()).spawn(move || seal(full.path()));
+        self.sealing = sealing.ok();
+    }
+
+    fn next_tape(&mut self, now: Moment, continues: Option<TapeId>) -> Result<Writer, RecordError> {
+        let failed = |source| RecordError { path: self.home.tapes(), source };
+        self.home.create().map_err(failed)?;
+        let mut random = [0; 10];
+        getrandom::fill(&mut random).map_err(|e| failed(io::Error::other(e)))?;
+        let header = Header {
+            id: TapeId::from_random(random),
+            name: self.subject.name.clone(),
+            transport: self.subject.transport,
+            started_wall_ns: now.wall_ns,
+            program: self.subject.program.clone(),
+            workspace: self.subject.workspace.clone(),
+            origin: self.subject.origin.clone(),
+            continues,
+            part: self.parts + 1,
+            recorder: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let path = self.home.live_path(header.id, header.started_wall_ns);
+        let writer =
+            Writer::create(path.clone(), header, now.instant).map_err(|source| RecordError { path, source })?;
+        self.parts += 1;
+        Ok(writer)
+    }
+}
+
+/// What all entries of one append have in common.
+#[derive(Clone, Copy)]
+struct Stamp {
+    transport: Transport,
+    wall_ns: u64,
+    since_start_ns: u64,
+    processing_ns: u32,
+}
+
+impl Stamp {
+    fn new(arrived: Moment, writer: &Writer, transport: Transport) -> Self {
+        let now = clock::now();
+        let processing = saturate(now.instant.saturating_duration_since(arrived.instant));
+        Self {
+            transport,
+            wall_ns: now.wall_ns,
+            since_start_ns: saturate(now.instant.saturating_duration_since(writer.started())),
+            processing_ns: u32::try_from(processing).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn entry<'a>(&self, item: Item<'a>) -> Entry<'a> {
+        Entry {
+            kind: item.kind,
+            direction: item.direction,
+            transport: self.transport,
+            terminator: item.terminator,
+            wall_ns: self.wall_ns,
+            since_start_ns: self.since_start_ns,
+            processing_ns: self.processing_ns,
+            payload: item.payload,
+        }
+    }
+}
+
+fn end_item(payload: &[u8]) -> Item<'_> {
+    Item {
+        kind: EntryKind::End,
+        direction: Direction::ServerToClient,
+        terminator: Terminator::Eof,
+        payload,
+    }
+}

@@ -1,0 +1,174 @@
+//! One entry as bytes: length, checksum, fixed facts, extension fields, payload.
+//!
+//! The same frames stand in live files and, compressed, in the blocks of sealed ones. An unknown extension
+//! field is skipped, so that a later version may add facts without a new format.
+
+use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
+
+/// Bytes before the fixed facts: length and checksum.
+const PREFIX: usize = 8;
+/// Bytes of the fixed facts.
+const FIXED: usize = 24;
+/// Bytes that a frame adds to its payload.
+pub const OVERHEAD: usize = PREFIX + FIXED;
+/// No frame is longer than this; a larger length is damage.
+pub const FRAME_BYTES_MAX: usize = 1 << 30;
+
+/// Writes the part of a frame that stands before the payload.
+///
+/// Layout, little-endian: `u32` length of what follows the checksum, `u32` CRC-32 of length and all that
+/// follows, `u8` kind, `u8` direction, transport and terminator, `u16` length of the extension fields, `u32`
+/// processing time, `u64` wall time, `u64` time since start, extension fields, payload.
+pub fn encode_head(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    let length = u32::try_from(FIXED + entry.payload.len()).expect("a line limit keeps payloads below 1 GiB");
+    let mut head = [0u8; OVERHEAD];
+    head[..4].copy_from_slice(&length.to_le_bytes());
+    head[8] = kind_code(entry.kind);
+    head[9] = shape_code(entry);
+    head[12..16].copy_from_slice(&entry.processing_ns.to_le_bytes());
+    head[16..24].copy_from_slice(&entry.wall_ns.to_le_bytes());
+    head[24..32].copy_from_slice(&entry.since_start_ns.to_le_bytes());
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head[..4]);
+    crc.update(&head[PREFIX..]);
+    crc.update(entry.payload);
+    head[4..8].copy_from_slice(&crc.finalize().to_le_bytes());
+    out.extend_from_slice(&head);
+}
+
+/// What stands at a place where a frame is expected.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// A whole frame, and its length in bytes.
+    Frame(Entry<'a>, usize),
+    /// The bytes end within the frame; this many are needed to say more.
+    Incomplete(usize),
+    /// Not a frame: the checksum or a code is wrong. Its claimed length, where that is plausible.
+    Damaged(Option<usize>),
+}
+
+/// Reads the frame at the start of the bytes.
+#[must_use]
+pub fn decode(bytes: &[u8]) -> Decoded<'_> {
+    let Some(length) = bytes.first_chunk::<4>() else { return Decoded::Incomplete(OVERHEAD) };
+    let body = u32::from_le_bytes(*length) as usize;
+    if !(FIXED..=FRAME_BYTES_MAX).contains(&body) {
+        return Decoded::Damaged(None);
+    }
+    let whole = PREFIX + body;
+    let Some(frame) = bytes.get(..whole) else { return Decoded::Incomplete(whole) };
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&frame[..4]);
+    crc.update(&frame[PREFIX..]);
+    if crc.finalize().to_le_bytes() != frame[4..8] {
+        return Decoded::Damaged(Some(whole));
+    }
+    match decode_body(frame) {
+        Some(entry) => Decoded::Frame(entry, whole),
+        None => Decoded::Damaged(Some(whole)),
+    }
+}
+
+fn decode_body(frame: &[u8]) -> Option<Entry<'_>> {
+    let (direction, transport, terminator) = shape_of(frame[9])?;
+    let extension = usize::from(u16::from_le_bytes([frame[10], frame[11]]));
+    Some(Entry {
+        kind: kind_of(frame[8])?,
+        direction,
+        transport,
+        terminator,
+        processing_ns: u32::from_le_bytes(*frame[12..].first_chunk()?),
+        wall_ns: u64::from_le_bytes(*frame[16..].first_chunk()?),
+        since_start_ns: u64::from_le_bytes(*frame[24..].first_chunk()?),
+        payload: frame.get(OVERHEAD + extension..)?,
+    })
+}
+
+fn kind_code(kind: EntryKind) -> u8 {
+    match kind {
+        EntryKind::Message => 1,
+        EntryKind::Stderr => 2,
+        EntryKind::Oversize => 3,
+        EntryKind::Gap => 4,
+        EntryKind::End => 5,
+    }
+}
+
+fn kind_of(code: u8) -> Option<EntryKind> {
+    Some(match code {
+        1 => EntryKind::Message,
+        2 => EntryKind::Stderr,
+        3 => EntryKind::Oversize,
+        4 => EntryKind::Gap,
+        5 => EntryKind::End,
+        _ => return None,
+    })
+}
+
+/// Bit 0 direction, bits 1–3 transport, bits 4–5 terminator.
+fn shape_code(entry: &Entry<'_>) -> u8 {
+    let direction = u8::from(entry.direction == Direction::ServerToClient);
+    let transport = match entry.transport {
+        Transport::Stdio => 0,
+        Transport::Http => 1,
+        Transport::Memory => 2,
+    };
+    let terminator = match entry.terminator {
+        Terminator::Lf => 0,
+        Terminator::Crlf => 1,
+        Terminator::Eof => 2,
+    };
+    direction | transport << 1 | terminator << 4
+}
+
+fn shape_of(code: u8) -> Option<(Direction, Transport, Terminator)> {
+    let direction = if code & 1 == 0 { Direction::ClientToServer } else { Direction::ServerToClient };
+    let transport = match code >> 1 & 7 {
+        0 => Transport::Stdio,
+        1 => Transport::Http,
+        2 => Transport::Memory,
+        _ => return None,
+    };
+    let terminator = match code >> 4 {
+        0 => Terminator::Lf,
+        1 => Terminator::Crlf,
+        2 => Terminator::Eof,
+        _ => return None,
+    };
+    Some((direction, transport, terminator))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(payload: &[u8]) -> Entry<'_> {
+        Entry {
+            kind: EntryKind::Stderr,
+            direction: Direction::ServerToClient,
+            transport: Transport::Memory,
+            terminator: Terminator::Eof,
+            wall_ns: 1_800_000_000_000_000_000,
+            since_start_ns: 42,
+            processing_ns: 7,
+            payload,
+        }
+    }
+
+    #[test]
+    fn frames_read_back_and_any_flipped_bit_is_noticed() {
+        let entry = sample(b"payload");
+        let mut bytes = Vec::new();
+        encode_head(&entry, &mut bytes);
+        bytes.extend_from_slice(entry.payload);
+        assert_eq!(decode(&bytes), Decoded::Frame(entry, bytes.len()));
+        for bit in 0..bytes.len() * 8 {
+            let mut broken = bytes.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert!(!matches!(decode(&broken), Decoded::Frame(..)), "bit {bit}");
+        }
+        for cut in 0..bytes.len() {
+            assert!(matches!(decode(&bytes[..cut]), Decoded::Incomplete(_)), "cut at {cut}");
+        }
+    }
+}

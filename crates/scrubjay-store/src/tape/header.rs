@@ -1,0 +1,136 @@
+//! The first bytes of a tape: what it is, which version, whose connection.
+//!
+//! Facts are JSON, so that a later version may add some. What a command line or environment holds may be
+//! secret: only the program's name is kept.
+
+use scrubjay_core::entry::Transport;
+use scrubjay_core::id::TapeId;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The first eight bytes of every tape.
+pub const MAGIC: &[u8; 8] = b"SCRUBJAY";
+/// The version this program writes.
+pub const VERSION: u16 = 1;
+/// Bytes before the facts: magic, version, state, length, checksum.
+const PREFIX: usize = 20;
+/// No header is longer than this.
+pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// How the frames behind the header are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Plain frames, growing.
+    Live,
+    /// Compressed blocks and a footer.
+    Sealed,
+}
+
+/// The facts of a tape that are known when it begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Identifies the tape.
+    pub id: TapeId,
+    /// What the user calls the connection.
+    pub name: String,
+    /// What carries its messages.
+    pub transport: Transport,
+    /// When it began, nanoseconds since the Unix epoch.
+    pub started_wall_ns: u64,
+    /// The program that serves, without its arguments.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub program: Option<String>,
+    /// The workspace: the directory the connection was opened in.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub workspace: Option<String>,
+    /// Where the connection came from, for telling which session it belongs to.
+    #[serde(default)]
+    pub origin: Origin,
+    /// The tape that this one continues.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub continues: Option<TapeId>,
+    /// Its place among the tapes of one connection, from 1.
+    pub part: u32,
+    /// The version of the program that recorded it.
+    pub recorder: String,
+}
+
+/// What is known of the conversation a connection belongs to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// The host's own name of the conversation, where it gives one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host_session: Option<String>,
+    /// The W3C trace context the host passed on.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub traceparent: Option<String>,
+    /// The process that started us.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host_pid: Option<u32>,
+    /// When that process started, in its system's clock ticks: a pid alone is reused.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host_started: Option<u64>,
+    /// That process's program name.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host_program: Option<String>,
+}
+
+/// Why a header cannot be read.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum HeaderError {
+    /// Some other file.
+    #[error("not a tape: the file does not begin as one")]
+    NotATape,
+    /// Cut off or altered.
+    #[error("the tape's header is damaged")]
+    Damaged,
+    /// From the future.
+    #[error("the tape is of version {0}, and this scrubjay reads up to {VERSION}: update scrubjay to read it")]
+    TooNew(u16),
+}
+
+/// Writes a header.
+#[must_use]
+pub fn encode(header: &Header, layout: Layout) -> Vec<u8> {
+    let facts = serde_json::to_vec(header).expect("a header is plain data");
+    let mut bytes = Vec::with_capacity(PREFIX + facts.len());
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&u16::from(layout == Layout::Sealed).to_le_bytes());
+    bytes.extend_from_slice(&u32::try_from(facts.len()).expect("headers are small").to_le_bytes());
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&bytes);
+    crc.update(&facts);
+    bytes.extend_from_slice(&crc.finalize().to_le_bytes());
+    bytes.extend_from_slice(&facts);
+    bytes
+}
+
+/// Reads the header at the start of the bytes, and returns its length.
+///
+/// # Errors
+/// The bytes are no tape, a damaged one, or one from a later version.
+pub fn decode(bytes: &[u8]) -> Result<(Header, Layout, u16, usize), HeaderError> {
+    if !bytes.starts_with(MAGIC) {
+        return Err(HeaderError::NotATape);
+    }
+    let prefix = bytes.first_chunk::<PREFIX>().ok_or(HeaderError::Damaged)?;
+    let version = u16::from_le_bytes([prefix[8], prefix[9]]);
+    let length = u32::from_le_bytes([prefix[12], prefix[13], prefix[14], prefix[15]]) as usize;
+    let end = PREFIX.saturating_add(length);
+    if end > HEADER_BYTES_MAX || end > bytes.len() {
+        return Err(HeaderError::Damaged);
+    }
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&prefix[..16]);
+    crc.update(&bytes[PREFIX..end]);
+    if crc.finalize().to_le_bytes() != prefix[16..20] {
+        return Err(HeaderError::Damaged);
+    }
+    if version > VERSION {
+        return Err(HeaderError::TooNew(version));
+    }
+    let layout = if prefix[10] == 0 { Layout::Live } else { Layout::Sealed };
+    let header = serde_json::from_slice(&bytes[PREFIX..end]).map_err(|_| HeaderError::Damaged)?;
+    Ok((header, layout, version, end))
+}

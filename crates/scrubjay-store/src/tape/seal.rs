@@ -1,0 +1,158 @@
+//! Seals a live tape: the same entries in compressed, chained blocks, with a footer.
+//!
+//! The sealed file appears whole under its name or not at all, and the live file goes only after that: a
+//! crash at any point leaves at least one of them complete.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use scrubjay_core::entry::{End, EntryKind};
+use scrubjay_core::reading::Reader;
+use thiserror::Error;
+
+use super::frame;
+use super::header::{self, Layout};
+use super::reader::{Damage, OpenError, Tape};
+use super::sealed::{BLOCK_BYTES, BlockKind, BlockWriter, Footer};
+use super::writer::create_private;
+
+/// Why a tape could not be sealed; the live file is untouched.
+#[derive(Debug, Error)]
+pub enum SealError {
+    /// The live file cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Reading or writing failed.
+    #[error("cannot seal {path}")]
+    Io {
+        /// The sealed file to be.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Seals the live tape at `live` and returns the sealed file's path.
+///
+/// # Errors
+/// The live file cannot be read, or there is no room for the sealed one.
+pub fn seal(live: &Path) -> Result<PathBuf, SealError> {
+    let sealed = live.with_extension("tape");
+    let tape = Tape::open(live)?;
+    let io_error = |source| SealError::Io { path: sealed.clone(), source };
+    let damaged = write_sealed(&tape, &sealed).map_err(io_error)?;
+    if damaged {
+        // The original is evidence: whatever could not be read stays.
+        std::fs::rename(live, live.with_extension("damaged")).map_err(io_error)?;
+    } else {
+        std::fs::remove_file(live).map_err(io_error)?;
+    }
+    Ok(sealed)
+}
+
+/// Writes any tape as a sealed one at `target`; returns whether parts of it could not be read.
+///
+/// # Errors
+/// Reading or writing failed; nothing stands at `target` then.
+pub fn write_sealed(tape: &Tape, target: &Path) -> io::Result<bool> {
+    let nascent = target.with_extension("sealing");
+    let written = write_blocks(tape, &nascent).and_then(|damaged| {
+        std::fs::rename(&nascent, target)?;
+        if let Some(directory) = target.parent().filter(|d| !d.as_os_str().is_empty()) {
+            File::open(directory)?.sync_all()?;
+        }
+        Ok(damaged)
+    });
+    if written.is_err() {
+        // The error that matters is the one at hand.
+        let _ = std::fs::remove_file(&nascent);
+    }
+    written
+}
+
+fn write_blocks(tape: &Tape, nascent: &Path) -> io::Result<bool> {
+    let header = tape.header().ok_or_else(|| io::Error::other("the tape's header is damaged"))?;
+    let file = create_private(nascent)?;
+    let mut sealer = Sealer::new(BufWriter::new(file), &header::encode(header, Layout::Sealed))?;
+    let mut entries = tape.entries()?;
+    while let Some((number, entry)) = entries.next()? {
+        sealer.push(number, &entry)?;
+    }
+    let damage = entries.damage().to_vec();
+    let damaged = !damage.is_empty();
+    let mut out = sealer.finish(damage)?;
+    out.flush()?;
+    out.get_ref().sync_all()?;
+    Ok(damaged)
+}
+
+struct Sealer<W> {
+    out: BlockWriter<W>,
+    plain: Vec<u8>,
+    first_entry: u64,
+    entries: u32,
+    footer: Footer,
+    reader: Reader,
+}
+
+impl<W: Write> Sealer<W> {
+    fn new(out: W, header: &[u8]) -> io::Result<Self> {
+        Ok(Self {
+            out: BlockWriter::new(out, header)?,
+            plain: Vec::new(),
+            first_entry: 0,
+            entries: 0,
+            footer: Footer {
+                metadata: Default::default(),
+                ended_wall_ns: 0,
+                duration_ns: 0,
+                end: None,
+                damage: Vec::new(),
+                blocks: Vec::new(),
+            },
+            reader: Reader::default(),
+        })
+    }
+
+    fn push(&mut self, number: u64, entry: &scrubjay_core::entry::Entry<'_>) -> io::Result<()> {
+        // A block's entries are numbered without gaps, so a lost one begins a new block.
+        if number != self.first_entry + u64::from(self.entries) {
+            self.close_block()?;
+            self.first_entry = number;
+        }
+        frame::encode_head(entry, &mut self.plain);
+        self.plain.extend_from_slice(entry.payload);
+        self.entries += 1;
+        self.reader.read(entry);
+        self.footer.ended_wall_ns = entry.wall_ns;
+        self.footer.duration_ns = self.footer.duration_ns.max(entry.since_start_ns);
+        if entry.kind == EntryKind::End {
+            self.footer.end = serde_json::from_slice::<End>(entry.payload).ok();
+        }
+        if self.plain.len() >= BLOCK_BYTES {
+            self.close_block()?;
+        }
+        Ok(())
+    }
+
+    fn close_block(&mut self) -> io::Result<()> {
+        if self.entries > 0 {
+            let block = self.out.write(BlockKind::Entries, self.first_entry, self.entries, &self.plain)?;
+            self.footer.blocks.push(block);
+            self.first_entry += u64::from(self.entries);
+            self.entries = 0;
+            self.plain.clear();
+            // One huge entry must not keep its memory for the rest of the tape.
+            self.plain.shrink_to(BLOCK_BYTES * 2);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, damage: Vec<Damage>) -> io::Result<W> {
+        self.close_block()?;
+        self.footer.metadata = self.reader.finish();
+        self.footer.damage = damage;
+        self.out.finish(&self.footer)
+    }
+}

@@ -1,0 +1,304 @@
+//! The sealed layout: compressed blocks in a hash chain, a footer, a trailer.
+//!
+//! Each block names its entries and carries the BLAKE3 of everything before it, so an altered, missing or
+//! added block shows. The footer is a block like the others, holding what the tape adds up to and where the
+//! blocks are; the trailer at the very end says where the footer is.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+
+use scrubjay_core::entry::End;
+use scrubjay_core::stats::TapeMetadata;
+use serde::{Deserialize, Serialize};
+
+use super::frame::FRAME_BYTES_MAX;
+use super::reader::Damage;
+
+const BLOCK_MAGIC: &[u8; 4] = b"SJBK";
+const TRAILER_MAGIC: &[u8; 8] = b"SJTAPEND";
+/// Bytes of a block's head.
+pub(super) const HEAD: usize = 64;
+/// Bytes of the head that the chain covers: all but the chain itself and the checksum.
+const CHAINED: usize = 28;
+/// Bytes of the trailer.
+pub(super) const TRAILER: usize = 56;
+/// A block is closed when its frames have this many bytes.
+pub(super) const BLOCK_BYTES: usize = 256 * 1024;
+const COMPRESSION_LEVEL: i32 = 3;
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockKind {
+    Entries,
+    Footer,
+}
+
+/// Where a block is and what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockRef {
+    /// Where its head begins in the file.
+    pub offset: u64,
+    /// The number of its first entry.
+    pub first_entry: u64,
+    /// How many entries it holds.
+    pub entries: u32,
+    /// How many bytes follow the head.
+    pub stored_bytes: u32,
+    /// How many bytes those are when decompressed.
+    pub plain_bytes: u32,
+}
+
+/// What a sealed tape says of itself at its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Footer {
+    /// What the tape adds up to.
+    pub metadata: TapeMetadata,
+    /// Wall time of the last entry, nanoseconds since the Unix epoch.
+    pub ended_wall_ns: u64,
+    /// Time from start to the last entry.
+    pub duration_ns: u64,
+    /// How the connection ended; none where it was cut off.
+    #[serde(default)]
+    pub end: Option<End>,
+    /// What was already damaged when the tape was sealed.
+    #[serde(default)]
+    pub damage: Vec<Damage>,
+    /// Where the entries are.
+    pub blocks: Vec<BlockRef>,
+}
+
+/// A block's head as read.
+pub(super) struct Head {
+    pub kind: BlockKind,
+    pub block: BlockRef,
+    pub chain: [u8; 32],
+    pub chained: [u8; CHAINED],
+}
+
+/// Writes blocks and keeps the chain.
+pub(super) struct BlockWriter<W> {
+    out: W,
+    offset: u64,
+    chain: [u8; 32],
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+impl<W: io::Write> BlockWriter<W> {
+    pub(super) fn new(mut out: W, header: &[u8]) -> io::Result<Self> {
+        out.write_all(header)?;
+        Ok(Self {
+            out,
+            offset: header.len() as u64,
+            chain: chain_start(header),
+            compressor: zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?,
+        })
+    }
+
+    pub(super) fn write(
+        &mut self,
+        kind: BlockKind,
+        first_entry: u64,
+        entries: u32,
+        plain: &[u8],
+    ) -> io::Result<BlockRef> {
+        let stored = self.compressor.compress(plain)?;
+        let block = BlockRef {
+            offset: self.offset,
+            first_entry,
+            entries,
+            stored_bytes: length_of(&stored)?,
+            plain_bytes: length_of(plain)?,
+        };
+        let chained = encode_chained(kind, &block);
+        self.chain = chain_next(&self.chain, &chained, &stored);
+        let mut head = [0; HEAD];
+        head[..CHAINED].copy_from_slice(&chained);
+        head[CHAINED..60].copy_from_slice(&self.chain);
+        let crc = crc32fast::hash(&head[..60]).to_le_bytes();
+        head[60..].copy_from_slice(&crc);
+        self.out.write_all(&head)?;
+        self.out.write_all(&stored)?;
+        self.offset += (HEAD + stored.len()) as u64;
+        Ok(block)
+    }
+
+    /// Writes footer and trailer, and returns what was written to.
+    pub(super) fn finish(mut self, footer: &Footer) -> io::Result<W> {
+        let footer_offset = self.offset;
+        let plain = serde_json::to_vec(footer)?;
+        self.write(BlockKind::Footer, footer.metadata.total_entries, 0, &plain)?;
+        let mut trailer = [0; TRAILER];
+        trailer[..8].copy_from_slice(&footer_offset.to_le_bytes());
+        trailer[8..40].copy_from_slice(&self.chain);
+        let crc = crc32fast::hash(&trailer[..44]).to_le_bytes();
+        trailer[44..48].copy_from_slice(&crc);
+        trailer[48..].copy_from_slice(TRAILER_MAGIC);
+        self.out.write_all(&trailer)?;
+        Ok(self.out)
+    }
+}
+
+fn length_of(bytes: &[u8]) -> io::Result<u32> {
+    u32::try_from(bytes.len())
+        .ok()
+        .filter(|n| *n as usize <= FRAME_BYTES_MAX)
+        .ok_or_else(|| io::Error::other("a block of a tape may not exceed 1 GiB"))
+}
+
+fn encode_chained(kind: BlockKind, block: &BlockRef) -> [u8; CHAINED] {
+    let mut bytes = [0; CHAINED];
+    bytes[..4].copy_from_slice(BLOCK_MAGIC);
+    bytes[4] = match kind {
+        BlockKind::Entries => 1,
+        BlockKind::Footer => 2,
+    };
+    bytes[8..16].copy_from_slice(&block.first_entry.to_le_bytes());
+    bytes[16..20].copy_from_slice(&block.entries.to_le_bytes());
+    bytes[20..24].copy_from_slice(&block.stored_bytes.to_le_bytes());
+    bytes[24..28].copy_from_slice(&block.plain_bytes.to_le_bytes());
+    bytes
+}
+
+/// Returns where the chain of a file with this header begins.
+pub(super) fn chain_start(header: &[u8]) -> [u8; 32] {
+    *blake3::hash(header).as_bytes()
+}
+
+/// Returns the chain after one more block.
+pub(super) fn chain_next(previous: &[u8; 32], chained: &[u8], stored: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(previous).update(chained).update(stored);
+    *hasher.finalize().as_bytes()
+}
+
+/// Reads the head of a block; `None` where there is none, or a damaged one.
+pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<Head>> {
+    let mut bytes = [0; HEAD];
+    if read_at_most(file, &mut bytes, offset)? < HEAD || !bytes.starts_with(BLOCK_MAGIC) {
+        return Ok(None);
+    }
+    if crc32fast::hash(&bytes[..60]).to_le_bytes() != bytes[60..] {
+        return Ok(None);
+    }
+    let kind = match bytes[4] {
+        1 => BlockKind::Entries,
+        2 => BlockKind::Footer,
+        _ => return Ok(None),
+    };
+    let number = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("within the head"));
+    let block = BlockRef {
+        offset,
+        first_entry: u64::from_le_bytes(*bytes[8..].first_chunk().expect("within the head")),
+        entries: number(16),
+        stored_bytes: number(20),
+        plain_bytes: number(24),
+    };
+    if block.stored_bytes as usize > FRAME_BYTES_MAX || block.plain_bytes as usize > FRAME_BYTES_MAX {
+        return Ok(None);
+    }
+    Ok(Some(Head {
+        kind,
+        block,
+        chain: *bytes[CHAINED..].first_chunk().expect("within the head"),
+        chained: *bytes.first_chunk().expect("within the head"),
+    }))
+}
+
+/// Reads the stored bytes of a block; fewer than it says where the file ends first.
+pub(super) fn read_stored(file: &File, block: &BlockRef, out: &mut Vec<u8>) -> io::Result<()> {
+    let present = file.metadata()?.len().saturating_sub(block.offset + HEAD as u64);
+    let wanted = u64::from(block.stored_bytes).min(present);
+    out.clear();
+    out.resize(usize::try_from(wanted).map_err(io::Error::other)?, 0);
+    file.read_exact_at(out, block.offset + HEAD as u64)
+}
+
+/// Decompresses as far as the bytes are sound, and returns whether all was.
+pub(super) fn decompress(stored: &[u8], plain_bytes: u32, out: &mut Vec<u8>) -> bool {
+    out.clear();
+    let limit = u64::from(plain_bytes);
+    let Ok(decoder) = zstd::stream::read::Decoder::with_buffer(stored) else { return false };
+    let read = decoder.take(limit + 1).read_to_end(out);
+    read.is_ok() && out.len() as u64 == limit
+}
+
+/// Reads trailer and footer; `None` where they are missing or damaged.
+pub(super) fn read_footer(file: &File) -> io::Result<Option<Footer>> {
+    let Some((offset, _)) = read_trailer(file)? else { return Ok(None) };
+    let Some(head) = read_head(file, offset)? else { return Ok(None) };
+    if head.kind != BlockKind::Footer {
+        return Ok(None);
+    }
+    let (mut stored, mut plain) = (Vec::new(), Vec::new());
+    read_stored(file, &head.block, &mut stored)?;
+    if !decompress(&stored, head.block.plain_bytes, &mut plain) {
+        return Ok(None);
+    }
+    Ok(serde_json::from_slice(&plain).ok())
+}
+
+/// Returns where the trailer says the footer is, and the end of the chain.
+pub(super) fn read_trailer(file: &File) -> io::Result<Option<(u64, [u8; 32])>> {
+    let length = file.metadata()?.len();
+    let Some(at) = length.checked_sub(TRAILER as u64) else { return Ok(None) };
+    let mut bytes = [0; TRAILER];
+    file.read_exact_at(&mut bytes, at)?;
+    if &bytes[48..] != TRAILER_MAGIC || crc32fast::hash(&bytes[..44]).to_le_bytes() != bytes[44..48] {
+        return Ok(None);
+    }
+    let offset = u64::from_le_bytes(*bytes.first_chunk().expect("within the trailer"));
+    Ok(Some((offset, *bytes[8..].first_chunk().expect("within the trailer"))))
+}
+
+/// Finds the blocks of entries without a footer: head by head, searching on where a head is damaged.
+pub(super) fn find_blocks(file: &File, from: u64) -> io::Result<Vec<BlockRef>> {
+    let mut blocks = Vec::new();
+    let mut at = from;
+    while let Some(head) = next_head(file, at)? {
+        at = head.block.offset + (HEAD as u64) + u64::from(head.block.stored_bytes);
+        if head.kind == BlockKind::Entries {
+            blocks.push(head.block);
+        }
+    }
+    Ok(blocks)
+}
+
+/// Returns the first sound head at or after a place.
+fn next_head(file: &File, from: u64) -> io::Result<Option<Head>> {
+    const WINDOW: usize = 256 * 1024;
+    if let Some(head) = read_head(file, from)? {
+        return Ok(Some(head));
+    }
+    let mut window = vec![0; WINDOW];
+    let mut at = from;
+    loop {
+        let present = read_at_most(file, &mut window, at)?;
+        for place in magic_places(&window[..present]) {
+            if let Some(head) = read_head(file, at + place as u64)? {
+                return Ok(Some(head));
+            }
+        }
+        if present < WINDOW {
+            return Ok(None);
+        }
+        at += (WINDOW - BLOCK_MAGIC.len()) as u64;
+    }
+}
+
+fn magic_places(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    bytes.windows(BLOCK_MAGIC.len()).enumerate().filter(|(_, w)| w == BLOCK_MAGIC).map(|(at, _)| at)
+}
+
+pub(super) fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,195 @@
+//! Appends to a live tape: one `write(2)` for all entries that arrived together.
+//!
+//! After a failed write the file ends where it ended before, so a tape is always a prefix of whole batches
+//! plus, after a crash, at most one torn one. The file is locked while its writer lives: whoever can take
+//! the lock knows that the tape is abandoned.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::fs::FlockOperation;
+use scrubjay_core::entry::Entry;
+
+use super::frame;
+use super::header::{self, Header, Layout};
+
+/// Payloads from this size on are written from where they are instead of being copied.
+const LARGE_BYTES: usize = 32 * 1024;
+/// Linux takes at most 1024 slices in one call.
+const SLICES_MAX: usize = 1024;
+
+/// The writer of one live tape.
+#[derive(Debug)]
+pub struct Writer {
+    file: File,
+    path: PathBuf,
+    header: Header,
+    started: Instant,
+    /// Where the last whole batch ends.
+    bytes: u64,
+    entries: u64,
+    /// Whether bytes of a failed append may lie beyond the end.
+    torn: bool,
+    buffer: Vec<u8>,
+}
+
+impl Writer {
+    /// Creates the live file of a tape.
+    ///
+    /// # Errors
+    /// The file cannot be created, locked or written.
+    pub fn create(path: PathBuf, header: Header, started: Instant) -> io::Result<Self> {
+        // It appears under its name only when it is locked and has its header: nobody can take it for abandoned.
+        let nascent = path.with_extension("new");
+        let file = create_private(&nascent)?;
+        let bytes = header::encode(&header, Layout::Live);
+        let made = lock(&file)
+            .and_then(|()| file.write_all_at(&bytes, 0))
+            .and_then(|()| std::fs::rename(&nascent, &path));
+        if let Err(e) = made {
+            // The error that matters is the one above; a nascent file is swept later in any case.
+            let _ = std::fs::remove_file(&nascent);
+            return Err(e);
+        }
+        Ok(Self {
+            file,
+            path,
+            header,
+            started,
+            bytes: bytes.len() as u64,
+            entries: 0,
+            torn: false,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Appends entries with one system call; on an error none of them is on the tape.
+    ///
+    /// # Errors
+    /// The system refuses the write: no space, a file-size limit, a failing disk.
+    pub fn append<'a>(&mut self, entries: impl Iterator<Item = Entry<'a>>) -> io::Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let mut large: Vec<(usize, &'a [u8])> = Vec::new();
+        let mut count = 0;
+        for entry in entries {
+            frame::encode_head(&entry, &mut buffer);
+            if entry.payload.len() < LARGE_BYTES || large.len() * 2 + 1 >= SLICES_MAX {
+                buffer.extend_from_slice(entry.payload);
+            } else {
+                large.push((buffer.len(), entry.payload));
+            }
+            count += 1;
+        }
+        let written = self.write(&buffer, &large);
+        self.buffer = buffer;
+        self.bytes += written?;
+        self.entries += count;
+        Ok(())
+    }
+
+    fn write(&mut self, small: &[u8], large: &[(usize, &[u8])]) -> io::Result<u64> {
+        if self.torn {
+            self.file.set_len(self.bytes)?;
+            self.torn = false;
+        }
+        let written = if large.is_empty() {
+            self.file.write_all_at(small, self.bytes).map(|()| small.len() as u64)
+        } else {
+            self.write_slices(small, large)
+        };
+        if written.is_err() {
+            self.torn = self.file.set_len(self.bytes).is_err();
+        }
+        written
+    }
+
+    fn write_slices(&self, small: &[u8], large: &[(usize, &[u8])]) -> io::Result<u64> {
+        let mut slices = Vec::with_capacity(large.len() * 2 + 1);
+        let mut from = 0;
+        for (at, payload) in large {
+            slices.push(IoSlice::new(&small[from..*at]));
+            slices.push(IoSlice::new(payload));
+            from = *at;
+        }
+        slices.push(IoSlice::new(&small[from..]));
+        let mut rest = slices.as_mut_slice();
+        let mut written = 0;
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match rustix::io::pwritev(&self.file, rest, self.bytes + written) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    written += n as u64;
+                    IoSlice::advance_slices(&mut rest, n);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(written)
+    }
+
+    /// Returns a second handle on the file, by which another thread can sync it.
+    ///
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub fn sync_handle(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Returns the tape's header.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Returns when the tape began.
+    #[must_use]
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Returns how many bytes the live file has.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns how many entries are on the tape.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Returns where the live file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Creates a file that only its owner can read, whatever the umask; an earlier one is replaced.
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+fn lock(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?)
+}
+
+/// Takes the lock of a live tape that its writer has left behind; `None` while the writer lives.
+pub(crate) fn lock_abandoned(path: &Path) -> io::Result<Option<File>> {
+    let file = File::open(path)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
