@@ -253,22 +253,21 @@ impl Envelope {
         if method == "initialize" {
             self.era = Some(Era::Legacy);
         }
-        let [name, uri, meta, progress_token, request_id, state, inputs, task_id, version, client] =
-            members(
-                params,
-                [
-                    "name",
-                    "uri",
-                    "_meta",
-                    "progressToken",
-                    "requestId",
-                    "requestState",
-                    "inputResponses",
-                    "taskId",
-                    "protocolVersion",
-                    "clientInfo",
-                ],
-            );
+        let [name, uri, meta, progress_token, request_id, state, inputs, task_id, version, client] = members(
+            params,
+            [
+                "name",
+                "uri",
+                "_meta",
+                "progressToken",
+                "requestId",
+                "requestState",
+                "inputResponses",
+                "taskId",
+                "protocolVersion",
+                "clientInfo",
+            ],
+        );
         let [meta_version, meta_client, meta_token, meta_task, subscription] =
             members(meta, [META_VERSION, META_CLIENT, "progressToken", META_TASK, META_SUBSCRIPTION]);
         if meta_version.is_some() {
@@ -452,9 +451,8 @@ mod tests {
         assert_eq!(call.ties.progress_token, Some(JsonId::from_raw("9")));
         let failed = Envelope::parse(br#"{"jsonrpc":"2.0","id":3,"result":{"isError":true,"content":[]}}"#);
         assert!(failed.is_failure());
-        let batch = Envelope::parse(
-            br#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"},3]"#,
-        );
+        let batch =
+            Envelope::parse(br#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","method":"b"},3]"#);
         let kinds: Vec<_> = batch.batch.iter().map(|e| e.kind).collect();
         assert_eq!(kinds, [MessageKind::Request, MessageKind::Notification, MessageKind::Opaque]);
     }

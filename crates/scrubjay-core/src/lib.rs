@@ -5,6 +5,7 @@
 
 pub mod entry;
 pub mod envelope;
+pub mod export;
 pub mod framing;
 pub mod id;
 pub mod inert;
@@ -13,3 +14,4 @@ pub mod operation;
 pub mod oversize;
 pub mod reading;
 pub mod stats;
+pub mod units;

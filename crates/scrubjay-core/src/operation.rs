@@ -223,10 +223,9 @@ impl Operations {
         if envelope.input_required {
             match &envelope.ties.request_state {
                 Some(state) => self.states.insert((asked, state.clone()), open.operation),
-                None => self.demands.insert(
-                    demand_key(asked, open.method.as_deref(), open.name.as_deref()),
-                    open.operation,
-                ),
+                None => self
+                    .demands
+                    .insert(demand_key(asked, open.method.as_deref(), open.name.as_deref()), open.operation),
             };
         }
         if let Some(task) = &envelope.ties.task {
@@ -450,7 +449,13 @@ mod tests {
             (C, &request(2, "tasks/get", r#"{"taskId":"t1"}"#)),
             (S, &result(2, r#"{"taskId":"t1","status":"working"}"#)),
             (S, &notice("notifications/tasks/status", r#"{"taskId":"t1"}"#)),
-            (S, &notice("notifications/x", r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}"#)),
+            (
+                S,
+                &notice(
+                    "notifications/x",
+                    r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}"#,
+                ),
+            ),
         ]);
         assert_eq!(
             seen,

@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn finds_the_id_wherever_it_stands() {
-        let line = br#"{"jsonrpc":"2.0","result":{"id":7,"a":["id",{"id":8}],"t":"\"id\":9}"} , "id" : "x\"1" }"#;
+        let line =
+            br#"{"jsonrpc":"2.0","result":{"id":7,"a":["id",{"id":8}],"t":"\"id\":9}"} , "id" : "x\"1" }"#;
         for cut in 0..line.len() {
             let seen = skim(&[&line[..cut], &line[cut..]]);
             assert_eq!(seen.id.as_deref(), Some(r#""x\"1""#), "cut at {cut}");

@@ -6,34 +6,48 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
+use rustix::event::PollFlags;
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
+
+/// How often it is checked whether anybody still reads.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The reading end of a stream.
 #[derive(Debug)]
-pub struct Source {
-    fd: AsyncFd<OwnedFd>,
+pub enum Source {
+    /// Of a pipe.
+    Pipe(Receiver),
+    /// Of a socket.
+    Socket(UnixStream),
 }
 
 /// The writing end of a stream.
 #[derive(Debug)]
 pub struct Sink {
     /// Open until the sink is dropped.
-    fd: Option<AsyncFd<OwnedFd>>,
+    end: Option<End>,
     /// Copies to a descriptor that cannot be polled.
     drain: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+enum End {
+    Pipe(Sender),
+    Socket(UnixStream),
 }
 
 impl Drop for Sink {
     fn drop(&mut self) {
         // In this order: the copying ends when its pipe is closed, and all of it must be out by then.
-        drop(self.fd.take());
+        drop(self.end.take());
         if let Some(drain) = self.drain.take() {
             // A panic there was reported by its thread.
             let _ = drain.join();
@@ -42,13 +56,8 @@ impl Drop for Sink {
 }
 
 impl Source {
-    /// Takes over a descriptor that can be polled.
-    ///
-    /// # Errors
-    /// The descriptor cannot be polled.
-    pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        set_nonblocking(&fd)?;
-        Ok(Self { fd: AsyncFd::register_with_interest(fd, Interest::READABLE)? })
+    fn pipe(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self::Pipe(Receiver::from_owned_fd(fd)?))
     }
 
     /// Opens this process's standard input.
@@ -58,8 +67,8 @@ impl Source {
     pub fn stdin() -> io::Result<Self> {
         let stdin = rustix::stdio::stdin();
         let source = match shape(stdin)? {
-            Shape::Pipe => Self::new(reopen(stdin, OFlags::RDONLY)?),
-            Shape::Socket => Self::new(stdin.try_clone_to_owned()?),
+            Shape::Pipe => Self::pipe(reopen(stdin, OFlags::RDONLY)?),
+            Shape::Socket => Ok(Self::Socket(socket(stdin)?)),
             Shape::Other => {
                 let mut from = File::from(stdin.try_clone_to_owned()?);
                 let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -68,7 +77,7 @@ impl Source {
                     // Either end may go away at any time; that is how a stream ends.
                     let _ = copy_unbuffered(&mut from, &mut to);
                 })?;
-                Self::new(read)
+                Self::pipe(read)
             }
         }?;
         // The stream ends when its source is dropped, so nothing else may hold it.
@@ -80,37 +89,22 @@ impl Source {
     ///
     /// # Errors
     /// The system refuses the read.
-    pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        loop {
-            let mut ready = self.fd.readable().await?;
-            let room = buffer.capacity() - buffer.len();
-            match rustix::io::read(self.fd.get_ref(), spare_capacity(buffer)) {
-                Ok(n) => {
-                    if n < room {
-                        // All that was there: the next read would only say so.
-                        ready.clear_ready();
-                    }
-                    return Ok(n);
-                }
-                Err(Errno::AGAIN) => ready.clear_ready(),
-                Err(Errno::INTR) => {}
-                // A socket whose other end died without reading everything.
-                Err(Errno::CONNRESET) => return Ok(0),
-                Err(e) => return Err(e.into()),
-            }
+    pub async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        let read = match self {
+            Self::Pipe(pipe) => pipe.read_buf(buffer).await,
+            Self::Socket(socket) => socket.read_buf(buffer).await,
+        };
+        match read {
+            // A socket whose other end died without reading everything.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Ok(0),
+            read => read,
         }
     }
 }
 
 impl Sink {
-    /// Takes over a descriptor that can be polled.
-    ///
-    /// # Errors
-    /// The descriptor cannot be polled.
-    pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        set_nonblocking(&fd)?;
-        let fd = AsyncFd::register_with_interest(fd, Interest::WRITABLE | Interest::ERROR)?;
-        Ok(Self { fd: Some(fd), drain: None })
+    fn pipe(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self { end: Some(End::Pipe(Sender::from_owned_fd(fd)?)), drain: None })
     }
 
     /// Opens this process's standard output.
@@ -134,8 +128,8 @@ impl Sink {
 
     fn standard(fd: BorrowedFd<'_>) -> io::Result<Self> {
         match shape(fd)? {
-            Shape::Pipe => Self::new(reopen(fd, OFlags::WRONLY)?),
-            Shape::Socket => Self::new(fd.try_clone_to_owned()?),
+            Shape::Pipe => Self::pipe(reopen(fd, OFlags::WRONLY)?),
+            Shape::Socket => Ok(Self { end: Some(End::Socket(socket(fd)?)), drain: None }),
             Shape::Other => {
                 let mut to = File::from(fd.try_clone_to_owned()?);
                 let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -144,7 +138,7 @@ impl Sink {
                     // Either end may go away at any time; that is how a stream ends.
                     let _ = copy_unbuffered(&mut from, &mut to);
                 })?;
-                let mut sink = Self::new(write)?;
+                let mut sink = Self::pipe(write)?;
                 sink.drain = Some(drain);
                 Ok(sink)
             }
@@ -157,26 +151,21 @@ impl Sink {
     /// The reading end is gone, or the system refuses the write.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            match rustix::io::write(self.fd().get_ref(), bytes) {
+            let written = match self.end() {
+                End::Pipe(pipe) => pipe.try_write(bytes),
+                End::Socket(socket) => socket.try_write(bytes),
+            };
+            match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => bytes = &bytes[n..],
-                Err(Errno::AGAIN) => self.wait_for_room().await?,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.end() {
+                    End::Pipe(pipe) => pipe.writable().await?,
+                    End::Socket(socket) => socket.writable().await?,
+                },
+                Err(e) => return Err(e),
             }
         }
         Ok(())
-    }
-
-    async fn wait_for_room(&self) -> io::Result<()> {
-        loop {
-            let mut ready = self.fd().ready(Interest::WRITABLE | Interest::ERROR).await?;
-            let events = poll(self.fd())?;
-            if !events.is_empty() {
-                return Ok(());
-            }
-            ready.clear_ready();
-        }
     }
 
     /// Waits until nobody reads the other end any more.
@@ -184,18 +173,25 @@ impl Sink {
     /// # Errors
     /// The descriptor cannot be polled.
     pub async fn abandoned(&self) -> io::Result<()> {
-        use rustix::event::PollFlags;
-        loop {
-            let mut ready = self.fd().ready(Interest::ERROR).await?;
-            if poll(self.fd())?.intersects(PollFlags::ERR | PollFlags::HUP) {
-                return Ok(());
-            }
-            ready.clear_ready();
+        while !self.poll()?.intersects(PollFlags::ERR | PollFlags::HUP) {
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
+        Ok(())
     }
 
-    fn fd(&self) -> &AsyncFd<OwnedFd> {
-        self.fd.as_ref().expect("open until dropped")
+    fn poll(&self) -> io::Result<PollFlags> {
+        use rustix::event::{PollFd, Timespec};
+        let fd = match self.end() {
+            End::Pipe(pipe) => pipe.as_fd(),
+            End::Socket(socket) => socket.as_fd(),
+        };
+        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+        rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        Ok(polled[0].revents())
+    }
+
+    fn end(&self) -> &End {
+        self.end.as_ref().expect("open until dropped")
     }
 }
 
@@ -205,7 +201,7 @@ impl Sink {
 /// The process is out of descriptors.
 pub fn to_child() -> io::Result<(Sink, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    Ok((Sink::new(write)?, read))
+    Ok((Sink::pipe(write)?, read))
 }
 
 /// Makes a pipe from a child: our end, and the child's.
@@ -214,7 +210,7 @@ pub fn to_child() -> io::Result<(Sink, OwnedFd)> {
 /// The process is out of descriptors.
 pub fn from_child() -> io::Result<(Source, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    Ok((Source::new(read)?, write))
+    Ok((Source::pipe(read)?, write))
 }
 
 /// Opens a stream on which nothing comes and to which anything may go.
@@ -248,19 +244,10 @@ fn reopen(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
     }
 }
 
-fn set_nonblocking(fd: &impl AsFd) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(fd)?;
-    if !flags.contains(OFlags::NONBLOCK) {
-        rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
-    }
-    Ok(())
-}
-
-fn poll(fd: &AsyncFd<OwnedFd>) -> io::Result<rustix::event::PollFlags> {
-    use rustix::event::{PollFd, PollFlags, Timespec};
-    let mut polled = [PollFd::new(fd.get_ref(), PollFlags::OUT)];
-    rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-    Ok(polled[0].revents())
+fn socket(fd: BorrowedFd<'_>) -> io::Result<UnixStream> {
+    let socket = StdUnixStream::from(fd.try_clone_to_owned()?);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
 }
 
 fn copy_unbuffered(from: &mut File, to: &mut File) -> io::Result<()> {

@@ -126,16 +126,21 @@ impl Relay {
     ///
     /// # Errors
     /// The source cannot be read.
-    pub async fn pump(&self, direction: Direction, source: Source) -> io::Result<()> {
+    pub async fn pump(&self, direction: Direction, mut source: Source) -> io::Result<()> {
         let mut framer = Framer::new(self.options.message_bytes_max);
-        let pumped = self.pump_lines(direction, &source, &mut framer).await;
+        let pumped = self.pump_lines(direction, &mut source, &mut framer).await;
         // The source closes first: a peer that still writes must not block on a reader that left.
         drop(source);
         self.outlet(direction).close();
         pumped
     }
 
-    async fn pump_lines(&self, direction: Direction, source: &Source, framer: &mut Framer) -> io::Result<()> {
+    async fn pump_lines(
+        &self,
+        direction: Direction,
+        source: &mut Source,
+        framer: &mut Framer,
+    ) -> io::Result<()> {
         loop {
             let read = source.read(framer.room()).await?;
             let arrived = clock::now();
@@ -168,9 +173,8 @@ impl Relay {
     ///
     /// # Errors
     /// The source cannot be read.
-    pub async fn pump_stderr(&self, source: Source, sink: Option<Sink>) -> io::Result<()> {
+    pub async fn pump_stderr(&self, mut source: Source, mut sink: Option<Sink>) -> io::Result<()> {
         let mut framer = Framer::new(STDERR_LINE_BYTES_MAX);
-        let mut sink = sink;
         loop {
             let room = framer.room();
             let before = room.len();
@@ -182,7 +186,10 @@ impl Relay {
                     Step::Batch(batch) => self.record_stderr(arrived, stderr_items(batch)),
                     Step::Oversize(line) => {
                         let facts = serde_json::to_vec(&line)?;
-                        self.record_stderr(arrived, std::iter::once(oversize_item(Direction::ServerToClient, &facts)));
+                        self.record_stderr(
+                            arrived,
+                            std::iter::once(oversize_item(Direction::ServerToClient, &facts)),
+                        );
                     }
                     Step::Starved => break,
                 }

@@ -83,6 +83,13 @@ fn state_and_parent(stat: &str) -> Option<(&str, i32)> {
     Some((fields.next()?, fields.next()?.parse().ok()?))
 }
 
+/// Returns the parent of a process.
+#[must_use]
+pub fn parent(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    Pid::from_raw(state_and_parent(&stat)?.1)
+}
+
 /// Returns a process's start time in clock ticks since boot, and its program's name.
 #[must_use]
 pub fn start_and_name(pid: Pid) -> Option<(u64, String)> {

@@ -115,7 +115,8 @@ impl Recording {
         });
         let writer = self.writer.as_mut().expect("make_room leaves a tape");
         let stamp = Stamp::new(arrived, writer, self.subject.transport);
-        let entries = gap_item.into_iter().map(|item| stamp.entry(item)).chain(items.map(|item| stamp.entry(item)));
+        let entries =
+            gap_item.into_iter().map(|item| stamp.entry(item)).chain(items.map(|item| stamp.entry(item)));
         match writer.append(entries) {
             Ok(()) => {
                 self.gap = None;
@@ -165,9 +166,7 @@ impl Recording {
             sealing.join().unwrap_or(Ok(PathBuf::new()))?;
         }
         let Some(writer) = self.writer.take() else {
-            return recorded
-                .map(|()| None)
-                .map_err(|e| SealError::Io { path: e.path, source: e.source });
+            return recorded.map(|()| None).map_err(|e| SealError::Io { path: e.path, source: e.source });
         };
         // The writer's lock is held until the sealed file stands.
         seal(writer.path()).map(Some)
@@ -242,8 +241,8 @@ impl Recording {
             recorder: env!("CARGO_PKG_VERSION").to_owned(),
         };
         let path = self.home.live_path(header.id, header.started_wall_ns);
-        let writer =
-            Writer::create(path.clone(), header, now.instant).map_err(|source| RecordError { path, source })?;
+        let writer = Writer::create(path.clone(), header, now.instant)
+            .map_err(|source| RecordError { path, source })?;
         self.parts += 1;
         Ok(writer)
     }
@@ -285,10 +284,5 @@ impl Stamp {
 }
 
 fn end_item(payload: &[u8]) -> Item<'_> {
-    Item {
-        kind: EntryKind::End,
-        direction: Direction::ServerToClient,
-        terminator: Terminator::Eof,
-        payload,
-    }
+    Item { kind: EntryKind::End, direction: Direction::ServerToClient, terminator: Terminator::Eof, payload }
 }

@@ -1,2 +1,17 @@
-//! (skeleton)
-fn main() {}
+//! The binary: reads the command line, composes the rooms, and turns errors into words and exit codes.
+
+mod cli;
+mod commands;
+mod render;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match commands::run(cli) {
+        Ok(code) => code,
+        Err(error) => cli::explain(&error),
+    }
+}

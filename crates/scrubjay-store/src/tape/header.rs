@@ -85,7 +85,9 @@ pub enum HeaderError {
     #[error("the tape's header is damaged")]
     Damaged,
     /// From the future.
-    #[error("the tape is of version {0}, and this scrubjay reads up to {VERSION}: update scrubjay to read it")]
+    #[error(
+        "the tape is of version {0}, and this scrubjay reads up to {VERSION}: update scrubjay to read it"
+    )]
     TooNew(u16),
 }
 

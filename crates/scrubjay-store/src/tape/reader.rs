@@ -237,7 +237,10 @@ impl Entries {
     ///
     /// # Errors
     /// The file cannot be read.
-    #[expect(clippy::should_implement_trait, reason = "an entry borrows the reader, which an iterator cannot")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an entry borrows the reader, which an iterator cannot"
+    )]
     pub fn next(&mut self) -> io::Result<Option<(u64, Entry<'_>)>> {
         let Some(length) = self.find()? else { return Ok(None) };
         let number = self.next;
@@ -297,7 +300,8 @@ impl Entries {
                 self.at = 0;
                 // The length may be damage: trust it only as far as the file goes.
                 let present = file.metadata()?.len().saturating_sub(*offset);
-                let read = (wanted - rest).max(READ_BYTES).min(usize::try_from(present).unwrap_or(usize::MAX));
+                let read =
+                    (wanted - rest).max(READ_BYTES).min(usize::try_from(present).unwrap_or(usize::MAX));
                 let before = self.chunk.len();
                 self.chunk.resize(before + read, 0);
                 let got = sealed::read_at_most(file, &mut self.chunk[before..], *offset)?;

@@ -137,7 +137,11 @@ fn verify_end(
         Some((offset, head)) if offset == at && head == *chain && footer.is_some() => {
             report.head = Some(blake3::Hash::from_bytes(*chain).to_hex().to_string());
         }
-        _ => report.note(None, length.saturating_sub(TRAILER as u64), "the tape's last bytes are damaged; the entries are not"),
+        _ => report.note(
+            None,
+            length.saturating_sub(TRAILER as u64),
+            "the tape's last bytes are damaged; the entries are not",
+        ),
     }
     // Damage from before the sealing is part of the truth about this tape.
     if let Some(footer) = footer {

@@ -1,0 +1,162 @@
+//! A tape as JSON: one object an entry, with everything the tape knows about it.
+//!
+//! The form of `tape show --json` and of the JSON Lines export, which can be imported again: `raw` holds the
+//! message exactly as it was (or `raw_base64`, where it is not UTF-8).
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+
+use crate::entry::{Direction, Entry, EntryKind, Terminator, Transport};
+use crate::envelope::{Defect, MessageKind};
+use crate::operation::{Flag, Role};
+use crate::reading::Reading;
+
+/// One entry as JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct EntryJson<'a> {
+    /// Its number on the tape.
+    pub entry: u64,
+    /// When, in ISO 8601.
+    pub time: String,
+    /// When, nanoseconds since the Unix epoch.
+    pub wall_ns: u64,
+    /// Nanoseconds since the tape began.
+    pub since_start_ns: u64,
+    /// Which way.
+    pub direction: Direction,
+    /// Over what.
+    pub transport: Transport,
+    /// What it is.
+    pub kind: EntryKind,
+    /// What kind of message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_type: Option<MessageKind>,
+    /// The method, of an answer the one it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<&'a str>,
+    /// The tool, prompt or resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<&'a str>,
+    /// The JSON-RPC id as raw JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jsonrpc_id: Option<&'a str>,
+    /// The operation it belongs to: the number of the entry that began it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<u64>,
+    /// What it is to that operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    /// How long the answer took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_time_ns: Option<u64>,
+    /// How long it took to record.
+    pub processing_time_ns: u32,
+    /// The code of an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<i64>,
+    /// Whether it reports a failure.
+    pub failed: bool,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub defects: &'a [Defect],
+    /// What is odd about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<Flag>,
+    /// Its length.
+    pub size_bytes: usize,
+    /// How its line ended.
+    pub terminator: Terminator,
+    /// The message, where it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw: Option<&'a str>,
+    /// The message, where it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw_base64: Option<String>,
+}
+
+/// Describes an entry.
+#[must_use]
+pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a Reading) -> EntryJson<'a> {
+    let envelope = &reading.envelope;
+    let link = reading.link();
+    let raw = std::str::from_utf8(entry.payload).ok();
+    EntryJson {
+        entry: number,
+        time: iso_time(entry.wall_ns),
+        wall_ns: entry.wall_ns,
+        since_start_ns: entry.since_start_ns,
+        direction: entry.direction,
+        transport: entry.transport,
+        kind: entry.kind,
+        message_type: (entry.kind == EntryKind::Message).then_some(envelope.kind),
+        method: link.and_then(|l| l.method.as_deref()),
+        name: link.and_then(|l| l.name.as_deref()),
+        jsonrpc_id: envelope.id.as_ref().map(|id| id.as_raw()),
+        operation: link.and_then(|l| l.operation),
+        role: link.map(|l| l.role),
+        response_time_ns: link.and_then(|l| l.response_ns),
+        processing_time_ns: entry.processing_ns,
+        error_code: envelope.error_code,
+        failed: reading.is_failure(),
+        defects: &envelope.defects,
+        flags: reading.links.iter().flat_map(|l| l.flags.iter().copied()).collect(),
+        size_bytes: entry.payload.len(),
+        terminator: entry.terminator,
+        raw,
+        raw_base64: raw.is_none().then(|| BASE64_STANDARD.encode(entry.payload)),
+    }
+}
+
+/// What an import needs of an exported entry.
+#[derive(Debug, Deserialize)]
+pub struct ImportedEntry {
+    wall_ns: u64,
+    since_start_ns: u64,
+    direction: Direction,
+    transport: Transport,
+    kind: EntryKind,
+    #[serde(default)]
+    processing_time_ns: u32,
+    terminator: Terminator,
+    raw: Option<String>,
+    raw_base64: Option<String>,
+}
+
+impl ImportedEntry {
+    /// Returns the bytes of the message.
+    ///
+    /// # Errors
+    /// They are missing, or not base 64.
+    pub fn payload(&self) -> Result<Vec<u8>, String> {
+        match (&self.raw, &self.raw_base64) {
+            (Some(raw), _) => Ok(raw.clone().into_bytes()),
+            (None, Some(coded)) => {
+                BASE64_STANDARD.decode(coded).map_err(|e| format!("raw_base64 is not base 64: {e}"))
+            }
+            (None, None) => Err("neither raw nor raw_base64 is there".to_owned()),
+        }
+    }
+
+    /// Returns the entry around these bytes.
+    #[must_use]
+    pub fn entry<'a>(&self, payload: &'a [u8]) -> Entry<'a> {
+        Entry {
+            kind: self.kind,
+            direction: self.direction,
+            transport: self.transport,
+            terminator: self.terminator,
+            wall_ns: self.wall_ns,
+            since_start_ns: self.since_start_ns,
+            processing_ns: self.processing_time_ns,
+            payload,
+        }
+    }
+}
+
+/// Writes an instant in ISO 8601, UTC.
+#[must_use]
+pub fn iso_time(wall_ns: u64) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(wall_ns))
+        .map_or_else(|_| wall_ns.to_string(), |t| t.to_string())
+}

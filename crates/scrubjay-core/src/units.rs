@@ -1,0 +1,113 @@
+//! Sizes and durations as people write them: `16MiB`, `100MB`, `250ms`, `1h`.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Reads a size in bytes: a number with an optional `B`, `KB`, `MB`, `GB` (thousands) or `KiB`, `MiB`, `GiB`.
+///
+/// # Errors
+/// The text is no size; the message says what is.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let factor = |unit: &str| {
+        Some(match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kb" => 1_000,
+            "m" | "mb" => 1_000_000,
+            "g" | "gb" => 1_000_000_000,
+            "kib" => 1 << 10,
+            "mib" => 1 << 20,
+            "gib" => 1 << 30,
+            _ => return None,
+        })
+    };
+    parse(text, factor).ok_or_else(|| format!("\"{text}\" is not a size: write it like 4096, 100MB or 16MiB"))
+}
+
+/// Reads a duration: a number with `ms`, `s`, `m`, `h` or `d`.
+///
+/// # Errors
+/// The text is no duration; the message says what is.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let factor = |unit: &str| {
+        Some(match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return None,
+        })
+    };
+    parse(text, factor)
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("\"{text}\" is not a duration: write it like 100ms, 30s, 5m, 1h or 7d"))
+}
+
+fn parse(text: &str, factor: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    number.parse::<u64>().ok()?.checked_mul(factor(unit.trim())?)
+}
+
+/// Writes a size in three figures: `512 B`, `1.21 kB`, `10.5 MB`.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    scaled(bytes, &[(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")])
+}
+
+/// Writes a duration in three figures: `850 ns`, `1.21 ms`, `12.3 s`; from a minute on `4m 05s`, `2h 30m`.
+#[must_use]
+pub fn duration(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match seconds {
+        0..60 if ns < 1_000 => format!("{ns} ns"),
+        0..60 => scaled(ns, &[(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")]),
+        60..3600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+fn scaled(value: u64, units: &[(u64, &str)]) -> String {
+    let (factor, unit) = units.iter().find(|(factor, _)| value >= *factor).expect("a smallest unit fits");
+    let (whole, rest) = (value / factor, value % factor);
+    let mut text = whole.to_string();
+    match whole {
+        0..10 => write!(text, ".{:02}", rest * 100 / factor),
+        10..100 => write!(text, ".{}", rest * 10 / factor),
+        _ => Ok(()),
+    }
+    .expect("writing to a string cannot fail");
+    format!("{text} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_durations_are_read() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("100MB"), Ok(100_000_000));
+        assert_eq!(parse_size("16 MiB"), Ok(16 << 20));
+        assert!(parse_size("a lot").unwrap_err().contains("100MB"));
+        assert!(parse_size("99999999999GB").is_err());
+        assert_eq!(parse_duration("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
+        assert!(parse_duration("1 fortnight").is_err());
+    }
+
+    #[test]
+    fn sizes_and_durations_are_written() {
+        assert_eq!(size(999), "999 B");
+        assert_eq!(size(1_215), "1.21 kB");
+        assert_eq!(size(10_485_760), "10.4 MB");
+        assert_eq!(duration(1_215_000), "1.21 ms");
+        assert_eq!(duration(12_345_000_000), "12.3 s");
+        assert_eq!(duration(245_000_000_000), "4m 05s");
+        assert_eq!(duration(9_000_000_000_000), "2h 30m");
+    }
+}

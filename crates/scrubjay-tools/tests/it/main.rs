@@ -1,0 +1,7 @@
+//! The toolsets as a client meets them: raw JSON lines over an in-memory duplex, in both eras.
+
+#![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
+
+mod client;
+mod eras;
+mod sample;

@@ -1,0 +1,27 @@
+//! One file a command; this one only chooses.
+
+pub(crate) mod completions;
+pub(crate) mod demo;
+pub(crate) mod sample_server;
+pub(crate) mod tape;
+pub(crate) mod wrap;
+
+use std::process::ExitCode;
+
+use crate::cli::{Cli, Command};
+
+pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Demo(args) => demo::run(global, &args),
+        Command::Wrap(args) => wrap::run(global, &args),
+        Command::Tape(command) => tape::run(global, &command),
+        Command::Completions(args) => completions::run(&args),
+        Command::SampleServer(args) => sample_server::run(&args),
+    }
+}
+
+/// Makes the runtime of a command: one thread, for the relay's sake.
+pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}

@@ -1,0 +1,51 @@
+//! `scrubjay tape …`: look at recordings.
+
+mod export;
+mod follow;
+mod import;
+mod ls;
+mod rm;
+mod show;
+mod verify;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Subcommand;
+use scrubjay_store::home::Home;
+use scrubjay_store::tape::reader::Tape;
+
+use crate::cli::Global;
+
+/// List, show, check, export and import recordings
+#[derive(Debug, Subcommand)]
+pub(crate) enum TapeCommand {
+    Ls(ls::LsArgs),
+    Show(show::ShowArgs),
+    Follow(follow::FollowArgs),
+    Verify(verify::VerifyArgs),
+    Export(export::ExportArgs),
+    Import(import::ImportArgs),
+    Rm(rm::RmArgs),
+}
+
+pub(crate) fn run(global: &Global, command: &TapeCommand) -> anyhow::Result<ExitCode> {
+    let home = global.home()?;
+    match command {
+        TapeCommand::Ls(args) => ls::run(global, &home, args),
+        TapeCommand::Show(args) => show::run(global, &home, args),
+        TapeCommand::Follow(args) => follow::run(global, &home, args),
+        TapeCommand::Verify(args) => verify::run(global, &home, args),
+        TapeCommand::Export(args) => export::run(global, &home, args),
+        TapeCommand::Import(args) => import::run(global, &home, args),
+        TapeCommand::Rm(args) => rm::run(global, &home, args),
+    }
+}
+
+/// Opens the tape a person named.
+fn open(home: &Home, name: &str) -> anyhow::Result<Tape> {
+    let file = home.find(name)?;
+    home.open(&file).with_context(|| format!("tape {}", file.id))
+}
+
+pub(crate) use show::print_tape;

@@ -1,0 +1,99 @@
+//! `scrubjay tape export`.
+
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use scrubjay_core::export::entry_json;
+use scrubjay_core::reading::Reader;
+use scrubjay_store::home::Home;
+use scrubjay_store::tape::reader::Tape;
+use scrubjay_store::tape::seal::write_sealed;
+use serde_json::json;
+
+use crate::cli::Global;
+
+/// Write a recording to a file or to standard output
+///
+/// What is damaged is left out and named on standard error; the exit code is then 1.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Which tape: its id, the beginning of it, or `latest`
+    #[arg(default_value = "latest")]
+    id: String,
+    /// In which form
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Where to [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Format {
+    /// One JSON object a line: the tape, then its entries
+    #[default]
+    Jsonl,
+    /// The tape file itself, sealed
+    Native,
+}
+
+pub(crate) fn run(_: &Global, home: &Home, args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    let tape = super::open(home, &args.id)?;
+    let damage = match args.format {
+        Format::Jsonl => match &args.output {
+            Some(path) => {
+                let file = create(path)?;
+                write_jsonl(&tape, BufWriter::new(file))
+                    .with_context(|| format!("cannot write {}", path.display()))?
+            }
+            None => write_jsonl(&tape, BufWriter::new(std::io::stdout().lock()))?,
+        },
+        Format::Native => write_native(&tape, args.output.as_deref())?,
+    };
+    for what in &damage {
+        writeln!(std::io::stderr(), "scrubjay: left out: {what}")?;
+    }
+    Ok(if damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Creates a file for its owner alone: a recording may hold anything.
+fn create(path: &Path) -> anyhow::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn write_jsonl(tape: &Tape, mut out: impl Write) -> anyhow::Result<Vec<String>> {
+    serde_json::to_writer(&mut out, &json!({ "tape": tape.header() }))?;
+    writeln!(out)?;
+    let mut reader = Reader::default();
+    let mut entries = tape.entries()?;
+    while let Some((number, entry)) = entries.next()? {
+        let reading = reader.read(&entry);
+        serde_json::to_writer(&mut out, &entry_json(number, &entry, &reading))?;
+        writeln!(out)?;
+    }
+    out.flush()?;
+    Ok(entries.damage().iter().map(|d| d.what.clone()).collect())
+}
+
+fn write_native(tape: &Tape, output: Option<&Path>) -> anyhow::Result<Vec<String>> {
+    // Through a sealed file in any case: a live tape is exported as it stands now, whole.
+    let scratch = tempfile::tempdir()?;
+    let sealed = scratch.path().join("export.tape");
+    let damaged = write_sealed(tape, &sealed).context("cannot seal the tape for export")?;
+    let mut from = std::fs::File::open(&sealed)?;
+    match output {
+        Some(path) => std::io::copy(&mut from, &mut create(path)?)?,
+        None => std::io::copy(&mut from, &mut std::io::stdout().lock())?,
+    };
+    Ok(if damaged { vec!["what `scrubjay tape verify` names".to_owned()] } else { Vec::new() })
+}

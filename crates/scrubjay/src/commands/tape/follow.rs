@@ -1,0 +1,86 @@
+//! `scrubjay tape follow`: watch a connection as it is recorded.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use scrubjay_core::entry::{End, EntryKind};
+use scrubjay_core::export::entry_json;
+use scrubjay_core::reading::Reader;
+use scrubjay_store::home::Home;
+use scrubjay_store::tape::reader::State;
+
+use super::show;
+use crate::cli::Global;
+
+/// How often a live tape is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Show entries as they are recorded, until the connection ends
+#[derive(Debug, Args)]
+pub(crate) struct FollowArgs {
+    /// Which tape: its id, the beginning of it, or `latest` [default: the newest that is live]
+    id: Option<String>,
+}
+
+pub(crate) fn run(global: &Global, home: &Home, args: &FollowArgs) -> anyhow::Result<ExitCode> {
+    let mut id = match &args.id {
+        Some(name) => home.find(name)?.id,
+        None => newest_live(home)?,
+    };
+    let mut first = true;
+    // A full tape names the one on which the connection goes on.
+    while let Some(next) = follow(global, home, id.as_str(), first)? {
+        id = next;
+        first = false;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn newest_live(home: &Home) -> anyhow::Result<scrubjay_core::id::TapeId> {
+    home.list()?
+        .into_iter()
+        .find(|file| home.open(file).is_ok_and(|tape| tape.state() == State::Live))
+        .map(|file| file.id)
+        .context("no connection is being recorded right now: `scrubjay tape ls` lists what was")
+}
+
+fn follow(
+    global: &Global,
+    home: &Home,
+    id: &str,
+    first: bool,
+) -> anyhow::Result<Option<scrubjay_core::id::TapeId>> {
+    let tape = show::reopen(home, id)?;
+    let mut entries = tape.entries()?;
+    let mut reader = Reader::default();
+    let mut table = show::table();
+    let mut with_head = first && !global.json;
+    let mut continues = None;
+    loop {
+        // Asked before reading: what was written before the writer left is then read below.
+        let ended = tape.state() != State::Live;
+        while let Some((number, entry)) = entries.next()? {
+            let reading = reader.read(&entry);
+            if entry.kind == EntryKind::End {
+                continues = serde_json::from_slice::<End>(entry.payload).ok().and_then(|e| e.continues_on);
+            }
+            if global.json {
+                let mut out = std::io::stdout().lock();
+                serde_json::to_writer(&mut out, &entry_json(number, &entry, &reading))?;
+                writeln!(out)?;
+                out.flush()?;
+            } else {
+                show::add_row(&mut table, number, &entry, &reading);
+            }
+        }
+        table.print_fresh(&show::WIDTHS, with_head)?;
+        with_head = false;
+        if ended {
+            return Ok(continues);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}

@@ -1,0 +1,102 @@
+//! `scrubjay tape import`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use scrubjay_core::export::ImportedEntry;
+use scrubjay_store::clock;
+use scrubjay_store::home::Home;
+use scrubjay_store::tape::header::{Header, MAGIC};
+use scrubjay_store::tape::reader::Tape;
+use scrubjay_store::tape::seal::{seal, write_sealed};
+use scrubjay_store::tape::verify::verify;
+use scrubjay_store::tape::writer::Writer;
+use serde::Deserialize;
+
+use crate::cli::Global;
+use crate::render::{Table, print_json};
+
+/// Add an exported recording to this data directory
+///
+/// Takes what `tape export` writes, in either form; a native file is checked first.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The exported file
+    file: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct FirstLine {
+    tape: Header,
+}
+
+pub(crate) fn run(global: &Global, home: &Home, args: &ImportArgs) -> anyhow::Result<ExitCode> {
+    home.create()?;
+    let mut file =
+        std::fs::File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    let mut start = Vec::new();
+    file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
+    let id = if start == MAGIC { import_native(home, args)? } else { import_jsonl(home, args)? };
+    if global.json {
+        print_json(&serde_json::json!({ "id": id }))?;
+    } else {
+        Table::note().line(&format!("imported tape {id}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn import_native(home: &Home, args: &ImportArgs) -> anyhow::Result<String> {
+    let tape = Tape::open(&args.file)?;
+    let report = verify(&tape)?;
+    if let Some(damage) = report.damage.first() {
+        anyhow::bail!(
+            "{} is damaged ({}): nothing was imported; `tape export --format jsonl` on the machine it came from \
+             writes the part that can be read",
+            args.file.display(),
+            damage.what
+        );
+    }
+    let header = tape.header().context("the tape's header is damaged")?;
+    let target = vacant(home, header)?;
+    write_sealed(&tape, &target.with_extension("tape"))?;
+    Ok(header.id.to_string())
+}
+
+fn import_jsonl(home: &Home, args: &ImportArgs) -> anyhow::Result<String> {
+    let place = |number: usize| format!("{}, line {number}", args.file.display());
+    let mut lines = BufReader::new(std::fs::File::open(&args.file)?).lines();
+    let first = lines.next().context("the file is empty")??;
+    let FirstLine { tape: header } = serde_json::from_str(&first)
+        .with_context(|| format!("{}: neither a tape nor a JSON Lines export of one", place(1)))?;
+    let live = vacant(home, &header)?;
+    let id = header.id.to_string();
+    let mut writer = Writer::create(live.clone(), header, clock::now().instant)?;
+    let copied = (2..).zip(lines).try_for_each(|(number, line)| -> anyhow::Result<()> {
+        let imported: ImportedEntry = serde_json::from_str(&line?)
+            .with_context(|| format!("{}: not an exported entry", place(number)))?;
+        let payload = imported.payload().map_err(anyhow::Error::msg).with_context(|| place(number))?;
+        Ok(writer.append(std::iter::once(imported.entry(&payload)))?)
+    });
+    if let Err(e) = copied {
+        // All or nothing: a half-imported tape would pass for the whole.
+        std::fs::remove_file(&live)?;
+        return Err(e);
+    }
+    seal(&live)?;
+    Ok(id)
+}
+
+/// Returns the place of a tape that is not here yet.
+fn vacant(home: &Home, header: &Header) -> anyhow::Result<PathBuf> {
+    if home.list()?.iter().any(|file| file.id == header.id) {
+        anyhow::bail!(
+            "tape {} is here already: remove it first with `scrubjay tape rm {}`",
+            header.id,
+            header.id
+        );
+    }
+    Ok(home.live_path(header.id, header.started_wall_ns))
+}

@@ -1,0 +1,156 @@
+//! `scrubjay wrap`: record one server, transparently.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use scrubjay_core::entry::Transport;
+use scrubjay_core::units::{parse_duration, parse_size};
+use scrubjay_gateway::relay::{self, Options};
+use scrubjay_gateway::{tree, warden, wrap};
+use scrubjay_store::home::Home;
+use scrubjay_store::recording::{Limits, Recording, Subject};
+use scrubjay_store::tape::header::Origin;
+
+use crate::cli::Global;
+
+/// Record one server, transparently
+///
+/// Starts COMMAND and passes everything between it and standard input and output, unchanged, recording each
+/// message before it is passed on. In a host's configuration, put `scrubjay wrap --` before the server's own
+/// command.
+#[derive(Debug, Args)]
+pub(crate) struct WrapArgs {
+    /// What to call this connection [default: the program's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// What to do with messages when the tape cannot be written
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    on_record_failure: OnRecordFailure,
+    /// What a recorded message must survive before it is passed on
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    durability: Durability,
+    /// Refuse messages longer than this
+    #[arg(long, value_parser = parse_size, default_value = "16MiB", value_name = "SIZE")]
+    max_message_size: u64,
+    /// Begin a new tape when this one has so many bytes
+    #[arg(long, value_parser = parse_size, default_value = "100MB", value_name = "SIZE")]
+    max_tape_size: u64,
+    /// Begin a new tape after so long
+    #[arg(long, value_parser = parse_duration, default_value = "1h", value_name = "DURATION")]
+    max_tape_duration: Duration,
+    /// The server to start
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum OnRecordFailure {
+    /// Do not pass them on; answer with an error that says why
+    #[default]
+    Stop,
+    /// Pass them on, and record later that some are missing
+    Forward,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Durability {
+    /// The end of any process, by kill -9 too
+    #[default]
+    Process,
+    /// The loss of power
+    Power,
+}
+
+pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        (1024..1 << 30).contains(&args.max_message_size),
+        "--max-message-size must be between 1 KiB and 1 GiB"
+    );
+    let runtime = super::runtime()?;
+    match warden::role() {
+        warden::Role::Warden => {
+            let code = runtime.block_on(warden::watch_over()).context("cannot start the recorder")?;
+            Ok(ExitCode::from(code))
+        }
+        warden::Role::Worker { warden } => {
+            warden::begin_work(warden).context("cannot start the recorder")?;
+            work(global, args, &runtime, warden)
+        }
+    }
+}
+
+fn work(
+    global: &Global,
+    args: &WrapArgs,
+    runtime: &tokio::runtime::Runtime,
+    warden: rustix::process::Pid,
+) -> anyhow::Result<ExitCode> {
+    let home = global.home()?;
+    let limits = Limits { tape_bytes_max: args.max_tape_size, tape_duration_max: args.max_tape_duration };
+    let recording = Recording::new(home.clone(), subject(args, warden), limits);
+    let sweep = std::thread::Builder::new().name("sweep".to_owned()).spawn(move || sweep(&home))?;
+    let outcome = runtime.block_on(wrap::run(&args.command, recording, options(args), Box::new(say)))?;
+    if let Some(unsealed) = outcome.unsealed {
+        say(&format!("{unsealed}; the recording is complete, and the next start seals it"));
+    }
+    // A panic there has been reported; tapes it did not reach are sealed at the next start.
+    let _ = sweep.join();
+    // Leaves at once: threads that copy standard streams may never return.
+    std::process::exit(outcome.exit_code.into())
+}
+
+fn options(args: &WrapArgs) -> Options {
+    Options {
+        on_record_failure: match args.on_record_failure {
+            OnRecordFailure::Stop => relay::OnRecordFailure::Stop,
+            OnRecordFailure::Forward => relay::OnRecordFailure::Forward,
+        },
+        durability: match args.durability {
+            Durability::Process => relay::Durability::Process,
+            Durability::Power => relay::Durability::Power,
+        },
+        message_bytes_max: usize::try_from(args.max_message_size).expect("checked when the command began"),
+    }
+}
+
+fn subject(args: &WrapArgs, warden: rustix::process::Pid) -> Subject {
+    let program = args.command.first().map(|p| Path::new(p).file_name().unwrap_or(p).to_string_lossy());
+    Subject {
+        name: args.name.clone().or_else(|| program.as_deref().map(str::to_owned)).unwrap_or_default(),
+        transport: Transport::Stdio,
+        program: program.map(std::borrow::Cow::into_owned),
+        workspace: std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned()),
+        origin: origin(warden),
+    }
+}
+
+/// Gathers what tells which conversation this connection belongs to.
+fn origin(warden: rustix::process::Pid) -> Origin {
+    let host = tree::parent(warden);
+    let host_facts = host.and_then(tree::start_and_name);
+    Origin {
+        host_session: std::env::var("CLAUDE_CODE_SESSION_ID").ok(),
+        traceparent: std::env::var("TRACEPARENT").ok(),
+        host_pid: host.map(|p| p.as_raw_nonzero().get().cast_unsigned()),
+        host_started: host_facts.as_ref().map(|(started, _)| *started),
+        host_program: host_facts.map(|(_, name)| name),
+    }
+}
+
+/// Seals what earlier crashes left behind, beside the relay.
+fn sweep(home: &Home) {
+    match home.seal_abandoned() {
+        Ok(outcomes) => outcomes.into_iter().filter_map(Result::err).for_each(|e| say(&e.to_string())),
+        Err(e) => say(&format!("cannot look for unsealed tapes: {e}")),
+    }
+}
+
+fn say(text: &str) {
+    // The host may not read standard error; the relay must go on.
+    let _ = writeln!(std::io::stderr(), "scrubjay: {text}");
+}
