@@ -5,6 +5,20 @@
 //! both and `scrubjay wrap` through the same calls, interleaved. Nothing here knows how Scrubjay
 //! works inside: a target is a command line, and what it costs is read from `/proc`.
 
+pub mod answers;
+pub mod clock;
+pub mod http;
+pub mod json;
 pub mod payload;
+pub mod peers;
+pub mod plan;
+pub mod procfs;
+pub mod report;
+pub mod series;
+pub mod session;
 pub mod stdio;
+pub mod table;
+pub mod target;
+pub mod watchdog;
 pub mod wire;
+pub mod workload;
