@@ -1,0 +1,61 @@
+//! Ends a target that does not answer, so that no read of the benchmark can wait for ever.
+
+use std::io;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::procfs;
+
+/// Kills the processes of one target when its time is up; harmless once dropped.
+pub struct Watchdog {
+    // Dropping the sender is what calls the thread off.
+    call_off: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    fired: Arc<AtomicBool>,
+}
+
+impl Watchdog {
+    /// Starts to watch the child `root` of this process.
+    pub fn over(root: u32, limit: Duration) -> Self {
+        let (call_off, called_off) = mpsc::channel();
+        let fired = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&fired);
+        let thread = thread::spawn(move || {
+            if called_off.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                flag.store(true, Ordering::SeqCst);
+                // A failure to kill shows as the hang it was meant to end; there is no one to tell.
+                let _ = kill_tree(root);
+            }
+        });
+        Self { call_off: Some(call_off), thread: Some(thread), fired }
+    }
+
+    /// Tells whether the time was up.
+    pub fn fired(&self) -> bool {
+        self.fired.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.call_off.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Kills the child `root` of this process and everything below it.
+pub fn kill_tree(root: u32) -> io::Result<()> {
+    // A child that was already waited for is not ours any more, and its number may be reused.
+    if !procfs::is_own_child(root) {
+        return Ok(());
+    }
+    // The whole tree: a worker left behind would keep the pipe open that the client reads.
+    let pids = procfs::tree(root)?;
+    Command::new("kill").arg("-9").args(pids.iter().map(u32::to_string)).status().map(|_| ())
+}
