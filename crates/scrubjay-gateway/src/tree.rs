@@ -38,15 +38,17 @@ pub fn descendants() -> Vec<Pid> {
     found
 }
 
-/// Asks all descendants to end, and ends those that have not after the grace period.
-pub async fn end_descendants(grace: Duration) {
+/// Waits for all descendants to end by themselves, then asks them to, then ends them; each for so long.
+pub async fn end_descendants(patience: Duration, grace: Duration) {
+    if all_gone_within(patience).await {
+        return;
+    }
     for process in descendants() {
         // It may be gone by now.
         let _ = rustix::process::kill_process(process, Signal::TERM);
     }
-    let asked = tokio::time::Instant::now();
-    while asked.elapsed() < grace && !descendants().is_empty() {
-        tokio::time::sleep(LOOK_AGAIN).await;
+    if all_gone_within(grace).await {
+        return;
     }
     for _ in 0..ROUNDS_MAX {
         let left = descendants();
@@ -58,6 +60,17 @@ pub async fn end_descendants(grace: Duration) {
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+async fn all_gone_within(time: Duration) -> bool {
+    let deadline = tokio::time::Instant::now() + time;
+    while !descendants().is_empty() {
+        if tokio::time::Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    true
 }
 
 /// Returns every living process with its parent.

@@ -90,7 +90,7 @@ pub async fn watch_over() -> io::Result<u8> {
             }
         }
     };
-    tree::end_descendants(Duration::ZERO).await;
+    tree::end_descendants(Duration::ZERO, Duration::ZERO).await;
     Ok(exit_code(status))
 }
 

@@ -84,12 +84,13 @@ pub async fn run(
                 _ = &mut aside, if !life.aside_ended => life.aside_ended = true,
                 status = process.wait(), if life.status.is_none() => {
                     life.status = Some(status?);
-                    life.end_tree(Duration::ZERO);
+                    life.end_tree(Duration::ZERO, Duration::ZERO);
                     life.over_at = Some(Instant::now() + DRAIN);
                 }
                 received = warden::next_signal(&mut signals) => life.pass_on(received, server),
                 () = relay.client_gone(), if life.up_ended && !life.down_ended && life.ending.is_none() => {
-                    life.end_by("the host went away");
+                    // Its stream has just ended too: most servers leave by themselves.
+                    life.end_by("the host went away", tree::GRACE);
                 }
                 () = until(life.over_at) => break,
             }
@@ -125,7 +126,7 @@ impl Life {
     /// Passes a signal on to the server; with the warden gone, there is nobody left to serve.
     fn pass_on(&mut self, received: Signal, server: Option<Pid>) {
         if matches!(warden::role(), warden::Role::Warden) {
-            self.end_by("the host killed the recorder");
+            self.end_by("the host killed the recorder", Duration::ZERO);
         } else if let Some(server) = server.filter(|_| self.status.is_none()) {
             self.reason.get_or_insert_with(|| format!("the host sent signal {}", received.as_raw()));
             // It may be gone by now; its exit is noticed next.
@@ -133,14 +134,16 @@ impl Life {
         }
     }
 
-    fn end_by(&mut self, reason: &str) {
+    fn end_by(&mut self, reason: &str, patience: Duration) {
         self.reason = Some(reason.to_owned());
-        self.end_tree(tree::GRACE);
+        self.end_tree(patience, tree::GRACE);
     }
 
     /// Ends the server's processes while the relay goes on carrying their last words.
-    fn end_tree(&mut self, grace: Duration) {
-        self.ending = Some(tokio::spawn(tree::end_descendants(grace)));
+    fn end_tree(&mut self, patience: Duration, grace: Duration) {
+        if let Some(milder) = self.ending.replace(tokio::spawn(tree::end_descendants(patience, grace))) {
+            milder.abort();
+        }
     }
 
     fn end(&self) -> End {
