@@ -20,6 +20,9 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 /// How often it is checked whether anybody still reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// The size of a pipe once large messages go through it.
+const PIPE_BYTES: usize = 256 * 1024;
+
 /// The reading end of a stream.
 #[derive(Debug)]
 pub enum Source {
@@ -83,6 +86,13 @@ impl Source {
         // The stream ends when its source is dropped, so nothing else may hold it.
         rustix::stdio::dup2_stdin(nowhere()?)?;
         Ok(source)
+    }
+
+    /// Makes room in the pipe for large messages.
+    pub fn widen(&self) {
+        if let Self::Pipe(pipe) = self {
+            widen(pipe.as_fd());
+        }
     }
 
     /// Appends what has arrived to the buffer, waiting for some; 0 means that the stream has ended.
@@ -168,6 +178,13 @@ impl Sink {
         Ok(())
     }
 
+    /// Makes room in the pipe for large messages.
+    pub fn widen(&self) {
+        if let End::Pipe(pipe) = self.end() {
+            widen(pipe.as_fd());
+        }
+    }
+
     /// Waits until nobody reads the other end any more.
     ///
     /// # Errors
@@ -242,6 +259,12 @@ fn reopen(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
         // Without /proc, or for another user's pipe, the inherited one has to do.
         Err(_) => fd.try_clone_to_owned(),
     }
+}
+
+/// Enlarges a pipe; the system may refuse, since a user's pipes share a budget.
+fn widen(pipe: BorrowedFd<'_>) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
 }
 
 fn socket(fd: BorrowedFd<'_>) -> io::Result<UnixStream> {

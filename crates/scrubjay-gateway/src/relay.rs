@@ -21,6 +21,9 @@ use crate::pipe::{Sink, Source};
 /// A line of standard error longer than this is recorded by its length and hash alone.
 const STDERR_LINE_BYTES_MAX: usize = 1 << 20;
 
+/// Reading so much at once tells that a pipe of the default size was full.
+const LARGE_READ_BYTES: usize = 64 * 1024;
+
 /// What to do with messages that cannot be recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnRecordFailure {
@@ -141,9 +144,18 @@ impl Relay {
         source: &mut Source,
         framer: &mut Framer,
     ) -> io::Result<()> {
+        let mut widened = false;
         loop {
             let read = source.read(framer.room()).await?;
             let arrived = clock::now();
+            if !widened && read >= LARGE_READ_BYTES {
+                // Only for those who need it: the default suits most, and a user's pipes share a budget.
+                widened = true;
+                source.widen();
+                if let Some(sink) = self.outlet(direction).sink() {
+                    sink.widen();
+                }
+            }
             loop {
                 let step = if read == 0 { framer.finish() } else { framer.step() };
                 let passed = match step {

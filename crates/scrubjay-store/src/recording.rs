@@ -219,7 +219,10 @@ impl Recording {
             // Sealing cannot keep up: this tape waits, abandoned, for the next start.
             return;
         }
-        let sealing = std::thread::Builder::new().name("seal".to_owned()).spawn(move || seal(full.path()));
+        let sealing = std::thread::Builder::new().name("seal".to_owned()).spawn(move || {
+            give_way();
+            seal(full.path())
+        });
         self.sealing = sealing.ok();
     }
 
@@ -246,6 +249,13 @@ impl Recording {
         self.parts += 1;
         Ok(writer)
     }
+}
+
+/// Puts this thread behind everything else that wants to run: on Linux a thread has a priority of its own.
+fn give_way() {
+    #[cfg(target_os = "linux")]
+    // Where it is refused, sealing competes with the relay; it is right all the same.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
 }
 
 /// What all entries of one append have in common.
