@@ -1,0 +1,3 @@
+//! Drives the built program from outside, as a host, a person or a crash would.
+
+mod peers;
