@@ -4,6 +4,7 @@
 //! absent: typed protocol models (they drop and rewrite what they do not know) and databases.
 
 pub mod child;
+pub mod config;
 pub mod notice;
 pub mod pipe;
 pub mod relay;

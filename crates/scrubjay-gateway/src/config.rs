@@ -1,0 +1,123 @@
+//! What the gateway is told: its backends, how it names their tools, how it listens.
+//!
+//! Resolved values only. Where they come from (files, environment, flags, a client's options) is the
+//! binary's business.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A backend: an MCP server behind the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendConfig {
+    /// Its id, `^[a-zA-Z0-9_-]{1,64}$`.
+    pub id: String,
+    /// What people read instead of the id.
+    pub display_name: Option<String>,
+    /// How to reach it.
+    pub link: BackendLink,
+    /// How long a call to it may take.
+    pub call_timeout: Duration,
+}
+
+/// How a backend is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendLink {
+    /// A program with pipes.
+    Stdio {
+        /// The program.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Variables set for it.
+        env: BTreeMap<String, String>,
+        /// Which of our own variables it gets.
+        inherit_env: InheritEnv,
+    },
+    /// A Streamable HTTP endpoint.
+    Http {
+        /// Where.
+        url: String,
+        /// Sent with every request.
+        headers: BTreeMap<String, String>,
+    },
+}
+
+/// Which of our own environment variables a backend gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum InheritEnv {
+    /// Those any program needs: PATH, HOME, locale and the like.
+    #[default]
+    Basic,
+    /// Those and the named ones.
+    Named(Vec<String>),
+    /// All.
+    All,
+}
+
+/// When a backend's name is put before its tools' names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Naming {
+    /// Where two backends would collide.
+    #[default]
+    WhereNeeded,
+    /// Always.
+    Always,
+}
+
+/// How the HTTP front listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpConfig {
+    /// Where.
+    pub address: SocketAddr,
+    /// The token a client must show; required off loopback.
+    pub auth_token: Option<Secret>,
+    /// `Host` values that are answered besides loopback names and the bound address.
+    pub allowed_hosts: Vec<String>,
+    /// `Origin` values that are answered besides loopback ones.
+    pub allowed_origins: Vec<String>,
+    /// No request body may be longer.
+    pub body_bytes_max: usize,
+    /// No more sessions at once.
+    pub sessions_max: usize,
+    /// A session with no traffic for so long is closed.
+    pub session_idle_max: Duration,
+}
+
+/// What the gateway serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeConfig {
+    /// The backends.
+    pub backends: Vec<BackendConfig>,
+    /// How their tools are named.
+    pub naming: Naming,
+    /// The HTTP front, where there is one; otherwise standard input and output.
+    pub http: Option<HttpConfig>,
+    /// The workspace: where backends start.
+    pub workspace: Option<PathBuf>,
+}
+
+/// A value that never shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes the value.
+    #[must_use]
+    pub fn new(value: String) -> Self {
+        Self(value)
+    }
+
+    /// Gives the value away: only to whoever must send or compare it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
