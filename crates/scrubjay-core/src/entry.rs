@@ -95,6 +95,10 @@ pub struct Entry<'a> {
     pub since_start_ns: u64,
     /// Nanoseconds from the arrival of the message to its append.
     pub processing_ns: u32,
+    /// The backend, for a message between the gateway and one; none between the client and the gateway.
+    pub via: Option<&'a str>,
+    /// The operation of the client that a message to or from a backend belongs to: the entry that began it.
+    pub operation: Option<u64>,
     /// The message (or line, or JSON facts), without its line ending.
     pub payload: &'a [u8],
 }

@@ -27,6 +27,9 @@ pub struct EntryJson<'a> {
     pub direction: Direction,
     /// Over what.
     pub transport: Transport,
+    /// The backend, for a message between the gateway and one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<&'a str>,
     /// What it is.
     pub kind: EntryKind,
     /// What kind of message.
@@ -88,6 +91,7 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a Reading) -> E
         since_start_ns: entry.since_start_ns,
         direction: entry.direction,
         transport: entry.transport,
+        via: entry.via,
         kind: entry.kind,
         message_type: (entry.kind == EntryKind::Message).then_some(envelope.kind),
         method: link.and_then(|l| l.method.as_deref()),
@@ -116,6 +120,8 @@ pub struct ImportedEntry {
     direction: Direction,
     transport: Transport,
     kind: EntryKind,
+    via: Option<String>,
+    operation: Option<u64>,
     #[serde(default)]
     processing_time_ns: u32,
     terminator: Terminator,
@@ -140,7 +146,7 @@ impl ImportedEntry {
 
     /// Returns the entry around these bytes.
     #[must_use]
-    pub fn entry<'a>(&self, payload: &'a [u8]) -> Entry<'a> {
+    pub fn entry<'a>(&'a self, payload: &'a [u8]) -> Entry<'a> {
         Entry {
             kind: self.kind,
             direction: self.direction,
@@ -149,6 +155,9 @@ impl ImportedEntry {
             wall_ns: self.wall_ns,
             since_start_ns: self.since_start_ns,
             processing_ns: self.processing_time_ns,
+            via: self.via.as_deref(),
+            // On the client's leg it follows from the messages; only a backend's leg has it written down.
+            operation: self.operation.filter(|_| self.via.is_some()),
             payload,
         }
     }

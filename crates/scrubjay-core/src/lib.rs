@@ -10,6 +10,7 @@ pub mod framing;
 pub mod id;
 pub mod inert;
 mod json;
+pub mod message;
 pub mod operation;
 pub mod oversize;
 pub mod reading;

@@ -3,8 +3,10 @@
 //! The one fold over entries. The sealer, `tape show`, the exporters and the index all see a tape through
 //! it, so they cannot disagree.
 
-use crate::entry::{Direction, Entry, EntryKind, Gap};
-use crate::envelope::{Envelope, MessageKind};
+use std::collections::BTreeMap;
+
+use crate::entry::{Entry, EntryKind, Gap};
+use crate::envelope::Envelope;
 use crate::operation::{At, Link, Operations};
 use crate::stats::{Collector, TapeMetadata};
 
@@ -34,7 +36,10 @@ impl Reading {
 /// The fold over the entries of one tape, in order.
 #[derive(Debug, Default)]
 pub struct Reader {
+    /// Of the client's leg.
     operations: Operations,
+    /// Of each backend's leg: ids are its own.
+    backends: BTreeMap<String, Operations>,
     collector: Collector,
     next_entry: u64,
 }
@@ -51,9 +56,42 @@ impl Reader {
         }
         let envelope = Envelope::parse(entry.payload);
         let at = At { entry: number, direction: entry.direction, since_start_ns: entry.since_start_ns };
-        let links = self.operations.observe(at, &envelope);
-        self.collector.observe_message(entry.direction, entry.payload.len() as u64, &envelope, &links);
+        let links = match entry.via {
+            None => {
+                let links = self.operations.observe(at, &envelope);
+                self.collector.observe_message(
+                    entry.direction,
+                    entry.payload.len() as u64,
+                    &envelope,
+                    &links,
+                );
+                links
+            }
+            Some(backend) => {
+                self.collector.observe_backend_message();
+                self.observe_backend(backend, entry.operation, at, &envelope)
+            }
+        };
         Reading { envelope, links }
+    }
+
+    /// Links a message of a backend's leg: its answer within that leg, its operation as written down.
+    fn observe_backend(
+        &mut self,
+        backend: &str,
+        operation: Option<u64>,
+        at: At,
+        envelope: &Envelope,
+    ) -> Vec<Link> {
+        if !self.backends.contains_key(backend) {
+            self.backends.insert(backend.to_owned(), Operations::default());
+        }
+        let operations = self.backends.get_mut(backend).expect("inserted just above");
+        let mut links = operations.observe(at, envelope);
+        for link in &mut links {
+            link.operation = operation.or(link.operation);
+        }
+        links
     }
 
     /// Returns what the tape adds up to.
@@ -68,33 +106,10 @@ fn gap_messages(payload: &[u8]) -> u64 {
     serde_json::from_slice::<Gap>(payload).map_or(1, |gap| gap.messages)
 }
 
-/// Returns the single requests in a message: those a proxy must answer when it cannot forward them.
-#[must_use]
-pub fn requests_in(envelope: &Envelope) -> Vec<&Envelope> {
-    let messages = if envelope.kind == MessageKind::Batch {
-        envelope.batch.as_slice()
-    } else {
-        std::slice::from_ref(envelope)
-    };
-    messages.iter().filter(|m| m.kind == MessageKind::Request).collect()
-}
-
-/// Returns the side that waits for an answer to what this message says.
-#[must_use]
-pub fn waits_for_it(direction: Direction, kind: MessageKind) -> Option<Direction> {
-    match kind {
-        // The one who asked waits.
-        MessageKind::Request => Some(direction),
-        // The one who is answered waits.
-        MessageKind::Response | MessageKind::Error => Some(direction.reversed()),
-        MessageKind::Notification | MessageKind::Batch | MessageKind::Opaque => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Terminator, Transport};
+    use crate::entry::{Direction, Terminator, Transport};
 
     #[test]
     fn a_conversation_adds_up() {
@@ -129,6 +144,8 @@ mod tests {
                 wall_ns: 0,
                 since_start_ns: number as u64 * 10,
                 processing_ns: 0,
+                via: None,
+                operation: None,
                 payload: line.as_bytes(),
             });
             assert_eq!(reading.is_failure(), number == 4 || number == 6);

@@ -29,6 +29,9 @@ pub struct TapeMetadata {
     pub total_opaque: u64,
     /// Lines of standard error.
     pub stderr_lines: u64,
+    /// Messages between the gateway and its backends, which the other figures leave out.
+    #[serde(default)]
+    pub backend_messages: u64,
     /// Messages known to be missing.
     pub gap_messages: u64,
     /// Requests with no answer on this tape.
@@ -124,6 +127,13 @@ impl Collector {
         self.sums.total_entries += 1;
         self.sums.stderr_lines += u64::from(kind == EntryKind::Stderr);
         self.sums.gap_messages += gap_messages;
+    }
+
+    /// Takes a message between the gateway and a backend.
+    pub fn observe_backend_message(&mut self) {
+        self.sums.total_entries += 1;
+        self.sums.backend_messages += 1;
+        self.substantial = true;
     }
 
     /// Takes a message entry with its links.

@@ -224,12 +224,8 @@ impl Relay {
     }
 
     async fn pass(&self, direction: Direction, arrived: Moment, batch: Batch<'_>) -> Result<(), Gone> {
-        let items = batch.lines().map(|line| Item {
-            kind: EntryKind::Message,
-            direction,
-            terminator: line.terminator,
-            payload: line.bytes,
-        });
+        let items =
+            batch.lines().map(|line| Item::new(EntryKind::Message, direction, line.terminator, line.bytes));
         let recorded = self.recording.borrow_mut().record(arrived, items);
         match self.settle(recorded).await {
             Ok(()) => self.outlet(direction).write(batch.bytes()).await,
@@ -238,7 +234,7 @@ impl Relay {
     }
 
     /// Waits until what was recorded is as durable as it must be.
-    async fn settle(&self, recorded: Result<(), RecordError>) -> Result<(), RecordError> {
+    async fn settle(&self, recorded: Result<u64, RecordError>) -> Result<(), RecordError> {
         recorded?;
         if self.options.durability == Durability::Power {
             self.sync().await?;
@@ -286,12 +282,8 @@ impl Relay {
     async fn refuse(&self, direction: Direction, arrived: Moment, line: &Oversize) -> Result<(), Gone> {
         let notice = notice::too_long(direction, line, self.options.message_bytes_max);
         let facts = serde_json::to_vec(line).expect("an oversize is plain data");
-        let told = Item {
-            kind: EntryKind::Message,
-            direction: notice.direction,
-            terminator: Terminator::Lf,
-            payload: notice.line.trim_ascii_end(),
-        };
+        let told =
+            Item::new(EntryKind::Message, notice.direction, Terminator::Lf, notice.line.trim_ascii_end());
         let recorded =
             self.recording.borrow_mut().record(arrived, [oversize_item(direction, &facts), told].into_iter());
         if let Err(e) = self.settle(recorded).await {
@@ -328,14 +320,11 @@ impl Relay {
 }
 
 fn stderr_items(batch: Batch<'_>) -> impl Iterator<Item = Item<'_>> + Clone {
-    batch.lines().map(|line| Item {
-        kind: EntryKind::Stderr,
-        direction: Direction::ServerToClient,
-        terminator: line.terminator,
-        payload: line.bytes,
-    })
+    batch
+        .lines()
+        .map(|line| Item::new(EntryKind::Stderr, Direction::ServerToClient, line.terminator, line.bytes))
 }
 
 fn oversize_item(direction: Direction, facts: &[u8]) -> Item<'_> {
-    Item { kind: EntryKind::Oversize, direction, terminator: Terminator::Lf, payload: facts }
+    Item::new(EntryKind::Oversize, direction, Terminator::Lf, facts)
 }

@@ -60,8 +60,20 @@ pub struct Item<'a> {
     pub direction: Direction,
     /// How its line ended.
     pub terminator: Terminator,
+    /// The backend, for a message between the gateway and one.
+    pub via: Option<&'a str>,
+    /// The operation such a message belongs to.
+    pub operation: Option<u64>,
     /// The message or line.
     pub payload: &'a [u8],
+}
+
+impl<'a> Item<'a> {
+    /// Makes an item of the client's own leg.
+    #[must_use]
+    pub fn new(kind: EntryKind, direction: Direction, terminator: Terminator, payload: &'a [u8]) -> Self {
+        Self { kind, direction, terminator, via: None, operation: None, payload }
+    }
 }
 
 /// Recording failed.
@@ -94,7 +106,7 @@ impl Recording {
         Self { home, subject, limits, writer: None, parts: 0, gap: None, sealing: None }
     }
 
-    /// Records what arrived together, all or nothing, before it is forwarded.
+    /// Records what arrived together, all or nothing, before it is forwarded; returns the first entry's number.
     ///
     /// # Errors
     /// Nothing was recorded; the caller decides what becomes of the messages and calls
@@ -103,24 +115,22 @@ impl Recording {
         &mut self,
         arrived: Moment,
         items: impl Iterator<Item = Item<'a>> + Clone,
-    ) -> Result<(), RecordError> {
+    ) -> Result<u64, RecordError> {
         let bytes: usize = items.clone().map(|item| OVERHEAD + item.payload.len()).sum();
         self.make_room(arrived, bytes as u64)?;
         let gap = self.gap.as_ref().map(|gap| serde_json::to_vec(gap).expect("a gap is plain data"));
-        let gap_item = gap.as_deref().map(|payload| Item {
-            kind: EntryKind::Gap,
-            direction: Direction::ClientToServer,
-            terminator: Terminator::Eof,
-            payload,
-        });
+        let gap_item = gap
+            .as_deref()
+            .map(|payload| Item::new(EntryKind::Gap, Direction::ClientToServer, Terminator::Eof, payload));
         let writer = self.writer.as_mut().expect("make_room leaves a tape");
         let stamp = Stamp::new(arrived, writer, self.subject.transport);
         let entries =
             gap_item.into_iter().map(|item| stamp.entry(item)).chain(items.map(|item| stamp.entry(item)));
+        let first = writer.entries() + u64::from(gap.is_some());
         match writer.append(entries) {
             Ok(()) => {
                 self.gap = None;
-                Ok(())
+                Ok(first)
             }
             Err(source) => Err(RecordError { path: writer.path().to_owned(), source }),
         }
@@ -166,13 +176,13 @@ impl Recording {
             sealing.join().unwrap_or(Ok(PathBuf::new()))?;
         }
         let Some(writer) = self.writer.take() else {
-            return recorded.map(|()| None).map_err(|e| SealError::Io { path: e.path, source: e.source });
+            return recorded.map(|_| None).map_err(|e| SealError::Io { path: e.path, source: e.source });
         };
         // The writer's lock is held until the sealed file stands.
         seal(writer.path()).map(Some)
     }
 
-    fn record_end(&mut self, end: &End) -> Result<(), RecordError> {
+    fn record_end(&mut self, end: &End) -> Result<u64, RecordError> {
         let payload = serde_json::to_vec(end).expect("an end is plain data");
         self.record(clock::now(), std::iter::once(end_item(&payload)))
     }
@@ -288,11 +298,13 @@ impl Stamp {
             wall_ns: self.wall_ns,
             since_start_ns: self.since_start_ns,
             processing_ns: self.processing_ns,
+            via: item.via,
+            operation: item.operation,
             payload: item.payload,
         }
     }
 }
 
 fn end_item(payload: &[u8]) -> Item<'_> {
-    Item { kind: EntryKind::End, direction: Direction::ServerToClient, terminator: Terminator::Eof, payload }
+    Item::new(EntryKind::End, Direction::ServerToClient, Terminator::Eof, payload)
 }

@@ -19,21 +19,67 @@ pub const FRAME_BYTES_MAX: usize = 1 << 30;
 /// Layout, little-endian: `u32` length of what follows the checksum, `u32` CRC-32 of length and all that
 /// follows, `u8` kind, `u8` direction, transport and terminator, `u16` length of the extension fields, `u32`
 /// processing time, `u64` wall time, `u64` time since start, extension fields, payload.
+///
+/// An extension field is a `u8` tag, a `u16` length and its value.
 pub fn encode_head(entry: &Entry<'_>, out: &mut Vec<u8>) {
-    let length = u32::try_from(FIXED + entry.payload.len()).expect("a line limit keeps payloads below 1 GiB");
+    let extension = encode_extension(entry);
+    let length = u32::try_from(FIXED + extension.len() + entry.payload.len())
+        .expect("a line limit keeps payloads below 1 GiB");
     let mut head = [0u8; OVERHEAD];
     head[..4].copy_from_slice(&length.to_le_bytes());
     head[8] = kind_code(entry.kind);
     head[9] = shape_code(entry);
+    let extension_length = u16::try_from(extension.len()).expect("extension fields are small");
+    head[10..12].copy_from_slice(&extension_length.to_le_bytes());
     head[12..16].copy_from_slice(&entry.processing_ns.to_le_bytes());
     head[16..24].copy_from_slice(&entry.wall_ns.to_le_bytes());
     head[24..32].copy_from_slice(&entry.since_start_ns.to_le_bytes());
     let mut crc = crc32fast::Hasher::new();
     crc.update(&head[..4]);
     crc.update(&head[PREFIX..]);
+    crc.update(&extension);
     crc.update(entry.payload);
     head[4..8].copy_from_slice(&crc.finalize().to_le_bytes());
     out.extend_from_slice(&head);
+    out.extend_from_slice(&extension);
+}
+
+/// Extension field: the backend of a message between the gateway and one.
+const TAG_VIA: u8 = 1;
+/// Extension field: the operation such a message belongs to.
+const TAG_OPERATION: u8 = 2;
+/// A backend's name may be this long.
+const VIA_BYTES_MAX: usize = 256;
+
+fn encode_extension(entry: &Entry<'_>) -> Vec<u8> {
+    let mut fields = Vec::new();
+    let mut field = |tag: u8, value: &[u8]| {
+        fields.push(tag);
+        fields.extend_from_slice(&u16::try_from(value.len()).expect("fields are small").to_le_bytes());
+        fields.extend_from_slice(value);
+    };
+    if let Some(via) = entry.via {
+        field(TAG_VIA, &via.as_bytes()[..via.len().min(VIA_BYTES_MAX)]);
+    }
+    if let Some(operation) = entry.operation {
+        field(TAG_OPERATION, &operation.to_le_bytes());
+    }
+    fields
+}
+
+/// Reads the extension fields it knows.
+fn decode_extension(mut fields: &[u8]) -> Option<(Option<&str>, Option<u64>)> {
+    let (mut via, mut operation) = (None, None);
+    while let [tag, low, high, rest @ ..] = fields {
+        let (value, behind) = rest.split_at_checked(usize::from(u16::from_le_bytes([*low, *high])))?;
+        match *tag {
+            TAG_VIA => via = std::str::from_utf8(value).ok(),
+            TAG_OPERATION => operation = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
+            _ => {}
+        }
+        fields = behind;
+    }
+    Some((via, operation))
 }
 
 /// What stands at a place where a frame is expected.
@@ -72,6 +118,7 @@ pub fn decode(bytes: &[u8]) -> Decoded<'_> {
 fn decode_body(frame: &[u8]) -> Option<Entry<'_>> {
     let (direction, transport, terminator) = shape_of(frame[9])?;
     let extension = usize::from(u16::from_le_bytes([frame[10], frame[11]]));
+    let (via, operation) = decode_extension(frame.get(OVERHEAD..OVERHEAD + extension)?)?;
     Some(Entry {
         kind: kind_of(frame[8])?,
         direction,
@@ -80,6 +127,8 @@ fn decode_body(frame: &[u8]) -> Option<Entry<'_>> {
         processing_ns: u32::from_le_bytes(*frame[12..].first_chunk()?),
         wall_ns: u64::from_le_bytes(*frame[16..].first_chunk()?),
         since_start_ns: u64::from_le_bytes(*frame[24..].first_chunk()?),
+        via,
+        operation,
         payload: frame.get(OVERHEAD + extension..)?,
     })
 }
@@ -151,6 +200,8 @@ mod tests {
             wall_ns: 1_800_000_000_000_000_000,
             since_start_ns: 42,
             processing_ns: 7,
+            via: Some("files"),
+            operation: Some(12),
             payload,
         }
     }

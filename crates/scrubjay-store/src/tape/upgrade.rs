@@ -47,6 +47,8 @@ mod tests {
             wall_ns: 0,
             since_start_ns: 5,
             processing_ns: 0,
+            via: None,
+            operation: None,
             payload: b"",
         };
         assert_eq!(apply(&[double, add_one], entry).since_start_ns, 11);

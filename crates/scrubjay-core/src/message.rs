@@ -1,0 +1,216 @@
+//! A message taken apart without being rewritten, and put together again from the same pieces.
+//!
+//! A gateway must change an id, a name or a token and nothing else. [`Parts`] are slices of the original
+//! text; [`Splice`] replaces some of them and keeps every other byte.
+
+use serde_json::value::RawValue;
+
+use crate::envelope::JsonId;
+use crate::json::{fields, members, text};
+
+/// A JSON-RPC message as slices of its text.
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    /// The id, where there is one that is not null.
+    pub id: Option<&'a RawValue>,
+    /// Whether there was an id at all.
+    pub has_id: bool,
+    /// The method of a request or notification.
+    pub method: Option<String>,
+    /// The parameters.
+    pub params: Option<&'a RawValue>,
+    /// The result of an answer.
+    pub result: Option<&'a RawValue>,
+    /// The error of an answer.
+    pub error: Option<&'a RawValue>,
+    /// Whether `jsonrpc` is `"2.0"`.
+    pub is_version_2: bool,
+}
+
+impl<'a> Parts<'a> {
+    /// Takes a message apart.
+    ///
+    /// # Errors
+    /// The text is not a JSON object.
+    pub fn of(json: &'a str) -> Result<Self, serde_json::Error> {
+        let [version, id, method, params, result, error] =
+            fields(json, ["jsonrpc", "id", "method", "params", "result", "error"])?.values;
+        Ok(Self {
+            id: id.filter(|id| id.get() != "null"),
+            has_id: id.is_some(),
+            method: text(method),
+            params,
+            result,
+            error,
+            is_version_2: version.map(RawValue::get) == Some("\"2.0\""),
+        })
+    }
+
+    /// Returns the id, spelled as it was.
+    #[must_use]
+    pub fn json_id(&self) -> Option<JsonId> {
+        self.id.map(|id| JsonId::from_raw(id.get()))
+    }
+
+    /// Returns a member of the parameters.
+    #[must_use]
+    pub fn param(&self, key: &str) -> Option<&'a RawValue> {
+        member(self.params, key)
+    }
+
+    /// Returns a member of the parameters' `_meta`.
+    #[must_use]
+    pub fn meta(&self, key: &str) -> Option<&'a RawValue> {
+        member(self.param("_meta"), key)
+    }
+}
+
+/// Returns a member of an object.
+#[must_use]
+pub fn member<'a>(object: Option<&'a RawValue>, key: &str) -> Option<&'a RawValue> {
+    let [found] = members(object, [key]);
+    found
+}
+
+/// Returns a string that a raw value holds.
+#[must_use]
+pub fn string(value: Option<&RawValue>) -> Option<String> {
+    text(value)
+}
+
+/// Returns the elements of an array.
+#[must_use]
+pub fn elements(array: Option<&RawValue>) -> Vec<&RawValue> {
+    array.and_then(|a| serde_json::from_str(a.get()).ok()).unwrap_or_default()
+}
+
+/// A text with some of its slices replaced.
+#[derive(Debug)]
+pub struct Splice<'a> {
+    base: &'a str,
+    /// Start, end, replacement.
+    edits: Vec<(usize, usize, String)>,
+}
+
+impl<'a> Splice<'a> {
+    /// Begins with a text.
+    #[must_use]
+    pub fn new(base: &'a str) -> Self {
+        Self { base, edits: Vec::new() }
+    }
+
+    /// Replaces a slice of the text by another.
+    ///
+    /// # Panics
+    /// The slice is not part of the text.
+    #[must_use]
+    pub fn replace(mut self, slice: Option<&RawValue>, with: &str) -> Self {
+        if let Some(slice) = slice {
+            let start = self.offset(slice.get());
+            self.edits.push((start, start + slice.get().len(), with.to_owned()));
+        }
+        self
+    }
+
+    /// Adds a member to an object within the text.
+    #[must_use]
+    pub fn add_member(mut self, object: Option<&RawValue>, key: &str, value: &str) -> Self {
+        if let Some(object) = object.filter(|o| o.get().starts_with('{')) {
+            let at = self.offset(object.get()) + 1;
+            let comma = if object.get()[1..].trim_start().starts_with('}') { "" } else { "," };
+            self.edits.push((at, at, format!("{}:{value}{comma}", serde_json::Value::from(key))));
+        }
+        self
+    }
+
+    /// Returns the text with its replacements.
+    #[must_use]
+    pub fn finish(mut self) -> String {
+        self.edits.sort_by_key(|(start, ..)| *start);
+        let mut out = String::with_capacity(self.base.len() + 64);
+        let mut at = 0;
+        for (start, end, with) in &self.edits {
+            out.push_str(&self.base[at..*start]);
+            out.push_str(with);
+            at = *end;
+        }
+        out.push_str(&self.base[at..]);
+        out
+    }
+
+    fn offset(&self, slice: &str) -> usize {
+        let start = (slice.as_ptr() as usize).wrapping_sub(self.base.as_ptr() as usize);
+        assert!(start + slice.len() <= self.base.len(), "a slice of another text");
+        start
+    }
+}
+
+/// Writes a request.
+#[must_use]
+pub fn request(id: &str, method: &str, params: Option<&str>) -> String {
+    let method = serde_json::Value::from(method);
+    match params {
+        Some(params) => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#),
+        None => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method}}}"#),
+    }
+}
+
+/// Writes a notification.
+#[must_use]
+pub fn notification(method: &str, params: Option<&str>) -> String {
+    let method = serde_json::Value::from(method);
+    match params {
+        Some(params) => format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#),
+        None => format!(r#"{{"jsonrpc":"2.0","method":{method}}}"#),
+    }
+}
+
+/// Writes an answer with a result.
+#[must_use]
+pub fn result(id: &str, result: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+}
+
+/// Writes an answer with an error that was given as JSON.
+#[must_use]
+pub fn raw_error(id: &str, error: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
+}
+
+/// Writes an error object.
+#[must_use]
+pub fn error(code: i64, message: &str, data: Option<&serde_json::Value>) -> String {
+    let mut error = serde_json::json!({ "code": code, "message": message });
+    if let Some(data) = data {
+        error["data"] = data.clone();
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_replaced_changes() {
+        let line = r#"{ "params" : {"n":1.0, "_meta":{"progressToken":"p" ,"x":1e400},"name":"a"}, "id":7,"method":"tools/call","jsonrpc":"2.0"}"#;
+        let parts = Parts::of(line).unwrap();
+        let changed = Splice::new(line)
+            .replace(parts.id, "42")
+            .replace(parts.meta("progressToken"), "42")
+            .replace(parts.param("name"), "\"b\"")
+            .add_member(parts.param("_meta"), "y", "true")
+            .finish();
+        assert_eq!(
+            changed,
+            r#"{ "params" : {"n":1.0, "_meta":{"y":true,"progressToken":42 ,"x":1e400},"name":"b"}, "id":42,"method":"tools/call","jsonrpc":"2.0"}"#
+        );
+    }
+
+    #[test]
+    fn members_are_added_to_empty_objects_too() {
+        let parts = Parts::of(r#"{"params":{ }}"#).unwrap();
+        let params = parts.params.unwrap();
+        assert_eq!(Splice::new(params.get()).add_member(Some(params), "a", "1").finish(), r#"{"a":1 }"#);
+    }
+}
