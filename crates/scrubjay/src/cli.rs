@@ -55,6 +55,7 @@ fn default_data() -> Option<PathBuf> {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Demo(commands::demo::DemoArgs),
+    Serve(commands::serve::ServeArgs),
     Wrap(commands::wrap::WrapArgs),
     #[command(subcommand)]
     Tape(commands::tape::TapeCommand),

@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod sample_server;
+pub(crate) mod serve;
 pub(crate) mod tape;
 pub(crate) mod wrap;
 
@@ -14,6 +15,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let global = &cli.global;
     match cli.command {
         Command::Demo(args) => demo::run(global, &args),
+        Command::Serve(args) => serve::run(global, &args),
         Command::Wrap(args) => wrap::run(global, &args),
         Command::Tape(command) => tape::run(global, &command),
         Command::Completions(args) => completions::run(&args),

@@ -93,7 +93,7 @@ fn work(
     let home = global.home()?;
     let limits = Limits { tape_bytes_max: args.max_tape_size, tape_duration_max: args.max_tape_duration };
     let recording = Recording::new(home.clone(), subject(args, warden), limits);
-    let sweep = std::thread::Builder::new().name("sweep".to_owned()).spawn(move || sweep(&home))?;
+    let sweep = sweep_beside(&home)?;
     let outcome = runtime.block_on(wrap::run(&args.command, recording, options(args), Box::new(say)))?;
     if let Some(unsealed) = outcome.unsealed {
         say(&format!("{unsealed}; the recording is complete, and the next start seals it"));
@@ -130,7 +130,7 @@ fn subject(args: &WrapArgs, warden: rustix::process::Pid) -> Subject {
 }
 
 /// Gathers what tells which conversation this connection belongs to.
-fn origin(warden: rustix::process::Pid) -> Origin {
+pub(super) fn origin(warden: rustix::process::Pid) -> Origin {
     let host = tree::parent(warden);
     let host_facts = host.and_then(tree::start_and_name);
     Origin {
@@ -142,7 +142,12 @@ fn origin(warden: rustix::process::Pid) -> Origin {
     }
 }
 
-/// Seals what earlier crashes left behind, beside the relay.
+/// Seals what earlier crashes left behind, in a thread of its own.
+pub(super) fn sweep_beside(home: &Home) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let home = home.clone();
+    std::thread::Builder::new().name("sweep".to_owned()).spawn(move || sweep(&home))
+}
+
 fn sweep(home: &Home) {
     match home.seal_abandoned() {
         Ok(outcomes) => outcomes.into_iter().filter_map(Result::err).for_each(|e| say(&e.to_string())),
@@ -150,7 +155,7 @@ fn sweep(home: &Home) {
     }
 }
 
-fn say(text: &str) {
+pub(super) fn say(text: &str) {
     // The host may not read standard error; the relay must go on.
     let _ = writeln!(std::io::stderr(), "scrubjay: {text}");
 }

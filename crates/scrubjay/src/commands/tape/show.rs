@@ -170,7 +170,7 @@ pub(super) fn add_row(table: &mut Table, number: u64, entry: &Entry<'_>, reading
 
 fn arrow(entry: &Entry<'_>) -> &'static str {
     match (entry.kind, entry.direction) {
-        (EntryKind::End | EntryKind::Gap, _) => "·",
+        (EntryKind::End | EntryKind::Gap | EntryKind::Note, _) => "·",
         (_, Direction::ClientToServer) => "→",
         (_, Direction::ServerToClient) => "←",
     }
@@ -190,6 +190,7 @@ fn kind(entry: &Entry<'_>, envelope: &Envelope) -> &'static str {
         EntryKind::Oversize => "too long",
         EntryKind::Gap => "gap",
         EntryKind::End => "end",
+        EntryKind::Note => "note",
     }
 }
 
@@ -206,7 +207,7 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
                 .join(" "),
             _ => inert_bytes(&entry.payload[..entry.payload.len().min(64)]),
         },
-        EntryKind::Stderr => inert_bytes(&entry.payload[..entry.payload.len().min(200)]),
+        EntryKind::Stderr | EntryKind::Note => inert_bytes(&entry.payload[..entry.payload.len().min(200)]),
         EntryKind::Oversize => serde_json::from_slice::<Oversize>(entry.payload)
             .map(|line| format!("{} {}", line.method.unwrap_or_default(), units::size(line.bytes)))
             .unwrap_or_default(),
