@@ -48,8 +48,8 @@ pub mod code {
     pub const UNSUPPORTED_VERSION: i64 = -32022;
 }
 
-/// Makes the recording of a session or backend with this name.
-pub type NewRecording = Box<dyn Fn(&str) -> Recording + Send + Sync>;
+/// Makes a recording with this name: of the client with this handle, or of a backend.
+pub type NewRecording = Box<dyn Fn(&str, Option<&str>) -> Recording + Send + Sync>;
 
 /// The gateway.
 pub struct Gateway {
@@ -127,7 +127,9 @@ impl Gateway {
 
     /// Begins a session.
     pub fn open_session(&self, name: &str) -> Arc<Session> {
-        let session = Arc::new(Session::new(handle(), (self.new_recording)(name)));
+        let handle = handle();
+        let recording = (self.new_recording)(name, Some(&handle));
+        let session = Arc::new(Session::new(handle, recording));
         lock(&self.sessions).insert(session.id.clone(), session.clone());
         session
     }
@@ -155,7 +157,7 @@ impl Gateway {
     pub fn close_session(&self, id: &str, reason: &str) -> bool {
         let Some(session) = lock(&self.sessions).remove(id) else { return false };
         self.listeners.forget_session(&session);
-        session.finish((self.new_recording)("after the end"), reason);
+        session.finish((self.new_recording)("after the end", None), reason);
         true
     }
 
@@ -169,7 +171,7 @@ impl Gateway {
             for connection in backend.open_connections() {
                 connection.close();
             }
-            backend.finish_recording((self.new_recording)("after the end"), reason);
+            backend.finish_recording((self.new_recording)("after the end", None), reason);
         }
     }
 

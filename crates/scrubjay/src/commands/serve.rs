@@ -18,7 +18,7 @@ use scrubjay_gateway::gateway::{Gateway, NewRecording};
 use scrubjay_gateway::warden;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
-use scrubjay_store::tape::header::Origin;
+use scrubjay_store::tape::header::{Origin, SessionRef};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::wrap::origin;
@@ -134,12 +134,12 @@ async fn serve(config: ServeConfig, args: &ServeArgs, home: Home, origin: Origin
     let toolsets = args.toolsets.clone();
     let gateway = Gateway::new(config.naming, new_recording, |events, recording| {
         let configured = config.backends.iter().map(|backend| {
-            let tape = recording(&format!("backend {}", backend.id));
+            let tape = recording(&format!("backend {}", backend.id), None);
             Backend::new(backend, workspace.clone(), tape, events.clone())
         });
         let own = toolsets.iter().map(|toolset| {
             let (name, mount) = mount(*toolset);
-            Backend::mounted(name, mount, recording(&format!("toolset {name}")), events.clone())
+            Backend::mounted(name, mount, recording(&format!("toolset {name}"), None), events.clone())
         });
         configured.chain(own).collect()
     });
@@ -170,13 +170,18 @@ fn stopped() -> std::io::Result<impl Future<Output = ()> + Send> {
 
 fn recordings(home: Home, transport: Transport, workspace: Option<&Path>, origin: Origin) -> NewRecording {
     let workspace = workspace.map(|w| w.to_string_lossy().into_owned());
-    Box::new(move |name| {
+    Box::new(move |name, client| {
         let subject = Subject {
             name: name.to_owned(),
             transport,
             program: None,
             workspace: workspace.clone(),
             origin: origin.clone(),
+            // On HTTP each client is a session; on standard streams the host tells which one.
+            session: match (client, transport) {
+                (Some(handle), Transport::Http) => Some(SessionRef::of_connection(handle)),
+                _ => SessionRef::of_host(&origin, workspace.as_deref()),
+            },
         };
         Recording::new(home.clone(), subject, Limits::default())
     })

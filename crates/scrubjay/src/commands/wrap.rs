@@ -14,7 +14,7 @@ use scrubjay_gateway::relay::{self, Options};
 use scrubjay_gateway::{tree, warden, wrap};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
-use scrubjay_store::tape::header::Origin;
+use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use crate::cli::Global;
 
@@ -120,12 +120,15 @@ fn options(args: &WrapArgs) -> Options {
 
 fn subject(args: &WrapArgs, warden: rustix::process::Pid) -> Subject {
     let program = args.command.first().map(|p| Path::new(p).file_name().unwrap_or(p).to_string_lossy());
+    let workspace = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
+    let origin = origin(warden);
     Subject {
         name: args.name.clone().or_else(|| program.as_deref().map(str::to_owned)).unwrap_or_default(),
         transport: Transport::Stdio,
         program: program.map(std::borrow::Cow::into_owned),
-        workspace: std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned()),
-        origin: origin(warden),
+        session: SessionRef::of_host(&origin, workspace.as_deref()),
+        workspace,
+        origin,
     }
 }
 
