@@ -3,6 +3,7 @@
 //! Nothing is ever exported: programs that Scrubjay starts get what their configuration gives them.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,14 +20,31 @@ const NOT_KEYS: [&str; 2] = ["SCRUBJAY_WARDEN", "SCRUBJAY_PEERS"];
 #[derive(Clone, Default)]
 pub(crate) struct Environment {
     variables: BTreeMap<String, (String, Origin)>,
+    /// Names of ours whose values are not text.
+    unreadable: Vec<String>,
 }
 
 impl Environment {
-    /// Takes the process's variables; one that is not UTF-8 cannot be meant.
+    /// Takes the process's variables.
     pub(crate) fn of_process() -> Self {
-        let text =
-            std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
-        Self::from_pairs(text)
+        Self::from_os(std::env::vars_os())
+    }
+
+    fn from_os(pairs: impl Iterator<Item = (OsString, OsString)>) -> Self {
+        let mut unreadable = Vec::new();
+        let text = pairs.filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            match value.into_string() {
+                Ok(value) => Some((name, value)),
+                Err(_) if name.starts_with("SCRUBJAY_") => {
+                    unreadable.push(name);
+                    None
+                }
+                Err(_) => None,
+            }
+        });
+        let variables = Self::from_pairs(text).variables;
+        Self { variables, unreadable }
     }
 
     #[cfg(test)]
@@ -36,7 +54,7 @@ impl Environment {
 
     fn from_pairs(pairs: impl Iterator<Item = (String, String)>) -> Self {
         let variables = pairs.map(|(k, v)| (k.clone(), (v, Origin::Environment(k)))).collect();
-        Self { variables }
+        Self { variables, unreadable: Vec::new() }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
@@ -71,6 +89,9 @@ impl Environment {
 
     /// Reads the keys that the environment gives; says which names it does not know.
     pub(crate) fn layer(&self, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> RawConfig {
+        for name in &self.unreadable {
+            problems.push(Problem::new(&Origin::Environment(name.clone()), "", "is not UTF-8"));
+        }
         let keys: Vec<(String, String)> =
             RawConfig::all_keys().into_iter().filter_map(|key| Some((variable(&key)?, key.path))).collect();
         let mut tree = Node::map(Origin::Default);
@@ -243,6 +264,19 @@ mod tests {
         let (_, notices, _) = layer(&[("SCRUBJAY_LOGLEVEL", "info"), ("SCRUBJAY_WARDEN", "1")]);
         assert_eq!(notices.len(), 1, "{notices:?}");
         assert!(notices[0].contains("did you mean SCRUBJAY_LOG_LEVEL?"), "{notices:?}");
+    }
+
+    #[test]
+    fn a_value_of_ours_that_is_no_text_is_not_passed_over() {
+        use std::os::unix::ffi::OsStringExt;
+        let broken = |name: &str| (OsString::from(name), OsString::from_vec(b"/d\xff".to_vec()));
+        let environment = Environment::from_os([broken("SCRUBJAY_DATA"), broken("OTHER")].into_iter());
+        let mut problems = Vec::new();
+        environment.layer(&mut Vec::new(), &mut problems);
+        assert_eq!(
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["$SCRUBJAY_DATA: is not UTF-8"]
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fs;
 use scrubjay_gateway::config::Naming;
 use serde_json::json;
 
+use super::raw::{self, RawConfig};
 use super::*;
 
 /// A home and a project of their own.
@@ -400,4 +401,21 @@ fn nothing_that_is_shown_is_a_secret() {
     let text = serde_json::to_string(&loaded.shown()).unwrap();
     assert!(!text.contains("canary"), "{text}");
     assert_eq!(loaded.secrets().len(), 6);
+}
+
+#[test]
+fn the_manual_is_true() {
+    let manual = include_str!("../../../../docs/CONFIG.md");
+    let keys = RawConfig::all_keys();
+    for key in &keys {
+        let trust = if key.guard == raw::Guard::Owner { " *(t)*" } else { "" };
+        assert!(manual.contains(&format!("\n| `{}`{trust} |", key.path)), "{}", key.path);
+    }
+    let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let place = Place::new().user(example).set("TICKETS_TOKEN", "t");
+    let loaded = place.load();
+    assert_eq!(loaded.backends.len(), 2);
+    // It is complete: every key is given, but for one of the two tokens.
+    let missing = loaded.shown().into_iter().filter(|s| s.origin == "default").map(|s| s.key);
+    assert_eq!(missing.collect::<Vec<_>>(), ["serve.auth_token", "backends[1].callTimeout"]);
 }

@@ -294,4 +294,28 @@ mod tests {
         }
         assert!(read(&chain).0.is_none());
     }
+
+    #[test]
+    fn no_text_makes_it_panic() {
+        let pieces = [
+            "{", "}", "[", "]", "---", "...", "- ", " ", "\n", ":", ": ", ",", "a", "b", "\"", "'", "|", ">",
+            "!t ", "&a ", "*a", "%", "#", "? ", "\t", "\r", "1", "\\", "é", "~", "<<", "${",
+        ];
+        let mut state: u64 = 88_172_645_463_325_252;
+        let mut next = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap()
+        };
+        for _ in 0..20_000 {
+            let length = 1 + next(24);
+            let text: String = (0..length).map(|_| pieces[next(pieces.len())]).collect();
+            let (node, problems) = read(&text);
+            assert!(node.is_some() || !problems.is_empty(), "{text:?}");
+            if let Some(node) = node {
+                super::super::raw::RawConfig::read_tree(&node, &mut Vec::new());
+            }
+        }
+    }
 }
