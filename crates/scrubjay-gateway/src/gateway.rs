@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use crate::backend::{Answer, Backend, Event};
-use crate::config::Naming;
+use crate::config::{BackendConfig, Naming};
 use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
@@ -53,7 +53,8 @@ pub type NewRecording = Box<dyn Fn(&str, Option<&str>) -> Recording + Send + Syn
 
 /// The gateway.
 pub struct Gateway {
-    backends: Vec<Arc<Backend>>,
+    /// Only ever added to, so that a backend keeps its place.
+    backends: Mutex<Arc<[Arc<Backend>]>>,
     naming: Naming,
     routes: Mutex<lists::Routes>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
@@ -62,7 +63,12 @@ pub struct Gateway {
     parked: calls::Parked,
     listeners: subscriptions::Listeners,
     new_recording: NewRecording,
+    events: mpsc::Sender<Event>,
+    options: Option<TakeOptions>,
 }
+
+/// Takes a client's `initializationOptions`: the backends in them, or what is wrong with them.
+pub type TakeOptions = Box<dyn Fn(&str) -> Result<Vec<BackendConfig>, serde_json::Value> + Send + Sync>;
 
 /// A message from a client, recorded and sorted.
 pub enum Accepted {
@@ -107,12 +113,13 @@ impl Gateway {
     pub fn new(
         naming: Naming,
         new_recording: NewRecording,
+        options: Option<TakeOptions>,
         backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>,
     ) -> Arc<Self> {
         let (events, heard) = mpsc::channel(EVENTS_MAX);
         let backends = backends(&events, &new_recording).into_iter().map(Arc::new).collect();
         let gateway = Arc::new(Self {
-            backends,
+            backends: Mutex::new(backends),
             naming,
             routes: Mutex::default(),
             sessions: Mutex::default(),
@@ -120,6 +127,8 @@ impl Gateway {
             parked: calls::Parked::default(),
             listeners: subscriptions::Listeners::default(),
             new_recording,
+            events,
+            options,
         });
         tokio::spawn(events::attend(Arc::downgrade(&gateway), heard));
         gateway
@@ -167,7 +176,7 @@ impl Gateway {
         for id in ids {
             self.close_session(&id, reason);
         }
-        for backend in &self.backends {
+        for backend in self.backends().iter() {
             for connection in backend.open_connections() {
                 connection.close();
             }
@@ -177,13 +186,31 @@ impl Gateway {
 
     /// Returns the backends.
     #[must_use]
-    pub fn backends(&self) -> &[Arc<Backend>] {
-        &self.backends
+    pub fn backends(&self) -> Arc<[Arc<Backend>]> {
+        lock(&self.backends).clone()
+    }
+
+    /// Adds the backends of a client's options; those whose id is taken already are left alone.
+    fn add_backends(&self, more: &[BackendConfig]) {
+        let mut backends = lock(&self.backends);
+        let mut all = backends.to_vec();
+        for config in more {
+            if all.iter().all(|b| b.id != config.id) {
+                let tape = (self.new_recording)(&format!("backend {}", config.id), None);
+                all.push(Arc::new(Backend::new(
+                    config,
+                    std::env::current_dir().ok(),
+                    tape,
+                    self.events.clone(),
+                )));
+            }
+        }
+        *backends = all.into();
     }
 
     /// Starts all backends at once, beside everything else.
     pub fn warm_up(self: &Arc<Self>, era: Era) {
-        for backend in &self.backends {
+        for backend in self.backends().iter() {
             let (backend, gateway) = (backend.clone(), Arc::downgrade(self));
             tokio::spawn(async move {
                 // A backend that does not start has been reported; lists do without it.
@@ -325,7 +352,7 @@ impl Gateway {
             "notifications/initialized" => {}
             // Whatever else a client tells concerns every backend that is up.
             _ => {
-                for backend in &self.backends {
+                for backend in self.backends().iter() {
                     for connection in backend.open_connections() {
                         let (method, params) = (method.to_owned(), params.map(str::to_owned));
                         tokio::spawn(async move {

@@ -55,6 +55,16 @@ pub struct Options {
     pub message_bytes_max: usize,
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            on_record_failure: OnRecordFailure::default(),
+            durability: Durability::default(),
+            message_bytes_max: 16 << 20,
+        }
+    }
+}
+
 /// Tells a person what is going on, outside the message stream.
 pub type Report = Box<dyn Fn(&str)>;
 

@@ -125,7 +125,7 @@ impl Gateway {
             return fitting;
         }
         let mut able = Vec::new();
-        for backend in self.backends() {
+        for backend in self.backends().iter() {
             if let Ok(connection) = self.connect(backend, call.facts.era).await
                 && connection.offers("resources")
             {
@@ -175,7 +175,8 @@ impl Gateway {
     pub(super) async fn pass_on(self: &Arc<Self>, request: &mut Request) -> Answer {
         let task =
             request.text_param("taskId").and_then(|id| lock(&self.parked.tasks).owners.get(&id).cloned());
-        let mut others = self.backends().iter().filter(|b| !b.is_own);
+        let backends = self.backends();
+        let mut others = backends.iter().filter(|b| !b.is_own);
         let only = match (others.next(), others.next()) {
             (Some(only), None) => Some(only.clone()),
             _ => None,
@@ -187,7 +188,7 @@ impl Gateway {
     }
 
     pub(super) async fn set_log_level(self: &Arc<Self>, request: &mut Request) -> Answer {
-        for backend in self.backends() {
+        for backend in self.backends().iter() {
             if let Ok(connection) = self.connect(backend, Era::Legacy).await
                 && connection.era == Era::Legacy
                 && connection.offers("logging")
@@ -331,12 +332,9 @@ impl Gateway {
 
     /// Names the backends that are not up, for an error about something they might have had.
     async fn absent(&self) -> String {
-        let absent: Vec<&str> = self
-            .backends()
-            .iter()
-            .filter(|b| b.open_connections().is_empty())
-            .map(|b| b.id.as_str())
-            .collect();
+        let backends = self.backends();
+        let absent: Vec<&str> =
+            backends.iter().filter(|b| b.open_connections().is_empty()).map(|b| b.id.as_str()).collect();
         if absent.is_empty() { String::new() } else { format!(" (not available: {})", absent.join(", ")) }
     }
 }

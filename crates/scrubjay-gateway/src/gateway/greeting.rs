@@ -64,6 +64,18 @@ impl Gateway {
         };
         let version = LEGACY_VERSIONS.iter().find(|v| **v == asked).copied().unwrap_or(LEGACY_VERSIONS[0]);
         let params = request.raw_params();
+        if let Some(options) = message::member(params, "initializationOptions").filter(|o| o.get() != "null")
+            && let Some(take) = &self.options
+        {
+            match take(options.get()) {
+                Ok(backends) => self.add_backends(&backends),
+                Err(problems) => {
+                    let why = "params.initializationOptions are not valid";
+                    let data = json!({ "problems": problems });
+                    return Answer::Error(message::error(code::INVALID_PARAMS, why, Some(&data)));
+                }
+            }
+        }
         let member = |key| message::member(params, key).map(|v: &RawValue| v.get().to_owned());
         let unknown = super::unknown_client();
         request.call.session.set_facts(ClientFacts {
@@ -112,7 +124,7 @@ impl Gateway {
             "logging": {},
         });
         // Tasks and extensions only where a backend that is up has them: nobody else could serve them.
-        for connection in self.backends.iter().flat_map(|b| b.open_connections()).filter(|c| c.era == era) {
+        for connection in self.backends().iter().flat_map(|b| b.open_connections()).filter(|c| c.era == era) {
             let offered: Value = serde_json::from_str(&connection.capabilities).unwrap_or_default();
             for key in ["tasks", "extensions", "experimental"] {
                 if let Some(more) = offered.get(key).filter(|m| m.is_object()) {
@@ -125,12 +137,12 @@ impl Gateway {
 
     /// Returns what the backends that are up tell clients to do, each under its name.
     fn instructions(&self) -> Option<String> {
-        let told: Vec<String> = self
-            .backends
+        let backends = self.backends();
+        let told: Vec<String> = backends
             .iter()
             .filter_map(|backend| {
                 let text = backend.open_connections().first()?.instructions.clone()?;
-                Some(if self.backends.len() == 1 { text } else { format!("## {}\n{text}", backend.id) })
+                Some(if backends.len() == 1 { text } else { format!("## {}\n{text}", backend.id) })
             })
             .collect();
         (!told.is_empty()).then(|| told.join("\n\n"))

@@ -131,20 +131,21 @@ impl Gateway {
     fn known_owner(&self, kind: Kind, name: &str) -> Option<(Arc<Backend>, String)> {
         let routes = lock(&self.routes);
         let (place, own) = routes.by_name.get(&(kind, name.to_owned()))?;
-        Some((self.backends[*place].clone(), own.clone()))
+        Some((self.backends()[*place].clone(), own.clone()))
     }
 
     /// Returns the templates and their owners, as far as they are known.
     pub(super) fn known_templates(&self) -> Vec<(String, Arc<Backend>)> {
         let routes = lock(&self.routes);
         let templates = routes.by_name.iter().filter(|((kind, _), _)| *kind == Kind::Templates);
-        templates.map(|((_, name), (place, _))| (name.clone(), self.backends[*place].clone())).collect()
+        let backends = self.backends();
+        templates.map(|((_, name), (place, _))| (name.clone(), backends[*place].clone())).collect()
     }
 
     /// Asks every backend for its list; returns the elements by their names for clients.
     pub(super) async fn gather(self: &Arc<Self>, call: &Arc<Call>, kind: Kind) -> Vec<(String, String)> {
         let mut asked = tokio::task::JoinSet::new();
-        for (place, backend) in self.backends.iter().enumerate() {
+        for (place, backend) in self.backends().iter().enumerate() {
             let (gateway, backend, call) = (self.clone(), backend.clone(), call.clone());
             asked.spawn(async move {
                 let list = gateway.list_of(&backend, &call, kind);
@@ -188,10 +189,11 @@ impl Gateway {
                 shared.insert(item.name.clone());
             }
         }
+        let backends = self.backends();
         let mut routes = lock(&self.routes);
         let mut named = Vec::with_capacity(listed.len());
         for item in listed {
-            let backend = &self.backends[item.backend];
+            let backend = &backends[item.backend];
             let long = format!("{}__{}", backend.id, item.name);
             let prefixed = matches!(kind, Kind::Tools | Kind::Prompts)
                 && !backend.is_own
@@ -214,6 +216,7 @@ impl Gateway {
 
     /// Records and reports definitions that are not what they were: a tool that changes may be a trap.
     fn notice_changes(&self, call: &Arc<Call>, kind: Kind, listed: &[Listed]) {
+        let backends = self.backends();
         let mut changed = Vec::new();
         {
             let mut routes = lock(&self.routes);
@@ -226,7 +229,7 @@ impl Gateway {
             }
         }
         for (item, before, after) in changed {
-            let backend = &self.backends[item.backend].id;
+            let backend = &backends[item.backend].id;
             tracing::warn!(
                 backend,
                 ?kind,
@@ -252,7 +255,7 @@ impl Gateway {
             "notifications/resources/list_changed" => &[Kind::Resources, Kind::Templates],
             _ => &[],
         };
-        let place = self.backends.iter().position(|b| b.id == backend);
+        let place = self.backends().iter().position(|b| b.id == backend);
         let gone = |kind: &Kind, at: usize| kinds.contains(kind) && Some(at) == place;
         lock(&self.routes).by_name.retain(|(kind, _), (at, _)| !gone(kind, *at));
     }

@@ -96,7 +96,7 @@ impl Gateway {
         let params = format!(r#"{{"_meta":{{"{META_SUBSCRIPTION}":{id}}},"notifications":{granted}}}"#);
         let acknowledged = message::notification("notifications/subscriptions/acknowledged", Some(&params));
         call.session.say(&call.outbox(), acknowledged).await;
-        for backend in self.backends() {
+        for backend in self.backends().iter() {
             // Those that are up or can be brought up: whoever listens wants to hear.
             let _ = self.connect(backend, Era::Modern).await;
         }

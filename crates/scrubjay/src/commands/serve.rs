@@ -10,11 +10,9 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use scrubjay_core::entry::Transport;
 use scrubjay_gateway::backend::{Backend, Mount, Streams};
-use scrubjay_gateway::config::{
-    BackendConfig, BackendLink, HttpConfig, InheritEnv, Naming, Secret, ServeConfig,
-};
+use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
 use scrubjay_gateway::front;
-use scrubjay_gateway::gateway::{Gateway, NewRecording};
+use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
 use scrubjay_gateway::warden;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
@@ -23,9 +21,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::wrap::origin;
 use crate::cli::Global;
+use crate::config::{self, Flag, Loaded};
+use crate::log::{self, Log};
 
 /// How much a client and a toolset of this process may be apart.
 const DUPLEX_BYTES: usize = 256 * 1024;
+
+/// How long a call to a backend named on the command line may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Serve all backends behind one endpoint, recording
 ///
@@ -56,7 +59,8 @@ enum Toolset {
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let config = resolve(args)?;
+    let loaded = config::load_with(global, flags(args))?;
+    let config = resolve(args, &loaded)?;
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
@@ -65,9 +69,10 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
         }
         warden::Role::Worker { warden } => {
             warden::begin_work(warden).context("cannot start the gateway")?;
-            let home = global.home()?;
+            let log = log::init(&loaded)?;
+            let home = loaded.home()?;
             let sweep = super::wrap::sweep_beside(&home)?;
-            runtime.block_on(serve(config, args, home, origin(warden)))?;
+            runtime.block_on(serve(config, args, loaded, log, home, origin(warden)))?;
             // A panic there has been reported; tapes it did not reach are sealed at the next start.
             let _ = sweep.join();
             // Leaves at once: threads that copy standard streams may never return.
@@ -76,16 +81,26 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
     }
 }
 
-fn resolve(args: &ServeArgs) -> anyhow::Result<ServeConfig> {
-    let mut backends = Vec::new();
+/// Returns what was typed as values of the configuration.
+fn flags(args: &ServeArgs) -> Vec<Flag> {
+    let http =
+        args.http.map(|address| Flag { name: "--http", key: "serve.http", value: address.to_string() });
+    let token = args.auth_token_file.as_ref().map(|path| Flag {
+        name: "--auth-token-file",
+        key: "serve.auth_token_file",
+        value: path.display().to_string(),
+    });
+    http.into_iter().chain(token).collect()
+}
+
+fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
+    let mut config = loaded.serve_config()?;
+    config.workspace.clone_from(&args.workspace);
     if let Some((program, arguments)) = args.command.split_first() {
-        let name = Path::new(program).file_stem().map(|n| n.to_string_lossy().into_owned());
-        backends.push(BackendConfig {
-            id: name
-                .unwrap_or_default()
-                .chars()
-                .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-                .collect(),
+        let stem =
+            Path::new(program).file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        config.backends.push(BackendConfig {
+            id: stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect(),
             display_name: None,
             link: BackendLink::Stdio {
                 command: program.clone(),
@@ -93,46 +108,36 @@ fn resolve(args: &ServeArgs) -> anyhow::Result<ServeConfig> {
                 env: Default::default(),
                 inherit_env: InheritEnv::Basic,
             },
-            call_timeout: Duration::from_secs(300),
+            call_timeout: CALL_TIMEOUT,
         });
     }
+    // On standard streams a client may still bring backends of its own.
     anyhow::ensure!(
-        !backends.is_empty() || !args.toolsets.is_empty(),
-        "there is nothing to serve: name a backend's command after --, or toolsets with --toolsets"
+        config.http.is_none() || !config.backends.is_empty() || !args.toolsets.is_empty(),
+        "there is nothing to serve: configure `backends`, name a backend's command after --, or toolsets with \
+         --toolsets"
     );
-    let token = args.auth_token_file.as_deref().map(read_token).transpose()?;
-    let http = args.http.map(|address| HttpConfig {
-        address,
-        auth_token: token,
-        allowed_hosts: Vec::new(),
-        allowed_origins: Vec::new(),
-        body_bytes_max: 16 << 20,
-        sessions_max: 10_000,
-        session_idle_max: Duration::from_secs(1800),
-    });
-    if let Some(http) = &http {
-        anyhow::ensure!(
-            http.address.ip().is_loopback() || http.auth_token.is_some(),
-            "{} can be reached from other machines: name a token's file with --auth-token-file, or listen on 127.0.0.1",
-            http.address
-        );
-    }
-    Ok(ServeConfig { backends, naming: Naming::default(), http, workspace: args.workspace.clone() })
+    Ok(config)
 }
 
-fn read_token(path: &Path) -> anyhow::Result<Secret> {
-    let token = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let token = token.trim().to_owned();
-    anyhow::ensure!(token.len() >= 16, "{}: a token has at least 16 characters", path.display());
-    Ok(Secret::new(token))
-}
-
-async fn serve(config: ServeConfig, args: &ServeArgs, home: Home, origin: Origin) -> anyhow::Result<()> {
+async fn serve(
+    config: ServeConfig,
+    args: &ServeArgs,
+    loaded: Loaded,
+    log: Log,
+    home: Home,
+    origin: Origin,
+) -> anyhow::Result<()> {
     let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
     let workspace = config.workspace.clone().or_else(|| std::env::current_dir().ok());
-    let new_recording = recordings(home, transport, workspace.as_deref(), origin);
+    let new_recording = recordings(home, transport, workspace.as_deref(), origin, loaded.limits);
+    // Whoever starts us on standard streams is the owner; a client on HTTP may not start programs.
+    let options: Option<TakeOptions> = match config.http {
+        None => Some(Box::new(move |options| take_options(&loaded, &log, options))),
+        Some(_) => None,
+    };
     let toolsets = args.toolsets.clone();
-    let gateway = Gateway::new(config.naming, new_recording, |events, recording| {
+    let gateway = Gateway::new(config.naming, new_recording, options, |events, recording| {
         let configured = config.backends.iter().map(|backend| {
             let tape = recording(&format!("backend {}", backend.id), None);
             Backend::new(backend, workspace.clone(), tape, events.clone())
@@ -156,6 +161,18 @@ async fn serve(config: ServeConfig, args: &ServeArgs, home: Home, origin: Origin
     }
 }
 
+/// Reads the options a client brings with `initialize`.
+fn take_options(loaded: &Loaded, log: &Log, options: &str) -> Result<Vec<BackendConfig>, serde_json::Value> {
+    let value = serde_json::from_str(options).unwrap_or_default();
+    match loaded.with_options(&value) {
+        Ok(adopted) => {
+            log.adopt(&adopted);
+            Ok(adopted.backends.clone())
+        }
+        Err(problems) => Err(serde_json::to_value(problems).unwrap_or_default()),
+    }
+}
+
 /// Is done when this process is told to stop.
 fn stopped() -> std::io::Result<impl Future<Output = ()> + Send> {
     let mut terminated = signal(SignalKind::terminate())?;
@@ -168,7 +185,13 @@ fn stopped() -> std::io::Result<impl Future<Output = ()> + Send> {
     })
 }
 
-fn recordings(home: Home, transport: Transport, workspace: Option<&Path>, origin: Origin) -> NewRecording {
+fn recordings(
+    home: Home,
+    transport: Transport,
+    workspace: Option<&Path>,
+    origin: Origin,
+    limits: Limits,
+) -> NewRecording {
     let workspace = workspace.map(|w| w.to_string_lossy().into_owned());
     Box::new(move |name, client| {
         let subject = Subject {
@@ -183,7 +206,7 @@ fn recordings(home: Home, transport: Transport, workspace: Option<&Path>, origin
                 _ => SessionRef::of_host(&origin, workspace.as_deref()),
             },
         };
-        Recording::new(home.clone(), subject, Limits::default())
+        Recording::new(home.clone(), subject, limits)
     })
 }
 

@@ -17,6 +17,7 @@ use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use crate::cli::Global;
+use crate::config;
 
 /// Record one server, transparently
 ///
@@ -28,49 +29,43 @@ pub(crate) struct WrapArgs {
     /// What to call this connection [default: the program's name]
     #[arg(long)]
     name: Option<String>,
-    /// What to do with messages when the tape cannot be written
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    on_record_failure: OnRecordFailure,
-    /// What a recorded message must survive before it is passed on
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    durability: Durability,
-    /// Refuse messages longer than this
-    #[arg(long, value_parser = parse_size, default_value = "16MiB", value_name = "SIZE")]
-    max_message_size: u64,
-    /// Begin a new tape when this one has so many bytes
-    #[arg(long, value_parser = parse_size, default_value = "100MB", value_name = "SIZE")]
-    max_tape_size: u64,
-    /// Begin a new tape after so long
-    #[arg(long, value_parser = parse_duration, default_value = "1h", value_name = "DURATION")]
-    max_tape_duration: Duration,
+    /// What to do with messages when the tape cannot be written [default: stop]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    on_record_failure: Option<OnRecordFailure>,
+    /// What a recorded message must survive before it is passed on [default: process]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    durability: Option<Durability>,
+    /// Refuse messages longer than this [default: 16MiB]
+    #[arg(long, value_parser = parse_message_size, value_name = "SIZE")]
+    max_message_size: Option<usize>,
+    /// Begin a new tape when this one has so many bytes [default: 100MB]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    max_tape_size: Option<u64>,
+    /// Begin a new tape after so long [default: 1h]
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    max_tape_duration: Option<Duration>,
     /// The server to start
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnRecordFailure {
     /// Do not pass them on; answer with an error that says why
-    #[default]
     Stop,
     /// Pass them on, and record later that some are missing
     Forward,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Durability {
     /// The end of any process, by kill -9 too
-    #[default]
     Process,
     /// The loss of power
     Power,
 }
 
 pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
-        (1024..1 << 30).contains(&args.max_message_size),
-        "--max-message-size must be between 1 KiB and 1 GiB"
-    );
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
@@ -91,10 +86,10 @@ fn work(
     warden: rustix::process::Pid,
 ) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
-    let limits = Limits { tape_bytes_max: args.max_tape_size, tape_duration_max: args.max_tape_duration };
+    let (options, limits) = settings(global, args);
     let recording = Recording::new(home.clone(), subject(args, warden), limits);
     let sweep = sweep_beside(&home)?;
-    let outcome = runtime.block_on(wrap::run(&args.command, recording, options(args), Box::new(say)))?;
+    let outcome = runtime.block_on(wrap::run(&args.command, recording, options, Box::new(say)))?;
     if let Some(unsealed) = outcome.unsealed {
         say(&format!("{unsealed}; the recording is complete, and the next start seals it"));
     }
@@ -104,17 +99,38 @@ fn work(
     std::process::exit(outcome.exit_code.into())
 }
 
-fn options(args: &WrapArgs) -> Options {
-    Options {
-        on_record_failure: match args.on_record_failure {
-            OnRecordFailure::Stop => relay::OnRecordFailure::Stop,
-            OnRecordFailure::Forward => relay::OnRecordFailure::Forward,
-        },
-        durability: match args.durability {
-            Durability::Process => relay::Durability::Process,
-            Durability::Power => relay::Durability::Power,
-        },
-        message_bytes_max: usize::try_from(args.max_message_size).expect("checked when the command began"),
+/// Returns how to relay and when a tape is full: as typed, else as configured.
+fn settings(global: &Global, args: &WrapArgs) -> (Options, Limits) {
+    let (mut options, mut limits) = match config::load(global) {
+        Ok(loaded) => (loaded.relay, loaded.limits),
+        Err(e) => {
+            // A file that happens to lie in the working directory must not keep a server from starting.
+            say(&format!("the configuration is left out: {e:#}"));
+            Default::default()
+        }
+    };
+    match args.on_record_failure {
+        Some(OnRecordFailure::Stop) => options.on_record_failure = relay::OnRecordFailure::Stop,
+        Some(OnRecordFailure::Forward) => options.on_record_failure = relay::OnRecordFailure::Forward,
+        None => {}
+    }
+    match args.durability {
+        Some(Durability::Process) => options.durability = relay::Durability::Process,
+        Some(Durability::Power) => options.durability = relay::Durability::Power,
+        None => {}
+    }
+    options.message_bytes_max = args.max_message_size.unwrap_or(options.message_bytes_max);
+    limits.tape_bytes_max = args.max_tape_size.unwrap_or(limits.tape_bytes_max);
+    limits.tape_duration_max = args.max_tape_duration.unwrap_or(limits.tape_duration_max);
+    (options, limits)
+}
+
+fn parse_message_size(text: &str) -> Result<usize, String> {
+    let bytes = usize::try_from(parse_size(text)?).unwrap_or(usize::MAX);
+    if (1024..1 << 30).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err("it must be between 1 KiB and 1 GiB".to_owned())
     }
 }
 
