@@ -1,7 +1,8 @@
 //! One entry as bytes: length, checksum, fixed facts, extension fields, payload.
 //!
-//! The same frames stand in live files and, compressed, in the blocks of sealed ones. An unknown extension
-//! field is skipped, so that a later version may add facts without a new format.
+//! The same frames stand in live files and, compressed, in the blocks of sealed ones. The checksum is of the
+//! entry's number too: a frame is sound only in its own place. An unknown extension field is skipped, so that
+//! a later version may add facts without a new format.
 
 use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
 
@@ -17,11 +18,11 @@ pub const FRAME_BYTES_MAX: usize = 1 << 30;
 /// Writes the part of a frame that stands before the payload.
 ///
 /// Layout, little-endian: `u32` length of what follows the checksum, `u32` CRC-32 of length and all that
-/// follows, `u8` kind, `u8` direction, transport and terminator, `u16` length of the extension fields, `u32`
+/// follows, xor the [`mark`] of the entry's number, `u8` kind, `u8` direction, transport and terminator, `u16` length of the extension fields, `u32`
 /// processing time, `u64` wall time, `u64` time since start, extension fields, payload.
 ///
 /// An extension field is a `u8` tag, a `u16` length and its value.
-pub fn encode_head(entry: &Entry<'_>, out: &mut Vec<u8>) {
+pub fn encode_head(number: u64, entry: &Entry<'_>, out: &mut Vec<u8>) {
     let extension = encode_extension(entry);
     let length = u32::try_from(FIXED + extension.len() + entry.payload.len())
         .expect("a line limit keeps payloads below 1 GiB");
@@ -39,9 +40,18 @@ pub fn encode_head(entry: &Entry<'_>, out: &mut Vec<u8>) {
     crc.update(&head[PREFIX..]);
     crc.update(&extension);
     crc.update(entry.payload);
-    head[4..8].copy_from_slice(&crc.finalize().to_le_bytes());
+    head[4..8].copy_from_slice(&(crc.finalize() ^ mark(number)).to_le_bytes());
     out.extend_from_slice(&head);
     out.extend_from_slice(&extension);
+}
+
+/// Returns what the checksum of an entry's frame is mixed with.
+///
+/// Odd, so every number below 2^32 has its own; large, so no flipped bit turns one into its neighbour's.
+/// Without it, damage that makes the decompressor repeat or move whole frames would go unnoticed: those of
+/// equal messages in one batch are equal.
+fn mark(number: u64) -> u32 {
+    (number as u32).wrapping_mul(0x9E37_79B1)
 }
 
 /// Extension field: the backend of a message between the gateway and one.
@@ -93,9 +103,9 @@ pub enum Decoded<'a> {
     Damaged(Option<usize>),
 }
 
-/// Reads the frame at the start of the bytes.
+/// Reads the frame of the entry of this number at the start of the bytes.
 #[must_use]
-pub fn decode(bytes: &[u8]) -> Decoded<'_> {
+pub fn decode(number: u64, bytes: &[u8]) -> Decoded<'_> {
     let Some(length) = bytes.first_chunk::<4>() else { return Decoded::Incomplete(OVERHEAD) };
     let body = u32::from_le_bytes(*length) as usize;
     if !(FIXED..=FRAME_BYTES_MAX).contains(&body) {
@@ -106,7 +116,7 @@ pub fn decode(bytes: &[u8]) -> Decoded<'_> {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&frame[..4]);
     crc.update(&frame[PREFIX..]);
-    if crc.finalize().to_le_bytes() != frame[4..8] {
+    if (crc.finalize() ^ mark(number)).to_le_bytes() != frame[4..8] {
         return Decoded::Damaged(Some(whole));
     }
     match decode_body(frame) {
@@ -210,16 +220,17 @@ mod tests {
     fn frames_read_back_and_any_flipped_bit_is_noticed() {
         let entry = sample(b"payload");
         let mut bytes = Vec::new();
-        encode_head(&entry, &mut bytes);
+        encode_head(3, &entry, &mut bytes);
         bytes.extend_from_slice(entry.payload);
-        assert_eq!(decode(&bytes), Decoded::Frame(entry, bytes.len()));
+        assert_eq!(decode(3, &bytes), Decoded::Frame(entry, bytes.len()));
+        assert_eq!(decode(4, &bytes), Decoded::Damaged(Some(bytes.len())));
         for bit in 0..bytes.len() * 8 {
             let mut broken = bytes.clone();
             broken[bit / 8] ^= 1 << (bit % 8);
-            assert!(!matches!(decode(&broken), Decoded::Frame(..)), "bit {bit}");
+            assert!(!matches!(decode(3, &broken), Decoded::Frame(..)), "bit {bit}");
         }
         for cut in 0..bytes.len() {
-            assert!(matches!(decode(&bytes[..cut]), Decoded::Incomplete(_)), "cut at {cut}");
+            assert!(matches!(decode(3, &bytes[..cut]), Decoded::Incomplete(_)), "cut at {cut}");
         }
     }
 }

@@ -247,7 +247,7 @@ impl Entries {
         let start = self.at;
         self.at += length;
         self.next += 1;
-        let Decoded::Frame(entry, _) = frame::decode(&self.chunk[start..]) else {
+        let Decoded::Frame(entry, _) = frame::decode(number, &self.chunk[start..]) else {
             unreachable!("find() stops only at a whole frame")
         };
         Ok(Some((number, upgrade::apply(self.steps, entry))))
@@ -274,7 +274,7 @@ impl Entries {
     /// Goes to the next whole frame and returns its length.
     fn find(&mut self) -> io::Result<Option<usize>> {
         loop {
-            match frame::decode(&self.chunk[self.at..]) {
+            match frame::decode(self.next, &self.chunk[self.at..]) {
                 Decoded::Frame(_, length) => return Ok(Some(length)),
                 Decoded::Incomplete(wanted) => {
                     if !self.refill(wanted)? {
@@ -362,7 +362,9 @@ impl Entries {
         }
         let behind = length.map(|length| self.at + length);
         match behind {
-            Some(behind) if matches!(frame::decode(&self.chunk[behind..]), Decoded::Frame(..)) => {
+            Some(behind)
+                if matches!(frame::decode(self.next + 1, &self.chunk[behind..]), Decoded::Frame(..)) =>
+            {
                 self.note_damaged_entry();
                 self.at = behind;
                 self.next += 1;
@@ -378,13 +380,14 @@ impl Entries {
 
     fn skip_damaged_live(&mut self, length: Option<usize>) -> io::Result<bool> {
         let Some(length) = length else { return Ok(false) };
-        while let Decoded::Incomplete(wanted) = frame::decode(&self.chunk[self.at + length..]) {
+        while let Decoded::Incomplete(wanted) = frame::decode(self.next + 1, &self.chunk[self.at + length..])
+        {
             if !self.refill(length + wanted)? {
                 // The last entry: torn by a crash, not damaged since.
                 return Ok(false);
             }
         }
-        if matches!(frame::decode(&self.chunk[self.at + length..]), Decoded::Damaged(_)) {
+        if matches!(frame::decode(self.next + 1, &self.chunk[self.at + length..]), Decoded::Damaged(_)) {
             return Ok(false);
         }
         self.note_damaged_entry();

@@ -121,7 +121,7 @@ impl<W: Write> Sealer<W> {
             self.close_block()?;
             self.first_entry = number;
         }
-        frame::encode_head(entry, &mut self.plain);
+        frame::encode_head(number, entry, &mut self.plain);
         self.plain.extend_from_slice(entry.payload);
         self.entries += 1;
         self.reader.read(entry);

@@ -94,7 +94,7 @@ fn verify_sealed(tape: &Tape) -> io::Result<Report> {
             verify_end(tape, &mut report, at, whole && chain == head.chain, &chain)?;
             return Ok(report);
         }
-        let sound = sound_frames(&plain);
+        let sound = sound_frames(head.block.first_entry, &plain);
         let expected = u64::from(head.block.entries);
         report.entries += sound.min(expected);
         if !whole || sound != expected || chain != head.chain || head.block.first_entry != next {
@@ -150,9 +150,9 @@ fn verify_end(
     Ok(())
 }
 
-fn sound_frames(mut plain: &[u8]) -> u64 {
+fn sound_frames(first_entry: u64, mut plain: &[u8]) -> u64 {
     let mut count = 0;
-    while let Decoded::Frame(_, length) = frame::decode(plain) {
+    while let Decoded::Frame(_, length) = frame::decode(first_entry.saturating_add(count), plain) {
         count += 1;
         plain = &plain[length..];
     }

@@ -74,20 +74,20 @@ impl Writer {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let mut large: Vec<(usize, &'a [u8])> = Vec::new();
-        let mut count = 0;
+        let mut number = self.entries;
         for entry in entries {
-            frame::encode_head(&entry, &mut buffer);
+            frame::encode_head(number, &entry, &mut buffer);
             if entry.payload.len() < LARGE_BYTES || large.len() * 2 + 1 >= SLICES_MAX {
                 buffer.extend_from_slice(entry.payload);
             } else {
                 large.push((buffer.len(), entry.payload));
             }
-            count += 1;
+            number += 1;
         }
         let written = self.write(&buffer, &large);
         self.buffer = buffer;
         self.bytes += written?;
-        self.entries += count;
+        self.entries = number;
         Ok(())
     }
 
