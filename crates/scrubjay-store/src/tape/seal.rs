@@ -79,7 +79,9 @@ fn write_blocks(tape: &Tape, nascent: &Path) -> io::Result<bool> {
     while let Some((number, entry)) = entries.next()? {
         sealer.push(number, &entry)?;
     }
-    let damage = entries.damage().to_vec();
+    // What an earlier sealing could not read is still missing.
+    let mut damage = tape.footer().map(|footer| footer.damage.clone()).unwrap_or_default();
+    Damage::add(&mut damage, entries.damage());
     let damaged = !damage.is_empty();
     let mut out = sealer.finish(damage)?;
     out.flush()?;
