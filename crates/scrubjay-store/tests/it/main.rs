@@ -1,0 +1,6 @@
+//! What the store promises of its tapes: laws over whole, torn and damaged files.
+
+#![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
+
+mod damage;
+mod fixture;
