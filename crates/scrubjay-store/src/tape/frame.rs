@@ -73,7 +73,8 @@ fn encode_extension(entry: &Entry<'_>) -> Vec<u8> {
         fields.extend_from_slice(value);
     };
     if let Some(via) = entry.via {
-        field(TAG_VIA, &via.as_bytes()[..via.len().min(VIA_BYTES_MAX)]);
+        let end = (0..=via.len().min(VIA_BYTES_MAX)).rfind(|at| via.is_char_boundary(*at)).unwrap_or(0);
+        field(TAG_VIA, &via.as_bytes()[..end]);
     }
     if let Some(operation) = entry.operation {
         field(TAG_OPERATION, &operation.to_le_bytes());
