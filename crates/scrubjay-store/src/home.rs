@@ -12,7 +12,7 @@ use scrubjay_core::id::TapeId;
 use thiserror::Error;
 
 use crate::tape::reader::{OpenError, Tape};
-use crate::tape::seal::{SealError, seal};
+use crate::tape::seal::{SealError, seal_or_finish};
 use crate::tape::writer::lock_abandoned;
 
 /// Fewer characters than this name no tape.
@@ -173,11 +173,8 @@ impl Home {
             if name.ends_with(".new") {
                 // Never had a name: nothing was recorded on it.
                 let _ = std::fs::remove_file(&path);
-            } else if path.with_extension("tape").exists() {
-                // Sealed already; the crash came before this file was removed.
-                let _ = std::fs::remove_file(&path);
             } else {
-                outcomes.push(seal(&path));
+                outcomes.push(seal_or_finish(&path));
             }
         }
         Ok(outcomes)

@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -184,12 +184,25 @@ fn lock(file: &File) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?)
 }
 
-/// Takes the lock of a live tape that its writer has left behind; `None` while the writer lives.
+/// Takes the lock of a live tape that its writer has left behind; `None` while the writer lives, and where
+/// somebody else has dealt with the tape by now.
 pub(crate) fn lock_abandoned(path: &Path) -> io::Result<Option<File>> {
     let file = File::open(path)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
+        // Who had the lock before may have removed the file that was just opened.
+        Ok(()) => Ok(is_at(&file, path)?.then_some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(e.into()),
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) => {
+            let here = file.metadata()?;
+            Ok((here.dev(), here.ino()) == (there.dev(), there.ino()))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
     }
 }
