@@ -2,5 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 
+mod crash;
 mod damage;
 mod fixture;
+mod roundtrip;
