@@ -118,11 +118,20 @@ impl Recording {
     ) -> Result<u64, RecordError> {
         let bytes: usize = items.clone().map(|item| OVERHEAD + item.payload.len()).sum();
         self.make_room(arrived, bytes as u64)?;
+        self.append(arrived, items)
+    }
+
+    /// Appends to the current tape, after what is to be said of a gap.
+    fn append<'a>(
+        &mut self,
+        arrived: Moment,
+        items: impl Iterator<Item = Item<'a>>,
+    ) -> Result<u64, RecordError> {
         let gap = self.gap.as_ref().map(|gap| serde_json::to_vec(gap).expect("a gap is plain data"));
         let gap_item = gap
             .as_deref()
             .map(|payload| Item::new(EntryKind::Gap, Direction::ClientToServer, Terminator::Eof, payload));
-        let writer = self.writer.as_mut().expect("make_room leaves a tape");
+        let writer = self.writer.as_mut().expect("there is a tape by now");
         let stamp = Stamp::new(arrived, writer, self.subject.transport);
         let entries =
             gap_item.into_iter().map(|item| stamp.entry(item)).chain(items.map(|item| stamp.entry(item)));
@@ -182,9 +191,14 @@ impl Recording {
         seal(writer.path()).map(Some)
     }
 
+    /// Notes the end on the tape it is the end of, full or not: another would hold nothing else.
     fn record_end(&mut self, end: &End) -> Result<u64, RecordError> {
         let payload = serde_json::to_vec(end).expect("an end is plain data");
-        self.record(clock::now(), std::iter::once(end_item(&payload)))
+        let now = clock::now();
+        if self.writer.is_none() {
+            self.writer = Some(self.next_tape(now, None)?);
+        }
+        self.append(now, std::iter::once(end_item(&payload)))
     }
 
     /// Makes sure that there is a tape with room for so many bytes.
