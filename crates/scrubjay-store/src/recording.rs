@@ -180,15 +180,16 @@ impl Recording {
             return Ok(None);
         }
         let recorded = self.record_end(end);
-        if let Some(sealing) = self.sealing.take() {
-            // A panic there has been reported by its thread; this tape is sealed all the same.
-            sealing.join().unwrap_or(Ok(PathBuf::new()))?;
-        }
-        let Some(writer) = self.writer.take() else {
-            return recorded.map(|_| None).map_err(|e| SealError::Io { path: e.path, source: e.source });
+        let sealed = match &self.writer {
+            // The writer's lock is held until the sealed file stands.
+            Some(writer) => seal(writer.path()).map(Some),
+            None => recorded.map(|_| None).map_err(|e| SealError::Io { path: e.path, source: e.source }),
         };
-        // The writer's lock is held until the sealed file stands.
-        seal(writer.path()).map(Some)
+        // What became of the tape before must not keep this one from being sealed. A panic there has been
+        // reported by its thread.
+        let before =
+            self.sealing.take().map_or(Ok(PathBuf::new()), |s| s.join().unwrap_or(Ok(PathBuf::new())));
+        before.and(sealed)
     }
 
     /// Notes the end on the tape it is the end of, full or not: another would hold nothing else.
