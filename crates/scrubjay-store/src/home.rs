@@ -185,7 +185,7 @@ impl Home {
     /// # Errors
     /// A file cannot be removed.
     pub fn remove(&self, tape: &TapeFile) -> io::Result<()> {
-        for extension in ["live", "tape", "damaged"] {
+        for extension in ["live", "tape", "damaged", "sealing"] {
             match std::fs::remove_file(tape.path.with_extension(extension)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
