@@ -39,6 +39,9 @@ pub enum FindError {
     /// There are none at all.
     #[error("there are no tapes in {0} yet: record one with `scrubjay wrap -- COMMAND`")]
     NoTapes(PathBuf),
+    /// It could be almost any.
+    #[error("\"{0}\" is too short to name a tape: give at least {SHORT_ID_MIN} characters")]
+    TooShort(String),
     /// None has that id.
     #[error("no tape has an id that begins with \"{0}\": `scrubjay tape ls` lists them")]
     Unknown(String),
@@ -128,8 +131,10 @@ impl Home {
         if name == "latest" {
             return tapes.into_iter().next().ok_or_else(|| FindError::NoTapes(self.root.clone()));
         }
-        let fits = |t: &&TapeFile| name.len() >= SHORT_ID_MIN && t.id.as_str().starts_with(name);
-        let found: Vec<&TapeFile> = tapes.iter().filter(fits).collect();
+        if name.len() < SHORT_ID_MIN {
+            return Err(FindError::TooShort(name.to_owned()));
+        }
+        let found: Vec<&TapeFile> = tapes.iter().filter(|t| t.id.as_str().starts_with(name)).collect();
         match found.as_slice() {
             [one] => Ok((*one).clone()),
             [] => Err(FindError::Unknown(name.to_owned())),
