@@ -20,6 +20,8 @@ use super::header::{self, Header, Layout};
 const LARGE_BYTES: usize = 32 * 1024;
 /// Linux takes at most 1024 slices in one call.
 const SLICES_MAX: usize = 1024;
+/// How often a tape is begun anew because it was swept away.
+const CREATE_TRIES_MAX: u32 = 100;
 
 /// The writer of one live tape.
 #[derive(Debug)]
@@ -42,18 +44,16 @@ impl Writer {
     /// # Errors
     /// The file cannot be created, locked or written.
     pub fn create(path: PathBuf, header: Header, started: Instant) -> io::Result<Self> {
-        // It appears under its name only when it is locked and has its header: nobody can take it for abandoned.
-        let nascent = path.with_extension("new");
-        let file = create_private(&nascent)?;
         let bytes = header::encode(&header, Layout::Live);
-        let made = lock(&file)
-            .and_then(|()| file.write_all_at(&bytes, 0))
-            .and_then(|()| std::fs::rename(&nascent, &path));
-        if let Err(e) = made {
-            // The error that matters is the one above; a nascent file is swept later in any case.
-            let _ = std::fs::remove_file(&nascent);
-            return Err(e);
-        }
+        let mut tries = 0;
+        let file = loop {
+            tries += 1;
+            match create_locked(&path, &bytes) {
+                // Somebody who clears up saw the file before it was locked, and took it for left behind.
+                Err(e) if tries < CREATE_TRIES_MAX && is_swept(&e) => {}
+                made => break made?,
+            }
+        };
         Ok(Self {
             file,
             path,
@@ -170,6 +170,26 @@ impl Writer {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Creates a live file that appears under its name only when it is locked and has its header: from then on
+/// nobody can take it for abandoned.
+fn create_locked(path: &Path, header: &[u8]) -> io::Result<File> {
+    let nascent = path.with_extension("new");
+    let file = create_private(&nascent)?;
+    let made = lock(&file)
+        .and_then(|()| file.write_all_at(header, 0))
+        .and_then(|()| std::fs::rename(&nascent, path));
+    if let Err(e) = made {
+        // The error that matters is the one above; a nascent file is swept later in any case.
+        let _ = std::fs::remove_file(&nascent);
+        return Err(e);
+    }
+    Ok(file)
+}
+
+fn is_swept(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock)
 }
 
 /// Creates a file that only its owner can read, whatever the umask; an earlier one is replaced.
