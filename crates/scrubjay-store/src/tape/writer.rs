@@ -44,6 +44,7 @@ impl Writer {
     /// # Errors
     /// The file cannot be created, locked or written.
     pub fn create(path: PathBuf, header: Header, started: Instant) -> io::Result<Self> {
+        let header = header.fitted();
         let bytes = header::encode(&header, Layout::Live);
         let mut tries = 0;
         let file = loop {
