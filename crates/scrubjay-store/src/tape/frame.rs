@@ -14,6 +14,8 @@ const FIXED: usize = 24;
 pub const OVERHEAD: usize = PREFIX + FIXED;
 /// No frame is longer than this; a larger length is damage.
 pub const FRAME_BYTES_MAX: usize = 1 << 30;
+/// No payload is longer: facts, neighbours and what compression may add have room in a block of that size.
+pub const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 20);
 
 /// Writes the part of a frame that stands before the payload.
 ///
@@ -25,7 +27,7 @@ pub const FRAME_BYTES_MAX: usize = 1 << 30;
 pub fn encode_head(number: u64, entry: &Entry<'_>, out: &mut Vec<u8>) {
     let extension = encode_extension(entry);
     let length = u32::try_from(FIXED + extension.len() + entry.payload.len())
-        .expect("a line limit keeps payloads below 1 GiB");
+        .expect("payloads are below PAYLOAD_BYTES_MAX");
     let mut head = [0u8; OVERHEAD];
     head[..4].copy_from_slice(&length.to_le_bytes());
     head[8] = kind_code(entry.kind);

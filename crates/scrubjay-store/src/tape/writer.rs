@@ -13,7 +13,7 @@ use std::time::Instant;
 use rustix::fs::FlockOperation;
 use scrubjay_core::entry::Entry;
 
-use super::frame;
+use super::frame::{self, PAYLOAD_BYTES_MAX};
 use super::header::{self, Header, Layout};
 
 /// Payloads from this size on are written from where they are instead of being copied.
@@ -70,13 +70,18 @@ impl Writer {
     /// Appends entries with one system call; on an error none of them is on the tape.
     ///
     /// # Errors
-    /// The system refuses the write: no space, a file-size limit, a failing disk.
+    /// The system refuses the write: no space, a file-size limit, a failing disk. Or a payload is longer than
+    /// any tape can hold.
     pub fn append<'a>(&mut self, entries: impl Iterator<Item = Entry<'a>>) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let mut large: Vec<(usize, &'a [u8])> = Vec::new();
         let mut number = self.entries;
         for entry in entries {
+            if entry.payload.len() > PAYLOAD_BYTES_MAX {
+                let what = format!("a message of {} bytes is too long for a tape", entry.payload.len());
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
             frame::encode_head(number, &entry, &mut buffer);
             if entry.payload.len() < LARGE_BYTES || large.len() * 2 + 1 >= SLICES_MAX {
                 buffer.extend_from_slice(entry.payload);
