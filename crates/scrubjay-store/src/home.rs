@@ -104,12 +104,14 @@ impl Home {
     pub fn list(&self) -> Result<Vec<TapeFile>, FindError> {
         let directory = self.tapes();
         let failed = |source| FindError::Io { path: directory.clone(), source };
-        let mut names = match file_names(&directory) {
-            Ok(names) => names,
+        // A tape that is sealed while the directory is read may be passed by under both names. Read twice, it is
+        // met once: it changes its name only once.
+        let mut names = match file_names(&directory).and_then(|once| Ok((once, file_names(&directory)?))) {
+            Ok((once, again)) => [once, again].concat(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(failed(e)),
         };
-        // Of two files of one tape, ".tape" sorts behind ".live": newest first meets it first.
+        // Of two names of one tape, ".tape" sorts behind ".live": newest first meets it first.
         names.sort_unstable_by(|a, b| b.cmp(a));
         let mut tapes: Vec<TapeFile> = Vec::with_capacity(names.len());
         for name in names {
