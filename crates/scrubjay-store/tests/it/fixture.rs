@@ -1,6 +1,7 @@
 //! Tapes to test with: entries that own their bytes, and files made of them.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
@@ -106,6 +107,20 @@ impl Dice {
 pub(crate) fn scratch() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+/// Runs an ignored test of this binary in a process that a shell prepares: for what belongs to the process.
+pub(crate) fn run_in_a_process_of_its_own(prepare: &str, test: &str, environment: &[(&str, &Path)]) {
+    let output = Command::new("sh")
+        .args(["-c", &format!("{prepare} && exec \"$@\""), "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{prepare}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("1 passed"), "{prepare}: {said}");
 }
 
 pub(crate) fn header(seed: u64) -> Header {

@@ -4,5 +4,12 @@
 
 mod crash;
 mod damage;
+mod failure;
 mod fixture;
+mod follow;
+mod home;
+mod hostile;
+mod modes;
+mod rotation;
 mod roundtrip;
+mod versions;
