@@ -183,3 +183,62 @@ pub(super) fn solid_end<B: Bytes + ?Sized>(bytes: &B, from: u64) -> io::Result<u
     }
     Ok(from)
 }
+
+#[cfg(test)]
+mod tests {
+    use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
+
+    use super::super::frame::encode_head;
+    use super::*;
+
+    /// Frames of so many equal entries, from one number on.
+    fn frames(first: u64, count: u64) -> Vec<u8> {
+        let entry = Entry {
+            kind: EntryKind::Message,
+            direction: Direction::ClientToServer,
+            transport: Transport::Stdio,
+            terminator: Terminator::Lf,
+            wall_ns: 1,
+            since_start_ns: 1,
+            processing_ns: 1,
+            via: None,
+            operation: None,
+            payload: b"{}",
+        };
+        let mut bytes = Vec::new();
+        for number in first..first + count {
+            encode_head(number, &entry, &mut bytes);
+            bytes.extend_from_slice(entry.payload);
+        }
+        bytes
+    }
+
+    fn check(bytes: &[u8], work_bytes: u64, found: Option<(u64, u64)>) {
+        let lost = Place { offset: 0, number: 7 };
+        let place = next_frame(bytes, lost, &mut { work_bytes }).unwrap();
+        assert_eq!(place.map(|p| (p.offset, p.number)), found);
+    }
+
+    #[test]
+    fn a_frame_is_found_behind_anything_as_far_as_work_goes() {
+        let bytes = [vec![0xAA; 100_000], frames(8, 1)].concat();
+        check(&bytes, WORK_BYTES_MAX, Some((100_000, 8)));
+        check(&bytes, 34, Some((100_000, 8)));
+        check(&bytes, 33, None);
+        check(&[0xAA; 100], WORK_BYTES_MAX, None);
+        check(&[], WORK_BYTES_MAX, None);
+    }
+
+    #[test]
+    fn the_more_is_missing_the_more_proof_it_takes() {
+        check(&frames(7 + 16, 1), WORK_BYTES_MAX, Some((0, 23)));
+        check(&frames(7 + 17, 1), WORK_BYTES_MAX, None);
+        check(&frames(7 + 17, 2), WORK_BYTES_MAX, Some((0, 24)));
+        check(&frames(7 + (1 << 25), 2), WORK_BYTES_MAX, None);
+        // Room for those that are missing is proof, too.
+        check(&[vec![0; 1000], frames(7 + 40, 1)].concat(), WORK_BYTES_MAX, Some((1000, 47)));
+        // What came before does not come again, and no place is found behind itself.
+        check(&frames(6, 3), WORK_BYTES_MAX, Some((34, 7)));
+        check(&frames(7, 1), WORK_BYTES_MAX, None);
+    }
+}

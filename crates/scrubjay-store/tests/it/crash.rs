@@ -275,6 +275,23 @@ fn damage_far_into_a_large_live_tape() {
 }
 
 #[test]
+fn the_list_of_damage_has_an_end() {
+    let entries: Vec<Owned> = (0..3001).map(|n| Owned::message(format!("{n}"))).collect();
+    let wreck = Wreck::new(&[entries]);
+    let mut bytes = wreck.bytes.clone();
+    for hit in (1..3001).step_by(2) {
+        bytes[wreck.ends[hit] + 20] ^= 1;
+    }
+    let tape = wreck.lay(&bytes);
+    assert_eq!(read(&tape).len(), 1501);
+    let report = verify(&tape).unwrap();
+    assert_eq!((report.entries, report.first_bad_entry()), (1501, Some(1)));
+    assert_eq!(report.damage.len(), 1001);
+    assert_eq!(report.damage[1000].what, "there is more damage than is listed");
+    assert_eq!(read(&wreck.seal()).len(), 1501);
+}
+
+#[test]
 fn a_damaged_header_costs_no_entry() {
     let wreck = Wreck::new(&[mixed()]);
     for at in 0..wreck.ends[0] {
