@@ -12,7 +12,7 @@ use scrubjay_core::id::TapeId;
 use thiserror::Error;
 
 use crate::tape::reader::{OpenError, Tape};
-use crate::tape::seal::{SealError, seal};
+use crate::tape::seal::{SealError, seal_or_finish};
 use crate::tape::writer::lock_abandoned;
 
 /// Fewer characters than this name no tape.
@@ -39,6 +39,9 @@ pub enum FindError {
     /// There are none at all.
     #[error("there are no tapes in {0} yet: record one with `scrubjay wrap -- COMMAND`")]
     NoTapes(PathBuf),
+    /// It could be almost any.
+    #[error("\"{0}\" is too short to name a tape: give at least {SHORT_ID_MIN} characters")]
+    TooShort(String),
     /// None has that id.
     #[error("no tape has an id that begins with \"{0}\": `scrubjay tape ls` lists them")]
     Unknown(String),
@@ -101,12 +104,14 @@ impl Home {
     pub fn list(&self) -> Result<Vec<TapeFile>, FindError> {
         let directory = self.tapes();
         let failed = |source| FindError::Io { path: directory.clone(), source };
-        let mut names = match file_names(&directory) {
-            Ok(names) => names,
+        // A tape that is sealed while the directory is read may be passed by under both names. Read twice, it is
+        // met once: it changes its name only once.
+        let mut names = match file_names(&directory).and_then(|once| Ok((once, file_names(&directory)?))) {
+            Ok((once, again)) => [once, again].concat(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(failed(e)),
         };
-        // Of two files of one tape, ".tape" sorts behind ".live": newest first meets it first.
+        // Of two names of one tape, ".tape" sorts behind ".live": newest first meets it first.
         names.sort_unstable_by(|a, b| b.cmp(a));
         let mut tapes: Vec<TapeFile> = Vec::with_capacity(names.len());
         for name in names {
@@ -128,8 +133,10 @@ impl Home {
         if name == "latest" {
             return tapes.into_iter().next().ok_or_else(|| FindError::NoTapes(self.root.clone()));
         }
-        let fits = |t: &&TapeFile| name.len() >= SHORT_ID_MIN && t.id.as_str().starts_with(name);
-        let found: Vec<&TapeFile> = tapes.iter().filter(fits).collect();
+        if name.len() < SHORT_ID_MIN {
+            return Err(FindError::TooShort(name.to_owned()));
+        }
+        let found: Vec<&TapeFile> = tapes.iter().filter(|t| t.id.as_str().starts_with(name)).collect();
         match found.as_slice() {
             [one] => Ok((*one).clone()),
             [] => Err(FindError::Unknown(name.to_owned())),
@@ -173,11 +180,8 @@ impl Home {
             if name.ends_with(".new") {
                 // Never had a name: nothing was recorded on it.
                 let _ = std::fs::remove_file(&path);
-            } else if path.with_extension("tape").exists() {
-                // Sealed already; the crash came before this file was removed.
-                let _ = std::fs::remove_file(&path);
             } else {
-                outcomes.push(seal(&path));
+                outcomes.push(seal_or_finish(&path));
             }
         }
         Ok(outcomes)
@@ -188,7 +192,7 @@ impl Home {
     /// # Errors
     /// A file cannot be removed.
     pub fn remove(&self, tape: &TapeFile) -> io::Result<()> {
-        for extension in ["live", "tape", "damaged"] {
+        for extension in ["live", "tape", "damaged", "sealing"] {
             match std::fs::remove_file(tape.path.with_extension(extension)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}

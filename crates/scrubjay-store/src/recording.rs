@@ -120,11 +120,20 @@ impl Recording {
     ) -> Result<u64, RecordError> {
         let bytes: usize = items.clone().map(|item| OVERHEAD + item.payload.len()).sum();
         self.make_room(arrived, bytes as u64)?;
+        self.append(arrived, items)
+    }
+
+    /// Appends to the current tape, after what is to be said of a gap.
+    fn append<'a>(
+        &mut self,
+        arrived: Moment,
+        items: impl Iterator<Item = Item<'a>>,
+    ) -> Result<u64, RecordError> {
         let gap = self.gap.as_ref().map(|gap| serde_json::to_vec(gap).expect("a gap is plain data"));
         let gap_item = gap
             .as_deref()
             .map(|payload| Item::new(EntryKind::Gap, Direction::ClientToServer, Terminator::Eof, payload));
-        let writer = self.writer.as_mut().expect("make_room leaves a tape");
+        let writer = self.writer.as_mut().expect("there is a tape by now");
         let stamp = Stamp::new(arrived, writer, self.subject.transport);
         let entries =
             gap_item.into_iter().map(|item| stamp.entry(item)).chain(items.map(|item| stamp.entry(item)));
@@ -173,20 +182,26 @@ impl Recording {
             return Ok(None);
         }
         let recorded = self.record_end(end);
-        if let Some(sealing) = self.sealing.take() {
-            // A panic there has been reported by its thread; this tape is sealed all the same.
-            sealing.join().unwrap_or(Ok(PathBuf::new()))?;
-        }
-        let Some(writer) = self.writer.take() else {
-            return recorded.map(|_| None).map_err(|e| SealError::Io { path: e.path, source: e.source });
+        let sealed = match &self.writer {
+            // The writer's lock is held until the sealed file stands.
+            Some(writer) => seal(writer.path()).map(Some),
+            None => recorded.map(|_| None).map_err(|e| SealError::Io { path: e.path, source: e.source }),
         };
-        // The writer's lock is held until the sealed file stands.
-        seal(writer.path()).map(Some)
+        // What became of the tape before must not keep this one from being sealed. A panic there has been
+        // reported by its thread.
+        let before =
+            self.sealing.take().map_or(Ok(PathBuf::new()), |s| s.join().unwrap_or(Ok(PathBuf::new())));
+        before.and(sealed)
     }
 
+    /// Notes the end on the tape it is the end of, full or not: another would hold nothing else.
     fn record_end(&mut self, end: &End) -> Result<u64, RecordError> {
         let payload = serde_json::to_vec(end).expect("an end is plain data");
-        self.record(clock::now(), std::iter::once(end_item(&payload)))
+        let now = clock::now();
+        if self.writer.is_none() {
+            self.writer = Some(self.next_tape(now, None)?);
+        }
+        self.append(now, std::iter::once(end_item(&payload)))
     }
 
     /// Makes sure that there is a tape with room for so many bytes.

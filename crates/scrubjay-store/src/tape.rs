@@ -4,11 +4,13 @@
 //! a header, then frames, one write for each batch of messages. Sealing rewrites the same frames into
 //! compressed, hash-chained blocks with a footer. Readers take both, whole or damaged.
 
+pub mod entries;
 pub mod frame;
 pub mod header;
 pub mod reader;
 pub mod seal;
 pub mod sealed;
+mod search;
 pub mod upgrade;
 pub mod verify;
 pub mod writer;

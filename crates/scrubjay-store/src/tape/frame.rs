@@ -1,7 +1,8 @@
 //! One entry as bytes: length, checksum, fixed facts, extension fields, payload.
 //!
-//! The same frames stand in live files and, compressed, in the blocks of sealed ones. An unknown extension
-//! field is skipped, so that a later version may add facts without a new format.
+//! The same frames stand in live files and, compressed, in the blocks of sealed ones. The checksum is of the
+//! entry's number too: a frame is sound only in its own place. An unknown extension field is skipped, so that
+//! a later version may add facts without a new format.
 
 use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
 
@@ -13,18 +14,20 @@ const FIXED: usize = 24;
 pub const OVERHEAD: usize = PREFIX + FIXED;
 /// No frame is longer than this; a larger length is damage.
 pub const FRAME_BYTES_MAX: usize = 1 << 30;
+/// No payload is longer: facts, neighbours and what compression may add have room in a block of that size.
+pub const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 20);
 
 /// Writes the part of a frame that stands before the payload.
 ///
 /// Layout, little-endian: `u32` length of what follows the checksum, `u32` CRC-32 of length and all that
-/// follows, `u8` kind, `u8` direction, transport and terminator, `u16` length of the extension fields, `u32`
+/// follows, xor the [`mark`] of the entry's number, `u8` kind, `u8` direction, transport and terminator, `u16` length of the extension fields, `u32`
 /// processing time, `u64` wall time, `u64` time since start, extension fields, payload.
 ///
 /// An extension field is a `u8` tag, a `u16` length and its value.
-pub fn encode_head(entry: &Entry<'_>, out: &mut Vec<u8>) {
+pub fn encode_head(number: u64, entry: &Entry<'_>, out: &mut Vec<u8>) {
     let extension = encode_extension(entry);
     let length = u32::try_from(FIXED + extension.len() + entry.payload.len())
-        .expect("a line limit keeps payloads below 1 GiB");
+        .expect("payloads are below PAYLOAD_BYTES_MAX");
     let mut head = [0u8; OVERHEAD];
     head[..4].copy_from_slice(&length.to_le_bytes());
     head[8] = kind_code(entry.kind);
@@ -39,10 +42,23 @@ pub fn encode_head(entry: &Entry<'_>, out: &mut Vec<u8>) {
     crc.update(&head[PREFIX..]);
     crc.update(&extension);
     crc.update(entry.payload);
-    head[4..8].copy_from_slice(&crc.finalize().to_le_bytes());
+    head[4..8].copy_from_slice(&(crc.finalize() ^ mark(number)).to_le_bytes());
     out.extend_from_slice(&head);
     out.extend_from_slice(&extension);
 }
+
+/// Returns what the checksum of an entry's frame is mixed with.
+///
+/// Without it, damage that makes the decompressor repeat or move whole frames would go unnoticed: those of
+/// equal messages in one batch are equal.
+fn mark(number: u64) -> u32 {
+    (number as u32).wrapping_mul(MARK)
+}
+
+/// Odd, so every number below 2^32 has its own mark; large, so no flipped bit turns one into its neighbour's.
+const MARK: u32 = 0x9E37_79B1;
+/// What leads back from a mark to its number.
+const UNMARK: u32 = 0x0E8B_2F51;
 
 /// Extension field: the backend of a message between the gateway and one.
 const TAG_VIA: u8 = 1;
@@ -59,7 +75,8 @@ fn encode_extension(entry: &Entry<'_>) -> Vec<u8> {
         fields.extend_from_slice(value);
     };
     if let Some(via) = entry.via {
-        field(TAG_VIA, &via.as_bytes()[..via.len().min(VIA_BYTES_MAX)]);
+        let end = (0..=via.len().min(VIA_BYTES_MAX)).rfind(|at| via.is_char_boundary(*at)).unwrap_or(0);
+        field(TAG_VIA, &via.as_bytes()[..end]);
     }
     if let Some(operation) = entry.operation {
         field(TAG_OPERATION, &operation.to_le_bytes());
@@ -89,33 +106,69 @@ pub enum Decoded<'a> {
     Frame(Entry<'a>, usize),
     /// The bytes end within the frame; this many are needed to say more.
     Incomplete(usize),
-    /// Not a frame: the checksum or a code is wrong. Its claimed length, where that is plausible.
-    Damaged(Option<usize>),
+    /// Not a frame: the length, the checksum or a code is wrong.
+    Damaged,
 }
 
-/// Reads the frame at the start of the bytes.
+/// Returns how long the frame that begins with these bytes says it is; `None` where no frame is that long.
+pub(super) fn claimed_length(prefix: [u8; 4]) -> Option<usize> {
+    let body = u32::from_le_bytes(prefix) as usize;
+    (FIXED..=FRAME_BYTES_MAX).contains(&body).then_some(PREFIX + body)
+}
+
+/// Reads the frame of the entry of this number at the start of the bytes.
 #[must_use]
-pub fn decode(bytes: &[u8]) -> Decoded<'_> {
+pub fn decode(number: u64, bytes: &[u8]) -> Decoded<'_> {
     let Some(length) = bytes.first_chunk::<4>() else { return Decoded::Incomplete(OVERHEAD) };
-    let body = u32::from_le_bytes(*length) as usize;
-    if !(FIXED..=FRAME_BYTES_MAX).contains(&body) {
-        return Decoded::Damaged(None);
-    }
-    let whole = PREFIX + body;
+    let Some(whole) = claimed_length(*length) else { return Decoded::Damaged };
     let Some(frame) = bytes.get(..whole) else { return Decoded::Incomplete(whole) };
     let mut crc = crc32fast::Hasher::new();
     crc.update(&frame[..4]);
     crc.update(&frame[PREFIX..]);
-    if crc.finalize().to_le_bytes() != frame[4..8] {
-        return Decoded::Damaged(Some(whole));
+    if (crc.finalize() ^ mark(number)).to_le_bytes() != frame[4..8] {
+        return Decoded::Damaged;
     }
-    match decode_body(frame) {
+    match decode_checked(frame) {
         Some(entry) => Decoded::Frame(entry, whole),
-        None => Decoded::Damaged(Some(whole)),
+        None => Decoded::Damaged,
     }
 }
 
-fn decode_body(frame: &[u8]) -> Option<Entry<'_>> {
+/// Looks for a frame where nobody knows whether one begins, one checksum over all that may be.
+pub(super) struct Glance {
+    /// How long the frame is, if it is one.
+    pub(super) length: usize,
+    crc: crc32fast::Hasher,
+    stored: u32,
+}
+
+impl Glance {
+    /// Takes what may be the first bytes of a frame; `None` where they cannot be.
+    pub(super) fn at(head: &[u8; OVERHEAD]) -> Option<Self> {
+        let length = claimed_length(*head.first_chunk()?)?;
+        let extension = usize::from(u16::from_le_bytes([head[10], head[11]]));
+        if kind_of(head[8]).is_none() || shape_of(head[9]).is_none() || OVERHEAD + extension > length {
+            return None;
+        }
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&head[..4]);
+        crc.update(&head[PREFIX..]);
+        Some(Self { length, crc, stored: u32::from_le_bytes(*head[4..].first_chunk()?) })
+    }
+
+    /// Takes the bytes behind, in order, up to the length.
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.crc.update(bytes);
+    }
+
+    /// Returns which entry this is (modulo 2^32), if it is one: any other bytes give any number.
+    pub(super) fn number(self) -> u32 {
+        (self.stored ^ self.crc.finalize()).wrapping_mul(UNMARK)
+    }
+}
+
+/// Reads the body of a frame whose checksum was found right.
+pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
     let (direction, transport, terminator) = shape_of(frame[9])?;
     let extension = usize::from(u16::from_le_bytes([frame[10], frame[11]]));
     let (via, operation) = decode_extension(frame.get(OVERHEAD..OVERHEAD + extension)?)?;
@@ -212,16 +265,31 @@ mod tests {
     fn frames_read_back_and_any_flipped_bit_is_noticed() {
         let entry = sample(b"payload");
         let mut bytes = Vec::new();
-        encode_head(&entry, &mut bytes);
+        encode_head(3, &entry, &mut bytes);
         bytes.extend_from_slice(entry.payload);
-        assert_eq!(decode(&bytes), Decoded::Frame(entry, bytes.len()));
+        assert_eq!(decode(3, &bytes), Decoded::Frame(entry, bytes.len()));
+        assert_eq!(decode(4, &bytes), Decoded::Damaged);
         for bit in 0..bytes.len() * 8 {
             let mut broken = bytes.clone();
             broken[bit / 8] ^= 1 << (bit % 8);
-            assert!(!matches!(decode(&broken), Decoded::Frame(..)), "bit {bit}");
+            assert!(!matches!(decode(3, &broken), Decoded::Frame(..)), "bit {bit}");
         }
         for cut in 0..bytes.len() {
-            assert!(matches!(decode(&bytes[..cut]), Decoded::Incomplete(_)), "cut at {cut}");
+            assert!(matches!(decode(3, &bytes[..cut]), Decoded::Incomplete(_)), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_frame_tells_which_entry_it_is() {
+        for number in [0, 1, 3, 1 << 20, u64::from(u32::MAX)] {
+            let entry = sample(b"payload");
+            let mut bytes = Vec::new();
+            encode_head(number, &entry, &mut bytes);
+            bytes.extend_from_slice(entry.payload);
+            let mut glance = Glance::at(bytes.first_chunk().unwrap()).unwrap();
+            assert_eq!(glance.length, bytes.len());
+            glance.update(&bytes[OVERHEAD..]);
+            assert_eq!(u64::from(glance.number()), number);
         }
     }
 }

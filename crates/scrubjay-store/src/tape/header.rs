@@ -16,6 +16,8 @@ pub const VERSION: u16 = 1;
 const PREFIX: usize = 20;
 /// No header is longer than this.
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// What is left of each text of a header that would be longer; JSON may need six times as much for it.
+const TEXT_BYTES_MAX: usize = 1024;
 
 /// How the frames behind the header are laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +129,30 @@ impl SessionRef {
         let hash = blake3::hash(format!("{told_by:?} {name}").as_bytes());
         let start = *hash.as_bytes().first_chunk::<10>().expect("a hash has 32 bytes");
         Self { id: TapeId::from_random(start).to_string(), told_by }
+    }
+}
+
+impl Header {
+    /// Returns the header with long texts cut where it would not fit: an environment may hold anything, and
+    /// a recording with half a name is better than none.
+    #[must_use]
+    pub fn fitted(mut self) -> Self {
+        if encode(&self, Layout::Live).len() > HEADER_BYTES_MAX {
+            let origin = &mut self.origin;
+            let facts = [
+                &mut self.program,
+                &mut self.workspace,
+                &mut origin.host_session,
+                &mut origin.traceparent,
+                &mut origin.host_program,
+            ];
+            let texts = facts.into_iter().flatten().chain([&mut self.name, &mut self.recorder]);
+            for text in texts {
+                let end = (0..=text.len().min(TEXT_BYTES_MAX)).rfind(|at| text.is_char_boundary(*at));
+                text.truncate(end.unwrap_or(0));
+            }
+        }
+        self
     }
 }
 

@@ -1,24 +1,20 @@
-//! Reads a tape: live, abandoned, sealed, or damaged; forwards, or from any entry.
+//! Opens a tape: live, abandoned, sealed, or damaged; to be read forwards, or from any entry.
 //!
-//! One entry is in memory at a time (one block, for a sealed tape). Damage never ends a reading that can go
-//! on: it is skipped and listed.
+//! What can be said of a tape without reading its entries is here; how they are read is in `entries.rs`.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
-use scrubjay_core::entry::Entry;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::frame::{self, Decoded};
+use super::entries::Entries;
 use super::header::{self, HEADER_BYTES_MAX, Header, HeaderError, Layout};
-use super::sealed::{self, BlockRef, Footer};
+use super::sealed::{self, Footer, FoundFooter, Map};
+use super::search::{self, Place, WORK_BYTES_MAX};
 use super::upgrade::{self, Step};
-
-/// How much of a live file is read at once.
-const READ_BYTES: usize = 256 * 1024;
 
 /// What became of a tape's writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -41,6 +37,17 @@ pub struct Damage {
     pub offset: u64,
     /// What is wrong.
     pub what: String,
+}
+
+impl Damage {
+    /// Adds what was found to what is known, unless it is about the same entry.
+    pub(super) fn add(known: &mut Vec<Self>, found: &[Self]) {
+        for new in found {
+            if new.entry.is_none() || known.iter().all(|old| old.entry != new.entry) {
+                known.push(new.clone());
+            }
+        }
+    }
 }
 
 /// Why a tape cannot be opened.
@@ -73,7 +80,7 @@ pub struct Tape {
     layout: Layout,
     steps: &'static [Step],
     body: u64,
-    footer: Option<Footer>,
+    end: Option<FoundFooter>,
 }
 
 impl Tape {
@@ -88,28 +95,31 @@ impl Tape {
         let mut start = vec![0; HEADER_BYTES_MAX];
         let present = sealed::read_at_most(&file, &mut start, 0).map_err(io_error)?;
         start.truncate(present);
-        let footer = sealed::read_footer(&file).map_err(io_error)?;
-        match header::decode(&start) {
-            Ok((header, layout, version, body)) => Ok(Self {
-                file,
-                path: path.to_owned(),
-                header: Some(header),
-                layout,
-                steps: upgrade::steps_from(version),
-                body: body as u64,
-                footer,
-            }),
-            Err(HeaderError::TooNew(version)) => Err(header_error(HeaderError::TooNew(version))),
-            // Blocks can be found without a header; the frames of a live file cannot.
+        let (header, layout, version, body) = match header::decode(&start) {
+            Ok((header, layout, version, body)) => (Some(header), layout, version, body as u64),
+            Err(HeaderError::TooNew(version)) => return Err(header_error(HeaderError::TooNew(version))),
             Err(source) => {
-                let found = sealed::find_blocks(&file, 0).map_err(io_error)?;
-                if found.is_empty() {
-                    return Err(header_error(source));
-                }
-                let (layout, steps) = (Layout::Sealed, upgrade::steps_from(header::VERSION));
-                Ok(Self { file, path: path.to_owned(), header: None, layout, steps, body: 0, footer })
+                let (layout, body) =
+                    Self::without_header(&file).map_err(io_error)?.ok_or_else(|| header_error(source))?;
+                (None, layout, header::VERSION, body)
             }
+        };
+        let end = match layout {
+            // The last bytes of a live tape are whatever a peer said.
+            Layout::Live => None,
+            Layout::Sealed => sealed::read_footer(&file).map_err(io_error)?,
+        };
+        let steps = upgrade::steps_from(version);
+        Ok(Self { file, path: path.to_owned(), header, layout, steps, body, end })
+    }
+
+    /// Tells what a file is, and where its entries begin, by what stands behind its damaged header.
+    fn without_header(file: &File) -> io::Result<Option<(Layout, u64)>> {
+        if sealed::read_footer(file)?.is_some() || !sealed::find_blocks(file, 0)?.blocks.is_empty() {
+            return Ok(Some((Layout::Sealed, 0)));
         }
+        let found = search::next_frame(file, Place { offset: 0, number: 0 }, &mut { WORK_BYTES_MAX })?;
+        Ok(found.map(|first| (Layout::Live, if first.number == 0 { first.offset } else { 0 })))
     }
 
     /// Returns the header; none where it is damaged.
@@ -121,7 +131,7 @@ impl Tape {
     /// Returns the footer; none for a live tape, or where it is damaged.
     #[must_use]
     pub fn footer(&self) -> Option<&Footer> {
-        self.footer.as_ref()
+        self.end.as_ref().map(|end| &end.footer)
     }
 
     /// Returns where the file is.
@@ -180,224 +190,23 @@ impl Tape {
     /// The file cannot be read.
     pub fn entries_from(&self, entry: u64) -> io::Result<Entries> {
         let file = self.file.try_clone()?;
-        let mut entries = Entries {
-            source: match self.layout {
-                Layout::Live => Source::Live { file, offset: self.body },
-                Layout::Sealed => Source::Sealed { file, blocks: self.blocks_from(entry)?.into_iter() },
-            },
-            steps: self.steps,
-            chunk: Vec::new(),
-            chunk_offset: self.body,
-            at: 0,
-            next: 0,
-            block_end: None,
-            damage: Vec::new(),
+        let mut entries = match self.layout {
+            Layout::Live => Entries::of_live(file, self.body, self.steps),
+            Layout::Sealed => Entries::of_sealed(file, self.map()?, entry, self.steps),
         };
-        while entries.position()? < entry && entries.next()?.is_some() {}
+        entries.skip_to(entry)?;
         Ok(entries)
     }
 
-    fn blocks_from(&self, entry: u64) -> io::Result<Vec<BlockRef>> {
-        let mut blocks = match &self.footer {
-            Some(footer) => footer.blocks.clone(),
-            None => sealed::find_blocks(&self.file, self.body)?,
-        };
-        let first = blocks.partition_point(|b| b.first_entry + u64::from(b.entries) <= entry);
-        blocks.drain(..first);
-        Ok(blocks)
-    }
-}
-
-#[derive(Debug)]
-enum Source {
-    Live { file: File, offset: u64 },
-    Sealed { file: File, blocks: std::vec::IntoIter<BlockRef> },
-}
-
-/// A reading of a tape, entry by entry.
-///
-/// At the end of a live tape [`Entries::next`] returns `None`; asked again later it goes on.
-#[derive(Debug)]
-pub struct Entries {
-    source: Source,
-    steps: &'static [Step],
-    /// Frames: read from a live file, or decompressed from a block.
-    chunk: Vec<u8>,
-    /// Where in the file the chunk is from.
-    chunk_offset: u64,
-    at: usize,
-    next: u64,
-    /// One past the last entry of the current block.
-    block_end: Option<u64>,
-    damage: Vec<Damage>,
-}
-
-impl Entries {
-    /// Returns the next entry with its number.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an entry borrows the reader, which an iterator cannot"
-    )]
-    pub fn next(&mut self) -> io::Result<Option<(u64, Entry<'_>)>> {
-        let Some(length) = self.find()? else { return Ok(None) };
-        let number = self.next;
-        let start = self.at;
-        self.at += length;
-        self.next += 1;
-        let Decoded::Frame(entry, _) = frame::decode(&self.chunk[start..]) else {
-            unreachable!("find() stops only at a whole frame")
-        };
-        Ok(Some((number, upgrade::apply(self.steps, entry))))
-    }
-
-    /// Returns what could not be read so far.
-    #[must_use]
-    pub fn damage(&self) -> &[Damage] {
-        &self.damage
-    }
-
-    /// Returns how many bytes at the end of a live tape are not a whole entry.
-    #[must_use]
-    pub fn unfinished_bytes(&self) -> usize {
-        self.chunk.len() - self.at
-    }
-
-    /// Returns the number the next entry has.
-    fn position(&mut self) -> io::Result<u64> {
-        self.find()?;
-        Ok(self.next)
-    }
-
-    /// Goes to the next whole frame and returns its length.
-    fn find(&mut self) -> io::Result<Option<usize>> {
-        loop {
-            match frame::decode(&self.chunk[self.at..]) {
-                Decoded::Frame(_, length) => return Ok(Some(length)),
-                Decoded::Incomplete(wanted) => {
-                    if !self.refill(wanted)? {
-                        return Ok(None);
-                    }
-                }
-                Decoded::Damaged(length) => {
-                    if !self.skip_damaged(length)? {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Gets more bytes, and returns whether there were any.
-    fn refill(&mut self, wanted: usize) -> io::Result<bool> {
-        let rest = self.chunk.len() - self.at;
-        match &mut self.source {
-            Source::Live { file, offset } => {
-                self.chunk.drain(..self.at);
-                self.chunk_offset += self.at as u64;
-                self.at = 0;
-                // The length may be damage: trust it only as far as the file goes.
-                let present = file.metadata()?.len().saturating_sub(*offset);
-                let read =
-                    (wanted - rest).max(READ_BYTES).min(usize::try_from(present).unwrap_or(usize::MAX));
-                let before = self.chunk.len();
-                self.chunk.resize(before + read, 0);
-                let got = sealed::read_at_most(file, &mut self.chunk[before..], *offset)?;
-                self.chunk.truncate(before + got);
-                *offset += got as u64;
-                Ok(got > 0)
-            }
-            Source::Sealed { .. } => {
-                self.lose_rest_of_block();
-                self.next_block()
-            }
-        }
-    }
-
-    fn next_block(&mut self) -> io::Result<bool> {
-        let Source::Sealed { file, blocks } = &mut self.source else { return Ok(false) };
-        let Some(block) = blocks.next() else {
-            self.chunk.clear();
-            self.at = 0;
-            return Ok(false);
-        };
-        let mut stored = Vec::new();
-        sealed::read_stored(file, &block, &mut stored)?;
-        if block.first_entry > self.next && self.block_end.is_some() {
-            self.damage.push(Damage {
-                entry: Some(self.next),
-                offset: self.chunk_offset,
-                what: format!("entries {} to {} are missing", self.next, block.first_entry - 1),
-            });
-        }
-        // Whatever is unsound shows as frames that are missing or fail their checksum.
-        sealed::decompress(&stored, block.plain_bytes, &mut self.chunk);
-        self.at = 0;
-        self.chunk_offset = block.offset;
-        self.next = block.first_entry;
-        self.block_end = Some(block.first_entry + u64::from(block.entries));
-        Ok(true)
-    }
-
-    /// Notes the entries that the current block should still have held.
-    fn lose_rest_of_block(&mut self) {
-        if let Some(end) = self.block_end
-            && self.next < end
+    /// Returns where the blocks are: as the footer says, or as they are found.
+    fn map(&self) -> io::Result<Map> {
+        // Without a header, nothing says where the first block should be.
+        let body = self.header.as_ref().map(|_| self.body);
+        if let Some(end) = &self.end
+            && end.describes(&self.file, body)?
         {
-            self.damage.push(Damage {
-                entry: Some(self.next),
-                offset: self.chunk_offset,
-                what: format!("entries {} to {} cannot be read", self.next, end - 1),
-            });
-            self.next = end;
+            return Ok(Map { blocks: end.footer.blocks.clone(), broken_off: None });
         }
-    }
-
-    /// Steps over a damaged frame, and returns whether reading can go on behind it.
-    fn skip_damaged(&mut self, length: Option<usize>) -> io::Result<bool> {
-        if let Source::Live { .. } = self.source {
-            return self.skip_damaged_live(length);
-        }
-        let behind = length.map(|length| self.at + length);
-        match behind {
-            Some(behind) if matches!(frame::decode(&self.chunk[behind..]), Decoded::Frame(..)) => {
-                self.note_damaged_entry();
-                self.at = behind;
-                self.next += 1;
-                Ok(true)
-            }
-            _ => {
-                self.at = self.chunk.len();
-                self.lose_rest_of_block();
-                self.next_block()
-            }
-        }
-    }
-
-    fn skip_damaged_live(&mut self, length: Option<usize>) -> io::Result<bool> {
-        let Some(length) = length else { return Ok(false) };
-        while let Decoded::Incomplete(wanted) = frame::decode(&self.chunk[self.at + length..]) {
-            if !self.refill(length + wanted)? {
-                // The last entry: torn by a crash, not damaged since.
-                return Ok(false);
-            }
-        }
-        if matches!(frame::decode(&self.chunk[self.at + length..]), Decoded::Damaged(_)) {
-            return Ok(false);
-        }
-        self.note_damaged_entry();
-        self.at += length;
-        self.next += 1;
-        Ok(true)
-    }
-
-    fn note_damaged_entry(&mut self) {
-        self.damage.push(Damage {
-            entry: Some(self.next),
-            offset: self.chunk_offset,
-            what: format!("entry {} fails its checksum", self.next),
-        });
+        sealed::find_blocks(&self.file, self.body)
     }
 }

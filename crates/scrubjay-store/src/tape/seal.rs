@@ -42,13 +42,34 @@ pub fn seal(live: &Path) -> Result<PathBuf, SealError> {
     let tape = Tape::open(live)?;
     let io_error = |source| SealError::Io { path: sealed.clone(), source };
     let damaged = write_sealed(&tape, &sealed).map_err(io_error)?;
+    retire(live, damaged).map_err(io_error)?;
+    Ok(sealed)
+}
+
+/// Seals an abandoned tape, or does what is left to do where a crash came between sealing and removal.
+///
+/// # Errors
+/// As [`seal`].
+pub(crate) fn seal_or_finish(live: &Path) -> Result<PathBuf, SealError> {
+    let sealed = live.with_extension("tape");
+    // A sealed file that is not whole is no reason to give up the one it was made of.
+    let Some(footer) = Tape::open(&sealed).ok().and_then(|tape| tape.footer().cloned()) else {
+        return seal(live);
+    };
+    match retire(live, !footer.damage.is_empty()) {
+        Err(source) => Err(SealError::Io { path: sealed, source }),
+        Ok(()) => Ok(sealed),
+    }
+}
+
+/// Does away with a live file whose sealed one stands.
+fn retire(live: &Path, damaged: bool) -> io::Result<()> {
     if damaged {
         // The original is evidence: whatever could not be read stays.
-        std::fs::rename(live, live.with_extension("damaged")).map_err(io_error)?;
+        std::fs::rename(live, live.with_extension("damaged"))
     } else {
-        std::fs::remove_file(live).map_err(io_error)?;
+        std::fs::remove_file(live)
     }
-    Ok(sealed)
 }
 
 /// Writes any tape as a sealed one at `target`; returns whether parts of it could not be read.
@@ -79,7 +100,9 @@ fn write_blocks(tape: &Tape, nascent: &Path) -> io::Result<bool> {
     while let Some((number, entry)) = entries.next()? {
         sealer.push(number, &entry)?;
     }
-    let damage = entries.damage().to_vec();
+    // What an earlier sealing could not read is still missing.
+    let mut damage = tape.footer().map(|footer| footer.damage.clone()).unwrap_or_default();
+    Damage::add(&mut damage, entries.damage());
     let damaged = !damage.is_empty();
     let mut out = sealer.finish(damage)?;
     out.flush()?;
@@ -121,7 +144,7 @@ impl<W: Write> Sealer<W> {
             self.close_block()?;
             self.first_entry = number;
         }
-        frame::encode_head(entry, &mut self.plain);
+        frame::encode_head(number, entry, &mut self.plain);
         self.plain.extend_from_slice(entry.payload);
         self.entries += 1;
         self.reader.read(entry);

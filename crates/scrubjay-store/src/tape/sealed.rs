@@ -5,12 +5,14 @@
 //! blocks are; the trailer at the very end says where the footer is.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use scrubjay_core::entry::End;
 use scrubjay_core::stats::TapeMetadata;
 use serde::{Deserialize, Serialize};
+use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
+use zstd::zstd_safe::CParameter;
 
 use super::frame::FRAME_BYTES_MAX;
 use super::reader::Damage;
@@ -26,6 +28,10 @@ pub(super) const TRAILER: usize = 56;
 /// A block is closed when its frames have this many bytes.
 pub(super) const BLOCK_BYTES: usize = 256 * 1024;
 const COMPRESSION_LEVEL: i32 = 3;
+/// No block asks for a larger window, whatever a damaged one says: level 3 never takes more than 2 MiB.
+const WINDOW_LOG_MAX: u32 = 23;
+/// How much is decompressed at once; a block is rarely larger.
+const DECOMPRESS_BYTES: usize = 1 << 20;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +55,19 @@ pub struct BlockRef {
     pub plain_bytes: u32,
 }
 
+impl BlockRef {
+    /// Returns the number behind its last entry.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.first_entry.saturating_add(self.entries.into())
+    }
+
+    /// Returns where in the file it ends.
+    fn end_offset(&self) -> u64 {
+        self.offset.saturating_add(HEAD as u64 + u64::from(self.stored_bytes))
+    }
+}
+
 /// What a sealed tape says of itself at its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Footer {
@@ -66,6 +85,45 @@ pub struct Footer {
     pub damage: Vec<Damage>,
     /// Where the entries are.
     pub blocks: Vec<BlockRef>,
+}
+
+/// A footer as read.
+#[derive(Debug)]
+pub(super) struct FoundFooter {
+    pub(super) footer: Footer,
+    /// Where its block begins.
+    offset: u64,
+}
+
+impl FoundFooter {
+    /// Returns whether the blocks are where the footer says, one behind the other from header to footer.
+    ///
+    /// A block whose head is damaged cannot contradict.
+    pub(super) fn describes(&self, file: &File, body: Option<u64>) -> io::Result<bool> {
+        let blocks = &self.footer.blocks;
+        let (mut at, mut next) = (body.or(blocks.first().map(|b| b.offset)).unwrap_or(self.offset), 0);
+        for block in blocks {
+            if block.offset != at || block.first_entry < next || !is_plausible(block) {
+                return Ok(false);
+            }
+            if let Some(head) = read_head(file, block.offset)?
+                && (head.kind != BlockKind::Entries || head.block != *block)
+            {
+                return Ok(false);
+            }
+            (at, next) = (block.end_offset(), block.end());
+        }
+        Ok(at == self.offset)
+    }
+}
+
+/// Where the blocks of entries are.
+#[derive(Debug)]
+pub(super) struct Map {
+    /// By the numbers of their entries.
+    pub(super) blocks: Vec<BlockRef>,
+    /// Where the tape ends before its footer, if it does.
+    pub(super) broken_off: Option<u64>,
 }
 
 /// A block's head as read.
@@ -102,6 +160,8 @@ impl<W: io::Write> BlockWriter<W> {
         entries: u32,
         plain: &[u8],
     ) -> io::Result<BlockRef> {
+        // An entry has its own checksum, and so has what the footer says.
+        self.compressor.set_parameter(CParameter::ChecksumFlag(kind == BlockKind::Footer))?;
         let stored = self.compressor.compress(plain)?;
         let block = BlockRef {
             offset: self.offset,
@@ -194,7 +254,7 @@ pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<Head>> {
         stored_bytes: number(20),
         plain_bytes: number(24),
     };
-    if block.stored_bytes as usize > FRAME_BYTES_MAX || block.plain_bytes as usize > FRAME_BYTES_MAX {
+    if !is_plausible(&block) {
         return Ok(None);
     }
     Ok(Some(Head {
@@ -205,26 +265,53 @@ pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<Head>> {
     }))
 }
 
+/// Returns whether a block can be what this says: nobody wrote one otherwise.
+fn is_plausible(block: &BlockRef) -> bool {
+    block.stored_bytes as usize <= FRAME_BYTES_MAX
+        && block.plain_bytes as usize <= FRAME_BYTES_MAX
+        && block.first_entry.checked_add(block.entries.into()).is_some()
+}
+
 /// Reads the stored bytes of a block; fewer than it says where the file ends first.
 pub(super) fn read_stored(file: &File, block: &BlockRef, out: &mut Vec<u8>) -> io::Result<()> {
-    let present = file.metadata()?.len().saturating_sub(block.offset + HEAD as u64);
-    let wanted = u64::from(block.stored_bytes).min(present);
+    let from = block.offset.saturating_add(HEAD as u64);
+    let wanted = file.metadata()?.len().saturating_sub(from).min(block.stored_bytes.into());
     out.clear();
     out.resize(usize::try_from(wanted).map_err(io::Error::other)?, 0);
-    file.read_exact_at(out, block.offset + HEAD as u64)
+    let present = read_at_most(file, out, from)?;
+    out.truncate(present);
+    Ok(())
 }
 
 /// Decompresses as far as the bytes are sound, and returns whether all was.
+///
+/// Where they are not, anything may follow what is sound, and zeros.
 pub(super) fn decompress(stored: &[u8], plain_bytes: u32, out: &mut Vec<u8>) -> bool {
     out.clear();
-    let limit = u64::from(plain_bytes);
-    let Ok(decoder) = zstd::stream::read::Decoder::with_buffer(stored) else { return false };
-    let read = decoder.take(limit + 1).read_to_end(out);
-    read.is_ok() && out.len() as u64 == limit
+    let limit = plain_bytes as usize;
+    let Ok(mut decoder) = Decoder::new() else { return false };
+    if decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).is_err() {
+        return false;
+    }
+    let mut input = InBuffer::around(stored);
+    loop {
+        let from = out.len();
+        // The size is only a claim: memory is taken as bytes come. One byte too many shows that it lies.
+        out.resize(from + DECOMPRESS_BYTES.min(limit - from + 1), 0);
+        let mut output = OutBuffer::around(&mut out[from..]);
+        // On an error the decoder does not tell how much it wrote before: all stays, checksums will tell.
+        let Ok(wants) = decoder.run(&mut input, &mut output) else { return false };
+        let written = output.pos();
+        out.truncate(from + written);
+        let ended = wants == 0 || (written == 0 && input.pos() == stored.len());
+        if ended || out.len() > limit {
+            return wants == 0 && out.len() == limit && input.pos() == stored.len();
+        }
+    }
 }
 
 /// Reads trailer and footer; `None` where they are missing or damaged.
-pub(super) fn read_footer(file: &File) -> io::Result<Option<Footer>> {
+pub(super) fn read_footer(file: &File) -> io::Result<Option<FoundFooter>> {
     let Some((offset, _)) = read_trailer(file)? else { return Ok(None) };
     let Some(head) = read_head(file, offset)? else { return Ok(None) };
     if head.kind != BlockKind::Footer {
@@ -235,7 +322,7 @@ pub(super) fn read_footer(file: &File) -> io::Result<Option<Footer>> {
     if !decompress(&stored, head.block.plain_bytes, &mut plain) {
         return Ok(None);
     }
-    Ok(serde_json::from_slice(&plain).ok())
+    Ok(serde_json::from_slice(&plain).ok().map(|footer| FoundFooter { footer, offset }))
 }
 
 /// Returns where the trailer says the footer is, and the end of the chain.
@@ -243,7 +330,7 @@ pub(super) fn read_trailer(file: &File) -> io::Result<Option<(u64, [u8; 32])>> {
     let length = file.metadata()?.len();
     let Some(at) = length.checked_sub(TRAILER as u64) else { return Ok(None) };
     let mut bytes = [0; TRAILER];
-    file.read_exact_at(&mut bytes, at)?;
+    read_at_most(file, &mut bytes, at)?;
     if &bytes[48..] != TRAILER_MAGIC || crc32fast::hash(&bytes[..44]).to_le_bytes() != bytes[44..48] {
         return Ok(None);
     }
@@ -252,26 +339,42 @@ pub(super) fn read_trailer(file: &File) -> io::Result<Option<(u64, [u8; 32])>> {
 }
 
 /// Finds the blocks of entries without a footer: head by head, searching on where a head is damaged.
-pub(super) fn find_blocks(file: &File, from: u64) -> io::Result<Vec<BlockRef>> {
-    let mut blocks = Vec::new();
-    let mut at = from;
-    while let Some(head) = next_head(file, at)? {
-        at = head.block.offset + (HEAD as u64) + u64::from(head.block.stored_bytes);
-        if head.kind == BlockKind::Entries {
-            blocks.push(head.block);
+pub(super) fn find_blocks(file: &File, from: u64) -> io::Result<Map> {
+    let mut blocks: Vec<BlockRef> = Vec::new();
+    let (mut expected, mut search_from) = (from, from);
+    let mut has_holes = false;
+    let mut footer = None;
+    while let Some(head) = next_head(file, expected, search_from)? {
+        has_holes |= head.block.offset != expected;
+        expected = head.block.end_offset();
+        // Where bytes are missing, the next head is nearer than this one says.
+        search_from = head.block.offset + HEAD as u64;
+        match head.kind {
+            BlockKind::Entries => blocks.push(head.block),
+            BlockKind::Footer => footer = Some(head.block),
         }
     }
-    Ok(blocks)
+    let end = blocks.last().map_or(from, BlockRef::end_offset);
+    let whole = match footer {
+        // The footer's number is the count of all entries.
+        Some(footer) => {
+            let found: u64 = blocks.iter().map(|b| u64::from(b.entries)).sum();
+            footer.offset == end && (has_holes || found >= footer.first_entry)
+        }
+        None => read_trailer(file)?.is_some_and(|(offset, _)| offset == end),
+    };
+    blocks.sort_by_key(|b| b.first_entry);
+    Ok(Map { blocks, broken_off: (!whole).then_some(end) })
 }
 
-/// Returns the first sound head at or after a place.
-fn next_head(file: &File, from: u64) -> io::Result<Option<Head>> {
+/// Returns the head at the expected place, or else the first sound one from another on.
+fn next_head(file: &File, expected: u64, search_from: u64) -> io::Result<Option<Head>> {
     const WINDOW: usize = 256 * 1024;
-    if let Some(head) = read_head(file, from)? {
+    if let Some(head) = read_head(file, expected)? {
         return Ok(Some(head));
     }
     let mut window = vec![0; WINDOW];
-    let mut at = from;
+    let mut at = search_from;
     loop {
         let present = read_at_most(file, &mut window, at)?;
         for place in magic_places(&window[..present]) {
@@ -290,7 +393,11 @@ fn magic_places(bytes: &[u8]) -> impl Iterator<Item = usize> {
     bytes.windows(BLOCK_MAGIC.len()).enumerate().filter(|(_, w)| w == BLOCK_MAGIC).map(|(at, _)| at)
 }
 
+/// Fills the buffer as far as the file goes: not at all at an offset that no file has.
 pub(super) fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    if offset.saturating_add(buffer.len() as u64) > i64::MAX.cast_unsigned() {
+        return Ok(0);
+    }
     let mut done = 0;
     while done < buffer.len() {
         match file.read_at(&mut buffer[done..], offset + done as u64) {

@@ -10,16 +10,17 @@ use serde::Serialize;
 use super::frame::{self, Decoded};
 use super::header::{self, HEADER_BYTES_MAX, Layout};
 use super::reader::{Damage, Tape};
-use super::sealed::{self, BlockKind, HEAD, TRAILER};
+use super::sealed::{self, BlockKind, BlockRef, HEAD, Head, TRAILER};
 
 /// What a check found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// How many entries are sound.
+    /// How many entries can be read.
     pub entries: u64,
-    /// What is not, first things first.
+    /// What is not sound, first things first.
     pub damage: Vec<Damage>,
-    /// The end of the hash chain, in hex: note it down, and no later alteration goes unseen.
+    /// The end of the hash chain, in hex: note it down, and no later alteration goes unseen. None where
+    /// something was altered.
     pub head: Option<String>,
     /// Bytes of an entry that a crash cut off.
     pub unfinished_bytes: u64,
@@ -37,10 +38,6 @@ impl Report {
     pub fn first_bad_entry(&self) -> Option<u64> {
         self.damage.iter().filter_map(|d| d.entry).min()
     }
-
-    fn note(&mut self, entry: Option<u64>, offset: u64, what: impl Into<String>) {
-        self.damage.push(Damage { entry, offset, what: what.into() });
-    }
 }
 
 /// Checks a tape.
@@ -48,111 +45,156 @@ impl Report {
 /// # Errors
 /// The file cannot be read; damage is not an error but in the report.
 pub fn verify(tape: &Tape) -> io::Result<Report> {
-    match tape.layout() {
-        Layout::Live => verify_live(tape),
-        Layout::Sealed => verify_sealed(tape),
+    let mut walk = Walk::default();
+    // Damage from before the sealing is part of the truth about this tape.
+    let mut damage = tape.footer().map(|footer| footer.damage.clone()).unwrap_or_default();
+    if tape.layout() == Layout::Sealed {
+        walk.follow(tape)?;
+        if walk.damage.is_empty() {
+            return Ok(Report { entries: walk.entries, damage, head: walk.head(), unfinished_bytes: 0 });
+        }
+    } else if tape.header().is_none() {
+        walk.note(None, 0, "the tape's header is damaged");
     }
-}
-
-fn verify_live(tape: &Tape) -> io::Result<Report> {
     let mut entries = tape.entries()?;
     let mut count = 0;
     while entries.next()?.is_some() {
         count += 1;
     }
-    Ok(Report {
-        entries: count,
-        damage: entries.damage().to_vec(),
-        head: None,
-        unfinished_bytes: entries.unfinished_bytes() as u64,
-    })
+    Damage::add(&mut damage, &walk.damage);
+    Damage::add(&mut damage, entries.damage());
+    damage.sort_by_key(|d| d.entry.unwrap_or(u64::MAX));
+    let head = walk.head();
+    Ok(Report { entries: count, damage, head, unfinished_bytes: entries.unfinished_bytes() })
 }
 
-fn verify_sealed(tape: &Tape) -> io::Result<Report> {
-    let file = tape.file();
-    let mut report = Report { entries: 0, damage: Vec::new(), head: None, unfinished_bytes: 0 };
-    let mut start = vec![0; HEADER_BYTES_MAX];
-    let present = sealed::read_at_most(file, &mut start, 0)?;
-    let mut chain = match header::decode(&start[..present]) {
-        Ok((.., length)) => sealed::chain_start(&start[..length]),
-        Err(e) => {
-            report.note(None, 0, e.to_string());
-            return verify_unchained(tape, report);
-        }
-    };
-    let (mut at, mut next) = (tape.body(), 0);
-    let (mut stored, mut plain) = (Vec::new(), Vec::new());
-    loop {
-        let Some(head) = sealed::read_head(file, at)? else {
-            report.note(Some(next), at, format!("the block that should begin with entry {next} is damaged"));
-            return verify_unchained(tape, report);
-        };
-        sealed::read_stored(file, &head.block, &mut stored)?;
-        chain = sealed::chain_next(&chain, &head.chained, &stored);
-        let whole = sealed::decompress(&stored, head.block.plain_bytes, &mut plain);
-        if head.kind == BlockKind::Footer {
-            verify_end(tape, &mut report, at, whole && chain == head.chain, &chain)?;
-            return Ok(report);
-        }
-        let sound = sound_frames(&plain);
-        let expected = u64::from(head.block.entries);
-        report.entries += sound.min(expected);
-        if !whole || sound != expected || chain != head.chain || head.block.first_entry != next {
-            let first = next + if sound < expected { sound } else { 0 };
-            report.note(Some(first), at, format!("entry {first} cannot be trusted: its block was altered"));
-            // Go on from what this block claims, to tell further damage from this one's consequences.
-            chain = head.chain;
-        }
-        next = head.block.first_entry + expected;
-        at += (HEAD + stored.len()) as u64;
-    }
-}
-
-/// Counts what is readable when the chain cannot be followed.
-fn verify_unchained(tape: &Tape, mut report: Report) -> io::Result<Report> {
-    let mut entries = tape.entries()?;
-    report.entries = 0;
-    while entries.next()?.is_some() {
-        report.entries += 1;
-    }
-    for damage in entries.damage() {
-        if !report.damage.iter().any(|d| d.entry == damage.entry) {
-            report.damage.push(damage.clone());
-        }
-    }
-    Ok(report)
-}
-
-fn verify_end(
-    tape: &Tape,
-    report: &mut Report,
+/// A walk along the chain of a sealed tape, block by block, as far as it can be followed.
+#[derive(Default)]
+struct Walk {
+    entries: u64,
+    blocks: Vec<BlockRef>,
+    chain: [u8; 32],
+    /// Where the next block should begin.
     at: u64,
-    block_is_sound: bool,
-    chain: &[u8; 32],
-) -> io::Result<()> {
-    let length = tape.file_bytes()?;
-    let footer = sealed::read_footer(tape.file())?;
-    match sealed::read_trailer(tape.file())? {
-        _ if !block_is_sound => report.note(None, at, "the footer is damaged; the entries are not"),
-        Some((offset, head)) if offset == at && head == *chain && footer.is_some() => {
-            report.head = Some(blake3::Hash::from_bytes(*chain).to_hex().to_string());
-        }
-        _ => report.note(
-            None,
-            length.saturating_sub(TRAILER as u64),
-            "the tape's last bytes are damaged; the entries are not",
-        ),
-    }
-    // Damage from before the sealing is part of the truth about this tape.
-    if let Some(footer) = footer {
-        report.damage.extend(footer.damage);
-    }
-    Ok(())
+    /// Which entry it should begin with.
+    next: u64,
+    ended: bool,
+    altered: bool,
+    damage: Vec<Damage>,
 }
 
-fn sound_frames(mut plain: &[u8]) -> u64 {
+impl Walk {
+    fn head(&self) -> Option<String> {
+        (self.ended && !self.altered).then(|| blake3::Hash::from_bytes(self.chain).to_hex().to_string())
+    }
+
+    fn note(&mut self, entry: Option<u64>, offset: u64, what: impl Into<String>) {
+        self.damage.push(Damage { entry, offset, what: what.into() });
+    }
+
+    fn note_altered(&mut self, entry: Option<u64>, what: impl Into<String>) {
+        self.altered = true;
+        self.note(entry, self.at, what);
+    }
+
+    fn follow(&mut self, tape: &Tape) -> io::Result<()> {
+        let file = tape.file();
+        let mut start = vec![0; HEADER_BYTES_MAX];
+        let present = sealed::read_at_most(file, &mut start, 0)?;
+        match header::decode(&start[..present]) {
+            Ok((.., length)) => self.chain = sealed::chain_start(&start[..length]),
+            Err(e) => {
+                self.note_altered(None, e.to_string());
+                return Ok(());
+            }
+        }
+        self.at = tape.body();
+        let (mut stored, mut plain) = (Vec::new(), Vec::new());
+        while let Some(head) = sealed::read_head(file, self.at)? {
+            sealed::read_stored(file, &head.block, &mut stored)?;
+            let whole = sealed::decompress(&stored, head.block.plain_bytes, &mut plain);
+            let chained = self.take_chain(&head, &stored);
+            if head.kind == BlockKind::Footer {
+                return self.end(tape, &head.block, whole && chained);
+            }
+            self.take_block(&head.block, whole && chained, &plain);
+        }
+        // The trailer tells a footer that is damaged from a block that is.
+        if sealed::read_trailer(file)?.is_some_and(|(offset, _)| offset == self.at) {
+            self.note_altered(None, "the footer is damaged; the entries are not");
+        } else {
+            let next = self.next;
+            self.note_altered(
+                Some(next),
+                format!("the block that should begin with entry {next} is damaged"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns whether the chain holds, and goes on with what the block claims it to be: to tell further
+    /// damage from this one's consequences.
+    fn take_chain(&mut self, head: &Head, stored: &[u8]) -> bool {
+        let holds = sealed::chain_next(&self.chain, &head.chained, stored) == head.chain;
+        self.chain = head.chain;
+        holds
+    }
+
+    fn take_block(&mut self, block: &BlockRef, unaltered: bool, plain: &[u8]) {
+        let next = self.next;
+        let sound = sound_frames(block.first_entry, plain);
+        if block.first_entry < next {
+            self.note_altered(Some(block.first_entry), "a block stands behind others that belong behind it");
+        } else if block.first_entry > next {
+            // Where the chain holds they were lost before the sealing, and the footer says how.
+            self.altered |= !unaltered;
+            self.note(
+                Some(next),
+                self.at,
+                format!("entries {next} to {} are missing", block.first_entry - 1),
+            );
+        }
+        if !unaltered || sound != u64::from(block.entries) {
+            let first = block.first_entry + sound.min(block.entries.into());
+            let first = if first == block.end() { block.first_entry } else { first };
+            self.note_altered(Some(first), format!("entry {first} cannot be trusted: its block was altered"));
+        }
+        self.entries += u64::from(block.entries);
+        self.next = block.end();
+        self.at += HEAD as u64 + u64::from(block.stored_bytes);
+        self.blocks.push(*block);
+    }
+
+    fn end(&mut self, tape: &Tape, footer: &BlockRef, unaltered: bool) -> io::Result<()> {
+        self.ended = true;
+        let next = self.next;
+        if self.entries < footer.first_entry {
+            self.note_altered(Some(next), format!("entry {next} and what followed are missing"));
+        }
+        if !unaltered {
+            self.note_altered(None, "the footer is damaged, or does not belong here");
+            return Ok(());
+        }
+        let length = tape.file_bytes()?;
+        let trailer_at = self.at + HEAD as u64 + u64::from(footer.stored_bytes);
+        match sealed::read_trailer(tape.file())? {
+            Some(trailer) if trailer == (self.at, self.chain) && trailer_at + TRAILER as u64 == length => {}
+            _ => {
+                self.at = trailer_at;
+                self.note_altered(None, "the tape's last bytes are damaged; the entries are not");
+                return Ok(());
+            }
+        }
+        if tape.footer().is_none_or(|footer| footer.blocks != self.blocks) {
+            self.note_altered(None, "the footer does not describe the blocks that are there");
+        }
+        Ok(())
+    }
+}
+
+fn sound_frames(first_entry: u64, mut plain: &[u8]) -> u64 {
     let mut count = 0;
-    while let Decoded::Frame(_, length) = frame::decode(plain) {
+    while let Decoded::Frame(_, length) = frame::decode(first_entry.saturating_add(count), plain) {
         count += 1;
         plain = &plain[length..];
     }

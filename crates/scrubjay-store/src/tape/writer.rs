@@ -6,20 +6,22 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use rustix::fs::FlockOperation;
 use scrubjay_core::entry::Entry;
 
-use super::frame;
+use super::frame::{self, PAYLOAD_BYTES_MAX};
 use super::header::{self, Header, Layout};
 
 /// Payloads from this size on are written from where they are instead of being copied.
 const LARGE_BYTES: usize = 32 * 1024;
 /// Linux takes at most 1024 slices in one call.
 const SLICES_MAX: usize = 1024;
+/// How often a tape is begun anew because it was swept away.
+const CREATE_TRIES_MAX: u32 = 100;
 
 /// The writer of one live tape.
 #[derive(Debug)]
@@ -42,18 +44,17 @@ impl Writer {
     /// # Errors
     /// The file cannot be created, locked or written.
     pub fn create(path: PathBuf, header: Header, started: Instant) -> io::Result<Self> {
-        // It appears under its name only when it is locked and has its header: nobody can take it for abandoned.
-        let nascent = path.with_extension("new");
-        let file = create_private(&nascent)?;
+        let header = header.fitted();
         let bytes = header::encode(&header, Layout::Live);
-        let made = lock(&file)
-            .and_then(|()| file.write_all_at(&bytes, 0))
-            .and_then(|()| std::fs::rename(&nascent, &path));
-        if let Err(e) = made {
-            // The error that matters is the one above; a nascent file is swept later in any case.
-            let _ = std::fs::remove_file(&nascent);
-            return Err(e);
-        }
+        let mut tries = 0;
+        let file = loop {
+            tries += 1;
+            match create_locked(&path, &bytes) {
+                // Somebody who clears up saw the file before it was locked, and took it for left behind.
+                Err(e) if tries < CREATE_TRIES_MAX && is_swept(&e) => {}
+                made => break made?,
+            }
+        };
         Ok(Self {
             file,
             path,
@@ -69,25 +70,30 @@ impl Writer {
     /// Appends entries with one system call; on an error none of them is on the tape.
     ///
     /// # Errors
-    /// The system refuses the write: no space, a file-size limit, a failing disk.
+    /// The system refuses the write: no space, a file-size limit, a failing disk. Or a payload is longer than
+    /// any tape can hold.
     pub fn append<'a>(&mut self, entries: impl Iterator<Item = Entry<'a>>) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let mut large: Vec<(usize, &'a [u8])> = Vec::new();
-        let mut count = 0;
+        let mut number = self.entries;
         for entry in entries {
-            frame::encode_head(&entry, &mut buffer);
+            if entry.payload.len() > PAYLOAD_BYTES_MAX {
+                let what = format!("a message of {} bytes is too long for a tape", entry.payload.len());
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+            frame::encode_head(number, &entry, &mut buffer);
             if entry.payload.len() < LARGE_BYTES || large.len() * 2 + 1 >= SLICES_MAX {
                 buffer.extend_from_slice(entry.payload);
             } else {
                 large.push((buffer.len(), entry.payload));
             }
-            count += 1;
+            number += 1;
         }
         let written = self.write(&buffer, &large);
         self.buffer = buffer;
         self.bytes += written?;
-        self.entries += count;
+        self.entries = number;
         Ok(())
     }
 
@@ -172,6 +178,26 @@ impl Writer {
     }
 }
 
+/// Creates a live file that appears under its name only when it is locked and has its header: from then on
+/// nobody can take it for abandoned.
+fn create_locked(path: &Path, header: &[u8]) -> io::Result<File> {
+    let nascent = path.with_extension("new");
+    let file = create_private(&nascent)?;
+    let made = lock(&file)
+        .and_then(|()| file.write_all_at(header, 0))
+        .and_then(|()| std::fs::rename(&nascent, path));
+    if let Err(e) = made {
+        // The error that matters is the one above; a nascent file is swept later in any case.
+        let _ = std::fs::remove_file(&nascent);
+        return Err(e);
+    }
+    Ok(file)
+}
+
+fn is_swept(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock)
+}
+
 /// Creates a file that only its owner can read, whatever the umask; an earlier one is replaced.
 pub(super) fn create_private(path: &Path) -> io::Result<File> {
     let file =
@@ -184,12 +210,25 @@ fn lock(file: &File) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?)
 }
 
-/// Takes the lock of a live tape that its writer has left behind; `None` while the writer lives.
+/// Takes the lock of a live tape that its writer has left behind; `None` while the writer lives, and where
+/// somebody else has dealt with the tape by now.
 pub(crate) fn lock_abandoned(path: &Path) -> io::Result<Option<File>> {
     let file = File::open(path)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
+        // Who had the lock before may have removed the file that was just opened.
+        Ok(()) => Ok(is_at(&file, path)?.then_some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(e.into()),
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) => {
+            let here = file.metadata()?;
+            Ok((here.dev(), here.ino()) == (there.dev(), there.ino()))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
     }
 }

@@ -1,0 +1,222 @@
+//! Tapes to test with: entries that own their bytes, and files made of them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use proptest::prelude::{Just, Strategy, any, prop_oneof};
+use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
+use scrubjay_core::id::TapeId;
+use scrubjay_store::clock;
+use scrubjay_store::home::Home;
+use scrubjay_store::tape::header::{Header, Origin};
+use scrubjay_store::tape::reader::Tape;
+use scrubjay_store::tape::seal::seal;
+use scrubjay_store::tape::writer::Writer;
+use tempfile::TempDir;
+
+/// An entry that owns its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owned {
+    pub(crate) kind: EntryKind,
+    pub(crate) direction: Direction,
+    pub(crate) transport: Transport,
+    pub(crate) terminator: Terminator,
+    pub(crate) wall_ns: u64,
+    pub(crate) since_start_ns: u64,
+    pub(crate) processing_ns: u32,
+    pub(crate) via: Option<String>,
+    pub(crate) operation: Option<u64>,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Owned {
+    /// A message, the same whenever its bytes are.
+    pub(crate) fn message(payload: impl Into<Vec<u8>>) -> Self {
+        Self {
+            kind: EntryKind::Message,
+            direction: Direction::ClientToServer,
+            transport: Transport::Stdio,
+            terminator: Terminator::Lf,
+            wall_ns: 1_800_000_000_000_000_000,
+            since_start_ns: 1_000_000,
+            processing_ns: 500,
+            via: None,
+            operation: None,
+            payload: payload.into(),
+        }
+    }
+
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        Entry {
+            kind: self.kind,
+            direction: self.direction,
+            transport: self.transport,
+            terminator: self.terminator,
+            wall_ns: self.wall_ns,
+            since_start_ns: self.since_start_ns,
+            processing_ns: self.processing_ns,
+            via: self.via.as_deref(),
+            operation: self.operation,
+            payload: &self.payload,
+        }
+    }
+}
+
+impl From<Entry<'_>> for Owned {
+    fn from(entry: Entry<'_>) -> Self {
+        Self {
+            kind: entry.kind,
+            direction: entry.direction,
+            transport: entry.transport,
+            terminator: entry.terminator,
+            wall_ns: entry.wall_ns,
+            since_start_ns: entry.since_start_ns,
+            processing_ns: entry.processing_ns,
+            via: entry.via.map(str::to_owned),
+            operation: entry.operation,
+            payload: entry.payload.to_vec(),
+        }
+    }
+}
+
+/// A cheap source of varied numbers, the same in every run.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Xorshift-multiply: nothing here needs more.
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed ^ mixed >> 31
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.roll() % limit as u64).unwrap()
+    }
+
+    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.roll().to_le_bytes()[0]).collect()
+    }
+}
+
+/// A directory in memory where there is one: sealing syncs, and tests seal a lot.
+pub(crate) fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+/// Runs an ignored test of this binary in a process that a shell prepares: for what belongs to the process.
+pub(crate) fn run_in_a_process_of_its_own(prepare: &str, test: &str, environment: &[(&str, &Path)]) {
+    let output = Command::new("sh")
+        .args(["-c", &format!("{prepare} && exec \"$@\""), "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
+        .envs(environment.iter().copied())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{prepare}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("1 passed"), "{prepare}: {said}");
+}
+
+pub(crate) fn header(seed: u64) -> Header {
+    let mut random = [0; 10];
+    random[..8].copy_from_slice(&seed.to_be_bytes());
+    Header {
+        id: TapeId::from_random(random),
+        name: "test".to_owned(),
+        transport: Transport::Stdio,
+        started_wall_ns: 1_800_000_000_000_000_000 + seed * 1_000_000,
+        program: None,
+        workspace: None,
+        session: Default::default(),
+        origin: Origin::default(),
+        continues: None,
+        part: 1,
+        recorder: "0".to_owned(),
+    }
+}
+
+pub(crate) fn home(directory: &TempDir) -> Home {
+    let home = Home::new(directory.path().join("data"));
+    home.create().unwrap();
+    home
+}
+
+/// Begins a live tape; the number tells it from others of the same home.
+pub(crate) fn begin(home: &Home, seed: u64) -> Writer {
+    let header = header(seed);
+    let path = home.live_path(header.id, header.started_wall_ns);
+    Writer::create(path, header, clock::now().instant).unwrap()
+}
+
+/// Records a live tape in one batch, and lets go of it.
+pub(crate) fn record_live(home: &Home, entries: &[Owned]) -> PathBuf {
+    let mut writer = begin(home, 1);
+    writer.append(entries.iter().map(Owned::entry)).unwrap();
+    writer.path().to_owned()
+}
+
+pub(crate) fn record_sealed(home: &Home, entries: &[Owned]) -> PathBuf {
+    seal(&record_live(home, entries)).unwrap()
+}
+
+/// Reads a tape to its end, numbers and all.
+pub(crate) fn read(tape: &Tape) -> Vec<(u64, Owned)> {
+    read_from(tape, 0)
+}
+
+pub(crate) fn read_from(tape: &Tape, entry: u64) -> Vec<(u64, Owned)> {
+    let mut entries = tape.entries_from(entry).unwrap();
+    let mut all = Vec::new();
+    while let Some((number, entry)) = entries.next().unwrap() {
+        all.push((number, entry.into()));
+    }
+    all
+}
+
+pub(crate) fn numbered(entries: &[Owned]) -> Vec<(u64, Owned)> {
+    (0..).zip(entries.iter().cloned()).collect()
+}
+
+/// Any entry, with a payload that the given strategy makes.
+pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Owned> {
+    let kind = prop_oneof![
+        4 => Just(EntryKind::Message),
+        1 => Just(EntryKind::Stderr),
+        1 => Just(EntryKind::Oversize),
+        1 => Just(EntryKind::Gap),
+        1 => Just(EntryKind::End),
+    ];
+    let direction = prop_oneof![Just(Direction::ClientToServer), Just(Direction::ServerToClient)];
+    let transport = prop_oneof![Just(Transport::Stdio), Just(Transport::Http), Just(Transport::Memory)];
+    let terminator = prop_oneof![Just(Terminator::Lf), Just(Terminator::Crlf), Just(Terminator::Eof)];
+    let via = proptest::option::weighted(0.2, "[a-zäé]{0,12}");
+    let shape = (kind, direction, transport, terminator, via, any::<Option<u64>>());
+    // Thirteen days: their sums are no matter of the store.
+    let times = (any::<u64>(), 0..1u64 << 50, any::<u32>());
+    (shape, times, payload).prop_map(
+        |(
+            (kind, direction, transport, terminator, via, operation),
+            (wall_ns, since_start_ns, processing_ns),
+            payload,
+        )| {
+            Owned {
+                kind,
+                direction,
+                transport,
+                terminator,
+                wall_ns,
+                since_start_ns,
+                processing_ns,
+                via,
+                operation,
+                payload,
+            }
+        },
+    )
+}
