@@ -1,0 +1,11 @@
+//! The recorder as a user meets it: the real binary between real processes, and what is left on disk.
+//!
+//! Every test has a data directory of its own, every wait a deadline, and every process a mark by which it
+//! is found again; dropping a [`harness::Wrapped`] ends whatever still carries it.
+
+mod harness;
+
+mod killed;
+mod peers;
+mod too_long;
+mod verbatim;
