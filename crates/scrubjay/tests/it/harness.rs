@@ -12,7 +12,7 @@ pub(crate) use chance::Chance;
 pub(crate) use lab::{DOWN, Entry, Lab, Recorded, UP, text};
 pub(crate) use processes::{Mark, Process, kill};
 pub(crate) use running::Running;
-pub(crate) use wrapped::{Wrap, Wrapped};
+pub(crate) use wrapped::{Wrap, Wrapped, standing_alone};
 
 /// The binary under test.
 pub(crate) const SCRUBJAY: &str = env!("CARGO_BIN_EXE_scrubjay");

@@ -5,6 +5,7 @@
 
 mod harness;
 
+mod injected;
 mod killed;
 mod peers;
 mod too_long;

@@ -107,6 +107,11 @@ impl Wrapped {
         self.ask(id, "tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
+    /// Calls a tool of the sample server without having shaken hands, as clients of the second era do.
+    pub(crate) fn call_alone(&mut self, id: u64, tool: &str, arguments: &Value) -> Value {
+        self.ask(id, "tools/call", &standing_alone(tool, arguments))
+    }
+
     /// Closes both streams, and waits until everything is gone; returns the exit code.
     pub(crate) fn leave(mut self) -> i32 {
         self.running.close_stdin();
@@ -134,4 +139,13 @@ impl Drop for Wrapped {
     fn drop(&mut self) {
         self.mark.end_all();
     }
+}
+
+/// Writes the parameters of a call that carries its protocol version.
+pub(crate) fn standing_alone(tool: &str, arguments: &Value) -> Value {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    json!({ "name": tool, "arguments": arguments, "_meta": meta })
 }
