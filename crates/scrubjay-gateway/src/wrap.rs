@@ -35,7 +35,7 @@ pub enum WrapError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// This process's own streams or signals cannot be used.
-    #[error("cannot use this process's standard streams: {0}")]
+    #[error("cannot use this process's standard streams")]
     Streams(#[from] io::Error),
 }
 
