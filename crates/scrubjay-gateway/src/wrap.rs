@@ -88,7 +88,7 @@ pub async fn run(
                     life.over_at = Some(Instant::now() + DRAIN);
                 }
                 received = warden::next_signal(&mut signals) => life.pass_on(received, server),
-                () = relay.client_gone(), if life.up_ended && !life.down_ended && life.ending.is_none() => {
+                () = relay.client_gone(), if life.up_ended && life.ending.is_none() => {
                     // Its stream has just ended too: most servers leave by themselves.
                     life.end_by("the host went away", tree::GRACE);
                 }
