@@ -71,6 +71,7 @@ pub async fn run(
     let relay = Relay::new(options, recording, stdin, to_host, report);
 
     let server = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    let burial = tokio::spawn(tree::bury_orphans(server));
     let mut life = Life::default();
     {
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
@@ -96,6 +97,7 @@ pub async fn run(
             }
         }
     }
+    burial.abort();
     if let Some(ending) = life.ending.take() {
         // A panic there has been reported; the warden looks again.
         let _ = ending.await;
