@@ -9,4 +9,5 @@ mod injected;
 mod killed;
 mod peers;
 mod too_long;
+mod tree;
 mod verbatim;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal};
 
-use super::wait_for;
+use super::{Deadline, LOOK_AGAIN};
 
 /// The variable that carries the mark.
 pub(super) const MARK_VARIABLE: &str = "SCRUBJAY_TEST_MARK";
@@ -14,7 +14,6 @@ pub(super) const MARK_VARIABLE: &str = "SCRUBJAY_TEST_MARK";
 pub(crate) struct Mark(pub(super) String);
 
 /// A living process.
-#[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) parent: i32,
@@ -43,9 +42,16 @@ impl Mark {
 
     /// Waits until nobody carries the mark any more.
     pub(crate) fn await_gone(&self) {
-        wait_for(&format!("the processes to end: {:?}", self.living()), || {
-            self.living().is_empty().then_some(())
-        });
+        let mut left = Vec::new();
+        let deadline = Deadline::new();
+        while !deadline.has_passed() {
+            left = self.living();
+            if left.is_empty() {
+                return;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        panic!("still there: {left:?}");
     }
 
     /// Ends whoever carries the mark.
@@ -54,8 +60,14 @@ impl Mark {
             && !living.is_empty()
         {
             living.iter().for_each(|process| kill(process.pid, Signal::KILL));
-            std::thread::sleep(super::LOOK_AGAIN);
+            std::thread::sleep(LOOK_AGAIN);
         }
+    }
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({}, child of {})", self.pid, self.name, self.parent)
     }
 }
 

@@ -38,10 +38,15 @@ impl Wrap {
         self
     }
 
-    /// Lets a shell run this first.
-    pub(crate) fn after(mut self, script: &str) -> Self {
-        self.before = ["sh", "-c", &format!("{script}\nexec \"$0\" \"$@\"")].map(OsString::from).into();
+    /// Starts it by way of another program, which becomes it.
+    pub(crate) fn by(mut self, words: &[&str]) -> Self {
+        self.before = words.iter().map(OsString::from).collect();
         self
+    }
+
+    /// Lets a shell run this first.
+    pub(crate) fn after(self, script: &str) -> Self {
+        self.by(&["sh", "-c", &format!("{script}\nexec \"$0\" \"$@\"")])
     }
 
     /// Returns the command line and the mark of what it will start.
