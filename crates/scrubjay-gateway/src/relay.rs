@@ -188,6 +188,12 @@ impl Relay {
         }
     }
 
+    /// Returns whether something waits for the client to read.
+    #[must_use]
+    pub fn client_is_slow(&self) -> bool {
+        self.to_client.turn.try_lock().is_err()
+    }
+
     /// Passes the server's standard error on as it comes, and records it by lines.
     ///
     /// # Errors

@@ -93,7 +93,13 @@ pub async fn run(
                     // Its stream has just ended too: most servers leave by themselves.
                     life.end_by("the host went away", tree::GRACE);
                 }
-                () = until(life.over_at) => break,
+                () = until(life.over_at) => {
+                    if life.hurried || !relay.client_is_slow() {
+                        break;
+                    }
+                    // Its last words are here, and wait for the host as they would in a pipe.
+                    life.over_at = Some(Instant::now() + DRAIN);
+                }
             }
         }
     }
@@ -118,6 +124,8 @@ struct Life {
     ending: Option<JoinHandle<()>>,
     reason: Option<String>,
     over_at: Option<Instant>,
+    /// Whether the host wants an end more than it wants the last words.
+    hurried: bool,
 }
 
 impl Life {
@@ -127,9 +135,12 @@ impl Life {
 
     /// Passes a signal on to the server; with the warden gone, there is nobody left to serve.
     fn pass_on(&mut self, received: Signal, server: Option<Pid>) {
-        if matches!(warden::role(), warden::Role::Warden) {
+        self.hurried |= !matches!(received, Signal::USR1 | Signal::USR2);
+        if self.status.is_some() {
+            self.over_at = Some(Instant::now());
+        } else if matches!(warden::role(), warden::Role::Warden) {
             self.end_by("the host killed the recorder", Duration::ZERO);
-        } else if let Some(server) = server.filter(|_| self.status.is_none()) {
+        } else if let Some(server) = server {
             self.reason.get_or_insert_with(|| format!("the host sent signal {}", received.as_raw()));
             // It may be gone by now; its exit is noticed next.
             let _ = rustix::process::kill_process(server, received);
