@@ -1,7 +1,6 @@
 //! `scrubjay wrap`: record one server, transparently.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use clap::{Args, ValueEnum};
 use scrubjay_core::entry::Transport;
 use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::relay::{self, Options};
-use scrubjay_gateway::{tree, warden, wrap};
+use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::Origin;
@@ -151,6 +150,5 @@ fn sweep(home: &Home) {
 }
 
 fn say(text: &str) {
-    // The host may not read standard error; the relay must go on.
-    let _ = writeln!(std::io::stderr(), "scrubjay: {text}");
+    pipe::say(&format!("scrubjay: {text}"));
 }
