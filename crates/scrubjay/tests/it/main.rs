@@ -8,6 +8,8 @@ mod harness;
 mod injected;
 mod killed;
 mod peers;
+mod stderr;
+mod streams;
 mod too_long;
 mod tree;
 mod verbatim;
