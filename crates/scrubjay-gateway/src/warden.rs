@@ -45,11 +45,14 @@ pub fn role() -> Role {
     }
 }
 
-/// Prepares the worker: its warden's death reaches it as SIGTERM, orphans come to it.
+/// Prepares the worker: its warden's death reaches it as SIGTERM, orphans come to it, and a file-size limit
+/// shows as a failed write. To be called inside a runtime, before anything is written.
 ///
 /// # Errors
 /// The system does not offer it, or the warden is gone already.
 pub fn begin_work(warden: Pid) -> io::Result<()> {
+    // Once caught it stays caught, and the failed write is something a recording knows how to handle.
+    signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     if rustix::process::getppid() != Some(warden) {

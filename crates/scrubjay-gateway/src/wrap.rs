@@ -62,8 +62,6 @@ pub async fn run(
     for passed_on in warden::PASSED_ON {
         signals.push((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?));
     }
-    // Caught, a file-size limit shows as a failed write, which the recording knows how to handle.
-    let _file_size = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
     let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no command given"))?;
     let Server { mut process, stdin, stdout, stderr } = child::start(program, arguments)?;
     let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);

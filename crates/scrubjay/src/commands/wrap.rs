@@ -77,6 +77,7 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
             Ok(ExitCode::from(code))
         }
         warden::Role::Worker { warden } => {
+            let _inside = runtime.enter();
             warden::begin_work(warden).context("cannot start the recorder")?;
             work(global, args, &runtime, warden)
         }
