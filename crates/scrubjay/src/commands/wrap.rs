@@ -96,7 +96,8 @@ fn work(
     let sweep = std::thread::Builder::new().name("sweep".to_owned()).spawn(move || sweep(&home))?;
     let outcome = runtime.block_on(wrap::run(&args.command, recording, options(args), Box::new(say)))?;
     if let Some(unsealed) = outcome.unsealed {
-        say(&format!("{unsealed}; the recording is complete, and the next start seals it"));
+        let why = anyhow::Error::from(unsealed);
+        say(&format!("{why:#}; the recording is complete, and the next start seals it"));
     }
     // A panic there has been reported; tapes it did not reach are sealed at the next start.
     let _ = sweep.join();
@@ -145,7 +146,12 @@ fn origin(warden: rustix::process::Pid) -> Origin {
 /// Seals what earlier crashes left behind, beside the relay.
 fn sweep(home: &Home) {
     match home.seal_abandoned() {
-        Ok(outcomes) => outcomes.into_iter().filter_map(Result::err).for_each(|e| say(&e.to_string())),
+        Ok(outcomes) => {
+            outcomes
+                .into_iter()
+                .filter_map(Result::err)
+                .for_each(|e| say(&format!("{:#}", anyhow::Error::from(e))));
+        }
         Err(e) => say(&format!("cannot look for unsealed tapes: {e}")),
     }
 }
