@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub(crate) use chance::Chance;
 pub(crate) use lab::{DOWN, Entry, Lab, Recorded, UP, text};
 pub(crate) use processes::{Mark, Process, kill};
-pub(crate) use running::Running;
+pub(crate) use running::{Running, request};
 pub(crate) use wrapped::{Wrap, Wrapped, standing_alone};
 
 /// The binary under test.

@@ -9,6 +9,7 @@ mod injected;
 mod killed;
 mod peers;
 mod stderr;
+mod storage;
 mod streams;
 mod too_long;
 mod tree;
