@@ -35,7 +35,7 @@ pub enum WrapError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// This process's own streams or signals cannot be used.
-    #[error("cannot use this process's standard streams: {0}")]
+    #[error("cannot use this process's standard streams")]
     Streams(#[from] io::Error),
 }
 
@@ -62,8 +62,6 @@ pub async fn run(
     for passed_on in warden::PASSED_ON {
         signals.push((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?));
     }
-    // Caught, a file-size limit shows as a failed write, which the recording knows how to handle.
-    let _file_size = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
     let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no command given"))?;
     let Server { mut process, stdin, stdout, stderr } = child::start(program, arguments)?;
     let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);
@@ -71,6 +69,7 @@ pub async fn run(
     let relay = Relay::new(options, recording, stdin, to_host, report);
 
     let server = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    let burial = tokio::spawn(tree::bury_orphans(server));
     let mut life = Life::default();
     {
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
@@ -88,14 +87,21 @@ pub async fn run(
                     life.over_at = Some(Instant::now() + DRAIN);
                 }
                 received = warden::next_signal(&mut signals) => life.pass_on(received, server),
-                () = relay.client_gone(), if life.up_ended && !life.down_ended && life.ending.is_none() => {
+                () = relay.client_gone(), if life.up_ended && life.ending.is_none() => {
                     // Its stream has just ended too: most servers leave by themselves.
                     life.end_by("the host went away", tree::GRACE);
                 }
-                () = until(life.over_at) => break,
+                () = until(life.over_at) => {
+                    if life.hurried || !relay.client_is_slow() {
+                        break;
+                    }
+                    // Its last words are here, and wait for the host as they would in a pipe.
+                    life.over_at = Some(Instant::now() + DRAIN);
+                }
             }
         }
     }
+    burial.abort();
     if let Some(ending) = life.ending.take() {
         // A panic there has been reported; the warden looks again.
         let _ = ending.await;
@@ -116,6 +122,8 @@ struct Life {
     ending: Option<JoinHandle<()>>,
     reason: Option<String>,
     over_at: Option<Instant>,
+    /// Whether the host wants an end more than it wants the last words.
+    hurried: bool,
 }
 
 impl Life {
@@ -125,9 +133,12 @@ impl Life {
 
     /// Passes a signal on to the server; with the warden gone, there is nobody left to serve.
     fn pass_on(&mut self, received: Signal, server: Option<Pid>) {
-        if matches!(warden::role(), warden::Role::Warden) {
+        self.hurried |= !matches!(received, Signal::USR1 | Signal::USR2);
+        if self.status.is_some() {
+            self.over_at = Some(Instant::now());
+        } else if matches!(warden::role(), warden::Role::Warden) {
             self.end_by("the host killed the recorder", Duration::ZERO);
-        } else if let Some(server) = server.filter(|_| self.status.is_none()) {
+        } else if let Some(server) = server {
             self.reason.get_or_insert_with(|| format!("the host sent signal {}", received.as_raw()));
             // It may be gone by now; its exit is noticed next.
             let _ = rustix::process::kill_process(server, received);

@@ -1,7 +1,6 @@
 //! `scrubjay wrap`: record one server, transparently.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use clap::{Args, ValueEnum};
 use scrubjay_core::entry::Transport;
 use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::relay::{self, Options};
-use scrubjay_gateway::{tree, warden, wrap};
+use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
@@ -73,6 +72,7 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
             Ok(ExitCode::from(code))
         }
         warden::Role::Worker { warden } => {
+            let _inside = runtime.enter();
             warden::begin_work(warden).context("cannot start the recorder")?;
             work(global, args, &runtime, warden)
         }
@@ -91,7 +91,8 @@ fn work(
     let sweep = sweep_beside(&home)?;
     let outcome = runtime.block_on(wrap::run(&args.command, recording, options, Box::new(say)))?;
     if let Some(unsealed) = outcome.unsealed {
-        say(&format!("{unsealed}; the recording is complete, and the next start seals it"));
+        let why = anyhow::Error::from(unsealed);
+        say(&format!("{why:#}; the recording is complete, and the next start seals it"));
     }
     // A panic there has been reported; tapes it did not reach are sealed at the next start.
     let _ = sweep.join();
@@ -169,12 +170,16 @@ pub(super) fn sweep_beside(home: &Home) -> std::io::Result<std::thread::JoinHand
 
 fn sweep(home: &Home) {
     match home.seal_abandoned() {
-        Ok(outcomes) => outcomes.into_iter().filter_map(Result::err).for_each(|e| say(&e.to_string())),
+        Ok(outcomes) => {
+            outcomes
+                .into_iter()
+                .filter_map(Result::err)
+                .for_each(|e| say(&format!("{:#}", anyhow::Error::from(e))));
+        }
         Err(e) => say(&format!("cannot look for unsealed tapes: {e}")),
     }
 }
 
 pub(super) fn say(text: &str) {
-    // The host may not read standard error; the relay must go on.
-    let _ = writeln!(std::io::stderr(), "scrubjay: {text}");
+    pipe::say(&format!("scrubjay: {text}"));
 }
