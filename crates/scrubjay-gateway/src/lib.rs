@@ -4,6 +4,7 @@
 //! absent: typed protocol models (they drop and rewrite what they do not know) and databases.
 
 pub mod backend;
+pub mod bridge;
 pub mod child;
 pub mod config;
 pub mod front;

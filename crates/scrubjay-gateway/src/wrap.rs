@@ -1,4 +1,5 @@
-//! Records one server: starts it, relays between it and this process's own streams, and ends with it.
+//! Records one server: starts it or connects to it, relays between it and this process's own streams, and
+//! ends with it.
 //!
 //! Either side may end first. The host ends by closing its streams or by a signal; the server by exiting.
 //! Whichever it is, what was said is forwarded and recorded, every process behind the server is gone, and
@@ -9,6 +10,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
@@ -16,12 +18,16 @@ use scrubjay_core::entry::{Direction, End};
 use scrubjay_store::recording::Recording;
 use scrubjay_store::tape::seal::SealError;
 use thiserror::Error;
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::bridge::endpoint::Endpoint;
+use crate::bridge::http::{self, Ended};
 use crate::child::{self, Server, StartError};
-use crate::pipe::{Sink, Source};
+use crate::pipe::{self, Sink, Source};
 use crate::relay::{Options, Relay, Report};
 use crate::{tree, warden};
 
@@ -58,10 +64,7 @@ pub async fn run(
     options: Options,
     report: Report,
 ) -> Result<Outcome, WrapError> {
-    let mut signals = Vec::new();
-    for passed_on in warden::PASSED_ON {
-        signals.push((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?));
-    }
+    let mut signals = passed_on()?;
     let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no command given"))?;
     let Server { mut process, stdin, stdout, stderr } = child::start(program, arguments)?;
     let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);
@@ -109,6 +112,69 @@ pub async fn run(
     let end = life.end();
     let unsealed = relay.into_recording().finish(&end).err();
     Ok(Outcome { exit_code: life.status.map_or(1, warden::exit_code), unsealed })
+}
+
+/// Carries messages between this process's standard streams and a Streamable HTTP server, recording.
+///
+/// # Errors
+/// This process's streams cannot be used; nothing was relayed then.
+pub async fn run_remote(
+    endpoint: Endpoint,
+    recording: Recording,
+    options: Options,
+    report: Report,
+) -> Result<Outcome, WrapError> {
+    let mut signals = passed_on()?;
+    let (to_bridge, bridge_reads) = pipe::to_child()?;
+    let (from_bridge, bridge_writes) = pipe::from_child()?;
+    let (bridge_reads, bridge_writes) =
+        (Receiver::from_owned_fd(bridge_reads)?, Sender::from_owned_fd(bridge_writes)?);
+    let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);
+    let stop = Arc::new(Notify::new());
+    let stopped = stop.clone();
+    let endpoint = endpoint.with_message_bytes_max(options.message_bytes_max);
+    let mut bridge =
+        tokio::spawn(
+            async move { http::run(endpoint, bridge_reads, bridge_writes, stopped.notified()).await },
+        );
+    let relay = Relay::new(options, recording, to_bridge, to_host, report);
+    let (mut up_ended, mut down_ended, mut ended, mut by_signal) = (false, false, None, None);
+    {
+        let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
+        let mut down = pin!(relay.pump(Direction::ServerToClient, from_bridge));
+        while ended.is_none() || !down_ended {
+            tokio::select! {
+                // A source that fails has ended: there is nothing left to relay from it.
+                _ = &mut up, if !up_ended => up_ended = true,
+                _ = &mut down, if !down_ended => down_ended = true,
+                over = &mut bridge, if ended.is_none() => ended = Some(over.map_err(io::Error::other)??),
+                received = warden::next_signal(&mut signals) => {
+                    by_signal = Some(received);
+                    stop.notify_one();
+                }
+                () = relay.client_gone(), if up_ended && !down_ended && ended.is_none() => stop.notify_one(),
+            }
+        }
+    }
+    let (reason, exit_code) = match (by_signal, ended) {
+        (Some(signal), _) => (format!("the host sent signal {}", signal.as_raw()), signal_code(signal)),
+        (None, Some(Ended::SessionLost)) => ("the server ended the session".to_owned(), 1),
+        (None, Some(Ended::Unread)) => ("the host went away".to_owned(), 0),
+        (None, _) => ("the host closed its stream".to_owned(), 0),
+    };
+    let end = End { reason, exit_code: None, signal: None, continues_on: None };
+    Ok(Outcome { exit_code, unsealed: relay.into_recording().finish(&end).err() })
+}
+
+/// Returns the code by which a shell reports a program that a signal ended.
+fn signal_code(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(1)
+}
+
+/// Catches the signals that are passed on.
+fn passed_on() -> io::Result<Vec<(Signal, tokio::signal::unix::Signal)>> {
+    let caught = warden::PASSED_ON.into_iter();
+    caught.map(|passed_on| Ok((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?))).collect()
 }
 
 /// How far the connection has come to its end.

@@ -55,6 +55,8 @@ pub(super) struct Wire {
     recording: Arc<Mutex<Recording>>,
     /// Kept alive with the connection: dropped, the process ends.
     child: Mutex<Option<tokio::process::Child>>,
+    /// Told when the connection is to end from our side.
+    closing: tokio::sync::Notify,
 }
 
 struct Pending {
@@ -153,6 +155,7 @@ impl Wire {
             events: backend.events.clone(),
             recording: backend.recording.clone(),
             child: Mutex::new(child),
+            closing: tokio::sync::Notify::new(),
         })
     }
 
@@ -231,7 +234,14 @@ impl Wire {
     pub(super) async fn listen(self: Arc<Self>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
         let mut framer = Framer::new(LINE_BYTES_MAX);
         loop {
-            let read = reader.read_buf(framer.room()).await.unwrap_or(0);
+            let read = tokio::select! {
+                read = reader.read_buf(framer.room()) => read.unwrap_or(0),
+                () = self.closing.notified() => {
+                    // What is no process learns from its stream that it is over; it may have left already.
+                    let _ = self.writer.lock().await.shutdown().await;
+                    return;
+                }
+            };
             loop {
                 let lines: Vec<String> = match if read == 0 { framer.finish() } else { framer.step() } {
                     Step::Batch(batch) => {
@@ -404,6 +414,7 @@ impl Wire {
         // Dropped, the waiting calls learn that nobody answers.
         lock(&self.pending).clear();
         lock(&self.child).take();
+        self.closing.notify_one();
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use super::connection::{Connection, Wire};
 use super::{Answer, Backend, Link, process};
+use crate::bridge::{self, endpoint::Endpoint};
 use crate::config::BackendLink;
 
 /// The modern protocol version.
@@ -47,8 +48,12 @@ fn open(backend: &Backend) -> Result<Arc<Wire>, String> {
             let (child, streams, complaints) = process::start(backend, link)?;
             (Some(child), streams, complaints)
         }
-        Link::Configured(BackendLink::Http { .. }) => {
-            return Err("HTTP backends are not served yet".to_owned());
+        Link::Configured(BackendLink::Http { url, headers }) => {
+            let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            let endpoint = Endpoint::new(url, headers).map_err(|e| e.to_string())?;
+            let streams = bridge::http::connect(endpoint)
+                .map_err(|e| format!("the system's certificates cannot be read: {e}"))?;
+            (None, streams, process::Complaints::default())
         }
         Link::Mounted(mount) => (None, mount(), process::Complaints::default()),
     };

@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use scrubjay_core::entry::Transport;
 use scrubjay_core::units::{parse_duration, parse_size};
+use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
 use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_store::home::Home;
@@ -22,12 +23,18 @@ use crate::config;
 ///
 /// Starts COMMAND and passes everything between it and standard input and output, unchanged, recording each
 /// message before it is passed on. In a host's configuration, put `scrubjay wrap --` before the server's own
-/// command.
+/// command. With --url, the server is one that speaks Streamable HTTP.
 #[derive(Debug, Args)]
 pub(crate) struct WrapArgs {
     /// What to call this connection [default: the program's name]
     #[arg(long)]
     name: Option<String>,
+    /// Connect to this Streamable HTTP server instead of starting one
+    #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
+    url: Option<String>,
+    /// A header for every request to --url; ${VAR} stands for a variable of the environment
+    #[arg(long = "header", value_name = "NAME: VALUE", requires = "url")]
+    headers: Vec<String>,
     /// What to do with messages when the tape cannot be written [default: stop]
     #[arg(long, value_enum, value_name = "WHAT")]
     on_record_failure: Option<OnRecordFailure>,
@@ -44,7 +51,7 @@ pub(crate) struct WrapArgs {
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     max_tape_duration: Option<Duration>,
     /// The server to start
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -65,6 +72,8 @@ enum Durability {
 }
 
 pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> {
+    // Whatever is wrong with the address is said before anything starts.
+    endpoint(args)?;
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
@@ -87,9 +96,14 @@ fn work(
 ) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
     let (options, limits) = settings(global, args);
-    let recording = Recording::new(home.clone(), subject(args, warden), limits);
+    let remote = endpoint(args)?;
+    let recording = Recording::new(home.clone(), subject(args, remote.as_ref(), warden), limits);
     let sweep = sweep_beside(&home)?;
-    let outcome = runtime.block_on(wrap::run(&args.command, recording, options, Box::new(say)))?;
+    let report = Box::new(say);
+    let outcome = match remote {
+        Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, report))?,
+        None => runtime.block_on(wrap::run(&args.command, recording, options, report))?,
+    };
     if let Some(unsealed) = outcome.unsealed {
         let why = anyhow::Error::from(unsealed);
         say(&format!("{why:#}; the recording is complete, and the next start seals it"));
@@ -135,13 +149,43 @@ fn parse_message_size(text: &str) -> Result<usize, String> {
     }
 }
 
-fn subject(args: &WrapArgs, warden: rustix::process::Pid) -> Subject {
+/// Reads where the server is and what is sent to it; `None` where it is started from here.
+fn endpoint(args: &WrapArgs) -> anyhow::Result<Option<Endpoint>> {
+    let Some(url) = &args.url else { return Ok(None) };
+    let headers = args.headers.iter().map(|header| {
+        let (name, value) = header
+            .split_once(':')
+            .with_context(|| "a --header has a name, a colon and a value".to_owned())?;
+        let name = name.trim();
+        let value = expand(value.trim(), |variable| std::env::var(variable).ok())
+            .with_context(|| format!("the header {name} cannot be made"))?;
+        Ok((name, value))
+    });
+    let headers = headers.collect::<anyhow::Result<Vec<(&str, String)>>>()?;
+    Ok(Some(Endpoint::new(url, headers.iter().map(|(name, value)| (*name, value.as_str())))?))
+}
+
+/// Puts variables in place of `${NAME}`.
+fn expand(text: &str, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
+    let mut pieces = text.split("${");
+    let mut expanded = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (name, rest) = piece.split_once('}').context("a ${ has no }")?;
+        let value = variable(name).with_context(|| format!("the variable {name} is not set"))?;
+        expanded.push_str(&value);
+        expanded.push_str(rest);
+    }
+    Ok(expanded)
+}
+
+fn subject(args: &WrapArgs, remote: Option<&Endpoint>, warden: rustix::process::Pid) -> Subject {
     let program = args.command.first().map(|p| Path::new(p).file_name().unwrap_or(p).to_string_lossy());
     let workspace = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
     let origin = origin(warden);
+    let named = program.as_deref().or(remote.map(Endpoint::authority));
     Subject {
-        name: args.name.clone().or_else(|| program.as_deref().map(str::to_owned)).unwrap_or_default(),
-        transport: Transport::Stdio,
+        name: args.name.clone().or_else(|| named.map(str::to_owned)).unwrap_or_default(),
+        transport: if remote.is_some() { Transport::Http } else { Transport::Stdio },
         program: program.map(std::borrow::Cow::into_owned),
         session: SessionRef::of_host(&origin, workspace.as_deref()),
         workspace,
@@ -182,4 +226,19 @@ fn sweep(home: &Home) {
 
 pub(super) fn say(text: &str) {
     pipe::say(&format!("scrubjay: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_put_in_their_places() {
+        let variable = |name: &str| (name == "KEY").then(|| "secret".to_owned());
+        let check = |text: &str| expand(text, variable).map_err(|e| e.to_string());
+        assert_eq!(check("Bearer ${KEY}, $KEY ${KEY}}").unwrap(), "Bearer secret, $KEY secret}");
+        assert_eq!(check("plain").unwrap(), "plain");
+        assert_eq!(check("${OTHER}").unwrap_err(), "the variable OTHER is not set");
+        assert!(check("${KEY").is_err());
+    }
 }
