@@ -68,6 +68,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             Ok(ExitCode::from(code))
         }
         warden::Role::Worker { warden } => {
+            let _inside = runtime.enter();
             warden::begin_work(warden).context("cannot start the gateway")?;
             let log = log::init(&loaded)?;
             let home = loaded.home()?;
