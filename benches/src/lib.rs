@@ -8,6 +8,7 @@
 pub mod answers;
 pub mod clock;
 pub mod http;
+pub mod http_load;
 pub mod json;
 pub mod payload;
 pub mod peers;

@@ -76,6 +76,8 @@ pub enum EntryKind {
     Gap,
     /// The connection's end: payload is an [`End`] as JSON.
     End,
+    /// Something worth knowing that is not a message: payload is JSON with an `event`.
+    Note,
 }
 
 /// One entry of a tape.

@@ -25,7 +25,7 @@ pub struct Server {
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
-#[error("cannot start {program:?}: {source}")]
+#[error("cannot start {program:?}")]
 pub struct StartError {
     /// The program.
     pub program: OsString,

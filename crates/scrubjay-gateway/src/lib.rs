@@ -3,11 +3,16 @@
 //! The relay works on raw bytes and knows a message only when it must answer one itself. Deliberately
 //! absent: typed protocol models (they drop and rewrite what they do not know) and databases.
 
+pub mod backend;
+pub mod bridge;
 pub mod child;
 pub mod config;
+pub mod front;
+pub mod gateway;
 pub mod notice;
 pub mod pipe;
 pub mod relay;
+pub mod session;
 pub mod tree;
 pub mod warden;
 pub mod wrap;

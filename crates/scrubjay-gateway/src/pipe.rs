@@ -20,6 +20,9 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 /// How often it is checked whether anybody still reads.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// A pipe with any room at all takes this much at once.
+const PIPE_BUF: usize = 4096;
+
 /// The size of a pipe once large messages go through it.
 const PIPE_BYTES: usize = 256 * 1024;
 
@@ -190,21 +193,14 @@ impl Sink {
     /// # Errors
     /// The descriptor cannot be polled.
     pub async fn abandoned(&self) -> io::Result<()> {
-        while !self.poll()?.intersects(PollFlags::ERR | PollFlags::HUP) {
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        Ok(())
-    }
-
-    fn poll(&self) -> io::Result<PollFlags> {
-        use rustix::event::{PollFd, Timespec};
         let fd = match self.end() {
             End::Pipe(pipe) => pipe.as_fd(),
             End::Socket(socket) => socket.as_fd(),
         };
-        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
-        rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-        Ok(polled[0].revents())
+        while !ready(fd, PollFlags::empty())?.intersects(PollFlags::ERR | PollFlags::HUP) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
     }
 
     fn end(&self) -> &End {
@@ -233,6 +229,25 @@ pub fn from_child() -> io::Result<(Source, OwnedFd)> {
 /// Opens a stream on which nothing comes and to which anything may go.
 pub(crate) fn nowhere() -> io::Result<File> {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
+}
+
+/// Says a line on standard error, unless that means waiting: the host may never read it, and the relay must go on.
+pub fn say(text: &str) {
+    let mut line = text.as_bytes()[..text.len().min(PIPE_BUF - 1)].to_vec();
+    line.push(b'\n');
+    let stderr = rustix::stdio::stderr();
+    if ready(stderr, PollFlags::OUT).is_ok_and(|now| now.contains(PollFlags::OUT)) {
+        // There is nowhere left to say that this failed.
+        let _ = rustix::io::write(stderr, &line);
+    }
+}
+
+/// Returns what is so of a descriptor right now.
+fn ready(fd: BorrowedFd<'_>, asked: PollFlags) -> io::Result<PollFlags> {
+    use rustix::event::{PollFd, Timespec};
+    let mut polled = [PollFd::from_borrowed_fd(fd, asked)];
+    rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(polled[0].revents())
 }
 
 enum Shape {

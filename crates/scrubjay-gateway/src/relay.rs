@@ -4,7 +4,7 @@
 //! Whatever arrived together is recorded with one write and forwarded with one write. A message is forwarded
 //! only when it is on tape; when it cannot be recorded, or is too long, whoever waits for it is told.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 
@@ -55,6 +55,16 @@ pub struct Options {
     pub message_bytes_max: usize,
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            on_record_failure: OnRecordFailure::default(),
+            durability: Durability::default(),
+            message_bytes_max: 16 << 20,
+        }
+    }
+}
+
 /// Tells a person what is going on, outside the message stream.
 pub type Report = Box<dyn Fn(&str)>;
 
@@ -63,7 +73,7 @@ pub struct Relay {
     options: Options,
     recording: RefCell<Recording>,
     /// Whether a failure to record has been reported and not yet passed.
-    failing: std::cell::Cell<bool>,
+    failing: Cell<bool>,
     to_server: Outlet,
     to_client: Outlet,
     report: Report,
@@ -75,6 +85,8 @@ struct Outlet {
     sink: RefCell<Option<Rc<Sink>>>,
     /// Held while writing, so that lines of two writers never mix.
     turn: Mutex<()>,
+    /// Whether it was closed because nobody reads the other end.
+    abandoned: Cell<bool>,
 }
 
 /// The receiving side is gone.
@@ -83,7 +95,7 @@ struct Gone;
 
 impl Outlet {
     fn new(sink: Sink) -> Self {
-        Self { sink: RefCell::new(Some(Rc::new(sink))), turn: Mutex::new(()) }
+        Self { sink: RefCell::new(Some(Rc::new(sink))), turn: Mutex::new(()), abandoned: Cell::new(false) }
     }
 
     fn sink(&self) -> Option<Rc<Sink>> {
@@ -94,6 +106,7 @@ impl Outlet {
         let _turn = self.turn.lock().await;
         let sink = self.sink().ok_or(Gone)?;
         if sink.write_all(bytes).await.is_err() {
+            self.abandoned.set(true);
             self.close();
             return Err(Gone);
         }
@@ -118,7 +131,7 @@ impl Relay {
         Self {
             options,
             recording: RefCell::new(recording),
-            failing: std::cell::Cell::new(false),
+            failing: Cell::new(false),
             to_server: Outlet::new(to_server),
             to_client: Outlet::new(to_client),
             report,
@@ -173,12 +186,22 @@ impl Relay {
         }
     }
 
-    /// Waits until nobody reads what goes to the client.
+    /// Waits until nobody reads what goes to the client; forever, where the server has said its last word.
     pub async fn client_gone(&self) {
-        if let Some(sink) = self.to_client.sink() {
-            // An end that cannot be watched is as good as gone.
-            let _ = sink.abandoned().await;
+        match self.to_client.sink() {
+            Some(sink) => {
+                // An end that cannot be watched is as good as gone.
+                let _ = sink.abandoned().await;
+            }
+            None if self.to_client.abandoned.get() => {}
+            None => std::future::pending().await,
         }
+    }
+
+    /// Returns whether something waits for the client to read.
+    #[must_use]
+    pub fn client_is_slow(&self) -> bool {
+        self.to_client.turn.try_lock().is_err()
     }
 
     /// Passes the server's standard error on as it comes, and records it by lines.

@@ -6,10 +6,13 @@
 use std::io;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// How long processes get between being asked to end and being ended.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// How long a dead orphan may wait to be buried.
+const BURY_AFTER: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// How often killing is tried again: a process may fork while it is being looked for.
 const ROUNDS_MAX: u32 = 200;
@@ -27,15 +30,35 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// Returns the living processes below this one.
 #[must_use]
 pub fn descendants() -> Vec<Pid> {
-    let parents = processes();
+    let mut living = processes();
+    living.retain(|process| !process.has_ended);
     let mut found = vec![rustix::process::getpid()];
     let mut at = 0;
     while let Some(parent) = found.get(at).copied() {
-        found.extend(parents.iter().filter(|(_, p)| *p == parent).map(|(child, _)| *child));
+        found.extend(living.iter().filter(|process| process.parent == parent).map(|process| process.pid));
         at += 1;
     }
     found.remove(0);
     found
+}
+
+/// Buries adopted orphans as they end, for nobody else waits for them; `server` is waited for elsewhere.
+///
+/// # Errors
+/// The system does not tell of deaths.
+pub async fn bury_orphans(server: Option<Pid>) -> io::Result<()> {
+    let mut deaths = signal(SignalKind::child())?;
+    while deaths.recv().await.is_some() {
+        // Looking costs the relay time, and the dead can wait.
+        tokio::time::sleep(BURY_AFTER).await;
+        let this = rustix::process::getpid();
+        let dead = processes().into_iter().filter(|process| process.has_ended && process.parent == this);
+        for process in dead.filter(|process| Some(process.pid) != server) {
+            // What became of it is of no interest.
+            let _ = rustix::process::waitpid(Some(process.pid), WaitOptions::NOHANG);
+        }
+    }
+    Ok(())
 }
 
 /// Waits for all descendants to end by themselves, then asks them to, then ends them; each for so long.
@@ -73,19 +96,22 @@ async fn all_gone_within(time: Duration) -> bool {
     true
 }
 
-/// Returns every living process with its parent.
-fn processes() -> Vec<(Pid, Pid)> {
+struct Process {
+    pid: Pid,
+    parent: Pid,
+    /// A zombie: it only waits to be noticed.
+    has_ended: bool,
+}
+
+fn processes() -> Vec<Process> {
     let Ok(directory) = std::fs::read_dir("/proc") else { return Vec::new() };
     directory
         .filter_map(|entry| {
             let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
             let (state, parent) = state_and_parent(&stat)?;
-            // A zombie has ended; it only waits to be noticed.
-            if state == "Z" || state == "X" {
-                return None;
-            }
-            Some((Pid::from_raw(pid)?, Pid::from_raw(parent)?))
+            let has_ended = matches!(state, "Z" | "X");
+            Some(Process { pid: Pid::from_raw(pid)?, parent: Pid::from_raw(parent)?, has_ended })
         })
         .collect()
 }

@@ -6,7 +6,7 @@
 //! and closes its tape. The warden holds neither standard input nor output.
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
@@ -45,11 +45,14 @@ pub fn role() -> Role {
     }
 }
 
-/// Prepares the worker: its warden's death reaches it as SIGTERM, orphans come to it.
+/// Prepares the worker: its warden's death reaches it as SIGTERM, orphans come to it, and a file-size limit
+/// shows as a failed write. To be called inside a runtime, before anything is written.
 ///
 /// # Errors
 /// The system does not offer it, or the warden is gone already.
 pub fn begin_work(warden: Pid) -> io::Result<()> {
+    // Once caught it stays caught, and the failed write is something a recording knows how to handle.
+    let _stays_caught = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     if rustix::process::getppid() != Some(warden) {
@@ -76,6 +79,10 @@ pub async fn watch_over() -> io::Result<u8> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1));
     command.env(WARDEN_VARIABLE, rustix::process::getpid().to_string());
+    if !has_terminal() {
+        // A signal to the host's whole group then reaches the server once, by way of this process.
+        command.process_group(0);
+    }
     let mut worker = tokio::process::Command::from(command).spawn()?;
     let pid = worker.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     release_streams()?;
@@ -112,6 +119,11 @@ pub(crate) async fn next_signal(signals: &mut [(Signal, tokio::signal::unix::Sig
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
     u8::try_from(code & 0xff).unwrap_or(1)
+}
+
+/// Tells whether there is a terminal: only processes of its foreground group may ask the user there.
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// Lets go of standard input and output: their ends belong to the worker alone.

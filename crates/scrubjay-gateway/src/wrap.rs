@@ -1,4 +1,5 @@
-//! Records one server: starts it, relays between it and this process's own streams, and ends with it.
+//! Records one server: starts it or connects to it, relays between it and this process's own streams, and
+//! ends with it.
 //!
 //! Either side may end first. The host ends by closing its streams or by a signal; the server by exiting.
 //! Whichever it is, what was said is forwarded and recorded, every process behind the server is gone, and
@@ -9,6 +10,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
@@ -16,12 +18,16 @@ use scrubjay_core::entry::{Direction, End};
 use scrubjay_store::recording::Recording;
 use scrubjay_store::tape::seal::SealError;
 use thiserror::Error;
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::bridge::endpoint::Endpoint;
+use crate::bridge::http::{self, Ended};
 use crate::child::{self, Server, StartError};
-use crate::pipe::{Sink, Source};
+use crate::pipe::{self, Sink, Source};
 use crate::relay::{Options, Relay, Report};
 use crate::{tree, warden};
 
@@ -35,7 +41,7 @@ pub enum WrapError {
     #[error(transparent)]
     Start(#[from] StartError),
     /// This process's own streams or signals cannot be used.
-    #[error("cannot use this process's standard streams: {0}")]
+    #[error("cannot use this process's standard streams")]
     Streams(#[from] io::Error),
 }
 
@@ -58,12 +64,7 @@ pub async fn run(
     options: Options,
     report: Report,
 ) -> Result<Outcome, WrapError> {
-    let mut signals = Vec::new();
-    for passed_on in warden::PASSED_ON {
-        signals.push((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?));
-    }
-    // Caught, a file-size limit shows as a failed write, which the recording knows how to handle.
-    let _file_size = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
+    let mut signals = passed_on()?;
     let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("no command given"))?;
     let Server { mut process, stdin, stdout, stderr } = child::start(program, arguments)?;
     let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);
@@ -71,6 +72,7 @@ pub async fn run(
     let relay = Relay::new(options, recording, stdin, to_host, report);
 
     let server = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    let burial = tokio::spawn(tree::bury_orphans(server));
     let mut life = Life::default();
     {
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
@@ -88,14 +90,21 @@ pub async fn run(
                     life.over_at = Some(Instant::now() + DRAIN);
                 }
                 received = warden::next_signal(&mut signals) => life.pass_on(received, server),
-                () = relay.client_gone(), if life.up_ended && !life.down_ended && life.ending.is_none() => {
+                () = relay.client_gone(), if life.up_ended && life.ending.is_none() => {
                     // Its stream has just ended too: most servers leave by themselves.
                     life.end_by("the host went away", tree::GRACE);
                 }
-                () = until(life.over_at) => break,
+                () = until(life.over_at) => {
+                    if life.hurried || !relay.client_is_slow() {
+                        break;
+                    }
+                    // Its last words are here, and wait for the host as they would in a pipe.
+                    life.over_at = Some(Instant::now() + DRAIN);
+                }
             }
         }
     }
+    burial.abort();
     if let Some(ending) = life.ending.take() {
         // A panic there has been reported; the warden looks again.
         let _ = ending.await;
@@ -103,6 +112,69 @@ pub async fn run(
     let end = life.end();
     let unsealed = relay.into_recording().finish(&end).err();
     Ok(Outcome { exit_code: life.status.map_or(1, warden::exit_code), unsealed })
+}
+
+/// Carries messages between this process's standard streams and a Streamable HTTP server, recording.
+///
+/// # Errors
+/// This process's streams cannot be used; nothing was relayed then.
+pub async fn run_remote(
+    endpoint: Endpoint,
+    recording: Recording,
+    options: Options,
+    report: Report,
+) -> Result<Outcome, WrapError> {
+    let mut signals = passed_on()?;
+    let (to_bridge, bridge_reads) = pipe::to_child()?;
+    let (from_bridge, bridge_writes) = pipe::from_child()?;
+    let (bridge_reads, bridge_writes) =
+        (Receiver::from_owned_fd(bridge_reads)?, Sender::from_owned_fd(bridge_writes)?);
+    let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);
+    let stop = Arc::new(Notify::new());
+    let stopped = stop.clone();
+    let endpoint = endpoint.with_message_bytes_max(options.message_bytes_max);
+    let mut bridge =
+        tokio::spawn(
+            async move { http::run(endpoint, bridge_reads, bridge_writes, stopped.notified()).await },
+        );
+    let relay = Relay::new(options, recording, to_bridge, to_host, report);
+    let (mut up_ended, mut down_ended, mut ended, mut by_signal) = (false, false, None, None);
+    {
+        let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
+        let mut down = pin!(relay.pump(Direction::ServerToClient, from_bridge));
+        while ended.is_none() || !down_ended {
+            tokio::select! {
+                // A source that fails has ended: there is nothing left to relay from it.
+                _ = &mut up, if !up_ended => up_ended = true,
+                _ = &mut down, if !down_ended => down_ended = true,
+                over = &mut bridge, if ended.is_none() => ended = Some(over.map_err(io::Error::other)??),
+                received = warden::next_signal(&mut signals) => {
+                    by_signal = Some(received);
+                    stop.notify_one();
+                }
+                () = relay.client_gone(), if up_ended && !down_ended && ended.is_none() => stop.notify_one(),
+            }
+        }
+    }
+    let (reason, exit_code) = match (by_signal, ended) {
+        (Some(signal), _) => (format!("the host sent signal {}", signal.as_raw()), signal_code(signal)),
+        (None, Some(Ended::SessionLost)) => ("the server ended the session".to_owned(), 1),
+        (None, Some(Ended::Unread)) => ("the host went away".to_owned(), 0),
+        (None, _) => ("the host closed its stream".to_owned(), 0),
+    };
+    let end = End { reason, exit_code: None, signal: None, continues_on: None };
+    Ok(Outcome { exit_code, unsealed: relay.into_recording().finish(&end).err() })
+}
+
+/// Returns the code by which a shell reports a program that a signal ended.
+fn signal_code(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(1)
+}
+
+/// Catches the signals that are passed on.
+fn passed_on() -> io::Result<Vec<(Signal, tokio::signal::unix::Signal)>> {
+    let caught = warden::PASSED_ON.into_iter();
+    caught.map(|passed_on| Ok((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?))).collect()
 }
 
 /// How far the connection has come to its end.
@@ -116,6 +188,8 @@ struct Life {
     ending: Option<JoinHandle<()>>,
     reason: Option<String>,
     over_at: Option<Instant>,
+    /// Whether the host wants an end more than it wants the last words.
+    hurried: bool,
 }
 
 impl Life {
@@ -125,9 +199,12 @@ impl Life {
 
     /// Passes a signal on to the server; with the warden gone, there is nobody left to serve.
     fn pass_on(&mut self, received: Signal, server: Option<Pid>) {
-        if matches!(warden::role(), warden::Role::Warden) {
+        self.hurried |= !matches!(received, Signal::USR1 | Signal::USR2);
+        if self.status.is_some() {
+            self.over_at = Some(Instant::now());
+        } else if matches!(warden::role(), warden::Role::Warden) {
             self.end_by("the host killed the recorder", Duration::ZERO);
-        } else if let Some(server) = server.filter(|_| self.status.is_none()) {
+        } else if let Some(server) = server {
             self.reason.get_or_insert_with(|| format!("the host sent signal {}", received.as_raw()));
             // It may be gone by now; its exit is noticed next.
             let _ = rustix::process::kill_process(server, received);

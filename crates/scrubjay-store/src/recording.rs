@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::clock::{self, Moment, saturate};
 use crate::home::Home;
 use crate::tape::frame::OVERHEAD;
-use crate::tape::header::{Header, Origin};
+use crate::tape::header::{Header, Origin, SessionRef};
 use crate::tape::seal::{SealError, seal};
 use crate::tape::writer::Writer;
 
@@ -34,6 +34,8 @@ pub struct Subject {
     pub workspace: Option<String>,
     /// Where the connection came from.
     pub origin: Origin,
+    /// The session it belongs to; its own where that is not known.
+    pub session: Option<SessionRef>,
 }
 
 /// When a tape is full.
@@ -252,18 +254,24 @@ impl Recording {
     }
 
     fn next_tape(&mut self, now: Moment, continues: Option<TapeId>) -> Result<Writer, RecordError> {
-        let failed = |source| RecordError { path: self.home.tapes(), source };
+        let tapes = self.home.tapes();
+        let failed = |source| RecordError { path: tapes.clone(), source };
         self.home.create().map_err(failed)?;
         let mut random = [0; 10];
         getrandom::fill(&mut random).map_err(|e| failed(io::Error::other(e)))?;
+        let id = TapeId::from_random(random);
+        // A connection on several tapes is still one: they go by the first.
+        let session =
+            self.subject.session.get_or_insert_with(|| SessionRef::of_connection(id.as_str())).clone();
         let header = Header {
-            id: TapeId::from_random(random),
+            id,
             name: self.subject.name.clone(),
             transport: self.subject.transport,
             started_wall_ns: now.wall_ns,
             program: self.subject.program.clone(),
             workspace: self.subject.workspace.clone(),
             origin: self.subject.origin.clone(),
+            session,
             continues,
             part: self.parts + 1,
             recorder: env!("CARGO_PKG_VERSION").to_owned(),

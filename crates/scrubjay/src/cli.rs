@@ -10,6 +10,7 @@ use scrubjay_core::inert::inert;
 use scrubjay_store::home::Home;
 
 use crate::commands;
+use crate::config::{self, ConfigError, Environment, Flag, LogLevel, Sources};
 
 /// The flight recorder for AI agents: put it between an agent and its tools.
 #[derive(Debug, Parser)]
@@ -24,9 +25,19 @@ pub(crate) struct Cli {
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// Where recordings are kept [default: $XDG_DATA_HOME/scrubjay or ~/.local/share/scrubjay]
-    #[arg(long, value_name = "DIR", env = "SCRUBJAY_DATA", global = true, hide_env_values = true)]
+    /// Where recordings are kept [env: SCRUBJAY_DATA] [default: $XDG_DATA_HOME/scrubjay or
+    /// ~/.local/share/scrubjay]
+    #[arg(long, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
+    /// Read this configuration instead of the user's and the project's
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Take variables that the environment lacks from this file
+    #[arg(long, value_name = "FILE", global = true)]
+    env_file: Option<PathBuf>,
+    /// Log what is at least so important [env: SCRUBJAY_LOG_LEVEL] [default: info]
+    #[arg(long, value_name = "LEVEL", value_enum, hide_possible_values = true, global = true)]
+    log_level: Option<LogLevel>,
     /// Print JSON instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -36,28 +47,50 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Returns the data directory.
+    /// Returns the data directory; says so when a file asks for another in vain.
     pub(crate) fn home(&self) -> anyhow::Result<Home> {
-        let root = match &self.data {
-            Some(data) => data.clone(),
-            None => default_data().context("no home directory is known: name one with --data DIR")?,
-        };
-        Ok(Home::new(std::path::absolute(root)?))
+        let mut notices = Vec::new();
+        let home = config::data(self, &mut notices);
+        if !self.quiet {
+            notices.iter().for_each(|notice| tell(notice));
+        }
+        home
     }
-}
 
-fn default_data() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let share = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")))?;
-    Some(share.join("scrubjay"))
+    /// Returns everything that the configuration is made from; a command's own flags win.
+    pub(crate) fn sources(&self, flags: Vec<Flag>) -> anyhow::Result<Sources> {
+        let mut all = Vec::new();
+        if self.quiet {
+            all.push(Flag { name: "--quiet", key: "log_level", value: LogLevel::Error.to_string() });
+        }
+        if let Some(level) = self.log_level {
+            all.push(Flag { name: "--log-level", key: "log_level", value: level.to_string() });
+        }
+        if let Some(data) = &self.data {
+            let value = data.to_str().context("--data must be UTF-8")?.to_owned();
+            all.push(Flag { name: "--data", key: "data", value });
+        }
+        all.extend(flags);
+        Ok(Sources {
+            directory: std::env::current_dir().context("cannot tell the working directory")?,
+            environment: Environment::of_process(),
+            config: self.config.clone(),
+            env_file: self.env_file.clone(),
+            flags: all,
+        })
+    }
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Demo(commands::demo::DemoArgs),
+    Serve(commands::serve::ServeArgs),
     Wrap(commands::wrap::WrapArgs),
     #[command(subcommand)]
     Tape(commands::tape::TapeCommand),
+    #[command(subcommand)]
+    Config(commands::config::ConfigCommand),
+    Trust(commands::trust::TrustArgs),
     Completions(commands::completions::CompletionsArgs),
     #[command(hide = true)]
     SampleServer(commands::sample_server::SampleServerArgs),
@@ -73,8 +106,16 @@ pub(crate) fn explain(error: &anyhow::Error) -> ExitCode {
         // Whoever reads has seen enough.
         return ExitCode::SUCCESS;
     }
-    let causes: Vec<String> = error.chain().map(|cause| inert(&cause.to_string()).into_owned()).collect();
-    // With standard error gone too, the exit code has to do.
-    let _ = writeln!(std::io::stderr(), "scrubjay: {}", causes.join(": "));
+    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    tell(&causes.join(": "));
+    for problem in error.downcast_ref::<ConfigError>().iter().flat_map(|error| &error.problems) {
+        tell(&problem.to_string());
+    }
     ExitCode::FAILURE
+}
+
+/// Tells a person something on standard error.
+pub(crate) fn tell(text: &str) {
+    // With standard error gone too, the exit code has to do.
+    let _ = writeln!(std::io::stderr(), "scrubjay: {}", inert(text));
 }

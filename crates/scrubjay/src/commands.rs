@@ -1,9 +1,12 @@
 //! One file a command; this one only chooses.
 
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod sample_server;
+pub(crate) mod serve;
 pub(crate) mod tape;
+pub(crate) mod trust;
 pub(crate) mod wrap;
 
 use std::process::ExitCode;
@@ -14,8 +17,11 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let global = &cli.global;
     match cli.command {
         Command::Demo(args) => demo::run(global, &args),
+        Command::Serve(args) => serve::run(global, &args),
         Command::Wrap(args) => wrap::run(global, &args),
         Command::Tape(command) => tape::run(global, &command),
+        Command::Config(command) => config::run(global, &command),
+        Command::Trust(args) => trust::run(global, &args),
         Command::Completions(args) => completions::run(&args),
         Command::SampleServer(args) => sample_server::run(&args),
     }

@@ -2,6 +2,8 @@
 
 mod cli;
 mod commands;
+mod config;
+mod log;
 mod render;
 
 use std::process::ExitCode;

@@ -193,6 +193,7 @@ fn kind_code(kind: EntryKind) -> u8 {
         EntryKind::Oversize => 3,
         EntryKind::Gap => 4,
         EntryKind::End => 5,
+        EntryKind::Note => 6,
     }
 }
 
@@ -203,6 +204,7 @@ fn kind_of(code: u8) -> Option<EntryKind> {
         3 => EntryKind::Oversize,
         4 => EntryKind::Gap,
         5 => EntryKind::End,
+        6 => EntryKind::Note,
         _ => return None,
     })
 }

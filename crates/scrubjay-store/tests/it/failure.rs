@@ -20,6 +20,7 @@ pub(crate) fn recording(home: &Home, tape_bytes_max: u64) -> Recording {
         transport: Transport::Stdio,
         program: None,
         workspace: None,
+        session: None,
         origin: Origin::default(),
     };
     Recording::new(home.clone(), subject, Limits { tape_bytes_max, ..Limits::default() })

@@ -133,6 +133,7 @@ pub(crate) fn header(seed: u64) -> Header {
         started_wall_ns: 1_800_000_000_000_000_000 + seed * 1_000_000,
         program: None,
         workspace: None,
+        session: Default::default(),
         origin: Origin::default(),
         continues: None,
         part: 1,

@@ -5,7 +5,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::Context;
 use clap::Args;
-use scrubjay_store::home::Home;
+use scrubjay_store::home::{Home, TapeFile};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -15,7 +15,7 @@ use crate::cli::Global;
 /// Record a scripted conversation with a sample server, and show the recording
 ///
 /// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol,
-/// and prints the tapes.
+/// then behind `scrubjay serve` beside a toolset of Scrubjay's own, and prints the tapes.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
 
@@ -39,20 +39,55 @@ const MODERN: [&str; 3] = [
     r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"no_such_tool","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
 ];
 
+/// A client of the gateway: two backends offer the same names, so one's are prefixed.
+const GATEWAY: [&str; 6] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"3"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"to the toolset"}}}"#,
+    r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"scrubjay__slow","arguments":{"ms":40}}}"#,
+    r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"scrubjay__fail","arguments":{}}}"#,
+];
+
+/// One conversation: what it shows, how it is started, what is said.
+struct Scene {
+    title: &'static str,
+    name: &'static str,
+    command: &'static [&'static str],
+    script: &'static [&'static str],
+}
+
+const SCENES: [Scene; 3] = [
+    Scene {
+        title: "An agent that opens with a handshake (2025-11-25)",
+        name: "demo-legacy",
+        command: &["wrap", "--name", "demo-legacy"],
+        script: &LEGACY,
+    },
+    Scene {
+        title: "An agent whose every request stands alone (2026-07-28)",
+        name: "demo-modern",
+        command: &["wrap", "--name", "demo-modern"],
+        script: &MODERN,
+    },
+    Scene {
+        title: "One gateway in front of several servers; VIA tells the gateway's time from the backend's",
+        name: "serve",
+        command: &["serve", "--toolsets", "sample"],
+        script: &GATEWAY,
+    },
+];
+
 pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let scratch = tempfile::Builder::new().prefix("scrubjay-demo-").tempdir()?.keep();
     let home = Home::new(scratch.clone());
     let runtime = super::runtime()?;
-    for (title, name, script) in [
-        ("An agent that opens with a handshake (2025-11-25)", "demo-legacy", LEGACY.as_slice()),
-        ("An agent whose every request stands alone (2026-07-28)", "demo-modern", MODERN.as_slice()),
-    ] {
-        runtime
-            .block_on(converse(&home, name, script))
-            .with_context(|| format!("the {name} conversation"))?;
-        let file = home.find("latest")?;
+    for scene in &SCENES {
+        let held = runtime.block_on(converse(&home, scene));
+        held.with_context(|| format!("the {} conversation", scene.name))?;
+        let file = newest(&home, scene.name)?;
         if !global.json {
-            writeln!(anstream::stdout(), "\n{title}, recorded as tape {}:\n", file.id.short())?;
+            writeln!(anstream::stdout(), "\n{}, recorded as tape {}:\n", scene.title, file.id.short())?;
             tape::print_tape(&home.open(&file)?, 0, u64::MAX)?;
         }
     }
@@ -73,18 +108,27 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn converse(home: &Home, name: &str, script: &[&str]) -> anyhow::Result<()> {
+/// Finds the newest tape with this name.
+fn newest(home: &Home, name: &str) -> anyhow::Result<TapeFile> {
+    let named = |file: &TapeFile| {
+        home.open(file).is_ok_and(|tape| tape.header().is_some_and(|header| header.name == name))
+    };
+    home.list()?.into_iter().find(named).with_context(|| format!("no tape is named {name}"))
+}
+
+async fn converse(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let program = std::env::current_exe()?;
     let mut recorder = Command::new(&program)
         .arg("--data")
         .arg(home.root())
-        .args(["wrap", "--name", name, "--"])
+        .args(scene.command)
+        .arg("--")
         .arg(&program)
         .arg("sample-server")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    talk(&mut recorder, script).await?;
+    talk(&mut recorder, scene.script).await?;
     let status = recorder.wait().await?;
     anyhow::ensure!(status.success(), "the recorder ended with {status}");
     Ok(())

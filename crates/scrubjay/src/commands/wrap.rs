@@ -1,7 +1,6 @@
 //! `scrubjay wrap`: record one server, transparently.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,67 +9,71 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use scrubjay_core::entry::Transport;
 use scrubjay_core::units::{parse_duration, parse_size};
+use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
-use scrubjay_gateway::{tree, warden, wrap};
+use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
-use scrubjay_store::tape::header::Origin;
+use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use crate::cli::Global;
+use crate::config;
 
 /// Record one server, transparently
 ///
 /// Starts COMMAND and passes everything between it and standard input and output, unchanged, recording each
 /// message before it is passed on. In a host's configuration, put `scrubjay wrap --` before the server's own
-/// command.
+/// command. With --url, the server is one that speaks Streamable HTTP.
 #[derive(Debug, Args)]
 pub(crate) struct WrapArgs {
     /// What to call this connection [default: the program's name]
     #[arg(long)]
     name: Option<String>,
-    /// What to do with messages when the tape cannot be written
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    on_record_failure: OnRecordFailure,
-    /// What a recorded message must survive before it is passed on
-    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
-    durability: Durability,
-    /// Refuse messages longer than this
-    #[arg(long, value_parser = parse_size, default_value = "16MiB", value_name = "SIZE")]
-    max_message_size: u64,
-    /// Begin a new tape when this one has so many bytes
-    #[arg(long, value_parser = parse_size, default_value = "100MB", value_name = "SIZE")]
-    max_tape_size: u64,
-    /// Begin a new tape after so long
-    #[arg(long, value_parser = parse_duration, default_value = "1h", value_name = "DURATION")]
-    max_tape_duration: Duration,
+    /// Connect to this Streamable HTTP server instead of starting one
+    #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
+    url: Option<String>,
+    /// A header for every request to --url; ${VAR} stands for a variable of the environment
+    #[arg(long = "header", value_name = "NAME: VALUE", requires = "url")]
+    headers: Vec<String>,
+    /// What to do with messages when the tape cannot be written [default: stop]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    on_record_failure: Option<OnRecordFailure>,
+    /// What a recorded message must survive before it is passed on [default: process]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    durability: Option<Durability>,
+    /// Refuse messages longer than this [default: 16MiB]
+    #[arg(long, value_parser = parse_message_size, value_name = "SIZE")]
+    max_message_size: Option<usize>,
+    /// Begin a new tape when this one has so many bytes [default: 100MB]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    max_tape_size: Option<u64>,
+    /// Begin a new tape after so long [default: 1h]
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    max_tape_duration: Option<Duration>,
     /// The server to start
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnRecordFailure {
     /// Do not pass them on; answer with an error that says why
-    #[default]
     Stop,
     /// Pass them on, and record later that some are missing
     Forward,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Durability {
     /// The end of any process, by kill -9 too
-    #[default]
     Process,
     /// The loss of power
     Power,
 }
 
 pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(
-        (1024..1 << 30).contains(&args.max_message_size),
-        "--max-message-size must be between 1 KiB and 1 GiB"
-    );
+    // Whatever is wrong with the address is said before anything starts.
+    endpoint(args)?;
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
@@ -78,6 +81,7 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
             Ok(ExitCode::from(code))
         }
         warden::Role::Worker { warden } => {
+            let _inside = runtime.enter();
             warden::begin_work(warden).context("cannot start the recorder")?;
             work(global, args, &runtime, warden)
         }
@@ -91,12 +95,18 @@ fn work(
     warden: rustix::process::Pid,
 ) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
-    let limits = Limits { tape_bytes_max: args.max_tape_size, tape_duration_max: args.max_tape_duration };
-    let recording = Recording::new(home.clone(), subject(args, warden), limits);
-    let sweep = std::thread::Builder::new().name("sweep".to_owned()).spawn(move || sweep(&home))?;
-    let outcome = runtime.block_on(wrap::run(&args.command, recording, options(args), Box::new(say)))?;
+    let (options, limits) = settings(global, args);
+    let remote = endpoint(args)?;
+    let recording = Recording::new(home.clone(), subject(args, remote.as_ref(), warden), limits);
+    let sweep = sweep_beside(&home)?;
+    let report = Box::new(say);
+    let outcome = match remote {
+        Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, report))?,
+        None => runtime.block_on(wrap::run(&args.command, recording, options, report))?,
+    };
     if let Some(unsealed) = outcome.unsealed {
-        say(&format!("{unsealed}; the recording is complete, and the next start seals it"));
+        let why = anyhow::Error::from(unsealed);
+        say(&format!("{why:#}; the recording is complete, and the next start seals it"));
     }
     // A panic there has been reported; tapes it did not reach are sealed at the next start.
     let _ = sweep.join();
@@ -104,33 +114,87 @@ fn work(
     std::process::exit(outcome.exit_code.into())
 }
 
-fn options(args: &WrapArgs) -> Options {
-    Options {
-        on_record_failure: match args.on_record_failure {
-            OnRecordFailure::Stop => relay::OnRecordFailure::Stop,
-            OnRecordFailure::Forward => relay::OnRecordFailure::Forward,
-        },
-        durability: match args.durability {
-            Durability::Process => relay::Durability::Process,
-            Durability::Power => relay::Durability::Power,
-        },
-        message_bytes_max: usize::try_from(args.max_message_size).expect("checked when the command began"),
+/// Returns how to relay and when a tape is full: as typed, else as configured.
+fn settings(global: &Global, args: &WrapArgs) -> (Options, Limits) {
+    let (mut options, mut limits) = match config::load(global) {
+        Ok(loaded) => (loaded.relay, loaded.limits),
+        Err(e) => {
+            // A file that happens to lie in the working directory must not keep a server from starting.
+            say(&format!("the configuration is left out: {e:#}"));
+            Default::default()
+        }
+    };
+    match args.on_record_failure {
+        Some(OnRecordFailure::Stop) => options.on_record_failure = relay::OnRecordFailure::Stop,
+        Some(OnRecordFailure::Forward) => options.on_record_failure = relay::OnRecordFailure::Forward,
+        None => {}
+    }
+    match args.durability {
+        Some(Durability::Process) => options.durability = relay::Durability::Process,
+        Some(Durability::Power) => options.durability = relay::Durability::Power,
+        None => {}
+    }
+    options.message_bytes_max = args.max_message_size.unwrap_or(options.message_bytes_max);
+    limits.tape_bytes_max = args.max_tape_size.unwrap_or(limits.tape_bytes_max);
+    limits.tape_duration_max = args.max_tape_duration.unwrap_or(limits.tape_duration_max);
+    (options, limits)
+}
+
+fn parse_message_size(text: &str) -> Result<usize, String> {
+    let bytes = usize::try_from(parse_size(text)?).unwrap_or(usize::MAX);
+    if (1024..1 << 30).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err("it must be between 1 KiB and 1 GiB".to_owned())
     }
 }
 
-fn subject(args: &WrapArgs, warden: rustix::process::Pid) -> Subject {
+/// Reads where the server is and what is sent to it; `None` where it is started from here.
+fn endpoint(args: &WrapArgs) -> anyhow::Result<Option<Endpoint>> {
+    let Some(url) = &args.url else { return Ok(None) };
+    let headers = args.headers.iter().map(|header| {
+        let (name, value) = header
+            .split_once(':')
+            .with_context(|| "a --header has a name, a colon and a value".to_owned())?;
+        let name = name.trim();
+        let value = expand(value.trim(), |variable| std::env::var(variable).ok())
+            .with_context(|| format!("the header {name} cannot be made"))?;
+        Ok((name, value))
+    });
+    let headers = headers.collect::<anyhow::Result<Vec<(&str, String)>>>()?;
+    Ok(Some(Endpoint::new(url, headers.iter().map(|(name, value)| (*name, value.as_str())))?))
+}
+
+/// Puts variables in place of `${NAME}`.
+fn expand(text: &str, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
+    let mut pieces = text.split("${");
+    let mut expanded = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (name, rest) = piece.split_once('}').context("a ${ has no }")?;
+        let value = variable(name).with_context(|| format!("the variable {name} is not set"))?;
+        expanded.push_str(&value);
+        expanded.push_str(rest);
+    }
+    Ok(expanded)
+}
+
+fn subject(args: &WrapArgs, remote: Option<&Endpoint>, warden: rustix::process::Pid) -> Subject {
     let program = args.command.first().map(|p| Path::new(p).file_name().unwrap_or(p).to_string_lossy());
+    let workspace = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
+    let origin = origin(warden);
+    let named = program.as_deref().or(remote.map(Endpoint::authority));
     Subject {
-        name: args.name.clone().or_else(|| program.as_deref().map(str::to_owned)).unwrap_or_default(),
-        transport: Transport::Stdio,
+        name: args.name.clone().or_else(|| named.map(str::to_owned)).unwrap_or_default(),
+        transport: if remote.is_some() { Transport::Http } else { Transport::Stdio },
         program: program.map(std::borrow::Cow::into_owned),
-        workspace: std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned()),
-        origin: origin(warden),
+        session: SessionRef::of_host(&origin, workspace.as_deref()),
+        workspace,
+        origin,
     }
 }
 
 /// Gathers what tells which conversation this connection belongs to.
-fn origin(warden: rustix::process::Pid) -> Origin {
+pub(super) fn origin(warden: rustix::process::Pid) -> Origin {
     let host = tree::parent(warden);
     let host_facts = host.and_then(tree::start_and_name);
     Origin {
@@ -142,15 +206,39 @@ fn origin(warden: rustix::process::Pid) -> Origin {
     }
 }
 
-/// Seals what earlier crashes left behind, beside the relay.
+/// Seals what earlier crashes left behind, in a thread of its own.
+pub(super) fn sweep_beside(home: &Home) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let home = home.clone();
+    std::thread::Builder::new().name("sweep".to_owned()).spawn(move || sweep(&home))
+}
+
 fn sweep(home: &Home) {
     match home.seal_abandoned() {
-        Ok(outcomes) => outcomes.into_iter().filter_map(Result::err).for_each(|e| say(&e.to_string())),
+        Ok(outcomes) => {
+            outcomes
+                .into_iter()
+                .filter_map(Result::err)
+                .for_each(|e| say(&format!("{:#}", anyhow::Error::from(e))));
+        }
         Err(e) => say(&format!("cannot look for unsealed tapes: {e}")),
     }
 }
 
-fn say(text: &str) {
-    // The host may not read standard error; the relay must go on.
-    let _ = writeln!(std::io::stderr(), "scrubjay: {text}");
+pub(super) fn say(text: &str) {
+    pipe::say(&format!("scrubjay: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_put_in_their_places() {
+        let variable = |name: &str| (name == "KEY").then(|| "secret".to_owned());
+        let check = |text: &str| expand(text, variable).map_err(|e| e.to_string());
+        assert_eq!(check("Bearer ${KEY}, $KEY ${KEY}}").unwrap(), "Bearer secret, $KEY secret}");
+        assert_eq!(check("plain").unwrap(), "plain");
+        assert_eq!(check("${OTHER}").unwrap_err(), "the variable OTHER is not set");
+        assert!(check("${KEY").is_err());
+    }
 }

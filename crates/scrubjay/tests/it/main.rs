@@ -1,3 +1,16 @@
-//! Drives the built program from outside, as a host, a person or a crash would.
+//! The recorder as a user meets it: the real binary between real processes, and what is left on disk.
+//!
+//! Every test has a data directory of its own, every wait a deadline, and every process a mark by which it
+//! is found again; dropping a [`harness::Wrapped`] ends whatever still carries it.
 
+mod harness;
+
+mod injected;
+mod killed;
 mod peers;
+mod stderr;
+mod storage;
+mod streams;
+mod too_long;
+mod tree;
+mod verbatim;

@@ -7,6 +7,7 @@ use scrubjay_core::reading::Reader;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
 use scrubjay_store::home::{Home, TapeFile};
+use scrubjay_store::tape::header::SessionRef;
 use scrubjay_store::tape::reader::{State, Tape};
 use serde::Serialize;
 
@@ -28,6 +29,7 @@ pub(crate) struct LsArgs {
 struct Row {
     id: String,
     name: String,
+    session: SessionRef,
     started_wall_ns: u64,
     duration_ns: u64,
     state: State,
@@ -66,6 +68,7 @@ fn row(home: &Home, file: &TapeFile) -> Row {
     let mut row = Row {
         id: file.id.to_string(),
         name: String::new(),
+        session: SessionRef::default(),
         started_wall_ns: 0,
         duration_ns: 0,
         state: State::Sealed,
@@ -84,6 +87,7 @@ fn fill(row: &mut Row, tape: &Tape) -> anyhow::Result<()> {
     row.file_bytes = tape.file_bytes()?;
     if let Some(header) = tape.header() {
         row.name.clone_from(&header.name);
+        row.session.clone_from(&header.session);
         row.started_wall_ns = header.started_wall_ns;
     }
     if let Some(footer) = tape.footer() {
@@ -109,6 +113,7 @@ fn print(rows: &[Row]) -> anyhow::Result<()> {
         ("ID", Align::Left),
         ("STARTED", Align::Left),
         ("NAME", Align::Left),
+        ("SESSION", Align::Left),
         ("DURATION", Align::Right),
         ("MESSAGES", Align::Right),
         ("ERRORS", Align::Right),
@@ -130,6 +135,7 @@ fn print(rows: &[Row]) -> anyhow::Result<()> {
                 &row.id[..6],
                 &local_time(row.started_wall_ns),
                 &row.name,
+                row.session.id.get(..6).unwrap_or_default(),
                 &units::duration(row.duration_ns),
                 &sums.total_messages.to_string(),
                 &sums.total_errors.to_string(),

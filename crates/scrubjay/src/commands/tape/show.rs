@@ -142,6 +142,7 @@ pub(super) fn table() -> Table {
         ("#", Align::Right),
         ("TIME", Align::Right),
         ("", Align::Left),
+        ("VIA", Align::Left),
         ("KIND", Align::Left),
         ("METHOD", Align::Left),
         ("SIZE", Align::Right),
@@ -159,6 +160,7 @@ pub(super) fn add_row(table: &mut Table, number: u64, entry: &Entry<'_>, reading
             &number.to_string(),
             &format!("+{}", units::duration(entry.since_start_ns)),
             arrow(entry),
+            entry.via.unwrap_or_default(),
             kind(entry, &reading.envelope),
             &subject(entry, reading),
             &units::size(entry.payload.len() as u64),
@@ -170,7 +172,7 @@ pub(super) fn add_row(table: &mut Table, number: u64, entry: &Entry<'_>, reading
 
 fn arrow(entry: &Entry<'_>) -> &'static str {
     match (entry.kind, entry.direction) {
-        (EntryKind::End | EntryKind::Gap, _) => "·",
+        (EntryKind::End | EntryKind::Gap | EntryKind::Note, _) => "·",
         (_, Direction::ClientToServer) => "→",
         (_, Direction::ServerToClient) => "←",
     }
@@ -190,6 +192,7 @@ fn kind(entry: &Entry<'_>, envelope: &Envelope) -> &'static str {
         EntryKind::Oversize => "too long",
         EntryKind::Gap => "gap",
         EntryKind::End => "end",
+        EntryKind::Note => "note",
     }
 }
 
@@ -206,7 +209,7 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
                 .join(" "),
             _ => inert_bytes(&entry.payload[..entry.payload.len().min(64)]),
         },
-        EntryKind::Stderr => inert_bytes(&entry.payload[..entry.payload.len().min(200)]),
+        EntryKind::Stderr | EntryKind::Note => inert_bytes(&entry.payload[..entry.payload.len().min(200)]),
         EntryKind::Oversize => serde_json::from_slice::<Oversize>(entry.payload)
             .map(|line| format!("{} {}", line.method.unwrap_or_default(), units::size(line.bytes)))
             .unwrap_or_default(),
@@ -258,7 +261,7 @@ fn spaced(name: &str) -> String {
 }
 
 /// Widths for a table that is printed row by row.
-pub(super) const WIDTHS: [usize; 8] = [6, 9, 1, 8, 40, 8, 8, 12];
+pub(super) const WIDTHS: [usize; 9] = [6, 9, 1, 8, 8, 40, 8, 8, 12];
 
 /// Opens a tape again, under its new name once it is sealed.
 pub(super) fn reopen(home: &Home, id: &str) -> anyhow::Result<Tape> {

@@ -1,0 +1,187 @@
+//! What `scrubjay serve --http` costs beside a relay that copies bytes and parses nothing.
+//!
+//! Small calls to one stdio backend over HTTP, both legs recorded, interleaved with the raw relay in front of
+//! a server that answers at once. Writes `bench-results/serve.json`.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use scrubjay_bench::http_load::{Connection, Outcome, run};
+use scrubjay_bench::json::Json;
+use scrubjay_bench::procfs;
+use scrubjay_bench::series::{Series, median, quantile, ratios};
+use scrubjay_bench::table::Table;
+
+fn main() -> io::Result<()> {
+    let quick = std::env::args().any(|a| a == "--quick");
+    let (rounds, time) = if quick { (3, Duration::from_millis(600)) } else { (7, Duration::from_secs(2)) };
+    let beside = std::env::current_exe()?.parent().map(Path::to_owned).unwrap_or_default();
+    let data = beside.join("serve-bench-data");
+    let mut raw = Series::of("raw relay");
+    let mut own = Series::of("scrubjay serve");
+    {
+        let targets = Targets::start(&beside, &data)?;
+        for connections in [16, 64] {
+            for round in 0..rounds {
+                let order: [bool; 2] = if round % 2 == 0 { [true, false] } else { [false, true] };
+                for is_raw in order {
+                    let (series, port, pids) = if is_raw {
+                        (&mut raw, targets.raw_port, vec![targets.relay.id()])
+                    } else {
+                        (&mut own, targets.own_port, targets.own_pids()?)
+                    };
+                    measure(series, connections, port, &pids, time)?;
+                }
+            }
+        }
+        let half = own.median("calls/s 16").unwrap_or(1000.0) / 2.0;
+        for _ in 0..rounds {
+            at_load(&mut raw, targets.raw_port, half, time)?;
+            at_load(&mut own, targets.own_port, half, time)?;
+        }
+        many_sessions(&mut own, &targets)?;
+    }
+    std::fs::remove_dir_all(&data)?;
+    report(&raw, &own)
+}
+
+/// The servers under load, ended when dropped.
+struct Targets {
+    server: Child,
+    relay: Child,
+    own: Child,
+    raw_port: u16,
+    own_port: u16,
+    backend: PathBuf,
+}
+
+impl Targets {
+    fn start(beside: &Path, data: &Path) -> io::Result<Self> {
+        let (server, server_port) = start_raw(beside, &["serve"])?;
+        let (relay, raw_port) = start_raw(beside, &["relay", &server_port.to_string()])?;
+        let backend = beside.join("bench-server");
+        let mut own = Command::new(beside.join("scrubjay"))
+            .arg("--data")
+            .arg(data)
+            .args(["serve", "--http", "127.0.0.1:0", "--"])
+            .arg(&backend)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut said = BufReader::new(own.stderr.take().ok_or_else(|| io::Error::other("no stderr"))?);
+        let mut line = String::new();
+        let own_port = loop {
+            line.clear();
+            if said.read_line(&mut line)? == 0 {
+                return Err(io::Error::other("scrubjay serve ended"));
+            }
+            if let Some(port) = line.split("127.0.0.1:").nth(1).and_then(|p| p.split('/').next()) {
+                break port.parse().map_err(io::Error::other)?;
+            }
+        };
+        // Read on, so that the server is never held up by what it says.
+        std::thread::spawn(move || io::copy(&mut said, &mut io::sink()));
+        Ok(Self { server, relay, own, raw_port, own_port, backend })
+    }
+
+    fn own_pids(&self) -> io::Result<Vec<u32>> {
+        procfs::relay_processes(self.own.id(), &self.backend)
+    }
+}
+
+impl Drop for Targets {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.own.id().to_string()).status();
+        let _ = self.own.wait();
+        for child in [&mut self.server, &mut self.relay] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start_raw(beside: &Path, arguments: &[&str]) -> io::Result<(Child, u16)> {
+    let mut child = Command::new(beside.join("raw-http")).args(arguments).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("no stdout"))?;
+    BufReader::new(stdout).read_line(&mut line)?;
+    Ok((child, line.trim().parse().map_err(io::Error::other)?))
+}
+
+fn measure(
+    series: &mut Series,
+    connections: usize,
+    port: u16,
+    pids: &[u32],
+    time: Duration,
+) -> io::Result<()> {
+    let open = (0..connections).map(|_| Connection::open(port)).collect::<io::Result<Vec<_>>>()?;
+    let (open, _) = run(open, time / 5, None)?;
+    let before = procfs::cpu(pids)?;
+    let (_, outcome) = run(open, time, None)?;
+    let used = procfs::cpu(pids)?.since(before);
+    series.push(&format!("calls/s {connections}"), rate(&outcome));
+    series.push(&format!("cpu {connections}"), used.scheduled.as_secs_f64() * 1e6 / outcome.calls as f64);
+    Ok(())
+}
+
+fn rate(outcome: &Outcome) -> f64 {
+    outcome.calls as f64 / outcome.elapsed.as_secs_f64()
+}
+
+/// Measures latency with 16 connections that call so many times a second together.
+fn at_load(series: &mut Series, port: u16, rate: f64, time: Duration) -> io::Result<()> {
+    let open = (0..16).map(|_| Connection::open(port)).collect::<io::Result<Vec<_>>>()?;
+    let (_, outcome) = run(open, time, Some(Duration::from_secs_f64(16.0 / rate)))?;
+    series.push("half p50 us", quantile(&outcome.samples_us, 0.5).unwrap_or(0.0));
+    series.push("half p99 us", quantile(&outcome.samples_us, 0.99).unwrap_or(0.0));
+    Ok(())
+}
+
+/// Opens a thousand sessions and looks at the memory.
+fn many_sessions(series: &mut Series, targets: &Targets) -> io::Result<()> {
+    let mut open = Vec::new();
+    for _ in 0..1000 {
+        let mut connection = Connection::open(targets.own_port)?;
+        connection.call()?;
+        open.push(connection);
+    }
+    let mut pss = 0;
+    for pid in targets.own_pids()? {
+        pss += procfs::memory(pid)?.pss_kib;
+    }
+    series.push("MiB with 1000 sessions", pss as f64 / 1024.0);
+    Ok(())
+}
+
+fn report(raw: &Series, own: &Series) -> io::Result<()> {
+    let mut text = String::new();
+    let mut table = Table::new("small calls over HTTP", &["calls/s", "% of raw", "CPU µs/call"]);
+    for connections in [16, 64] {
+        let (calls, cpu) = (format!("calls/s {connections}"), format!("cpu {connections}"));
+        let share = median(&ratios(own.rounds(&calls), raw.rounds(&calls))).unwrap_or(0.0) * 100.0;
+        for (series, share) in [(raw, 100.0), (own, share)] {
+            let name =
+                format!("{} × {connections}", if share == 100.0 { "raw relay" } else { "scrubjay serve" });
+            let figure = |name: &str| series.median(name).map(|v| format!("{v:.1}")).unwrap_or_default();
+            table.push(&name, [figure(&calls), format!("{share:.0}"), figure(&cpu)]);
+        }
+    }
+    table.push_to(&mut text);
+    let mut table = Table::new("at half of scrubjay's load, 16 connections", &["p50 µs", "p99 µs"]);
+    for (name, series) in [("raw relay", raw), ("scrubjay serve", own)] {
+        let figure = |name: &str| series.median(name).map(|v| format!("{v:.0}")).unwrap_or_default();
+        table.push(name, [figure("half p50 us"), figure("half p99 us")]);
+    }
+    table.push_to(&mut text);
+    let mib = own.median("MiB with 1000 sessions").unwrap_or(0.0);
+    text += &format!(
+        "memory with 1,000 open sessions: {mib:.1} MiB (Pss of all its processes, without the backend)\n"
+    );
+    io::stdout().write_all(text.as_bytes())?;
+    std::fs::create_dir_all("bench-results")?;
+    let json = Json::List(vec![raw.to_json(), own.to_json()]);
+    std::fs::write("bench-results/serve.json", format!("{json}\n"))
+}

@@ -1,0 +1,294 @@
+//! A backend: an MCP server behind the gateway, kept running and spoken to under our own ids.
+//!
+//! Starts when first needed (or when the gateway does), is restarted with back-off when it fails, and never
+//! makes anyone wait longer than a deadline. Its answers reach only the call that asked; what it says of its
+//! own accord goes to whoever listens.
+
+pub mod connection;
+mod handshake;
+mod process;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use scrubjay_core::envelope::Era;
+use scrubjay_core::message;
+use scrubjay_store::recording::Recording;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+
+use crate::config::{BackendConfig, BackendLink};
+use crate::session::{Call, lock};
+use connection::Connection;
+pub(crate) use handshake::modern_meta;
+
+/// How long a backend may take to start.
+pub const START_MAX: Duration = Duration::from_secs(20);
+const BACK_OFF_MIN: Duration = Duration::from_millis(250);
+const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+
+/// An answer: a result or an error, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The result.
+    Result(String),
+    /// The error.
+    Error(String),
+}
+
+impl Answer {
+    /// Makes an error.
+    #[must_use]
+    pub fn error(code: i64, message: &str) -> Self {
+        Self::Error(message::error(code, message, None))
+    }
+}
+
+/// Why a backend gave no answer.
+#[derive(Clone, Debug, Error)]
+pub enum CallError {
+    /// It is not running.
+    #[error("backend \"{0}\" is not available: {1}")]
+    Unavailable(String, String),
+    /// It took too long.
+    #[error("backend \"{0}\" did not answer within {1:?}")]
+    TimedOut(String, Duration),
+    /// The call could not be recorded.
+    #[error("the call was not made, because it could not be recorded: {0}")]
+    NotRecorded(String),
+}
+
+/// What a backend says of its own accord.
+#[derive(Debug)]
+pub enum Event {
+    /// A notification that belongs to no call.
+    Notification {
+        /// Which backend.
+        backend: String,
+        /// Its method.
+        method: String,
+        /// The whole line.
+        line: String,
+        /// The sessions with a call under way on it.
+        busy: Vec<Arc<Call>>,
+    },
+    /// A request; the reply goes where it says.
+    Request {
+        /// Which backend.
+        backend: String,
+        /// Its method.
+        method: String,
+        /// Its parameters.
+        params: Option<String>,
+        /// The calls under way on it.
+        busy: Vec<Arc<Call>>,
+        /// Where the answer goes.
+        reply: tokio::sync::oneshot::Sender<Answer>,
+    },
+    /// It is ready, for the first time or again.
+    Ready {
+        /// Which backend.
+        backend: String,
+    },
+}
+
+/// A reading and a writing end of a stream of lines.
+pub type Streams = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
+
+/// Starts a toolset inside this process, and returns the ends to talk to it by.
+pub type Mount = Arc<dyn Fn() -> Streams + Send + Sync>;
+
+/// What stands behind a backend.
+#[derive(Clone)]
+pub enum Link {
+    /// What the configuration says.
+    Configured(BackendLink),
+    /// A toolset inside this process.
+    Mounted(Mount),
+}
+
+/// One backend.
+pub struct Backend {
+    /// Its id.
+    pub id: String,
+    /// Whether its tools' names are never prefixed.
+    pub is_own: bool,
+    link: Link,
+    call_timeout: Duration,
+    workspace: Option<std::path::PathBuf>,
+    /// One place for a connection of each era.
+    slots: [tokio::sync::Mutex<Slot>; 2],
+    /// Whether it speaks each era, where that is known.
+    speaks: Mutex<[Option<bool>; 2]>,
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) recording: Arc<Mutex<Recording>>,
+}
+
+/// The connection of one era, or why there is none.
+#[derive(Default)]
+struct Slot {
+    connection: Option<Arc<Connection>>,
+    failures: u32,
+    /// Until then nobody tries again, and why.
+    resting: Option<(tokio::time::Instant, String)>,
+}
+
+impl Backend {
+    /// Describes a configured backend; it starts when it is first needed.
+    #[must_use]
+    pub fn new(
+        config: &BackendConfig,
+        workspace: Option<std::path::PathBuf>,
+        recording: Recording,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
+        Self {
+            id: config.id.clone(),
+            is_own: false,
+            link: Link::Configured(config.link.clone()),
+            call_timeout: config.call_timeout,
+            workspace,
+            slots: Default::default(),
+            speaks: Mutex::default(),
+            events,
+            recording: Arc::new(Mutex::new(recording)),
+        }
+    }
+
+    /// Describes a toolset of this process.
+    #[must_use]
+    pub fn mounted(id: &str, mount: Mount, recording: Recording, events: mpsc::Sender<Event>) -> Self {
+        Self {
+            id: id.to_owned(),
+            is_own: true,
+            link: Link::Mounted(mount),
+            call_timeout: Duration::from_secs(300),
+            workspace: None,
+            slots: Default::default(),
+            speaks: Mutex::default(),
+            events,
+            recording: Arc::new(Mutex::new(recording)),
+        }
+    }
+
+    /// Returns a live connection, in the preferred era where the backend speaks it, starting it if needed.
+    ///
+    /// # Errors
+    /// It does not start, or has failed too recently to be tried again.
+    pub async fn connection(&self, prefer: Era) -> Result<Arc<Connection>, CallError> {
+        let other = if prefer == Era::Modern { Era::Legacy } else { Era::Modern };
+        let mut failed = None;
+        for era in [prefer, other] {
+            if self.speaks(era) == Some(false) {
+                continue;
+            }
+            match self.connection_in(era).await {
+                Ok(connection) => {
+                    self.learn(era, true);
+                    if era == other {
+                        self.learn(prefer, false);
+                    }
+                    return Ok(connection);
+                }
+                Err(e) if self.speaks(era) == Some(true) => return Err(e),
+                // What the client's own era says of the failure is the more telling.
+                Err(e) => failed = failed.or(Some(e)),
+            }
+        }
+        Err(failed
+            .unwrap_or_else(|| CallError::Unavailable(self.id.clone(), "it speaks no known era".to_owned())))
+    }
+
+    async fn connection_in(&self, era: Era) -> Result<Arc<Connection>, CallError> {
+        let mut slot = self.slots[era as usize].lock().await;
+        if let Some(connection) = &slot.connection {
+            if connection.is_open() {
+                return Ok(connection.clone());
+            }
+            let why = connection.why_closed();
+            tracing::warn!(backend = self.id, why, "backend went away");
+            slot.connection = None;
+            slot.rest(why);
+        }
+        if let Some((until, why)) = &slot.resting
+            && tokio::time::Instant::now() < *until
+        {
+            return Err(CallError::Unavailable(self.id.clone(), why.clone()));
+        }
+        let started = tokio::time::timeout(START_MAX, handshake::start(self, era)).await;
+        match started.unwrap_or_else(|_| Err(format!("it did not start within {START_MAX:?}"))) {
+            Ok(connection) => {
+                slot.failures = 0;
+                slot.resting = None;
+                slot.connection = Some(connection.clone());
+                drop(slot);
+                // With the queue full there is news enough to make everyone look again.
+                let _ = self.events.try_send(Event::Ready { backend: self.id.clone() });
+                tracing::info!(backend = self.id, ?era, "backend ready");
+                Ok(connection)
+            }
+            Err(why) => {
+                tracing::warn!(backend = self.id, ?era, why, "backend does not start");
+                slot.rest(why.clone());
+                Err(CallError::Unavailable(self.id.clone(), why))
+            }
+        }
+    }
+
+    fn speaks(&self, era: Era) -> Option<bool> {
+        lock(&self.speaks)[era as usize]
+    }
+
+    fn learn(&self, era: Era, speaks: bool) {
+        lock(&self.speaks)[era as usize] = Some(speaks);
+    }
+
+    /// Returns the connections that are up, without starting any.
+    #[must_use]
+    pub fn open_connections(&self) -> Vec<Arc<Connection>> {
+        // A start under way holds the lock; whoever does not want to wait sees it as not there.
+        let slots = self.slots.iter().filter_map(|slot| slot.try_lock().ok());
+        slots.filter_map(|slot| slot.connection.clone()).filter(|c| c.is_open()).collect()
+    }
+
+    /// Returns how long a call may take.
+    #[must_use]
+    pub fn call_timeout(&self) -> Duration {
+        self.call_timeout
+    }
+
+    /// Ends the recording of what the gateway itself said to this backend.
+    pub fn finish_recording(&self, replacement: Recording, reason: &str) {
+        let recording = std::mem::replace(&mut *lock(&self.recording), replacement);
+        let end = scrubjay_core::entry::End {
+            reason: reason.to_owned(),
+            exit_code: None,
+            signal: None,
+            continues_on: None,
+        };
+        if let Err(e) = recording.finish(&end) {
+            tracing::error!(error = %e, "a tape could not be sealed; the next start seals it");
+        }
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    pub(crate) fn workspace(&self) -> Option<&std::path::Path> {
+        self.workspace.as_deref()
+    }
+}
+
+impl Slot {
+    fn rest(&mut self, why: String) {
+        self.failures += 1;
+        // The first failure is forgiven at once: a server may just have been restarted.
+        let pause = match self.failures {
+            1 => Duration::ZERO,
+            n => BACK_OFF_MIN.saturating_mul(1 << n.min(10)).min(BACK_OFF_MAX),
+        };
+        self.resting = Some((tokio::time::Instant::now() + pause, why));
+    }
+}

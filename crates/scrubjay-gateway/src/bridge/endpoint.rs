@@ -1,0 +1,134 @@
+//! Where a server is and what is sent with every request to it; checked before anything is sent.
+
+use std::fmt;
+
+use hyper::Uri;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use thiserror::Error;
+
+/// No message may be longer, unless told otherwise.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Headers that are ours to set.
+const RESERVED: [&str; 14] = [
+    "accept",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// A Streamable HTTP server.
+#[derive(Clone)]
+pub struct Endpoint {
+    pub(super) url: Uri,
+    pub(super) headers: HeaderMap,
+    pub(super) message_bytes_max: usize,
+}
+
+/// Why an address or a header cannot be used. Values of headers do not show.
+#[derive(Debug, Error)]
+pub enum EndpointError {
+    /// Not an address.
+    #[error("\"{0}\" is no http:// or https:// address")]
+    Url(String),
+    /// A password in the address would show in lists and logs.
+    #[error("the address holds a user name or password: put them into a header instead")]
+    Credentials,
+    /// Not a header.
+    #[error("\"{0}\" is no name of a header")]
+    Name(String),
+    /// Not a header's value.
+    #[error("the value of the header {0} has characters a header cannot hold")]
+    Value(String),
+    /// A header that the protocol defines.
+    #[error("the header {0} is set by Scrubjay itself")]
+    Reserved(String),
+}
+
+impl Endpoint {
+    /// Checks an address and the headers to send to it.
+    ///
+    /// # Errors
+    /// One of them cannot be used.
+    pub fn new<'a>(
+        url: &str,
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, EndpointError> {
+        let bad = || EndpointError::Url(url.to_owned());
+        if url.split_once("://").is_some_and(|(_, rest)| {
+            rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
+        }) {
+            return Err(EndpointError::Credentials);
+        }
+        let uri: Uri = url.parse().map_err(|_| bad())?;
+        if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
+            return Err(bad());
+        }
+        let headers = headers.into_iter().map(|(name, value)| header(name, value));
+        let headers = headers.collect::<Result<HeaderMap, _>>()?;
+        Ok(Self { url: uri, headers, message_bytes_max: MESSAGE_BYTES_MAX })
+    }
+
+    /// Sets how long a message may be.
+    #[must_use]
+    pub fn with_message_bytes_max(mut self, message_bytes_max: usize) -> Self {
+        self.message_bytes_max = message_bytes_max;
+        self
+    }
+
+    /// Returns the server's host, and its port where the address names one.
+    #[must_use]
+    pub fn authority(&self) -> &str {
+        self.url.authority().map_or("", |authority| authority.as_str())
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A query may hold a key; headers often do.
+        f.debug_struct("Endpoint").field("authority", &self.authority()).finish_non_exhaustive()
+    }
+}
+
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), EndpointError> {
+    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| EndpointError::Name(name.to_owned()))?;
+    if RESERVED.contains(&parsed.as_str()) || parsed.as_str().starts_with("mcp-param-") {
+        return Err(EndpointError::Reserved(name.to_owned()));
+    }
+    let mut value = HeaderValue::from_str(value).map_err(|_| EndpointError::Value(name.to_owned()))?;
+    value.set_sensitive(true);
+    Ok((parsed, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_be_used() {
+        let check = |url: &str, headers: &[(&str, &str)]| {
+            Endpoint::new(url, headers.iter().copied()).map_err(|e| e.to_string())
+        };
+        let usable = check("https://mcp.example:8443/mcp?x=1", &[("Authorization", "Bearer canary")]);
+        let usable = usable.expect("usable");
+        assert_eq!(usable.authority(), "mcp.example:8443");
+        assert!(!format!("{usable:?} {:?}", usable.headers).contains("canary"));
+        for url in ["", "mcp.example/mcp", "ftp://x/", "/mcp", "http://", "http:///mcp"] {
+            assert!(check(url, &[]).is_err(), "{url}");
+        }
+        assert!(check("http://me:secret@x/", &[]).is_err_and(|e| !e.contains("secret")));
+        for (name, value) in [("Host", "x"), ("mcp-session-id", "x"), ("a b", "x"), ("x", "canary\n")] {
+            assert!(check("http://x/", &[(name, value)]).is_err_and(|e| !e.contains("canary")), "{name}");
+        }
+    }
+}

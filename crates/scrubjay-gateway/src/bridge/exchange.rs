@@ -1,0 +1,373 @@
+//! One message sent and everything that comes back for it: JSON, events, or a refusal in words.
+//!
+//! A legacy event stream that breaks before the answer is taken up again where it broke. Whatever happens,
+//! every request of the message is answered once: by the server, or by an error that says why not.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use scrubjay_core::envelope::{Envelope, MessageKind};
+use scrubjay_core::inert::inert_bytes;
+use tokio::sync::{Notify, SemaphorePermit};
+use tokio::time::Instant;
+
+use super::client::root;
+use super::http::{Bridge, Ended};
+use super::outgoing::SESSION;
+use super::sse::{Event, Parser};
+use super::waiting::Waiting;
+use crate::session::lock;
+
+/// How long a server may say nothing at all.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
+/// An answer beyond this counts as large; few of those are read at once.
+const LARGE_BYTES: usize = 1 << 20;
+/// How often in a row a broken stream is taken up in vain.
+const RESUMES_MAX: u32 = 5;
+const RESUME_PAUSE: Duration = Duration::from_secs(1);
+const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
+const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How much of a refusal is repeated.
+const EXCERPT_BYTES_MAX: usize = 200;
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Why a message was not answered by its server.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The client called it off: nobody waits.
+    Cancelled,
+    /// In words, with the HTTP status where there was one.
+    Said(String, Option<StatusCode>),
+}
+
+impl Failure {
+    fn said(why: impl Into<String>) -> Self {
+        Self::Said(why.into(), None)
+    }
+}
+
+/// A message under way.
+pub(super) struct Exchange<'a> {
+    pub(super) bridge: &'a Bridge,
+    pub(super) message: &'a Envelope,
+    waiting: Waiting,
+    /// Told when the client calls the message off.
+    cancelled: &'a Notify,
+    deadline: Option<Instant>,
+    /// Whether nobody needs what follows the answer.
+    only_answer: bool,
+    is_modern: bool,
+    session_lost: bool,
+}
+
+impl<'a> Exchange<'a> {
+    pub(super) fn new(bridge: &'a Bridge, message: &'a Envelope, cancelled: &'a Notify) -> Self {
+        let waiting = Waiting::for_requests(message);
+        let is_modern = lock(&bridge.talk).modern_version(message).is_some();
+        let (deadline, only_answer, session_lost) = (None, false, false);
+        Self { bridge, message, waiting, cancelled, deadline, only_answer, is_modern, session_lost }
+    }
+
+    /// Bounds the exchange in time, and ends it with the answer.
+    pub(super) fn brief(mut self, limit: Duration) -> Self {
+        self.deadline = Some(Instant::now() + limit);
+        self.only_answer = true;
+        self
+    }
+
+    /// Sends the message and carries everything back; returns whether the server took it.
+    pub(super) async fn run(mut self, body: Bytes) -> bool {
+        let posted = self.post(body).await;
+        let taken = self.settle(posted).await;
+        if self.session_lost {
+            // Nothing can be said on this stream any more; whoever was told so may begin another.
+            self.bridge.end(Ended::SessionLost);
+        }
+        taken
+    }
+
+    /// Answers whoever still waits, in the server's place.
+    async fn settle(&mut self, posted: Result<(), Failure>) -> bool {
+        let failure = match posted {
+            Ok(()) if self.waiting.is_over() => return true,
+            Ok(()) => Failure::said("the server accepted the request, but gave no answer"),
+            Err(failure) => failure,
+        };
+        if let Failure::Said(why, status) = &failure {
+            for id in self.waiting.give_up() {
+                self.bridge.refuse(id.as_raw(), why, *status).await;
+            }
+            tracing::debug!(method = self.message.method, why, "a message was not answered by its server");
+        }
+        false
+    }
+
+    async fn post(&mut self, body: Bytes) -> Result<(), Failure> {
+        let headers = lock(&self.bridge.talk).headers(self.message);
+        let mut request = self.bridge.request(Method::POST, headers, body);
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        let either = HeaderValue::from_static("application/json, text/event-stream");
+        request.headers_mut().insert(header::ACCEPT, either);
+        let response = self.send(request).await?;
+        if self.message.method.as_deref() == Some("initialize") && response.status().is_success() {
+            lock(&self.bridge.talk).session = response.headers().get(SESSION).cloned();
+        }
+        if response.status().is_success() && is_event_stream(&response) {
+            return self.follow(response.into_body()).await;
+        }
+        let status = response.status();
+        let redirect = status.is_redirection().then(|| redirect_text(&response));
+        self.session_lost = status == StatusCode::NOT_FOUND && self.names_session();
+        let (text, _permit) = self.collect(response.into_body()).await?;
+        self.take_text(status, redirect, text).await
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        let sent = tokio::time::timeout(SILENCE_MAX, self.bridge.client.send(request));
+        match self.unless_stopped(sent).await? {
+            Ok(answered) => answered.map_err(Failure::said),
+            Err(_) => Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
+        }
+    }
+
+    /// Waits for something of the server's, unless the client or the clock ends it.
+    async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
+        let deadline = async {
+            match self.deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            done = future => Ok(done),
+            () = self.cancelled.notified() => Err(Failure::Cancelled),
+            () = deadline => Err(Failure::said("the server did not answer in time")),
+        }
+    }
+
+    fn names_session(&self) -> bool {
+        let legacy = !self.is_modern && self.message.method.as_deref() != Some("initialize");
+        legacy && lock(&self.bridge.talk).session.is_some()
+    }
+
+    async fn collect(&self, mut body: Incoming) -> Result<(Vec<u8>, Option<SemaphorePermit<'a>>), Failure> {
+        let bridge = self.bridge;
+        let (mut text, mut permit) = (Vec::new(), None);
+        loop {
+            let frame = tokio::time::timeout(SILENCE_MAX, body.frame());
+            let frame = match self.unless_stopped(frame).await? {
+                Ok(None) => return Ok((text, permit)),
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(e))) => {
+                    return Err(Failure::said(format!("the server's answer broke off: {}", root(&e))));
+                }
+                Err(_) => return Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            if text.len() + data.len() > self.bridge.endpoint.message_bytes_max {
+                return Err(self.too_long());
+            }
+            text.extend_from_slice(&data);
+            if text.len() > LARGE_BYTES && permit.is_none() {
+                permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
+            }
+        }
+    }
+
+    fn too_long(&self) -> Failure {
+        let limit = self.bridge.endpoint.message_bytes_max;
+        Failure::said(format!("the server's answer is longer than the limit of {limit} bytes"))
+    }
+
+    /// Takes an answer that is not a stream of events.
+    async fn take_text(
+        &mut self,
+        status: StatusCode,
+        redirect: Option<String>,
+        mut text: Vec<u8>,
+    ) -> Result<(), Failure> {
+        let trimmed = text.trim_ascii();
+        if trimmed.len() < text.len() {
+            text = trimmed.to_vec();
+        }
+        for byte in text.iter_mut().filter(|b| matches!(b, b'\n' | b'\r')) {
+            *byte = b' ';
+        }
+        let kind = Envelope::parse(&text).kind;
+        let asked = !self.waiting.is_over() || self.message.kind == MessageKind::Opaque;
+        let is_message = if status.is_success() {
+            kind != MessageKind::Opaque
+        } else {
+            // Nobody waits for the refusal of a notification.
+            asked && matches!(kind, MessageKind::Error | MessageKind::Batch)
+        };
+        if is_message {
+            self.pass(&text, !status.is_success()).await;
+            return Ok(());
+        }
+        if status.is_success() && (text.is_empty() || !asked) {
+            return Ok(());
+        }
+        let why = match (redirect, status) {
+            (Some(redirect), _) => redirect,
+            (None, status) if status.is_success() => {
+                format!("the server answered with something that is no message{}", excerpt(&text))
+            }
+            (None, StatusCode::UNAUTHORIZED) => {
+                format!(
+                    "the server wants to know who calls (HTTP {status}): give it a header{}",
+                    excerpt(&text)
+                )
+            }
+            (None, status) => format!("the server answered HTTP {status}{}", excerpt(&text)),
+        };
+        if !asked {
+            tracing::warn!(method = self.message.method, why, "a message was refused by its server");
+        }
+        Err(Failure::Said(why, Some(status)))
+    }
+
+    /// Reads a stream of events until all is answered and said, taking it up again where it breaks.
+    async fn follow(&mut self, mut body: Incoming) -> Result<(), Failure> {
+        let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
+        let mut failures = 0;
+        loop {
+            let before = parser.last_id().map(str::to_owned);
+            let broken = self.read_events(&mut body, &mut parser).await?;
+            if self.waiting.is_over() {
+                return Ok(());
+            }
+            failures = if broken && parser.last_id() == before.as_deref() { failures + 1 } else { 0 };
+            parser.restart();
+            body = loop {
+                if self.is_modern || parser.last_id().is_none() || failures > RESUMES_MAX {
+                    return Err(Failure::said("the server closed the stream before it answered"));
+                }
+                let pause = pause(parser.retry(), failures);
+                self.unless_stopped(tokio::time::sleep(pause)).await?;
+                match self.open_stream(parser.last_id()).await {
+                    Ok(body) => break body,
+                    Err(Failure::Said(_, None)) => failures += 1,
+                    Err(failure) => return Err(failure),
+                }
+            };
+        }
+    }
+
+    /// Opens the server's own stream, or takes one up after an event.
+    async fn open_stream(&self, last_event_id: Option<&str>) -> Result<Incoming, Failure> {
+        let mut headers = lock(&self.bridge.talk).session_headers();
+        if let Some(id) = last_event_id.and_then(|id| HeaderValue::from_str(id).ok()) {
+            headers.insert(LAST_EVENT_ID, id);
+        }
+        let mut request = self.bridge.request(Method::GET, headers, Bytes::new());
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let response = self.send(request).await?;
+        if response.status().is_success() && is_event_stream(&response) {
+            return Ok(response.into_body());
+        }
+        let status = response.status();
+        let why = format!("the server does not take up a broken stream: it answered HTTP {status}");
+        Err(Failure::Said(why, Some(status)))
+    }
+
+    /// Passes events on until the stream ends; returns whether it broke.
+    async fn read_events(&mut self, body: &mut Incoming, parser: &mut Parser) -> Result<bool, Failure> {
+        let bridge = self.bridge;
+        let mut permit = None;
+        loop {
+            let data = match self.unless_stopped(body.frame()).await? {
+                None => return Ok(false),
+                Some(Err(_)) => return Ok(true),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => data,
+                    Err(_) => continue,
+                },
+            };
+            for event in parser.feed(&data) {
+                match event {
+                    Event::Message(line) => self.pass(&line, false).await,
+                    Event::TooLong(bytes) => {
+                        tracing::warn!(bytes, "an event of the server is too long, and was dropped");
+                        if !self.waiting.is_over() {
+                            return Err(self.too_long());
+                        }
+                    }
+                }
+                if self.only_answer && self.waiting.is_over() {
+                    return Ok(false);
+                }
+            }
+            if parser.held_bytes() <= LARGE_BYTES {
+                permit = None;
+            } else if permit.is_none() {
+                permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
+            }
+        }
+    }
+
+    /// Passes a line of the server on to the client.
+    async fn pass(&mut self, line: &[u8], verdict: bool) {
+        let line = self.waiting.take(line, verdict);
+        if self.message.method.as_deref() == Some("initialize") {
+            let answer = Envelope::parse(&line);
+            if answer.kind == MessageKind::Response && answer.id == self.message.id {
+                lock(&self.bridge.talk).version = answer.protocol_version;
+            }
+        }
+        self.bridge.emit(&line).await;
+    }
+}
+
+/// Listens to what a legacy server says by itself, for as long as it lets us.
+pub(super) async fn listen_aside(bridge: &Bridge) {
+    let (nothing, never) = (Envelope::default(), Notify::new());
+    let mut listener = Exchange::new(bridge, &nothing, &never);
+    let mut parser = Parser::new(bridge.endpoint.message_bytes_max);
+    let mut failures = 0;
+    loop {
+        match listener.open_stream(parser.last_id()).await {
+            Ok(mut body) => {
+                failures = 0;
+                // Broken or ended, it is opened again.
+                let _ = listener.read_events(&mut body, &mut parser).await;
+                parser.restart();
+            }
+            // It offers no stream, or no longer.
+            Err(Failure::Cancelled | Failure::Said(_, Some(_))) => return,
+            Err(Failure::Said(_, None)) => failures += 1,
+        }
+        tokio::time::sleep(pause(parser.retry(), failures)).await;
+    }
+}
+
+/// Waits as long as the server wants, and longer the more often it was in vain.
+fn pause(wanted: Option<Duration>, failures: u32) -> Duration {
+    let pause = wanted.unwrap_or(RESUME_PAUSE).max(RESUME_PAUSE_MIN);
+    pause.saturating_mul(1 << failures.min(5)).min(RESUME_PAUSE_MAX)
+}
+
+fn is_event_stream(response: &Response<Incoming>) -> bool {
+    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next());
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
+fn redirect_text(response: &Response<Incoming>) -> String {
+    let to = response.headers().get(header::LOCATION).map(|to| to.as_bytes()).unwrap_or_default();
+    // What follows a question mark may be a secret.
+    let to = to.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
+    let status = response.status();
+    format!("the server answered HTTP {status}{}: redirects are not followed", excerpt(to))
+}
+
+fn excerpt(text: &[u8]) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    format!(": {}", inert_bytes(&text[..text.len().min(EXCERPT_BYTES_MAX)]))
+}

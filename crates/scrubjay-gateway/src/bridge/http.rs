@@ -1,0 +1,305 @@
+//! The bridge itself: lines in, messages sent; what comes back, lines out.
+//!
+//! Requests run side by side. What opens a legacy session is sent alone, and messages without an answer one
+//! after the other, so that the server hears them in the client's order.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
+use scrubjay_core::framing::{Framer, Step};
+use scrubjay_core::message;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::client::Client;
+use super::endpoint::Endpoint;
+use super::exchange::{Exchange, listen_aside};
+use super::outgoing::Talk;
+use crate::backend::Streams;
+use crate::gateway::code;
+use crate::session::lock;
+
+/// How many requests may be under way.
+const REQUESTS_MAX: usize = 256;
+/// How many messages without an answer may wait for their turn.
+const QUIET_MAX: usize = 64;
+/// How many large answers are read at once.
+const LARGE_MAX: usize = 4;
+/// How much a client and the bridge may be apart.
+const STREAM_BYTES: usize = 256 * 1024;
+const INITIALIZE_MAX: Duration = Duration::from_secs(60);
+const QUIET_ONE_MAX: Duration = Duration::from_secs(30);
+/// How long answers are waited for once the client says nothing more.
+const DRAIN: Duration = Duration::from_secs(10);
+const GOODBYE_MAX: Duration = Duration::from_secs(2);
+
+/// Why a bridge came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The client closed its stream, or was told to stop.
+    ByClient,
+    /// The client does not read any more.
+    Unread,
+    /// The server does not know the session any more.
+    SessionLost,
+}
+
+pub(super) struct Bridge {
+    pub(super) endpoint: Endpoint,
+    pub(super) client: Client,
+    pub(super) talk: Mutex<Talk>,
+    /// Held while a large answer is read.
+    pub(super) large: Semaphore,
+    writer: tokio::sync::Mutex<Box<dyn AsyncWrite + Send + Unpin>>,
+    /// The modern requests under way, and how to call them off.
+    calls: Mutex<HashMap<JsonId, Arc<Notify>>>,
+    ended: Mutex<Option<Ended>>,
+    end: Notify,
+}
+
+/// What runs beside the reading.
+#[derive(Default)]
+struct Tasks {
+    requests: JoinSet<()>,
+    /// Those that have no end of their own.
+    standing: JoinSet<()>,
+}
+
+/// Presents a Streamable HTTP server as a stream of lines.
+///
+/// # Errors
+/// The system's certificates cannot be read.
+pub fn connect(endpoint: Endpoint) -> io::Result<Streams> {
+    let client = Client::new(&endpoint.url)?;
+    // One for each way: dropped, each ends its own.
+    let (writer, theirs_to_read) = tokio::io::duplex(STREAM_BYTES);
+    let (theirs_to_write, reader) = tokio::io::duplex(STREAM_BYTES);
+    let bridge = Bridge::new(endpoint, client, Box::new(theirs_to_write));
+    tokio::spawn(bridge.run(theirs_to_read, std::future::pending()));
+    Ok((Box::new(reader), Box::new(writer)))
+}
+
+/// Carries lines between these ends and a server, until the client's end or the future `stop` is done.
+///
+/// # Errors
+/// The system's certificates cannot be read.
+pub async fn run(
+    endpoint: Endpoint,
+    reader: impl AsyncRead + Send + Unpin,
+    writer: impl AsyncWrite + Send + Unpin + 'static,
+    stop: impl Future<Output = ()> + Send,
+) -> io::Result<Ended> {
+    let client = Client::new(&endpoint.url)?;
+    Ok(Bridge::new(endpoint, client, Box::new(writer)).run(reader, stop).await)
+}
+
+impl Bridge {
+    fn new(endpoint: Endpoint, client: Client, writer: Box<dyn AsyncWrite + Send + Unpin>) -> Arc<Self> {
+        Arc::new(Self {
+            endpoint,
+            client,
+            talk: Mutex::default(),
+            large: Semaphore::new(LARGE_MAX),
+            writer: tokio::sync::Mutex::new(writer),
+            calls: Mutex::default(),
+            ended: Mutex::default(),
+            end: Notify::new(),
+        })
+    }
+
+    async fn run(
+        self: Arc<Self>,
+        reader: impl AsyncRead + Send + Unpin,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Ended {
+        let mut tasks = Tasks::default();
+        let (quiet, waiting) = mpsc::channel(QUIET_MAX);
+        tasks.requests.spawn(self.clone().send_quietly(waiting));
+        let mut stop = std::pin::pin!(stop);
+        let whole = async {
+            self.read(reader, &mut tasks, quiet).await;
+            // What has no end of its own does not hold up the end.
+            tasks.standing.abort_all();
+            let drained = async { while tasks.requests.join_next().await.is_some() {} };
+            // Whoever is not answered by then has stopped asking.
+            let _ = tokio::time::timeout(DRAIN, drained).await;
+        };
+        tokio::select! {
+            () = whole => {}
+            () = &mut stop => {}
+            () = self.end.notified() => {}
+        }
+        drop(tasks);
+        self.say_goodbye().await;
+        lock(&self.ended).unwrap_or(Ended::ByClient)
+    }
+
+    async fn read(
+        self: &Arc<Self>,
+        mut reader: impl AsyncRead + Send + Unpin,
+        tasks: &mut Tasks,
+        quiet: mpsc::Sender<(Bytes, Envelope)>,
+    ) {
+        let mut framer = Framer::new(self.endpoint.message_bytes_max);
+        loop {
+            // A stream that cannot be read has ended.
+            let read = reader.read_buf(framer.room()).await.unwrap_or(0);
+            loop {
+                let lines: Vec<Bytes> = match if read == 0 { framer.finish() } else { framer.step() } {
+                    Step::Batch(batch) => batch.lines().map(|l| Bytes::copy_from_slice(l.bytes)).collect(),
+                    Step::Oversize(line) => {
+                        let limit = self.endpoint.message_bytes_max;
+                        let why = format!("a message of {} bytes is over the limit of {limit}", line.bytes);
+                        self.refuse(line.id.as_deref().unwrap_or("null"), &why, None).await;
+                        continue;
+                    }
+                    Step::Starved => break,
+                };
+                for line in lines.into_iter().filter(|line| !line.trim_ascii().is_empty()) {
+                    self.dispatch(line, tasks, &quiet).await;
+                }
+            }
+            if read == 0 {
+                return;
+            }
+        }
+    }
+
+    async fn dispatch(
+        self: &Arc<Self>,
+        line: Bytes,
+        tasks: &mut Tasks,
+        quiet: &mpsc::Sender<(Bytes, Envelope)>,
+    ) {
+        while tasks.requests.try_join_next().is_some() || tasks.standing.try_join_next().is_some() {}
+        let message = Envelope::parse(&line);
+        match (message.kind, message.method.as_deref()) {
+            (MessageKind::Request, Some("initialize")) => {
+                // Everything after it needs what it agrees on.
+                Exchange::new(self, &message, &Notify::new()).brief(INITIALIZE_MAX).run(line).await;
+            }
+            (MessageKind::Notification, Some("notifications/initialized")) => {
+                let never = Notify::new();
+                let sent = Exchange::new(self, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
+                if sent && lock(&self.talk).version.is_some() {
+                    let bridge = self.clone();
+                    tasks.standing.spawn(async move { listen_aside(&bridge).await });
+                }
+            }
+            (MessageKind::Notification, Some("notifications/cancelled")) if self.call_off(&message) => {}
+            (MessageKind::Notification | MessageKind::Response | MessageKind::Error, _) => {
+                // Waits for room: the client is to slow down, and nothing is lost.
+                let _ = quiet.send((line, message)).await;
+            }
+            _ => self.begin(line, message, tasks).await,
+        }
+    }
+
+    /// Sends what may be answered, beside everything else.
+    async fn begin(self: &Arc<Self>, line: Bytes, message: Envelope, tasks: &mut Tasks) {
+        if tasks.requests.len() + tasks.standing.len() > REQUESTS_MAX {
+            let why = format!("{REQUESTS_MAX} requests are under way already");
+            self.refuse(message.id.as_ref().map_or("null", JsonId::as_raw), &why, None).await;
+            return;
+        }
+        let modern = lock(&self.talk).modern_version(&message);
+        let cancelled = Arc::new(Notify::new());
+        if let (Some(version), Some(id)) = (modern, &message.id) {
+            lock(&self.talk).modern = Some(version);
+            lock(&self.calls).insert(id.clone(), cancelled.clone());
+        }
+        let stands = message.method.as_deref() == Some("subscriptions/listen");
+        let bridge = self.clone();
+        let task = async move {
+            Exchange::new(&bridge, &message, &cancelled).run(line).await;
+            if let Some(id) = &message.id {
+                let mut calls = lock(&bridge.calls);
+                // Another of the same id may have taken its place.
+                if calls.get(id).is_some_and(|own| Arc::ptr_eq(own, &cancelled)) {
+                    calls.remove(id);
+                }
+            }
+        };
+        if stands {
+            tasks.standing.spawn(task)
+        } else {
+            tasks.requests.spawn(task)
+        };
+    }
+
+    /// Calls a modern request off by leaving its stream; returns whether nothing needs to be sent.
+    fn call_off(&self, message: &Envelope) -> bool {
+        let call = message.ties.cancels.as_ref().and_then(|id| lock(&self.calls).remove(id));
+        let is_modern = call.is_some();
+        if let Some(cancelled) = call {
+            cancelled.notify_one();
+        }
+        // A modern server is never told otherwise: what is not under way has been answered.
+        is_modern || lock(&self.talk).version.is_none()
+    }
+
+    async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<(Bytes, Envelope)>) {
+        while let Some((line, message)) = waiting.recv().await {
+            Exchange::new(&self, &message, &Notify::new()).brief(QUIET_ONE_MAX).run(line).await;
+        }
+    }
+
+    pub(super) fn request(&self, method: Method, said: HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.endpoint.url.clone();
+        let own = concat!("scrubjay/", env!("CARGO_PKG_VERSION"));
+        request.headers_mut().insert(header::USER_AGENT, HeaderValue::from_static(own));
+        request.headers_mut().extend(self.endpoint.headers.clone());
+        request.headers_mut().extend(said);
+        request
+    }
+
+    /// Writes a line to the client.
+    pub(super) async fn emit(&self, line: &[u8]) {
+        let mut whole = Vec::with_capacity(line.len() + 1);
+        whole.extend_from_slice(line);
+        whole.push(b'\n');
+        let mut writer = self.writer.lock().await;
+        let written = async {
+            writer.write_all(&whole).await?;
+            writer.flush().await
+        };
+        if written.await.is_err() {
+            self.end(Ended::Unread);
+        }
+    }
+
+    /// Answers a request in the server's place.
+    pub(super) async fn refuse(&self, id: &str, why: &str, status: Option<StatusCode>) {
+        let data = status.map(|status| serde_json::json!({ "httpStatus": status.as_u16() }));
+        let error = message::error(code::INTERNAL, why, data.as_ref());
+        self.emit(message::raw_error(id, &error).as_bytes()).await;
+    }
+
+    pub(super) fn end(&self, why: Ended) {
+        lock(&self.ended).get_or_insert(why);
+        self.end.notify_one();
+    }
+
+    /// Ends the legacy session, where there is one that may still be known.
+    async fn say_goodbye(&self) {
+        if *lock(&self.ended) == Some(Ended::SessionLost) {
+            return;
+        }
+        let talk = lock(&self.talk).clone();
+        if talk.session.is_some() {
+            let request = self.request(Method::DELETE, talk.session_headers(), Bytes::new());
+            // A server need not listen to this, and we are leaving.
+            let _ = tokio::time::timeout(GOODBYE_MAX, self.client.send(request)).await;
+        }
+    }
+}

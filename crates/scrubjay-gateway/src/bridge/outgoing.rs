@@ -1,0 +1,124 @@
+//! What the headers of a message to a Streamable HTTP server say. Pure: decided by the message's own text.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use scrubjay_core::envelope::{Envelope, Era, MessageKind};
+
+pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+/// What has been agreed with the server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Talk {
+    /// The legacy session's handle.
+    pub(super) session: Option<HeaderValue>,
+    /// The legacy version agreed on.
+    pub(super) version: Option<String>,
+    /// The modern version that was spoken last.
+    pub(super) modern: Option<String>,
+}
+
+impl Talk {
+    /// Returns the modern version a message belongs to; legacy messages have none.
+    pub(super) fn modern_version(&self, message: &Envelope) -> Option<String> {
+        if message.era == Some(Era::Modern) {
+            return message.protocol_version.clone();
+        }
+        // A notification does not say; without a legacy session it can only be modern.
+        let unsaid = message.kind != MessageKind::Request && self.version.is_none();
+        self.modern.clone().filter(|_| unsaid)
+    }
+
+    /// Returns the headers that say what the message is.
+    pub(super) fn headers(&self, message: &Envelope) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Some(version) = self.modern_version(message) {
+            headers.insert(VERSION, safe(&version));
+            if let Some(method) = &message.method {
+                headers.insert(METHOD, safe(method));
+            }
+            if let Some(name) = name(message) {
+                headers.insert(NAME, safe(name));
+            }
+        } else if message.method.as_deref() != Some("initialize") {
+            headers = self.session_headers();
+        }
+        headers
+    }
+
+    /// Returns the headers that name the legacy session.
+    pub(super) fn session_headers(&self) -> HeaderMap {
+        let session = self.session.clone().map(|session| (SESSION, session));
+        let version = self.version.as_deref().map(|version| (VERSION, safe(version)));
+        session.into_iter().chain(version).collect()
+    }
+}
+
+fn name(message: &Envelope) -> Option<&str> {
+    match message.method.as_deref()? {
+        "tools/call" | "prompts/get" | "resources/read" => message.name.as_deref(),
+        method if method.starts_with("tasks/") => message.ties.task.as_deref(),
+        _ => None,
+    }
+}
+
+/// Writes a value so that a header can hold it.
+fn safe(value: &str) -> HeaderValue {
+    let plain = value.bytes().all(|b| matches!(b, 0x20..=0x7e))
+        && value.trim() == value
+        && !value.starts_with("=?base64?");
+    let text = if plain { value.to_owned() } else { format!("=?base64?{}?=", BASE64_STANDARD.encode(value)) };
+    HeaderValue::from_str(&text).expect("made of visible ASCII")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(talk: &Talk, message: &str, expected: &[(&str, &str)]) {
+        let headers = talk.headers(&Envelope::parse(message.as_bytes()));
+        let mut said: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        said.sort_unstable();
+        assert_eq!(said, expected, "{message}");
+    }
+
+    #[test]
+    fn modern_headers_say_what_the_body_says() {
+        let talk = Talk { modern: Some("2026-07-28".into()), ..Talk::default() };
+        let modern = |method: &str, more: &str| {
+            let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{more}{meta}}}}}"#)
+        };
+        let version = ("mcp-protocol-version", "2026-07-28");
+        check(&talk, &modern("tools/list", ""), &[("mcp-method", "tools/list"), version]);
+        for (method, more, name) in [
+            ("tools/call", r#""name":"add","#, "add"),
+            ("prompts/get", r#""name":"=?base64?x","#, "=?base64?PT9iYXNlNjQ/eA==?="),
+            ("resources/read", r#""uri":"file:///\u00e9","#, "=?base64?ZmlsZTovLy/DqQ==?="),
+            ("tasks/get", r#""taskId":" t","#, "=?base64?IHQ=?="),
+        ] {
+            let message = modern(method, more);
+            check(&talk, &message, &[("mcp-method", method), ("mcp-name", name), version]);
+        }
+        let note = r#"{"jsonrpc":"2.0","method":"notifications/x"}"#;
+        check(&talk, note, &[("mcp-method", "notifications/x"), version]);
+    }
+
+    #[test]
+    fn legacy_headers_name_the_session() {
+        let talk = Talk {
+            session: Some(HeaderValue::from_static("s")),
+            version: Some("2025-06-18".into()),
+            modern: Some("2026-07-28".into()),
+        };
+        let both = [("mcp-protocol-version", "2025-06-18"), ("mcp-session-id", "s")];
+        check(&talk, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#, &both);
+        check(&talk, r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, &both);
+        check(&talk, r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, &[]);
+        check(&Talk::default(), r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, &[]);
+    }
+}

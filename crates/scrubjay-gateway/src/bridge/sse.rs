@@ -1,0 +1,221 @@
+//! Reads server-sent events from bytes as they arrive. Pure: bytes in, events out.
+//!
+//! Only `message` events count. An id counts once its event is complete: a stream that breaks within an
+//! event is taken up before it.
+
+use std::time::Duration;
+
+/// No longer name is remembered.
+const ID_BYTES_MAX: usize = 4096;
+
+/// What a complete event amounts to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The data of a message, on one line.
+    Message(Vec<u8>),
+    /// A message beyond the limit; it was not kept.
+    TooLong(u64),
+}
+
+/// The reader of one stream, or of one stream and those that take it up.
+#[derive(Debug)]
+pub(super) struct Parser {
+    limit: usize,
+    /// The part of a line that has arrived.
+    line: Vec<u8>,
+    /// Bytes of the line that were not kept.
+    skipped: u64,
+    after_cr: bool,
+    at_start: bool,
+    data: Option<Vec<u8>>,
+    /// Bytes of this event, where it is too long.
+    too_long: u64,
+    kind: Vec<u8>,
+    id: Option<String>,
+    last_id: Option<String>,
+    retry: Option<Duration>,
+}
+
+impl Parser {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            line: Vec::new(),
+            skipped: 0,
+            after_cr: false,
+            at_start: true,
+            data: None,
+            too_long: 0,
+            kind: Vec::new(),
+            id: None,
+            last_id: None,
+            retry: None,
+        }
+    }
+
+    /// Forgets an event that did not end; what was learned stays.
+    pub(super) fn restart(&mut self) {
+        let (last_id, retry) = (self.last_id.take(), self.retry);
+        *self = Self { last_id, retry, ..Self::new(self.limit) };
+    }
+
+    /// Returns the id of the last complete event that had one.
+    pub(super) fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
+    }
+
+    /// Returns how long the server wants us to wait before taking a stream up again.
+    pub(super) fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    /// Returns how much is held back because its event is not complete.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.line.len() + self.data.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Takes bytes and returns the events they complete.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Vec<Event> {
+        let mut events = Vec::new();
+        while !bytes.is_empty() {
+            if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            let Some(end) = bytes.iter().position(|b| matches!(b, b'\n' | b'\r')) else {
+                self.keep(bytes);
+                break;
+            };
+            self.keep(&bytes[..end]);
+            self.after_cr = bytes[end] == b'\r';
+            bytes = &bytes[end + 1..];
+            events.extend(self.end_line());
+        }
+        events
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        // A field's name and its space come on top of a message of the full length.
+        if self.line.len() + bytes.len() > self.limit + 16 {
+            self.skipped += bytes.len() as u64;
+        } else {
+            self.line.extend_from_slice(bytes);
+        }
+    }
+
+    fn end_line(&mut self) -> Option<Event> {
+        let mut line = std::mem::take(&mut self.line);
+        if std::mem::take(&mut self.at_start) && line.starts_with(b"\xef\xbb\xbf") {
+            line.drain(..3);
+        }
+        let skipped = std::mem::take(&mut self.skipped);
+        if skipped > 0 {
+            self.too_long += skipped + line.len() as u64;
+        } else if line.is_empty() {
+            return self.end_event();
+        } else {
+            self.field(line);
+        }
+        None
+    }
+
+    fn field(&mut self, mut line: Vec<u8>) {
+        let colon = line.iter().position(|b| *b == b':').unwrap_or(line.len());
+        let value_at = match line.get(colon + 1) {
+            Some(b' ') => colon + 2,
+            _ => (colon + 1).min(line.len()),
+        };
+        match &line[..colon] {
+            b"data" => {
+                line.drain(..value_at);
+                self.add_data(line);
+            }
+            b"event" => self.kind = line.split_off(value_at),
+            b"id" if line.len() <= ID_BYTES_MAX && !line.contains(&0) => {
+                self.id = String::from_utf8(line.split_off(value_at)).ok();
+            }
+            b"retry" => {
+                let millis = std::str::from_utf8(&line[value_at..]).ok().and_then(|v| v.parse().ok());
+                self.retry = millis.map(Duration::from_millis).or(self.retry);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_data(&mut self, value: Vec<u8>) {
+        let held = self.data.as_ref().map_or(0, |data| data.len() + 1);
+        if self.too_long > 0 || held + value.len() > self.limit {
+            self.too_long += (held + value.len()) as u64;
+            self.data = None;
+        } else if let Some(data) = &mut self.data {
+            // Between the tokens of JSON, a line break is as good as a space.
+            data.push(b' ');
+            data.extend_from_slice(&value);
+        } else {
+            self.data = Some(value);
+        }
+    }
+
+    fn end_event(&mut self) -> Option<Event> {
+        self.last_id = self.id.take().or_else(|| self.last_id.take());
+        let (data, too_long) = (self.data.take(), std::mem::take(&mut self.too_long));
+        let kind = std::mem::take(&mut self.kind);
+        if !matches!(kind.as_slice(), b"" | b"message") {
+            return None;
+        }
+        if too_long > 0 {
+            return Some(Event::TooLong(too_long));
+        }
+        data.filter(|data| !data.trim_ascii().is_empty()).map(Event::Message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever way the bytes are cut, the events are the same.
+    fn check(limit: usize, bytes: &str, expected: &[&str], last_id: Option<&str>) {
+        for size in [1, 2, 3, 7, bytes.len().max(1)] {
+            let mut parser = Parser::new(limit);
+            let events: Vec<String> = bytes
+                .as_bytes()
+                .chunks(size)
+                .flat_map(|chunk| parser.feed(chunk))
+                .map(|event| match event {
+                    Event::Message(data) => String::from_utf8(data).unwrap(),
+                    Event::TooLong(bytes) => format!("too long: {}", bytes > limit as u64),
+                })
+                .collect();
+            assert_eq!(events, expected, "in pieces of {size}");
+            assert_eq!(parser.last_id(), last_id, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn events_are_read() {
+        check(99, "event: message\nid: 1\ndata: {\"a\":1}\n\n", &["{\"a\":1}"], Some("1"));
+        check(99, "data:{\r\ndata: \"a\":1}\r\n\r\ndata: 2\r\r", &["{ \"a\":1}", "2"], None);
+        check(99, "\u{feff}data: 1\n\n: comment\n\nretry: 5\n\nunknown: 3\n\n", &["1"], None);
+        check(99, "event: ping\ndata: 1\n\nevent: endpoint\ndata: /x\n\n", &[], None);
+    }
+
+    #[test]
+    fn an_unfinished_event_does_not_count() {
+        check(99, "id: 1\ndata: \n\nid: 2\ndata: 2", &[], Some("1"));
+        let mut parser = Parser::new(99);
+        assert!(parser.feed(b"id: a\nretry: 7\ndata: \n\nid: b\ndata: half").is_empty());
+        parser.restart();
+        assert_eq!(parser.feed(b"data: whole\n\n"), [Event::Message(b"whole".to_vec())]);
+        assert_eq!(parser.last_id(), Some("a"));
+        assert_eq!(parser.retry(), Some(Duration::from_millis(7)));
+    }
+
+    #[test]
+    fn a_long_event_is_measured_and_dropped() {
+        let long = "x".repeat(100);
+        check(20, &format!("data: {long}\n\ndata: 1\n\n"), &["too long: true", "1"], None);
+        check(20, "data: 0123456789\ndata: 0123456789\n\ndata: 1\n\n", &["too long: true", "1"], None);
+        check(20, "data: 01234567890123456789\n\n", &["01234567890123456789"], None);
+    }
+}

@@ -1,0 +1,110 @@
+//! Who may speak to the gateway at all: the right host, no foreign page, the token where there is one.
+//!
+//! A local server is reachable by every page a browser shows; names that resolve to loopback only by trickery
+//! and foreign origins are turned away before anything is read.
+
+use axum::http::{HeaderMap, StatusCode, header, request};
+
+use super::{Refusal, plain};
+use crate::config::HttpConfig;
+
+/// Turns away what may not come in.
+pub(super) fn check(config: &HttpConfig, head: &request::Parts) -> Result<(), Refusal> {
+    let headers = &head.headers;
+    let host = text(headers, header::HOST.as_str()).or_else(|| head.uri.host().map(str::to_owned));
+    if !host.as_deref().is_some_and(|host| host_is_ours(config, host)) {
+        return Err(Box::new(plain(
+            StatusCode::FORBIDDEN,
+            "this Host is not served here: allow it with serve.allowed_hosts",
+        )));
+    }
+    if let Some(origin) = text(headers, header::ORIGIN.as_str())
+        && !origin_is_ours(config, &origin)
+    {
+        return Err(Box::new(plain(
+            StatusCode::FORBIDDEN,
+            "this Origin may not call: allow it with serve.allowed_origins",
+        )));
+    }
+    if text(headers, "sec-fetch-site").is_some_and(|site| site == "cross-site")
+        && !headers.contains_key(header::ORIGIN)
+    {
+        return Err(Box::new(plain(StatusCode::FORBIDDEN, "cross-site requests are not answered")));
+    }
+    match &config.auth_token {
+        Some(token) if !shows(headers, token.reveal()) => {
+            let mut refused = plain(StatusCode::UNAUTHORIZED, "a bearer token is required");
+            let wanted = header::HeaderValue::from_static("Bearer");
+            refused.headers_mut().insert(header::WWW_AUTHENTICATE, wanted);
+            Err(Box::new(refused))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned)
+}
+
+fn host_is_ours(config: &HttpConfig, host: &str) -> bool {
+    let name = without_port(host);
+    is_loopback(name)
+        || name == config.address.ip().to_string()
+        || config.allowed_hosts.iter().any(|allowed| allowed == name || allowed == host)
+}
+
+fn origin_is_ours(config: &HttpConfig, origin: &str) -> bool {
+    let authority = origin.split_once("://").map(|(_, authority)| authority);
+    authority.is_some_and(|a| is_loopback(without_port(a)))
+        || config.allowed_origins.iter().any(|o| o == origin)
+}
+
+fn is_loopback(name: &str) -> bool {
+    matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+/// Cuts the port off a host; an IPv6 address keeps its brackets.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty() => name,
+        _ => host,
+    }
+}
+
+/// Compares in constant time, by hash.
+fn shows(headers: &HeaderMap, token: &str) -> bool {
+    let shown = text(headers, header::AUTHORIZATION.as_str());
+    let shown = shown.as_deref().and_then(|value| value.strip_prefix("Bearer "));
+    shown.is_some_and(|shown| blake3::hash(shown.as_bytes()) == blake3::hash(token.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_hosts() {
+        let config = HttpConfig {
+            address: "127.0.0.1:7420".parse().unwrap(),
+            auth_token: None,
+            allowed_hosts: vec!["box.local".to_owned()],
+            allowed_origins: vec!["https://app.example".to_owned()],
+            body_bytes_max: 1,
+            sessions_max: 1,
+            session_idle_max: std::time::Duration::ZERO,
+        };
+        for ours in ["localhost", "localhost:7420", "127.0.0.1:1", "[::1]:7420", "[::1]", "box.local:80"] {
+            assert!(host_is_ours(&config, ours), "{ours}");
+        }
+        for foreign in
+            ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7420", "", "10.0.0.1"]
+        {
+            assert!(!host_is_ours(&config, foreign), "{foreign}");
+        }
+        assert!(origin_is_ours(&config, "http://localhost:3000"));
+        assert!(origin_is_ours(&config, "https://app.example"));
+        for foreign in ["null", "https://evil.example", "http://localhost.evil.example", "localhost"] {
+            assert!(!origin_is_ours(&config, foreign), "{foreign}");
+        }
+    }
+}

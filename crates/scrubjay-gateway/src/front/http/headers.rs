@@ -1,0 +1,123 @@
+//! What the headers of a request must say, and that they say what the body says.
+//!
+//! What is done is decided by the body; a header that tells another story is refused.
+
+use axum::http::{HeaderMap, StatusCode, header};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use scrubjay_core::message::{self, Parts};
+use serde_json::json;
+
+use super::{Refusal, json as answer, json_error, plain};
+use crate::gateway::{MODERN_VERSION, SUPPORTED, code};
+
+pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+pub(super) const SESSION: &str = "mcp-session-id";
+const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
+}
+
+/// Checks that a body is JSON and that its sender takes what we answer with.
+pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
+    let kind = text(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
+    if !kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("application/json")) {
+        return Err(Box::new(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")));
+    }
+    let takes = |wanted: &str| {
+        headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')).any(
+            |v| {
+                let kind = v.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+                kind == wanted
+                    || kind == "*/*"
+                    || wanted.split('/').next().is_some_and(|t| kind == format!("{t}/*"))
+            },
+        )
+    };
+    if takes("application/json") && takes("text/event-stream") {
+        Ok(())
+    } else {
+        Err(Box::new(plain(
+            StatusCode::NOT_ACCEPTABLE,
+            "Accept must name application/json and text/event-stream",
+        )))
+    }
+}
+
+/// Tells whether a request is of the modern era: by its body, or by its header.
+pub(super) fn is_modern(headers: &HeaderMap, parts: &Parts<'_>) -> bool {
+    parts.meta(META_VERSION).is_some() || text(headers, PROTOCOL_VERSION) == Some(MODERN_VERSION)
+}
+
+/// Checks what the headers of a modern request say against its body.
+pub(super) fn check_modern(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
+    let id = parts.id.map(|id| id.get());
+    let stated = text(headers, PROTOCOL_VERSION);
+    if parts.id.is_some() {
+        let Some(version) = parts.meta(META_VERSION) else {
+            let why = format!("params._meta[\"{META_VERSION}\"] is required");
+            return Err(Box::new(json_error(StatusCode::BAD_REQUEST, id, code::INVALID_PARAMS, &why)));
+        };
+        let version = message::string(Some(version)).unwrap_or_default();
+        if stated != Some(version.as_str()) {
+            return Err(mismatch(id, "MCP-Protocol-Version"));
+        }
+        if version != MODERN_VERSION {
+            let data = json!({ "supported": SUPPORTED, "requested": version });
+            let error =
+                message::error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data));
+            let line = message::raw_error(id.unwrap_or("null"), &error);
+            return Err(Box::new(answer(StatusCode::BAD_REQUEST, line)));
+        }
+    }
+    let method = parts.method.as_deref();
+    if method.is_some() && text(headers, "mcp-method") != method {
+        return Err(mismatch(id, "Mcp-Method"));
+    }
+    let named = match method {
+        Some("tools/call" | "prompts/get") => Some("name"),
+        Some("resources/read") => Some("uri"),
+        _ => None,
+    };
+    if let Some(key) = named {
+        let name = message::string(parts.param(key));
+        let stated = text(headers, "mcp-name").map(decoded);
+        if name.is_some() && stated.flatten() != name {
+            return Err(mismatch(id, "Mcp-Name"));
+        }
+    }
+    for (name, value) in headers {
+        if name.as_str().starts_with("mcp-param-") && value.to_str().ok().and_then(decoded).is_none() {
+            return Err(mismatch(id, name.as_str()));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn mismatch(id: Option<&str>, header: &str) -> Refusal {
+    let why = format!("the header {header} is missing, malformed, or says other than the body");
+    Box::new(json_error(StatusCode::BAD_REQUEST, id, code::HEADER_MISMATCH, &why))
+}
+
+/// Reads a header value that may be wrapped for characters a header cannot hold.
+pub(super) fn decoded(value: &str) -> Option<String> {
+    let value = value.trim();
+    match value.strip_prefix("=?base64?").and_then(|v| v.strip_suffix("?=")) {
+        Some(wrapped) => String::from_utf8(BASE64_STANDARD.decode(wrapped).ok()?).ok(),
+        None => Some(value.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrapped_values_are_read() {
+        assert_eq!(decoded("plain"), Some("plain".to_owned()));
+        assert_eq!(decoded("=?base64?w6k=?="), Some("é".to_owned()));
+        assert_eq!(decoded("=?base64?w6k?="), None);
+        assert_eq!(decoded("=?base64?!!!!?="), None);
+    }
+}

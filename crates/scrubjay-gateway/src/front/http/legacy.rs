@@ -1,0 +1,157 @@
+//! The legacy era on HTTP: sessions, a standing stream, streams that can be taken up again.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use scrubjay_core::message::Parts;
+use tokio::sync::mpsc;
+
+use super::headers::{PROTOCOL_VERSION, SESSION, text};
+use super::{Front, Refusal, accepted, json, json_error, plain, stream};
+use crate::gateway::{Accepted, LEGACY_VERSIONS, Request, code};
+use crate::session::{OUTBOX_MAX, Session};
+
+pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Response {
+    let id = parts.id.map(|id| id.get());
+    if let Some(version) = text(headers, PROTOCOL_VERSION)
+        && !LEGACY_VERSIONS.contains(&version)
+    {
+        let why = format!("unsupported protocol version: {version}");
+        return json_error(StatusCode::BAD_REQUEST, id, code::INVALID_REQUEST, &why);
+    }
+    let opens = parts.method.as_deref() == Some("initialize");
+    let session = match session(front, headers, opens) {
+        Ok(session) => session,
+        Err(refused) => return *refused,
+    };
+    let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
+    let mut response = match front.gateway.accept(&session, line, &outbox) {
+        Accepted::Told => accepted(),
+        Accepted::Refused(line) => {
+            // A refusal is an answer: it is recorded as one.
+            if let Err(e) = session.record(scrubjay_core::entry::Direction::ServerToClient, &line) {
+                tracing::error!(error = %e, "a refusal could not be recorded");
+            }
+            // Legacy clients look for errors in the body, and throw away the body of any other status.
+            json(if parts.id.is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST }, line)
+        }
+        Accepted::Request(request) => {
+            drop(outbox);
+            answer(front, &session, request, lines).await
+        }
+    };
+    if opens && let Ok(value) = HeaderValue::from_str(&session.id) {
+        response.headers_mut().insert(SESSION, value);
+    }
+    response
+}
+
+/// Returns the session a request names, or a new one for a client that opens.
+fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Session>, Refusal> {
+    if opens {
+        if front.gateway.session_count() >= front.config.sessions_max {
+            return Err(Box::new(plain(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open")));
+        }
+        return Ok(front.gateway.open_session("http"));
+    }
+    let Some(id) = text(headers, SESSION) else {
+        let why = "Mcp-Session-Id is required: open a session with initialize";
+        return Err(Box::new(plain(StatusCode::BAD_REQUEST, why)));
+    };
+    let Some(session) = front.gateway.session(id) else {
+        return Err(Box::new(plain(
+            StatusCode::NOT_FOUND,
+            "no such session: open a new one with initialize",
+        )));
+    };
+    session.touch();
+    Ok(session)
+}
+
+/// Answers with JSON when the answer is all there is, else with a stream that can be taken up again.
+async fn answer(
+    front: &Arc<Front>,
+    session: &Arc<Session>,
+    request: Box<Request>,
+    mut lines: mpsc::Receiver<String>,
+) -> Response {
+    let gateway = front.gateway.clone();
+    // Beside the connection: a client that loses it has not called the request off.
+    let mut answering = tokio::spawn(async move { gateway.answer(request).await });
+    let first = tokio::select! {
+        biased;
+        Some(line) = lines.recv() => line,
+        answered = &mut answering => {
+            return match answered.ok().flatten() {
+                Some(line) => json(StatusCode::OK, line),
+                None => accepted(),
+            };
+        }
+    };
+    let log = front.streams.begin(&session.id);
+    log.push(first);
+    let fed = log.clone();
+    tokio::spawn(async move {
+        let last = loop {
+            tokio::select! {
+                biased;
+                Some(line) = lines.recv() => fed.push(line),
+                answered = &mut answering => break answered.ok().flatten(),
+            }
+        };
+        while let Ok(line) = lines.try_recv() {
+            fed.push(line);
+        }
+        if let Some(line) = last {
+            fed.push(line);
+        }
+        fed.end();
+    });
+    stream::events(log, 0)
+}
+
+/// Opens the standing stream, or takes a broken one up again.
+pub(super) fn get(front: &Arc<Front>, headers: &HeaderMap) -> Response {
+    if !text(headers, "accept").is_some_and(|a| a.contains("text/event-stream") || a.contains("*/*")) {
+        return plain(StatusCode::NOT_ACCEPTABLE, "Accept must name text/event-stream");
+    }
+    let session = match session(front, headers, false) {
+        Ok(session) => session,
+        Err(refused) => return *refused,
+    };
+    if let Some(event) = text(headers, "last-event-id") {
+        return match front.streams.after(&session.id, event) {
+            // Told that nothing is left, a client comes back no more; an empty stream would make it.
+            Some((log, from)) if log.is_over(from) => {
+                plain(StatusCode::METHOD_NOT_ALLOWED, "that stream has ended")
+            }
+            Some((log, from)) => stream::events(log, from),
+            None => plain(StatusCode::NOT_FOUND, "that event is too old, or none of this session's"),
+        };
+    }
+    let (outbox, mut lines) = mpsc::channel(OUTBOX_MAX);
+    let log = front.streams.begin(&session.id);
+    for kept in session.attach(outbox) {
+        log.push(kept);
+    }
+    let fed = log.clone();
+    tokio::spawn(async move {
+        while let Some(line) = lines.recv().await {
+            fed.push(line);
+        }
+        fed.end();
+    });
+    stream::events(log, 0)
+}
+
+/// Ends a session.
+pub(super) fn delete(front: &Front, headers: &HeaderMap) -> Response {
+    match session(front, headers, false) {
+        Ok(session) => {
+            front.close_session(&session.id, "the client ended the session");
+            plain(StatusCode::OK, "the session is closed")
+        }
+        Err(refused) => *refused,
+    }
+}

@@ -1,0 +1,120 @@
+//! The gateway on standard input and output: one client, one session.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrubjay_core::entry::Direction;
+use scrubjay_core::framing::{Framer, Step};
+use scrubjay_core::inert::inert_bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::gateway::{Accepted, Gateway};
+use crate::notice;
+use crate::pipe::{Sink, Source};
+use crate::session::{OUTBOX_MAX, Session};
+
+/// No line of a client may be longer.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// How long calls under way may go on after the client has stopped talking.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// How long the last lines may take to leave.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Serves one client until it closes its stream.
+///
+/// # Errors
+/// The streams cannot be used.
+pub async fn serve(gateway: Arc<Gateway>, name: &str) -> std::io::Result<()> {
+    let (mut source, sink) = (Source::stdin()?, Sink::stdout()?);
+    let session = gateway.open_session(name);
+    let (outbox, mut lines) = mpsc::channel::<String>(OUTBOX_MAX);
+    session.attach(outbox.clone());
+    let mut writing = tokio::spawn(async move {
+        while let Some(mut line) = lines.recv().await {
+            line.push('\n');
+            // What waits behind goes out with it, in one write.
+            while let Ok(more) = lines.try_recv() {
+                line.push_str(&more);
+                line.push('\n');
+            }
+            if sink.write_all(line.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    });
+    tokio::select! {
+        _ = &mut writing => {}
+        () = read(&gateway, &session, &mut source, &outbox) => {
+            // What is still to be said goes out before the streams close.
+            drop(outbox);
+            gateway.shut_down("the host closed its stream");
+            drop(session);
+            let _ = tokio::time::timeout(LAST_WORDS, writing).await;
+            return Ok(());
+        }
+    }
+    gateway.shut_down("the host went away");
+    Ok(())
+}
+
+async fn read(
+    gateway: &Arc<Gateway>,
+    session: &Arc<Session>,
+    source: &mut Source,
+    outbox: &mpsc::Sender<String>,
+) {
+    let mut framer = Framer::new(LINE_BYTES_MAX);
+    let mut answering = JoinSet::new();
+    loop {
+        let read = source.read(framer.room()).await.unwrap_or(0);
+        loop {
+            match if read == 0 { framer.finish() } else { framer.step() } {
+                Step::Batch(batch) => {
+                    for line in batch.lines() {
+                        let line = String::from_utf8_lossy(line.bytes).into_owned();
+                        take(gateway, session, &line, outbox, &mut answering).await;
+                    }
+                }
+                Step::Oversize(line) => {
+                    let notice = notice::too_long(Direction::ClientToServer, &line, LINE_BYTES_MAX);
+                    session.say(outbox, inert_bytes(notice.line.trim_ascii_end())).await;
+                }
+                Step::Starved => break,
+            }
+        }
+        while answering.try_join_next().is_some() {}
+        if read == 0 {
+            break;
+        }
+    }
+    // What is under way is answered, for a while: a client may only have stopped talking.
+    let _ =
+        tokio::time::timeout(LAST_ANSWERS, async { while answering.join_next().await.is_some() {} }).await;
+}
+
+async fn take(
+    gateway: &Arc<Gateway>,
+    session: &Arc<Session>,
+    line: &str,
+    outbox: &mpsc::Sender<String>,
+    answering: &mut JoinSet<()>,
+) {
+    if line.trim().is_empty() {
+        return;
+    }
+    match gateway.accept(session, line, outbox) {
+        Accepted::Request(request) => {
+            let (gateway, outbox) = (gateway.clone(), outbox.clone());
+            answering.spawn(async move {
+                if let Some(line) = gateway.answer(request).await {
+                    // The writer ends only when the client is gone.
+                    let _ = outbox.send(line).await;
+                }
+            });
+        }
+        Accepted::Refused(answer) => session.say(outbox, answer).await,
+        Accepted::Told => {}
+    }
+}

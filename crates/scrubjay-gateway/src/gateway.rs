@@ -1,0 +1,404 @@
+//! Answers clients from many backends: takes a line, records it, routes it, records and returns the answer.
+//!
+//! One gateway serves all sessions of all fronts. Lists are put together from every backend; a call goes to
+//! the one that owns the name. A backend that is down is missing from lists and nothing else.
+
+mod calls;
+mod events;
+mod greeting;
+mod lists;
+mod subscriptions;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use scrubjay_core::entry::Direction;
+use scrubjay_core::envelope::{Era, JsonId};
+use scrubjay_core::message::{self, Parts};
+use scrubjay_store::recording::Recording;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+use crate::backend::{Answer, Backend, Event};
+use crate::config::{BackendConfig, Naming};
+use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
+
+pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
+
+/// How many events of backends may wait.
+const EVENTS_MAX: usize = 1024;
+/// How many demands of one call may wait.
+const DEMANDS_MAX: usize = 16;
+
+/// JSON-RPC and MCP error codes.
+pub mod code {
+    /// Not JSON.
+    pub const PARSE: i64 = -32700;
+    /// Not a message.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// No such method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// Wrong parameters.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// Something failed here or behind.
+    pub const INTERNAL: i64 = -32603;
+    /// A header says other than the body.
+    pub const HEADER_MISMATCH: i64 = -32020;
+    /// A version we do not speak.
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+}
+
+/// Makes a recording with this name: of the client with this handle, or of a backend.
+pub type NewRecording = Box<dyn Fn(&str, Option<&str>) -> Recording + Send + Sync>;
+
+/// The gateway.
+pub struct Gateway {
+    /// Only ever added to, so that a backend keeps its place.
+    backends: Mutex<Arc<[Arc<Backend>]>>,
+    naming: Naming,
+    routes: Mutex<lists::Routes>,
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    /// The backends that were missing from a list.
+    missed: Mutex<std::collections::HashSet<String>>,
+    parked: calls::Parked,
+    listeners: subscriptions::Listeners,
+    new_recording: NewRecording,
+    events: mpsc::Sender<Event>,
+    options: Option<TakeOptions>,
+}
+
+/// Takes a client's `initializationOptions`: the backends in them, or what is wrong with them.
+pub type TakeOptions = Box<dyn Fn(&str) -> Result<Vec<BackendConfig>, serde_json::Value> + Send + Sync>;
+
+/// A message from a client, recorded and sorted.
+pub enum Accepted {
+    /// A request: answer it.
+    Request(Box<Request>),
+    /// Something that needs no answer.
+    Told,
+    /// Not acceptable; the line to answer with.
+    Refused(String),
+}
+
+/// A client's request, ready to be answered.
+pub struct Request {
+    /// Its id.
+    pub id: JsonId,
+    /// Its method.
+    pub method: String,
+    /// Its parameters.
+    pub params: Option<String>,
+    /// Its context.
+    pub call: Arc<Call>,
+    demands: mpsc::Receiver<crate::session::Demand>,
+    _guard: CallGuard,
+}
+
+impl Request {
+    /// Returns a member of the parameters as text.
+    #[must_use]
+    pub fn text_param(&self, key: &str) -> Option<String> {
+        message::string(message::member(self.raw_params(), key))
+    }
+
+    /// Returns the parameters as raw JSON.
+    #[must_use]
+    pub fn raw_params(&self) -> Option<&RawValue> {
+        self.params.as_deref().and_then(|p| serde_json::from_str(p).ok())
+    }
+}
+
+impl Gateway {
+    /// Makes a gateway; `backends` gets the queue for what backends say by themselves.
+    pub fn new(
+        naming: Naming,
+        new_recording: NewRecording,
+        options: Option<TakeOptions>,
+        backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>,
+    ) -> Arc<Self> {
+        let (events, heard) = mpsc::channel(EVENTS_MAX);
+        let backends = backends(&events, &new_recording).into_iter().map(Arc::new).collect();
+        let gateway = Arc::new(Self {
+            backends: Mutex::new(backends),
+            naming,
+            routes: Mutex::default(),
+            sessions: Mutex::default(),
+            missed: Mutex::default(),
+            parked: calls::Parked::default(),
+            listeners: subscriptions::Listeners::default(),
+            new_recording,
+            events,
+            options,
+        });
+        tokio::spawn(events::attend(Arc::downgrade(&gateway), heard));
+        gateway
+    }
+
+    /// Begins a session.
+    pub fn open_session(&self, name: &str) -> Arc<Session> {
+        let handle = handle();
+        let recording = (self.new_recording)(name, Some(&handle));
+        let session = Arc::new(Session::new(handle, recording));
+        lock(&self.sessions).insert(session.id.clone(), session.clone());
+        session
+    }
+
+    /// Returns the session with this handle.
+    #[must_use]
+    pub fn session(&self, id: &str) -> Option<Arc<Session>> {
+        lock(&self.sessions).get(id).cloned()
+    }
+
+    /// Returns the sessions in which nothing happened for so long.
+    #[must_use]
+    pub fn idle_sessions(&self, silence: std::time::Duration) -> Vec<String> {
+        let sessions = lock(&self.sessions);
+        sessions.values().filter(|s| s.idle() > silence).map(|s| s.id.clone()).collect()
+    }
+
+    /// Returns how many sessions there are.
+    #[must_use]
+    pub fn session_count(&self) -> usize {
+        lock(&self.sessions).len()
+    }
+
+    /// Ends a session and seals its tape; returns whether it existed.
+    pub fn close_session(&self, id: &str, reason: &str) -> bool {
+        let Some(session) = lock(&self.sessions).remove(id) else { return false };
+        self.listeners.forget_session(&session);
+        session.finish((self.new_recording)("after the end", None), reason);
+        true
+    }
+
+    /// Ends everything.
+    pub fn shut_down(&self, reason: &str) {
+        let ids: Vec<String> = lock(&self.sessions).keys().cloned().collect();
+        for id in ids {
+            self.close_session(&id, reason);
+        }
+        for backend in self.backends().iter() {
+            for connection in backend.open_connections() {
+                connection.close();
+            }
+            backend.finish_recording((self.new_recording)("after the end", None), reason);
+        }
+    }
+
+    /// Returns the backends.
+    #[must_use]
+    pub fn backends(&self) -> Arc<[Arc<Backend>]> {
+        lock(&self.backends).clone()
+    }
+
+    /// Adds the backends of a client's options; those whose id is taken already are left alone.
+    fn add_backends(&self, more: &[BackendConfig]) {
+        let mut backends = lock(&self.backends);
+        let mut all = backends.to_vec();
+        for config in more {
+            if all.iter().all(|b| b.id != config.id) {
+                let tape = (self.new_recording)(&format!("backend {}", config.id), None);
+                all.push(Arc::new(Backend::new(
+                    config,
+                    std::env::current_dir().ok(),
+                    tape,
+                    self.events.clone(),
+                )));
+            }
+        }
+        *backends = all.into();
+    }
+
+    /// Starts all backends at once, beside everything else.
+    pub fn warm_up(self: &Arc<Self>, era: Era) {
+        for backend in self.backends().iter() {
+            let (backend, gateway) = (backend.clone(), Arc::downgrade(self));
+            tokio::spawn(async move {
+                // A backend that does not start has been reported; lists do without it.
+                if let Ok(connection) = backend.connection(era).await
+                    && let Some(gateway) = gateway.upgrade()
+                {
+                    gateway.attend_to(&connection);
+                }
+            });
+        }
+    }
+
+    /// Takes a line from a client: records it and sorts it.
+    pub fn accept(self: &Arc<Self>, session: &Arc<Session>, line: &str, outbox: &Outbox) -> Accepted {
+        let operation = match session.record(Direction::ClientToServer, line) {
+            Ok(entry) => entry,
+            Err(e) => {
+                let id = Parts::of(line).ok().and_then(|p| p.json_id());
+                let why = format!("the message was not processed, because it could not be recorded: {e}");
+                return refuse(id.as_ref(), code::INTERNAL, &why);
+            }
+        };
+        let Ok(parts) = Parts::of(line) else {
+            return if serde_json::from_str::<&RawValue>(line).is_ok() {
+                refuse(None, code::INVALID_REQUEST, "not a JSON-RPC message: batches are not supported")
+            } else {
+                refuse(None, code::PARSE, "not JSON")
+            };
+        };
+        match (&parts.method, parts.json_id()) {
+            (Some(method), Some(id)) => self.accept_request(session, method, id, &parts, operation, outbox),
+            (Some(method), None) if !parts.has_id => {
+                let params = parts.params.map(|p| p.get().to_owned());
+                self.told(session, method, params.as_deref(), &parts);
+                Accepted::Told
+            }
+            (None, Some(id)) if parts.result.is_some() || parts.error.is_some() => {
+                let answer = match (parts.error, parts.result) {
+                    (Some(error), _) => Answer::Error(error.get().to_owned()),
+                    (None, result) => Answer::Result(result.map_or("{}", RawValue::get).to_owned()),
+                };
+                // An answer to nothing is on tape, and that is all.
+                session.take_answer(&id, answer);
+                Accepted::Told
+            }
+            (_, id) => {
+                refuse(id.as_ref(), code::INVALID_REQUEST, "neither a request, a notification nor an answer")
+            }
+        }
+    }
+
+    fn accept_request(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        method: &str,
+        id: JsonId,
+        parts: &Parts<'_>,
+        operation: u64,
+        outbox: &Outbox,
+    ) -> Accepted {
+        let facts = match greeting::facts_of(session, method, parts) {
+            Ok(facts) => facts,
+            Err(error) => return Accepted::Refused(message::raw_error(id.as_raw(), &error)),
+        };
+        let (demand, demands) = mpsc::channel(DEMANDS_MAX);
+        let wants_logs = facts.era == Era::Legacy || parts.meta(greeting::META_LOG_LEVEL).is_some();
+        let demands_of = (facts.era == Era::Modern).then_some(demand);
+        let call = Call::new(session.clone(), operation, outbox.clone(), facts, wants_logs, demands_of);
+        let call = Arc::new(call);
+        let Some(guard) = session.begin_call(id.clone(), call.clone()) else {
+            return refuse(
+                Some(&id),
+                code::INVALID_REQUEST,
+                "a request with this id is under way, or too many are",
+            );
+        };
+        let params = parts.params.map(|p| p.get().to_owned());
+        let method = method.to_owned();
+        Accepted::Request(Box::new(Request { id, method, params, call, demands, _guard: guard }))
+    }
+
+    /// Answers a request; the line returned is recorded and must be sent.
+    pub async fn answer(self: &Arc<Self>, mut request: Box<Request>) -> Option<String> {
+        let call = request.call.clone();
+        let answer = tokio::select! {
+            answer = self.dispatch(&mut request) => answer,
+            // Called off: there is nobody to answer.
+            () = call.cancelled.notified() => return None,
+        };
+        let line = match answer {
+            Answer::Result(result) => message::result(request.id.as_raw(), &result),
+            Answer::Error(error) => message::raw_error(request.id.as_raw(), &error),
+        };
+        match call.session.record(Direction::ServerToClient, &line) {
+            Ok(_) => Some(line),
+            Err(e) => {
+                let why = format!("the answer was not passed on, because it could not be recorded: {e}");
+                Some(message::raw_error(request.id.as_raw(), &message::error(code::INTERNAL, &why, None)))
+            }
+        }
+    }
+
+    async fn dispatch(self: &Arc<Self>, request: &mut Request) -> Answer {
+        let modern = request.call.facts.era == Era::Modern;
+        match request.method.as_str() {
+            "initialize" if !modern => self.initialize(request),
+            "server/discover" => self.discover(request),
+            "ping" if !modern => Answer::Result("{}".to_owned()),
+            "logging/setLevel" if !modern => self.set_log_level(request).await,
+            "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list" => {
+                self.list(request).await
+            }
+            "tools/call" | "prompts/get" => self.call_by_name(request).await,
+            "resources/read" => self.read_resource(request).await,
+            "resources/subscribe" | "resources/unsubscribe" if !modern => self.subscribe(request).await,
+            "subscriptions/listen" if modern => self.listen(request).await,
+            "completion/complete" => self.complete(request).await,
+            "initialize"
+            | "ping"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "subscriptions/listen" => not_found(&request.method),
+            _ => self.pass_on(request).await,
+        }
+    }
+
+    /// Takes a notification from a client.
+    fn told(self: &Arc<Self>, session: &Arc<Session>, method: &str, params: Option<&str>, parts: &Parts<'_>) {
+        match method {
+            "notifications/cancelled" => {
+                let id = parts.param("requestId").map(|id| JsonId::from_raw(id.get()));
+                if let Some(call) = id.and_then(|id| session.call(&id)) {
+                    call.cancelled.notify_waiters();
+                    // Noted also for a call that has not begun to wait.
+                    call.cancelled.notify_one();
+                }
+            }
+            "notifications/initialized" => {}
+            // Whatever else a client tells concerns every backend that is up.
+            _ => {
+                for backend in self.backends().iter() {
+                    for connection in backend.open_connections() {
+                        let (method, params) = (method.to_owned(), params.map(str::to_owned));
+                        tokio::spawn(async move {
+                            if let Err(e) = connection.notify(None, &method, params.as_deref()).await {
+                                tracing::debug!(error = %e, "a notification did not reach a backend");
+                            }
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn miss(&self, backend: &str) {
+        lock(&self.missed).insert(backend.to_owned());
+    }
+
+    fn was_missed(&self, backend: &str) -> bool {
+        lock(&self.missed).remove(backend)
+    }
+
+    fn all_sessions(&self) -> Vec<Arc<Session>> {
+        lock(&self.sessions).values().cloned().collect()
+    }
+}
+
+fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {
+    let id = id.map_or("null", JsonId::as_raw);
+    Accepted::Refused(message::raw_error(id, &message::error(code, why, None)))
+}
+
+pub(crate) fn not_found(method: &str) -> Answer {
+    Answer::error(code::METHOD_NOT_FOUND, &format!("no such method: {method}"))
+}
+
+/// Makes a handle that cannot be guessed: 160 random bits.
+pub(crate) fn handle() -> String {
+    let mut random = [0; 20];
+    getrandom::fill(&mut random).expect("the system has a source of randomness");
+    let (one, two) = random.split_at(10);
+    let text =
+        |half: &[u8]| scrubjay_core::id::TapeId::from_random(half.try_into().expect("ten bytes")).to_string();
+    format!("{}{}", text(one), text(two))
+}
+
+/// The facts a legacy client has before it says anything.
+pub(crate) fn unknown_client() -> ClientFacts {
+    ClientFacts::default()
+}

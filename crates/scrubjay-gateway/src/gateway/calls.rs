@@ -1,0 +1,444 @@
+//! Passes calls to the backend that owns them, and translates between the eras where the two sides differ.
+//!
+//! A legacy backend asks in the middle of a call; a modern client is asked by a result that demands input and
+//! comes back with a new request. So such a call is *parked* under a state nobody can guess, while its backend
+//! waits. The other way round, a modern backend's demand is put to a legacy client as requests, and the call
+//! is made again with the answers.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use scrubjay_core::envelope::Era;
+use scrubjay_core::message::{self, Splice};
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::lists::Kind;
+use super::{Gateway, Request, code, not_found};
+use crate::backend::connection::Connection;
+use crate::backend::{Answer, Backend, CallError, modern_meta};
+use crate::session::{Call, Demand, lock};
+
+/// How many calls may wait for their client to come back.
+const PARKED_MAX: usize = 1024;
+/// How long one waits.
+const PARKED_FOR: Duration = Duration::from_secs(600);
+/// How often one call may demand input.
+const ROUNDS_MAX: usize = 16;
+/// How many tasks' owners are remembered.
+const TASKS_MAX: usize = 16_384;
+
+/// Calls whose backend waits for the client's input.
+#[derive(Default)]
+pub(super) struct Parked {
+    calls: Mutex<HashMap<String, ParkedCall>>,
+    tasks: Mutex<Tasks>,
+}
+
+#[derive(Default)]
+struct Tasks {
+    owners: HashMap<String, Arc<Backend>>,
+    order: VecDeque<String>,
+}
+
+struct ParkedCall {
+    running: Running,
+    replies: Vec<(String, oneshot::Sender<Answer>)>,
+    since: tokio::time::Instant,
+}
+
+/// A call under way beside whoever asked for it; dropped, it is called off.
+struct Running {
+    task: JoinHandle<Result<Answer, CallError>>,
+    demands: mpsc::Receiver<Demand>,
+    call: Arc<Call>,
+    method: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Gateway {
+    /// Returns a connection to a backend, in the client's era where it can be.
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        backend: &Arc<Backend>,
+        era: Era,
+    ) -> Result<Arc<Connection>, CallError> {
+        let connection = backend.connection(era).await?;
+        self.attend_to(&connection);
+        Ok(connection)
+    }
+
+    pub(super) async fn call_by_name(self: &Arc<Self>, request: &mut Request) -> Answer {
+        if let Some(parked) = self.unpark(request) {
+            return parked.await;
+        }
+        let kind = if request.method == "tools/call" { Kind::Tools } else { Kind::Prompts };
+        let Some(name) = request.text_param("name") else {
+            return Answer::error(code::INVALID_PARAMS, "params.name is required");
+        };
+        let Some((backend, own)) = self.owner(&request.call, kind, &name).await else {
+            let what = if kind == Kind::Tools { "tool" } else { "prompt" };
+            return Answer::error(
+                code::INVALID_PARAMS,
+                &format!("unknown {what}: {name}{}", self.absent().await),
+            );
+        };
+        let params = if own == name { request.params.clone() } else { renamed(request, &own) };
+        self.forward(request, &backend, params).await
+    }
+
+    pub(super) async fn read_resource(self: &Arc<Self>, request: &mut Request) -> Answer {
+        if let Some(parked) = self.unpark(request) {
+            return parked.await;
+        }
+        let Some(uri) = request.text_param("uri") else {
+            return Answer::error(code::INVALID_PARAMS, "params.uri is required");
+        };
+        match self.owner_of_uri(&request.call, &uri).await {
+            Some(backend) => self.forward(request, &backend, request.params.clone()).await,
+            None => {
+                let data = serde_json::json!({ "uri": uri });
+                let code = if request.call.facts.era == Era::Modern { code::INVALID_PARAMS } else { -32002 };
+                Answer::Error(message::error(code, "resource not found", Some(&data)))
+            }
+        }
+    }
+
+    /// Finds the backend of a resource: by its list, its templates, or because it is the only one.
+    pub(super) async fn owner_of_uri(self: &Arc<Self>, call: &Arc<Call>, uri: &str) -> Option<Arc<Backend>> {
+        if let Some((backend, _)) = self.owner(call, Kind::Resources, uri).await {
+            return Some(backend);
+        }
+        let mut fitting = self.fitting_template(uri);
+        if fitting.is_none() {
+            self.gather(call, Kind::Templates).await;
+            fitting = self.fitting_template(uri);
+        }
+        if fitting.is_some() {
+            return fitting;
+        }
+        let mut able = Vec::new();
+        for backend in self.backends().iter() {
+            if let Ok(connection) = self.connect(backend, call.facts.era).await
+                && connection.offers("resources")
+            {
+                able.push(backend.clone());
+            }
+        }
+        // Unlisted, but nobody else could have it.
+        if able.len() == 1 { able.pop() } else { None }
+    }
+
+    fn fitting_template(&self, uri: &str) -> Option<Arc<Backend>> {
+        let mut templates = self.known_templates();
+        // The most specific first.
+        templates.sort_by_key(|(template, _)| std::cmp::Reverse(fixed_part(template).len()));
+        templates.into_iter().find(|(template, _)| uri.starts_with(fixed_part(template))).map(|(_, b)| b)
+    }
+
+    pub(super) async fn complete(self: &Arc<Self>, request: &mut Request) -> Answer {
+        let reference = message::member(request.raw_params(), "ref");
+        let text = |key| message::string(message::member(reference, key));
+        let (name, uri) = (text("name"), text("uri"));
+        if let Some(name) = name {
+            let Some((backend, own)) = self.owner(&request.call, Kind::Prompts, &name).await else {
+                return Answer::error(code::INVALID_PARAMS, &format!("unknown prompt: {name}"));
+            };
+            let raw = request.raw_params();
+            let old = message::member(message::member(raw, "ref"), "name");
+            let params = raw.map(|p| Splice::new(p.get()).replace(old, &quoted(&own)).finish());
+            return self.forward(request, &backend, params).await;
+        }
+        let Some(uri) = uri else { return Answer::error(code::INVALID_PARAMS, "params.ref is required") };
+        if self.known_templates().is_empty() {
+            self.gather(&request.call, Kind::Templates).await;
+        }
+        let exact = self.known_templates().into_iter().find(|(template, _)| *template == uri).map(|(_, b)| b);
+        let owner = match exact {
+            Some(backend) => Some(backend),
+            None => self.owner_of_uri(&request.call, &uri).await,
+        };
+        match owner {
+            Some(backend) => self.forward(request, &backend, request.params.clone()).await,
+            None => Answer::error(code::INVALID_PARAMS, &format!("unknown resource: {uri}")),
+        }
+    }
+
+    /// Passes on what the gateway has no part in: a task's owner, or the only backend there is.
+    pub(super) async fn pass_on(self: &Arc<Self>, request: &mut Request) -> Answer {
+        let task =
+            request.text_param("taskId").and_then(|id| lock(&self.parked.tasks).owners.get(&id).cloned());
+        let backends = self.backends();
+        let mut others = backends.iter().filter(|b| !b.is_own);
+        let only = match (others.next(), others.next()) {
+            (Some(only), None) => Some(only.clone()),
+            _ => None,
+        };
+        match task.or(only) {
+            Some(backend) => self.forward(request, &backend, request.params.clone()).await,
+            None => not_found(&request.method),
+        }
+    }
+
+    pub(super) async fn set_log_level(self: &Arc<Self>, request: &mut Request) -> Answer {
+        for backend in self.backends().iter() {
+            if let Ok(connection) = self.connect(backend, Era::Legacy).await
+                && connection.era == Era::Legacy
+                && connection.offers("logging")
+            {
+                let params = request.params.as_deref();
+                let set =
+                    connection.call(Some(&request.call), "logging/setLevel", params, backend.call_timeout());
+                if let Ok(Answer::Error(error)) = set.await {
+                    return Answer::Error(error);
+                }
+            }
+        }
+        Answer::Result("{}".to_owned())
+    }
+
+    /// Makes the call on a backend and brings the answer into the client's era.
+    async fn forward(
+        self: &Arc<Self>,
+        request: &mut Request,
+        backend: &Arc<Backend>,
+        params: Option<String>,
+    ) -> Answer {
+        let call = request.call.clone();
+        let connection = match self.connect(backend, call.facts.era).await {
+            Ok(connection) => connection,
+            Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
+        };
+        let answer = match (call.facts.era, connection.era) {
+            (Era::Modern, Era::Legacy) => self.start_parkable(request, backend, &connection, params).await,
+            (Era::Legacy, Era::Modern) => {
+                ask_for_demands(&call, &request.method, backend, &connection, params).await
+            }
+            _ => {
+                let made =
+                    connection.call(Some(&call), &request.method, params.as_deref(), backend.call_timeout());
+                made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+            }
+        };
+        self.remember_task(&answer, backend);
+        answer
+    }
+
+    fn remember_task(&self, answer: &Answer, backend: &Arc<Backend>) {
+        let Answer::Result(result) = answer else { return };
+        if !result.contains("\"taskId\"") {
+            return;
+        }
+        let Ok(result) = serde_json::from_str::<&RawValue>(result) else { return };
+        let created = message::member(message::member(Some(result), "task"), "taskId");
+        let task = created.or_else(|| message::member(Some(result), "taskId"));
+        if let Some(task) = message::string(task) {
+            let mut tasks = lock(&self.parked.tasks);
+            if tasks.owners.insert(task.clone(), backend.clone()).is_none() {
+                tasks.order.push_back(task);
+            }
+            while tasks.order.len() > TASKS_MAX {
+                if let Some(oldest) = tasks.order.pop_front() {
+                    tasks.owners.remove(&oldest);
+                }
+            }
+        }
+    }
+
+    /// Calls a legacy backend for a modern client: the call outlives the request if the backend asks back.
+    async fn start_parkable(
+        self: &Arc<Self>,
+        request: &mut Request,
+        backend: &Arc<Backend>,
+        connection: &Arc<Connection>,
+        params: Option<String>,
+    ) -> Answer {
+        let (connection, call, method) = (connection.clone(), request.call.clone(), request.method.clone());
+        let timeout = backend.call_timeout();
+        let task = {
+            let (call, method) = (call.clone(), method.clone());
+            tokio::spawn(
+                async move { connection.call(Some(&call), &method, params.as_deref(), timeout).await },
+            )
+        };
+        let (_, nothing) = mpsc::channel(1);
+        let demands = std::mem::replace(&mut request.demands, nothing);
+        self.await_or_park(Running { task, demands, call, method }).await
+    }
+
+    async fn await_or_park(self: &Arc<Self>, mut running: Running) -> Answer {
+        let demand = tokio::select! {
+            answered = &mut running.task => {
+                return match answered {
+                    Ok(Ok(Answer::Result(result))) => Answer::Result(modernised(&result, &running.method)),
+                    Ok(Ok(error)) => error,
+                    Ok(Err(e)) => Answer::error(code::INTERNAL, &e.to_string()),
+                    Err(_) => Answer::error(code::INTERNAL, "the call was abandoned"),
+                };
+            }
+            Some(demand) = running.demands.recv() => demand,
+        };
+        let mut demands = vec![demand];
+        while let Ok(more) = running.demands.try_recv() {
+            demands.push(more);
+        }
+        let state = super::handle();
+        let mut requests = Vec::new();
+        let mut replies = Vec::new();
+        for (number, demand) in demands.into_iter().enumerate() {
+            let key = format!("input-{}", number + 1);
+            let params = demand.params.map(|p| format!(",\"params\":{p}")).unwrap_or_default();
+            requests.push(format!("\"{key}\":{{\"method\":{}{params}}}", quoted(&demand.method)));
+            replies.push((key, demand.reply));
+        }
+        let since = tokio::time::Instant::now();
+        let mut calls = lock(&self.parked.calls);
+        calls.retain(|_, parked| parked.since.elapsed() < PARKED_FOR);
+        if calls.len() >= PARKED_MAX {
+            return Answer::error(code::INTERNAL, "too many calls wait for input");
+        }
+        calls.insert(state.clone(), ParkedCall { running, replies, since });
+        Answer::Result(format!(
+            r#"{{"resultType":"input_required","inputRequests":{{{}}},"requestState":"{state}"}}"#,
+            requests.join(",")
+        ))
+    }
+
+    /// Takes up a parked call that a request comes back to, where it does.
+    fn unpark(self: &Arc<Self>, request: &Request) -> Option<impl Future<Output = Answer> + use<>> {
+        let state = request.text_param("requestState")?;
+        let parked = lock(&self.parked.calls).remove(&state)?;
+        let ParkedCall { running, replies, .. } = parked;
+        let params = request.raw_params();
+        for (key, reply) in replies {
+            let given = message::member(message::member(params, "inputResponses"), &key);
+            // The call it belongs to may have ended meanwhile; then its answer is what the client gets.
+            let _ = reply.send(match given {
+                Some(given) => Answer::Result(given.get().to_owned()),
+                None => Answer::error(code::INTERNAL, "the client gave no answer"),
+            });
+        }
+        running.call.redirect(request.call.outbox());
+        let gateway = self.clone();
+        Some(async move { gateway.await_or_park(running).await })
+    }
+
+    /// Names the backends that are not up, for an error about something they might have had.
+    async fn absent(&self) -> String {
+        let backends = self.backends();
+        let absent: Vec<&str> =
+            backends.iter().filter(|b| b.open_connections().is_empty()).map(|b| b.id.as_str()).collect();
+        if absent.is_empty() { String::new() } else { format!(" (not available: {})", absent.join(", ")) }
+    }
+}
+
+/// Calls a modern backend for a legacy client, putting its demands to the client as requests.
+async fn ask_for_demands(
+    call: &Arc<Call>,
+    method: &str,
+    backend: &Backend,
+    connection: &Connection,
+    params: Option<String>,
+) -> Answer {
+    let mut current = adapted(call, Era::Modern, params.as_deref());
+    for _ in 0..ROUNDS_MAX {
+        let made = connection.call(Some(call), method, current.as_deref(), backend.call_timeout()).await;
+        let result = match made {
+            Ok(Answer::Result(result)) => result,
+            Ok(error) => return error,
+            Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
+        };
+        let raw = serde_json::from_str::<&RawValue>(&result).ok();
+        if message::string(message::member(raw, "resultType")).as_deref() != Some("input_required") {
+            return Answer::Result(result);
+        }
+        let demanded: HashMap<String, Box<RawValue>> = message::member(raw, "inputRequests")
+            .and_then(|r| serde_json::from_str(r.get()).ok())
+            .unwrap_or_default();
+        let mut responses = Vec::new();
+        for (key, demand) in &demanded {
+            let asked = message::string(message::member(Some(demand), "method")).unwrap_or_default();
+            let with = message::member(Some(demand), "params").map(RawValue::get);
+            match call.session.ask(&call.outbox(), &asked, with).await {
+                Answer::Result(given) => responses.push(format!("{}:{given}", quoted(key))),
+                error @ Answer::Error(_) => return error,
+            }
+        }
+        let base = adapted(call, Era::Modern, params.as_deref()).unwrap_or_else(|| "{}".to_owned());
+        let Ok(object) = serde_json::from_str::<&RawValue>(&base) else { break };
+        let mut next = Splice::new(object.get()).add_member(
+            Some(object),
+            "inputResponses",
+            &format!("{{{}}}", responses.join(",")),
+        );
+        if let Some(state) = message::member(raw, "requestState") {
+            next = next.add_member(Some(object), "requestState", state.get());
+        }
+        current = Some(next.finish());
+    }
+    Answer::error(code::INTERNAL, "the backend demands input again and again")
+}
+
+/// Returns parameters as a backend of this era wants them.
+pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<String> {
+    if era == Era::Legacy {
+        return params.map(str::to_owned);
+    }
+    let base = params.unwrap_or("{}");
+    let Ok(object) = serde_json::from_str::<&RawValue>(base) else { return params.map(str::to_owned) };
+    let meta = message::member(Some(object), "_meta");
+    if message::member(meta, "io.modelcontextprotocol/protocolVersion").is_some() {
+        return Some(base.to_owned());
+    }
+    let facts = &call.facts;
+    let members = modern_meta(&facts.capabilities, &facts.info);
+    Some(match meta.filter(|m| m.get().starts_with('{')) {
+        Some(meta) => {
+            let rest = meta.get()[1..].trim_start();
+            let comma = if rest.starts_with('}') { "" } else { "," };
+            Splice::new(object.get()).replace(Some(meta), &format!("{{{members}{comma}{rest}")).finish()
+        }
+        None => {
+            Splice::new(object.get()).add_member(Some(object), "_meta", &format!("{{{members}}}")).finish()
+        }
+    })
+}
+
+/// Gives a legacy backend's result what a modern one must have.
+fn modernised(result: &str, method: &str) -> String {
+    let Ok(object) = serde_json::from_str::<&RawValue>(result) else { return result.to_owned() };
+    let has = |key| message::member(Some(object), key).is_some();
+    let mut splice = Splice::new(object.get());
+    if method == "resources/read" && !has("ttlMs") {
+        splice = splice.add_member(Some(object), "cacheScope", "\"private\"").add_member(
+            Some(object),
+            "ttlMs",
+            "0",
+        );
+    }
+    if !has("resultType") {
+        splice = splice.add_member(Some(object), "resultType", "\"complete\"");
+    }
+    splice.finish()
+}
+
+fn renamed(request: &Request, name: &str) -> Option<String> {
+    let params = request.raw_params()?;
+    let old = message::member(Some(params), "name");
+    Some(Splice::new(params.get()).replace(old, &quoted(name)).finish())
+}
+
+fn fixed_part(template: &str) -> &str {
+    template.split('{').next().unwrap_or(template)
+}
+
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

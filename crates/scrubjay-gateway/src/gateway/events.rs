@@ -1,0 +1,153 @@
+//! Attends to what backends say of their own accord: who is to hear it, who is to be asked.
+//!
+//! What can be told to belong to one client goes to that client. A question that might be any of several
+//! clients' is refused rather than put to the wrong one.
+
+use std::sync::{Arc, Weak};
+
+use scrubjay_core::envelope::Era;
+use scrubjay_core::message;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Gateway, code};
+use crate::backend::connection::only_session;
+use crate::backend::{Answer, Event};
+use crate::session::{Call, Demand, Session};
+
+pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Event>) {
+    while let Some(event) = heard.recv().await {
+        let Some(gateway) = gateway.upgrade() else { return };
+        match event {
+            Event::Notification { backend, method, line, busy } => {
+                gateway.notified(&backend, &method, line, &busy).await;
+            }
+            Event::Request { backend, method, params, busy, reply } => {
+                gateway.asked(&backend, method, params, &busy, reply);
+            }
+            Event::Ready { backend } => gateway.became_ready(&backend).await,
+        }
+    }
+}
+
+impl Gateway {
+    async fn notified(self: &Arc<Self>, backend: &str, method: &str, line: String, busy: &[Arc<Call>]) {
+        match method {
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed" => {
+                self.forget_routes(backend, method);
+                self.tell_listeners(method, &line, None).await;
+                self.tell_legacy_sessions(&message::notification(method, None), |_| true);
+            }
+            "notifications/resources/updated" => {
+                let uri = message::Parts::of(&line).ok().and_then(|p| message::string(p.param("uri")));
+                let Some(uri) = uri else { return };
+                self.tell_listeners(method, &line, Some(&uri)).await;
+                self.tell_legacy_sessions(&line, |s| crate::session::lock(&s.subscriptions).contains(&uri));
+            }
+            "notifications/subscriptions/acknowledged" => {}
+            "notifications/message" => match only_session(busy) {
+                Some(call) if call.wants_logs => call.session.say(&call.outbox(), line).await,
+                Some(_) => {}
+                None => self.tell_legacy_sessions(&line, |_| true),
+            },
+            _ => match only_session(busy) {
+                Some(call) => call.session.say(&call.outbox(), line).await,
+                None => self.tell_legacy_sessions(&line, |_| true),
+            },
+        }
+    }
+
+    fn tell_legacy_sessions(&self, line: &str, wants: impl Fn(&Session) -> bool) {
+        for session in self.all_sessions() {
+            if session.facts().era == Era::Legacy && wants(&session) {
+                session.say_aside(line.to_owned());
+            }
+        }
+    }
+
+    /// Puts a backend's question to the client it belongs to.
+    fn asked(
+        self: &Arc<Self>,
+        backend: &str,
+        method: String,
+        params: Option<String>,
+        busy: &[Arc<Call>],
+        reply: oneshot::Sender<Answer>,
+    ) {
+        let call = match only_session(busy) {
+            Some(call) => Some(call),
+            None if busy.is_empty() => None,
+            None => {
+                tracing::warn!(backend, method, "a backend asks, and it cannot be told which client");
+                let why =
+                    "several clients have calls under way, and it cannot be told which of them this is for";
+                let _ = reply.send(Answer::error(code::INTERNAL, why));
+                return;
+            }
+        };
+        let facts = call.as_ref().map(|c| c.facts.clone());
+        let session = call.as_ref().map(|c| c.session.clone()).or_else(|| self.only_legacy_session());
+        let (Some(session), capability) = (session, capability_of(&method)) else {
+            let _ = reply.send(Answer::error(code::METHOD_NOT_FOUND, "no client is there to be asked"));
+            return;
+        };
+        let facts = facts.unwrap_or_else(|| session.facts());
+        if capability.is_some_and(|capability| !facts.can(capability)) {
+            let _ = reply.send(Answer::error(
+                code::METHOD_NOT_FOUND,
+                &format!("the client does not support {method}"),
+            ));
+            return;
+        }
+        if let Some(demands) = call.as_ref().and_then(|c| c.demands.clone()) {
+            if let Err(refused) = demands.try_send(Demand { method, params, reply }) {
+                let demand = match refused {
+                    mpsc::error::TrySendError::Full(d) | mpsc::error::TrySendError::Closed(d) => d,
+                };
+                let _ = demand.reply.send(Answer::error(code::INTERNAL, "the client cannot be asked now"));
+            }
+            return;
+        }
+        let outbox = call.map(|c| c.outbox()).or_else(|| session.standing());
+        tokio::spawn(async move {
+            let answer = match outbox {
+                Some(outbox) => session.ask(&outbox, &method, params.as_deref()).await,
+                None => Answer::error(code::INTERNAL, "the client does not listen"),
+            };
+            // The backend may be gone by now.
+            let _ = reply.send(answer);
+        });
+    }
+
+    fn only_legacy_session(&self) -> Option<Arc<Session>> {
+        let mut legacy = self.all_sessions().into_iter().filter(|s| s.facts().era == Era::Legacy);
+        match (legacy.next(), legacy.next()) {
+            (Some(only), None) => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Tells clients about a backend that was missing from lists they have seen.
+    async fn became_ready(self: &Arc<Self>, backend: &str) {
+        if !self.was_missed(backend) {
+            return;
+        }
+        for kind in ["tools", "prompts", "resources"] {
+            let method = format!("notifications/{kind}/list_changed");
+            let line = message::notification(&method, None);
+            self.tell_listeners(&method, &line, None).await;
+            self.tell_legacy_sessions(&line, |_| true);
+        }
+    }
+}
+
+/// Returns the capability a client must have to be asked this.
+fn capability_of(method: &str) -> Option<&'static str> {
+    match method {
+        "sampling/createMessage" => Some("sampling"),
+        "elicitation/create" => Some("elicitation"),
+        "roots/list" => Some("roots"),
+        _ => None,
+    }
+}

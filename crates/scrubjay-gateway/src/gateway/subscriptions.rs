@@ -1,0 +1,216 @@
+//! Lets clients listen: `subscriptions/listen` of the modern era, `resources/subscribe` of the legacy one.
+//!
+//! The gateway itself listens to every modern backend once for changes of its lists, and to a resource for as
+//! long as some client does; what it hears goes to all who asked for it, under their own subscription.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use scrubjay_core::envelope::Era;
+use scrubjay_core::message::{self, Parts, Splice};
+use serde_json::value::RawValue;
+
+use super::calls::{adapted, quoted};
+use super::{Gateway, Request, code};
+use crate::backend::connection::Connection;
+use crate::backend::{Answer, modern_meta};
+use crate::session::{Call, Session, lock};
+
+const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// A listening request has no deadline; this is a year.
+const FOR_EVER: Duration = Duration::from_secs(31_536_000);
+/// How many may listen at once.
+const LISTENERS_MAX: usize = 10_000;
+
+/// The clients that listen.
+#[derive(Default)]
+pub(super) struct Listeners {
+    all: Mutex<Vec<Arc<Listener>>>,
+    next: AtomicU64,
+}
+
+struct Listener {
+    number: u64,
+    /// The id of the listening request, as JSON.
+    id: String,
+    call: Arc<Call>,
+    methods: Vec<&'static str>,
+    uris: Vec<String>,
+}
+
+impl Listeners {
+    pub(super) fn forget_session(&self, session: &Arc<Session>) {
+        lock(&self.all).retain(|l| !Arc::ptr_eq(&l.call.session, session));
+    }
+}
+
+/// Stops listening when its client does.
+struct Leave<'a> {
+    listeners: &'a Listeners,
+    number: u64,
+    upstream: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        lock(&self.listeners.all).retain(|l| l.number != self.number);
+        for task in &self.upstream {
+            task.abort();
+        }
+    }
+}
+
+impl Gateway {
+    /// Listens for a modern client until it leaves.
+    pub(super) async fn listen(self: &Arc<Self>, request: &mut Request) -> Answer {
+        let filter = message::member(request.raw_params(), "notifications");
+        let wants = |key| message::member(filter, key).is_some_and(|v| v.get() == "true");
+        let methods: Vec<&'static str> = [
+            ("toolsListChanged", "notifications/tools/list_changed"),
+            ("promptsListChanged", "notifications/prompts/list_changed"),
+            ("resourcesListChanged", "notifications/resources/list_changed"),
+        ]
+        .into_iter()
+        .filter(|(key, _)| wants(key))
+        .map(|(_, method)| method)
+        .collect();
+        let uris: Vec<String> = message::elements(message::member(filter, "resourceSubscriptions"))
+            .into_iter()
+            .filter_map(|uri| message::string(Some(uri)))
+            .collect();
+        let granted = filter.map_or("{}", RawValue::get).to_owned();
+        let id = request.id.as_raw().to_owned();
+        let number = self.listeners.next.fetch_add(1, Ordering::Relaxed);
+        let call = request.call.clone();
+        {
+            let mut all = lock(&self.listeners.all);
+            if all.len() >= LISTENERS_MAX {
+                return Answer::error(code::INTERNAL, "too many clients listen");
+            }
+            let listener =
+                Listener { number, id: id.clone(), call: call.clone(), methods, uris: uris.clone() };
+            all.push(Arc::new(listener));
+        }
+        let mut leave = Leave { listeners: &self.listeners, number, upstream: Vec::new() };
+        let params = format!(r#"{{"_meta":{{"{META_SUBSCRIPTION}":{id}}},"notifications":{granted}}}"#);
+        let acknowledged = message::notification("notifications/subscriptions/acknowledged", Some(&params));
+        call.session.say(&call.outbox(), acknowledged).await;
+        for backend in self.backends().iter() {
+            // Those that are up or can be brought up: whoever listens wants to hear.
+            let _ = self.connect(backend, Era::Modern).await;
+        }
+        for uri in uris {
+            leave.upstream.push(tokio::spawn(self.clone().follow_resource(call.clone(), uri)));
+        }
+        std::future::pending().await
+    }
+
+    /// Listens to one resource at its backend for as long as it is wanted.
+    async fn follow_resource(self: Arc<Self>, call: Arc<Call>, uri: String) {
+        let Some(backend) = self.owner_of_uri(&call, &uri).await else { return };
+        let Ok(connection) = self.connect(&backend, call.facts.era).await else { return };
+        let uri = quoted(&uri);
+        let followed = match connection.era {
+            Era::Modern => {
+                let wanted = format!(r#"{{"notifications":{{"resourceSubscriptions":[{uri}]}}}}"#);
+                let params = adapted(&call, Era::Modern, Some(&wanted));
+                connection.call(None, "subscriptions/listen", params.as_deref(), FOR_EVER).await
+            }
+            Era::Legacy => {
+                let params = format!(r#"{{"uri":{uri}}}"#);
+                connection
+                    .call(Some(&call), "resources/subscribe", Some(&params), backend.call_timeout())
+                    .await
+            }
+        };
+        if let Err(e) = followed {
+            tracing::debug!(error = %e, "a resource is not followed any more");
+        }
+    }
+
+    /// Subscribes or unsubscribes a legacy client.
+    pub(super) async fn subscribe(self: &Arc<Self>, request: &mut Request) -> Answer {
+        let Some(uri) = request.text_param("uri") else {
+            return Answer::error(code::INVALID_PARAMS, "params.uri is required");
+        };
+        let subscribing = request.method == "resources/subscribe";
+        let Some(backend) = self.owner_of_uri(&request.call, &uri).await else {
+            return Answer::error(-32002, &format!("resource not found: {uri}"));
+        };
+        let session = &request.call.session;
+        if subscribing {
+            lock(&session.subscriptions).insert(uri.clone());
+        } else {
+            lock(&session.subscriptions).remove(&uri);
+        }
+        let connection = match self.connect(&backend, Era::Legacy).await {
+            Ok(connection) => connection,
+            Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
+        };
+        if connection.era == Era::Modern {
+            if subscribing {
+                tokio::spawn(self.clone().follow_resource(request.call.clone(), uri));
+            }
+            return Answer::Result("{}".to_owned());
+        }
+        // The backend is told to stop only when nobody else follows.
+        let others = self.all_sessions().iter().any(|s| lock(&s.subscriptions).contains(&uri));
+        if !subscribing && others {
+            return Answer::Result("{}".to_owned());
+        }
+        let params = request.params.as_deref();
+        let told =
+            connection.call(Some(&request.call), &request.method, params, backend.call_timeout()).await;
+        told.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+    }
+
+    /// Listens to a modern backend for changes of its lists, once for each connection.
+    pub(super) fn attend_to(self: &Arc<Self>, connection: &Arc<Connection>) {
+        if connection.era != Era::Modern || !connection.begin_to_attend() {
+            return;
+        }
+        let connection = connection.clone();
+        tokio::spawn(async move {
+            let info = format!(r#"{{"name":"scrubjay","version":"{}"}}"#, env!("CARGO_PKG_VERSION"));
+            let params = format!(
+                r#"{{"_meta":{{{}}},"notifications":{{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}}}}"#,
+                modern_meta("{}", &info)
+            );
+            // A backend that cannot be listened to says so, and its lists are asked for each time anyway.
+            let _ = connection.call(None, "subscriptions/listen", Some(&params), FOR_EVER).await;
+        });
+    }
+
+    /// Passes a change on to the modern clients that listen for it.
+    pub(super) async fn tell_listeners(&self, method: &str, line: &str, uri: Option<&str>) {
+        let listeners: Vec<Arc<Listener>> = lock(&self.listeners.all).clone();
+        for listener in listeners {
+            let wanted = match uri {
+                Some(uri) => listener.uris.iter().any(|u| u == uri),
+                None => listener.methods.contains(&method),
+            };
+            if wanted {
+                let line = under_subscription(method, line, &listener.id);
+                listener.call.session.say(&listener.call.outbox(), line).await;
+            }
+        }
+    }
+}
+
+/// Returns a notification as part of a client's own subscription.
+fn under_subscription(method: &str, line: &str, id: &str) -> String {
+    let member = format!(r#""{META_SUBSCRIPTION}":{id}"#);
+    let parts = Parts::of(line).ok();
+    let Some(params) = parts.as_ref().and_then(|p| p.params) else {
+        return message::notification(method, Some(&format!(r#"{{"_meta":{{{member}}}}}"#)));
+    };
+    let meta = message::member(Some(params), "_meta");
+    let splice = Splice::new(params.get());
+    let changed = match (meta, message::member(meta, META_SUBSCRIPTION)) {
+        (_, Some(old)) => splice.replace(Some(old), id),
+        (Some(meta), None) => splice.add_member(Some(meta), META_SUBSCRIPTION, id),
+        (None, None) => splice.add_member(Some(params), "_meta", &format!("{{{member}}}")),
+    };
+    message::notification(method, Some(&changed.finish()))
+}

@@ -1,0 +1,355 @@
+//! One client's conversation with the gateway: what it said of itself, what it waits for, its tape.
+//!
+//! Everything a client says and hears is recorded here before it moves on, and so is what backends are asked
+//! on its behalf. A session does not know how its client is connected: it hands lines to an [`Outbox`].
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::envelope::{Era, JsonId};
+use scrubjay_core::message;
+use scrubjay_store::clock;
+use scrubjay_store::recording::{Item, RecordError, Recording};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::backend::Answer;
+
+/// How many lines may wait for a client that does not read.
+pub const OUTBOX_MAX: usize = 256;
+/// How many requests of one client may be under way.
+pub const CALLS_MAX: usize = 1024;
+
+/// How long a client that does not read may hold up what others wait for.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Where lines for a client go: its one stream, or the stream of one request.
+pub type Outbox = mpsc::Sender<String>;
+
+/// What a client said of itself.
+#[derive(Clone, Debug)]
+pub struct ClientFacts {
+    /// The era it speaks.
+    pub era: Era,
+    /// The protocol version agreed on.
+    pub version: String,
+    /// Its capabilities, as JSON.
+    pub capabilities: String,
+    /// Its name and version, as JSON.
+    pub info: String,
+}
+
+impl Default for ClientFacts {
+    fn default() -> Self {
+        Self {
+            era: Era::Legacy,
+            version: "2025-11-25".to_owned(),
+            capabilities: "{}".to_owned(),
+            info: r#"{"name":"unknown","version":"0"}"#.to_owned(),
+        }
+    }
+}
+
+impl ClientFacts {
+    /// Returns whether the client declared a capability.
+    #[must_use]
+    pub fn can(&self, capability: &str) -> bool {
+        serde_json::from_str::<serde_json::Value>(&self.capabilities)
+            .is_ok_and(|all| all.get(capability).is_some_and(|c| !c.is_null()))
+    }
+}
+
+/// One client's conversation.
+#[derive(Debug)]
+pub struct Session {
+    /// The handle by which its client names it; hard to guess.
+    pub id: String,
+    recording: Mutex<Recording>,
+    facts: Mutex<ClientFacts>,
+    calls: Mutex<HashMap<JsonId, Arc<Call>>>,
+    asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    next_ask: AtomicU64,
+    aside: Mutex<Aside>,
+    seen: Mutex<std::time::Instant>,
+    /// The resources whose changes the client wants to hear of.
+    pub subscriptions: Mutex<std::collections::BTreeSet<String>>,
+}
+
+/// The stream for what belongs to no request.
+#[derive(Debug, Default)]
+struct Aside {
+    outbox: Option<Outbox>,
+    /// What came while nobody listened; the oldest goes first.
+    kept: VecDeque<String>,
+}
+
+/// A request of the client that is under way.
+#[derive(Debug)]
+pub struct Call {
+    /// Whose it is.
+    pub session: Arc<Session>,
+    /// The entry that began it.
+    pub operation: u64,
+    /// Where what belongs to it goes; changes when its client comes back with a new request.
+    outbox: Mutex<Outbox>,
+    /// The facts of the client as this request states them.
+    pub facts: ClientFacts,
+    /// Whether its client wants log messages.
+    pub wants_logs: bool,
+    /// Where a backend's demands go, for a client that cannot be asked directly.
+    pub demands: Option<mpsc::Sender<Demand>>,
+    /// Cancelled when the client calls it off.
+    pub cancelled: tokio::sync::Notify,
+}
+
+impl Call {
+    /// Describes a request.
+    #[must_use]
+    pub fn new(
+        session: Arc<Session>,
+        operation: u64,
+        outbox: Outbox,
+        facts: ClientFacts,
+        wants_logs: bool,
+        demands: Option<mpsc::Sender<Demand>>,
+    ) -> Self {
+        let (outbox, cancelled) = (Mutex::new(outbox), tokio::sync::Notify::new());
+        Self { session, operation, outbox, facts, wants_logs, demands, cancelled }
+    }
+
+    /// Returns where what belongs to it goes.
+    #[must_use]
+    pub fn outbox(&self) -> Outbox {
+        lock(&self.outbox).clone()
+    }
+
+    /// Sends what belongs to it elsewhere from now on.
+    pub fn redirect(&self, outbox: Outbox) {
+        *lock(&self.outbox) = outbox;
+    }
+}
+
+/// Something a backend wants from the client in the middle of a call.
+#[derive(Debug)]
+pub struct Demand {
+    /// What it wants.
+    pub method: String,
+    /// With which parameters, as JSON.
+    pub params: Option<String>,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Answer>,
+}
+
+impl Session {
+    /// Begins a session.
+    #[must_use]
+    pub fn new(id: String, recording: Recording) -> Self {
+        Self {
+            id,
+            recording: Mutex::new(recording),
+            facts: Mutex::default(),
+            calls: Mutex::default(),
+            asks: Mutex::default(),
+            next_ask: AtomicU64::new(1),
+            aside: Mutex::default(),
+            seen: Mutex::new(clock::now().instant),
+            subscriptions: Mutex::default(),
+        }
+    }
+
+    /// Notes that the client is there.
+    pub fn touch(&self) {
+        *lock(&self.seen) = clock::now().instant;
+    }
+
+    /// Returns how long the client has been silent, with nothing under way.
+    #[must_use]
+    pub fn idle(&self) -> std::time::Duration {
+        if lock(&self.calls).is_empty() { lock(&self.seen).elapsed() } else { std::time::Duration::ZERO }
+    }
+
+    /// Returns what the client said of itself.
+    #[must_use]
+    pub fn facts(&self) -> ClientFacts {
+        lock(&self.facts).clone()
+    }
+
+    /// Notes what the client said of itself.
+    pub fn set_facts(&self, facts: ClientFacts) {
+        *lock(&self.facts) = facts;
+    }
+
+    /// Records a line between client and gateway; returns its entry.
+    ///
+    /// # Errors
+    /// It could not be recorded, so it must not move on.
+    pub fn record(&self, direction: Direction, line: &str) -> Result<u64, RecordError> {
+        self.record_item(Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes()))
+    }
+
+    /// Records a line between gateway and backend.
+    ///
+    /// # Errors
+    /// It could not be recorded, so it must not move on.
+    pub fn record_backend(
+        &self,
+        direction: Direction,
+        backend: &str,
+        operation: u64,
+        line: &str,
+    ) -> Result<u64, RecordError> {
+        let mut item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
+        item.via = Some(backend);
+        item.operation = Some(operation);
+        self.record_item(item)
+    }
+
+    /// Records something worth knowing that is not a message.
+    pub fn record_note(&self, facts: &serde_json::Value) {
+        let facts = facts.to_string();
+        let note = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, facts.as_bytes());
+        if let Err(e) = self.record_item(note) {
+            tracing::error!(error = %e, "a note could not be recorded");
+        }
+    }
+
+    fn record_item(&self, item: Item<'_>) -> Result<u64, RecordError> {
+        let bytes = item.payload.len() as u64;
+        let mut recording = lock(&self.recording);
+        let recorded = recording.record(clock::now(), std::iter::once(item));
+        if let Err(e) = &recorded {
+            recording.note_gap(1, bytes, false, e);
+        }
+        recorded
+    }
+
+    /// Sends a line to the client, recorded first. What cannot be recorded is not sent.
+    pub async fn say(&self, outbox: &Outbox, line: String) {
+        match self.record(Direction::ServerToClient, &line) {
+            Ok(_) => {
+                if !matches!(tokio::time::timeout(PATIENCE, outbox.send(line)).await, Ok(Ok(()))) {
+                    tracing::debug!(
+                        session = self.id,
+                        "the client does not listen; a message was not delivered"
+                    );
+                }
+            }
+            Err(e) => tracing::error!(error = %e, "a message to the client could not be recorded"),
+        }
+    }
+
+    /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
+    pub fn say_aside(&self, line: String) {
+        if let Err(e) = self.record(Direction::ServerToClient, &line) {
+            tracing::error!(error = %e, "a message to the client could not be recorded");
+            return;
+        }
+        let outbox = lock(&self.aside).outbox.clone();
+        let undelivered = match outbox {
+            // A standing stream that does not move counts as none: nobody else may wait for it.
+            Some(outbox) => outbox.try_send(line).err().map(|e| match e {
+                mpsc::error::TrySendError::Full(line) | mpsc::error::TrySendError::Closed(line) => line,
+            }),
+            None => Some(line),
+        };
+        if let Some(line) = undelivered {
+            let mut aside = lock(&self.aside);
+            if aside.kept.len() == OUTBOX_MAX {
+                aside.kept.pop_front();
+            }
+            aside.kept.push_back(line);
+        }
+    }
+
+    /// Takes a standing stream, and returns what was kept for it.
+    pub fn attach(&self, outbox: Outbox) -> Vec<String> {
+        let mut aside = lock(&self.aside);
+        aside.outbox = Some(outbox);
+        aside.kept.drain(..).collect()
+    }
+
+    /// Returns the standing stream, where there is one.
+    #[must_use]
+    pub fn standing(&self) -> Option<Outbox> {
+        lock(&self.aside).outbox.clone()
+    }
+
+    /// Asks the client something, and waits for its answer.
+    pub async fn ask(&self, outbox: &Outbox, method: &str, params: Option<&str>) -> Answer {
+        let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = oneshot::channel();
+        lock(&self.asks).insert(number, reply);
+        let _forget = Forget { session: self, number };
+        self.say(outbox, message::request(&format!("\"scrubjay-{number}\""), method, params)).await;
+        answer.await.unwrap_or_else(|_| Answer::error(-32603, "the client went away before it answered"))
+    }
+
+    /// Takes the client's answer to something it was asked; returns whether it was asked.
+    pub fn take_answer(&self, id: &JsonId, answer: Answer) -> bool {
+        let number = id.as_raw().trim_matches('"').strip_prefix("scrubjay-").and_then(|n| n.parse().ok());
+        let Some(reply) = number.and_then(|n: u64| lock(&self.asks).remove(&n)) else { return false };
+        reply.send(answer).is_ok()
+    }
+
+    /// Notes a request as under way; `None` where there are too many, or one has that id.
+    pub fn begin_call(self: &Arc<Self>, id: JsonId, call: Arc<Call>) -> Option<CallGuard> {
+        let mut calls = lock(&self.calls);
+        if calls.len() >= CALLS_MAX || calls.contains_key(&id) {
+            return None;
+        }
+        calls.insert(id.clone(), call);
+        Some(CallGuard { session: self.clone(), id })
+    }
+
+    /// Returns the request with that id, where it is under way.
+    #[must_use]
+    pub fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
+        lock(&self.calls).get(id).cloned()
+    }
+
+    /// Ends the session: its standing stream and its recording.
+    pub fn finish(&self, replacement: Recording, reason: &str) {
+        lock(&self.aside).outbox = None;
+        let recording = std::mem::replace(&mut *lock(&self.recording), replacement);
+        let end = scrubjay_core::entry::End {
+            reason: reason.to_owned(),
+            exit_code: None,
+            signal: None,
+            continues_on: None,
+        };
+        if let Err(e) = recording.finish(&end) {
+            tracing::error!(error = %e, "a tape could not be sealed; the next start seals it");
+        }
+    }
+}
+
+/// Forgets a question when nobody waits for its answer any more.
+struct Forget<'a> {
+    session: &'a Session,
+    number: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        lock(&self.session.asks).remove(&self.number);
+    }
+}
+
+/// Keeps a request listed as under way.
+#[derive(Debug)]
+pub struct CallGuard {
+    session: Arc<Session>,
+    id: JsonId,
+}
+
+impl Drop for CallGuard {
+    fn drop(&mut self) {
+        lock(&self.session.calls).remove(&self.id);
+    }
+}
+
+/// Locks; a thread that panicked while holding it left plain data, which is still good.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

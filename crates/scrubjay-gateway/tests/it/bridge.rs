@@ -1,0 +1,286 @@
+//! The bridge with a server that does odd things.
+
+use std::time::Duration;
+
+use scrubjay_gateway::backend::Streams;
+use scrubjay_gateway::bridge::endpoint::Endpoint;
+use scrubjay_gateway::bridge::http::connect;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, Lines};
+
+use crate::scripted::{Act, Asked, Scripted, broken_events, events, json, whole};
+
+/// Longest anything here may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) struct Client {
+    lines: Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>,
+    writer: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+}
+
+impl Client {
+    pub(crate) fn of(endpoint: Endpoint) -> Self {
+        let (reader, writer): Streams = connect(endpoint).expect("a client can be made");
+        Self { lines: BufReader::new(reader).lines(), writer: Some(writer) }
+    }
+
+    pub(crate) fn to(url: &str) -> Self {
+        Self::of(Endpoint::new(url, [("Authorization", "Bearer canary")]).expect("a good address"))
+    }
+
+    pub(crate) async fn say(&mut self, line: &str) {
+        let writer = self.writer.as_mut().expect("still open");
+        writer.write_all(format!("{line}\n").as_bytes()).await.expect("the bridge reads");
+    }
+
+    pub(crate) async fn hear(&mut self) -> Option<String> {
+        let heard = tokio::time::timeout(LIMIT, self.lines.next_line()).await;
+        heard.expect("an answer in time").expect("readable")
+    }
+
+    /// Says a request and returns the next line.
+    async fn ask(&mut self, line: &str) -> String {
+        self.say(line).await;
+        self.hear().await.expect("an answer")
+    }
+
+    pub(crate) async fn open_legacy(&mut self, version: &str) -> Value {
+        let params = format!(
+            r#"{{"protocolVersion":"{version}","capabilities":{{}},"clientInfo":{{"name":"t","version":"0"}}}}"#
+        );
+        self.say(&format!(r#"{{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{params}}}"#))
+            .await;
+        let answer = self.hear().await.expect("an answer");
+        self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        serde_json::from_str(&answer).expect("JSON")
+    }
+
+    /// Closes the writing end and reads to the end.
+    pub(crate) async fn close(mut self) -> Vec<String> {
+        self.writer.take();
+        let mut rest = Vec::new();
+        while let Some(line) = self.hear().await {
+            rest.push(line);
+        }
+        rest
+    }
+}
+
+fn request(id: &str, method: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}"}}"#)
+}
+
+fn modern(id: &str, method: &str, more: &str) -> String {
+    let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{more}{meta}}}}}"#)
+}
+
+fn method_of(asked: &Asked) -> String {
+    serde_json::from_str::<Value>(&asked.body)
+        .ok()
+        .and_then(|m| Some(m["method"].as_str()?.to_owned()))
+        .unwrap_or_default()
+}
+
+/// Greets as a legacy server with a session, and leaves the rest to the script.
+fn legacy(asked: &Asked, rest: impl Fn(&Asked) -> Vec<Act>) -> Vec<Act> {
+    match method_of(asked).as_str() {
+        "initialize" => whole(
+            "200 OK",
+            "Content-Type: application/json\r\nMcp-Session-Id: s-1\r\n",
+            r#"{"jsonrpc":"2.0","id":"hello","result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s","version":"0"}}}"#,
+        ),
+        "notifications/initialized" => whole("202 Accepted", "", ""),
+        _ => rest(asked),
+    }
+}
+
+/// Asks one request of a server that answers it in this way, and checks the line that comes back.
+async fn check(answer: Vec<Act>, expected: impl Fn(&str) -> bool) {
+    let server = Scripted::start(move |_| answer.clone()).await;
+    let mut client = Client::to(&server.url);
+    let line = client.ask(&request("7", "tools/list")).await;
+    assert!(expected(&line), "{line}");
+    assert!(!line.contains("canary"), "{line}");
+    assert_eq!(client.close().await, Vec::<String>::new());
+}
+
+fn is_error_7(line: &str, what: &str) -> bool {
+    line.starts_with(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"#) && line.contains(what)
+}
+
+#[tokio::test]
+async fn answers_pass_verbatim() {
+    let odd = r#"{ "result":{"n":1.0,"b":1e2,"a":"\u00e9"},"jsonrpc":"2.0",  "id":7 }"#;
+    check(json(odd), |line| line == odd).await;
+    check(vec![events(&format!("data: {odd}\n\n"))], |line| line == odd).await;
+    let pretty = odd.replace(",", ",\r\n");
+    check(json(&format!("{pretty}\n")), |line| line == odd.replace(",", ",  ")).await;
+    check(vec![events(&format!("data: {}\n\n", pretty.replace("\r\n", "\ndata: ")))], |line| {
+        line == odd.replace(",", ", ")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn refusals_come_back_under_the_requests_own_id() {
+    let refused = |status: &str, body: &str| whole(status, "Content-Type: application/json\r\n", body);
+    let null = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request"},"id":null}"#;
+    check(refused("400 Bad Request", null), |line| line == null.replace("null", "7")).await;
+    let foreign = r#"{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"no"}}"#;
+    check(refused("404 Not Found", foreign), |line| line == foreign.replace("\"server-error\"", "7")).await;
+    check(refused("500 Oops", "it\x1b[31m broke"), |line| {
+        is_error_7(line, "HTTP 500") && line.contains("u{1b}")
+    })
+    .await;
+    check(refused("401 Unauthorized", ""), |line| is_error_7(line, "header") && line.contains("401")).await;
+    check(whole("202 Accepted", "", ""), |line| is_error_7(line, "gave no answer")).await;
+    check(json("<html>"), |line| is_error_7(line, "no message")).await;
+    check(vec![Act::Send(b"garbage\r\n\r\n".to_vec())], |line| is_error_7(line, "did not answer")).await;
+    check(vec![], |line| is_error_7(line, "did not answer")).await;
+    check(vec![events("data: rubbish")], |line| is_error_7(line, "closed the stream")).await;
+}
+
+#[tokio::test]
+async fn what_is_no_answer_passes_before_the_error() {
+    let stray = r#"{"jsonrpc":"2.0","id":8,"result":{}}"#;
+    let server = Scripted::start(move |_| vec![events(&format!("data: rubbish\n\ndata: {stray}\n\n"))]).await;
+    let mut client = Client::to(&server.url);
+    assert_eq!(client.ask(&request("7", "m")).await, "rubbish");
+    assert_eq!(client.hear().await.as_deref(), Some(stray));
+    assert!(is_error_7(&client.hear().await.expect("an error"), "closed the stream"));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there() {
+    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let mut client = Client::to(&format!("http://{gone}/mcp"));
+    assert!(is_error_7(&client.ask(&request("7", "m")).await, "cannot be reached"));
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let other = Scripted::start(|_| json("{}")).await;
+    let to = other.url.clone();
+    let answer = whole("307 Temporary Redirect", &format!("Location: {to}?key=hidden\r\n"), "");
+    check(answer, |line| is_error_7(line, "redirects are not followed") && !line.contains("hidden")).await;
+    assert!(other.asked().is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_beyond_the_limit_is_refused() {
+    let long = format!(r#"{{"jsonrpc":"2.0","id":7,"result":"{}"}}"#, "x".repeat(3000));
+    for answer in [json(&long), vec![events(&format!("data: {long}\n\n"))]] {
+        let server = Scripted::start(move |_| answer.clone()).await;
+        let endpoint = Endpoint::new(&server.url, []).unwrap().with_message_bytes_max(2048);
+        let mut client = Client::of(endpoint);
+        assert!(is_error_7(&client.ask(&request("7", "m")).await, "2048 bytes"));
+    }
+    // And a large one within the limit is whole.
+    let large = format!(r#"{{"jsonrpc":"2.0","id":7,"result":"{}"}}"#, "x".repeat(15 << 20));
+    let expected = large.clone();
+    check(json(&large), |line| line == expected).await;
+    check(vec![events(&format!("data: {large}\n\n"))], |line| line == expected).await;
+}
+
+#[tokio::test]
+async fn a_legacy_session_is_opened_named_and_ended() {
+    let server = Scripted::start(|asked| {
+        legacy(asked, |asked| match asked.method.as_str() {
+            "GET" => vec![events("data: {\"jsonrpc\":\"2.0\",\"method\":\"aside\"}\n\n"), Act::AwaitLeave],
+            "DELETE" => whole("200 OK", "", ""),
+            _ => json(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#),
+        })
+    })
+    .await;
+    let mut client = Client::to(&server.url);
+    client.open_legacy("2025-11-25").await;
+    assert_eq!(client.hear().await.as_deref(), Some(r#"{"jsonrpc":"2.0","method":"aside"}"#));
+    let body = r#"{"jsonrpc":"2.0",  "id":1,"method":"tools/call","params":{"name":"x","n":1.0}}"#;
+    assert_eq!(client.ask(body).await, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+    client.close().await;
+    server.client_left().await;
+    let asked = server.asked();
+    for (at, one) in asked.iter().enumerate() {
+        let later = at > 0;
+        assert_eq!(one.header("mcp-session-id"), later.then_some("s-1"), "{one:?}");
+        assert_eq!(one.header("mcp-protocol-version"), later.then_some("2025-06-18"), "{one:?}");
+        assert_eq!(one.header("authorization"), Some("Bearer canary"));
+        assert_eq!(one.header("mcp-method"), None);
+    }
+    assert!(asked.iter().any(|one| one.body == body));
+    assert_eq!(asked.last().map(|one| one.method.as_str()), Some("DELETE"));
+}
+
+#[tokio::test]
+async fn a_broken_stream_is_taken_up_where_it_broke() {
+    let server = Scripted::start(|asked| {
+        legacy(asked, |asked| match (asked.method.as_str(), asked.header("last-event-id")) {
+            ("POST", _) => vec![broken_events(
+                "retry: 10\nid: a\ndata: \n\nid: b\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"half\"}\n\nid: c\ndata: {\"js",
+            )],
+            // Once it is polled in vain, once it breaks again.
+            ("GET", Some("b")) => vec![events("id: b2\ndata: \n\n")],
+            ("GET", Some("b2")) => vec![broken_events("id: d\ndata: \n\n")],
+            ("GET", Some("d")) => vec![events("id: e\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\n")],
+            _ => whole("405 Method Not Allowed", "", ""),
+        })
+    })
+    .await;
+    let mut client = Client::to(&server.url);
+    client.open_legacy("2025-11-25").await;
+    assert_eq!(client.ask(&request("1", "slow")).await, r#"{"jsonrpc":"2.0","method":"half"}"#);
+    assert_eq!(client.hear().await.as_deref(), Some(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
+    assert_eq!(client.close().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_lost_session_ends_the_stream() {
+    let server =
+        Scripted::start(|asked| legacy(asked, |_| whole("404 Not Found", "", "Session not found"))).await;
+    let mut client = Client::to(&server.url);
+    client.open_legacy("2025-11-25").await;
+    let answer = client.ask(&request("7", "tools/list")).await;
+    assert!(is_error_7(&answer, "Session not found"), "{answer}");
+    assert_eq!(client.hear().await, None);
+    assert!(server.asked().iter().all(|one| one.method != "DELETE"));
+}
+
+#[tokio::test]
+async fn a_modern_request_is_called_off_by_leaving() {
+    let server = Scripted::start(|_| {
+        vec![events("data: {\"jsonrpc\":\"2.0\",\"method\":\"begun\"}\n\n"), Act::AwaitLeave]
+    })
+    .await;
+    let mut client = Client::to(&server.url);
+    let call = modern("\"c\"", "tools/call", r#""name":"caf\u00e9","#);
+    assert_eq!(client.ask(&call).await, r#"{"jsonrpc":"2.0","method":"begun"}"#);
+    client.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c"}}"#).await;
+    server.client_left().await;
+    assert_eq!(client.close().await, Vec::<String>::new());
+    let asked = server.asked();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    assert_eq!(asked[0].body, call);
+    assert_eq!(asked[0].header("mcp-protocol-version"), Some("2026-07-28"));
+    assert_eq!(asked[0].header("mcp-method"), Some("tools/call"));
+    assert_eq!(asked[0].header("mcp-name"), Some("=?base64?Y2Fmw6k=?="));
+    assert_eq!(asked[0].header("accept"), Some("application/json, text/event-stream"));
+}
+
+#[tokio::test]
+async fn requests_run_side_by_side_up_to_a_limit() {
+    let server = Scripted::start(|asked| match method_of(asked).as_str() {
+        "quick" => json(r#"{"jsonrpc":"2.0","id":"q","result":{}}"#),
+        _ => vec![Act::AwaitLeave],
+    })
+    .await;
+    let mut client = Client::to(&server.url);
+    for id in 0..255 {
+        client.say(&modern(&id.to_string(), "slow", "")).await;
+    }
+    assert_eq!(client.ask(&request("\"q\"", "quick")).await, r#"{"jsonrpc":"2.0","id":"q","result":{}}"#);
+    for id in 255..300 {
+        client.say(&modern(&id.to_string(), "slow", "")).await;
+    }
+    assert!(client.hear().await.expect("a refusal").contains("256 requests are under way"));
+}

@@ -1,0 +1,246 @@
+//! `scrubjay serve`: one gateway in front of many servers.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use scrubjay_core::entry::Transport;
+use scrubjay_gateway::backend::{Backend, Mount, Streams};
+use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
+use scrubjay_gateway::front;
+use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
+use scrubjay_gateway::warden;
+use scrubjay_store::home::Home;
+use scrubjay_store::recording::{Limits, Recording, Subject};
+use scrubjay_store::tape::header::{Origin, SessionRef};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::wrap::origin;
+use crate::cli::Global;
+use crate::config::{self, Flag, Loaded};
+use crate::log::{self, Log};
+
+/// How much a client and a toolset of this process may be apart.
+const DUPLEX_BYTES: usize = 256 * 1024;
+
+/// How long a call to a backend named on the command line may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Serve all backends behind one endpoint, recording
+///
+/// On standard input and output, or with --http on Streamable HTTP at /mcp, in both eras of the protocol.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Serve Streamable HTTP here instead of standard input and output
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:7420")]
+    http: Option<SocketAddr>,
+    /// A file with the token clients must show; required off loopback
+    #[arg(long, value_name = "FILE")]
+    auth_token_file: Option<PathBuf>,
+    /// Where backends start [default: the working directory]
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+    /// Which of Scrubjay's own toolsets to serve
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    toolsets: Vec<Toolset>,
+    /// One more backend: the command that starts it
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Toolset {
+    /// A few sample tools
+    Sample,
+}
+
+pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let loaded = config::load_with(global, flags(args))?;
+    let config = resolve(args, &loaded)?;
+    let runtime = super::runtime()?;
+    match warden::role() {
+        warden::Role::Warden => {
+            let code = runtime.block_on(warden::watch_over()).context("cannot start the gateway")?;
+            Ok(ExitCode::from(code))
+        }
+        warden::Role::Worker { warden } => {
+            warden::begin_work(warden).context("cannot start the gateway")?;
+            let log = log::init(&loaded)?;
+            let home = loaded.home()?;
+            let sweep = super::wrap::sweep_beside(&home)?;
+            runtime.block_on(serve(config, args, loaded, log, home, origin(warden)))?;
+            // A panic there has been reported; tapes it did not reach are sealed at the next start.
+            let _ = sweep.join();
+            // Leaves at once: threads that copy standard streams may never return.
+            std::process::exit(0)
+        }
+    }
+}
+
+/// Returns what was typed as values of the configuration.
+fn flags(args: &ServeArgs) -> Vec<Flag> {
+    let http =
+        args.http.map(|address| Flag { name: "--http", key: "serve.http", value: address.to_string() });
+    let token = args.auth_token_file.as_ref().map(|path| Flag {
+        name: "--auth-token-file",
+        key: "serve.auth_token_file",
+        value: path.display().to_string(),
+    });
+    http.into_iter().chain(token).collect()
+}
+
+fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
+    let mut config = loaded.serve_config()?;
+    config.workspace.clone_from(&args.workspace);
+    if let Some((program, arguments)) = args.command.split_first() {
+        let stem =
+            Path::new(program).file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        config.backends.push(BackendConfig {
+            id: stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect(),
+            display_name: None,
+            link: BackendLink::Stdio {
+                command: program.clone(),
+                args: arguments.to_vec(),
+                env: Default::default(),
+                inherit_env: InheritEnv::Basic,
+            },
+            call_timeout: CALL_TIMEOUT,
+        });
+    }
+    // On standard streams a client may still bring backends of its own.
+    anyhow::ensure!(
+        config.http.is_none() || !config.backends.is_empty() || !args.toolsets.is_empty(),
+        "there is nothing to serve: configure `backends`, name a backend's command after --, or toolsets with \
+         --toolsets"
+    );
+    Ok(config)
+}
+
+async fn serve(
+    config: ServeConfig,
+    args: &ServeArgs,
+    loaded: Loaded,
+    log: Log,
+    home: Home,
+    origin: Origin,
+) -> anyhow::Result<()> {
+    let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
+    let workspace = config.workspace.clone().or_else(|| std::env::current_dir().ok());
+    let new_recording = recordings(home, transport, workspace.as_deref(), origin, loaded.limits);
+    // Whoever starts us on standard streams is the owner; a client on HTTP may not start programs.
+    let options: Option<TakeOptions> = match config.http {
+        None => Some(Box::new(move |options| take_options(&loaded, &log, options))),
+        Some(_) => None,
+    };
+    let toolsets = args.toolsets.clone();
+    let gateway = Gateway::new(config.naming, new_recording, options, |events, recording| {
+        let configured = config.backends.iter().map(|backend| {
+            let tape = recording(&format!("backend {}", backend.id), None);
+            Backend::new(backend, workspace.clone(), tape, events.clone())
+        });
+        let own = toolsets.iter().map(|toolset| {
+            let (name, mount) = mount(*toolset);
+            Backend::mounted(name, mount, recording(&format!("toolset {name}"), None), events.clone())
+        });
+        configured.chain(own).collect()
+    });
+    match config.http {
+        None => front::stdio::serve(gateway, "serve").await.context("cannot use the standard streams"),
+        Some(http) => {
+            let listener = tokio::net::TcpListener::bind(http.address)
+                .await
+                .with_context(|| format!("cannot listen on {}", http.address))?;
+            let address = listener.local_addr()?;
+            super::wrap::say(&format!("serving on http://{address}/mcp"));
+            front::http::serve(gateway, listener, http, stopped()?).await.context("the HTTP server failed")
+        }
+    }
+}
+
+/// Reads the options a client brings with `initialize`.
+fn take_options(loaded: &Loaded, log: &Log, options: &str) -> Result<Vec<BackendConfig>, serde_json::Value> {
+    let value = serde_json::from_str(options).unwrap_or_default();
+    match loaded.with_options(&value) {
+        Ok(adopted) => {
+            log.adopt(&adopted);
+            Ok(adopted.backends.clone())
+        }
+        Err(problems) => Err(serde_json::to_value(problems).unwrap_or_default()),
+    }
+}
+
+/// Is done when this process is told to stop.
+fn stopped() -> std::io::Result<impl Future<Output = ()> + Send> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+    })
+}
+
+fn recordings(
+    home: Home,
+    transport: Transport,
+    workspace: Option<&Path>,
+    origin: Origin,
+    limits: Limits,
+) -> NewRecording {
+    let workspace = workspace.map(|w| w.to_string_lossy().into_owned());
+    Box::new(move |name, client| {
+        let subject = Subject {
+            name: name.to_owned(),
+            transport,
+            program: None,
+            workspace: workspace.clone(),
+            origin: origin.clone(),
+            // On HTTP each client is a session; on standard streams the host tells which one.
+            session: match (client, transport) {
+                (Some(handle), Transport::Http) => Some(SessionRef::of_connection(handle)),
+                _ => SessionRef::of_host(&origin, workspace.as_deref()),
+            },
+        };
+        Recording::new(home.clone(), subject, limits)
+    })
+}
+
+fn mount(toolset: Toolset) -> (&'static str, Mount) {
+    match toolset {
+        Toolset::Sample => (
+            "sample",
+            Arc::new(|| {
+                mounted(|r, w| async { scrubjay_tools::serve_sample(r, w).await.map_err(Into::into) })
+            }),
+        ),
+    }
+}
+
+type Half = (tokio::io::ReadHalf<tokio::io::DuplexStream>, tokio::io::WriteHalf<tokio::io::DuplexStream>);
+
+/// Runs a toolset on one end of a duplex stream, and returns the other end.
+fn mounted<F>(
+    serve: impl FnOnce(
+        tokio::io::ReadHalf<tokio::io::DuplexStream>,
+        tokio::io::WriteHalf<tokio::io::DuplexStream>,
+    ) -> F,
+) -> Streams
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let (ours, theirs) = tokio::io::duplex(DUPLEX_BYTES);
+    let (reader, writer): Half = tokio::io::split(theirs);
+    let serving = serve(reader, writer);
+    tokio::spawn(async move {
+        if let Err(e) = serving.await {
+            tracing::error!(error = %e, "a toolset ended");
+        }
+    });
+    let (reader, writer) = tokio::io::split(ours);
+    (Box::new(reader), Box::new(writer))
+}

@@ -1,0 +1,113 @@
+//! `scrubjay trust`: let a project file start programs, open ports and move the data.
+
+mod effects;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use scrubjay_core::inert::inert;
+
+use crate::cli::Global;
+use crate::config::project::{self, ProjectFile, Refused};
+use crate::config::{self, trust};
+use crate::render;
+
+/// Let the project file of this directory start programs, open ports and move the data
+///
+/// Shows what the file would do, and asks. Trust is for this path and this content: when either changes, the
+/// file is used without those keys until it is trusted again.
+#[derive(Debug, Args)]
+pub(crate) struct TrustArgs {
+    /// The project file [default: the one in the working directory]
+    file: Option<PathBuf>,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    /// Trust the file no more
+    #[arg(long, conflicts_with = "yes")]
+    revoke: bool,
+}
+
+pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode> {
+    let store = config::trust_store(global)?;
+    if args.revoke {
+        let path = args.file.as_deref().unwrap_or(Path::new(project::FILE_NAME));
+        let path = project::full_path(path).with_context(|| format!("no file {}", path.display()))?;
+        let was = store.revoke(&path)?;
+        let said = if was { "is trusted no more" } else { "was not trusted" };
+        return finish(global, &path, false, &format!("{} {said}", path.display()));
+    }
+    let file = find(args.file.as_deref())?;
+    let tree = checked(&file, global)?;
+    let effects = effects::of(&tree);
+    if effects.is_empty() {
+        let said = format!("{} starts, opens and moves nothing: it needs no trust", file.path.display());
+        return finish(global, &file.path, store.trusts(&file)?, &said);
+    }
+    show(&file, &effects)?;
+    if !args.yes && !confirmed()? {
+        bail!("{} is not trusted: nothing was changed", file.path.display());
+    }
+    // What was shown is what is trusted: the file is not read again.
+    store.trust(&file)?;
+    finish(global, &file.path, true, &format!("{} is trusted as it is now", file.path.display()))
+}
+
+fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
+    let found = match path {
+        Some(path) => project::open(path).map_err(|refused| (path.to_owned(), refused)),
+        None => project::find(Path::new(".")),
+    };
+    match found {
+        Ok(file) if file.has_known_name() => Ok(file),
+        Ok(_) => {
+            bail!("only {} is found by itself; a file named with --config needs no trust", project::FILE_NAME)
+        }
+        Err((_, Refused::Absent)) if path.is_none() => bail!("there is no {} here", project::FILE_NAME),
+        Err((path, Refused::Absent)) => bail!("there is no {}", path.display()),
+        Err((path, Refused::Because(why))) => bail!("{} cannot be trusted: {why}", path.display()),
+    }
+}
+
+/// Parses the file; one that would not load is not trusted either.
+fn checked(file: &ProjectFile, global: &Global) -> anyhow::Result<config::Node> {
+    let mut problems = Vec::new();
+    let tree = file.parse(&mut Vec::new(), &mut problems);
+    if let Some(tree) = &tree {
+        problems.extend(trust::problems(tree, &global.sources(Vec::new())?.environment));
+    }
+    config::ConfigError::unless_empty(problems)?;
+    tree.context("the file has no content")
+}
+
+/// Shows a person what the file would do; standard output is for the outcome.
+fn show(file: &ProjectFile, effects: &[String]) -> io::Result<()> {
+    let mut out = io::stderr().lock();
+    writeln!(out, "{} would", inert(&file.path.to_string_lossy()))?;
+    for effect in effects {
+        writeln!(out, "  {}", inert(effect))?;
+    }
+    out.flush()
+}
+
+fn confirmed() -> anyhow::Result<bool> {
+    if !io::stdin().is_terminal() {
+        bail!("there is no terminal to ask on: look at the above, then say --yes");
+    }
+    write!(io::stderr(), "Trust this file? [y/N] ")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+fn finish(global: &Global, path: &Path, trusted: bool, said: &str) -> anyhow::Result<ExitCode> {
+    if global.json {
+        render::print_json(&serde_json::json!({ "path": path, "trusted": trusted }))?;
+    } else {
+        render::Table::note().line(said)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

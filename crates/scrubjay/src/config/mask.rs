@@ -1,0 +1,219 @@
+//! What is a secret, by its name or its look, and how it is shown.
+//!
+//! For what people see: `config show`, `trust`, the logs. A guess that errs on the side of hiding; it is no
+//! substitute for redaction.
+
+use std::borrow::Cow;
+
+/// What stands for a secret.
+pub(crate) const MASK: &str = "***";
+
+/// A name with one of these words in it names a secret.
+const WORDS: [&str; 18] = [
+    "auth",
+    "authorization",
+    "bearer",
+    "cookie",
+    "cookies",
+    "credential",
+    "credentials",
+    "dsn",
+    "jwt",
+    "key",
+    "pass",
+    "passphrase",
+    "passwd",
+    "password",
+    "pat",
+    "pwd",
+    "secret",
+    "token",
+];
+/// So does one in which these stand without a gap.
+const PIECES: [&str; 8] =
+    ["accesskey", "apikey", "authtoken", "passphrase", "password", "privatekey", "secret", "token"];
+/// Values of well-known services begin like this.
+const BEGINNINGS: [&str; 14] = [
+    "AIza",
+    "AKIA",
+    "Basic ",
+    "Bearer ",
+    "bb_",
+    "eyJ",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "github_pat_",
+    "glpat-",
+    "sk-",
+    "sk_",
+    "xox",
+];
+
+/// A text as people may see it, and what was hidden in it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Masked {
+    pub(crate) shown: String,
+    pub(crate) hidden: Vec<String>,
+}
+
+/// Hides a whole text.
+pub(crate) fn hide(text: &str) -> Masked {
+    Masked { shown: MASK.to_owned(), hidden: vec![text.to_owned()] }
+}
+
+/// Hides what is secret in the value of a name.
+pub(crate) fn mask(name: &str, text: &str) -> Masked {
+    if text.is_empty() {
+        return Masked { shown: String::new(), hidden: Vec::new() };
+    }
+    if looks_secret(name) || BEGINNINGS.iter().any(|b| text.starts_with(b) && text.len() > b.len()) {
+        return hide(text);
+    }
+    mask_url(text)
+}
+
+/// Hides the secrets among a program's arguments: those that follow the name of one, and those that look so.
+pub(crate) fn mask_args<'a>(args: impl Iterator<Item = &'a str>) -> Vec<Masked> {
+    let mut follows = false;
+    args.map(|arg| {
+        let flag = arg.starts_with('-').then(|| arg.trim_start_matches('-'));
+        let after_name = std::mem::replace(&mut follows, false);
+        match flag.map(|flag| flag.split_once('=').ok_or(flag)) {
+            Some(Ok((name, value))) => {
+                let masked = mask(name, value);
+                Masked { shown: format!("{}{}", &arg[..arg.len() - value.len()], masked.shown), ..masked }
+            }
+            Some(Err(name)) => {
+                follows = looks_secret(name);
+                Masked { shown: arg.to_owned(), hidden: Vec::new() }
+            }
+            None if after_name => hide(arg),
+            // `NAME=value`, as `docker run -e` and `env` take it.
+            None => match arg.split_once('=').filter(|(name, _)| !name.contains(['/', ':', '?'])) {
+                Some((name, value)) => {
+                    let masked = mask(name, value);
+                    Masked { shown: format!("{name}={}", masked.shown), ..masked }
+                }
+                None => mask("", arg),
+            },
+        }
+    })
+    .collect()
+}
+
+/// Tells whether a name is that of a secret.
+pub(crate) fn looks_secret(name: &str) -> bool {
+    let words = words(name);
+    let joined = words.concat();
+    words.iter().any(|word| WORDS.contains(&word.as_str())) || PIECES.iter().any(|p| joined.contains(p))
+}
+
+/// Cuts a name into lower-case words: `X-Api-Key`, `API_KEY` and `apiKey` are the same.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut lower_before = false;
+    for c in name.chars() {
+        let boundary = !c.is_alphanumeric() || (c.is_uppercase() && lower_before);
+        if boundary && words.last().is_some_and(|w| !w.is_empty()) {
+            words.push(String::new());
+        }
+        if c.is_alphanumeric() {
+            words.last_mut().expect("there is always a word").extend(c.to_lowercase());
+        }
+        lower_before = c.is_lowercase();
+    }
+    words
+}
+
+/// Hides the password and the secret-looking parameters of an address.
+fn mask_url(text: &str) -> Masked {
+    let mut hidden = Vec::new();
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Masked { shown: text.to_owned(), hidden };
+    };
+    let (address, query) = rest.split_once('?').map_or((rest, None), |(a, q)| (a, Some(q)));
+    let host_end = address.find('/').unwrap_or(address.len());
+    let address = match address[..host_end].rsplit_once('@') {
+        Some((user, host)) => {
+            let (name, password) = user.split_once(':').unwrap_or(("", user));
+            hidden.push(password.to_owned());
+            let colon = if name.is_empty() { "" } else { ":" };
+            Cow::Owned(format!("{name}{colon}{MASK}@{host}{}", &address[host_end..]))
+        }
+        None => Cow::Borrowed(address),
+    };
+    let mut shown = format!("{scheme}://{address}");
+    for (i, pair) in query.iter().flat_map(|query| query.split('&')).enumerate() {
+        shown.push(if i == 0 { '?' } else { '&' });
+        match pair.split_once('=') {
+            Some((name, value)) if looks_secret(name) => {
+                hidden.push(value.to_owned());
+                shown.extend([name, "=", MASK]);
+            }
+            _ => shown.push_str(pair),
+        }
+    }
+    Masked { shown, hidden }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_known_by_name() {
+        for name in [
+            "API_KEY",
+            "apiKey",
+            "X-Api-Key",
+            "OPENAI_API_KEY",
+            "GITHUB_TOKEN",
+            "Authorization",
+            "Cookie",
+            "set-cookie",
+            "DB_PASSWORD",
+            "PGPASSWORD",
+            "SECRET",
+            "clientSecret",
+            "AUTH",
+            "auth_token",
+            "jwt",
+            "BROWSERBASE_APIKEY",
+            "KEY",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+        ] {
+            assert!(looks_secret(name), "{name}");
+        }
+        for name in ["PATH", "AUTHOR", "KEYBOARD", "MONKEY", "PORT", "Accept", "PASSENGER", "HOME", ""] {
+            assert!(!looks_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_are_hidden_by_name_and_by_look() {
+        assert_eq!(mask("TOKEN", "abc"), hide("abc"));
+        assert_eq!(mask("WHATEVER", "ghp_abcdef"), hide("ghp_abcdef"));
+        assert_eq!(mask("PORT", "3000").shown, "3000");
+        assert_eq!(mask("TOKEN", "").shown, "");
+    }
+
+    #[test]
+    fn addresses_keep_what_is_not_secret() {
+        let masked = mask("DATABASE", "postgres://me:hunter2@db:5432/x?sslmode=on&api_key=k1");
+        assert_eq!(masked.shown, "postgres://me:***@db:5432/x?sslmode=on&api_key=***");
+        assert_eq!(masked.hidden, ["hunter2", "k1"]);
+        assert_eq!(mask("u", "https://t0ken@host/p").shown, "https://***@host/p");
+        assert_eq!(mask("u", "https://host/p@q?x=1").shown, "https://host/p@q?x=1");
+    }
+
+    #[test]
+    fn arguments_are_hidden_where_they_follow_a_secret_name() {
+        let args =
+            ["-y", "run", "--key", "k1", "--token=k2", "-e", "API_KEY=k3", "--port", "1", "a/b?token=c=d"];
+        let shown: Vec<String> = mask_args(args.into_iter()).into_iter().map(|m| m.shown).collect();
+        let expected =
+            ["-y", "run", "--key", "***", "--token=***", "-e", "API_KEY=***", "--port", "1", "a/b?token=c=d"];
+        assert_eq!(shown, expected);
+    }
+}

@@ -1,0 +1,135 @@
+//! What a client may send with `initialize`: the `GatewayOptions` of the gateway's specification.
+//!
+//! Two of its rules are ours: no key is required (files and the environment may give it), and keys it does
+//! not know are left alone, as its schema does. Variables do not expand here: it is JSON that a program wrote.
+
+use scrubjay_gateway::config::Secret;
+
+use super::node::{Kind, Node, Origin, Scalar, Value};
+use super::problem::{Problem, entries};
+use super::raw::{Part, RawConfig};
+use super::setting::text;
+
+/// A client's options.
+pub(super) struct GatewayOptions {
+    /// What they say of our own keys: the level, the backends.
+    pub(super) layer: RawConfig,
+    /// The key for the model; the environment's wins.
+    pub(super) openai_api_key: Option<Secret>,
+    /// Where the debug interface shall listen.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the debug interface"))]
+    pub(super) debug_port: Option<u16>,
+}
+
+impl GatewayOptions {
+    /// Checks a client's `initializationOptions`.
+    pub(super) fn parse(options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
+        let node = Node::from_json(options, &Origin::Options);
+        let mut problems = Vec::new();
+        if let Value::Scalar(_) | Value::List(_) = node.value {
+            entries(&node, "", &[], &mut problems);
+        }
+        let mut layer = RawConfig::default();
+        if let Some(level) = node.get("logLevel") {
+            text(level, "logLevel", &mut problems);
+            layer.log_level = Part::read(level, "logLevel", &mut problems);
+        }
+        if let Some(backends) = node.get("backends") {
+            layer.backends = Part::read(backends, "backends", &mut problems);
+            if matches!(&backends.value, Value::Null) {
+                problems.push(Problem::new(&backends.origin, "backends", "must be a list of backends"));
+            } else if matches!(&backends.value, Value::List(items) if items.is_empty()) {
+                problems.push(Problem::new(&backends.origin, "backends", "must name at least one backend"));
+            }
+        }
+        let openai_api_key = node.get("OPENAI_API_KEY").and_then(|node| api_key(node, &mut problems));
+        let debug_port = node.get("DEBUG_PORT").and_then(|node| debug_port(node, &mut problems));
+        if problems.is_empty() { Ok(Self { layer, openai_api_key, debug_port }) } else { Err(problems) }
+    }
+}
+
+fn api_key(node: &Node, problems: &mut Vec<Problem>) -> Option<Secret> {
+    let key = text(node, "OPENAI_API_KEY", problems)?;
+    if key.is_empty() {
+        problems.push(Problem::new(&node.origin, "OPENAI_API_KEY", "must not be empty"));
+    }
+    Some(Secret::new(key.to_owned()))
+}
+
+fn debug_port(node: &Node, problems: &mut Vec<Problem>) -> Option<u16> {
+    let port = match &node.value {
+        Value::Null => return None,
+        Value::Scalar(Scalar { kind: Kind::Number, text, .. }) => text.parse().ok().filter(|port| *port > 0),
+        _ => None,
+    };
+    if port.is_none() {
+        problems.push(Problem::new(
+            &node.origin,
+            "DEBUG_PORT",
+            "must be a port: a whole number from 1 to 65535",
+        ));
+    }
+    port
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(options: &serde_json::Value) -> Vec<String> {
+        let problems = GatewayOptions::parse(options).err().unwrap_or_default();
+        problems.iter().map(|p| format!("{} {}", p.key, p.message)).collect()
+    }
+
+    #[test]
+    fn the_example_of_the_seed_is_taken() {
+        let options = GatewayOptions::parse(&json!({
+            "logLevel": "debug", "OPENAI_API_KEY": "sk-x", "DEBUG_PORT": 3001, "somethingElse": true,
+            "backends": [{"id": "filesystem", "type": "stdio", "command": "npx", "args": ["-y"]}],
+        }))
+        .ok()
+        .unwrap();
+        assert_eq!(options.debug_port, Some(3001));
+        assert_eq!(options.openai_api_key.unwrap().reveal(), "sk-x");
+        assert_eq!(options.layer.backends.unwrap().value.list[0].id, "filesystem");
+        assert_eq!(options.layer.log_level.unwrap().value.to_string(), "debug");
+    }
+
+    #[test]
+    fn nothing_is_required() {
+        for options in [json!(null), json!({}), json!({"DEBUG_PORT": null})] {
+            assert!(GatewayOptions::parse(&options).is_ok(), "{options}");
+        }
+    }
+
+    #[test]
+    fn every_bad_option_is_named() {
+        let told = refused(&json!({
+            "logLevel": "loud", "OPENAI_API_KEY": "", "DEBUG_PORT": "3001",
+            "backends": [{"id": "a", "type": "stdio"}, {"id": "a", "type": "stdio", "command": "c"}],
+        }));
+        let expected = [
+            "logLevel must be trace, debug, info, warn, error, fatal or silent, not \"loud\"",
+            "backends[0].command is required",
+            "backends[1].id is the id of backends[0] already",
+            "OPENAI_API_KEY must not be empty",
+            "DEBUG_PORT must be a port: a whole number from 1 to 65535",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(refused(&json!({"backends": []})), ["backends must name at least one backend"]);
+        assert_eq!(refused(&json!({"backends": null})), ["backends must be a list of backends"]);
+        for port in [json!(0), json!(-1), json!(1.5), json!(65536), json!(true)] {
+            assert_eq!(refused(&json!({ "DEBUG_PORT": port })).len(), 1, "{port}");
+        }
+        assert_eq!(refused(&json!({"logLevel": 3, "OPENAI_API_KEY": 4})).len(), 3);
+        assert_eq!(refused(&json!([1])), [" must be a map of keys to values"]);
+    }
+
+    #[test]
+    fn a_key_is_never_repeated() {
+        let told = refused(&json!({"OPENAI_API_KEY": ["sk-123456"], "DEBUG_PORT": "sk-123456"}));
+        assert!(!told.concat().contains("sk-123456"), "{told:?}");
+    }
+}

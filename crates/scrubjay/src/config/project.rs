@@ -1,0 +1,185 @@
+//! The project file: whatever lies in the working directory, perhaps a stranger's.
+//!
+//! It is opened once, without following a link, and what was checked is what is read.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::agent_progress;
+use super::node::{Node, Origin};
+use super::problem::Problem;
+use super::yaml;
+
+/// What ours is called.
+pub(crate) const FILE_NAME: &str = "scrubjay.yaml";
+
+/// A project file that may be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ProjectFile {
+    /// Its full path, links in it resolved.
+    pub(crate) path: PathBuf,
+    pub(crate) content: Vec<u8>,
+}
+
+/// Why a file is not read.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// There is none.
+    Absent,
+    /// It is there, and must not or cannot be used.
+    Because(String),
+}
+
+/// Looks for a project file in a directory: ours, else the progress tracker's.
+pub(crate) fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
+    let ours = directory.join(FILE_NAME);
+    match open(&ours) {
+        Err(Refused::Absent) => {
+            let seed = directory.join(agent_progress::FILE_NAME);
+            open(&seed).map_err(|refused| (seed, refused))
+        }
+        found => found.map_err(|refused| (ours, refused)),
+    }
+}
+
+/// Opens a project file, if it is its owner's own.
+pub(crate) fn open(path: &Path) -> Result<ProjectFile, Refused> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).expect("flags of open fit into an int");
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Refused::Absent,
+        _ if path.is_symlink() => Refused::Because("it is a symbolic link".to_owned()),
+        _ => Refused::Because(format!("it cannot be opened: {e}")),
+    })?;
+    check(&file)?;
+    let failed = |e: io::Error| Refused::Because(format!("it cannot be read: {e}"));
+    let content = read(file).map_err(failed)?;
+    Ok(ProjectFile { path: full_path(path).map_err(failed)?, content })
+}
+
+/// Returns the full path of a file that need not be there, links in its directory resolved.
+pub(crate) fn full_path(path: &Path) -> io::Result<PathBuf> {
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(directory.canonicalize()?.join(path.file_name().unwrap_or_default()))
+}
+
+fn check(file: &File) -> Result<(), Refused> {
+    let facts = file.metadata().map_err(|e| Refused::Because(format!("it cannot be looked at: {e}")))?;
+    if !facts.is_file() {
+        return Err(Refused::Because("it is no regular file".to_owned()));
+    }
+    let me = rustix::process::geteuid().as_raw();
+    if !may_own(facts.uid(), me) {
+        return Err(Refused::Because(format!("it belongs to another user (uid {})", facts.uid())));
+    }
+    Ok(())
+}
+
+/// Tells whether a file of that owner can speak for us.
+fn may_own(owner: u32, me: u32) -> bool {
+    owner == me || owner == 0
+}
+
+/// Reads a configuration file, up to a limit.
+pub(crate) fn read(file: File) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    file.take(yaml::FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > yaml::FILE_BYTES_MAX {
+        return Err(io::Error::other("it is longer than 1 MiB"));
+    }
+    Ok(content)
+}
+
+/// Parses a file's bytes.
+pub(crate) fn parse(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
+    let Ok(text) = std::str::from_utf8(content) else {
+        let origin = Origin::File { path: path.into(), line: 1 };
+        problems.push(Problem::new(&origin, "", "cannot be read: it is not UTF-8"));
+        return None;
+    };
+    yaml::parse(text, path, problems)
+}
+
+impl ProjectFile {
+    /// Tells whether it has the progress tracker's keys instead of ours.
+    pub(crate) fn is_agent_progress(&self) -> bool {
+        self.path.file_name().is_some_and(|name| name == agent_progress::FILE_NAME)
+    }
+
+    /// Tells whether it would be found by itself.
+    pub(crate) fn has_known_name(&self) -> bool {
+        self.is_agent_progress() || self.path.file_name().is_some_and(|name| name == FILE_NAME)
+    }
+
+    /// Parses it, in our keys.
+    pub(crate) fn parse(&self, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> Option<Node> {
+        let tree = parse(&self.content, &self.path, problems)?;
+        if self.is_agent_progress() {
+            return Some(agent_progress::translate(&tree, notices, problems));
+        }
+        Some(tree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn because(refused: Result<ProjectFile, (PathBuf, Refused)>) -> String {
+        match refused {
+            Err((_, Refused::Because(why))) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn ours_comes_before_the_seeds() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(matches!(find(directory.path()), Err((_, Refused::Absent))));
+        std::fs::write(directory.path().join(agent_progress::FILE_NAME), "{}").unwrap();
+        assert!(find(directory.path()).unwrap().is_agent_progress());
+        std::fs::write(directory.path().join(FILE_NAME), "log_level: info").unwrap();
+        let found = find(directory.path()).unwrap();
+        assert!(!found.is_agent_progress());
+        assert_eq!(found.path, directory.path().canonicalize().unwrap().join(FILE_NAME));
+        assert_eq!(found.content, b"log_level: info");
+    }
+
+    #[test]
+    fn links_and_what_is_no_file_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(FILE_NAME);
+        std::fs::write(directory.path().join("real"), "{}").unwrap();
+        std::os::unix::fs::symlink("real", &file).unwrap();
+        assert!(because(find(directory.path())).contains("symbolic link"));
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        assert!(because(find(directory.path())).contains("no regular file"));
+        std::fs::remove_dir(&file).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&file).status().unwrap();
+        assert!(made.success());
+        assert!(because(find(directory.path())).contains("no regular file"));
+    }
+
+    #[test]
+    fn a_huge_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(FILE_NAME), vec![b'#'; (1 << 20) + 1]).unwrap();
+        assert!(because(find(directory.path())).contains("longer than 1 MiB"));
+    }
+
+    #[test]
+    fn only_the_user_and_root_speak_for_the_user() {
+        assert!(may_own(1000, 1000) && may_own(0, 1000) && may_own(0, 0));
+        assert!(!may_own(1001, 1000) && !may_own(1000, 0));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_told() {
+        let mut problems = Vec::new();
+        assert!(parse(b"a: \xff", Path::new("p"), &mut problems).is_none());
+        assert_eq!(problems[0].to_string(), "p:1: cannot be read: it is not UTF-8");
+    }
+}

@@ -1,0 +1,284 @@
+//! What was written in one layer, key by key: every key of the configuration file stands here once.
+//!
+//! A new section is one `section!` and one line in `RawConfig`; reading, layering, `config show`, the
+//! variable's name and whether a stranger's file may set it follow from that.
+
+use scrubjay_gateway::config::Naming;
+use scrubjay_gateway::relay::{Durability, OnRecordFailure};
+
+use super::backends::Backends;
+use super::level::LogLevel;
+use super::node::{Node, Origin, Value, below};
+use super::problem::{Problem, entries};
+use super::setting::{Address, Count, Hosts, Location, Origins, Setting, Shown, Size, Span, Token};
+use super::yaml;
+
+/// A value and where it came from.
+#[derive(Clone)]
+pub(crate) struct Given<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+/// Who may set a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// Any file.
+    Free,
+    /// A file in the working directory only once its owner trusted it: it starts, opens or redirects something.
+    Owner,
+}
+
+/// A key of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) path: String,
+    pub(crate) guard: Guard,
+}
+
+/// Part of a layer: a key, or a section of keys.
+pub(crate) trait Part: Sized {
+    fn keys(path: &str, guard: Guard, out: &mut Vec<Key>);
+    fn read(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Self;
+    /// Puts another layer over this one.
+    fn under(self, over: Self) -> Self;
+    fn show(&self, path: &str, out: &mut Vec<Shown>);
+}
+
+impl<T: Setting> Part for Option<Given<T>> {
+    fn keys(path: &str, guard: Guard, out: &mut Vec<Key>) {
+        out.push(Key { path: path.to_owned(), guard });
+    }
+
+    fn read(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Self {
+        // A key with nothing behind it says nothing.
+        if node.value == Value::Null {
+            return None;
+        }
+        let value = T::read(node, path, problems)?;
+        Some(Given { value, origin: node.origin.clone() })
+    }
+
+    fn under(self, over: Self) -> Self {
+        over.or(self)
+    }
+
+    fn show(&self, path: &str, out: &mut Vec<Shown>) {
+        match self {
+            Some(given) => given.value.show(path, &given.origin, out),
+            None => out.push(Shown::nothing(path)),
+        }
+    }
+}
+
+macro_rules! section {
+    ($(#[$doc:meta])* $name:ident { $($(#[$key_doc:meta])* $key:ident: $part:ty, $guard:ident;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Default)]
+        pub(crate) struct $name {
+            $($(#[$key_doc])* pub(crate) $key: $part,)*
+        }
+
+        impl Part for $name {
+            fn keys(path: &str, _: Guard, out: &mut Vec<Key>) {
+                $(<$part>::keys(&below(path, stringify!($key)), Guard::$guard, out);)*
+            }
+
+            fn read(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Self {
+                let mut section = Self::default();
+                for (key, node) in entries(node, path, &[$(stringify!($key)),*], problems) {
+                    let path = below(path, key);
+                    match key.as_str() {
+                        $(stringify!($key) => section.$key = <$part>::read(node, &path, problems),)*
+                        _ => {}
+                    }
+                }
+                section
+            }
+
+            fn under(self, over: Self) -> Self {
+                Self { $($key: self.$key.under(over.$key),)* }
+            }
+
+            fn show(&self, path: &str, out: &mut Vec<Shown>) {
+                $(self.$key.show(&below(path, stringify!($key)), out);)*
+            }
+        }
+    };
+}
+
+section! {
+    /// A layer of the configuration.
+    RawConfig {
+        log_level: Option<Given<LogLevel>>, Free;
+        data: Option<Given<Location>>, Owner;
+        on_record_failure: Option<Given<OnRecordFailure>>, Free;
+        durability: Option<Given<Durability>>, Free;
+        limits: RawLimits, Free;
+        serve: RawServe, Free;
+        backends: Option<Given<Backends>>, Owner;
+    }
+}
+
+section! {
+    /// `limits`: how much of what.
+    RawLimits {
+        max_message_size: Option<Given<Size<1024, GIB>>>, Free;
+        max_tape_size: Option<Given<Size<1024, { u64::MAX }>>>, Free;
+        max_tape_duration: Option<Given<Span<1000>>>, Free;
+    }
+}
+
+section! {
+    /// `serve`: how the gateway listens and names.
+    RawServe {
+        http: Option<Given<Address>>, Owner;
+        auth_token: Option<Given<Token>>, Owner;
+        auth_token_file: Option<Given<Location>>, Owner;
+        allowed_hosts: Option<Given<Hosts>>, Owner;
+        allowed_origins: Option<Given<Origins>>, Owner;
+        max_body_size: Option<Given<Size<1024, GIB>>>, Free;
+        max_sessions: Option<Given<Count<1, 1_000_000>>>, Free;
+        session_idle: Option<Given<Span<1000>>>, Free;
+        naming: Option<Given<Naming>>, Free;
+    }
+}
+
+const GIB: u64 = 1 << 30;
+
+/// The lowest layer, in the notation of the others.
+const DEFAULTS: &str = "
+log_level: info
+on_record_failure: stop
+durability: process
+limits: { max_message_size: 16MiB, max_tape_size: 100MB, max_tape_duration: 1h }
+serve: { max_body_size: 16MiB, max_sessions: 1000, session_idle: 1h, naming: where-needed,
+  allowed_hosts: [], allowed_origins: [] }
+";
+
+impl RawConfig {
+    /// Reads a layer from its tree.
+    pub(crate) fn read_tree(tree: &Node, problems: &mut Vec<Problem>) -> Self {
+        Self::read(tree, "", problems)
+    }
+
+    /// Returns the built-in layer.
+    pub(crate) fn defaults() -> Self {
+        let mut problems = Vec::new();
+        let mut tree = yaml::parse(DEFAULTS, std::path::Path::new("defaults"), &mut problems)
+            .expect("the defaults are well-formed");
+        set_origin(&mut tree, &Origin::Default);
+        Self::read_tree(&tree, &mut problems)
+    }
+
+    /// Puts another layer over this one.
+    pub(crate) fn under_layer(mut self, over: Self) -> Self {
+        // A token replaces a token, whichever way each is given.
+        if over.serve.auth_token.is_some() || over.serve.auth_token_file.is_some() {
+            self.serve.auth_token = None;
+            self.serve.auth_token_file = None;
+        }
+        self.under(over)
+    }
+
+    /// Lists every key.
+    pub(crate) fn all_keys() -> Vec<Key> {
+        let mut keys = Vec::new();
+        Self::keys("", Guard::Free, &mut keys);
+        keys
+    }
+
+    /// Shows every key, its value and where that came from.
+    pub(crate) fn shown(&self) -> Vec<Shown> {
+        let mut shown = Vec::new();
+        self.show("", &mut shown);
+        shown
+    }
+}
+
+fn set_origin(node: &mut Node, origin: &Origin) {
+    node.origin = origin.clone();
+    match &mut node.value {
+        Value::Null | Value::Scalar(_) => {}
+        Value::List(items) => items.iter_mut().for_each(|item| set_origin(item, origin)),
+        Value::Map(entries) => entries.iter_mut().for_each(|(_, node)| set_origin(node, origin)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn read(text: &str) -> (RawConfig, Vec<String>) {
+        let mut problems = Vec::new();
+        let tree = yaml::parse(text, Path::new("c.yaml"), &mut problems).unwrap();
+        let raw = RawConfig::read_tree(&tree, &mut problems);
+        (raw, problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn the_defaults_give_every_key_that_has_one() {
+        let shown = RawConfig::defaults().shown();
+        let missing: Vec<&str> = shown.iter().filter(|s| s.value.is_null()).map(|s| s.key.as_str()).collect();
+        assert_eq!(missing, ["data", "serve.http", "serve.auth_token", "serve.auth_token_file", "backends"]);
+        assert!(shown.iter().all(|s| s.origin == "default"));
+    }
+
+    #[test]
+    fn all_problems_are_told_at_once_with_place_and_key() {
+        let (_, problems) = read(
+            "logLevel: info\nlog_level: loud\nserve:\n  htpp: x\n  http: 8080\n  max_sessions: 0\n  naming: often\n\
+             limits: 3\ndurability: [power]\ncolour: blue\n",
+        );
+        let expected = [
+            "c.yaml:1: logLevel is not a known key: did you mean `log_level`?",
+            "c.yaml:10: colour is not a known key: known are log_level, data, on_record_failure, durability, limits, serve, backends",
+            "c.yaml:2: log_level must be trace, debug, info, warn, error, fatal or silent, not \"loud\"",
+            "c.yaml:4: serve.htpp is not a known key: did you mean `http`?",
+            "c.yaml:5: serve.http must be an address and a port like 127.0.0.1:8080, not \"8080\"",
+            "c.yaml:6: serve.max_sessions must be a whole number from 1 to 1000000, not \"0\"",
+            "c.yaml:7: serve.naming must be where-needed or always, not \"often\"",
+            "c.yaml:8: limits must be a map of keys to values",
+            "c.yaml:9: durability must be a single value",
+        ];
+        assert_eq!(problems, expected);
+    }
+
+    #[test]
+    fn a_higher_layer_wins_key_by_key() {
+        let (low, _) = read("log_level: debug\nserve: { max_sessions: 5, naming: always }\n");
+        let (high, _) = read("serve:\n  max_sessions: 7\nlog_level:\n");
+        let both = RawConfig::defaults().under_layer(low).under_layer(high);
+        assert_eq!(both.serve.max_sessions.unwrap().value.0, 7);
+        assert_eq!(both.serve.naming.unwrap().value, Naming::Always);
+        let level = both.log_level.unwrap();
+        assert_eq!((level.value, level.origin.to_string()), (LogLevel::Debug, "c.yaml:1".to_owned()));
+        assert_eq!(both.limits.max_message_size.unwrap().value.0, 16 << 20);
+    }
+
+    #[test]
+    fn a_token_replaces_a_token_file() {
+        let (low, _) = read("serve: { auth_token_file: /run/token }");
+        let (high, _) = read("serve: { auth_token: abc }");
+        let serve = low.under_layer(high).serve;
+        assert!(serve.auth_token_file.is_none() && serve.auth_token.is_some());
+    }
+
+    #[test]
+    fn keys_that_start_open_or_redirect_are_guarded() {
+        let guarded: Vec<String> =
+            RawConfig::all_keys().into_iter().filter(|k| k.guard == Guard::Owner).map(|k| k.path).collect();
+        let expected = [
+            "data",
+            "serve.http",
+            "serve.auth_token",
+            "serve.auth_token_file",
+            "serve.allowed_hosts",
+            "serve.allowed_origins",
+            "backends",
+        ];
+        assert_eq!(guarded, expected);
+    }
+}

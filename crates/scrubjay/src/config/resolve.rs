@@ -1,0 +1,197 @@
+//! What the layers mean together: values that the rooms take.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use scrubjay_gateway::config::{BackendConfig, HttpConfig, Secret, ServeConfig};
+use scrubjay_gateway::relay;
+use scrubjay_store::home::Home;
+use scrubjay_store::recording;
+
+use super::options::GatewayOptions;
+use super::problem::{ConfigError, Problem};
+use super::raw::{Given, RawConfig, RawServe};
+use super::setting::{Location, Shown, Token};
+use super::{LogLevel, SourceFile};
+
+/// A secret shorter than this would be found everywhere; the logs do not look for it.
+const SECRET_CHARS_MIN: usize = 8;
+
+/// The configuration as it stands. It may hold secrets: it has no `Debug`.
+#[derive(Clone)]
+pub(crate) struct Loaded {
+    /// How much is logged.
+    pub(crate) log_level: LogLevel,
+    /// The backends, in the order in which they were written.
+    pub(crate) backends: Vec<BackendConfig>,
+    /// How a relay behaves: its message limit, and what it does when it cannot record.
+    pub(crate) relay: relay::Options,
+    /// When a tape is full.
+    pub(crate) limits: recording::Limits,
+    /// What a person should be told.
+    pub(crate) notices: Vec<String>,
+    /// The files that were looked for.
+    pub(crate) files: Vec<SourceFile>,
+    raw: RawConfig,
+    below: RawConfig,
+    above: RawConfig,
+    directory: PathBuf,
+    default_data: Option<PathBuf>,
+    /// Secrets that came without a key of ours.
+    more_secrets: Vec<String>,
+}
+
+impl Loaded {
+    /// Puts layers together. Each is free of problems, and the lowest gives every value that is taken here.
+    pub(super) fn new(
+        below: RawConfig,
+        above: RawConfig,
+        directory: &Path,
+        default_data: Option<PathBuf>,
+        files: Vec<SourceFile>,
+        notices: Vec<String>,
+    ) -> Self {
+        let raw = below.clone().under_layer(above.clone());
+        Self {
+            log_level: taken(raw.log_level.as_ref()),
+            backends: raw.backends.as_ref().map(|given| given.value.list.clone()).unwrap_or_default(),
+            relay: relay::Options {
+                on_record_failure: taken(raw.on_record_failure.as_ref()),
+                durability: taken(raw.durability.as_ref()),
+                message_bytes_max: small(taken(raw.limits.max_message_size.as_ref()).0),
+            },
+            limits: recording::Limits {
+                tape_bytes_max: taken(raw.limits.max_tape_size.as_ref()).0,
+                tape_duration_max: taken(raw.limits.max_tape_duration.as_ref()).0,
+            },
+            notices,
+            files,
+            raw,
+            below,
+            above,
+            directory: directory.to_owned(),
+            default_data,
+            more_secrets: Vec::new(),
+        }
+    }
+
+    /// Puts a client's `initializationOptions` between the files and the environment.
+    ///
+    /// # Errors
+    /// Some are wrong. The problems serialize as `{path, message}`: they are the data of the error -32602.
+    pub(crate) fn with_options(&self, options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
+        let options = GatewayOptions::parse(options)?;
+        let (below, above) = (self.below.clone().under_layer(options.layer), self.above.clone());
+        let (files, data) = (self.files.clone(), self.default_data.clone());
+        let more_secrets = options.openai_api_key.iter().map(|key| key.reveal().to_owned()).collect();
+        Ok(Self { more_secrets, ..Self::new(below, above, &self.directory, data, files, Vec::new()) })
+    }
+
+    /// Returns the data directory.
+    ///
+    /// # Errors
+    /// None is known.
+    pub(crate) fn home(&self) -> anyhow::Result<Home> {
+        home(self.raw.data.as_ref(), &self.directory, self.default_data.as_deref())
+    }
+
+    /// Returns what the gateway serves; the workspace is the command's to say.
+    ///
+    /// Reads the file of the token.
+    ///
+    /// # Errors
+    /// The token is missing where one is needed, or given twice, or its file is not usable.
+    pub(crate) fn serve_config(&self) -> anyhow::Result<ServeConfig> {
+        let serve = &self.raw.serve;
+        let http = match &serve.http {
+            Some(address) => {
+                let auth_token = auth_token(serve, &self.directory)?;
+                if !address.value.0.ip().is_loopback() && auth_token.is_none() {
+                    let message =
+                        "is open to other machines, and needs serve.auth_token or serve.auth_token_file";
+                    let problem = Problem::new(&address.origin, "serve.http", message);
+                    return Err(ConfigError { problems: vec![problem] }.into());
+                }
+                Some(HttpConfig {
+                    address: address.value.0,
+                    auth_token,
+                    allowed_hosts: taken(serve.allowed_hosts.as_ref()).0,
+                    allowed_origins: taken(serve.allowed_origins.as_ref()).0,
+                    body_bytes_max: small(taken(serve.max_body_size.as_ref()).0),
+                    sessions_max: small(taken(serve.max_sessions.as_ref()).0),
+                    session_idle_max: taken(serve.session_idle.as_ref()).0,
+                })
+            }
+            None => None,
+        };
+        let naming = taken(serve.naming.as_ref());
+        Ok(ServeConfig { backends: self.backends.clone(), naming, http, workspace: None })
+    }
+
+    /// Shows every key, its value and where that came from, secrets masked.
+    pub(crate) fn shown(&self) -> Vec<Shown> {
+        let mut shown = self.raw.shown();
+        if let Some(data) = shown.iter_mut().find(|s| s.key == "data")
+            && let Ok(home) = self.home()
+        {
+            data.value = home.root().to_string_lossy().into();
+        }
+        shown
+    }
+
+    /// Returns every secret that the configuration holds, for the logs to hide.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let hidden = self.raw.shown().into_iter().flat_map(|shown| shown.hidden);
+        // A file that cannot be read holds nothing that could be logged.
+        let token = auth_token(&self.raw.serve, &self.directory).ok().flatten();
+        let all = hidden.chain(token.map(|token| token.reveal().to_owned())).chain(self.more_secrets.clone());
+        let mut secrets: Vec<String> =
+            all.filter(|secret| secret.chars().count() >= SECRET_CHARS_MIN).collect();
+        secrets.sort_unstable();
+        secrets.dedup();
+        secrets
+    }
+}
+
+/// Returns a value that the defaults give at least.
+fn taken<T: Clone>(given: Option<&Given<T>>) -> T {
+    given.expect("the defaults give every such value").value.clone()
+}
+
+fn small(number: u64) -> usize {
+    usize::try_from(number).expect("the key's range ends below 2^31")
+}
+
+/// Returns the data directory.
+pub(super) fn home(
+    given: Option<&Given<Location>>,
+    directory: &Path,
+    default: Option<&Path>,
+) -> anyhow::Result<Home> {
+    let root = given.map(|given| given.value.0.as_path()).or(default);
+    let root = root.context("no home directory is known: name one with --data DIR")?;
+    Ok(Home::new(std::path::absolute(directory.join(root))?))
+}
+
+fn auth_token(serve: &RawServe, directory: &Path) -> Result<Option<Secret>, ConfigError> {
+    let wrong = |given: &Given<Location>, message: String| ConfigError {
+        problems: vec![Problem::new(&given.origin, "serve.auth_token_file", message)],
+    };
+    match (&serve.auth_token, &serve.auth_token_file) {
+        (None, None) => Ok(None),
+        (Some(token), None) => Ok(Some(token.value.0.clone())),
+        (Some(_), Some(file)) => {
+            Err(wrong(file, "cannot stand beside serve.auth_token: give one".to_owned()))
+        }
+        (None, Some(file)) => {
+            let path = directory.join(&file.value.0);
+            let text = std::fs::File::open(&path)
+                .and_then(super::project::read)
+                .map_err(|e| wrong(file, format!("cannot be read from {}: {e}", path.display())))?;
+            let token = std::str::from_utf8(&text).ok().and_then(|text| Token::new(text.trim()));
+            let message =
+                || format!("holds no token: {} must have one line of visible ASCII", path.display());
+            Ok(Some(token.ok_or_else(|| wrong(file, message()))?.0))
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The layers together: which value wins, who may set it, and what is said.
+
+use std::fs;
+
+use scrubjay_gateway::config::Naming;
+use serde_json::json;
+
+use super::raw::{self, RawConfig};
+use super::*;
+
+/// A home and a project of their own.
+struct Place {
+    directory: tempfile::TempDir,
+    variables: Vec<(String, String)>,
+    flags: Vec<Flag>,
+    config: Option<PathBuf>,
+    env_file: Option<PathBuf>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("project")).unwrap();
+        let home = directory.path().join("home").to_string_lossy().into_owned();
+        let variables = vec![("HOME".to_owned(), home)];
+        Self { directory, variables, flags: Vec::new(), config: None, env_file: None }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.directory.path().canonicalize().unwrap().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) -> PathBuf {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn user(self, text: &str) -> Self {
+        self.write("home/.config/scrubjay/config.yaml", text);
+        self
+    }
+
+    fn project(self, text: &str) -> Self {
+        self.write("project/scrubjay.yaml", text);
+        self
+    }
+
+    fn set(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn flag(mut self, name: &'static str, key: &'static str, value: &str) -> Self {
+        self.flags.push(Flag { name, key, value: value.to_owned() });
+        self
+    }
+
+    fn loader(&self) -> Loader {
+        let pairs: Vec<(&str, &str)> = self.variables.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        Loader::new(Sources {
+            directory: self.at("project"),
+            environment: Environment::of(&pairs),
+            config: self.config.clone(),
+            env_file: self.env_file.clone(),
+            flags: self.flags.clone(),
+        })
+        .ok()
+        .unwrap()
+    }
+
+    fn load(&self) -> Loaded {
+        self.loader().load().map_err(|e| format!("{e:#} {:?}", told(&e))).ok().unwrap()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        told(&self.loader().load().err().unwrap())
+    }
+
+    fn trust(&self) {
+        let file = project::find(&self.at("project")).unwrap();
+        self.loader().trust_store().unwrap().trust(&file).unwrap();
+    }
+
+    /// Returns a value and its origin, without the temporary directory's name.
+    fn shown(&self, key: &str) -> (String, String) {
+        let loaded = self.load();
+        let shown = loaded.shown().into_iter().find(|s| s.key == key).unwrap();
+        let value = shown.value.as_str().map_or_else(|| shown.value.to_string(), str::to_owned);
+        let root = format!("{}/", self.at("").display()).replace("//", "/");
+        (value.replace(&root, ""), shown.origin.replace(&root, ""))
+    }
+}
+
+fn told(error: &anyhow::Error) -> Vec<String> {
+    let problems = error.downcast_ref::<ConfigError>().map(|e| e.problems.clone()).unwrap_or_default();
+    problems.iter().map(ToString::to_string).collect()
+}
+
+fn pair(value: &str, origin: &str) -> (String, String) {
+    (value.to_owned(), origin.to_owned())
+}
+
+/// Loads a configuration of one file.
+pub(crate) fn loaded(text: &str) -> Loaded {
+    Place::new().user(text).load()
+}
+
+const BACKEND: &str = "backends: [{ id: a, type: stdio, command: a }]\n";
+
+#[test]
+fn later_layers_win() {
+    let mut place = Place::new();
+    assert_eq!(place.shown("log_level"), pair("info", "default"));
+    place = place.user("log_level: trace\n");
+    assert_eq!(place.shown("log_level"), pair("trace", "home/.config/scrubjay/config.yaml:1"));
+    place = place.project("\nlog_level: debug\n");
+    assert_eq!(place.shown("log_level"), pair("debug", "project/scrubjay.yaml:2"));
+    let with_options = |place: &Place| place.load().with_options(&json!({"logLevel": "warn"})).ok().unwrap();
+    assert_eq!(with_options(&place).log_level, LogLevel::Warn);
+    place = place.set("LOG_LEVEL", "error");
+    assert_eq!(place.shown("log_level"), pair("error", "$LOG_LEVEL"));
+    assert_eq!(with_options(&place).log_level, LogLevel::Error);
+    place = place.flag("--log-level", "log_level", "silent");
+    assert_eq!(place.shown("log_level"), pair("silent", "--log-level"));
+}
+
+#[test]
+fn the_users_directory_is_where_xdg_says() {
+    let place = Place::new().user("log_level: trace");
+    let config = place.write("xdg/scrubjay/config.yaml", "log_level: debug");
+    let xdg = config.parent().unwrap().parent().unwrap().to_string_lossy().into_owned();
+    assert_eq!(place.set("XDG_CONFIG_HOME", &xdg).load().log_level, LogLevel::Debug);
+}
+
+#[test]
+fn a_named_file_replaces_both_and_needs_no_trust() {
+    let mut place = Place::new().user("log_level: trace").project("log_level: debug");
+    place.config = Some(place.write("other/mine.yaml", BACKEND));
+    let loaded = place.load();
+    assert_eq!(loaded.log_level, LogLevel::Info);
+    assert_eq!(loaded.backends.len(), 1);
+    assert_eq!(loaded.files.len(), 1);
+    place.config = Some(place.at("nowhere.yaml"));
+    assert!(place.loader().load().err().unwrap().to_string().contains("nowhere.yaml"));
+}
+
+#[test]
+fn a_client_brings_its_backends() {
+    let place = Place::new().user(BACKEND);
+    let options =
+        json!({"backends": [{"id": "b", "type": "stdio", "command": "b"}], "OPENAI_API_KEY": "sk-123456"});
+    let loaded = place.load().with_options(&options).ok().unwrap();
+    let ids: Vec<&str> = loaded.backends.iter().map(|b| b.id.as_str()).collect();
+    assert_eq!(ids, ["b"]);
+    assert_eq!(loaded.secrets(), ["sk-123456"]);
+    let unchanged = place.load().with_options(&json!(null)).ok().unwrap();
+    assert_eq!(unchanged.backends[0].id, "a");
+    let problems = place.load().with_options(&json!({"backends": [{}], "DEBUG_PORT": 0})).err().unwrap();
+    let data = serde_json::to_value(&problems).unwrap();
+    assert_eq!(data[0], json!({"path": "backends[0].type", "message": "is required"}));
+    assert_eq!(data.as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn an_untrusted_project_starts_opens_and_moves_nothing() {
+    let place = Place::new().user("serve: { http: '127.0.0.1:1' }").project(&format!(
+        "log_level: debug\ndata: ./here\n{BACKEND}serve: {{ http: '0.0.0.0:80', auth_token: abc, auth_token_file: x,\n\
+         allowed_hosts: [evil.example], allowed_origins: ['https://evil.example'], naming: always }}\n"
+    ));
+    let loaded = place.load();
+    assert!(loaded.backends.is_empty());
+    let serve = loaded.serve_config().unwrap();
+    let http = serve.http.unwrap();
+    assert_eq!(http.address.to_string(), "127.0.0.1:1");
+    assert!(http.auth_token.is_none() && http.allowed_hosts.is_empty() && http.allowed_origins.is_empty());
+    assert!(loaded.home().unwrap().root().ends_with("home/.local/share/scrubjay"));
+    // What is harmless still counts.
+    assert_eq!(loaded.log_level, LogLevel::Debug);
+    assert_eq!(serve.naming, Naming::Always);
+    let keys = "data, serve.http, serve.auth_token, serve.auth_token_file, serve.allowed_hosts, \
+                serve.allowed_origins, backends";
+    assert_eq!(loaded.notices.len(), 1);
+    assert!(
+        loaded.notices[0].contains(keys) && loaded.notices[0].contains("`scrubjay trust`"),
+        "{:?}",
+        loaded.notices
+    );
+}
+
+#[test]
+fn trust_is_for_this_content() {
+    let place = Place::new().project(BACKEND);
+    assert!(place.load().backends.is_empty());
+    place.trust();
+    let loaded = place.load();
+    assert_eq!(loaded.backends.len(), 1);
+    assert!(loaded.notices.is_empty(), "{:?}", loaded.notices);
+    let place = place.project(&format!("{BACKEND}#"));
+    assert!(place.load().backends.is_empty());
+    let place = place.project(BACKEND);
+    assert_eq!(place.load().backends.len(), 1);
+    let file = place.at("project/scrubjay.yaml");
+    assert!(place.loader().trust_store().unwrap().revoke(&file).unwrap());
+    assert!(place.load().backends.is_empty());
+}
+
+#[test]
+fn a_stranger_cannot_bring_trust_along() {
+    // A list of trusted files inside the project, and every way for the project to point at it.
+    let mut place = Place::new().project(&format!("data: ./evil\n{BACKEND}"));
+    let file = project::find(&place.at("project")).unwrap();
+    TrustStore::new(Home::new(place.at("project/evil"))).trust(&file).unwrap();
+    assert!(place.load().backends.is_empty());
+    let evil = place.at("project/evil").display().to_string();
+    place.env_file = Some(
+        place.write("project/.env", &format!("SCRUBJAY_DATA={evil}\nXDG_DATA_HOME={evil}\nHOME={evil}\n")),
+    );
+    assert!(place.load().backends.is_empty());
+    let place = place.user("data: ${ELSEWHERE:-mine}");
+    place.write("project/.env", &format!("ELSEWHERE={evil}\n"));
+    assert!(place.load().backends.is_empty());
+    place.trust();
+    assert_eq!(place.load().backends.len(), 1);
+}
+
+#[test]
+fn a_damaged_list_of_trusted_files_trusts_nothing() {
+    let place = Place::new().project(BACKEND);
+    place.trust();
+    place.write("home/.local/share/scrubjay/trust.json", "{");
+    let loaded = place.load();
+    assert!(loaded.backends.is_empty());
+    assert!(loaded.notices[0].contains("damaged"), "{:?}", loaded.notices);
+}
+
+#[test]
+fn a_linked_project_file_is_not_used() {
+    let place = Place::new();
+    place.write("elsewhere.yaml", "log_level: debug");
+    std::os::unix::fs::symlink(place.at("elsewhere.yaml"), place.at("project/scrubjay.yaml")).unwrap();
+    let loaded = place.load();
+    assert_eq!(loaded.log_level, LogLevel::Info);
+    assert!(loaded.notices[0].contains("is not used: it is a symbolic link"), "{:?}", loaded.notices);
+    let state = serde_json::to_value(&loaded.files[1]).unwrap();
+    assert_eq!((&state["state"], &state["why"]), (&json!("refused"), &json!("it is a symbolic link")));
+}
+
+#[test]
+fn the_progress_trackers_file_is_a_project_file() {
+    let place = Place::new();
+    place.write("project/agent-progress.config.json", r#"{"logging": {"level": "debug"}, "dbPath": "x"}"#);
+    let loaded = place.load();
+    assert_eq!(loaded.log_level, LogLevel::Debug);
+    assert!(loaded.notices[0].contains("dbPath has no effect yet"), "{:?}", loaded.notices);
+}
+
+#[test]
+fn variables_expand_in_every_file_and_an_unset_one_is_named() {
+    let place = Place::new()
+        .user("serve: { auth_token: '${TOKEN}' }\nlog_level: ${LEVEL:-warn}\n")
+        .set("TOKEN", "t0p-s3cret");
+    let loaded = place.load();
+    assert_eq!(loaded.log_level, LogLevel::Warn);
+    assert_eq!(loaded.secrets(), ["t0p-s3cret"]);
+    let place = place.project("limits:\n  max_tape_size: ${NOBODY}\n");
+    let problems = place.problems();
+    assert!(
+        problems[0].contains("scrubjay.yaml:2: limits.max_tape_size needs the variable NOBODY"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn a_withheld_key_needs_no_variables() {
+    let place = Place::new().project("backends: [{ id: a, type: stdio, command: '${NOBODY}' }]\n");
+    assert!(place.load().backends.is_empty());
+    place.trust();
+    let problems = place.problems();
+    assert!(problems[0].contains("backends[0].command needs the variable NOBODY"), "{problems:?}");
+}
+
+#[test]
+fn what_a_variable_holds_is_not_repeated_by_a_problem() {
+    let place = Place::new().project("log_level: ${API_KEY}\n").set("API_KEY", "t0p-s3cret");
+    let problems = place.problems();
+    assert!(problems[0].contains("log_level") && !problems.concat().contains("s3cret"), "{problems:?}");
+}
+
+#[test]
+fn problems_of_all_layers_come_together() {
+    let place = Place::new()
+        .user("log_levle: info\n")
+        .project("limits: { max_message_size: 1 }\n")
+        .set("SCRUBJAY_DURABILITY", "eternal")
+        .flag("--http", "serve.http", "80");
+    let problems = place.problems();
+    assert_eq!(problems.len(), 4, "{problems:?}");
+    for (problem, words) in
+        problems.iter().zip(["log_levle", "max_message_size", "--http: ", "$SCRUBJAY_DURABILITY: "])
+    {
+        assert!(problem.contains(words), "{problem}");
+    }
+}
+
+#[test]
+fn an_environment_file_lies_below_the_environment() {
+    let mut place = Place::new().set("SCRUBJAY_LOG_LEVEL", "error");
+    place.env_file =
+        Some(place.write("dev.env", "SCRUBJAY_LOG_LEVEL=trace\nSCRUBJAY_DURABILITY=power\nX=1\n"));
+    assert_eq!(place.load().log_level, LogLevel::Error);
+    assert_eq!(place.shown("durability"), pair("power", "dev.env:2 (SCRUBJAY_DURABILITY)"));
+    let place = place.user("limits: { max_tape_size: '${X}MB' }");
+    assert_eq!(place.load().limits.tape_bytes_max, 1_000_000);
+}
+
+#[test]
+fn the_data_directory_is_found_without_the_rest() {
+    let data = |place: &Place| {
+        let mut notices = Vec::new();
+        let home = place
+            .loader()
+            .data(&mut notices)
+            .map(|home| home.root().strip_prefix(place.at("")).unwrap().to_string_lossy().into_owned());
+        (home.map_err(|e| told(&e)), notices)
+    };
+    let place = Place::new();
+    assert_eq!(data(&place), (Ok("home/.local/share/scrubjay".to_owned()), vec![]));
+    // A project file that may not name one cannot be in the way, whatever is in it.
+    let place = place.project("data: ./here\nlogs: [\n");
+    assert_eq!(data(&place).0, Ok("home/.local/share/scrubjay".to_owned()));
+    let place = place.project("data: ./here\nlogs: 1\n");
+    let (found, notices) = data(&place);
+    assert_eq!(found, Ok("home/.local/share/scrubjay".to_owned()));
+    assert!(notices[0].contains("without data"), "{notices:?}");
+    place.trust();
+    assert_eq!(data(&place).0, Ok("project/here".to_owned()));
+    // The owner's own file has to be right.
+    let place = place.user("data: ../mine\nlogs: 1\n");
+    assert_eq!(data(&place).0.unwrap_err().len(), 1);
+    // With a variable or a flag no file matters.
+    let place = place.set("SCRUBJAY_DATA", "of-env");
+    assert_eq!(data(&place).0, Ok("project/of-env".to_owned()));
+    let place = place.flag("--data", "data", "of-flag");
+    assert_eq!(data(&place).0, Ok("project/of-flag".to_owned()));
+    let place = Place { variables: Vec::new(), ..Place::new() };
+    assert!(place.loader().data(&mut Vec::new()).unwrap_err().to_string().contains("--data DIR"));
+}
+
+#[test]
+fn values_reach_the_rooms() {
+    let loaded = loaded(
+        "on_record_failure: forward\ndurability: power\n\
+         limits: { max_message_size: 1MiB, max_tape_size: 5MB, max_tape_duration: 2h }\n\
+         serve: { http: '127.0.0.1:0', max_body_size: 2MiB, max_sessions: 3, session_idle: 4m, auth_token: abc,\n\
+         allowed_hosts: [h.example], allowed_origins: ['https://o.example'] }\n",
+    );
+    use scrubjay_gateway::relay;
+    assert_eq!(loaded.relay.on_record_failure, relay::OnRecordFailure::Forward);
+    assert_eq!(loaded.relay.durability, relay::Durability::Power);
+    assert_eq!(loaded.relay.message_bytes_max, 1 << 20);
+    assert_eq!(loaded.limits.tape_bytes_max, 5_000_000);
+    assert_eq!(loaded.limits.tape_duration_max.as_secs(), 7200);
+    let http = loaded.serve_config().unwrap().http.unwrap();
+    assert_eq!((http.body_bytes_max, http.sessions_max), (2 << 20, 3));
+    assert_eq!(http.session_idle_max.as_secs(), 240);
+    assert_eq!(http.auth_token.unwrap().reveal(), "abc");
+    assert_eq!(
+        (http.allowed_hosts, http.allowed_origins),
+        (vec!["h.example".into()], vec!["https://o.example".into()])
+    );
+}
+
+#[test]
+fn a_token_is_needed_where_others_can_reach_it() {
+    let serve = |place: &Place| place.load().serve_config().map_err(|e| told(&e).concat());
+    let place = Place::new().user("serve: { http: '0.0.0.0:80' }");
+    assert!(serve(&place).unwrap_err().contains("needs serve.auth_token"));
+    let place = place.user("serve: { http: '0.0.0.0:80', auth_token_file: token }");
+    assert!(serve(&place).unwrap_err().contains("cannot be read from"));
+    place.write("home/.config/scrubjay/token", "t0p-s3cret\n");
+    assert_eq!(serve(&place).unwrap().http.unwrap().auth_token.unwrap().reveal(), "t0p-s3cret");
+    assert_eq!(place.load().secrets(), ["t0p-s3cret"]);
+    place.write("home/.config/scrubjay/token", "two\nlines-s3cret\n");
+    let message = serve(&place).unwrap_err();
+    assert!(message.contains("holds no token") && !message.contains("s3cret"), "{message}");
+    let place = place.user("serve: { http: '0.0.0.0:80', auth_token_file: token, auth_token: abc }");
+    assert!(serve(&place).unwrap_err().contains("give one"));
+    assert!(serve(&Place::new()).unwrap().http.is_none());
+}
+
+#[test]
+fn nothing_that_is_shown_is_a_secret() {
+    let loaded = loaded(
+        "serve: { http: '127.0.0.1:1', auth_token: canary-1 }\n\
+         backends:\n\
+         \x20 - { id: a, type: stdio, command: a, args: [--token, canary-2], env: { API_KEY: canary-3, A: ghp_canary4 } }\n\
+         \x20 - { id: b, type: http, url: 'https://x:canary-5@h/', headers: { Cookie: canary-6 } }\n",
+    );
+    let text = serde_json::to_string(&loaded.shown()).unwrap();
+    assert!(!text.contains("canary"), "{text}");
+    assert_eq!(loaded.secrets().len(), 6);
+}
+
+#[test]
+fn the_manual_is_true() {
+    let manual = include_str!("../../../../docs/CONFIG.md");
+    let keys = RawConfig::all_keys();
+    for key in &keys {
+        let trust = if key.guard == raw::Guard::Owner { " *(t)*" } else { "" };
+        assert!(manual.contains(&format!("\n| `{}`{trust} |", key.path)), "{}", key.path);
+    }
+    let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let place = Place::new().user(example).set("TICKETS_TOKEN", "t");
+    let loaded = place.load();
+    assert_eq!(loaded.backends.len(), 2);
+    // It is complete: every key is given, but for one of the two tokens.
+    let missing = loaded.shown().into_iter().filter(|s| s.origin == "default").map(|s| s.key);
+    assert_eq!(missing.collect::<Vec<_>>(), ["serve.auth_token", "backends[1].callTimeout"]);
+}

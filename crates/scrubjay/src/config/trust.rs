@@ -1,0 +1,241 @@
+//! Which project files their owner approved, by path and content, as direnv does.
+//!
+//! `<data>/trust.json` is replaced whole, under a lock, readable by its owner alone. One byte changed in a
+//! file, or the file moved, and it is trusted no more.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use scrubjay_store::home::Home;
+use serde::{Deserialize, Serialize};
+
+use super::environment::Environment;
+use super::expand::expand;
+use super::node::Node;
+use super::problem::Problem;
+use super::project::ProjectFile;
+use super::raw::{Guard, RawConfig};
+
+/// The list of trusted files.
+pub(crate) struct TrustStore {
+    home: Home,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Trusted {
+    version: u32,
+    /// One entry a path: the newest approval.
+    files: Vec<TrustedFile>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct TrustedFile {
+    path: PathBuf,
+    fingerprint: String,
+}
+
+const VERSION: u32 = 1;
+
+/// Returns what stands for a file's path and content.
+fn fingerprint(file: &ProjectFile) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(file.path.as_os_str().as_bytes());
+    // No path contains it: nothing of the content can be taken for path.
+    hasher.update(&[0]);
+    hasher.update(&file.content);
+    hasher.finalize().to_hex().to_string()
+}
+
+impl TrustStore {
+    pub(crate) fn new(home: Home) -> Self {
+        Self { home }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.home.root().join("trust.json")
+    }
+
+    /// Tells whether a file is trusted as it is now.
+    pub(crate) fn trusts(&self, file: &ProjectFile) -> anyhow::Result<bool> {
+        let fingerprint = fingerprint(file);
+        Ok(self.load()?.files.iter().any(|t| t.path == file.path && t.fingerprint == fingerprint))
+    }
+
+    /// Trusts a file as it was read.
+    pub(crate) fn trust(&self, file: &ProjectFile) -> anyhow::Result<()> {
+        self.change(|trusted| {
+            trusted.files.retain(|t| t.path != file.path);
+            trusted.files.push(TrustedFile { path: file.path.clone(), fingerprint: fingerprint(file) });
+        })
+    }
+
+    /// Trusts a file no more; tells whether it was.
+    pub(crate) fn revoke(&self, path: &Path) -> anyhow::Result<bool> {
+        let mut was = false;
+        self.change(|trusted| {
+            was = trusted.files.iter().any(|t| t.path == path);
+            trusted.files.retain(|t| t.path != path);
+        })?;
+        Ok(was)
+    }
+
+    fn load(&self) -> anyhow::Result<Trusted> {
+        let path = self.path();
+        let text = match std::fs::read(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Ok(Trusted { version: VERSION, files: Vec::new() });
+            }
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let trusted: Trusted = serde_json::from_slice(&text).with_context(|| {
+            format!("{} is damaged: remove it and trust your files again", path.display())
+        })?;
+        anyhow::ensure!(trusted.version == VERSION, "{} is of a newer Scrubjay", path.display());
+        Ok(trusted)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Trusted)) -> anyhow::Result<()> {
+        self.home.create().with_context(|| format!("cannot create {}", self.home.root().display()))?;
+        let path = self.path();
+        let write = |trusted: &Trusted| -> io::Result<()> {
+            // A temporary file is its owner's alone (0600), whatever the umask.
+            let mut file = tempfile::NamedTempFile::new_in(self.home.root())?;
+            serde_json::to_writer_pretty(&mut file, trusted)?;
+            file.flush()?;
+            file.as_file().sync_all()?;
+            file.persist(&path)?;
+            File::open(self.home.root())?.sync_all()
+        };
+        let _lock = self.lock().with_context(|| format!("cannot lock {}", self.home.root().display()))?;
+        let mut trusted = self.load()?;
+        change(&mut trusted);
+        write(&trusted).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Keeps other processes from changing the list meanwhile.
+    fn lock(&self) -> io::Result<File> {
+        let directory = File::open(self.home.root())?;
+        rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive)?;
+        Ok(directory)
+    }
+}
+
+/// Takes out of a file's tree what only a trusted file may set; returns the keys.
+pub(crate) fn withhold(tree: &mut Node) -> Vec<String> {
+    let guarded = RawConfig::all_keys().into_iter().filter(|key| key.guard == Guard::Owner);
+    guarded.filter(|key| tree.take(&key.path).is_some()).map(|key| key.path).collect()
+}
+
+/// Returns what is wrong with a file, apart from variables that are not set here.
+pub(crate) fn problems(tree: &Node, environment: &Environment) -> Vec<Problem> {
+    let mut tree = tree.clone();
+    let (mut unset, mut problems) = (Vec::new(), Vec::new());
+    expand(&mut tree, environment, &mut unset);
+    RawConfig::read_tree(&tree, &mut problems);
+    problems.retain(|problem| !unset.iter().any(|u| u.key == problem.key));
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::yaml;
+    use super::*;
+
+    fn file(path: &str, content: &str) -> ProjectFile {
+        ProjectFile { path: path.into(), content: content.into() }
+    }
+
+    fn store(directory: &tempfile::TempDir) -> TrustStore {
+        TrustStore::new(Home::new(directory.path().join("data")))
+    }
+
+    #[test]
+    fn one_byte_or_another_path_is_another_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(&directory);
+        let original = file("/p/scrubjay.yaml", "log_level: info\n");
+        assert!(!store.trusts(&original).unwrap());
+        store.trust(&original).unwrap();
+        assert!(store.trusts(&original).unwrap());
+        assert!(!store.trusts(&file("/p/scrubjay.yaml", "log_level: info\r")).unwrap());
+        assert!(!store.trusts(&file("/q/scrubjay.yaml", "log_level: info\n")).unwrap());
+        assert!(!store.trusts(&file("/p/scrubjay.yam", "llog_level: info\n")).unwrap());
+    }
+
+    #[test]
+    fn a_new_approval_ends_the_old_one_and_revoking_ends_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(&directory);
+        let (old, new) = (file("/p/c", "a"), file("/p/c", "b"));
+        store.trust(&old).unwrap();
+        store.trust(&file("/q/c", "a")).unwrap();
+        store.trust(&new).unwrap();
+        assert!(store.trusts(&new).unwrap() && !store.trusts(&old).unwrap());
+        assert!(store.revoke(Path::new("/p/c")).unwrap());
+        assert!(!store.revoke(Path::new("/p/c")).unwrap());
+        assert!(!store.trusts(&new).unwrap());
+        assert!(store.trusts(&file("/q/c", "a")).unwrap());
+    }
+
+    #[test]
+    fn the_list_is_its_owners_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(&directory);
+        store.trust(&file("/p/c", "a")).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&store.path()), 0o600);
+        assert_eq!(mode(store.home.root()), 0o700);
+    }
+
+    #[test]
+    fn a_damaged_list_trusts_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(&directory);
+        store.trust(&file("/p/c", "a")).unwrap();
+        for damage in ["", "{", r#"{"version":2,"files":[]}"#, r#"{"version":1,"files":[],"all":true}"#] {
+            std::fs::write(store.path(), damage).unwrap();
+            assert!(store.trusts(&file("/p/c", "a")).is_err(), "{damage}");
+            assert!(store.trust(&file("/p/c", "a")).is_err(), "{damage}");
+        }
+    }
+
+    #[test]
+    fn many_approve_at_once_and_none_is_lost() {
+        let directory = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..8 {
+                let store = store(&directory);
+                scope.spawn(move || store.trust(&file(&format!("/p/{i}"), "a")).unwrap());
+            }
+        });
+        assert_eq!(store(&directory).load().unwrap().files.len(), 8);
+    }
+
+    #[test]
+    fn what_a_variable_would_hold_is_no_problem() {
+        let problems = |text: &str| {
+            let tree = yaml::parse(text, Path::new("c"), &mut Vec::new()).unwrap();
+            let told = problems(&tree, &Environment::of(&[]));
+            told.iter().map(|p| p.key.clone()).collect::<Vec<_>>()
+        };
+        assert!(problems("serve: { http: '${ADDRESS}' }").is_empty());
+        assert_eq!(problems("serve: { http: '${ADDRESS}', naming: x }\nlogs: 1"), ["logs", "serve.naming"]);
+    }
+
+    #[test]
+    fn what_starts_opens_or_redirects_is_withheld() {
+        let text = "log_level: debug\nbackends: []\nserve: { http: '[::]:80', naming: always }\ndata: x\n";
+        let mut tree = yaml::parse(text, Path::new("c"), &mut Vec::new()).unwrap();
+        assert_eq!(withhold(&mut tree), ["data", "serve.http", "backends"]);
+        assert!(tree.get("log_level").is_some());
+        assert!(tree.get("serve").unwrap().get("naming").is_some());
+        assert!(withhold(&mut tree).is_empty());
+    }
+}

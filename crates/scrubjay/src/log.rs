@@ -1,0 +1,259 @@
+//! Logs on standard error: for a person on a terminal, as JSON lines for a program.
+//!
+//! Every line passes one writer, which hides the secrets of the configuration and makes inert what could
+//! steer a terminal or forge a line. A reader that does not read costs lines, not the conversation: a line
+//! that would have to wait is dropped, and the next one says how many were.
+
+mod pen;
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use scrubjay_store::clock;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload;
+use tracing_subscriber::{Layer, Registry};
+
+use self::pen::{Format, Pen, Sink, Stderr};
+use crate::config::{Loaded, LogLevel};
+
+/// The logs of this process, whose level and secrets can still change.
+pub(crate) struct Log {
+    level: reload::Handle<Targets, Registry>,
+    pen: Arc<Mutex<Pen>>,
+}
+
+/// Begins to log as the configuration says, and logs what there is to say about it.
+///
+/// # Errors
+/// Logging has begun already.
+pub(crate) fn init(config: &Loaded) -> anyhow::Result<Log> {
+    let format = if io::stderr().is_terminal() { Format::Human } else { Format::Json };
+    let (log, subscriber) = build(format, Box::new(Stderr), config);
+    tracing::subscriber::set_global_default(subscriber)?;
+    log.tell(config);
+    Ok(log)
+}
+
+impl Log {
+    /// Goes on as another configuration says: a client's options came.
+    pub(crate) fn adopt(&self, config: &Loaded) {
+        // It can only fail when the subscriber is gone, and then there is nobody to tell.
+        let _ = self.level.reload(targets(config.log_level));
+        self.pen.lock().unwrap_or_else(PoisonError::into_inner).secrets = secrets(config);
+        self.tell(config);
+    }
+
+    #[expect(clippy::unused_self, reason = "only a log that has begun can be told anything")]
+    fn tell(&self, config: &Loaded) {
+        for notice in &config.notices {
+            tracing::warn!("{notice}");
+        }
+    }
+}
+
+type Subscriber = Box<dyn tracing::Subscriber + Send + Sync>;
+
+fn build(format: Format, sink: Box<dyn Sink>, config: &Loaded) -> (Log, Subscriber) {
+    let pen = Arc::new(Mutex::new(Pen::new(format, secrets(config), sink)));
+    let (level, handle) = reload::Layer::new(targets(config.log_level));
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(Lines(Arc::clone(&pen)))
+        .with_ansi(false)
+        .log_internal_errors(false);
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
+        Format::Human => lines.with_timer(LocalTime).with_filter(level).boxed(),
+        Format::Json => lines.json().flatten_event(true).with_timer(UtcTime).with_filter(level).boxed(),
+    };
+    (Log { level: handle, pen }, Box::new(Registry::default().with(lines)))
+}
+
+/// Says who may log what: our own code at the level; libraries only when something is wrong.
+///
+/// Their lower levels tell of headers and whole messages; `rmcp` does in its warnings too.
+fn targets(level: LogLevel) -> Targets {
+    let level = match level {
+        LogLevel::Trace => LevelFilter::TRACE,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Error | LogLevel::Fatal => LevelFilter::ERROR,
+        LogLevel::Silent => LevelFilter::OFF,
+    };
+    Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_target("scrubjay", level)
+        .with_target("rmcp", level.min(LevelFilter::ERROR))
+}
+
+fn secrets(config: &Loaded) -> Vec<String> {
+    let mut secrets: Vec<String> = Vec::new();
+    for secret in config.secrets() {
+        // It may stand in a line as JSON or `Debug` write it.
+        let escaped = serde_json::Value::from(secret.as_str()).to_string();
+        let debug = format!("{secret:?}");
+        secrets.extend([
+            secret,
+            escaped[1..escaped.len() - 1].to_owned(),
+            debug[1..debug.len() - 1].to_owned(),
+        ]);
+    }
+    // A secret that is part of another must not break that one up.
+    secrets.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    secrets.dedup();
+    secrets
+}
+
+struct LocalTime;
+
+impl FormatTime for LocalTime {
+    fn format_time(&self, w: &mut Writer<'_>) -> std::fmt::Result {
+        let Some(now) = timestamp() else { return Ok(()) };
+        write!(w, "{}", now.to_zoned(TimeZone::system()).strftime("%H:%M:%S%.3f"))
+    }
+}
+
+struct UtcTime;
+
+impl FormatTime for UtcTime {
+    fn format_time(&self, w: &mut Writer<'_>) -> std::fmt::Result {
+        let Some(now) = timestamp() else { return Ok(()) };
+        write!(w, "{}", now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ"))
+    }
+}
+
+fn timestamp() -> Option<Timestamp> {
+    Timestamp::from_nanosecond(i128::from(clock::now().wall_ns)).ok()
+}
+
+/// Makes a writer for each event.
+struct Lines(Arc<Mutex<Pen>>);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line { pen: Arc::clone(&self.0), text: Vec::new() }
+    }
+}
+
+/// One event's line, written when it is complete.
+struct Line {
+    pen: Arc<Mutex<Pen>>,
+    text: Vec<u8>,
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let text = String::from_utf8_lossy(&self.text);
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        if !text.is_empty() {
+            self.pen.lock().unwrap_or_else(PoisonError::into_inner).write(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pen::tests::Page;
+    use super::*;
+    use crate::config::tests::loaded;
+
+    fn lines(format: Format, level: &str, log: impl FnOnce(&Log)) -> Vec<String> {
+        let config = loaded(&format!("log_level: {level}\nserve: {{ auth_token: canary-123456 }}"));
+        let page = Page::default();
+        let (handle, subscriber) = build(format, Box::new(page.clone()), &config);
+        tracing::subscriber::with_default(subscriber, || log(&handle));
+        page.text().lines().map(str::to_owned).collect()
+    }
+
+    fn at_every_level() {
+        tracing::trace!("a trace");
+        tracing::debug!("a debug");
+        tracing::info!("an info");
+        tracing::warn!("a warn");
+        tracing::error!("an error");
+    }
+
+    #[test]
+    fn levels_are_kept() {
+        for (level, count) in
+            [("trace", 5), ("debug", 4), ("info", 3), ("warn", 2), ("error", 1), ("fatal", 1), ("silent", 0)]
+        {
+            assert_eq!(lines(Format::Human, level, |_| at_every_level()).len(), count, "{level}");
+        }
+    }
+
+    #[test]
+    fn libraries_are_kept_quiet() {
+        let told = lines(Format::Human, "trace", |_| {
+            tracing::warn!(target: "rmcp::transport", "a whole message");
+            tracing::error!(target: "rmcp::transport", "broken");
+            tracing::info!(target: "hyper::proto", "headers");
+            tracing::warn!(target: "hyper::proto", "odd");
+            tracing::trace!(target: "scrubjay_gateway::relay", "ours");
+        });
+        assert_eq!(told.len(), 3, "{told:?}");
+    }
+
+    #[test]
+    fn json_lines_are_flat_and_inert() {
+        let told = lines(Format::Json, "info", |_| {
+            tracing::warn!(backend = "a\u{1b}[31m\nb\u{9b}\u{202e}\u{e0041}", "it \r\nbroke");
+        });
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(!told[0].chars().any(char::is_control), "{told:?}");
+        let value: serde_json::Value = serde_json::from_str(&told[0]).unwrap();
+        assert_eq!(value["level"], "WARN");
+        assert_eq!(value["message"], "it \r\nbroke");
+        assert_eq!(value["backend"], "a\u{1b}[31m\nb\u{9b}\u{202e}\u{e0041}");
+        assert!(value["timestamp"].as_str().unwrap().ends_with('Z'), "{value}");
+    }
+
+    #[test]
+    fn a_value_cannot_forge_a_line() {
+        let told = lines(Format::Human, "info", |_| {
+            tracing::info!(name = %"x\n12:00:00 ERROR forged", "said \u{1b}[2J{}", "y\rz");
+        });
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(!told[0].chars().any(char::is_control), "{told:?}");
+    }
+
+    #[test]
+    fn secrets_of_the_configuration_never_show() {
+        for format in [Format::Human, Format::Json] {
+            let told =
+                lines(format, "info", |_| tracing::info!(header = "Bearer canary-123456", "canary-123456"));
+            assert!(told[0].contains("***") && !told[0].contains("canary"), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn another_configuration_is_adopted() {
+        let told = lines(Format::Human, "silent", |log| {
+            at_every_level();
+            log.adopt(&loaded("log_level: error\nserve: { auth_token: other-123456 }"));
+            tracing::error!("now other-123456 is hidden");
+        });
+        assert_eq!(told.len(), 1);
+        assert!(told[0].ends_with("now *** is hidden"), "{told:?}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The one writer of log lines: hides secrets, makes lines inert, and never waits for a reader for long.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use scrubjay_core::inert::inert;
+
+/// So much goes into a pipe that can take anything at all.
+const CHUNK_BYTES: usize = 4096;
+/// A line that has begun is worth waiting for so long, piece by piece.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// What a line looks like.
+#[derive(Clone, Copy)]
+pub(super) enum Format {
+    Human,
+    Json,
+}
+
+/// Where lines go.
+pub(super) trait Sink: Send {
+    /// Waits up to so long until a piece can be written without waiting.
+    fn ready(&mut self, patience: &Timespec) -> bool;
+    /// Writes a piece.
+    fn put(&mut self, piece: &[u8]) -> io::Result<()>;
+}
+
+pub(super) struct Stderr;
+
+impl Sink for Stderr {
+    fn ready(&mut self, patience: &Timespec) -> bool {
+        let stderr = io::stderr();
+        let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
+        matches!(poll(&mut fds, Some(patience)), Ok(1)) && fds[0].revents().contains(PollFlags::OUT)
+    }
+
+    fn put(&mut self, piece: &[u8]) -> io::Result<()> {
+        io::stderr().write_all(piece)
+    }
+}
+
+/// What writes lines, one at a time.
+pub(super) struct Pen {
+    format: Format,
+    pub(super) secrets: Vec<String>,
+    sink: Box<dyn Sink>,
+    /// Lines that were not written since the last that was.
+    lost: u64,
+    /// The last line has no end.
+    torn: bool,
+}
+
+impl Pen {
+    pub(super) fn new(format: Format, secrets: Vec<String>, sink: Box<dyn Sink>) -> Self {
+        Self { format, secrets, sink, lost: 0, torn: false }
+    }
+
+    pub(super) fn write(&mut self, line: &str) {
+        let mut text = String::new();
+        if self.torn {
+            text.push('\n');
+        }
+        if self.lost > 0 {
+            text.push_str(&self.lost_line());
+            text.push('\n');
+        }
+        text.push_str(&clean(line, self.format, &self.secrets));
+        text.push('\n');
+        let mut patience = AT_ONCE;
+        for (i, piece) in text.as_bytes().chunks(CHUNK_BYTES).enumerate() {
+            if !self.sink.ready(&patience) || self.sink.put(piece).is_err() {
+                self.lost += 1;
+                self.torn |= i > 0;
+                return;
+            }
+            patience = PATIENCE;
+        }
+        self.lost = 0;
+        self.torn = false;
+    }
+
+    fn lost_line(&self) -> String {
+        let message = format!("{} log lines are missing here: nobody read them", self.lost);
+        match self.format {
+            Format::Human => message,
+            Format::Json => serde_json::json!({ "level": "WARN", "message": message }).to_string(),
+        }
+    }
+}
+
+/// Hides secrets, and makes inert what acts.
+fn clean<'l>(line: &'l str, format: Format, secrets: &[String]) -> Cow<'l, str> {
+    let mut line = Cow::Borrowed(line);
+    for secret in secrets {
+        if line.contains(secret.as_str()) {
+            line = Cow::Owned(line.replace(secret.as_str(), "***"));
+        }
+    }
+    let Cow::Owned(_) = inert(&line) else { return line };
+    match format {
+        Format::Human => Cow::Owned(inert(&line).into_owned()),
+        Format::Json => Cow::Owned(escape_json(&line)),
+    }
+}
+
+/// Writes what acts in a line of JSON as JSON escapes: such characters stand in strings only.
+fn escape_json(line: &str) -> String {
+    let mut out = String::with_capacity(line.len() + 16);
+    let mut bytes = [0; 4];
+    for c in line.chars() {
+        if matches!(inert(c.encode_utf8(&mut bytes)), Cow::Borrowed(_)) {
+            out.push(c);
+            continue;
+        }
+        let mut units = [0; 2];
+        for unit in c.encode_utf16(&mut units) {
+            out.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A sink that keeps what is written, and takes so many pieces.
+    #[derive(Clone)]
+    pub(crate) struct Page {
+        text: Arc<Mutex<String>>,
+        pieces: Arc<Mutex<usize>>,
+    }
+
+    impl Default for Page {
+        fn default() -> Self {
+            Self { text: Arc::default(), pieces: Arc::new(Mutex::new(usize::MAX)) }
+        }
+    }
+
+    impl Page {
+        pub(crate) fn text(&self) -> String {
+            self.text.lock().unwrap().clone()
+        }
+    }
+
+    impl Sink for Page {
+        fn ready(&mut self, _: &Timespec) -> bool {
+            *self.pieces.lock().unwrap() > 0
+        }
+
+        fn put(&mut self, piece: &[u8]) -> io::Result<()> {
+            *self.pieces.lock().unwrap() -= 1;
+            self.text.lock().unwrap().push_str(std::str::from_utf8(piece).unwrap());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_nobody_reads_are_counted() {
+        let page = Page::default();
+        let mut pen = Pen::new(Format::Human, Vec::new(), Box::new(page.clone()));
+        *page.pieces.lock().unwrap() = 1;
+        for line in ["first", "lost", "lost too"] {
+            pen.write(line);
+        }
+        *page.pieces.lock().unwrap() = 2;
+        pen.write("again");
+        pen.write("and on");
+        let expected = "first\n2 log lines are missing here: nobody read them\nagain\nand on\n";
+        assert_eq!(page.text(), expected);
+    }
+
+    #[test]
+    fn a_torn_line_spoils_no_other() {
+        let page = Page::default();
+        let mut pen = Pen::new(Format::Json, Vec::new(), Box::new(page.clone()));
+        *page.pieces.lock().unwrap() = 2;
+        pen.write(&"x".repeat(3 * CHUNK_BYTES));
+        pen.write("lost");
+        *page.pieces.lock().unwrap() = 9;
+        pen.write("{}");
+        let text = page.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0].len(), 2 * CHUNK_BYTES);
+        assert!(lines[1].contains("2 log lines") && lines[1].starts_with('{'), "{}", lines[1]);
+        assert_eq!(lines[2], "{}");
+    }
+
+    #[test]
+    fn the_longest_secret_is_hidden_first() {
+        let secrets = ["secret-and-more".to_owned(), "secret-and".to_owned()];
+        assert_eq!(clean("a secret-and-more b", Format::Human, &secrets), "a *** b");
+        assert!(matches!(clean("plain", Format::Json, &secrets), Cow::Borrowed("plain")));
+    }
+}

@@ -1,0 +1,65 @@
+//! What the tests share: running the binary, talking through it, and reading what it left on disk.
+
+mod chance;
+mod lab;
+mod processes;
+mod running;
+mod wrapped;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use chance::Chance;
+pub(crate) use lab::{DOWN, Entry, Lab, Recorded, UP, text};
+pub(crate) use processes::{Mark, Process, kill};
+pub(crate) use running::{Running, request};
+pub(crate) use wrapped::{Wrap, Wrapped, standing_alone};
+
+/// The binary under test.
+pub(crate) const SCRUBJAY: &str = env!("CARGO_BIN_EXE_scrubjay");
+
+/// How long anything may take on a busy machine; nothing that works comes near it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long to pause before looking again at something that gives no notice.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// The moment at which a wait has become a failure.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    pub(crate) fn new() -> Self {
+        Self::within(PATIENCE)
+    }
+
+    pub(crate) fn within(time: Duration) -> Self {
+        Self(scrubjay_store::clock::now().instant + time)
+    }
+
+    /// Returns how long is left; zero once it has passed.
+    pub(crate) fn left(self) -> Duration {
+        self.0.saturating_duration_since(scrubjay_store::clock::now().instant)
+    }
+
+    pub(crate) fn has_passed(self) -> bool {
+        self.left().is_zero()
+    }
+}
+
+/// Looks until there is something to see.
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Deadline::new();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(!deadline.has_passed(), "waited in vain for {what}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Says that a test, or a part of one, did not run.
+#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
+pub(crate) fn skip(what: &str, why: &str) {
+    eprintln!("skipped: {what}: {why}");
+}

@@ -1,0 +1,178 @@
+//! Kills and errors at chosen system calls, by `strace`: no instant is left to luck.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::harness::{DOWN, Entry, Lab, Running, UP, Wrapped, skip};
+
+/// Everything by which a worker changes the disk or passes a message on.
+const CHANGES: [&str; 12] = [
+    "mkdir",
+    "fchmod",
+    "flock",
+    "pwrite64",
+    "pwritev",
+    "write",
+    "writev",
+    "rename",
+    "ftruncate",
+    "fsync",
+    "fdatasync",
+    "unlink",
+];
+
+/// A conversation makes at least this many such calls.
+const CALLS_MIN: u32 = 25;
+/// And never so many of one kind.
+const CALLS_MAX: u32 = 100;
+
+/// Injects into the worker of a wrap from now on; `None` where that cannot be done.
+fn inject(wrapped: &Wrapped, what: &[&str]) -> Option<Running> {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-o", "/dev/null", "-p", &wrapped.worker().to_string(), "-e"]);
+    command.arg(format!("trace={}", CHANGES.join(",")));
+    for injection in what {
+        command.args(["-e", &format!("inject={injection}")]);
+    }
+    if Command::new("strace").arg("-V").output().is_err() {
+        skip("injection", "strace is not installed");
+        return None;
+    }
+    let mut tracer = Running::start(&mut command);
+    let told = tracer.complaint("attach");
+    if told.contains("attached") {
+        return Some(tracer);
+    }
+    skip("injection", &format!("strace may not trace: {told}"));
+    None
+}
+
+/// Says a few lines to `tee`, small ones, large ones and two at once; returns what came back.
+fn converse(wrapped: &mut Wrapped) -> Vec<u8> {
+    let large = "L".repeat(70_000);
+    let mut heard = Vec::new();
+    for said in ["one", "two\ntwo and a half", &large, "four"] {
+        wrapped.say(said);
+        for _ in said.lines() {
+            let Some(line) = wrapped.line() else { break };
+            heard.extend(line.bytes().chain([b'\n']));
+        }
+    }
+    wrapped.close_stdin();
+    heard.extend(wrapped.rest());
+    heard
+}
+
+/// Kills the worker as it enters its `number`th call of one kind; returns whether it came so far.
+fn kill_at(call: &str, number: u32) -> Option<bool> {
+    let lab = Lab::new();
+    let mut wrapped = lab.wrap(&["tee", &lab.file("log")]).start();
+    // The server is there, and nothing has been said: the next change is the first of the recording.
+    wrapped.server();
+    let _tracer = inject(&wrapped, &[&format!("{call}:signal=KILL:when={number}")])?;
+    let client_received = converse(&mut wrapped);
+    let killed = match wrapped.exit_code() {
+        0 => false,
+        137 => true,
+        other => panic!("{call} {number}: exit code {other}"),
+    };
+    wrapped.mark().await_gone();
+    let read = || {
+        let ids = lab.tape_ids();
+        assert!(ids.len() <= 1, "{call} {number}: {ids:?}");
+        ids.iter().next().map(|id| lab.export(id))
+    };
+    let tape = read();
+    let wire = |direction| tape.as_ref().map(|tape| tape.wire(direction)).unwrap_or_default();
+    assert!(wire(UP).starts_with(&lab.read("log")), "{call} {number}: the server heard more than is on tape");
+    assert!(
+        wire(DOWN).starts_with(&client_received),
+        "{call} {number}: the client heard more than is on tape"
+    );
+    lab.verify();
+    lab.start_again();
+    lab.verify();
+    assert!(lab.tapes().iter().all(|tape| tape["state"] == "sealed"), "{call} {number}: {:?}", lab.tapes());
+    assert!(read() == tape, "{call} {number}: the tape reads otherwise once it is sealed");
+    Some(killed)
+}
+
+#[test]
+fn the_worker_is_killed_at_every_call() {
+    let mut calls = 0;
+    for call in CHANGES {
+        for number in 1.. {
+            assert!(number < CALLS_MAX, "{call} is called without end");
+            match kill_at(call, number) {
+                Some(true) => calls += 1,
+                Some(false) => break,
+                None => return,
+            }
+        }
+    }
+    assert!(calls >= CALLS_MIN, "the worker was killed at {calls} calls only");
+}
+
+/// Lets system calls of the worker fail: some requests are answered by an error that says why, all others as
+/// if nothing had happened. Returns how many were refused.
+fn check_failure(options: &[&str], injections: &[&str], why: &str) -> u64 {
+    let lab = Lab::new();
+    let mut wrapped = lab.wrap_logged_sample("log").with(options).start();
+    wrapped.server();
+    let Some(_tracer) = inject(&wrapped, injections) else { return 1 };
+    let mut refused = 0;
+    for id in 1..=5 {
+        let answer = wrapped.call_alone(id, "echo", &json!({ "text": "x".repeat(50_000) }));
+        if answer["error"].is_null() {
+            assert_eq!(answer["result"]["content"][0]["text"].as_str().map(str::len), Some(50_000));
+        } else {
+            let error = &answer["error"];
+            assert_eq!(error["code"], -32603, "{injections:?}");
+            assert!(error["message"].as_str().unwrap().contains(why), "{injections:?}: {error}");
+            refused += 1;
+        }
+    }
+    wrapped.complaint("recording works again");
+    assert_eq!(wrapped.leave(), 0);
+    lab.verify();
+    let recorded = lab.only_tape();
+    let mut missing = 0;
+    for gap in recorded.of_kind("gap").map(Entry::facts) {
+        missing += gap["messages"].as_u64().unwrap();
+        assert_eq!(gap["forwarded"], false, "{injections:?}");
+        assert!(gap["reason"].as_str().unwrap().contains(why), "{injections:?}: {gap}");
+    }
+    assert_eq!(missing, refused, "{injections:?}");
+    let taped: Vec<String> =
+        recorded.messages(UP).map(|entry| String::from_utf8(entry.payload.clone()).unwrap()).collect();
+    let received = String::from_utf8(lab.read("log")).unwrap();
+    assert!(received.lines().all(|line| taped.iter().any(|taped| taped == line)), "{injections:?}");
+    refused
+}
+
+#[test]
+fn a_write_fails() {
+    // The first is of the tape's header; each later one is of a request or an answer.
+    assert_eq!(check_failure(&[], &["pwrite64:error=EIO:when=1"], "Input/output error"), 1);
+    for number in 1..=6 {
+        let failure = format!("pwritev:error=EIO:when={number}");
+        assert_eq!(check_failure(&[], &[&failure], "Input/output error"), 1, "{failure}");
+    }
+    assert_eq!(check_failure(&[], &["pwritev:error=ENOSPC:when=3..5"], "No space left"), 3);
+    assert_eq!(check_failure(&[], &["rename:error=EACCES:when=1"], "Permission denied"), 1);
+}
+
+#[test]
+fn even_the_clearing_up_fails() {
+    let failures = ["pwritev:error=EIO:when=3", "ftruncate:error=EIO:when=1"];
+    assert_eq!(check_failure(&[], &failures, "Input/output error"), 1);
+}
+
+#[test]
+fn a_sync_fails() {
+    // The first of each thread that syncs, and there may be more than one.
+    let refused =
+        check_failure(&["--durability", "power"], &["fdatasync:error=EIO:when=1"], "Input/output error");
+    assert!(refused > 0);
+}

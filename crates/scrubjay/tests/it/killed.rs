@@ -1,0 +1,139 @@
+//! `kill -9` at any instant: whatever reached either side is on the tape, and the tape is whole.
+//!
+//! The server is `tee`: what it received is in a file, whatever happened next.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+use crate::harness::{Chance, DOWN, Lab, Recorded, UP, Wrapped, kill};
+
+/// So many recorders are killed on one data directory, each cutting the next one's sealing short as well.
+const ROUNDS: u64 = 10;
+const DIRECTORIES: u64 = 11;
+const WARDEN_ROUNDS: u64 = 12;
+/// A worker lives at most this long under load.
+const LIFE_US_MAX: u64 = 20_000;
+
+/// What was seen outside the recorder.
+struct Evidence {
+    name: String,
+    server_received: Vec<u8>,
+    client_received: Vec<u8>,
+}
+
+/// Talks without a pause until nobody listens; somebody is killed meanwhile, at a random instant.
+fn talk_until_killed(wrapped: &mut Wrapped, victim: Pid, chance: &mut Chance) -> Vec<u8> {
+    let life = Duration::from_micros(chance.below(LIFE_US_MAX));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Not to wait for anything: to strike at any instant.
+            std::thread::sleep(life);
+            kill(victim, Signal::KILL);
+        });
+        let mut number = 0;
+        while wrapped.is_heard() {
+            wrapped.send(&some_lines(&mut number, chance));
+        }
+    });
+    wrapped.rest()
+}
+
+/// Makes a few lines that are each told apart by their number, now and then a large one.
+fn some_lines(number: &mut u64, chance: &mut Chance) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for _ in 0..=chance.below(12) {
+        *number += 1;
+        let length = if chance.below(60) == 0 { chance.below(100_000) } else { chance.below(600) };
+        let padding = "p".repeat(usize::try_from(length).unwrap());
+        lines.extend(format!("{{\"jsonrpc\":\"2.0\",\"id\":{number},\"method\":\"{padding}\"}}\n").bytes());
+    }
+    lines
+}
+
+/// Reads the tapes of one connection.
+fn read_in_order(lab: &Lab, ids: &BTreeSet<String>) -> Vec<Recorded> {
+    let mut tapes: Vec<Recorded> = ids.iter().map(|id| lab.export(id)).collect();
+    tapes.sort_by_key(|tape| tape.header["part"].as_u64());
+    tapes
+}
+
+/// Asserts that nothing was seen that is not on the tapes, in the order in which it was seen.
+fn assert_on_tape(evidence: &Evidence, tapes: &[Recorded]) {
+    for (direction, seen) in [(UP, &evidence.server_received), (DOWN, &evidence.client_received)] {
+        let taped: Vec<u8> = tapes.iter().flat_map(|tape| tape.wire(direction)).collect();
+        let (name, seen_bytes, taped_bytes) = (&evidence.name, seen.len(), taped.len());
+        assert!(
+            taped.starts_with(seen),
+            "{name}: {seen_bytes} bytes {direction} were seen, and {taped_bytes} are on tape"
+        );
+    }
+}
+
+/// Kills one worker, proves that nothing was lost, and returns its tapes.
+fn kill_a_worker(lab: &Lab, round: u64, chance: &mut Chance) -> (Evidence, Vec<Recorded>) {
+    let name = format!("round-{round}");
+    let mut wrap = lab.wrap(&["tee", &lab.file(&name)]).with(&["--name", &name]);
+    if round % 3 == 1 {
+        wrap = wrap.with(&["--max-tape-size", "100kB"]);
+    }
+    if round % 5 == 2 {
+        wrap = wrap.with(&["--durability", "power"]);
+    }
+    let earlier = lab.tape_ids();
+    let mut wrapped = wrap.start();
+    let worker = wrapped.worker();
+    let client_received = talk_until_killed(&mut wrapped, worker, chance);
+    assert_eq!(wrapped.exit_code(), 128 + 9, "{name}");
+    wrapped.mark().await_gone();
+    let evidence = Evidence { server_received: lab.read(&name), client_received, name };
+    let tapes = read_in_order(lab, &(&lab.tape_ids() - &earlier));
+    assert_on_tape(&evidence, &tapes);
+    (evidence, tapes)
+}
+
+#[test]
+fn the_worker_is_killed_under_load() {
+    let mut chance = Chance::new();
+    let mut seen_bytes = 0;
+    for _ in 0..DIRECTORIES {
+        let lab = Lab::new();
+        let rounds: Vec<_> = (0..ROUNDS).map(|round| kill_a_worker(&lab, round, &mut chance)).collect();
+        lab.verify();
+        lab.start_again();
+        let states: Vec<_> = lab.tapes().into_iter().map(|tape| tape["state"].clone()).collect();
+        assert!(states.iter().all(|state| state == "sealed"), "{states:?}");
+        assert_eq!(lab.verify().len(), rounds.iter().map(|(_, tapes)| tapes.len()).sum::<usize>());
+        for (evidence, before) in rounds {
+            let ids = before.iter().map(Recorded::id).collect();
+            assert!(read_in_order(&lab, &ids) == before, "{} reads otherwise once sealed", evidence.name);
+            seen_bytes += evidence.client_received.len();
+        }
+    }
+    assert!(seen_bytes > 1 << 20, "there was no load: {seen_bytes} bytes came back");
+}
+
+#[test]
+fn the_warden_is_killed_under_load() {
+    let mut chance = Chance::new();
+    for round in 0..WARDEN_ROUNDS {
+        let lab = Lab::new();
+        let name = format!("round-{round}");
+        let mut wrapped = lab.wrap(&["tee", &lab.file("log")]).with(&["--name", &name]).start();
+        wrapped.say("first");
+        assert_eq!(wrapped.line().as_deref(), Some("first"));
+        let warden = wrapped.pid();
+        let heard = talk_until_killed(&mut wrapped, warden, &mut chance);
+        wrapped.mark().await_gone();
+        let client_received = [b"first\n", heard.as_slice()].concat();
+        let evidence = Evidence { name, server_received: lab.read("log"), client_received };
+        let tapes = read_in_order(&lab, &lab.tape_ids());
+        assert_on_tape(&evidence, &tapes);
+        // Nobody started anything since: the worker closed its tape itself.
+        assert!(lab.tapes().iter().all(|tape| tape["state"] == "sealed"), "{:?}", lab.tapes());
+        let end = tapes[0].of_kind("end").next().expect("the end is recorded").facts();
+        assert_eq!(end["reason"], "the host killed the recorder");
+        lab.verify();
+    }
+}

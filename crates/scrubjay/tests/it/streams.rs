@@ -1,0 +1,165 @@
+//! Whatever a host hands us as standard input and output: pipes, sockets, files, nothing; read fast or slowly.
+
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
+use rustix::process::Signal;
+
+use crate::harness::{Lab, Running, SCRUBJAY, UP, Wrapped, kill, wait_for};
+
+/// More than any pipe or socket holds.
+const MUCH: usize = 1 << 20;
+
+/// Makes lines of a given length in all.
+fn lines(bytes: usize) -> Vec<u8> {
+    let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{}\"}}\n", "m".repeat(900));
+    line.bytes().cycle().take(bytes / line.len() * line.len()).collect()
+}
+
+fn socket_pair() -> (OwnedFd, OwnedFd) {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// Starts `cat` behind these ends of somebody's streams.
+fn start_cat(lab: &Lab, theirs: [OwnedFd; 2], ours: [OwnedFd; 2]) -> Wrapped {
+    let (mut command, mark) = lab.wrap(&["cat"]).command();
+    let [stdin, stdout] = theirs.map(Stdio::from);
+    let child = command.stdin(stdin).stdout(stdout).stderr(Stdio::inherit()).spawn().unwrap();
+    // The command still holds the ends that it gave to the child.
+    drop(command);
+    let [stdin, stdout] = ours.map(Some);
+    Wrapped::around(Running::around(child, stdin, stdout), mark)
+}
+
+/// Checks that much passes, and that the tape has all of it.
+fn check_much(lab: &Lab, mut wrapped: Wrapped, hang_up: impl FnOnce(&mut Wrapped)) {
+    let sent = lines(MUCH);
+    wrapped.send(&sent);
+    hang_up(&mut wrapped);
+    assert!(wrapped.rest() == sent, "what came back is not what was sent");
+    assert_eq!(wrapped.leave(), 0);
+    assert!(lab.only_tape().wire(UP) == sent);
+}
+
+#[test]
+fn two_sockets() {
+    let lab = Lab::new();
+    let ((stdin, their_stdin), (stdout, their_stdout)) = (socket_pair(), socket_pair());
+    let wrapped = start_cat(&lab, [their_stdin, their_stdout], [stdin, stdout]);
+    check_much(&lab, wrapped, |wrapped| wrapped.close_stdin());
+}
+
+#[test]
+fn one_socket_for_both() {
+    let lab = Lab::new();
+    let (ours, theirs) = socket_pair();
+    let [again, to_hang_up] = [(); 2].map(|()| ours.try_clone().unwrap());
+    let wrapped = start_cat(&lab, [theirs.try_clone().unwrap(), theirs], [ours, again]);
+    check_much(&lab, wrapped, |_| rustix::net::shutdown(to_hang_up, Shutdown::Write).unwrap());
+}
+
+#[test]
+fn files() {
+    let lab = Lab::new();
+    let sent = [lines(MUCH), b"and a last line without an ending".to_vec()].concat();
+    std::fs::write(lab.file("in"), &sent).unwrap();
+    std::fs::write(lab.file("out"), "before\n").unwrap();
+    let redirect = format!("exec < {} >> {}", lab.file("in"), lab.file("out"));
+    assert_eq!(lab.wrap(&["cat"]).after(&redirect).start().leave(), 0);
+    assert!(lab.read("out") == [b"before\n", sent.as_slice()].concat());
+    assert!(lab.only_tape().wire(UP) == sent);
+}
+
+#[test]
+fn nothing() {
+    let lab = Lab::new();
+    let script = format!("cat > {}; echo said to nobody", lab.file("heard"));
+    let wrap = lab.wrap(&["sh", "-c", &script]).after("exec < /dev/null > /dev/null");
+    assert_eq!(wrap.start().leave(), 0);
+    assert_eq!(lab.read("heard"), b"");
+    assert_eq!(lab.only_tape().entries[0].payload, b"said to nobody");
+    let wrap = lab.wrap(&["sh", "-c", "cat; exit 3"]).after("exec <&- >&-");
+    assert_eq!(wrap.start().leave(), 3);
+}
+
+#[test]
+fn shared_descriptions_stay_blocking() {
+    let lab = Lab::new();
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let ((their_stdin, stdin), (stdout, their_stdout)) = (pipe(), pipe());
+    let shared = [their_stdin.try_clone().unwrap(), their_stdout.try_clone().unwrap()];
+    let mut wrapped = start_cat(&lab, [their_stdin, their_stdout], [stdin, stdout]);
+    wrapped.say("there and back");
+    assert_eq!(wrapped.line().as_deref(), Some("there and back"));
+    for description in &shared {
+        let flags = rustix::fs::fcntl_getfl(description).unwrap();
+        assert!(!flags.contains(OFlags::NONBLOCK), "whoever shares it would be surprised");
+    }
+    drop(shared);
+    assert_eq!(wrapped.leave(), 0);
+}
+
+#[test]
+fn a_shell_goes_on_after_it() {
+    let lab = Lab::new();
+    let sent = lines(300_000);
+    std::fs::write(lab.file("in"), &sent).unwrap();
+    let script = r#"("$0" --data "$1" wrap -- cat < "$2"; cat "$2"; echo done) | cat"#;
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, SCRUBJAY]).arg(lab.data()).arg(lab.file("in"));
+    let mut shell = Running::start(&mut command);
+    assert!(shell.rest() == [&sent, &sent, b"done\n".as_slice()].concat());
+    assert_eq!(shell.exit_code(), 0);
+}
+
+/// Starts a server that says more than one (widened) pipe holds and exits, to a client that does not read.
+fn start_unheard(lab: &Lab, said: &[u8]) -> Wrapped {
+    std::fs::write(lab.file("said"), said).unwrap();
+    let mut wrapped = lab.wrap(&["cat", &lab.file("said")]).start();
+    wrapped.hears = false;
+    wait_for("the server to exit", || {
+        let living = wrapped.mark().living();
+        (lab.tape_ids().len() == 1 && living.iter().all(|process| process.name != "cat")).then_some(())
+    });
+    wrapped
+}
+
+#[test]
+fn a_slow_client_gets_everything() {
+    let lab = Lab::new();
+    let said = lines(450_000);
+    let mut wrapped = start_unheard(&lab, &said);
+    // Not to wait for anything: to be slow. A pipe of the server's own would have waited too.
+    std::thread::sleep(Duration::from_secs(5));
+    wrapped.hears = true;
+    let heard = wrapped.rest();
+    assert!(heard == said, "{} bytes of {} came", heard.len(), said.len());
+    assert_eq!(wrapped.leave(), 0);
+}
+
+#[test]
+fn a_client_that_never_reads_can_end_it() {
+    let lab = Lab::new();
+    let mut wrapped = start_unheard(&lab, &lines(450_000));
+    kill(wrapped.pid(), Signal::TERM);
+    assert_eq!(wrapped.exit_code(), 0, "the server had exited by then");
+    wrapped.mark().await_gone();
+    lab.verify();
+}
+
+#[test]
+fn a_client_that_never_reads_can_end_a_server_that_waits_for_it() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let lab = Lab::new();
+        let mut wrapped = lab.wrap(&["yes"]).start();
+        wrapped.heard(100_000);
+        wrapped.hears = false;
+        kill(wrapped.pid(), signal);
+        wrapped.mark().await_gone();
+        lab.verify();
+    }
+}

@@ -1,0 +1,183 @@
+//! No process outlives its connection, whoever ends it and however; exit codes and signals pass through.
+
+use rustix::process::Signal;
+
+use crate::harness::{Lab, Wrapped, kill, wait_for};
+
+/// Starts two processes that do not want to end: one in a session of its own, and one that ignores SIGTERM.
+const BROOD: &str = r#"
+    setsid sh -c 'trap "" TERM HUP INT PIPE; echo ready; while :; do sleep 1000; done' &
+    sh -c 'trap "" TERM; echo ready; while :; do sleep 1000; done' &
+"#;
+
+/// Starts a server with a brood, and waits until all of it lives.
+fn start(lab: &Lab, server: &str) -> Wrapped {
+    let script = format!("{BROOD}\necho ready\n{server}");
+    // In a session of its own, as some hosts start their servers, to be able to signal all of it at once.
+    let mut wrapped = lab.wrap(&["sh", "-c", &script]).by(&["setsid"]).start();
+    let mut ready = 0;
+    while ready < 3 {
+        ready += u32::from(wrapped.line().expect("the server lives") == "ready");
+    }
+    wrapped
+}
+
+/// Leaves when its stream ends.
+const OBEDIENT: &str = "exec cat";
+/// Does not care.
+const STUBBORN: &str = "trap '' TERM HUP INT; while :; do sleep 1000; done";
+/// Goes on talking to nobody.
+const TALKATIVE: &str = "trap '' TERM HUP INT PIPE; while :; do echo more 2>/dev/null; sleep 0.05; done";
+
+/// Ends connections to servers of different characters in one way; everything must be gone.
+fn check(servers: &[&str], end: impl Fn(&mut Wrapped) + Sync) {
+    std::thread::scope(|scope| {
+        for server in servers {
+            scope.spawn(|| {
+                let lab = Lab::new();
+                let mut wrapped = start(&lab, server);
+                end(&mut wrapped);
+                wrapped.mark().await_gone();
+                lab.verify();
+            });
+        }
+    });
+}
+
+#[test]
+fn the_host_goes_away() {
+    check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| {
+        wrapped.close_stdin();
+        wrapped.close_stdout();
+    });
+}
+
+#[test]
+fn the_host_goes_away_bit_by_bit() {
+    let lab = Lab::new();
+    let server =
+        format!("trap '' PIPE; while echo more; do :; done; touch {0}; {STUBBORN}", lab.file("deaf"));
+    let mut wrapped = start(&lab, &server);
+    wrapped.close_stdout();
+    wait_for("the server to notice that nobody listens", || {
+        std::path::Path::new(&lab.file("deaf")).exists().then_some(())
+    });
+    wrapped.close_stdin();
+    wrapped.mark().await_gone();
+}
+
+#[test]
+fn the_server_exits() {
+    check(&["read line; exit 7"], |wrapped| {
+        wrapped.say("leave");
+        assert_eq!(wrapped.exit_code(), 7);
+    });
+}
+
+#[test]
+fn the_worker_is_killed() {
+    check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| {
+        kill(wrapped.worker(), Signal::KILL);
+        assert_eq!(wrapped.exit_code(), 128 + 9);
+    });
+}
+
+#[test]
+fn the_warden_is_killed() {
+    check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| kill(wrapped.pid(), Signal::KILL));
+}
+
+#[test]
+fn the_whole_group_is_killed() {
+    check(&[OBEDIENT, STUBBORN, TALKATIVE], |wrapped| {
+        rustix::process::kill_process_group(wrapped.pid(), Signal::KILL).unwrap();
+    });
+}
+
+#[test]
+fn the_host_asks_to_end() {
+    check(&[OBEDIENT], |wrapped| {
+        kill(wrapped.pid(), Signal::TERM);
+        assert_eq!(wrapped.exit_code(), 128 + 15);
+    });
+}
+
+#[test]
+fn exit_codes_pass_through() {
+    let lab = Lab::new();
+    for (script, code) in
+        [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -KILL $$", 137), ("kill -HUP $$", 129)]
+    {
+        assert_eq!(lab.wrap(&["sh", "-c", script]).start().leave(), code, "{script}");
+    }
+}
+
+#[test]
+fn a_command_that_does_not_start_is_named() {
+    let lab = Lab::new();
+    std::fs::write(lab.file("text"), "not a program").unwrap();
+    for (command, why) in [("/no/such/server", "No such file"), (&lab.file("text"), "Permission denied")] {
+        let mut wrapped = lab.wrap(&[command]).start();
+        assert_eq!(wrapped.exit_code(), 1);
+        let told = wrapped.stderr_text();
+        assert!(told.contains(command) && told.contains(why), "{told}");
+        assert_eq!(told.matches(why).count(), 1, "said once is enough: {told}");
+    }
+    let told = lab.run(&["wrap"]);
+    assert_eq!(told.code, 2);
+    assert!(told.stderr.contains("COMMAND"), "{}", told.stderr);
+    assert!(lab.tapes().is_empty());
+}
+
+/// Says which signals reach it.
+const EAR: &str = "for s in INT TERM HUP QUIT USR1 USR2; do trap \"echo $s\" $s; done; echo ready
+    while :; do sleep 1000 & wait; done";
+
+#[test]
+fn signals_arrive_once_each() {
+    let lab = Lab::new();
+    let mut wrapped = lab.wrap(&["sh", "-c", EAR]).start();
+    assert_eq!(wrapped.line().as_deref(), Some("ready"));
+    let signals = [
+        (Signal::INT, "INT"),
+        (Signal::TERM, "TERM"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+    ];
+    for (signal, name) in signals.into_iter().chain(signals) {
+        kill(wrapped.pid(), signal);
+        assert_eq!(wrapped.line().as_deref(), Some(name));
+    }
+    kill(wrapped.server(), Signal::KILL);
+    assert_eq!(wrapped.rest(), b"", "a signal arrived twice");
+    assert_eq!(wrapped.exit_code(), 128 + 9);
+}
+
+#[test]
+fn a_signal_to_the_group_arrives_once() {
+    let lab = Lab::new();
+    let mut wrapped = lab.wrap(&["sh", "-c", EAR]).by(&["setsid"]).start();
+    assert_eq!(wrapped.line().as_deref(), Some("ready"));
+    for _ in 0..20 {
+        for (signal, name) in [(Signal::INT, "INT"), (Signal::TERM, "TERM")] {
+            rustix::process::kill_process_group(wrapped.pid(), signal).unwrap();
+            assert_eq!(wrapped.line().as_deref(), Some(name));
+        }
+    }
+    kill(wrapped.server(), Signal::KILL);
+    assert_eq!(wrapped.rest(), b"", "a signal arrived twice");
+}
+
+#[test]
+fn adopted_processes_leave_no_zombies() {
+    let lab = Lab::new();
+    let script = "for n in 1 2 3 4 5 6 7 8; do sh -c 'sleep 0 & echo $!'; done; exec cat";
+    let mut wrapped = lab.wrap(&["sh", "-c", script]).start();
+    let orphans: Vec<String> = (0..8).map(|_| wrapped.line().expect("the orphan's number")).collect();
+    wait_for("the orphans to be buried", || {
+        orphans.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+    });
+    assert_eq!(wrapped.leave(), 0);
+}
