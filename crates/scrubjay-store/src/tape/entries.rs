@@ -153,6 +153,9 @@ impl Entries {
         if self.load(wanted)? {
             return Ok(true);
         }
+        if self.at == self.chunk.len() {
+            return Ok(false);
+        }
         let Source::Live(file) = &self.source else { return Ok(false) };
         let here = Place { offset: self.chunk_offset + self.at as u64, number: self.next };
         let Some(found) = search::next_frame(file, here, &mut self.search_work_bytes)? else {

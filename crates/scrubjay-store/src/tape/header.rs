@@ -146,7 +146,8 @@ impl Header {
                 &mut origin.traceparent,
                 &mut origin.host_program,
             ];
-            let texts = facts.into_iter().flatten().chain([&mut self.name, &mut self.recorder]);
+            let texts =
+                facts.into_iter().flatten().chain([&mut self.name, &mut self.recorder, &mut self.session.id]);
             for text in texts {
                 let end = (0..=text.len().min(TEXT_BYTES_MAX)).rfind(|at| text.is_char_boundary(*at));
                 text.truncate(end.unwrap_or(0));

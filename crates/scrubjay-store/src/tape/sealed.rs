@@ -356,10 +356,11 @@ pub(super) fn find_blocks(file: &File, from: u64) -> io::Result<Map> {
     }
     let end = blocks.last().map_or(from, BlockRef::end_offset);
     let whole = match footer {
-        // The footer's number is the count of all entries.
+        // The footer's number is the count of all entries. Fewer are missing within where numbers are left out.
         Some(footer) => {
             let found: u64 = blocks.iter().map(|b| u64::from(b.entries)).sum();
-            footer.offset == end && (has_holes || found >= footer.first_entry)
+            let last = blocks.iter().map(BlockRef::end).max().unwrap_or(0);
+            footer.offset == end && (has_holes || found.max(last) >= footer.first_entry)
         }
         None => read_trailer(file)?.is_some_and(|(offset, _)| offset == end),
     };

@@ -225,6 +225,10 @@ mod tests {
         check(&bytes, WORK_BYTES_MAX, Some((100_000, 8)));
         check(&bytes, 34, Some((100_000, 8)));
         check(&bytes, 33, None);
+        // What only looks like a frame is work, too.
+        let bytes = [frames(1 << 30, 1), vec![0xAA; 100], frames(8, 1)].concat();
+        check(&bytes, WORK_BYTES_MAX, Some((134, 8)));
+        check(&bytes, 60, None);
         check(&[0xAA; 100], WORK_BYTES_MAX, None);
         check(&[], WORK_BYTES_MAX, None);
     }

@@ -270,6 +270,10 @@ fn blocks_taken_out_doubled_and_swapped() {
         victim.check_at(&without, extent(block), &what);
         let (_, report) = victim.check(&without, &what).unwrap();
         assert_eq!(report.first_bad_entry(), Some(block.first_entry), "{what}");
+        let mut entries = Tape::open(&victim.copy()).unwrap().entries().unwrap();
+        while entries.next().unwrap().is_some() {}
+        let named: Vec<_> = entries.damage().iter().map(|d| d.entry).collect();
+        assert_eq!(named, [Some(block.first_entry)], "{what}: who only reads knows, too");
 
         let mut doubled = victim.bytes.clone();
         doubled.splice(extent(block).end..extent(block).end, bytes(block));

@@ -191,6 +191,7 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
         1 => Just(EntryKind::Oversize),
         1 => Just(EntryKind::Gap),
         1 => Just(EntryKind::End),
+        1 => Just(EntryKind::Note),
     ];
     let direction = prop_oneof![Just(Direction::ClientToServer), Just(Direction::ServerToClient)];
     let transport = prop_oneof![Just(Transport::Stdio), Just(Transport::Http), Just(Transport::Memory)];

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use scrubjay_core::id::TapeId;
 use scrubjay_store::clock;
-use scrubjay_store::tape::header::{self, Header, HeaderError, Layout, Origin, VERSION};
+use scrubjay_store::tape::header::{self, Header, HeaderError, Layout, Origin, SessionRef, ToldBy, VERSION};
 use scrubjay_store::tape::reader::{OpenError, Tape};
 use scrubjay_store::tape::seal::seal;
 use scrubjay_store::tape::writer::Writer;
@@ -87,6 +87,7 @@ fn a_header_takes_whatever_an_environment_says() {
         id: TapeId::from_random([7; 10]),
         name: "\u{1}é".repeat(60_000),
         program: long("p"),
+        session: SessionRef { id: "i".repeat(100_000), told_by: ToldBy::HostSession },
         workspace: long("\u{2}"),
         origin: Origin {
             host_session: long("s"),
