@@ -122,7 +122,13 @@ pub(crate) fn local_time(wall_ns: u64) -> String {
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    serde_json::to_writer_pretty(&mut out, value)?;
+    serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(out.flush()?)
+}
+
+/// Writes a value as JSON, on one line without its end.
+pub(crate) fn write_json(out: impl Write, value: &impl Serialize) -> io::Result<()> {
+    // As an I/O error, for that is what it is: a reader that went away must be told from anything else.
+    Ok(serde_json::to_writer(out, value)?)
 }
