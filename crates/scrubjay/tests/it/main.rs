@@ -5,12 +5,18 @@
 
 mod harness;
 
+mod crowd;
+mod damaged;
+mod demo;
 mod injected;
 mod killed;
 mod peers;
+mod probes;
 mod stderr;
 mod storage;
 mod streams;
+mod tape;
+mod terminal;
 mod too_long;
 mod tree;
 mod verbatim;

@@ -1,0 +1,84 @@
+//! A tape that was altered: told as such, read as far as it goes, and never a reason to crash.
+
+use std::path::PathBuf;
+
+use crate::harness::{Chance, Lab};
+
+const ALTERATIONS: u32 = 60;
+
+/// Returns the file of the only tape.
+fn tape_file(lab: &Lab) -> PathBuf {
+    let mut files = std::fs::read_dir(lab.data().join("tapes")).unwrap();
+    files.next().expect("a tape").unwrap().path()
+}
+
+/// Runs everything that reads, and returns whether `verify` found the tape sound.
+fn look_at_everything(lab: &Lab, what: &str) -> bool {
+    for arguments in [
+        &["tape", "ls"][..],
+        &["tape", "ls", "--json"],
+        &["tape", "show"],
+        &["tape", "show", "--json"],
+        &["tape", "show", "--entry", "3"],
+        &["tape", "export"],
+        &["tape", "export", "--format", "native"],
+        &["tape", "follow", "latest"],
+    ] {
+        let told = lab.run(arguments);
+        assert!(matches!(told.code, 0 | 1), "{what}: {arguments:?}: {}", told.stderr);
+        assert!(!told.stderr.contains("panicked"), "{what}: {arguments:?}: {}", told.stderr);
+    }
+    let told = lab.run(&["tape", "verify", "--json"]);
+    assert!(!told.stderr.contains("panicked"), "{what}: {}", told.stderr);
+    let checked: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let sound = checked[0]["sound"] == true;
+    assert_eq!(told.code, i32::from(!sound), "{what}");
+    sound
+}
+
+fn lines() -> Vec<u8> {
+    (0..4000)
+        .flat_map(|n| format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"m{n}\"}}\n").into_bytes())
+        .collect()
+}
+
+#[test]
+fn any_altered_byte_of_a_sealed_tape_is_noticed() {
+    let lab = Lab::new();
+    lab.record("n", &lines());
+    let file = tape_file(&lab);
+    let whole = std::fs::read(&file).unwrap();
+    assert!(look_at_everything(&lab, "whole"));
+    let mut chance = Chance::new();
+    for _ in 0..ALTERATIONS {
+        let at = usize::try_from(chance.below(whole.len() as u64)).unwrap();
+        let bit = 1 << chance.below(8);
+        let mut altered = whole.clone();
+        altered[at] ^= bit;
+        std::fs::write(&file, altered).unwrap();
+        assert!(!look_at_everything(&lab, &format!("byte {at} of {}, bit {bit}", whole.len())));
+    }
+    for length in [0, 1, 8, 19, 20, 300, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&file, &whole[..length]).unwrap();
+        assert!(!look_at_everything(&lab, &format!("cut to {length}")));
+    }
+}
+
+#[test]
+fn the_rest_of_a_damaged_tape_can_be_had() {
+    let lab = Lab::new();
+    lab.record("n", &lines());
+    let before = lab.only_tape().entries.len();
+    let file = tape_file(&lab);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 100].fill(0);
+    std::fs::write(&file, bytes).unwrap();
+    let told = lab.run(&["tape", "verify"]);
+    let words = String::from_utf8(told.stdout).unwrap();
+    assert!(told.code == 1 && words.contains("DAMAGED") && words.contains("entry"), "{words}");
+    let told = lab.run(&["tape", "export"]);
+    assert!(told.code == 1 && told.stderr.contains("left out"), "{}", told.stderr);
+    let left = told.stdout.split(|byte| *byte == b'\n').count() - 2;
+    assert!(left > before / 4 && left < before, "{left} of {before} entries are left");
+}
