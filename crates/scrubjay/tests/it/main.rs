@@ -3,6 +3,8 @@
 //! Every test has a data directory of its own, every wait a deadline, and every process a mark by which it
 //! is found again; dropping a [`harness::Wrapped`] ends whatever still carries it.
 
+#![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
+
 mod harness;
 
 mod crowd;
