@@ -52,7 +52,7 @@ pub fn role() -> Role {
 /// The system does not offer it, or the warden is gone already.
 pub fn begin_work(warden: Pid) -> io::Result<()> {
     // Once caught it stays caught, and the failed write is something a recording knows how to handle.
-    let _stays_caught = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
+    let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
     if rustix::process::getppid() != Some(warden) {

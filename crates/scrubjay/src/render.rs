@@ -1,8 +1,9 @@
 //! How results look on a terminal: tables, times, JSON.
 //!
-//! Recorded text passes through `inert` here, so that no recording can steer the terminal. Colour goes only
-//! where it is wanted (`NO_COLOR`, pipes), and never carries meaning alone.
+//! Recorded text passes through `inert` here, and JSON escapes the same, so that no recording can steer the
+//! terminal. Colour goes only where it is wanted (`NO_COLOR`, pipes), and never carries meaning alone.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
@@ -122,7 +123,50 @@ pub(crate) fn local_time(wall_ns: u64) -> String {
 /// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    serde_json::to_writer_pretty(&mut out, value)?;
+    serde_json::to_writer_pretty(HarmlessJson(&mut out), value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(out.flush()?)
+}
+
+/// Writes a value as JSON, on one line without its end.
+pub(crate) fn write_json(out: impl Write, value: &impl Serialize) -> io::Result<()> {
+    // As an I/O error, for that is what it is: a reader that went away must be told from anything else.
+    Ok(serde_json::to_writer(HarmlessJson(out), value)?)
+}
+
+/// Escapes in JSON what could steer a terminal and JSON itself lets stand; it reads back the same.
+struct HarmlessJson<W>(W);
+
+impl<W: Write> Write for HarmlessJson<W> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        // The serializer hands over strings piece by piece, never cut within a character.
+        match std::str::from_utf8(piece) {
+            Ok(text) if text.chars().any(acts) => {
+                for c in text.chars() {
+                    self.write_char(c)?;
+                }
+            }
+            _ => self.0.write_all(piece)?,
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl<W: Write> HarmlessJson<W> {
+    fn write_char(&mut self, c: char) -> io::Result<()> {
+        if !acts(c) {
+            return self.0.write_all(c.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(self.0, "\\u{unit:04x}"))
+    }
+}
+
+/// Tells whether a character acts on a terminal; the line feeds of the layout are wanted.
+fn acts(c: char) -> bool {
+    let plain = matches!(c, ' '..='~' | '\n');
+    !plain && matches!(inert(c.encode_utf8(&mut [0; 4])), Cow::Owned(_))
 }

@@ -14,7 +14,7 @@ const ROUNDS: u64 = 10;
 const DIRECTORIES: u64 = 11;
 const WARDEN_ROUNDS: u64 = 12;
 /// A worker lives at most this long under load.
-const LIFE_US_MAX: u64 = 20_000;
+const LIFE_US_MAX: u64 = 15_000;
 
 /// What was seen outside the recorder.
 struct Evidence {
@@ -45,7 +45,7 @@ fn some_lines(number: &mut u64, chance: &mut Chance) -> Vec<u8> {
     let mut lines = Vec::new();
     for _ in 0..=chance.below(12) {
         *number += 1;
-        let length = if chance.below(60) == 0 { chance.below(100_000) } else { chance.below(600) };
+        let length = if chance.below(60) == 0 { chance.below(80_000) } else { chance.below(600) };
         let padding = "p".repeat(usize::try_from(length).unwrap());
         lines.extend(format!("{{\"jsonrpc\":\"2.0\",\"id\":{number},\"method\":\"{padding}\"}}\n").bytes());
     }

@@ -3,14 +3,22 @@
 //! Every test has a data directory of its own, every wait a deadline, and every process a mark by which it
 //! is found again; dropping a [`harness::Wrapped`] ends whatever still carries it.
 
+#![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
+
 mod harness;
 
+mod crowd;
+mod damaged;
+mod demo;
 mod injected;
 mod killed;
 mod peers;
+mod probes;
 mod stderr;
 mod storage;
 mod streams;
+mod tape;
+mod terminal;
 mod too_long;
 mod tree;
 mod verbatim;

@@ -155,7 +155,7 @@ fn a_client_that_never_reads_can_end_it() {
 fn a_client_that_never_reads_can_end_a_server_that_waits_for_it() {
     for signal in [Signal::TERM, Signal::KILL] {
         let lab = Lab::new();
-        let mut wrapped = lab.wrap(&["yes"]).start();
+        let mut wrapped = lab.wrap(&["yes", &"y".repeat(1000)]).start();
         wrapped.heard(100_000);
         wrapped.hears = false;
         kill(wrapped.pid(), signal);

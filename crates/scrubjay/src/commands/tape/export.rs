@@ -14,6 +14,7 @@ use scrubjay_store::tape::seal::write_sealed;
 use serde_json::json;
 
 use crate::cli::Global;
+use crate::render::write_json;
 
 /// Write a recording to a file or to standard output
 ///
@@ -72,13 +73,13 @@ fn create(path: &Path) -> anyhow::Result<std::fs::File> {
 }
 
 fn write_jsonl(tape: &Tape, mut out: impl Write) -> anyhow::Result<Vec<String>> {
-    serde_json::to_writer(&mut out, &json!({ "tape": tape.header() }))?;
+    write_json(&mut out, &json!({ "tape": tape.header() }))?;
     writeln!(out)?;
     let mut reader = Reader::default();
     let mut entries = tape.entries()?;
     while let Some((number, entry)) = entries.next()? {
         let reading = reader.read(&entry);
-        serde_json::to_writer(&mut out, &entry_json(number, &entry, &reading))?;
+        write_json(&mut out, &entry_json(number, &entry, &reading))?;
         writeln!(out)?;
     }
     out.flush()?;

@@ -14,6 +14,7 @@ use scrubjay_store::tape::reader::State;
 
 use super::show;
 use crate::cli::Global;
+use crate::render::write_json;
 
 /// How often a live tape is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -69,7 +70,7 @@ fn follow(
             }
             if global.json {
                 let mut out = std::io::stdout().lock();
-                serde_json::to_writer(&mut out, &entry_json(number, &entry, &reading))?;
+                write_json(&mut out, &entry_json(number, &entry, &reading))?;
                 writeln!(out)?;
                 out.flush()?;
             } else {

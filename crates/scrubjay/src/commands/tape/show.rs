@@ -16,7 +16,7 @@ use scrubjay_store::home::Home;
 use scrubjay_store::tape::reader::Tape;
 
 use crate::cli::Global;
-use crate::render::{Align, Table, print_json};
+use crate::render::{Align, Table, print_json, write_json};
 
 /// Show the entries of a recording
 #[derive(Debug, Args)]
@@ -86,7 +86,7 @@ fn print_json_entries(tape: &Tape, args: &ShowArgs) -> anyhow::Result<()> {
         let reading = reader.read(&entry);
         if number >= args.from {
             write!(out, "{}", if shown == 0 { "\n" } else { ",\n" })?;
-            serde_json::to_writer(&mut out, &entry_json(number, &entry, &reading))?;
+            write_json(&mut out, &entry_json(number, &entry, &reading))?;
             shown += 1;
         }
     }

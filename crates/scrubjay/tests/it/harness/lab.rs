@@ -9,9 +9,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::SCRUBJAY;
 use super::running::Running;
 use super::wrapped::Wrap;
-use super::{Mark, SCRUBJAY};
 
 pub(crate) const UP: &str = "client_to_server";
 pub(crate) const DOWN: &str = "server_to_client";
@@ -84,11 +84,28 @@ impl Lab {
         self.wrap(&["sh", "-c", "tee \"$0\" | \"$1\" sample-server", &self.file(log), SCRUBJAY])
     }
 
-    /// Runs a command to its end, with nothing to read.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Told {
+    /// Records what `cat` makes of some lines, and returns the tape's id.
+    pub(crate) fn record(&self, name: &str, lines: &[u8]) -> String {
+        let earlier = self.tape_ids();
+        let mut wrapped = self.wrap(&["cat"]).with(&["--name", name]).start();
+        wrapped.send(lines);
+        assert_eq!(wrapped.leave(), 0);
+        let fresh = &self.tape_ids() - &earlier;
+        fresh.into_iter().next().expect("something was said")
+    }
+
+    /// Starts a command.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         let mut command = Command::new(SCRUBJAY);
         command.arg("--data").arg(&self.data).args(arguments).env_remove("SCRUBJAY_DATA");
-        let mut running = Running::start(&mut command);
+        // Where a command leaves something on purpose, it goes with the lab.
+        command.env("TMPDIR", self.scratch.path());
+        Running::start(&mut command)
+    }
+
+    /// Runs a command to its end, with nothing to read.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Told {
+        let mut running = self.start(arguments);
         running.close_stdin();
         let code = running.exit_code();
         Told { code, stdout: running.rest(), stderr: running.stderr_text() }
@@ -151,9 +168,12 @@ impl Lab {
         assert_eq!(wrapped.leave(), 0);
     }
 
-    /// Makes a mark for processes started outside a wrap.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark::new()
+    /// Runs a command that must fail, and returns what it complains about.
+    pub(crate) fn run_badly(&self, arguments: &[&str]) -> String {
+        let told = self.run(arguments);
+        assert_eq!((told.code, told.stdout.as_slice()), (1, &b""[..]), "{arguments:?}: {}", told.stderr);
+        assert!(!told.stderr.contains("panicked"), "{arguments:?}: {}", told.stderr);
+        told.stderr
     }
 }
 

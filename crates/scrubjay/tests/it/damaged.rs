@@ -1,0 +1,98 @@
+//! A tape that was altered: told as such, read as far as it goes, and never a reason to crash.
+
+use std::path::PathBuf;
+
+use crate::harness::{Chance, Lab};
+
+const ALTERATIONS: u32 = 80;
+
+/// Returns the file of the only tape.
+fn tape_file(lab: &Lab) -> PathBuf {
+    let mut files = std::fs::read_dir(lab.data().join("tapes")).unwrap();
+    files.next().expect("a tape").unwrap().path()
+}
+
+/// Runs everything that reads: whatever is wrong with the tape, it is told in words.
+fn look_at_everything(lab: &Lab, what: &str) {
+    for arguments in [
+        &["tape", "ls"][..],
+        &["tape", "ls", "--json"],
+        &["tape", "show"],
+        &["tape", "show", "--json"],
+        &["tape", "show", "--entry", "3"],
+        &["tape", "export"],
+        &["tape", "export", "--format", "native"],
+        &["tape", "follow", "latest"],
+    ] {
+        let told = lab.run(arguments);
+        assert!(matches!(told.code, 0 | 1), "{what}: {arguments:?}: {}", told.stderr);
+        assert!(!told.stderr.contains("panicked"), "{what}: {arguments:?}: {}", told.stderr);
+    }
+}
+
+fn is_sound(lab: &Lab, what: &str) -> bool {
+    let told = lab.run(&["tape", "verify", "--json"]);
+    assert_eq!(told.stderr, "", "{what}");
+    let checked: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let sound = checked[0]["sound"] == true;
+    assert_eq!(told.code, i32::from(!sound), "{what}");
+    sound
+}
+
+/// Makes lines that do not compress, so that most of the file is entries, in several blocks.
+fn lines(chance: &mut Chance) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for number in 0..100 {
+        let noise: String =
+            (0..3000).map(|_| char::from(b'a' + u8::try_from(chance.below(26)).unwrap())).collect();
+        lines.extend(format!("{{\"jsonrpc\":\"2.0\",\"id\":{number},\"method\":\"{noise}\"}}\n").bytes());
+    }
+    lines
+}
+
+#[test]
+fn any_altered_byte_of_a_sealed_tape_is_noticed() {
+    let lab = Lab::new();
+    let mut chance = Chance::new();
+    lab.record("n", &lines(&mut chance));
+    let file = tape_file(&lab);
+    let whole = std::fs::read(&file).unwrap();
+    assert!(is_sound(&lab, "whole"));
+    for number in 0..ALTERATIONS {
+        let at = usize::try_from(chance.below(whole.len() as u64)).unwrap();
+        let bit = 1 << chance.below(8);
+        let mut altered = whole.clone();
+        altered[at] ^= bit;
+        std::fs::write(&file, altered).unwrap();
+        let what = format!("byte {at} of {}, bit {bit}", whole.len());
+        assert!(!is_sound(&lab, &what), "{what}");
+        if number % 8 == 0 {
+            look_at_everything(&lab, &what);
+        }
+    }
+    for length in [0, 1, 8, 19, 20, 300, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&file, &whole[..length]).unwrap();
+        let what = format!("cut to {length}");
+        assert!(!is_sound(&lab, &what), "{what}");
+        look_at_everything(&lab, &what);
+    }
+}
+
+#[test]
+fn the_rest_of_a_damaged_tape_can_be_had() {
+    let lab = Lab::new();
+    lab.record("n", &lines(&mut Chance::new()));
+    let before = lab.only_tape().entries.len();
+    let file = tape_file(&lab);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 100].fill(0);
+    std::fs::write(&file, bytes).unwrap();
+    let told = lab.run(&["tape", "verify"]);
+    let words = String::from_utf8(told.stdout).unwrap();
+    assert!(told.code == 1 && words.contains("DAMAGED") && words.contains("entry"), "{words}");
+    let told = lab.run(&["tape", "export"]);
+    assert!(told.code == 1 && told.stderr.contains("left out"), "{}", told.stderr);
+    let left = told.stdout.split(|byte| *byte == b'\n').count() - 2;
+    assert!(left > before / 4 && left < before, "{left} of {before} entries are left");
+}

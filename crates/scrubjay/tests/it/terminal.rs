@@ -1,0 +1,75 @@
+//! Nothing that was recorded can steer the terminal of whoever looks at it.
+
+use crate::harness::{Lab, UP, text};
+
+/// What steers a terminal: ESC, CSI and OSC as C1 characters, bell, carriage return, delete, and what hides.
+const EVIL: &str = "\u{1b}[31m\u{9b}2J\u{9d}0;title\u{7}\u{8}\r\u{7f}\u{202e}\u{200b}";
+
+/// The same as JSON writes it: harmless on the wire, and evil once it is read.
+const ESCAPED: &str = r"\u001b[31m\u009b2J\u009d0;title\u0007\b\r\u007f\u202e\u200b";
+
+fn evil_lines() -> Vec<u8> {
+    let mut lines = Vec::new();
+    for evil in [EVIL, ESCAPED] {
+        lines.extend(
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":\"{evil}\",\"method\":\"tools/call\",\"params\":{{\"name\":\"{evil}\"}}}}\n\
+                 {{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"m{evil}\"}}\n\
+                 {{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{{\"code\":-1,\"message\":\"{evil}\"}}}}\n\
+                 {{\"jsonrpc\":\"2.0\",\"id\":\"x{evil}\",\"result\":{{\"{evil}\":\"{evil}\"}}}}\n\
+                 {evil}\n"
+            )
+            .bytes(),
+        );
+    }
+    // Raw bytes that are C1 codes for a terminal that is not in UTF-8.
+    lines.extend(b"\x9b31m \x9d0;title\x07 \x84\n");
+    lines
+}
+
+fn assert_harmless(what: &[&str], told: &[u8]) {
+    let told = std::str::from_utf8(told).unwrap_or_else(|e| panic!("{what:?}: {e}"));
+    let evil: Vec<char> = told
+        .chars()
+        .filter(|c| (c.is_control() && *c != '\n') || matches!(c, '\u{202e}' | '\u{200b}'))
+        .collect();
+    assert!(evil.is_empty(), "{what:?} let {evil:?} through: {}", told.escape_debug());
+}
+
+#[test]
+fn recorded_text_is_inert() {
+    let lab = Lab::new();
+    let script = format!("printf '%s\\n' '{EVIL}' >&2; exec cat");
+    let mut wrapped = lab.wrap(&["sh", "-c", &script]).with(&["--name", EVIL]).start();
+    wrapped.send(&evil_lines());
+    assert_eq!(wrapped.leave(), 0);
+    let id = text(&lab.tapes()[0]["id"]).to_owned();
+    let recorded = lab.export(&id);
+    assert_eq!(recorded.wire(UP), evil_lines(), "harmless to look at, and the same when read");
+    let entries = recorded.entries.len();
+    let mut commands: Vec<Vec<String>> =
+        ["ls", "show", "verify", "export"].map(|verb| vec![verb.to_owned()]).into();
+    commands.push(vec!["follow".to_owned(), id.clone()]);
+    commands.extend((0..entries).map(|n| vec!["show".to_owned(), "--entry".to_owned(), n.to_string()]));
+    for command in commands {
+        for json in [false, true] {
+            let mut arguments = vec!["tape"];
+            arguments.extend(command.iter().map(String::as_str));
+            arguments.extend(json.then_some("--json"));
+            let told = lab.run(&arguments);
+            assert_eq!(told.code, 0, "{arguments:?}: {}", told.stderr);
+            assert_harmless(&arguments, &told.stdout);
+            assert_harmless(&arguments, told.stderr.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn names_in_errors_are_inert() {
+    let lab = Lab::new();
+    lab.record("n", b"x\n");
+    let told = lab.run_badly(&["tape", "show", EVIL]);
+    assert_harmless(&["tape", "show"], told.as_bytes());
+    let told = lab.run_badly(&["tape", "import", EVIL]);
+    assert_harmless(&["tape", "import"], told.as_bytes());
+}
