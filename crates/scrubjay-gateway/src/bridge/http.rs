@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -16,7 +16,7 @@ use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::client::Client;
@@ -52,6 +52,33 @@ pub enum Ended {
     SessionLost,
 }
 
+/// How many bridges of this process have not ended.
+static OPEN: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
+
+/// Waits until all bridges of this process have ended, but not longer than `limit`; returns whether they have.
+///
+/// A process that exits before leaves sessions behind at its servers.
+pub async fn all_ended(limit: Duration) -> bool {
+    let mut open = OPEN.subscribe();
+    tokio::time::timeout(limit, open.wait_for(|open| *open == 0)).await.is_ok()
+}
+
+/// Counts a bridge as open.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        OPEN.send_modify(|open| *open += 1);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN.send_modify(|open| *open -= 1);
+    }
+}
+
 pub(super) struct Bridge {
     pub(super) endpoint: Endpoint,
     pub(super) client: Client,
@@ -63,6 +90,7 @@ pub(super) struct Bridge {
     calls: Mutex<HashMap<JsonId, Arc<Notify>>>,
     ended: Mutex<Option<Ended>>,
     end: Notify,
+    _counted: Counted,
 }
 
 /// What runs beside the reading.
@@ -112,6 +140,7 @@ impl Bridge {
             calls: Mutex::default(),
             ended: Mutex::default(),
             end: Notify::new(),
+            _counted: Counted::new(),
         })
     }
 

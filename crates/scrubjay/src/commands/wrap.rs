@@ -1,8 +1,11 @@
 //! `scrubjay wrap`: record one server, transparently.
 
+mod listen;
+
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,7 +26,7 @@ use crate::cli::Global;
 ///
 /// Starts COMMAND and passes everything between it and standard input and output, unchanged, recording each
 /// message before it is passed on. In a host's configuration, put `scrubjay wrap --` before the server's own
-/// command. With --url, the server is one that speaks Streamable HTTP.
+/// command. With --url, the server is one that speaks Streamable HTTP; with --listen, hosts do.
 #[derive(Debug, Args)]
 pub(crate) struct WrapArgs {
     /// What to call this connection [default: the program's name]
@@ -35,6 +38,12 @@ pub(crate) struct WrapArgs {
     /// A header for every request to --url; ${VAR} stands for a variable of the environment
     #[arg(long = "header", value_name = "NAME: VALUE", requires = "url")]
     headers: Vec<String>,
+    /// Serve Streamable HTTP here, at /mcp, instead of standard input and output; hosts share the server
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["on_record_failure", "durability", "max_message_size"])]
+    listen: Option<SocketAddr>,
+    /// A file with the token hosts must show; required off loopback
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    auth_token_file: Option<PathBuf>,
     /// What to do with messages when the tape cannot be written
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     on_record_failure: OnRecordFailure,
@@ -78,8 +87,9 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
         (1024..1 << 30).contains(&args.max_message_size),
         "--max-message-size must be between 1 KiB and 1 GiB"
     );
-    // Whatever is wrong with the address is said before anything starts.
+    // Whatever is wrong with an address is said before anything starts.
     endpoint(args)?;
+    args.listen.map(|address| listen::config(args, address)).transpose()?;
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
@@ -102,8 +112,15 @@ fn work(
     let home = global.home()?;
     let limits = Limits { tape_bytes_max: args.max_tape_size, tape_duration_max: args.max_tape_duration };
     let remote = endpoint(args)?;
-    let recording = Recording::new(home.clone(), subject(args, remote.as_ref(), warden), limits);
+    let subject = subject(args, remote.as_ref(), warden);
     let sweep = sweep_beside(&home)?;
+    if let Some(address) = args.listen {
+        runtime.block_on(listen::serve(args, listen::config(args, address)?, home, limits, subject))?;
+        // As below.
+        let _ = sweep.join();
+        std::process::exit(0)
+    }
+    let recording = Recording::new(home.clone(), subject, limits);
     let outcome = match remote {
         Some(remote) => {
             runtime.block_on(wrap::run_remote(remote, recording, options(args), Box::new(say)))?
@@ -136,17 +153,19 @@ fn options(args: &WrapArgs) -> Options {
 /// Reads where the server is and what is sent to it; `None` where it is started from here.
 fn endpoint(args: &WrapArgs) -> anyhow::Result<Option<Endpoint>> {
     let Some(url) = &args.url else { return Ok(None) };
+    let headers = headers(args)?;
+    Ok(Some(Endpoint::new(url, headers.iter().map(|(name, value)| (*name, value.as_str())))?))
+}
+
+fn headers(args: &WrapArgs) -> anyhow::Result<Vec<(&str, String)>> {
     let headers = args.headers.iter().map(|header| {
-        let (name, value) = header
-            .split_once(':')
-            .with_context(|| "a --header has a name, a colon and a value".to_owned())?;
+        let (name, value) = header.split_once(':').context("a --header has a name, a colon and a value")?;
         let name = name.trim();
         let value = expand(value.trim(), |variable| std::env::var(variable).ok())
             .with_context(|| format!("the header {name} cannot be made"))?;
         Ok((name, value))
     });
-    let headers = headers.collect::<anyhow::Result<Vec<(&str, String)>>>()?;
-    Ok(Some(Endpoint::new(url, headers.iter().map(|(name, value)| (*name, value.as_str())))?))
+    headers.collect()
 }
 
 /// Puts variables in place of `${NAME}`.
