@@ -313,10 +313,13 @@ impl<'a> Exchange<'a> {
     /// Passes a line of the server on to the client.
     async fn pass(&mut self, line: &[u8], verdict: bool) {
         let line = self.waiting.take(line, verdict);
-        if self.message.method.as_deref() == Some("initialize") {
+        let opens = self.message.method.as_deref() == Some("initialize");
+        if opens || (self.is_modern && !lock(&self.bridge.talk).answers_modern) {
             let answer = Envelope::parse(&line);
             if answer.kind == MessageKind::Response && answer.id == self.message.id {
-                lock(&self.bridge.talk).version = answer.protocol_version;
+                let mut talk = lock(&self.bridge.talk);
+                talk.answers_modern |= self.is_modern;
+                talk.version = if opens { answer.protocol_version } else { talk.version.take() };
             }
         }
         self.bridge.emit(&line).await;

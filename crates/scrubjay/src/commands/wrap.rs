@@ -28,12 +28,13 @@ use crate::cli::Global;
 /// message before it is passed on. In a host's configuration, put `scrubjay wrap --` before the server's own
 /// command. With --url, the server is one that speaks Streamable HTTP; with --listen, hosts do.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("server").required(true))]
 pub(crate) struct WrapArgs {
     /// What to call this connection [default: the program's name]
     #[arg(long)]
     name: Option<String>,
     /// Connect to this Streamable HTTP server instead of starting one
-    #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
+    #[arg(long, value_name = "URL", group = "server")]
     url: Option<String>,
     /// A header for every request to --url; ${VAR} stands for a variable of the environment
     #[arg(long = "header", value_name = "NAME: VALUE", requires = "url")]
@@ -60,7 +61,7 @@ pub(crate) struct WrapArgs {
     #[arg(long, value_parser = parse_duration, default_value = "1h", value_name = "DURATION")]
     max_tape_duration: Duration,
     /// The server to start
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", group = "server")]
     command: Vec<OsString>,
 }
 
