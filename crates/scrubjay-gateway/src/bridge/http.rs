@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use super::client::Client;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, listen_aside};
+use super::mirrored::Mirrored;
 use super::outgoing::Talk;
 use crate::backend::Streams;
 use crate::gateway::code;
@@ -83,6 +84,7 @@ pub(super) struct Bridge {
     pub(super) endpoint: Endpoint,
     pub(super) client: Client,
     pub(super) talk: Mutex<Talk>,
+    pub(super) mirrored: Mutex<Mirrored>,
     /// Held while a large answer is read.
     pub(super) large: Semaphore,
     writer: tokio::sync::Mutex<Box<dyn AsyncWrite + Send + Unpin>>,
@@ -135,6 +137,7 @@ impl Bridge {
             endpoint,
             client,
             talk: Mutex::default(),
+            mirrored: Mutex::default(),
             large: Semaphore::new(LARGE_MAX),
             writer: tokio::sync::Mutex::new(writer),
             calls: Mutex::default(),

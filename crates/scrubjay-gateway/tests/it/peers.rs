@@ -17,6 +17,12 @@ const PYTHON_HTTP: &str = r#"
 import socket, sys
 sys.path.insert(0, sys.argv[1])
 import python_server, uvicorn
+from typing import Annotated
+from pydantic import Field
+@python_server.server.tool()
+def route(region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})]) -> str:
+    """Wants its argument in a header too."""
+    return region
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 app = python_server.server.streamable_http_app()
@@ -162,6 +168,13 @@ async fn a_server_of_both_eras_spoken_to_as_modern() {
     assert_eq!(booked["result"]["content"][0]["text"], "SJ 42, row 7", "{booked}");
     let (read, _) = ask(&mut client, 5, "resources/read", modern(json!({ "uri": "peer://greeting" }))).await;
     assert!(read["result"]["contents"].is_array(), "{read}");
+    // Only the list of tools tells which arguments must be repeated in headers.
+    let call = modern(json!({ "name": "route", "arguments": { "region": "Łódź" } }));
+    let (refused, _) = ask(&mut client, 7, "tools/call", call.clone()).await;
+    assert_eq!(refused["error"]["code"], -32020, "{refused}");
+    ask(&mut client, 8, "tools/list", modern(json!({}))).await;
+    let (routed, _) = ask(&mut client, 9, "tools/call", call).await;
+    assert_eq!(routed["result"]["content"][0]["text"], "Łódź", "{routed}");
     let (missing, _) = ask(&mut client, 6, "no/such", modern(json!({}))).await;
     assert_eq!(missing["error"]["code"], -32601, "{missing}");
     tokio::time::timeout(Duration::from_secs(5), client.close()).await.expect("nothing holds the end up");

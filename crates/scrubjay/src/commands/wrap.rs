@@ -28,7 +28,10 @@ use crate::cli::Global;
 /// message before it is passed on. In a host's configuration, put `scrubjay wrap --` before the server's own
 /// command. With --url, the server is one that speaks Streamable HTTP; with --listen, hosts do.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("server").required(true))]
+#[command(
+    group = clap::ArgGroup::new("server").required(true),
+    override_usage = "scrubjay wrap [OPTIONS] -- COMMAND...\n       scrubjay wrap [OPTIONS] --url URL"
+)]
 pub(crate) struct WrapArgs {
     /// What to call this connection [default: the program's name]
     #[arg(long)]
