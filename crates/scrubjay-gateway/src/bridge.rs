@@ -8,6 +8,7 @@ mod client;
 pub mod endpoint;
 mod exchange;
 pub mod http;
+mod mirrored;
 mod outgoing;
 mod sse;
 mod waiting;

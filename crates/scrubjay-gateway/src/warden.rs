@@ -101,6 +101,21 @@ pub async fn watch_over() -> io::Result<u8> {
     Ok(exit_code(status))
 }
 
+/// Returns what is done when this process is told to stop.
+///
+/// # Errors
+/// The signals cannot be caught.
+pub fn stopped() -> io::Result<impl Future<Output = ()> + Send> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+    })
+}
+
 /// Waits for the next of the signals.
 pub(crate) async fn next_signal(signals: &mut [(Signal, tokio::signal::unix::Signal)]) -> Signal {
     std::future::poll_fn(|context| {

@@ -139,6 +139,7 @@ pub async fn run_remote(
         );
     let relay = Relay::new(options, recording, to_bridge, to_host, report);
     let (mut up_ended, mut down_ended, mut ended, mut by_signal) = (false, false, None, None);
+    let mut asked_to_stop = false;
     {
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
         let mut down = pin!(relay.pump(Direction::ServerToClient, from_bridge));
@@ -152,7 +153,11 @@ pub async fn run_remote(
                     by_signal = Some(received);
                     stop.notify_one();
                 }
-                () = relay.client_gone(), if up_ended && !down_ended && ended.is_none() => stop.notify_one(),
+                () = relay.client_gone(), if up_ended && !down_ended && !asked_to_stop => {
+                    // Once: a host that is gone stays gone, and the bridge needs its turn to end.
+                    asked_to_stop = true;
+                    stop.notify_one();
+                }
             }
         }
     }

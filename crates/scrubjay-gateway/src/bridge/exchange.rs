@@ -106,7 +106,10 @@ impl<'a> Exchange<'a> {
     }
 
     async fn post(&mut self, body: Bytes) -> Result<(), Failure> {
-        let headers = lock(&self.bridge.talk).headers(self.message);
+        let mut headers = lock(&self.bridge.talk).headers(self.message);
+        if self.is_modern {
+            headers.extend(lock(&self.bridge.mirrored).headers(self.message, &body));
+        }
         let mut request = self.bridge.request(Method::POST, headers, body);
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, json);
@@ -313,11 +316,17 @@ impl<'a> Exchange<'a> {
     /// Passes a line of the server on to the client.
     async fn pass(&mut self, line: &[u8], verdict: bool) {
         let line = self.waiting.take(line, verdict);
-        if self.message.method.as_deref() == Some("initialize") {
+        let opens = self.message.method.as_deref() == Some("initialize");
+        if opens || (self.is_modern && !lock(&self.bridge.talk).answers_modern) {
             let answer = Envelope::parse(&line);
             if answer.kind == MessageKind::Response && answer.id == self.message.id {
-                lock(&self.bridge.talk).version = answer.protocol_version;
+                let mut talk = lock(&self.bridge.talk);
+                talk.answers_modern |= self.is_modern;
+                talk.version = if opens { answer.protocol_version } else { talk.version.take() };
             }
+        }
+        if self.is_modern && self.message.method.as_deref() == Some("tools/list") {
+            lock(&self.bridge.mirrored).learn(&line);
         }
         self.bridge.emit(&line).await;
     }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use http_body_util::Full;
@@ -16,12 +16,13 @@ use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::client::Client;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, listen_aside};
+use super::mirrored::Mirrored;
 use super::outgoing::Talk;
 use crate::backend::Streams;
 use crate::gateway::code;
@@ -52,10 +53,38 @@ pub enum Ended {
     SessionLost,
 }
 
+/// How many bridges of this process have not ended.
+static OPEN: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
+
+/// Waits until all bridges of this process have ended, but not longer than `limit`; returns whether they have.
+///
+/// A process that exits before leaves sessions behind at its servers.
+pub async fn all_ended(limit: Duration) -> bool {
+    let mut open = OPEN.subscribe();
+    tokio::time::timeout(limit, open.wait_for(|open| *open == 0)).await.is_ok()
+}
+
+/// Counts a bridge as open.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        OPEN.send_modify(|open| *open += 1);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN.send_modify(|open| *open -= 1);
+    }
+}
+
 pub(super) struct Bridge {
     pub(super) endpoint: Endpoint,
     pub(super) client: Client,
     pub(super) talk: Mutex<Talk>,
+    pub(super) mirrored: Mutex<Mirrored>,
     /// Held while a large answer is read.
     pub(super) large: Semaphore,
     writer: tokio::sync::Mutex<Box<dyn AsyncWrite + Send + Unpin>>,
@@ -63,6 +92,7 @@ pub(super) struct Bridge {
     calls: Mutex<HashMap<JsonId, Arc<Notify>>>,
     ended: Mutex<Option<Ended>>,
     end: Notify,
+    _counted: Counted,
 }
 
 /// What runs beside the reading.
@@ -107,11 +137,13 @@ impl Bridge {
             endpoint,
             client,
             talk: Mutex::default(),
+            mirrored: Mutex::default(),
             large: Semaphore::new(LARGE_MAX),
             writer: tokio::sync::Mutex::new(writer),
             calls: Mutex::default(),
             ended: Mutex::default(),
             end: Notify::new(),
+            _counted: Counted::new(),
         })
     }
 

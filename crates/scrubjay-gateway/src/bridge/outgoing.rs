@@ -19,13 +19,18 @@ pub(super) struct Talk {
     pub(super) version: Option<String>,
     /// The modern version that was spoken last.
     pub(super) modern: Option<String>,
+    /// Whether the server has answered a modern request.
+    pub(super) answers_modern: bool,
 }
 
 impl Talk {
     /// Returns the modern version a message belongs to; legacy messages have none.
     pub(super) fn modern_version(&self, message: &Envelope) -> Option<String> {
         if message.era == Some(Era::Modern) {
-            return message.protocol_version.clone();
+            // Within a legacy session, a server that never spoke otherwise needs the session's name.
+            let probes = message.method.as_deref() == Some("server/discover");
+            let modern = self.answers_modern || self.version.is_none() || probes;
+            return message.protocol_version.clone().filter(|_| modern);
         }
         // A notification does not say; without a legacy session it can only be modern.
         let unsaid = message.kind != MessageKind::Request && self.version.is_none();
@@ -66,7 +71,7 @@ fn name(message: &Envelope) -> Option<&str> {
 }
 
 /// Writes a value so that a header can hold it.
-fn safe(value: &str) -> HeaderValue {
+pub(super) fn safe(value: &str) -> HeaderValue {
     let plain = value.bytes().all(|b| matches!(b, 0x20..=0x7e))
         && value.trim() == value
         && !value.starts_with("=?base64?");
@@ -114,10 +119,15 @@ mod tests {
             session: Some(HeaderValue::from_static("s")),
             version: Some("2025-06-18".into()),
             modern: Some("2026-07-28".into()),
+            answers_modern: false,
         };
         let both = [("mcp-protocol-version", "2025-06-18"), ("mcp-session-id", "s")];
         check(&talk, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#, &both);
         check(&talk, r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, &both);
+        let passed_on = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+        check(&talk, passed_on, &both);
+        let both_eras = Talk { answers_modern: true, ..talk.clone() };
+        check(&both_eras, passed_on, &[("mcp-method", "m"), ("mcp-protocol-version", "2026-07-28")]);
         check(&talk, r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, &[]);
         check(&Talk::default(), r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, &[]);
     }

@@ -17,7 +17,6 @@ use scrubjay_gateway::warden;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::wrap::origin;
 use crate::cli::Global;
@@ -59,7 +58,7 @@ enum Toolset {
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let loaded = config::load_with(global, flags(args))?;
+    let loaded = config::load_with(global, flags(args.http, args.auth_token_file.as_deref()))?;
     let config = resolve(args, &loaded)?;
     let runtime = super::runtime()?;
     match warden::role() {
@@ -82,11 +81,10 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
     }
 }
 
-/// Returns what was typed as values of the configuration.
-fn flags(args: &ServeArgs) -> Vec<Flag> {
-    let http =
-        args.http.map(|address| Flag { name: "--http", key: "serve.http", value: address.to_string() });
-    let token = args.auth_token_file.as_ref().map(|path| Flag {
+/// Returns what was typed about listening as values of the configuration.
+pub(super) fn flags(http: Option<SocketAddr>, auth_token_file: Option<&Path>) -> Vec<Flag> {
+    let http = http.map(|address| Flag { name: "--http", key: "serve.http", value: address.to_string() });
+    let token = auth_token_file.map(|path| Flag {
         name: "--auth-token-file",
         key: "serve.auth_token_file",
         value: path.display().to_string(),
@@ -157,7 +155,9 @@ async fn serve(
                 .with_context(|| format!("cannot listen on {}", http.address))?;
             let address = listener.local_addr()?;
             super::wrap::say(&format!("serving on http://{address}/mcp"));
-            front::http::serve(gateway, listener, http, stopped()?).await.context("the HTTP server failed")
+            front::http::serve(gateway, listener, http, warden::stopped()?)
+                .await
+                .context("the HTTP server failed")
         }
     }
 }
@@ -172,18 +172,6 @@ fn take_options(loaded: &Loaded, log: &Log, options: &str) -> Result<Vec<Backend
         }
         Err(problems) => Err(serde_json::to_value(problems).unwrap_or_default()),
     }
-}
-
-/// Is done when this process is told to stop.
-fn stopped() -> std::io::Result<impl Future<Output = ()> + Send> {
-    let mut terminated = signal(SignalKind::terminate())?;
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminated.recv() => {}
-            _ = interrupted.recv() => {}
-        }
-    })
 }
 
 fn recordings(

@@ -1,7 +1,10 @@
 //! `scrubjay wrap`: record one server, transparently.
 
+mod listen;
+
 use std::ffi::OsString;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,18 +26,28 @@ use crate::config;
 ///
 /// Starts COMMAND and passes everything between it and standard input and output, unchanged, recording each
 /// message before it is passed on. In a host's configuration, put `scrubjay wrap --` before the server's own
-/// command. With --url, the server is one that speaks Streamable HTTP.
+/// command. With --url, the server is one that speaks Streamable HTTP; with --listen, hosts do.
 #[derive(Debug, Args)]
+#[command(
+    group = clap::ArgGroup::new("server").required(true),
+    override_usage = "scrubjay wrap [OPTIONS] -- COMMAND...\n       scrubjay wrap [OPTIONS] --url URL"
+)]
 pub(crate) struct WrapArgs {
     /// What to call this connection [default: the program's name]
     #[arg(long)]
     name: Option<String>,
     /// Connect to this Streamable HTTP server instead of starting one
-    #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
+    #[arg(long, value_name = "URL", group = "server")]
     url: Option<String>,
     /// A header for every request to --url; ${VAR} stands for a variable of the environment
     #[arg(long = "header", value_name = "NAME: VALUE", requires = "url")]
     headers: Vec<String>,
+    /// Serve Streamable HTTP here, at /mcp, instead of standard input and output; hosts share the server
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["on_record_failure", "durability", "max_message_size"])]
+    listen: Option<SocketAddr>,
+    /// A file with the token hosts must show; required off loopback
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    auth_token_file: Option<PathBuf>,
     /// What to do with messages when the tape cannot be written [default: stop]
     #[arg(long, value_enum, value_name = "WHAT")]
     on_record_failure: Option<OnRecordFailure>,
@@ -51,7 +64,7 @@ pub(crate) struct WrapArgs {
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     max_tape_duration: Option<Duration>,
     /// The server to start
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", group = "server")]
     command: Vec<OsString>,
 }
 
@@ -72,8 +85,9 @@ enum Durability {
 }
 
 pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> {
-    // Whatever is wrong with the address is said before anything starts.
+    // Whatever is wrong with an address is said before anything starts.
     endpoint(args)?;
+    args.listen.map(|address| listen::config(global, args, address)).transpose()?;
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
@@ -97,8 +111,16 @@ fn work(
     let home = global.home()?;
     let (options, limits) = settings(global, args);
     let remote = endpoint(args)?;
-    let recording = Recording::new(home.clone(), subject(args, remote.as_ref(), warden), limits);
+    let subject = subject(args, remote.as_ref(), warden);
     let sweep = sweep_beside(&home)?;
+    if let Some(address) = args.listen {
+        let http = listen::config(global, args, address)?;
+        runtime.block_on(listen::run(args, http, home, limits, subject))?;
+        // As below.
+        let _ = sweep.join();
+        std::process::exit(0)
+    }
+    let recording = Recording::new(home.clone(), subject, limits);
     let report = Box::new(say);
     let outcome = match remote {
         Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, report))?,
@@ -152,17 +174,19 @@ fn parse_message_size(text: &str) -> Result<usize, String> {
 /// Reads where the server is and what is sent to it; `None` where it is started from here.
 fn endpoint(args: &WrapArgs) -> anyhow::Result<Option<Endpoint>> {
     let Some(url) = &args.url else { return Ok(None) };
+    let headers = headers(args)?;
+    Ok(Some(Endpoint::new(url, headers.iter().map(|(name, value)| (*name, value.as_str())))?))
+}
+
+fn headers(args: &WrapArgs) -> anyhow::Result<Vec<(&str, String)>> {
     let headers = args.headers.iter().map(|header| {
-        let (name, value) = header
-            .split_once(':')
-            .with_context(|| "a --header has a name, a colon and a value".to_owned())?;
+        let (name, value) = header.split_once(':').context("a --header has a name, a colon and a value")?;
         let name = name.trim();
         let value = expand(value.trim(), |variable| std::env::var(variable).ok())
             .with_context(|| format!("the header {name} cannot be made"))?;
         Ok((name, value))
     });
-    let headers = headers.collect::<anyhow::Result<Vec<(&str, String)>>>()?;
-    Ok(Some(Endpoint::new(url, headers.iter().map(|(name, value)| (*name, value.as_str())))?))
+    headers.collect()
 }
 
 /// Puts variables in place of `${NAME}`.

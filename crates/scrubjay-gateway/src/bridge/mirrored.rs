@@ -1,0 +1,113 @@
+//! Arguments that a modern server wants repeated in headers (`x-mcp-header` in a tool's schema).
+//!
+//! Learned from the lists of tools that pass by: a client on a stream of lines sends no headers, and a
+//! server refuses a call without them. Pure.
+
+use std::collections::HashMap;
+
+use hyper::header::{HeaderMap, HeaderName};
+use scrubjay_core::envelope::Envelope;
+use scrubjay_core::message::{self, Parts};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::outgoing::safe;
+
+const MARK: &str = "x-mcp-header";
+/// Tools beyond this are called without such headers.
+const TOOLS_MAX: usize = 10_000;
+
+/// Which arguments of which tools go into headers.
+#[derive(Debug, Default)]
+pub(super) struct Mirrored {
+    /// By tool: where the argument is, and what its header is called.
+    tools: HashMap<String, Vec<(Vec<String>, HeaderName)>>,
+}
+
+impl Mirrored {
+    /// Takes note of a list of tools.
+    pub(super) fn learn(&mut self, answer: &[u8]) {
+        let Ok(text) = std::str::from_utf8(answer) else { return };
+        if self.tools.is_empty() && !text.contains(MARK) {
+            return;
+        }
+        let Ok(answer) = serde_json::from_str::<Value>(text) else { return };
+        for tool in answer["result"]["tools"].as_array().into_iter().flatten() {
+            let Some(name) = tool["name"].as_str() else { continue };
+            let mut marked = Vec::new();
+            collect(&tool["inputSchema"], &mut Vec::new(), &mut marked);
+            if marked.is_empty() {
+                self.tools.remove(name);
+            } else if self.tools.len() < TOOLS_MAX {
+                self.tools.insert(name.to_owned(), marked);
+            }
+        }
+    }
+
+    /// Returns the headers that repeat what the call says.
+    pub(super) fn headers(&self, message: &Envelope, body: &[u8]) -> HeaderMap {
+        let called = message.name.as_ref().filter(|_| message.method.as_deref() == Some("tools/call"));
+        let Some(marked) = called.and_then(|tool| self.tools.get(tool)) else { return HeaderMap::new() };
+        let parts = std::str::from_utf8(body).ok().and_then(|text| Parts::of(text).ok());
+        let arguments = parts.and_then(|parts| parts.param("arguments"));
+        let headers = marked.iter().filter_map(|(path, header)| {
+            let value = path.iter().fold(arguments, |within, key| message::member(within, key))?;
+            Some((header.clone(), safe(&spelled(value)?)))
+        });
+        headers.collect()
+    }
+}
+
+/// Finds marked properties that can be reached by names alone.
+fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<(Vec<String>, HeaderName)>) {
+    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+        path.push(key.clone());
+        let is_plain = matches!(property["type"].as_str(), Some("string" | "integer" | "boolean"));
+        let header = property[MARK].as_str().filter(|_| is_plain);
+        let header = header.and_then(|token| format!("mcp-param-{token}").parse().ok());
+        marked.extend(header.map(|header| (path.clone(), header)));
+        collect(property, path, marked);
+        path.pop();
+    }
+}
+
+/// Spells a plain value as a header does.
+fn spelled(value: &RawValue) -> Option<String> {
+    match value.get().bytes().next()? {
+        b'"' => message::string(Some(value)),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(value.get().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_arguments_are_repeated() {
+        let list = r#"{"id":1,"result":{"tools":[{"name":"t","inputSchema":{"properties":{
+            "region":{"type":"string","x-mcp-header":"Region"},
+            "plain":{"type":"string"},
+            "ratio":{"type":"number","x-mcp-header":"Ratio"},
+            "bad":{"type":"string","x-mcp-header":"a b"},
+            "in":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"N"}}}}}}]}}"#;
+        let mut mirrored = Mirrored::default();
+        mirrored.learn(list.as_bytes());
+        let check = |mirrored: &Mirrored, tool: &str, arguments: &str, expected: &[(&str, &str)]| {
+            let call = format!(
+                r#"{{"id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
+            );
+            let headers = mirrored.headers(&Envelope::parse(call.as_bytes()), call.as_bytes());
+            let mut said: Vec<_> = headers.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
+            said.sort_unstable();
+            assert_eq!(said, expected, "{call}");
+        };
+        let arguments = r#"{"region":"é","plain":"x","ratio":1,"bad":"x","in":{"n":10}}"#;
+        check(&mirrored, "t", arguments, &[("mcp-param-n", "10"), ("mcp-param-region", "=?base64?w6k=?=")]);
+        check(&mirrored, "t", r#"{"region":null,"in":3}"#, &[]);
+        check(&mirrored, "other", arguments, &[]);
+        mirrored.learn(br#"{"id":2,"result":{"tools":[{"name":"t","inputSchema":{}}]}}"#);
+        check(&mirrored, "t", arguments, &[]);
+    }
+}

@@ -1,0 +1,97 @@
+//! `scrubjay wrap --listen`: one server for hosts that speak Streamable HTTP, in both eras.
+//!
+//! A gateway with a single backend, whose names therefore stay as they are. All hosts share the one server.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use scrubjay_core::entry::Transport;
+use scrubjay_gateway::backend::Backend;
+use scrubjay_gateway::bridge::http::all_ended;
+use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv, Naming};
+use scrubjay_gateway::gateway::{Gateway, NewRecording};
+use scrubjay_gateway::{front, warden};
+use scrubjay_store::home::Home;
+use scrubjay_store::recording::{Limits, Recording, Subject};
+use scrubjay_store::tape::header::SessionRef;
+
+use super::WrapArgs;
+use crate::cli::Global;
+use crate::commands::serve;
+use crate::config;
+
+/// How long a call may take when it shows no progress.
+const CALL_MAX: Duration = Duration::from_secs(300);
+/// How long servers are waited for that must hear of the end.
+const GOODBYE_MAX: Duration = Duration::from_secs(3);
+
+/// Checks what can be checked before anything starts, and returns how to listen.
+pub(super) fn config(global: &Global, args: &WrapArgs, address: SocketAddr) -> anyhow::Result<HttpConfig> {
+    let flags = serve::flags(Some(address), args.auth_token_file.as_deref());
+    let config = config::load_with(global, flags)?.serve_config()?;
+    config.http.context("an address to listen on was given")
+}
+
+/// Serves until this process is told to stop.
+pub(super) async fn run(
+    args: &WrapArgs,
+    config: HttpConfig,
+    home: Home,
+    limits: Limits,
+    subject: Subject,
+) -> anyhow::Result<()> {
+    let backend = BackendConfig {
+        id: backend_id(&subject.name),
+        display_name: Some(subject.name.clone()),
+        link: link(args)?,
+        call_timeout: CALL_MAX,
+    };
+    let recordings = recordings(home, limits, subject);
+    let gateway = Gateway::new(Naming::WhereNeeded, recordings, None, |events, recording| {
+        let tape = recording("server", None);
+        vec![Backend::new(&backend, std::env::current_dir().ok(), tape, events.clone())]
+    });
+    let listener = tokio::net::TcpListener::bind(config.address)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.address))?;
+    super::say(&format!("serving on http://{}/mcp", listener.local_addr()?));
+    front::http::serve(gateway, listener, config, warden::stopped()?)
+        .await
+        .context("the HTTP server failed")?;
+    all_ended(GOODBYE_MAX).await;
+    Ok(())
+}
+
+fn link(args: &WrapArgs) -> anyhow::Result<BackendLink> {
+    if let Some(url) = &args.url {
+        let headers = super::headers(args)?;
+        let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        return Ok(BackendLink::Http { url: url.clone(), headers });
+    }
+    let words = args.command.iter().map(|word| word.to_str().map(str::to_owned));
+    let words: Option<Vec<String>> = words.collect();
+    let mut words = words.context("with --listen, a command must be UTF-8")?.into_iter();
+    let command = words.next().context("there is no command to start")?;
+    // Like any wrapped server, it gets the environment as it is.
+    Ok(BackendLink::Stdio {
+        command,
+        args: words.collect(),
+        env: Default::default(),
+        inherit_env: InheritEnv::All,
+    })
+}
+
+fn backend_id(name: &str) -> String {
+    name.chars().take(64).map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+}
+
+/// Names the tape of a host's session as it would be named without --listen.
+fn recordings(home: Home, limits: Limits, subject: Subject) -> NewRecording {
+    Box::new(move |part, client| {
+        let name = if part == "http" { subject.name.clone() } else { format!("{} ({part})", subject.name) };
+        let session = client.map(SessionRef::of_connection).or_else(|| subject.session.clone());
+        let subject = Subject { name, transport: Transport::Http, session, ..subject.clone() };
+        Recording::new(home.clone(), subject, limits)
+    })
+}
