@@ -24,6 +24,7 @@ use crate::config::Naming;
 use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
+pub use lists::Mirrored;
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;

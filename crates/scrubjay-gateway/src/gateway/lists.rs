@@ -85,6 +85,17 @@ pub(super) struct Routes {
     by_name: HashMap<(Kind, String), (usize, String)>,
     /// The hash of each definition, by backend, kind and name: to notice changes.
     definitions: HashMap<(usize, Kind, String), blake3::Hash>,
+    /// The arguments that are repeated in headers, by the tool's name as clients see it.
+    mirrored: HashMap<String, Vec<Mirrored>>,
+}
+
+/// An argument of a tool that HTTP clients repeat in a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirrored {
+    /// The header's name after `Mcp-Param-`.
+    pub header: String,
+    /// The property's place among the arguments.
+    pub path: Vec<String>,
 }
 
 /// One element of a backend's list.
@@ -205,11 +216,23 @@ impl Gateway {
             if matches!(kind, Kind::Tools | Kind::Prompts) {
                 routes.by_name.insert((kind, long), owner.clone());
             }
+            if kind == Kind::Tools {
+                match mirrored_in(&raw) {
+                    none if none.is_empty() => routes.mirrored.remove(&name),
+                    some => routes.mirrored.insert(name.clone(), some),
+                };
+            }
             // Two backends with one URI: the first in the configuration keeps it.
             routes.by_name.entry((kind, name.clone())).or_insert(owner);
             named.push((name, raw));
         }
         named
+    }
+
+    /// Returns the arguments of a tool that are repeated in headers, as far as the tool is known.
+    #[must_use]
+    pub fn mirrored(&self, tool: &str) -> Vec<Mirrored> {
+        lock(&self.routes).mirrored.get(tool).cloned().unwrap_or_default()
     }
 
     /// Records and reports definitions that are not what they were: a tool that changes may be a trap.
@@ -290,6 +313,28 @@ impl Gateway {
             }
         }
         Ok(items)
+    }
+}
+
+/// Reads which arguments a tool's definition wants repeated in headers.
+fn mirrored_in(definition: &str) -> Vec<Mirrored> {
+    let mut found = Vec::new();
+    if definition.contains("x-mcp-header") {
+        let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
+        find_mirrored(&definition["inputSchema"], &mut Vec::new(), &mut found);
+    }
+    found
+}
+
+fn find_mirrored(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
+    // Only what `properties` alone leads to has one fixed place among the arguments.
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        path.push(name.clone());
+        if let Some(header) = property["x-mcp-header"].as_str() {
+            found.push(Mirrored { header: header.to_owned(), path: path.clone() });
+        }
+        find_mirrored(property, path, found);
+        path.pop();
     }
 }
 
