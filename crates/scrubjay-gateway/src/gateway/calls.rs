@@ -5,7 +5,7 @@
 //! waits. The other way round, a modern backend's demand is put to a legacy client as requests, and the call
 //! is made again with the answers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::events::capability_of;
+use super::greeting::META_LOG_LEVEL;
 use super::lists::Kind;
 use super::{Gateway, Request, code, not_found};
 use crate::backend::connection::Connection;
@@ -187,6 +189,8 @@ impl Gateway {
     }
 
     pub(super) async fn set_log_level(self: &Arc<Self>, request: &mut Request) -> Answer {
+        // Modern backends are told with each call.
+        *lock(&request.call.session.log_level) = request.text_param("level");
         for backend in self.backends() {
             if let Ok(connection) = self.connect(backend, Era::Legacy).await
                 && connection.era == Era::Legacy
@@ -361,13 +365,17 @@ async fn ask_for_demands(
         if message::string(message::member(raw, "resultType")).as_deref() != Some("input_required") {
             return Answer::Result(result);
         }
-        let demanded: HashMap<String, Box<RawValue>> = message::member(raw, "inputRequests")
+        let demanded: BTreeMap<String, Box<RawValue>> = message::member(raw, "inputRequests")
             .and_then(|r| serde_json::from_str(r.get()).ok())
             .unwrap_or_default();
         let mut responses = Vec::new();
         for (key, demand) in &demanded {
             let asked = message::string(message::member(Some(demand), "method")).unwrap_or_default();
             let with = message::member(Some(demand), "params").map(RawValue::get);
+            if capability_of(&asked).is_none_or(|capability| !call.facts.can(capability)) {
+                let why = format!("the backend demands {asked}, which the client does not support");
+                return Answer::error(code::INTERNAL, &why);
+            }
             match call.session.ask(&call.outbox(), &asked, with).await {
                 Answer::Result(given) => responses.push(format!("{}:{given}", quoted(key))),
                 error @ Answer::Error(_) => return error,
@@ -400,7 +408,10 @@ pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<Str
         return Some(base.to_owned());
     }
     let facts = &call.facts;
-    let members = modern_meta(&facts.capabilities, &facts.info);
+    let mut members = modern_meta(&facts.capabilities, &facts.info);
+    if let Some(level) = &*lock(&call.session.log_level) {
+        members += &format!(r#","{META_LOG_LEVEL}":{}"#, quoted(level));
+    }
     Some(match meta.filter(|m| m.get().starts_with('{')) {
         Some(meta) => {
             let rest = meta.get()[1..].trim_start();

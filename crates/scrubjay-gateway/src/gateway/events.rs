@@ -46,15 +46,9 @@ impl Gateway {
                 self.tell_legacy_sessions(&line, |s| crate::session::lock(&s.subscriptions).contains(&uri));
             }
             "notifications/subscriptions/acknowledged" => {}
-            "notifications/message" => match only_session(busy) {
-                Some(call) if call.wants_logs => call.session.say(&call.outbox(), line).await,
-                Some(_) => {}
-                None => self.tell_legacy_sessions(&line, |_| true),
-            },
-            _ => match only_session(busy) {
-                Some(call) => call.session.say(&call.outbox(), line).await,
-                None => self.tell_legacy_sessions(&line, |_| true),
-            },
+            // Logged for one of several clients: on the backend's tape, for none may read another's.
+            "notifications/message" if !busy.is_empty() => {}
+            _ => self.tell_legacy_sessions(&line, |_| true),
         }
     }
 
@@ -143,7 +137,7 @@ impl Gateway {
 }
 
 /// Returns the capability a client must have to be asked this.
-fn capability_of(method: &str) -> Option<&'static str> {
+pub(super) fn capability_of(method: &str) -> Option<&'static str> {
     match method {
         "sampling/createMessage" => Some("sampling"),
         "elicitation/create" => Some("elicitation"),

@@ -130,7 +130,7 @@ fn logical_session(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Opt
     if front.gateway.session_count() >= front.config.sessions_max {
         return None;
     }
-    let session = front.gateway.open_session("http");
+    let session = front.gateway.open_inferred_session("http");
     let certainty = match (trace.is_empty(), principal.is_some()) {
         (false, _) => "by its trace",
         (true, true) => "by its token and name",
