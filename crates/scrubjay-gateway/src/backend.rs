@@ -209,7 +209,8 @@ impl Backend {
         // Beside whoever asks: a start that is given up half-way would leave a process nobody knows.
         let backend = self.clone();
         let started = tokio::spawn(async move { backend.connection_in(era).await }).await;
-        started.unwrap_or_else(|_| Err(CallError::Unavailable(self.id.clone(), "its start failed".to_owned())))
+        started
+            .unwrap_or_else(|_| Err(CallError::Unavailable(self.id.clone(), "its start failed".to_owned())))
     }
 
     async fn connection_in(&self, era: Era) -> Result<Arc<Connection>, CallError> {

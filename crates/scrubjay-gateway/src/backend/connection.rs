@@ -259,9 +259,7 @@ impl Wire {
             let read = reader.read_buf(framer.room()).await.unwrap_or(0);
             loop {
                 let lines: Vec<Vec<u8>> = match if read == 0 { framer.finish() } else { framer.step() } {
-                    Step::Batch(batch) => {
-                        batch.lines().map(|l| l.bytes.to_vec()).collect()
-                    }
+                    Step::Batch(batch) => batch.lines().map(|l| l.bytes.to_vec()).collect(),
                     Step::Oversize(line) => {
                         self.too_long(&line);
                         continue;

@@ -15,7 +15,7 @@ use scrubjay_gateway::config::{
 };
 use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording};
-use scrubjay_gateway::warden;
+use scrubjay_gateway::{tree, warden};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::Origin;
@@ -26,6 +26,9 @@ use crate::cli::Global;
 
 /// How much a client and a toolset of this process may be apart.
 const DUPLEX_BYTES: usize = 256 * 1024;
+
+/// How long backends get to leave by themselves at the end.
+const LEAVE_MAX: Duration = Duration::from_millis(500);
 
 /// Serve all backends behind one endpoint, recording
 ///
@@ -67,7 +70,10 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             warden::begin_work(warden).context("cannot start the gateway")?;
             let home = global.home()?;
             let sweep = super::wrap::sweep_beside(&home)?;
-            runtime.block_on(serve(config, args, home, origin(warden)))?;
+            let served = runtime.block_on(serve(config, args, home, origin(warden)));
+            // Their input has ended; whoever does not leave by itself is made to.
+            runtime.block_on(tree::end_descendants(LEAVE_MAX, tree::GRACE));
+            served?;
             // A panic there has been reported; tapes it did not reach are sealed at the next start.
             let _ = sweep.join();
             // Leaves at once: threads that copy standard streams may never return.
