@@ -83,8 +83,9 @@ impl Kind {
 pub(super) struct Routes {
     /// By kind and name as clients see it: the backend's place, and its own name.
     by_name: HashMap<(Kind, String), (usize, String)>,
-    /// The hash of each definition, by backend, kind and name: to notice changes.
-    definitions: HashMap<(usize, Kind, String), blake3::Hash>,
+    /// The hash of each definition, by backend, whether modern, kind and name: to notice changes. A server may say the
+    /// same in other words to clients of another era.
+    definitions: HashMap<(usize, bool, Kind, String), blake3::Hash>,
     /// The arguments that are repeated in headers, by the tool's name as clients see it.
     mirrored: HashMap<String, Vec<Mirrored>>,
 }
@@ -101,6 +102,7 @@ pub struct Mirrored {
 /// One element of a backend's list.
 struct Listed {
     backend: usize,
+    era: Era,
     name: String,
     raw: String,
 }
@@ -160,16 +162,16 @@ impl Gateway {
             asked.spawn(async move {
                 let list = gateway.list_of(&backend, &call, kind);
                 let items = match tokio::time::timeout(LIST_MAX, list).await {
-                    Ok(Ok(items)) => items,
+                    Ok(Ok(listed)) => listed,
                     Ok(Err(e)) => {
                         tracing::debug!(backend = backend.id, error = %e, ?kind, "missing from a list");
                         gateway.miss(&backend.id);
-                        Vec::new()
+                        (Era::Legacy, Vec::new())
                     }
                     Err(_) => {
                         tracing::warn!(backend = backend.id, ?kind, "too slow to be listed");
                         gateway.miss(&backend.id);
-                        Vec::new()
+                        (Era::Legacy, Vec::new())
                     }
                 };
                 (place, items)
@@ -183,8 +185,8 @@ impl Gateway {
         }
         let listed: Vec<Listed> = by_backend
             .into_iter()
-            .flat_map(|(backend, items)| {
-                items.into_iter().map(move |(name, raw)| Listed { backend, name, raw })
+            .flat_map(|(backend, (era, items))| {
+                items.into_iter().map(move |(name, raw)| Listed { backend, era, name, raw })
             })
             .collect();
         self.notice_changes(call, kind, &listed);
@@ -242,7 +244,9 @@ impl Gateway {
             let mut routes = lock(&self.routes);
             for item in listed {
                 let hash = blake3::hash(item.raw.as_bytes());
-                let before = routes.definitions.insert((item.backend, kind, item.name.clone()), hash);
+                let before = routes
+                    .definitions
+                    .insert((item.backend, item.era == Era::Modern, kind, item.name.clone()), hash);
                 if let Some(before) = before.filter(|before| *before != hash) {
                     changed.push((item, before, hash));
                 }
@@ -280,16 +284,16 @@ impl Gateway {
         lock(&self.routes).by_name.retain(|(kind, _), (at, _)| !gone(kind, *at));
     }
 
-    /// Reads all pages of one backend's list.
+    /// Reads all pages of one backend's list; returns the era in which they were read, too.
     async fn list_of(
         self: &Arc<Self>,
         backend: &Arc<Backend>,
         call: &Arc<Call>,
         kind: Kind,
-    ) -> Result<Vec<(String, String)>, CallError> {
+    ) -> Result<(Era, Vec<(String, String)>), CallError> {
         let connection = self.connect(backend, call.facts.era).await?;
         if !connection.offers(kind.capability()) {
-            return Ok(Vec::new());
+            return Ok((connection.era, Vec::new()));
         }
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
@@ -312,7 +316,7 @@ impl Gateway {
                 break;
             }
         }
-        Ok(items)
+        Ok((connection.era, items))
     }
 }
 
