@@ -165,6 +165,9 @@ impl Gateway {
     pub fn close_session(&self, id: &str, reason: &str) -> bool {
         let Some(session) = lock(&self.sessions).remove(id) else { return false };
         self.listeners.forget_session(&session);
+        for uri in std::mem::take(&mut *lock(&session.subscriptions)) {
+            self.unfollow(&uri);
+        }
         session.finish((self.new_recording)("after the end"), reason);
         true
     }

@@ -4,7 +4,7 @@
 //! on its behalf. A session does not know how its client is connected: it hands lines to an [`Outbox`].
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
@@ -113,6 +113,8 @@ pub struct Call {
     pub demands: Option<mpsc::Sender<Demand>>,
     /// Cancelled when the client calls it off.
     pub cancelled: tokio::sync::Notify,
+    /// Whether its client has stopped reading what belongs to it.
+    is_deaf: AtomicBool,
 }
 
 impl Call {
@@ -127,13 +129,36 @@ impl Call {
         demands: Option<mpsc::Sender<Demand>>,
     ) -> Self {
         let (outbox, cancelled) = (Mutex::new(outbox), tokio::sync::Notify::new());
-        Self { session, operation, outbox, facts, log_level, demands, cancelled }
+        Self {
+            session,
+            operation,
+            outbox,
+            facts,
+            log_level,
+            demands,
+            cancelled,
+            is_deaf: AtomicBool::new(false),
+        }
     }
 
     /// Returns where what belongs to it goes.
     #[must_use]
     pub fn outbox(&self) -> Outbox {
         lock(&self.outbox).clone()
+    }
+
+    /// Sends a line that belongs to it, recorded first. A client that does not read is waited for once.
+    pub async fn say(&self, line: String) {
+        let outbox = self.outbox();
+        let place = if self.is_deaf.load(Ordering::Relaxed) {
+            outbox.try_reserve().ok()
+        } else {
+            tokio::time::timeout(PATIENCE, outbox.reserve()).await.ok().and_then(Result::ok)
+        };
+        self.is_deaf.store(place.is_none(), Ordering::Relaxed);
+        if let Err(e) = self.session.say_in(place, line) {
+            tracing::error!(error = %e, "a message to the client could not be recorded");
+        }
     }
 
     /// Returns whether its client wants this log message.

@@ -57,6 +57,7 @@ pub(super) struct Wire {
     pending: Mutex<HashMap<u64, Pending>>,
     next_id: AtomicU64,
     open: AtomicBool,
+    closed: tokio::sync::watch::Sender<bool>,
     why_closed: Mutex<String>,
     complaints: Complaints,
     events: mpsc::Sender<Event>,
@@ -95,6 +96,12 @@ impl Connection {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.wire.open.load(Ordering::Acquire)
+    }
+
+    /// Waits until it does not any more.
+    pub async fn closed(&self) {
+        // The sender lives as long as the wire, and so longer than this.
+        let _ = self.wire.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
     /// Returns why it does not.
@@ -157,6 +164,7 @@ impl Wire {
             pending: Mutex::default(),
             next_id: AtomicU64::new(1),
             open: AtomicBool::new(true),
+            closed: tokio::sync::watch::Sender::new(false),
             why_closed: Mutex::default(),
             complaints,
             events: backend.events.clone(),
@@ -419,7 +427,7 @@ impl Wire {
                 return;
             }
             let line = Splice::new(line).replace(Some(token), &own).finish();
-            call.session.say(&call.outbox(), line).await;
+            call.say(line).await;
             return;
         }
         let busy = self.busy();
@@ -431,7 +439,7 @@ impl Wire {
         if let Some(call) = only.filter(|_| !concerns_all(&method)) {
             // At once, not through the queue: the answer behind it must not overtake it.
             if method != "notifications/message" || call.wants_log(line) {
-                call.session.say(&call.outbox(), line.to_owned()).await;
+                call.say(line.to_owned()).await;
             }
             return;
         }
@@ -464,6 +472,7 @@ impl Wire {
         }
         // Dropped, the waiting calls learn that nobody answers.
         lock(&self.pending).clear();
+        self.closed.send_replace(true);
         lock(&self.lines).take();
         lock(&self.program).take();
     }
