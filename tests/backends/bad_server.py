@@ -48,6 +48,11 @@ def hang(request_id):
     time.sleep(3600)
 
 
+def nap(request_id):
+    time.sleep(0.5)
+    say(answer(request_id, "slept"))
+
+
 def never_answer(request_id):
     pass
 

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::events::capability_of;
-use super::greeting::META_LOG_LEVEL;
+use super::greeting::{META_CAPABILITIES, META_INFO, META_LOG_LEVEL, META_VERSION};
 use super::lists::Kind;
 use super::{Gateway, Request, code, not_found};
 use crate::backend::connection::Connection;
@@ -265,6 +265,7 @@ impl Gateway {
     ) -> Answer {
         let (connection, call, method) = (connection.clone(), request.call.clone(), request.method.clone());
         let timeout = backend.call_timeout();
+        let params = adapted(&call, Era::Legacy, params.as_deref());
         let task = {
             let (call, method) = (call.clone(), method.clone());
             tokio::spawn(
@@ -399,7 +400,7 @@ async fn ask_for_demands(
 /// Returns parameters as a backend of this era wants them.
 pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<String> {
     if era == Era::Legacy {
-        return params.map(str::to_owned);
+        return params.map(without_envelope);
     }
     let base = params.unwrap_or("{}");
     let Ok(object) = serde_json::from_str::<&RawValue>(base) else { return params.map(str::to_owned) };
@@ -422,6 +423,23 @@ pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<Str
             Splice::new(object.get()).add_member(Some(object), "_meta", &format!("{{{members}}}")).finish()
         }
     })
+}
+
+/// Takes out of `_meta` what only modern requests carry: a legacy backend may refuse it.
+fn without_envelope(params: &str) -> String {
+    let object = serde_json::from_str::<&RawValue>(params).ok();
+    let meta = message::member(object, "_meta");
+    if message::member(meta, META_VERSION).is_none() {
+        return params.to_owned();
+    }
+    let mut members: BTreeMap<String, Box<RawValue>> =
+        meta.and_then(|meta| serde_json::from_str(meta.get()).ok()).unwrap_or_default();
+    members.retain(|key, _| {
+        ![META_VERSION, META_CAPABILITIES, META_INFO, META_LOG_LEVEL].contains(&key.as_str())
+    });
+    let members: Vec<String> =
+        members.iter().map(|(key, value)| format!("{}:{}", quoted(key), value.get())).collect();
+    Splice::new(params).replace(meta, &format!("{{{}}}", members.join(","))).finish()
 }
 
 /// Gives a legacy backend's result what a modern one must have.

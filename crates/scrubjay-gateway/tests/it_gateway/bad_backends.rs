@@ -138,6 +138,34 @@ async fn a_flood_of_notifications_drowns_nobody() {
     pair.bad_answers().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_holds_up_nobody_for_long() {
+    let mut patient = server("bad", &[]);
+    patient.call_timeout = Duration::from_secs(30);
+    let pair = Pair::with(patient).await;
+    let (deaf, _unread) = Client::deaf(&pair.rig.gateway).await;
+    // It is waited for once, not for each of the 20,000 messages it does not read.
+    let flooded = deaf.call(1, "bad_misbehave", json!({ "how": "flood" })).await;
+    assert_eq!(text(&flooded), "flooded");
+    pair.bad_answers().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_leave_do_not_leave_half_a_line() {
+    let pair = Pair::new().await;
+    // It does not read for now, so that lines much longer than a pipe are stuck half-way.
+    let slow = pair.client.clone();
+    let nap = tokio::spawn(async move { slow.call(1, "bad_misbehave", json!({ "how": "nap" })).await });
+    for id in 10..20 {
+        pair.client.leave(id, "bad_echo", json!({ "text": "x".repeat(300_000) })).await;
+    }
+    assert_eq!(text(&nap.await.expect("no panic")), "slept");
+    // Half a line would have been the end of it: it reads JSON or dies.
+    let before = pair.client.call(5, "bad_pid", json!({})).await;
+    pair.bad_answers().await;
+    assert_eq!(text(&before), text(&pair.client.call(6, "bad_pid", json!({})).await));
+}
+
 #[tokio::test]
 async fn what_a_dead_backend_leaves_behind_is_ended() {
     // As the gateway's own process does: without it, orphans go to somebody who does not look for them.

@@ -165,6 +165,10 @@ async fn python_reaches_all_three_in_every_mode() {
             assert!(answer.as_str().is_some_and(|a| a.contains(expected)), "{mode}: {tool}: {answer}");
         }
     }
+    // The Python server describes its tools in other words in each era; that is no change.
+    stage.rig.gateway.shut_down("to look at its tapes");
+    let tapes = String::from_utf8_lossy(&stage.rig.tapes("")).into_owned();
+    assert!(!tapes.contains("definition_changed"), "nothing changed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

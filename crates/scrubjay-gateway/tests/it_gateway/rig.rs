@@ -118,6 +118,29 @@ impl Client {
         client
     }
 
+    /// Like [`Self::legacy`], but reads nothing of what the gateway says beside its answers.
+    pub(crate) async fn deaf(gateway: &Arc<Gateway>) -> (Self, mpsc::Receiver<String>) {
+        let mut client = Self::legacy(gateway).await;
+        let (outbox, unread) = mpsc::channel(8);
+        client.outbox = outbox;
+        (client, unread)
+    }
+
+    /// Sends a request and leaves at once.
+    pub(crate) async fn leave(&self, id: u64, tool: &str, arguments: Value) {
+        let params = json!({ "name": tool, "arguments": arguments });
+        let line =
+            json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string();
+        let Accepted::Request(request) = self.gateway.accept(&self.session, &line, &self.outbox) else {
+            panic!("a request is accepted");
+        };
+        let answering = self.gateway.answer(request);
+        assert!(
+            tokio::time::timeout(Duration::from_millis(1), answering).await.is_err(),
+            "nobody answers yet"
+        );
+    }
+
     /// Speaks in a session that it may share with others.
     pub(crate) fn modern(gateway: &Arc<Gateway>, session: Arc<Session>) -> Self {
         let (outbox, mut lines) = mpsc::channel(64);

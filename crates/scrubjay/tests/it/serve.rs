@@ -3,6 +3,7 @@
 mod conformance;
 mod eras;
 mod front;
+mod hosts;
 mod http;
 mod rig;
 mod tape;

@@ -72,7 +72,8 @@ fn arguments(tool: &str) -> Value {
 #[test]
 fn a_modern_client_is_asked_by_results() {
     let scratch = scratch();
-    let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "legacy"]));
+    let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
+    let served = Served::start(&scratch.path().join("data"), &[], &backend);
     let target = served.target();
     for (tool, expected) in ASKING {
         let (answer, rounds) = call_modern(&target, tool, &arguments(tool));
@@ -80,6 +81,10 @@ fn a_modern_client_is_asked_by_results() {
         assert_eq!(answer["result"]["resultType"], "complete", "{tool}");
         let least = if tool.ends_with("multi_round") { 3 } else { 2 };
         assert!(rounds >= least, "{tool} took {rounds} rounds");
+    }
+    // A legacy backend is not bothered with what only modern requests carry; some refuse it.
+    for line in backend_heard(scratch.path()).lines().filter(|line| line.contains("tools/")) {
+        assert!(!line.contains("io.modelcontextprotocol/"), "{line}");
     }
     // What the client cannot do it is not asked.
     let params = json!({ "name": "test_sampling", "arguments": { "prompt": "x" } });
@@ -208,4 +213,47 @@ fn a_legacy_client_on_http_is_asked_on_the_stream_of_its_call() {
     }
     let heard = session.post(&call(30, "test_tool_with_progress", &json!({})).to_string()).messages();
     assert_progress(&heard, &json!(30));
+}
+
+#[test]
+fn a_watched_resource_is_told_of_once_to_each_who_watches() {
+    let scratch = scratch();
+    let backend = tapped(scratch.path(), fixture(&["--era", "modern"]));
+    let served = Served::start(&scratch.path().join("data"), &[], &backend);
+    let uri = "test://watched-resource";
+    let legacy = |method: &str, id: u64| {
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "uri": uri } }).to_string()
+    };
+    let sessions = [open_session(&served.target()), open_session(&served.target())];
+    let mut streams: Vec<_> = sessions.iter().map(Target::get).collect();
+    for session in &sessions {
+        for id in [40, 41] {
+            assert_eq!(session.post(&legacy("resources/subscribe", id)).json()["result"], json!({}));
+        }
+    }
+    let heard = || std::fs::read_to_string(scratch.path().join("backend.in")).unwrap_or_default();
+    let followed = || heard().matches("resourceSubscriptions").count();
+    let told = || std::fs::read_to_string(scratch.path().join("backend.out")).unwrap_or_default();
+    until("the backend is listened to", || {
+        told().lines().any(|l| l.contains("acknowledged") && l.contains("resourceSubscriptions"))
+    });
+    assert_eq!(followed(), 1, "once, however many watch");
+    let trigger = |id: u64, tool: &str| {
+        let heard = sessions[0].post(&call(id, tool, &json!({})).to_string()).messages();
+        assert!(heard.last().expect("an answer")["result"]["content"].is_array(), "{heard:?}");
+    };
+    trigger(42, "test_trigger_resource_update");
+    // Then something else, so that a second telling of the first would be seen before it.
+    trigger(43, "test_trigger_tool_change");
+    for stream in &mut streams {
+        let methods: Vec<Value> =
+            (0..2).map(|_| stream.event().expect("an event").message["method"].clone()).collect();
+        assert_eq!(methods, ["notifications/resources/updated", "notifications/tools/list_changed"]);
+    }
+    // The last to let go ends it.
+    for session in &sessions {
+        assert!(!heard().contains("notifications/cancelled"), "somebody still watches");
+        assert_eq!(session.post(&legacy("resources/unsubscribe", 44)).json()["result"], json!({}));
+    }
+    until("the backend is let go of", || heard().contains("notifications/cancelled"));
 }

@@ -133,11 +133,6 @@ impl Served {
     pub(super) fn target(&self) -> Target {
         Target::new(&self.address)
     }
-
-    /// Ends it as a person would, so that its tapes are complete.
-    pub(super) fn stop(mut self) {
-        end(&mut self.child);
-    }
 }
 
 impl Drop for Served {
