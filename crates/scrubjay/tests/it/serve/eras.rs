@@ -98,6 +98,22 @@ fn a_modern_client_is_asked_by_results() {
 }
 
 #[test]
+fn a_question_that_may_be_another_clients_is_put_to_nobody() {
+    let scratch = scratch();
+    let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
+    let served = Served::start(&scratch.path().join("data"), &[], &backend);
+    // Two clients of the same name and with the same ids, as two windows of one program are.
+    let target = served.target().with("MCP-Protocol-Version", "2026-07-28");
+    let target = target.with("Mcp-Method", "tools/call").with("Mcp-Name", "test_reconnection");
+    let slow = json!({ "name": "test_reconnection", "arguments": { "seconds": 60 } });
+    let _busy = target.begin("POST", &modern(1, "tools/call", &slow).to_string());
+    until("the backend is asked", || backend_heard(scratch.path()).contains("test_reconnection"));
+    let (answer, rounds) = call_modern(&served.target(), "test_sampling", &arguments("test_sampling"));
+    assert_eq!((rounds, &answer["result"]["isError"]), (1, &json!(true)), "{answer}");
+    assert!(answer_text(&answer).contains("cannot be told"), "{answer}");
+}
+
+#[test]
 fn a_modern_client_hears_a_legacy_backends_progress_and_logs() {
     let scratch = scratch();
     let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "legacy"]));

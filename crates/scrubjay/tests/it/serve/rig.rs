@@ -119,15 +119,15 @@ impl Served {
         all.extend(options);
         let mut command = serve(data, &all, backend);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut child = child.expect("scrubjay starts");
-        let lines = lines_of(child.stderr.take().expect("it is piped"));
-        loop {
+        let mut served = Self { child: child.expect("scrubjay starts"), address: String::new() };
+        let lines = lines_of(served.child.stderr.take().expect("it is piped"));
+        while served.address.is_empty() {
             let line = lines.recv_timeout(PATIENCE).expect("it says where it serves");
             if let Some((_, rest)) = line.split_once("serving on http://") {
-                let address = rest.trim_end_matches("/mcp").to_owned();
-                return Self { child, address };
+                rest.trim_end_matches("/mcp").clone_into(&mut served.address);
             }
         }
+        served
     }
 
     pub(super) fn target(&self) -> Target {
