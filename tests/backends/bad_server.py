@@ -17,6 +17,7 @@ import time
 PREFIX = sys.argv[1]
 OUT = sys.stdout.buffer
 DESCRIPTION = ["Answers with its text"]
+ARGUMENTS = {}
 
 
 def say(line, end=b"\n"):
@@ -63,13 +64,17 @@ def flood(request_id):
     say(answer(request_id, "flooded"))
 
 
-def grandchild(request_id):
+def grandchild(request_id, escapes=False):
     """Leaves a process behind that holds our streams open, and dies."""
-    child = subprocess.Popen(["sleep", "3600"])
-    print(f"grandchild {child.pid}", file=sys.stderr, flush=True)
-    with open(os.environ["GRANDCHILD"], "w", encoding="utf-8") as file:
+    child = subprocess.Popen(["sleep", "3600"], start_new_session=escapes)
+    with open(ARGUMENTS["pid_file"], "w", encoding="utf-8") as file:
         file.write(str(child.pid))
     os._exit(5)
+
+
+def escaped_grandchild(request_id):
+    """The same, and it leaves our process group."""
+    grandchild(request_id, escapes=True)
 
 
 def garbage(request_id):
@@ -132,6 +137,7 @@ def tools():
 
 def call(request_id, name, arguments):
     if name == f"{PREFIX}_misbehave":
+        ARGUMENTS.update(arguments)
         globals()[arguments["how"]](request_id)
     elif name == f"{PREFIX}_redefine":
         DESCRIPTION[0] += "!"

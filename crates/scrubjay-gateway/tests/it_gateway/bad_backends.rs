@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use scrubjay_gateway::config::{BackendConfig, BackendLink};
+use scrubjay_gateway::config::BackendConfig;
 use scrubjay_gateway::tree;
 use serde_json::{Value, json};
 
@@ -170,20 +170,22 @@ async fn callers_that_leave_do_not_leave_half_a_line() {
 async fn what_a_dead_backend_leaves_behind_is_ended() {
     // As the gateway's own process does: without it, orphans go to somebody who does not look for them.
     tree::adopt_orphans().expect("Linux has subreapers");
-    let directory = tempfile::tempdir().expect("there is a temporary directory");
-    let file = directory.path().join("pid");
-    let mut bad = server("bad", &[]);
-    if let BackendLink::Stdio { env, .. } = &mut bad.link {
-        env.insert("GRANDCHILD".to_owned(), file.to_str().expect("a path in UTF-8").to_owned());
+    for how in ["grandchild", "escaped_grandchild"] {
+        let pair = Pair::new().await;
+        let file = pair.rig.data.path().join("pid");
+        let answer = pair.client.call(1, "bad_misbehave", json!({ "how": how, "pid_file": file })).await;
+        // It holds the stream open; that its parent is gone is noticed all the same.
+        assert!(complaint(&answer).contains("exit status: 5"), "{answer}");
+        pair.good_answers().await;
+        pair.bad_answers().await;
+        let pid = std::fs::read_to_string(&file).expect("written before the crash");
+        let pid = rustix::process::Pid::from_raw(pid.parse().expect("a pid")).expect("a pid");
+        if how == "escaped_grandchild" {
+            // One that left its group is ended with the gateway's process, and here there is none.
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is alive");
+        }
+        until("the grandchild ends", || !tree::descendants().contains(&pid)).await;
     }
-    let pair = Pair::with(bad).await;
-    let answer = pair.misbehave("grandchild").await;
-    // The grandchild holds the stream open; that its parent is gone is noticed all the same.
-    assert!(complaint(&answer).contains("exit status: 5"), "{answer}");
-    let pid: i32 = std::fs::read_to_string(&file).expect("written before the crash").parse().expect("a pid");
-    let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
-    until("the grandchild ends", || !tree::descendants().contains(&pid)).await;
-    pair.bad_answers().await;
 }
 
 #[tokio::test]

@@ -202,6 +202,11 @@ fn leaving_calls_off_in_the_modern_era_only() {
     let answered = || std::fs::read_to_string(scratch.path().join("backend.out")).unwrap_or_default();
     until("the backend answers", || answered().contains("Reconnection test completed"));
     assert_eq!(heard().matches("notifications/cancelled").count(), 1, "only the modern call was called off");
+    // One that ends its session has.
+    let _leaving = session.begin("POST", &call(4, "test_reconnection", &json!({ "seconds": 61.5 })));
+    until("the backend is asked", || heard().contains("61.5"));
+    assert_eq!(session.delete().status, 200);
+    until("the backend is called off", || heard().matches("notifications/cancelled").count() == 2);
 }
 
 #[test]

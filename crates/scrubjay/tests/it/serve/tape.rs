@@ -135,6 +135,28 @@ fn a_definition_that_changes_is_noted() {
 }
 
 #[test]
+fn nothing_outlives_the_gateway() {
+    let scratch = scratch();
+    let (data, file) = (scratch.path().join("data"), scratch.path().join("pid"));
+    let mut piped = Piped::start(&data, &bad_server("jay"));
+    piped.ask(&initialize(1));
+    let arguments = json!({ "how": "escaped_grandchild", "pid_file": file });
+    let params = json!({ "name": "jay_misbehave", "arguments": arguments });
+    let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
+    let heard = piped.ask(&request);
+    let why = heard.last().expect("an answer")["error"]["message"].as_str().expect("an error").to_owned();
+    assert!(why.contains("exit status: 5"), "{why}");
+    let pid = std::fs::read_to_string(&file).expect("written before the crash");
+    let alive = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    };
+    assert!(alive(), "it left its group, so it lives on for now");
+    piped.finish();
+    assert!(!alive(), "but not for longer than the gateway");
+}
+
+#[test]
 fn a_modern_client_on_stdio_is_on_tape_too() {
     let scratch = scratch();
     let data = scratch.path().join("data");
