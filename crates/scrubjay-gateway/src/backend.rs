@@ -176,14 +176,14 @@ impl Backend {
     ///
     /// # Errors
     /// It does not start, or has failed too recently to be tried again.
-    pub async fn connection(&self, prefer: Era) -> Result<Arc<Connection>, CallError> {
+    pub async fn connection(self: &Arc<Self>, prefer: Era) -> Result<Arc<Connection>, CallError> {
         let other = if prefer == Era::Modern { Era::Legacy } else { Era::Modern };
         let mut failed = None;
         for era in [prefer, other] {
             if self.speaks(era) == Some(false) {
                 continue;
             }
-            match self.connection_in(era).await {
+            match self.connection_of(era).await {
                 Ok(connection) => {
                     self.learn(era, true);
                     if era == other {
@@ -198,6 +198,19 @@ impl Backend {
         }
         Err(failed
             .unwrap_or_else(|| CallError::Unavailable(self.id.clone(), "it speaks no known era".to_owned())))
+    }
+
+    async fn connection_of(self: &Arc<Self>, era: Era) -> Result<Arc<Connection>, CallError> {
+        if let Ok(slot) = self.slots[era as usize].try_lock()
+            && let Some(connection) = slot.connection.as_ref().filter(|c| c.is_open())
+        {
+            return Ok(connection.clone());
+        }
+        // Beside whoever asks: a start that is given up half-way would leave a process nobody knows.
+        let backend = self.clone();
+        let started = tokio::spawn(async move { backend.connection_in(era).await }).await;
+        started
+            .unwrap_or_else(|_| Err(CallError::Unavailable(self.id.clone(), "its start failed".to_owned())))
     }
 
     async fn connection_in(&self, era: Era) -> Result<Arc<Connection>, CallError> {

@@ -24,6 +24,7 @@ use crate::config::{BackendConfig, Naming};
 use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
+pub use lists::Mirrored;
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;
@@ -136,9 +137,18 @@ impl Gateway {
 
     /// Begins a session.
     pub fn open_session(&self, name: &str) -> Arc<Session> {
+        self.begin_session(name, false)
+    }
+
+    /// Begins a session for whoever seems to be the same client.
+    pub fn open_inferred_session(&self, name: &str) -> Arc<Session> {
+        self.begin_session(name, true)
+    }
+
+    fn begin_session(&self, name: &str, is_inferred: bool) -> Arc<Session> {
         let handle = handle();
         let recording = (self.new_recording)(name, Some(&handle));
-        let session = Arc::new(Session::new(handle, recording));
+        let session = Arc::new(Session::new(handle, recording, is_inferred));
         lock(&self.sessions).insert(session.id.clone(), session.clone());
         session
     }
@@ -166,6 +176,9 @@ impl Gateway {
     pub fn close_session(&self, id: &str, reason: &str) -> bool {
         let Some(session) = lock(&self.sessions).remove(id) else { return false };
         self.listeners.forget_session(&session);
+        for uri in std::mem::take(&mut *lock(&session.subscriptions)) {
+            self.unfollow(&uri);
+        }
         session.finish((self.new_recording)("after the end", None), reason);
         true
     }
@@ -276,9 +289,12 @@ impl Gateway {
             Err(error) => return Accepted::Refused(message::raw_error(id.as_raw(), &error)),
         };
         let (demand, demands) = mpsc::channel(DEMANDS_MAX);
-        let wants_logs = facts.era == Era::Legacy || parts.meta(greeting::META_LOG_LEVEL).is_some();
+        let log_level = match facts.era {
+            Era::Legacy => Some("debug".to_owned()),
+            Era::Modern => message::string(parts.meta(greeting::META_LOG_LEVEL)),
+        };
         let demands_of = (facts.era == Era::Modern).then_some(demand);
-        let call = Call::new(session.clone(), operation, outbox.clone(), facts, wants_logs, demands_of);
+        let call = Call::new(session.clone(), operation, outbox.clone(), facts, log_level, demands_of);
         let call = Arc::new(call);
         let Some(guard) = session.begin_call(id.clone(), call.clone()) else {
             return refuse(
@@ -293,24 +309,35 @@ impl Gateway {
     }
 
     /// Answers a request; the line returned is recorded and must be sent.
-    pub async fn answer(self: &Arc<Self>, mut request: Box<Request>) -> Option<String> {
+    pub async fn answer(self: &Arc<Self>, request: Box<Request>) -> Option<String> {
+        let (session, id) = (request.call.session.clone(), request.id.clone());
+        let line = self.conclude(request).await?;
+        let recorded = session.record(Direction::ServerToClient, &line);
+        Some(recorded.map_or_else(|e| not_recorded(&id, &e), |_| line))
+    }
+
+    /// Answers a request on a stream that others write to as well: in the order of the tape.
+    pub async fn answer_on(self: &Arc<Self>, request: Box<Request>, outbox: &Outbox) {
+        let (session, id) = (request.call.session.clone(), request.id.clone());
+        let Some(line) = self.conclude(request).await else { return };
+        let place = outbox.reserve().await.ok();
+        if let Err(e) = session.say_in(place, line) {
+            // The client may be gone by now.
+            let _ = outbox.send(not_recorded(&id, &e)).await;
+        }
+    }
+
+    async fn conclude(self: &Arc<Self>, mut request: Box<Request>) -> Option<String> {
         let call = request.call.clone();
         let answer = tokio::select! {
             answer = self.dispatch(&mut request) => answer,
             // Called off: there is nobody to answer.
             () = call.cancelled.notified() => return None,
         };
-        let line = match answer {
+        Some(match answer {
             Answer::Result(result) => message::result(request.id.as_raw(), &result),
             Answer::Error(error) => message::raw_error(request.id.as_raw(), &error),
-        };
-        match call.session.record(Direction::ServerToClient, &line) {
-            Ok(_) => Some(line),
-            Err(e) => {
-                let why = format!("the answer was not passed on, because it could not be recorded: {e}");
-                Some(message::raw_error(request.id.as_raw(), &message::error(code::INTERNAL, &why, None)))
-            }
-        }
+        })
     }
 
     async fn dispatch(self: &Arc<Self>, request: &mut Request) -> Answer {
@@ -344,9 +371,7 @@ impl Gateway {
             "notifications/cancelled" => {
                 let id = parts.param("requestId").map(|id| JsonId::from_raw(id.get()));
                 if let Some(call) = id.and_then(|id| session.call(&id)) {
-                    call.cancelled.notify_waiters();
-                    // Noted also for a call that has not begun to wait.
-                    call.cancelled.notify_one();
+                    call.cancel();
                 }
             }
             "notifications/initialized" => {}
@@ -382,6 +407,11 @@ impl Gateway {
 fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {
     let id = id.map_or("null", JsonId::as_raw);
     Accepted::Refused(message::raw_error(id, &message::error(code, why, None)))
+}
+
+fn not_recorded(id: &JsonId, error: &scrubjay_store::recording::RecordError) -> String {
+    let why = format!("the answer was not passed on, because it could not be recorded: {error}");
+    message::raw_error(id.as_raw(), &message::error(code::INTERNAL, &why, None))
 }
 
 pub(crate) fn not_found(method: &str) -> Answer {

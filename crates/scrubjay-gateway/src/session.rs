@@ -4,7 +4,7 @@
 //! on its behalf. A session does not know how its client is connected: it hands lines to an [`Outbox`].
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
@@ -20,6 +20,10 @@ use crate::backend::Answer;
 pub const OUTBOX_MAX: usize = 256;
 /// How many requests of one client may be under way.
 pub const CALLS_MAX: usize = 1024;
+
+/// The levels of log messages, the least first.
+const LOG_LEVELS: [&str; 8] =
+    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// How long a client that does not read may hold up what others wait for.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -65,16 +69,24 @@ impl ClientFacts {
 pub struct Session {
     /// The handle by which its client names it; hard to guess.
     pub id: String,
+    /// Whether its client is inferred, not named: then several may share it, and their ids.
+    pub is_inferred: bool,
     recording: Mutex<Recording>,
     facts: Mutex<ClientFacts>,
-    calls: Mutex<HashMap<JsonId, Arc<Call>>>,
+    calls: Mutex<HashMap<Ticket, Arc<Call>>>,
+    next_ticket: AtomicU64,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next_ask: AtomicU64,
     aside: Mutex<Aside>,
     seen: Mutex<std::time::Instant>,
     /// The resources whose changes the client wants to hear of.
     pub subscriptions: Mutex<std::collections::BTreeSet<String>>,
+    /// The least level of log messages the client asked for, where it did.
+    pub log_level: Mutex<Option<String>>,
 }
+
+/// What a request under way is known by: its id, and a number where ids may collide.
+type Ticket = (JsonId, u64);
 
 /// The stream for what belongs to no request.
 #[derive(Debug, Default)]
@@ -95,12 +107,14 @@ pub struct Call {
     outbox: Mutex<Outbox>,
     /// The facts of the client as this request states them.
     pub facts: ClientFacts,
-    /// Whether its client wants log messages.
-    pub wants_logs: bool,
+    /// The least level of log messages its client wants; none where it wants none.
+    pub log_level: Option<String>,
     /// Where a backend's demands go, for a client that cannot be asked directly.
     pub demands: Option<mpsc::Sender<Demand>>,
     /// Cancelled when the client calls it off.
     pub cancelled: tokio::sync::Notify,
+    /// Whether its client has stopped reading what belongs to it.
+    is_deaf: AtomicBool,
 }
 
 impl Call {
@@ -111,17 +125,60 @@ impl Call {
         operation: u64,
         outbox: Outbox,
         facts: ClientFacts,
-        wants_logs: bool,
+        log_level: Option<String>,
         demands: Option<mpsc::Sender<Demand>>,
     ) -> Self {
         let (outbox, cancelled) = (Mutex::new(outbox), tokio::sync::Notify::new());
-        Self { session, operation, outbox, facts, wants_logs, demands, cancelled }
+        Self {
+            session,
+            operation,
+            outbox,
+            facts,
+            log_level,
+            demands,
+            cancelled,
+            is_deaf: AtomicBool::new(false),
+        }
     }
 
     /// Returns where what belongs to it goes.
     #[must_use]
     pub fn outbox(&self) -> Outbox {
         lock(&self.outbox).clone()
+    }
+
+    /// Sends a line that belongs to it, recorded first. A client that does not read is waited for once.
+    pub async fn say(&self, line: String) {
+        let outbox = self.outbox();
+        let place = if self.is_deaf.load(Ordering::Relaxed) {
+            outbox.try_reserve().ok()
+        } else {
+            tokio::time::timeout(PATIENCE, outbox.reserve()).await.ok().and_then(Result::ok)
+        };
+        self.is_deaf.store(place.is_none(), Ordering::Relaxed);
+        if let Err(e) = self.session.say_in(place, line) {
+            tracing::error!(error = %e, "a message to the client could not be recorded");
+        }
+    }
+
+    /// Returns whether its client wants this log message.
+    #[must_use]
+    pub fn wants_log(&self, line: &str) -> bool {
+        let Some(least) = &self.log_level else { return false };
+        let level = message::Parts::of(line).ok().and_then(|p| message::string(p.param("level")));
+        let rank = |level: &str| LOG_LEVELS.iter().position(|l| *l == level);
+        // A level nobody knows is not a reason to keep a message back.
+        match (level.as_deref().and_then(rank), rank(least)) {
+            (Some(level), Some(least)) => level >= least,
+            _ => true,
+        }
+    }
+
+    /// Calls it off.
+    pub fn cancel(&self) {
+        self.cancelled.notify_waiters();
+        // Noted also for a call that has not begun to wait.
+        self.cancelled.notify_one();
     }
 
     /// Sends what belongs to it elsewhere from now on.
@@ -144,17 +201,20 @@ pub struct Demand {
 impl Session {
     /// Begins a session.
     #[must_use]
-    pub fn new(id: String, recording: Recording) -> Self {
+    pub fn new(id: String, recording: Recording, is_inferred: bool) -> Self {
         Self {
             id,
+            is_inferred,
             recording: Mutex::new(recording),
             facts: Mutex::default(),
             calls: Mutex::default(),
+            next_ticket: AtomicU64::new(1),
             asks: Mutex::default(),
             next_ask: AtomicU64::new(1),
             aside: Mutex::default(),
             seen: Mutex::new(clock::now().instant),
             subscriptions: Mutex::default(),
+            log_level: Mutex::default(),
         }
     }
 
@@ -185,58 +245,81 @@ impl Session {
     /// # Errors
     /// It could not be recorded, so it must not move on.
     pub fn record(&self, direction: Direction, line: &str) -> Result<u64, RecordError> {
-        self.record_item(Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes()))
+        self.record_then(direction, line, || ())
     }
 
-    /// Records a line between gateway and backend.
+    /// Records a line between client and gateway, and does something before anything else is recorded.
     ///
     /// # Errors
-    /// It could not be recorded, so it must not move on.
+    /// It could not be recorded, and nothing was done.
+    pub fn record_then(
+        &self,
+        direction: Direction,
+        line: &str,
+        then: impl FnOnce(),
+    ) -> Result<u64, RecordError> {
+        let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
+        self.record_item(item, then)
+    }
+
+    /// Records a line between gateway and backend, and does something before anything else is recorded.
+    ///
+    /// # Errors
+    /// It could not be recorded, so it must not move on, and nothing was done.
     pub fn record_backend(
         &self,
         direction: Direction,
         backend: &str,
         operation: u64,
         line: &str,
+        then: impl FnOnce(),
     ) -> Result<u64, RecordError> {
         let mut item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
         item.via = Some(backend);
         item.operation = Some(operation);
-        self.record_item(item)
+        self.record_item(item, then)
     }
 
     /// Records something worth knowing that is not a message.
     pub fn record_note(&self, facts: &serde_json::Value) {
         let facts = facts.to_string();
         let note = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, facts.as_bytes());
-        if let Err(e) = self.record_item(note) {
+        if let Err(e) = self.record_item(note, || ()) {
             tracing::error!(error = %e, "a note could not be recorded");
         }
     }
 
-    fn record_item(&self, item: Item<'_>) -> Result<u64, RecordError> {
+    fn record_item(&self, item: Item<'_>, then: impl FnOnce()) -> Result<u64, RecordError> {
         let bytes = item.payload.len() as u64;
         let mut recording = lock(&self.recording);
         let recorded = recording.record(clock::now(), std::iter::once(item));
-        if let Err(e) = &recorded {
-            recording.note_gap(1, bytes, false, e);
+        match &recorded {
+            Ok(_) => then(),
+            Err(e) => recording.note_gap(1, bytes, false, e),
         }
         recorded
     }
 
     /// Sends a line to the client, recorded first. What cannot be recorded is not sent.
     pub async fn say(&self, outbox: &Outbox, line: String) {
-        match self.record(Direction::ServerToClient, &line) {
-            Ok(_) => {
-                if !matches!(tokio::time::timeout(PATIENCE, outbox.send(line)).await, Ok(Ok(()))) {
-                    tracing::debug!(
-                        session = self.id,
-                        "the client does not listen; a message was not delivered"
-                    );
-                }
-            }
-            Err(e) => tracing::error!(error = %e, "a message to the client could not be recorded"),
+        let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await;
+        if let Err(e) = self.say_in(place.ok().and_then(Result::ok), line) {
+            tracing::error!(error = %e, "a message to the client could not be recorded");
         }
+    }
+
+    /// Puts a line in its place on the way to the client: on the tape in the same order.
+    ///
+    /// # Errors
+    /// It could not be recorded, and was not sent.
+    pub fn say_in(&self, place: Option<mpsc::Permit<'_, String>>, line: String) -> Result<u64, RecordError> {
+        let said = line.clone();
+        self.record_then(Direction::ServerToClient, &line, || match place {
+            Some(place) => place.send(said),
+            None => {
+                tracing::debug!(session = self.id, "the client does not listen; a message was not delivered");
+            }
+        })
     }
 
     /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
@@ -295,22 +378,28 @@ impl Session {
     /// Notes a request as under way; `None` where there are too many, or one has that id.
     pub fn begin_call(self: &Arc<Self>, id: JsonId, call: Arc<Call>) -> Option<CallGuard> {
         let mut calls = lock(&self.calls);
-        if calls.len() >= CALLS_MAX || calls.contains_key(&id) {
+        let number = if self.is_inferred { self.next_ticket.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let ticket = (id, number);
+        if calls.len() >= CALLS_MAX || calls.contains_key(&ticket) {
             return None;
         }
-        calls.insert(id.clone(), call);
-        Some(CallGuard { session: self.clone(), id })
+        calls.insert(ticket.clone(), call);
+        Some(CallGuard { session: self.clone(), ticket })
     }
 
     /// Returns the request with that id, where it is under way.
     #[must_use]
     pub fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
-        lock(&self.calls).get(id).cloned()
+        lock(&self.calls).get(&(id.clone(), 0)).cloned()
     }
 
-    /// Ends the session: its standing stream and its recording.
+    /// Ends the session: what is under way, its standing stream and its recording.
     pub fn finish(&self, replacement: Recording, reason: &str) {
         lock(&self.aside).outbox = None;
+        lock(&self.asks).clear();
+        for call in lock(&self.calls).values() {
+            call.cancel();
+        }
         let recording = std::mem::replace(&mut *lock(&self.recording), replacement);
         let end = scrubjay_core::entry::End {
             reason: reason.to_owned(),
@@ -340,12 +429,12 @@ impl Drop for Forget<'_> {
 #[derive(Debug)]
 pub struct CallGuard {
     session: Arc<Session>,
-    id: JsonId,
+    ticket: Ticket,
 }
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        lock(&self.session.calls).remove(&self.id);
+        lock(&self.session.calls).remove(&self.ticket);
     }
 }
 

@@ -17,13 +17,20 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Answer, CallError, Event, process::Complaints};
+use super::process::{Complaints, Program};
+use super::{Answer, CallError, Event};
 use crate::session::{Call, lock};
 
 /// No line of a backend may be longer.
 const LINE_BYTES_MAX: usize = 16 << 20;
 /// How many calls may be under way on one backend.
 const CALLS_MAX: usize = 65_536;
+/// How many lines may wait to be read by the backend.
+const LINES_MAX: usize = 64;
+/// How many bytes of waiting lines go out in one write.
+const WRITE_BYTES_MAX: usize = 64 * 1024;
+/// How long what a backend said last may take to arrive after it has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
@@ -45,18 +52,18 @@ pub struct Connection {
 /// The part of a connection that exists before the handshake.
 pub(super) struct Wire {
     backend: String,
-    writer: tokio::sync::Mutex<Writer>,
+    /// Lines on their way to the backend; dropped, its input ends.
+    lines: Mutex<Option<mpsc::Sender<String>>>,
     pending: Mutex<HashMap<u64, Pending>>,
     next_id: AtomicU64,
     open: AtomicBool,
+    closed: tokio::sync::watch::Sender<bool>,
     why_closed: Mutex<String>,
     complaints: Complaints,
     events: mpsc::Sender<Event>,
     recording: Arc<Mutex<Recording>>,
     /// Kept alive with the connection: dropped, the process ends.
-    child: Mutex<Option<tokio::process::Child>>,
-    /// Told when the connection is to end from our side.
-    closing: tokio::sync::Notify,
+    program: Mutex<Option<Program>>,
 }
 
 struct Pending {
@@ -89,6 +96,12 @@ impl Connection {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.wire.open.load(Ordering::Acquire)
+    }
+
+    /// Waits until it does not any more.
+    pub async fn closed(&self) {
+        // The sender lives as long as the wire, and so longer than this.
+        let _ = self.wire.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
     /// Returns why it does not.
@@ -141,22 +154,25 @@ impl Wire {
     pub(super) fn new(
         backend: &super::Backend,
         writer: Writer,
-        child: Option<tokio::process::Child>,
+        program: Option<Program>,
         complaints: Complaints,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        let (lines, queue) = mpsc::channel(LINES_MAX);
+        let wire = Arc::new(Self {
             backend: backend.id.clone(),
-            writer: tokio::sync::Mutex::new(writer),
+            lines: Mutex::new(Some(lines)),
             pending: Mutex::default(),
             next_id: AtomicU64::new(1),
             open: AtomicBool::new(true),
+            closed: tokio::sync::watch::Sender::new(false),
             why_closed: Mutex::default(),
             complaints,
             events: backend.events.clone(),
             recording: backend.recording.clone(),
-            child: Mutex::new(child),
-            closing: tokio::sync::Notify::new(),
-        })
+            program: Mutex::new(program),
+        });
+        tokio::spawn(write(Arc::downgrade(&wire), writer, queue));
+        wire
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -191,62 +207,72 @@ impl Wire {
         }
         // Dropped before the answer is there, it calls the backend off.
         let mut guard = Abandon { wire: self, id, call, armed: true };
-        self.send(call, message::request(&id.to_string(), method, params.as_deref())).await?;
+        let timed_out = || CallError::TimedOut(self.backend.clone(), timeout);
+        let sent = self.send(call, message::request(&id.to_string(), method, params.as_deref()));
+        tokio::time::timeout(timeout, sent).await.map_err(|_| timed_out())??;
         let answered = loop {
             tokio::select! {
                 answered = &mut answer => break answered,
                 () = moves.notified() => {}
-                () = tokio::time::sleep(timeout) => return Err(CallError::TimedOut(self.backend.clone(), timeout)),
+                () = tokio::time::sleep(timeout) => return Err(timed_out()),
             }
         };
         guard.armed = false;
         answered.map_err(|_| CallError::Unavailable(self.backend.clone(), self.why_closed()))
     }
 
-    /// Records a line and sends it.
-    pub(super) async fn send(&self, call: Option<&Arc<Call>>, mut line: String) -> Result<(), CallError> {
-        self.record(Direction::ClientToServer, call, &line)
-            .map_err(|e| CallError::NotRecorded(e.to_string()))?;
-        line.push('\n');
-        let mut writer = self.writer.lock().await;
-        let written = async {
-            writer.write_all(line.as_bytes()).await?;
-            writer.flush().await
-        };
-        if let Err(e) = written.await {
-            drop(writer);
-            self.close(&format!("it does not read any more: {e}"));
-            return Err(CallError::Unavailable(self.backend.clone(), self.why_closed()));
-        }
-        Ok(())
+    /// Records a line and sends it; given up on, it is neither recorded nor sent.
+    pub(super) async fn send(&self, call: Option<&Arc<Call>>, line: String) -> Result<(), CallError> {
+        let gone = || CallError::Unavailable(self.backend.clone(), self.why_closed());
+        let lines = lock(&self.lines).clone().ok_or_else(gone)?;
+        let place = lines.reserve().await.map_err(|_| gone())?;
+        // Recorded and queued in one step: lines leave in the order of the tape.
+        let leaving = format!("{line}\n");
+        self.record_then(Direction::ClientToServer, call, &line, || place.send(leaving))
+            .map_err(|e| CallError::NotRecorded(e.to_string()))
     }
 
     fn record(&self, direction: Direction, call: Option<&Arc<Call>>, line: &str) -> Result<(), RecordError> {
+        self.record_then(direction, call, line, || ())
+    }
+
+    fn record_then(
+        &self,
+        direction: Direction,
+        call: Option<&Arc<Call>>,
+        line: &str,
+        then: impl FnOnce(),
+    ) -> Result<(), RecordError> {
         if let Some(call) = call {
-            return call.session.record_backend(direction, &self.backend, call.operation, line).map(|_| ());
+            let (session, operation) = (&call.session, call.operation);
+            return session.record_backend(direction, &self.backend, operation, line, then).map(|_| ());
         }
-        let mut item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
+        let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
+        self.record_item(item, then)
+    }
+
+    /// Records on the backend's own tape.
+    fn record_item<'a>(&'a self, mut item: Item<'a>, then: impl FnOnce()) -> Result<(), RecordError> {
         item.via = Some(&self.backend);
-        lock(&self.recording).record(clock::now(), std::iter::once(item)).map(|_| ())
+        let mut recording = lock(&self.recording);
+        recording.record(clock::now(), std::iter::once(item))?;
+        then();
+        Ok(())
     }
 
     /// Reads what the backend says until it stops.
     pub(super) async fn listen(self: Arc<Self>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
         let mut framer = Framer::new(LINE_BYTES_MAX);
+        let mut closed = self.closed.subscribe();
         loop {
             let read = tokio::select! {
                 read = reader.read_buf(framer.room()) => read.unwrap_or(0),
-                () = self.closing.notified() => {
-                    // What is no process learns from its stream that it is over; it may have left already.
-                    let _ = self.writer.lock().await.shutdown().await;
-                    return;
-                }
+                // Closed from our side: what is still said is said to nobody.
+                _ = closed.wait_for(|closed| *closed) => return,
             };
             loop {
-                let lines: Vec<String> = match if read == 0 { framer.finish() } else { framer.step() } {
-                    Step::Batch(batch) => {
-                        batch.lines().map(|l| String::from_utf8_lossy(l.bytes).into_owned()).collect()
-                    }
+                let lines: Vec<Vec<u8>> = match if read == 0 { framer.finish() } else { framer.step() } {
+                    Step::Batch(batch) => batch.lines().map(|l| l.bytes.to_vec()).collect(),
                     Step::Oversize(line) => {
                         self.too_long(&line);
                         continue;
@@ -254,7 +280,7 @@ impl Wire {
                     Step::Starved => break,
                 };
                 for line in lines {
-                    self.hear(line).await;
+                    self.hear(&line).await;
                 }
             }
             if read == 0 {
@@ -267,16 +293,38 @@ impl Wire {
 
     /// Describes how the process ended, waiting a moment for it to.
     async fn exit_status(&self) -> String {
-        let child = lock(&self.child).take();
-        let Some(mut child) = child else { return "it closed its stream".to_owned() };
-        match tokio::time::timeout(Duration::from_secs(1), child.wait()).await {
-            Ok(Ok(status)) => format!("it ended with {status}"),
-            _ => "it closed its stream".to_owned(),
+        let ended = lock(&self.program).as_ref().map(|program| program.ended.clone());
+        if let Some(mut ended) = ended
+            && let Ok(Ok(status)) =
+                tokio::time::timeout(LAST_WORDS, ended.wait_for(|ended| ended.is_some())).await
+        {
+            return status.clone().unwrap_or_default();
+        }
+        "it closed its stream".to_owned()
+    }
+
+    /// Closes the connection of a program that has ended, though something it started may hold its streams.
+    pub(super) async fn close_after(
+        wire: std::sync::Weak<Self>,
+        mut ended: tokio::sync::watch::Receiver<Option<String>>,
+    ) {
+        let status = match ended.wait_for(|ended| ended.is_some()).await {
+            Ok(status) => status.clone().unwrap_or_default(),
+            Err(_) => return,
+        };
+        tokio::time::sleep(LAST_WORDS).await;
+        if let Some(wire) = wire.upgrade() {
+            wire.close(&status);
         }
     }
 
     fn too_long(&self, line: &scrubjay_core::oversize::Oversize) {
         tracing::warn!(backend = self.backend, bytes = line.bytes, "a line of the backend is too long");
+        let facts = serde_json::to_vec(line).expect("an oversize is plain data");
+        let item = Item::new(EntryKind::Oversize, Direction::ServerToClient, Terminator::Lf, &facts);
+        if let Err(e) = self.record_item(item, || ()) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record that a line was too long");
+        }
         let id = line.id.as_deref().and_then(|id| id.parse::<u64>().ok());
         if let Some(pending) = id.and_then(|id| lock(&self.pending).remove(&id)) {
             let why = format!("the backend's answer of {} bytes is beyond the limit", line.bytes);
@@ -284,11 +332,18 @@ impl Wire {
         }
     }
 
-    async fn hear(self: &Arc<Self>, line: String) {
+    async fn hear(self: &Arc<Self>, bytes: &[u8]) {
+        let line = String::from_utf8_lossy(bytes);
+        // Some systems put a byte order mark before the first thing a program says.
+        let line = line.strip_prefix('\u{feff}').unwrap_or(&line).to_owned();
+        if line.as_bytes() != bytes {
+            // Understood as well as can be; what it really said is on its own tape.
+            self.record_own(bytes);
+        }
         let Ok(parts) = Parts::of(&line) else {
             // Stray text on the stream: kept on the backend's own tape, and nobody else is bothered.
             if !line.trim().is_empty() {
-                self.record_own(&line);
+                self.record_own(line.as_bytes());
                 tracing::debug!(backend = self.backend, "the backend said something that is no message");
             }
             return;
@@ -304,12 +359,13 @@ impl Wire {
                 let method = method.clone();
                 self.hear_notification(method, &line).await;
             }
-            (None, None) => self.record_own(&line),
+            (None, None) => self.record_own(line.as_bytes()),
         }
     }
 
-    fn record_own(&self, line: &str) {
-        if let Err(e) = self.record(Direction::ServerToClient, None, line) {
+    fn record_own(&self, line: &[u8]) {
+        let item = Item::new(EntryKind::Message, Direction::ServerToClient, Terminator::Lf, line);
+        if let Err(e) = self.record_item(item, || ()) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend said");
         }
     }
@@ -318,7 +374,7 @@ impl Wire {
         let pending = id.get().parse::<u64>().ok().and_then(|id| lock(&self.pending).remove(&id));
         let Some(pending) = pending else {
             // Late, repeated or made up: on tape, and to nobody.
-            self.record_own(line);
+            self.record_own(line.as_bytes());
             return;
         };
         if let Err(e) = self.record(Direction::ServerToClient, pending.call.as_ref(), line) {
@@ -376,12 +432,20 @@ impl Wire {
                 return;
             }
             let line = Splice::new(line).replace(Some(token), &own).finish();
-            call.session.say(&call.outbox(), line).await;
+            call.say(line).await;
             return;
         }
         let busy = self.busy();
-        if let Err(e) = self.record(Direction::ServerToClient, only_session(&busy).as_ref(), line) {
+        let only = only_session(&busy);
+        if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
             tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
+            return;
+        }
+        if let Some(call) = only.filter(|_| !concerns_all(&method)) {
+            // At once, not through the queue: the answer behind it must not overtake it.
+            if method != "notifications/message" || call.wants_log(line) {
+                call.say(line.to_owned()).await;
+            }
             return;
         }
         let event =
@@ -413,15 +477,48 @@ impl Wire {
         }
         // Dropped, the waiting calls learn that nobody answers.
         lock(&self.pending).clear();
-        lock(&self.child).take();
-        self.closing.notify_one();
+        self.closed.send_replace(true);
+        lock(&self.lines).take();
+        lock(&self.program).take();
     }
 }
 
-/// Returns the newest call, where all calls under way are of one session.
+/// Writes lines to a backend, each of them whole: whoever sent one may have left half-way.
+async fn write(wire: std::sync::Weak<Wire>, mut writer: Writer, mut lines: mpsc::Receiver<String>) {
+    while let Some(mut line) = lines.recv().await {
+        while line.len() < WRITE_BYTES_MAX
+            && let Ok(more) = lines.try_recv()
+        {
+            line.push_str(&more);
+        }
+        let written = async {
+            writer.write_all(line.as_bytes()).await?;
+            writer.flush().await
+        };
+        if let Err(e) = written.await {
+            if let Some(wire) = wire.upgrade() {
+                wire.close(&format!("it does not read any more: {e}"));
+            }
+            return;
+        }
+    }
+    // What is no process learns from its stream that it is over; it may have left already.
+    let _ = writer.shutdown().await;
+}
+
+/// Tells whether a notification is for everyone, whoever has calls under way.
+fn concerns_all(method: &str) -> bool {
+    method.ends_with("/list_changed")
+        || matches!(method, "notifications/resources/updated" | "notifications/subscriptions/acknowledged")
+}
+
+/// Returns the newest call, where all calls under way are of one client.
 pub(crate) fn only_session(busy: &[Arc<Call>]) -> Option<Arc<Call>> {
     let first = busy.first()?;
-    busy.iter().all(|call| Arc::ptr_eq(&call.session, &first.session)).then(|| first.clone())
+    // Who only seems to be one client may be several.
+    let surely_one = busy.len() == 1 || !first.session.is_inferred;
+    let same = surely_one && busy.iter().all(|call| Arc::ptr_eq(&call.session, &first.session));
+    same.then(|| first.clone())
 }
 
 /// Puts our id in place of the client's progress token, and returns that token.

@@ -43,10 +43,10 @@ pub(super) async fn start(backend: &Backend, era: Era) -> Result<Arc<Connection>
 
 /// Opens the streams of a backend and begins to listen.
 fn open(backend: &Backend) -> Result<Arc<Wire>, String> {
-    let (child, (reader, writer), complaints) = match backend.link() {
+    let (program, (reader, writer), complaints) = match backend.link() {
         Link::Configured(link @ BackendLink::Stdio { .. }) => {
-            let (child, streams, complaints) = process::start(backend, link)?;
-            (Some(child), streams, complaints)
+            let (program, streams, complaints) = process::start(backend, link)?;
+            (Some(program), streams, complaints)
         }
         Link::Configured(BackendLink::Http { url, headers }) => {
             let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -57,7 +57,11 @@ fn open(backend: &Backend) -> Result<Arc<Wire>, String> {
         }
         Link::Mounted(mount) => (None, mount(), process::Complaints::default()),
     };
-    let wire = Wire::new(backend, writer, child, complaints);
+    let ended = program.as_ref().map(|program| program.ended.clone());
+    let wire = Wire::new(backend, writer, program, complaints);
+    if let Some(ended) = ended {
+        tokio::spawn(Wire::close_after(Arc::downgrade(&wire), ended));
+    }
     tokio::spawn(wire.clone().listen(reader));
     Ok(wire)
 }

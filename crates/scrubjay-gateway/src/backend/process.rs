@@ -3,18 +3,21 @@
 use std::collections::VecDeque;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal};
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::inert::inert;
 use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, Recording};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::sync::{oneshot, watch};
 
 use super::{Backend, Streams};
 use crate::config::{BackendLink, InheritEnv};
 use crate::session::lock;
-use crate::warden;
+use crate::{tree, warden};
 
 /// Variables any program may need.
 const BASIC: [&str; 14] = [
@@ -38,11 +41,50 @@ const COMPLAINTS_MAX: usize = 5;
 /// A complaint longer than this is cut.
 const COMPLAINT_BYTES_MAX: usize = 64 * 1024;
 
+/// How long a program gets to leave, each time it is told to.
+const LEAVE_MAX: Duration = Duration::from_millis(500);
+
 /// The last lines a backend wrote to its standard error.
 pub(crate) type Complaints = Arc<Mutex<VecDeque<String>>>;
 
+/// A backend's program; dropped, it ends and what it started with it.
+pub(super) struct Program {
+    /// How it ended, once it has.
+    pub(super) ended: watch::Receiver<Option<String>>,
+    _end: oneshot::Sender<()>,
+}
+
+/// Watches over a program until it has ended or nobody needs it any more, and leaves nothing of it behind.
+fn watch_over(mut child: Child) -> Program {
+    let (ended, how) = watch::channel(None);
+    let (end, told_to_end) = oneshot::channel::<()>();
+    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    tokio::spawn(async move {
+        let status = tokio::select! {
+            status = child.wait() => status.ok(),
+            // Its input has ended too; most programs leave then.
+            _ = told_to_end => tokio::time::timeout(LEAVE_MAX, child.wait()).await.ok().and_then(Result::ok),
+        };
+        if let Some(status) = status {
+            ended.send_replace(Some(format!("it ended with {status}")));
+        }
+        for signal in [Signal::TERM, Signal::KILL] {
+            let Some(group) = group.filter(|group| is_alive(*group)) else { return };
+            // It may be gone by now.
+            let _ = rustix::process::kill_process_group(group, signal);
+            let _ = tokio::time::timeout(LEAVE_MAX, child.wait()).await;
+        }
+    });
+    Program { ended: how, _end: end }
+}
+
+/// Tells whether some process below this one is of a group.
+fn is_alive(group: Pid) -> bool {
+    tree::descendants().into_iter().any(|process| rustix::process::getpgid(Some(process)) == Ok(group))
+}
+
 /// Starts the program of a stdio backend.
-pub(super) fn start(backend: &Backend, link: &BackendLink) -> Result<(Child, Streams, Complaints), String> {
+pub(super) fn start(backend: &Backend, link: &BackendLink) -> Result<(Program, Streams, Complaints), String> {
     let BackendLink::Stdio { command: program, args, env, inherit_env } = link else {
         return Err("it is no program".to_owned());
     };
@@ -74,7 +116,9 @@ pub(super) fn start(backend: &Backend, link: &BackendLink) -> Result<(Child, Str
         ));
     }
     match (stdin, stdout) {
-        (Some(stdin), Some(stdout)) => Ok((child, (Box::new(stdout), Box::new(stdin)), complaints)),
+        (Some(stdin), Some(stdout)) => {
+            Ok((watch_over(child), (Box::new(stdout), Box::new(stdin)), complaints))
+        }
         _ => Err("its streams could not be opened".to_owned()),
     }
 }

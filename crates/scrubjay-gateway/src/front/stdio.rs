@@ -108,10 +108,7 @@ async fn take(
         Accepted::Request(request) => {
             let (gateway, outbox) = (gateway.clone(), outbox.clone());
             answering.spawn(async move {
-                if let Some(line) = gateway.answer(request).await {
-                    // The writer ends only when the client is gone.
-                    let _ = outbox.send(line).await;
-                }
+                gateway.answer_on(request, &outbox).await;
             });
         }
         Accepted::Refused(answer) => session.say(outbox, answer).await,

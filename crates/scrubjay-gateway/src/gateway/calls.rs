@@ -5,7 +5,7 @@
 //! waits. The other way round, a modern backend's demand is put to a legacy client as requests, and the call
 //! is made again with the answers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::events::capability_of;
+use super::greeting::{META_CAPABILITIES, META_INFO, META_LOG_LEVEL, META_VERSION};
 use super::lists::Kind;
 use super::{Gateway, Request, code, not_found};
 use crate::backend::connection::Connection;
@@ -188,6 +190,8 @@ impl Gateway {
     }
 
     pub(super) async fn set_log_level(self: &Arc<Self>, request: &mut Request) -> Answer {
+        // Modern backends are told with each call.
+        *lock(&request.call.session.log_level) = request.text_param("level");
         for backend in self.backends().iter() {
             if let Ok(connection) = self.connect(backend, Era::Legacy).await
                 && connection.era == Era::Legacy
@@ -262,6 +266,7 @@ impl Gateway {
     ) -> Answer {
         let (connection, call, method) = (connection.clone(), request.call.clone(), request.method.clone());
         let timeout = backend.call_timeout();
+        let params = adapted(&call, Era::Legacy, params.as_deref());
         let task = {
             let (call, method) = (call.clone(), method.clone());
             tokio::spawn(
@@ -359,13 +364,17 @@ async fn ask_for_demands(
         if message::string(message::member(raw, "resultType")).as_deref() != Some("input_required") {
             return Answer::Result(result);
         }
-        let demanded: HashMap<String, Box<RawValue>> = message::member(raw, "inputRequests")
+        let demanded: BTreeMap<String, Box<RawValue>> = message::member(raw, "inputRequests")
             .and_then(|r| serde_json::from_str(r.get()).ok())
             .unwrap_or_default();
         let mut responses = Vec::new();
         for (key, demand) in &demanded {
             let asked = message::string(message::member(Some(demand), "method")).unwrap_or_default();
             let with = message::member(Some(demand), "params").map(RawValue::get);
+            if capability_of(&asked).is_none_or(|capability| !call.facts.can(capability)) {
+                let why = format!("the backend demands {asked}, which the client does not support");
+                return Answer::error(code::INTERNAL, &why);
+            }
             match call.session.ask(&call.outbox(), &asked, with).await {
                 Answer::Result(given) => responses.push(format!("{}:{given}", quoted(key))),
                 error @ Answer::Error(_) => return error,
@@ -389,7 +398,7 @@ async fn ask_for_demands(
 /// Returns parameters as a backend of this era wants them.
 pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<String> {
     if era == Era::Legacy {
-        return params.map(str::to_owned);
+        return params.map(without_envelope);
     }
     let base = params.unwrap_or("{}");
     let Ok(object) = serde_json::from_str::<&RawValue>(base) else { return params.map(str::to_owned) };
@@ -398,7 +407,10 @@ pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<Str
         return Some(base.to_owned());
     }
     let facts = &call.facts;
-    let members = modern_meta(&facts.capabilities, &facts.info);
+    let mut members = modern_meta(&facts.capabilities, &facts.info);
+    if let Some(level) = &*lock(&call.session.log_level) {
+        members += &format!(r#","{META_LOG_LEVEL}":{}"#, quoted(level));
+    }
     Some(match meta.filter(|m| m.get().starts_with('{')) {
         Some(meta) => {
             let rest = meta.get()[1..].trim_start();
@@ -409,6 +421,23 @@ pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<Str
             Splice::new(object.get()).add_member(Some(object), "_meta", &format!("{{{members}}}")).finish()
         }
     })
+}
+
+/// Takes out of `_meta` what only modern requests carry: a legacy backend may refuse it.
+fn without_envelope(params: &str) -> String {
+    let object = serde_json::from_str::<&RawValue>(params).ok();
+    let meta = message::member(object, "_meta");
+    if message::member(meta, META_VERSION).is_none() {
+        return params.to_owned();
+    }
+    let mut members: BTreeMap<String, Box<RawValue>> =
+        meta.and_then(|meta| serde_json::from_str(meta.get()).ok()).unwrap_or_default();
+    members.retain(|key, _| {
+        ![META_VERSION, META_CAPABILITIES, META_INFO, META_LOG_LEVEL].contains(&key.as_str())
+    });
+    let members: Vec<String> =
+        members.iter().map(|(key, value)| format!("{}:{}", quoted(key), value.get())).collect();
+    Splice::new(params).replace(meta, &format!("{{{}}}", members.join(","))).finish()
 }
 
 /// Gives a legacy backend's result what a modern one must have.

@@ -19,42 +19,36 @@ pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Eve
         let Some(gateway) = gateway.upgrade() else { return };
         match event {
             Event::Notification { backend, method, line, busy } => {
-                gateway.notified(&backend, &method, line, &busy).await;
+                gateway.notified(&backend, &method, line, &busy);
             }
             Event::Request { backend, method, params, busy, reply } => {
                 gateway.asked(&backend, method, params, &busy, reply);
             }
-            Event::Ready { backend } => gateway.became_ready(&backend).await,
+            Event::Ready { backend } => gateway.became_ready(&backend),
         }
     }
 }
 
 impl Gateway {
-    async fn notified(self: &Arc<Self>, backend: &str, method: &str, line: String, busy: &[Arc<Call>]) {
+    fn notified(self: &Arc<Self>, backend: &str, method: &str, line: String, busy: &[Arc<Call>]) {
         match method {
             "notifications/tools/list_changed"
             | "notifications/prompts/list_changed"
             | "notifications/resources/list_changed" => {
                 self.forget_routes(backend, method);
-                self.tell_listeners(method, &line, None).await;
+                self.tell_listeners(method, &line, None);
                 self.tell_legacy_sessions(&message::notification(method, None), |_| true);
             }
             "notifications/resources/updated" => {
                 let uri = message::Parts::of(&line).ok().and_then(|p| message::string(p.param("uri")));
                 let Some(uri) = uri else { return };
-                self.tell_listeners(method, &line, Some(&uri)).await;
+                self.tell_listeners(method, &line, Some(&uri));
                 self.tell_legacy_sessions(&line, |s| crate::session::lock(&s.subscriptions).contains(&uri));
             }
             "notifications/subscriptions/acknowledged" => {}
-            "notifications/message" => match only_session(busy) {
-                Some(call) if call.wants_logs => call.session.say(&call.outbox(), line).await,
-                Some(_) => {}
-                None => self.tell_legacy_sessions(&line, |_| true),
-            },
-            _ => match only_session(busy) {
-                Some(call) => call.session.say(&call.outbox(), line).await,
-                None => self.tell_legacy_sessions(&line, |_| true),
-            },
+            // Logged for one of several clients: on the backend's tape, for none may read another's.
+            "notifications/message" if !busy.is_empty() => {}
+            _ => self.tell_legacy_sessions(&line, |_| true),
         }
     }
 
@@ -129,21 +123,21 @@ impl Gateway {
     }
 
     /// Tells clients about a backend that was missing from lists they have seen.
-    async fn became_ready(self: &Arc<Self>, backend: &str) {
+    fn became_ready(self: &Arc<Self>, backend: &str) {
         if !self.was_missed(backend) {
             return;
         }
         for kind in ["tools", "prompts", "resources"] {
             let method = format!("notifications/{kind}/list_changed");
             let line = message::notification(&method, None);
-            self.tell_listeners(&method, &line, None).await;
+            self.tell_listeners(&method, &line, None);
             self.tell_legacy_sessions(&line, |_| true);
         }
     }
 }
 
 /// Returns the capability a client must have to be asked this.
-fn capability_of(method: &str) -> Option<&'static str> {
+pub(super) fn capability_of(method: &str) -> Option<&'static str> {
     match method {
         "sampling/createMessage" => Some("sampling"),
         "elicitation/create" => Some("elicitation"),

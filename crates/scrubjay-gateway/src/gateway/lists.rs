@@ -83,13 +83,26 @@ impl Kind {
 pub(super) struct Routes {
     /// By kind and name as clients see it: the backend's place, and its own name.
     by_name: HashMap<(Kind, String), (usize, String)>,
-    /// The hash of each definition, by backend, kind and name: to notice changes.
-    definitions: HashMap<(usize, Kind, String), blake3::Hash>,
+    /// The hash of each definition, by backend, whether modern, kind and name: to notice changes. A server may say the
+    /// same in other words to clients of another era.
+    definitions: HashMap<(usize, bool, Kind, String), blake3::Hash>,
+    /// The arguments that are repeated in headers, by the tool's name as clients see it.
+    mirrored: HashMap<String, Vec<Mirrored>>,
+}
+
+/// An argument of a tool that HTTP clients repeat in a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirrored {
+    /// The header's name after `Mcp-Param-`.
+    pub header: String,
+    /// The property's place among the arguments.
+    pub path: Vec<String>,
 }
 
 /// One element of a backend's list.
 struct Listed {
     backend: usize,
+    era: Era,
     name: String,
     raw: String,
 }
@@ -150,16 +163,16 @@ impl Gateway {
             asked.spawn(async move {
                 let list = gateway.list_of(&backend, &call, kind);
                 let items = match tokio::time::timeout(LIST_MAX, list).await {
-                    Ok(Ok(items)) => items,
+                    Ok(Ok(listed)) => listed,
                     Ok(Err(e)) => {
                         tracing::debug!(backend = backend.id, error = %e, ?kind, "missing from a list");
                         gateway.miss(&backend.id);
-                        Vec::new()
+                        (Era::Legacy, Vec::new())
                     }
                     Err(_) => {
                         tracing::warn!(backend = backend.id, ?kind, "too slow to be listed");
                         gateway.miss(&backend.id);
-                        Vec::new()
+                        (Era::Legacy, Vec::new())
                     }
                 };
                 (place, items)
@@ -173,8 +186,8 @@ impl Gateway {
         }
         let listed: Vec<Listed> = by_backend
             .into_iter()
-            .flat_map(|(backend, items)| {
-                items.into_iter().map(move |(name, raw)| Listed { backend, name, raw })
+            .flat_map(|(backend, (era, items))| {
+                items.into_iter().map(move |(name, raw)| Listed { backend, era, name, raw })
             })
             .collect();
         self.notice_changes(call, kind, &listed);
@@ -207,11 +220,23 @@ impl Gateway {
             if matches!(kind, Kind::Tools | Kind::Prompts) {
                 routes.by_name.insert((kind, long), owner.clone());
             }
+            if kind == Kind::Tools {
+                match mirrored_in(&raw) {
+                    none if none.is_empty() => routes.mirrored.remove(&name),
+                    some => routes.mirrored.insert(name.clone(), some),
+                };
+            }
             // Two backends with one URI: the first in the configuration keeps it.
             routes.by_name.entry((kind, name.clone())).or_insert(owner);
             named.push((name, raw));
         }
         named
+    }
+
+    /// Returns the arguments of a tool that are repeated in headers, as far as the tool is known.
+    #[must_use]
+    pub fn mirrored(&self, tool: &str) -> Vec<Mirrored> {
+        lock(&self.routes).mirrored.get(tool).cloned().unwrap_or_default()
     }
 
     /// Records and reports definitions that are not what they were: a tool that changes may be a trap.
@@ -222,7 +247,9 @@ impl Gateway {
             let mut routes = lock(&self.routes);
             for item in listed {
                 let hash = blake3::hash(item.raw.as_bytes());
-                let before = routes.definitions.insert((item.backend, kind, item.name.clone()), hash);
+                let before = routes
+                    .definitions
+                    .insert((item.backend, item.era == Era::Modern, kind, item.name.clone()), hash);
                 if let Some(before) = before.filter(|before| *before != hash) {
                     changed.push((item, before, hash));
                 }
@@ -260,16 +287,16 @@ impl Gateway {
         lock(&self.routes).by_name.retain(|(kind, _), (at, _)| !gone(kind, *at));
     }
 
-    /// Reads all pages of one backend's list.
+    /// Reads all pages of one backend's list; returns the era in which they were read, too.
     async fn list_of(
         self: &Arc<Self>,
         backend: &Arc<Backend>,
         call: &Arc<Call>,
         kind: Kind,
-    ) -> Result<Vec<(String, String)>, CallError> {
+    ) -> Result<(Era, Vec<(String, String)>), CallError> {
         let connection = self.connect(backend, call.facts.era).await?;
         if !connection.offers(kind.capability()) {
-            return Ok(Vec::new());
+            return Ok((connection.era, Vec::new()));
         }
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
@@ -292,7 +319,29 @@ impl Gateway {
                 break;
             }
         }
-        Ok(items)
+        Ok((connection.era, items))
+    }
+}
+
+/// Reads which arguments a tool's definition wants repeated in headers.
+fn mirrored_in(definition: &str) -> Vec<Mirrored> {
+    let mut found = Vec::new();
+    if definition.contains("x-mcp-header") {
+        let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
+        find_mirrored(&definition["inputSchema"], &mut Vec::new(), &mut found);
+    }
+    found
+}
+
+fn find_mirrored(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
+    // Only what `properties` alone leads to has one fixed place among the arguments.
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        path.push(name.clone());
+        if let Some(header) = property["x-mcp-header"].as_str() {
+            found.push(Mirrored { header: header.to_owned(), path: path.clone() });
+        }
+        find_mirrored(property, path, found);
+        path.pop();
     }
 }
 

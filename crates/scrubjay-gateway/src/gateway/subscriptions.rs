@@ -3,6 +3,7 @@
 //! The gateway itself listens to every modern backend once for changes of its lists, and to a resource for as
 //! long as some client does; what it hears goes to all who asked for it, under their own subscription.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use serde_json::value::RawValue;
 use super::calls::{adapted, quoted};
 use super::{Gateway, Request, code};
 use crate::backend::connection::Connection;
-use crate::backend::{Answer, modern_meta};
+use crate::backend::{Answer, CallError, modern_meta};
 use crate::session::{Call, Session, lock};
 
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -22,12 +23,21 @@ const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const FOR_EVER: Duration = Duration::from_secs(31_536_000);
 /// How many may listen at once.
 const LISTENERS_MAX: usize = 10_000;
+/// How long a backend that went away is left alone before it is followed again.
+const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
 /// The clients that listen.
 #[derive(Default)]
 pub(super) struct Listeners {
     all: Mutex<Vec<Arc<Listener>>>,
     next: AtomicU64,
+    /// The resources that are followed at their backends, once however many want to hear of them.
+    followed: Mutex<HashMap<String, Followed>>,
+}
+
+struct Followed {
+    followers: usize,
+    task: tokio::task::JoinHandle<()>,
 }
 
 struct Listener {
@@ -47,16 +57,34 @@ impl Listeners {
 
 /// Stops listening when its client does.
 struct Leave<'a> {
-    listeners: &'a Listeners,
+    gateway: &'a Gateway,
     number: u64,
-    upstream: Vec<tokio::task::JoinHandle<()>>,
+    followed: Vec<String>,
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        lock(&self.listeners.all).retain(|l| l.number != self.number);
-        for task in &self.upstream {
-            task.abort();
+        lock(&self.gateway.listeners.all).retain(|l| l.number != self.number);
+        for uri in &self.followed {
+            self.gateway.unfollow(uri);
+        }
+    }
+}
+
+/// Tells a legacy backend that nobody follows a resource any more.
+struct Unsubscribe {
+    connection: Arc<Connection>,
+    params: String,
+}
+
+impl Drop for Unsubscribe {
+    fn drop(&mut self) {
+        let (connection, params) = (self.connection.clone(), std::mem::take(&mut self.params));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                // A backend that is gone has forgotten anyway.
+                let _ = connection.call(None, "resources/unsubscribe", Some(&params), FOLLOW_AGAIN).await;
+            });
         }
     }
 }
@@ -92,7 +120,7 @@ impl Gateway {
                 Listener { number, id: id.clone(), call: call.clone(), methods, uris: uris.clone() };
             all.push(Arc::new(listener));
         }
-        let mut leave = Leave { listeners: &self.listeners, number, upstream: Vec::new() };
+        let mut leave = Leave { gateway: self, number, followed: Vec::new() };
         let params = format!(r#"{{"_meta":{{"{META_SUBSCRIPTION}":{id}}},"notifications":{granted}}}"#);
         let acknowledged = message::notification("notifications/subscriptions/acknowledged", Some(&params));
         call.session.say(&call.outbox(), acknowledged).await;
@@ -101,32 +129,63 @@ impl Gateway {
             let _ = self.connect(backend, Era::Modern).await;
         }
         for uri in uris {
-            leave.upstream.push(tokio::spawn(self.clone().follow_resource(call.clone(), uri)));
+            self.follow(&call, &uri);
+            leave.followed.push(uri);
         }
         std::future::pending().await
     }
 
-    /// Listens to one resource at its backend for as long as it is wanted.
-    async fn follow_resource(self: Arc<Self>, call: Arc<Call>, uri: String) {
-        let Some(backend) = self.owner_of_uri(&call, &uri).await else { return };
-        let Ok(connection) = self.connect(&backend, call.facts.era).await else { return };
-        let uri = quoted(&uri);
-        let followed = match connection.era {
-            Era::Modern => {
-                let wanted = format!(r#"{{"notifications":{{"resourceSubscriptions":[{uri}]}}}}"#);
-                let params = adapted(&call, Era::Modern, Some(&wanted));
-                connection.call(None, "subscriptions/listen", params.as_deref(), FOR_EVER).await
-            }
-            Era::Legacy => {
-                let params = format!(r#"{{"uri":{uri}}}"#);
-                connection
-                    .call(Some(&call), "resources/subscribe", Some(&params), backend.call_timeout())
-                    .await
-            }
-        };
-        if let Err(e) = followed {
-            tracing::debug!(error = %e, "a resource is not followed any more");
+    /// Follows a resource at its backend until as many have let go of it as have asked for it.
+    fn follow(self: &Arc<Self>, call: &Arc<Call>, uri: &str) {
+        let mut followed = lock(&self.listeners.followed);
+        if let Some(followed) = followed.get_mut(uri) {
+            followed.followers += 1;
+            return;
         }
+        let (gateway, call, wanted) = (Arc::downgrade(self), call.clone(), uri.to_owned());
+        let task = tokio::spawn(async move {
+            while let Some(gateway) = gateway.upgrade() {
+                match gateway.follow_resource(&call, &wanted).await {
+                    Ok(_) => return,
+                    Err(e) => tracing::debug!(error = %e, "a resource is not followed for a while"),
+                }
+                drop(gateway);
+                tokio::time::sleep(FOLLOW_AGAIN).await;
+            }
+        });
+        followed.insert(uri.to_owned(), Followed { followers: 1, task });
+    }
+
+    /// Lets go of a resource that was followed.
+    pub(super) fn unfollow(&self, uri: &str) {
+        let mut followed = lock(&self.listeners.followed);
+        let Some(one) = followed.get_mut(uri) else { return };
+        one.followers -= 1;
+        if one.followers == 0 {
+            one.task.abort();
+            followed.remove(uri);
+        }
+    }
+
+    async fn follow_resource(self: &Arc<Self>, call: &Arc<Call>, uri: &str) -> Result<Answer, CallError> {
+        let Some(backend) = self.owner_of_uri(call, uri).await else {
+            return Ok(Answer::error(code::INVALID_PARAMS, "resource not found"));
+        };
+        let connection = self.connect(&backend, call.facts.era).await?;
+        let uri = quoted(uri);
+        if connection.era == Era::Modern {
+            let wanted = format!(r#"{{"notifications":{{"resourceSubscriptions":[{uri}]}}}}"#);
+            let params = adapted(call, Era::Modern, Some(&wanted));
+            return connection.call(None, "subscriptions/listen", params.as_deref(), FOR_EVER).await;
+        }
+        let params = format!(r#"{{"uri":{uri}}}"#);
+        let told = connection.call(Some(call), "resources/subscribe", Some(&params), backend.call_timeout());
+        if let Answer::Error(refused) = told.await? {
+            return Ok(Answer::Error(refused));
+        }
+        let _unsubscribe = Unsubscribe { connection: connection.clone(), params };
+        connection.closed().await;
+        Err(CallError::Unavailable(backend.id.clone(), connection.why_closed()))
     }
 
     /// Subscribes or unsubscribes a legacy client.
@@ -139,18 +198,20 @@ impl Gateway {
             return Answer::error(-32002, &format!("resource not found: {uri}"));
         };
         let session = &request.call.session;
-        if subscribing {
-            lock(&session.subscriptions).insert(uri.clone());
+        let changes = if subscribing {
+            lock(&session.subscriptions).insert(uri.clone())
         } else {
-            lock(&session.subscriptions).remove(&uri);
-        }
+            lock(&session.subscriptions).remove(&uri)
+        };
         let connection = match self.connect(&backend, Era::Legacy).await {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
         if connection.era == Era::Modern {
-            if subscribing {
-                tokio::spawn(self.clone().follow_resource(request.call.clone(), uri));
+            match (changes, subscribing) {
+                (true, true) => self.follow(&request.call, &uri),
+                (true, false) => self.unfollow(&uri),
+                (false, _) => {}
             }
             return Answer::Result("{}".to_owned());
         }
@@ -183,16 +244,25 @@ impl Gateway {
     }
 
     /// Passes a change on to the modern clients that listen for it.
-    pub(super) async fn tell_listeners(&self, method: &str, line: &str, uri: Option<&str>) {
+    pub(super) fn tell_listeners(&self, method: &str, line: &str, uri: Option<&str>) {
         let listeners: Vec<Arc<Listener>> = lock(&self.listeners.all).clone();
         for listener in listeners {
             let wanted = match uri {
                 Some(uri) => listener.uris.iter().any(|u| u == uri),
                 None => listener.methods.contains(&method),
             };
-            if wanted {
-                let line = under_subscription(method, line, &listener.id);
-                listener.call.session.say(&listener.call.outbox(), line).await;
+            if !wanted {
+                continue;
+            }
+            let line = under_subscription(method, line, &listener.id);
+            let outbox = listener.call.outbox();
+            // Nobody waits for a listener that does not read: its stream ends, and it can listen again.
+            let place = outbox.try_reserve().ok();
+            if place.is_none() {
+                listener.call.cancel();
+            }
+            if let Err(e) = listener.call.session.say_in(place, line) {
+                tracing::error!(error = %e, "a message to a listener could not be recorded");
             }
         }
     }

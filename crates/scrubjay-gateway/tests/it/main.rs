@@ -1,5 +1,11 @@
-//! The gateway's rooms with real sockets and real peers.
+//! The gateway's rooms with real sockets, real processes and real peers, and everything that can go wrong
+//! between them.
 
+mod bad_backends;
 mod bridge;
+mod gateway_peers;
+
+mod misrouting;
 mod peers;
+mod rig;
 mod scripted;

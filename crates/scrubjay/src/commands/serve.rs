@@ -13,7 +13,7 @@ use scrubjay_gateway::backend::{Backend, Mount, Streams};
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
 use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
-use scrubjay_gateway::warden;
+use scrubjay_gateway::{tree, warden};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
@@ -28,6 +28,9 @@ const DUPLEX_BYTES: usize = 256 * 1024;
 
 /// How long a call to a backend named on the command line may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// How long backends get to leave by themselves at the end.
+const LEAVE_MAX: Duration = Duration::from_millis(500);
 
 /// Serve all backends behind one endpoint, recording
 ///
@@ -72,7 +75,10 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let log = log::init(&loaded)?;
             let home = loaded.home()?;
             let sweep = super::wrap::sweep_beside(&home)?;
-            runtime.block_on(serve(config, args, loaded, log, home, origin(warden)))?;
+            let served = runtime.block_on(serve(config, args, loaded, log, home, origin(warden)));
+            // Their input has ended; whoever does not leave by itself is made to.
+            runtime.block_on(tree::end_descendants(LEAVE_MAX, tree::GRACE));
+            served?;
             // A panic there has been reported; tapes it did not reach are sealed at the next start.
             let _ = sweep.join();
             // Leaves at once: threads that copy standard streams may never return.

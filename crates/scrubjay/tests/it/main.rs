@@ -14,6 +14,7 @@ mod injected;
 mod killed;
 mod peers;
 mod probes;
+mod serve;
 mod stderr;
 mod storage;
 mod streams;

@@ -7,9 +7,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use scrubjay_core::message::{self, Parts};
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::{Refusal, json as answer, json_error, plain};
-use crate::gateway::{MODERN_VERSION, SUPPORTED, code};
+use crate::gateway::{MODERN_VERSION, Mirrored, SUPPORTED, code};
 
 pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 pub(super) const SESSION: &str = "mcp-session-id";
@@ -78,6 +79,7 @@ pub(super) fn check_modern(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(),
     let named = match method {
         Some("tools/call" | "prompts/get") => Some("name"),
         Some("resources/read") => Some("uri"),
+        Some("tasks/get" | "tasks/update" | "tasks/cancel") => Some("taskId"),
         _ => None,
     };
     if let Some(key) = named {
@@ -93,6 +95,41 @@ pub(super) fn check_modern(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Checks that the arguments a tool wants repeated in headers are, and say the same there.
+pub(super) fn check_mirrored(
+    headers: &HeaderMap,
+    parts: &Parts<'_>,
+    mirrored: &[Mirrored],
+) -> Result<(), Refusal> {
+    for Mirrored { header, path } in mirrored {
+        let name = format!("mcp-param-{}", header.to_ascii_lowercase());
+        let mut argument = parts.param("arguments");
+        for key in path {
+            argument = message::member(argument, key);
+        }
+        let argument = argument.filter(|a| a.get() != "null");
+        let stated = text(headers, &name).and_then(decoded);
+        let agree = match (argument, stated) {
+            (None, None) => !headers.contains_key(&name),
+            (Some(argument), Some(stated)) => says(argument, &stated),
+            _ => false,
+        };
+        if !agree {
+            return Err(mismatch(parts.id.map(|id| id.get()), &format!("Mcp-Param-{header}")));
+        }
+    }
+    Ok(())
+}
+
+/// Compares an argument with what a header says: numbers by value, the rest by spelling.
+fn says(argument: &RawValue, stated: &str) -> bool {
+    match message::string(Some(argument)) {
+        Some(text) => text.trim() == stated,
+        None if argument.get() == stated => true,
+        None => matches!((argument.get().parse::<f64>(), stated.parse::<f64>()), (Ok(a), Ok(b)) if a == b),
+    }
 }
 
 pub(super) fn mismatch(id: Option<&str>, header: &str) -> Refusal {

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::headers::check_modern;
+use super::headers::{check_mirrored, check_modern};
 use super::{Front, accepted, json, plain, stream};
 use crate::gateway::{Accepted, code};
 use crate::session::{OUTBOX_MAX, Session, lock};
@@ -22,6 +22,12 @@ use crate::session::{OUTBOX_MAX, Session, lock};
 pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Response {
     if let Err(refused) = check_modern(headers, parts) {
         return *refused;
+    }
+    if parts.method.as_deref() == Some("tools/call") {
+        let mirrored = front.gateway.mirrored(&message::string(parts.param("name")).unwrap_or_default());
+        if let Err(refused) = check_mirrored(headers, parts, &mirrored) {
+            return *refused;
+        }
     }
     let Some(session) = logical_session(front, headers, parts) else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open");
@@ -124,7 +130,7 @@ fn logical_session(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Opt
     if front.gateway.session_count() >= front.config.sessions_max {
         return None;
     }
-    let session = front.gateway.open_session("http");
+    let session = front.gateway.open_inferred_session("http");
     let certainty = match (trace.is_empty(), principal.is_some()) {
         (false, _) => "by its trace",
         (true, true) => "by its token and name",

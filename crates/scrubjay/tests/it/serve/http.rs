@@ -1,0 +1,167 @@
+//! As much of HTTP/1.1 as a test needs, by hand: every header is the test's own, and a stream can be left.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use super::rig::PATIENCE;
+
+/// Where requests go, and the headers they carry.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    address: String,
+    headers: Vec<(String, String)>,
+}
+
+/// An answer: its head has been read, its body has not.
+pub(super) struct Reply {
+    pub(super) status: u16,
+    headers: Vec<(String, String)>,
+    body: BufReader<TcpStream>,
+    /// What is left of the chunk that is being read.
+    chunk: Vec<u8>,
+    rest: Option<usize>,
+}
+
+/// One event of a stream.
+#[derive(Debug)]
+pub(super) struct Event {
+    pub(super) id: Option<String>,
+    pub(super) message: Value,
+}
+
+impl Target {
+    pub(super) fn new(address: &str) -> Self {
+        Self { address: address.to_owned(), headers: Vec::new() }
+            .with("Host", address)
+            .with("Connection", "close")
+            .with("Content-Type", "application/json")
+            .with("Accept", "application/json, text/event-stream")
+    }
+
+    /// Sets a header; without a value it is not sent.
+    pub(super) fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
+        if !value.is_empty() {
+            self.headers.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    pub(super) fn post(&self, body: &str) -> Reply {
+        self.send("POST", body)
+    }
+
+    pub(super) fn get(&self) -> Reply {
+        self.send("GET", "")
+    }
+
+    pub(super) fn delete(&self) -> Reply {
+        self.send("DELETE", "")
+    }
+
+    /// Sends a request and does not wait for its answer.
+    pub(super) fn begin(&self, method: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).expect("the gateway listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        let mut head = format!("{method} /mcp HTTP/1.1\r\nContent-Length: {}\r\n", body.len());
+        for (name, value) in &self.headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        stream.write_all(format!("{head}\r\n").as_bytes()).expect("the gateway reads");
+        // A body that is refused unread may not be taken to its end.
+        let _ = stream.write_all(body.as_bytes());
+        stream
+    }
+
+    fn send(&self, method: &str, body: &str) -> Reply {
+        let mut body = BufReader::new(self.begin(method, body));
+        let status = line(&mut body);
+        let status = status.split(' ').nth(1).and_then(|s| s.parse().ok());
+        let mut headers = Vec::new();
+        loop {
+            let line = line(&mut body);
+            let Some((name, value)) = line.split_once(':') else { break };
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        let status = status.expect("an answer begins with its status");
+        let mut reply = Reply { status, headers, body, chunk: Vec::new(), rest: None };
+        reply.rest = reply.header("content-length").and_then(|l| l.parse().ok());
+        reply
+    }
+}
+
+fn line(reader: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("the gateway answers in time");
+    line.trim_end().to_owned()
+}
+
+impl Reply {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        self.header("content-type") == Some("text/event-stream")
+    }
+
+    pub(super) fn json(mut self) -> Value {
+        let mut body = Vec::new();
+        match self.rest {
+            Some(length) => {
+                body.resize(length, 0);
+                self.body.read_exact(&mut body).expect("the body is whole");
+            }
+            None => {
+                while self.next_chunk() {
+                    body.append(&mut self.chunk);
+                }
+            }
+        }
+        let text = String::from_utf8(body).expect("a body is text");
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}: {text:?}", self.status))
+    }
+
+    /// Reads the next event; none when the stream has ended.
+    pub(super) fn event(&mut self) -> Option<Event> {
+        loop {
+            if let Some(end) = self.chunk.windows(2).position(|w| w == b"\n\n") {
+                let event: Vec<u8> = self.chunk.drain(..end + 2).collect();
+                let event = String::from_utf8(event).expect("events are text");
+                let field = |name: &str| event.lines().find_map(|l| l.strip_prefix(name).map(str::to_owned));
+                let Some(data) = field("data: ") else { continue };
+                let message = serde_json::from_str(&data).expect("an event holds a message");
+                return Some(Event { id: field("id: "), message });
+            }
+            if !self.next_chunk() {
+                return None;
+            }
+        }
+    }
+
+    /// Reads all messages to the end, whether they come as a stream or alone.
+    pub(super) fn messages(mut self) -> Vec<Value> {
+        if !self.is_stream() {
+            return vec![self.json()];
+        }
+        let mut all = Vec::new();
+        while let Some(event) = self.event() {
+            all.push(event.message);
+        }
+        all
+    }
+
+    fn next_chunk(&mut self) -> bool {
+        let size = line(&mut self.body);
+        let size = usize::from_str_radix(&size, 16).unwrap_or(0);
+        let mut chunk = vec![0; size];
+        if size > 0 {
+            self.body.read_exact(&mut chunk).expect("a chunk is whole");
+            line(&mut self.body);
+        }
+        self.chunk.append(&mut chunk);
+        size > 0
+    }
+}

@@ -1,0 +1,268 @@
+//! A running `scrubjay serve`, on HTTP or on standard streams, and what it recorded.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use scrubjay_store::clock;
+use serde_json::{Value, json};
+
+use super::http::{Reply, Target};
+
+/// Nothing here may take longer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the crate is in its repository")
+}
+
+/// The conformance fixture, with arguments.
+pub(super) fn fixture(args: &[&str]) -> Vec<String> {
+    let script = repository().join("tests/conformance/conformance_server.py");
+    let mut command = vec!["python3".to_owned(), "-B".to_owned(), text(&script)];
+    command.extend(args.iter().map(ToString::to_string));
+    command
+}
+
+/// The server that misbehaves when told to.
+pub(super) fn bad_server(prefix: &str) -> Vec<String> {
+    let script = repository().join("tests/backends/bad_server.py");
+    vec!["python3".to_owned(), "-B".to_owned(), text(&script), prefix.to_owned()]
+}
+
+/// A command with a tap before it: what it reads and writes goes to `backend.in` and `backend.out`.
+pub(super) fn tapped(directory: &Path, command: Vec<String>) -> Vec<String> {
+    let tap = repository().join("tests/peers/tap");
+    let mut all = vec![text(&tap), text(directory), "backend".to_owned()];
+    all.extend(command);
+    all
+}
+
+pub(super) fn text(path: &Path) -> String {
+    path.to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// A directory for one test: data, taps.
+pub(super) fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir().expect("there is a temporary directory")
+}
+
+/// Waits for something to become true.
+pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = clock::now().instant + PATIENCE;
+    while !done() {
+        assert!(clock::now().instant < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn serve(data: &Path, options: &[&str], backend: &[String]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+    command.arg("--data").arg(data).arg("serve").args(options).arg("--").args(backend);
+    command
+}
+
+/// Runs `scrubjay` on a data directory to its end, and returns what it printed.
+pub(super) fn scrubjay(data: &Path, args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_scrubjay")).arg("--data").arg(data).args(args).output();
+    let output = output.expect("scrubjay starts");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {}\n{complaint}", output.status);
+    String::from_utf8(output.stdout).expect("scrubjay prints text")
+}
+
+/// Returns the entries of the tape with this name; there is one.
+pub(super) fn entries(data: &Path, name: &str) -> Vec<Value> {
+    let listed: Value = serde_json::from_str(&scrubjay(data, &["--json", "tape", "ls"])).expect("JSON");
+    let found: Vec<&Value> =
+        listed.as_array().expect("a list").iter().filter(|tape| tape["name"] == name).collect();
+    assert_eq!(found.len(), 1, "one tape is called {name}: {listed}");
+    let id = found[0]["id"].as_str().expect("an id");
+    let exported = scrubjay(data, &["--json", "tape", "export", id, "--format", "jsonl"]);
+    let entries = exported.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    entries.filter(|entry: &Value| entry.get("entry").is_some()).collect()
+}
+
+fn lines_of(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (lines, received) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if lines.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    received
+}
+
+fn end(child: &mut Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    // It may be gone by now.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    let _ = child.wait();
+}
+
+/// A gateway on HTTP.
+pub(super) struct Served {
+    child: Child,
+    pub(super) address: String,
+}
+
+impl Served {
+    pub(super) fn start(data: &Path, options: &[&str], backend: &[String]) -> Self {
+        let mut all = vec!["--http", "127.0.0.1:0"];
+        all.extend(options);
+        let mut command = serve(data, &all, backend);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut served = Self { child: child.expect("scrubjay starts"), address: String::new() };
+        let lines = lines_of(served.child.stderr.take().expect("it is piped"));
+        while served.address.is_empty() {
+            let line = lines.recv_timeout(PATIENCE).expect("it says where it serves");
+            if let Some((_, rest)) = line.split_once("serving on http://") {
+                rest.trim_end_matches("/mcp").clone_into(&mut served.address);
+            }
+        }
+        served
+    }
+
+    pub(super) fn target(&self) -> Target {
+        Target::new(&self.address)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Returns a modern request.
+pub(super) fn modern(id: u64, method: &str, params: &Value) -> Value {
+    modern_as(id, method, params, &json!({ "sampling": {}, "elicitation": {}, "roots": {} }), None)
+}
+
+pub(super) fn modern_as(
+    id: u64,
+    method: &str,
+    params: &Value,
+    capabilities: &Value,
+    log_level: Option<&str>,
+) -> Value {
+    let mut params = params.clone();
+    let mut meta = params.get("_meta").cloned().unwrap_or_else(|| json!({}));
+    meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+    meta["io.modelcontextprotocol/clientCapabilities"] = capabilities.clone();
+    meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "1" });
+    if let Some(level) = log_level {
+        meta["io.modelcontextprotocol/logLevel"] = json!(level);
+    }
+    params["_meta"] = meta;
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+/// Sends a modern request with the headers that go with it.
+pub(super) fn post_modern(target: &Target, request: &Value) -> Reply {
+    let method = request["method"].as_str().expect("a method");
+    let mut target = target.clone().with("MCP-Protocol-Version", "2026-07-28").with("Mcp-Method", method);
+    let named = request["params"]["name"].as_str().or_else(|| request["params"]["uri"].as_str());
+    if let Some(name) = named {
+        target = target.with("Mcp-Name", name);
+    }
+    target.post(&request.to_string())
+}
+
+pub(super) fn initialize(id: u64) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": { "sampling": {}, "elicitation": {}, "roots": {} },
+        "clientInfo": { "name": "test", "version": "1" },
+    }})
+}
+
+/// Opens a legacy session; the target returned names it.
+pub(super) fn open_session(target: &Target) -> Target {
+    let reply = target.post(&initialize(1).to_string());
+    assert_eq!(reply.status, 200);
+    let session = reply.header("mcp-session-id").expect("a session").to_owned();
+    let target = target.clone().with("Mcp-Session-Id", &session).with("MCP-Protocol-Version", "2025-11-25");
+    let told = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    assert_eq!(target.post(&told.to_string()).status, 202);
+    target
+}
+
+/// A gateway on standard streams, and everything that crossed them.
+pub(super) struct Piped {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+    pub(super) said: Vec<String>,
+    pub(super) heard: Vec<String>,
+}
+
+impl Piped {
+    pub(super) fn start(data: &Path, backend: &[String]) -> Self {
+        let mut command = serve(data, &[], backend);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("scrubjay starts");
+        let lines = lines_of(child.stdout.take().expect("it is piped"));
+        let stdin = child.stdin.take();
+        Self { child, stdin, lines, said: Vec::new(), heard: Vec::new() }
+    }
+
+    pub(super) fn say(&mut self, message: &Value) {
+        let line = message.to_string();
+        let stdin = self.stdin.as_mut().expect("it is open");
+        stdin.write_all(format!("{line}\n").as_bytes()).expect("the gateway reads");
+        self.said.push(line);
+    }
+
+    pub(super) fn hear(&mut self) -> Value {
+        let line = self.lines.recv_timeout(PATIENCE).expect("the gateway says something in time");
+        self.heard.push(line.clone());
+        serde_json::from_str(&line).expect("a line of JSON")
+    }
+
+    /// Says something and returns everything up to its answer, the answer last.
+    pub(super) fn ask(&mut self, request: &Value) -> Vec<Value> {
+        self.say(request);
+        self.hear_answer(&request["id"])
+    }
+
+    pub(super) fn hear_answer(&mut self, id: &Value) -> Vec<Value> {
+        let mut heard = Vec::new();
+        loop {
+            let message = self.hear();
+            let answers = message.get("method").is_none() && message["id"] == *id;
+            heard.push(message);
+            if answers {
+                return heard;
+            }
+        }
+    }
+
+    /// Closes the stream and waits for the gateway to leave.
+    pub(super) fn finish(mut self) -> (Vec<String>, Vec<String>) {
+        self.stdin = None;
+        until("the gateway leaves", || self.child.try_wait().expect("it is ours").is_some());
+        while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
+            self.heard.push(line);
+        }
+        (std::mem::take(&mut self.said), std::mem::take(&mut self.heard))
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Returns the text a tool answered with.
+pub(super) fn answer_text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
+}

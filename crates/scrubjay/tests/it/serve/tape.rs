@@ -1,0 +1,173 @@
+//! Everything that crossed either leg is on tape, in order, and what a backend was asked names who asked.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::rig::{Piped, bad_server, entries, fixture, initialize, modern, scratch, scrubjay, tapped};
+
+fn wire(directory: &Path, name: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(directory.join(name)).expect("the tap wrote it");
+    text.lines().map(str::to_owned).collect()
+}
+
+fn on_tape<'a>(entries: &'a [Value], direction: &str, via: bool) -> Vec<&'a Value> {
+    let of_leg = |e: &&Value| {
+        e["kind"] == "message"
+            && e["direction"] == direction
+            && e.get("via").is_some_and(|v| !v.is_null()) == via
+    };
+    entries.iter().filter(of_leg).collect()
+}
+
+fn raw(entry: &Value) -> String {
+    entry["raw"].as_str().expect("`raw` is the message's text").to_owned()
+}
+
+fn call(id: u64, tool: &str) -> Value {
+    let params = json!({ "name": tool, "arguments": {}, "_meta": { "progressToken": id } });
+    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
+}
+
+/// Holds a conversation with many calls at once, and questions in between.
+fn converse(piped: &mut Piped) {
+    piped.ask(&initialize(1));
+    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped.ask(&json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }));
+    let tools = ["test_simple_text", "test_tool_with_progress", "test_image_content", "no_such_tool"];
+    let ids = 10..50;
+    for id in ids.clone() {
+        let tool = tools[usize::try_from(id).expect("small") % tools.len()];
+        piped.say(&call(id, tool));
+    }
+    let mut answered = 0;
+    while answered < ids.clone().count() {
+        answered += usize::from(piped.hear().get("method").is_none());
+    }
+    piped.say(&call(60, "test_input_required_result_elicitation"));
+    let question = piped.hear();
+    assert_eq!(question["method"], "elicitation/create");
+    let answer = json!({ "action": "accept", "content": { "name": "Jay" } });
+    piped.say(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
+    piped.hear_answer(&json!(60));
+}
+
+#[test]
+fn both_legs_are_on_tape_in_order() {
+    let scratch = scratch();
+    let data = scratch.path().join("data");
+    let mut piped = Piped::start(&data, &tapped(scratch.path(), fixture(&["--era", "legacy"])));
+    converse(&mut piped);
+    let (said, heard) = piped.finish();
+    let session = entries(&data, "serve");
+    // The client's leg, as the client saw it.
+    let taped: Vec<String> = on_tape(&session, "client_to_server", false).into_iter().map(raw).collect();
+    assert_eq!(taped, said, "what the client said");
+    let taped: Vec<String> = on_tape(&session, "server_to_client", false).into_iter().map(raw).collect();
+    assert_eq!(taped, heard, "what the client heard");
+    // The backend's leg: for the client on the session's tape, for the gateway itself on the backend's.
+    let own = entries(&data, "backend tap");
+    for (direction, name) in [("client_to_server", "backend.in"), ("server_to_client", "backend.out")] {
+        let crossed = wire(scratch.path(), name);
+        let for_client: Vec<String> = on_tape(&session, direction, true).into_iter().map(raw).collect();
+        let for_gateway: Vec<String> = on_tape(&own, direction, true).into_iter().map(raw).collect();
+        let kept: Vec<&String> = crossed.iter().filter(|line| !for_gateway.contains(line)).collect();
+        assert_eq!(kept, for_client.iter().collect::<Vec<_>>(), "{name}, in order");
+        assert_eq!(crossed.len(), for_client.len() + for_gateway.len(), "{name}: nothing is missing");
+    }
+    assert!(on_tape(&session, "client_to_server", true).len() > 30, "calls went to the backend");
+    scrubjay(&data, &["tape", "verify"]);
+}
+
+#[test]
+fn what_a_backend_is_asked_names_the_request_behind_it() {
+    let scratch = scratch();
+    let data = scratch.path().join("data");
+    let mut piped = Piped::start(&data, &fixture(&["--era", "legacy"]));
+    converse(&mut piped);
+    piped.finish();
+    let session = entries(&data, "serve");
+    let mut requests: HashMap<u64, Value> = HashMap::new();
+    for entry in on_tape(&session, "client_to_server", false) {
+        let message: Value = serde_json::from_str(&raw(entry)).expect("JSON");
+        requests.insert(entry["entry"].as_u64().expect("a number"), message);
+    }
+    let mut tools = 0;
+    for entry in on_tape(&session, "client_to_server", true) {
+        let operation = entry["operation"].as_u64().unwrap_or_else(|| panic!("no operation: {entry}"));
+        let behind = requests.get(&operation).unwrap_or_else(|| panic!("no request of a client: {entry}"));
+        let message: Value = serde_json::from_str(&raw(entry)).expect("JSON");
+        if message["method"] == "tools/call" {
+            tools += 1;
+            assert_eq!(behind["params"]["name"], message["params"]["name"], "{entry}");
+        }
+    }
+    assert!(tools > 30, "{tools} calls of tools");
+    for entry in on_tape(&session, "server_to_client", true) {
+        let operation = entry["operation"].as_u64().unwrap_or_else(|| panic!("no operation: {entry}"));
+        assert!(requests.contains_key(&operation), "{entry}");
+    }
+}
+
+#[test]
+fn a_definition_that_changes_is_noted() {
+    let scratch = scratch();
+    let data = scratch.path().join("data");
+    let mut piped = Piped::start(&data, &bad_server("jay"));
+    piped.ask(&initialize(1));
+    let list = |id: u64| json!({ "jsonrpc": "2.0", "id": id, "method": "tools/list" });
+    piped.ask(&list(2));
+    piped.ask(&list(3));
+    piped.ask(&call(4, "jay_redefine"));
+    piped.ask(&list(5));
+    piped.ask(&list(6));
+    piped.finish();
+    let notes: Vec<Value> = entries(&data, "serve")
+        .iter()
+        .filter(|entry| entry["kind"] == "note")
+        .map(|entry| serde_json::from_str(&raw(entry)).expect("a note is JSON"))
+        .collect();
+    let changed: Vec<&Value> = notes.iter().filter(|note| note["event"] == "definition_changed").collect();
+    assert_eq!(changed.len(), 1, "one change, noted once: {notes:?}");
+    assert_eq!((&changed[0]["kind"], &changed[0]["name"]), (&json!("tools"), &json!("jay_echo")));
+    assert_ne!(changed[0]["before"], changed[0]["after"]);
+}
+
+#[test]
+fn nothing_outlives_the_gateway() {
+    let scratch = scratch();
+    let (data, file) = (scratch.path().join("data"), scratch.path().join("pid"));
+    let mut piped = Piped::start(&data, &bad_server("jay"));
+    piped.ask(&initialize(1));
+    let arguments = json!({ "how": "escaped_grandchild", "pid_file": file });
+    let params = json!({ "name": "jay_misbehave", "arguments": arguments });
+    let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
+    let heard = piped.ask(&request);
+    let why = heard.last().expect("an answer")["error"]["message"].as_str().expect("an error").to_owned();
+    assert!(why.contains("exit status: 5"), "{why}");
+    let pid = std::fs::read_to_string(&file).expect("written before the crash");
+    let alive = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    };
+    assert!(alive(), "it left its group, so it lives on for now");
+    piped.finish();
+    assert!(!alive(), "but not for longer than the gateway");
+}
+
+#[test]
+fn a_modern_client_on_stdio_is_on_tape_too() {
+    let scratch = scratch();
+    let data = scratch.path().join("data");
+    let mut piped = Piped::start(&data, &fixture(&["--era", "modern"]));
+    piped.ask(&modern(1, "server/discover", &json!({})));
+    piped.ask(&modern(2, "tools/list", &json!({})));
+    let heard = piped.ask(&modern(3, "tools/call", &json!({ "name": "test_simple_text" })));
+    assert_eq!(heard.last().expect("an answer")["result"]["resultType"], "complete");
+    let (said, heard) = piped.finish();
+    let session = entries(&data, "serve");
+    let leg = |direction| on_tape(&session, direction, false).into_iter().map(raw).collect::<Vec<_>>();
+    assert_eq!((leg("client_to_server"), leg("server_to_client")), (said, heard));
+    scrubjay(&data, &["tape", "verify"]);
+}
