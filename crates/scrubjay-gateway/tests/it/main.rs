@@ -4,7 +4,6 @@
 mod bad_backends;
 mod bridge;
 mod gateway_peers;
-
 mod misrouting;
 mod peers;
 mod rig;
