@@ -138,8 +138,8 @@ pub async fn run_remote(
             async move { http::run(endpoint, bridge_reads, bridge_writes, stopped.notified()).await },
         );
     let relay = Relay::new(options, recording, to_bridge, to_host, report);
-    let (mut up_ended, mut down_ended, mut ended, mut by_signal) = (false, false, None, None);
-    let mut asked_to_stop = false;
+    let (mut up_ended, mut down_ended, mut host_gone) = (false, false, false);
+    let (mut ended, mut by_signal) = (None, None);
     {
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
         let mut down = pin!(relay.pump(Direction::ServerToClient, from_bridge));
@@ -147,15 +147,18 @@ pub async fn run_remote(
             tokio::select! {
                 // A source that fails has ended: there is nothing left to relay from it.
                 _ = &mut up, if !up_ended => up_ended = true,
-                _ = &mut down, if !down_ended => down_ended = true,
+                _ = &mut down, if !down_ended => {
+                    // Nobody hears the server any more, if it has not ended.
+                    down_ended = true;
+                    stop.notify_one();
+                }
                 over = &mut bridge, if ended.is_none() => ended = Some(over.map_err(io::Error::other)??),
                 received = warden::next_signal(&mut signals) => {
                     by_signal = Some(received);
                     stop.notify_one();
                 }
-                () = relay.client_gone(), if up_ended && !down_ended && !asked_to_stop => {
-                    // Once: a host that is gone stays gone, and the bridge needs its turn to end.
-                    asked_to_stop = true;
+                () = relay.client_gone(), if up_ended && !down_ended && !host_gone => {
+                    host_gone = true;
                     stop.notify_one();
                 }
             }
@@ -164,7 +167,7 @@ pub async fn run_remote(
     let (reason, exit_code) = match (by_signal, ended) {
         (Some(signal), _) => (format!("the host sent signal {}", signal.as_raw()), signal_code(signal)),
         (None, Some(Ended::SessionLost)) => ("the server ended the session".to_owned(), 1),
-        (None, Some(Ended::Unread)) => ("the host went away".to_owned(), 0),
+        (None, ended) if host_gone || ended == Some(Ended::Unread) => ("the host went away".to_owned(), 0),
         (None, _) => ("the host closed its stream".to_owned(), 0),
     };
     let end = End { reason, exit_code: None, signal: None, continues_on: None };
