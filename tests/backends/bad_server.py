@@ -104,7 +104,6 @@ def bad_utf8(request_id):
 def duplicate(request_id):
     say(answer(request_id, "first"))
     say(answer(request_id, "second"))
-    say(answer(request_id + 1, "for the next one"))
 
 
 def unknown_ids(request_id):

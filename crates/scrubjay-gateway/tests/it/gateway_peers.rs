@@ -10,7 +10,7 @@ use scrubjay_gateway::config::HttpConfig;
 use scrubjay_gateway::front;
 use serde_json::{Value, json};
 
-use super::rig::{Rig, program, repository};
+use super::rig::{Client, Rig, program, repository};
 
 const CALL_MAX: Duration = Duration::from_secs(30);
 /// Longest a host may take.
@@ -64,6 +64,11 @@ impl Stage {
             session_idle_max: Duration::from_secs(600),
         };
         tokio::spawn(front::http::serve(rig.gateway.clone(), listener, config, std::future::pending()));
+        // All of them up in both eras, for a list does not wait long for one that is slow to start.
+        let servers = ["get-sum", "read_text_file", "add"];
+        Client::legacy(&rig.gateway).await.await_tools(&servers).await;
+        let modern = rig.gateway.open_inferred_session("warm up");
+        Client::modern(&rig.gateway, modern).await_tools(&servers).await;
         let home = tempfile::tempdir().expect("there is a temporary directory");
         Self { rig, peers, url: format!("http://{address}/mcp"), files, home }
     }

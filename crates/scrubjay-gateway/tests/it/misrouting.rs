@@ -118,5 +118,6 @@ async fn every_answer_reaches_the_client_that_asked() {
             done.expect("no client fails")
         }
     };
-    tokio::time::timeout(Duration::from_secs(120), all).await.expect("100,000 calls take under two minutes");
+    // Some 20 s on two idle cores; a machine that is busy with other things may take its time.
+    tokio::time::timeout(Duration::from_secs(300), all).await.expect("100,000 calls end in time");
 }

@@ -175,6 +175,18 @@ impl Client {
         self.request(id, "tools/call", json!({ "name": tool, "arguments": arguments })).await
     }
 
+    /// Lists until all of these are there: a slow backend is missing at first.
+    pub(crate) async fn await_tools(&self, expected: &[&str]) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let listed = self.tools(1).await;
+            if expected.iter().all(|tool| listed.iter().any(|l| l == tool)) {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{expected:?} are not all there: {listed:?}");
+        }
+    }
+
     pub(crate) async fn tools(&self, id: u64) -> Vec<String> {
         let listed = self.request(id, "tools/list", json!({})).await;
         let tools = listed["result"]["tools"].as_array().expect("a list of tools");
