@@ -21,8 +21,8 @@ pub struct BackendConfig {
     pub call_timeout: Duration,
 }
 
-/// How a backend is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a backend is reached. What is in its environment and headers does not show.
+#[derive(Clone, PartialEq, Eq)]
 pub enum BackendLink {
     /// A program with pipes.
     Stdio {
@@ -42,6 +42,17 @@ pub enum BackendLink {
         /// Sent with every request.
         headers: BTreeMap<String, String>,
     },
+}
+
+impl std::fmt::Debug for BackendLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stdio { command, .. } => {
+                f.debug_struct("Stdio").field("command", command).finish_non_exhaustive()
+            }
+            Self::Http { .. } => f.debug_struct("Http").finish_non_exhaustive(),
+        }
+    }
 }
 
 /// Which of our own environment variables a backend gets.

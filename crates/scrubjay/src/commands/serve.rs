@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use scrubjay_core::entry::Transport;
 use scrubjay_gateway::backend::{Backend, Mount, Streams};
+use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
 use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
@@ -29,6 +30,8 @@ const DUPLEX_BYTES: usize = 256 * 1024;
 /// How long a call to a backend named on the command line may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// How long servers elsewhere are waited for that must hear of the end.
+const GOODBYE_MAX: Duration = Duration::from_secs(3);
 /// How long backends get to leave by themselves at the end.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
@@ -76,6 +79,8 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let home = loaded.home()?;
             let sweep = super::wrap::sweep_beside(&home)?;
             let served = runtime.block_on(serve(config, args, loaded, log, home, origin(warden)));
+            // Servers elsewhere hear that their sessions are over.
+            runtime.block_on(all_ended(GOODBYE_MAX));
             // Their input has ended; whoever does not leave by itself is made to.
             runtime.block_on(tree::end_descendants(LEAVE_MAX, tree::GRACE));
             served?;
