@@ -16,6 +16,9 @@ const WARDEN_ROUNDS: u64 = 12;
 /// A worker lives at most this long under load.
 const LIFE_US_MAX: u64 = 15_000;
 
+/// Far more than goes through in that time: a load that nobody ends must not fill the disk.
+const LOAD_BYTES_MAX: usize = 256 << 20;
+
 /// What was seen outside the recorder.
 struct Evidence {
     name: String,
@@ -32,9 +35,12 @@ fn talk_until_killed(wrapped: &mut Wrapped, victim: Pid, chance: &mut Chance) ->
             std::thread::sleep(life);
             kill(victim, Signal::KILL);
         });
-        let mut number = 0;
+        let (mut number, mut sent_bytes) = (0, 0);
         while wrapped.is_heard() {
-            wrapped.send(&some_lines(&mut number, chance));
+            let lines = some_lines(&mut number, chance);
+            sent_bytes += lines.len();
+            assert!(sent_bytes < LOAD_BYTES_MAX, "nobody was killed");
+            wrapped.send(&lines);
         }
     });
     wrapped.rest()
