@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use crate::config::{BackendConfig, BackendLink};
-use crate::session::{Call, lock};
+use crate::session::{Call, lock, seal};
 use connection::Connection;
 pub(crate) use handshake::modern_meta;
 
@@ -273,16 +273,7 @@ impl Backend {
 
     /// Ends the recording of what the gateway itself said to this backend.
     pub fn finish_recording(&self, replacement: Recording, reason: &str) {
-        let recording = std::mem::replace(&mut *lock(&self.recording), replacement);
-        let end = scrubjay_core::entry::End {
-            reason: reason.to_owned(),
-            exit_code: None,
-            signal: None,
-            continues_on: None,
-        };
-        if let Err(e) = recording.finish(&end) {
-            tracing::error!(error = %e, "a tape could not be sealed; the next start seals it");
-        }
+        seal(&self.recording, replacement, reason);
     }
 
     pub(crate) fn link(&self) -> &Link {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::entry::{Direction, End, EntryKind, Terminator};
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message;
 use scrubjay_store::clock;
@@ -400,16 +400,7 @@ impl Session {
         for call in lock(&self.calls).values() {
             call.cancel();
         }
-        let recording = std::mem::replace(&mut *lock(&self.recording), replacement);
-        let end = scrubjay_core::entry::End {
-            reason: reason.to_owned(),
-            exit_code: None,
-            signal: None,
-            continues_on: None,
-        };
-        if let Err(e) = recording.finish(&end) {
-            tracing::error!(error = %e, "a tape could not be sealed; the next start seals it");
-        }
+        seal(&self.recording, replacement, reason);
     }
 }
 
@@ -435,6 +426,15 @@ pub struct CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         lock(&self.session.calls).remove(&self.ticket);
+    }
+}
+
+/// Ends a recording; whatever comes after goes to its replacement.
+pub(crate) fn seal(recording: &Mutex<Recording>, replacement: Recording, reason: &str) {
+    let ended = std::mem::replace(&mut *lock(recording), replacement);
+    let end = End { reason: reason.to_owned(), exit_code: None, signal: None, continues_on: None };
+    if let Err(e) = ended.finish(&end) {
+        tracing::error!(error = %e, "a tape could not be sealed; the next start seals it");
     }
 }
 

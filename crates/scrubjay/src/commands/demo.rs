@@ -73,7 +73,7 @@ const SCENES: [Scene; 3] = [
     Scene {
         title: "One gateway in front of several servers; VIA tells the gateway's time from the backend's",
         name: "serve",
-        command: &["serve", "--toolsets", "sample"],
+        command: &["serve", "--log-level", "warn", "--toolsets", "sample"],
         script: &GATEWAY,
     },
 ];

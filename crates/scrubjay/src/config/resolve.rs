@@ -107,8 +107,7 @@ impl Loaded {
             Some(address) => {
                 let auth_token = auth_token(serve, &self.directory)?;
                 if !address.value.0.ip().is_loopback() && auth_token.is_none() {
-                    let message =
-                        "is open to other machines, and needs serve.auth_token or serve.auth_token_file";
+                    let message = "is open to other machines, and needs --auth-token-file, serve.auth_token or serve.auth_token_file";
                     let problem = Problem::new(&address.origin, "serve.http", message);
                     return Err(ConfigError { problems: vec![problem] }.into());
                 }

@@ -7,6 +7,7 @@
 
 mod harness;
 
+mod config;
 mod crowd;
 mod damaged;
 mod demo;

@@ -3,7 +3,7 @@
 mod conformance;
 mod eras;
 mod front;
-mod hosts;
 mod http;
+mod peers;
 mod rig;
 mod tape;
