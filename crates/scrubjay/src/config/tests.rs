@@ -376,7 +376,7 @@ fn values_reach_the_rooms() {
 fn a_token_is_needed_where_others_can_reach_it() {
     let serve = |place: &Place| place.load().serve_config().map_err(|e| told(&e).concat());
     let place = Place::new().user("serve: { http: '0.0.0.0:80' }");
-    assert!(serve(&place).unwrap_err().contains("needs serve.auth_token"));
+    assert!(serve(&place).unwrap_err().contains("needs --auth-token-file"));
     let place = place.user("serve: { http: '0.0.0.0:80', auth_token_file: token }");
     assert!(serve(&place).unwrap_err().contains("cannot be read from"));
     place.write("home/.config/scrubjay/token", "t0p-s3cret\n");
