@@ -12,7 +12,7 @@ pub(crate) use chance::Chance;
 pub(crate) use lab::{DOWN, Entry, Lab, Recorded, UP, text};
 pub(crate) use processes::{Process, kill};
 pub(crate) use running::{Running, request};
-pub(crate) use wrapped::{Wrapped, standing_alone};
+pub(crate) use wrapped::{Wrap, Wrapped, standing_alone};
 
 /// The binary under test.
 pub(crate) const SCRUBJAY: &str = env!("CARGO_BIN_EXE_scrubjay");

@@ -4,12 +4,14 @@ use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
+use rustix::pty::OpenptFlags;
+use rustix::termios::OptionalActions;
 
-use crate::harness::{Lab, Running, SCRUBJAY, UP, Wrapped, kill, wait_for};
+use crate::harness::{Lab, Running, SCRUBJAY, UP, Wrap, Wrapped, kill, wait_for};
 
 /// More than any pipe or socket holds.
 const MUCH: usize = 1 << 20;
@@ -26,12 +28,17 @@ fn socket_pair() -> (OwnedFd, OwnedFd) {
 
 /// Starts `cat` behind these ends of somebody's streams.
 fn start_cat(lab: &Lab, theirs: [OwnedFd; 2], ours: [OwnedFd; 2]) -> Wrapped {
-    let (mut command, mark) = lab.wrap(&["cat"]).command();
+    start(&lab.wrap(&["cat"]), theirs, ours.map(Some))
+}
+
+/// Starts a wrap with these as standard input and output; the others are our ends of them.
+fn start(wrap: &Wrap, theirs: [OwnedFd; 2], ours: [Option<OwnedFd>; 2]) -> Wrapped {
+    let (mut command, mark) = wrap.command();
     let [stdin, stdout] = theirs.map(Stdio::from);
     let child = command.stdin(stdin).stdout(stdout).stderr(Stdio::inherit()).spawn().unwrap();
     // The command still holds the ends that it gave to the child.
     drop(command);
-    let [stdin, stdout] = ours.map(Some);
+    let [stdin, stdout] = ours;
     Wrapped::around(Running::around(child, stdin, stdout), mark)
 }
 
@@ -84,6 +91,41 @@ fn nothing() {
     assert_eq!(lab.only_tape().entries[0].payload, b"said to nobody");
     let wrap = lab.wrap(&["sh", "-c", "cat; exit 3"]).after("exec <&- >&-");
     assert_eq!(wrap.start().leave(), 3);
+}
+
+/// Makes a terminal that hands bytes on as they are: our side, and the side of a program.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    rustix::pty::grantpt(&ours).unwrap();
+    rustix::pty::unlockpt(&ours).unwrap();
+    let name = rustix::pty::ptsname(&ours, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let theirs = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap();
+    let mut attributes = rustix::termios::tcgetattr(&theirs).unwrap();
+    attributes.make_raw();
+    rustix::termios::tcsetattr(&theirs, OptionalActions::Now, &attributes).unwrap();
+    (ours, theirs)
+}
+
+#[test]
+fn a_terminal_that_is_read_late() {
+    let lab = Lab::new();
+    let ((ours, theirs), (from_nobody, _)) = (terminal(), socket_pair());
+    // Little enough to be out of the relay's hands at once, and more than a terminal holds.
+    let said = lines(60_000);
+    std::fs::write(lab.file("said"), &said).unwrap();
+    let mut wrapped =
+        start(&lab.wrap(&["cat", &lab.file("said")]), [from_nobody, theirs], [None, Some(ours)]);
+    wrapped.hears = false;
+    wait_for("the tape to end", || {
+        (lab.tape_ids().len() == 1 && wrapped.mark().living().len() <= 2).then_some(())
+    });
+    // Not to wait for anything: to be slow.
+    std::thread::sleep(Duration::from_secs(1));
+    wrapped.hears = true;
+    let heard = wrapped.rest();
+    assert!(heard == said, "{} bytes of {} came", heard.len(), said.len());
+    assert_eq!(wrapped.leave(), 0);
 }
 
 #[test]
