@@ -152,7 +152,7 @@ log_level: info
 on_record_failure: stop
 durability: process
 limits: { max_message_size: 16MiB, max_tape_size: 100MB, max_tape_duration: 1h }
-serve: { max_body_size: 16MiB, max_sessions: 1000, session_idle: 1h, naming: where-needed,
+serve: { max_body_size: 16MiB, max_sessions: 10000, session_idle: 1h, naming: where-needed,
   allowed_hosts: [], allowed_origins: [] }
 ";
 
