@@ -58,6 +58,12 @@ pub enum FindError {
     },
 }
 
+/// Creates a directory that its owner alone may enter, whatever the umask.
+pub(crate) fn create_private_dir(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    std::fs::set_permissions(directory, Permissions::from_mode(0o700))
+}
+
 impl Home {
     /// Names a data directory; nothing is created.
     #[must_use]
@@ -77,6 +83,12 @@ impl Home {
         self.root.join("tapes")
     }
 
+    /// Returns the file of the ledger, where it is a file.
+    #[must_use]
+    pub fn ledger(&self) -> PathBuf {
+        self.root.join("ledger.db")
+    }
+
     /// Creates the directories, readable by their owner alone.
     ///
     /// # Errors
@@ -84,8 +96,7 @@ impl Home {
     pub fn create(&self) -> io::Result<()> {
         for directory in [self.root.clone(), self.tapes()] {
             if !directory.is_dir() {
-                DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-                std::fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
+                create_private_dir(&directory)?;
             }
         }
         Ok(())

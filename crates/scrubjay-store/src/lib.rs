@@ -1,9 +1,11 @@
-//! Where things rest: tapes in files, under one data directory.
+//! Where things rest: tapes in files, the ledger in a database, under one data directory.
 //!
-//! The only crate that knows the layout of what is on disk. Deliberately absent: tokio (an append is one
-//! system call, made by whoever relays), the network, and any reading of configuration.
+//! The only crate that knows the layout of what is on disk, and the only one with SQL. Deliberately absent:
+//! tokio on the way to a tape (an append is one system call, made by whoever relays), and any reading of
+//! configuration.
 
 pub mod clock;
 pub mod home;
+pub mod ledger;
 pub mod recording;
 pub mod tape;

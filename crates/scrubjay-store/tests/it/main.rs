@@ -1,14 +1,16 @@
-//! What the store promises of its tapes: laws over whole, torn and damaged files.
+//! What the store promises: laws over whole, torn and damaged tapes, and the same stories on both databases.
 
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 
 mod crash;
 mod damage;
+mod database;
 mod failure;
 mod fixture;
 mod follow;
 mod home;
 mod hostile;
+mod ledger;
 mod modes;
 mod rotation;
 mod roundtrip;

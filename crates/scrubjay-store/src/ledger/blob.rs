@@ -1,0 +1,67 @@
+//! File contents, each kept once: named by BLAKE3, compressed with zstd.
+
+use sqlx::Row;
+
+use super::{Conn, LedgerError, Write};
+
+/// What a content is known by.
+pub type Hash = [u8; 32];
+
+const LEVEL: i32 = 3;
+
+/// Returns what a content is known by.
+#[must_use]
+pub fn hash(bytes: &[u8]) -> Hash {
+    *blake3::hash(bytes).as_bytes()
+}
+
+/// Returns a hash as people and agents write it.
+#[must_use]
+pub fn hex(hash: &Hash) -> String {
+    blake3::Hash::from_bytes(*hash).to_hex().to_string()
+}
+
+/// Reads a hash as people and agents write it.
+#[must_use]
+pub fn from_hex(text: &str) -> Option<Hash> {
+    blake3::Hash::from_hex(text).ok().map(|hash| *hash.as_bytes())
+}
+
+/// Keeps a content.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn put(write: &mut Write, bytes: &[u8]) -> Result<Hash, LedgerError> {
+    let hash = hash(bytes);
+    let known = sqlx::query("SELECT 1 FROM blobs WHERE hash = $1")
+        .bind(hash.to_vec())
+        .fetch_optional(write.conn())
+        .await?;
+    if known.is_none() {
+        let data = zstd::bulk::compress(bytes, LEVEL)
+            .map_err(|e| LedgerError::Damaged(format!("a content cannot be compressed: {e}")))?;
+        sqlx::query("INSERT INTO blobs (hash, size, data) VALUES ($1, $2, $3)")
+            .bind(hash.to_vec())
+            .bind(bytes.len() as i64)
+            .bind(data)
+            .execute(write.conn())
+            .await?;
+    }
+    Ok(hash)
+}
+
+/// Returns a content.
+///
+/// # Errors
+/// It is not there, or not what it was.
+pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerError> {
+    let damaged = |what: &str| LedgerError::Damaged(format!("content {} {what}", hex(wanted)));
+    let row = sqlx::query("SELECT size, data FROM blobs WHERE hash = $1")
+        .bind(wanted.to_vec())
+        .fetch_optional(on.conn())
+        .await?
+        .ok_or_else(|| damaged("is missing"))?;
+    let size = usize::try_from(row.try_get::<i64, _>(0)?).map_err(|_| damaged("has a wrong size"))?;
+    let bytes = zstd::bulk::decompress(row.try_get(1)?, size).map_err(|_| damaged("cannot be read"))?;
+    if hash(&bytes) == *wanted { Ok(bytes) } else { Err(damaged("is not what was stored")) }
+}

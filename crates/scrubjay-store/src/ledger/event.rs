@@ -1,0 +1,244 @@
+//! Events: what is worth telling, in the order it happened. Never changed, never removed.
+
+use scrubjay_core::id::TapeId;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::session::{Caller, Session};
+use super::{Conn, LedgerError, Write};
+
+/// What kind of thing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// A session began.
+    SessionStarted,
+    /// A session got a name.
+    SessionNamed,
+    /// A session that had ended goes on.
+    SessionResumed,
+    /// A session was saved.
+    SessionSaved,
+    /// A session ended.
+    SessionClosed,
+    /// A session began from another.
+    SessionBranched,
+    /// A step of the plan.
+    PlanStep,
+    /// A step of the plan was begun, finished or dropped.
+    PlanStepStatus,
+    /// A file was created.
+    FileCreate,
+    /// A file was changed.
+    FileEdit,
+    /// A file was deleted.
+    FileDelete,
+    /// A file operation was refused.
+    FileRefused,
+    /// A file was found changed by someone else.
+    FileObserved,
+    /// Something delivered: a decision, a milestone, a note.
+    Deliverable,
+    /// A progress entry.
+    Progress,
+    /// A record was created.
+    RecordCreated,
+    /// A record was changed.
+    RecordUpdated,
+    /// A record changed its state.
+    StateTransition,
+    /// A record was activated.
+    Activation,
+    /// Two sessions changed the same record.
+    ConflictDetected,
+    /// One of them had it their way.
+    ConflictResolved,
+}
+
+impl EventKind {
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(Value::String(name)) => name,
+            _ => unreachable!("a unit variant is a string"),
+        }
+    }
+
+    /// Returns the kind with that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        serde_json::from_value(Value::String(name.to_owned())).ok()
+    }
+}
+
+/// Something to tell.
+#[derive(Clone, Debug)]
+pub struct NewEvent {
+    /// What kind.
+    pub kind: EventKind,
+    /// What it is about: a path, the id of a record or an entry.
+    pub subject: Option<String>,
+    /// One line for people.
+    pub summary: String,
+    /// The rest.
+    pub details: Value,
+}
+
+impl NewEvent {
+    /// Describes an event.
+    #[must_use]
+    pub fn new(kind: EventKind, summary: impl Into<String>) -> Self {
+        Self { kind, subject: None, summary: summary.into(), details: Value::Object(Default::default()) }
+    }
+
+    /// Says what it is about.
+    #[must_use]
+    pub fn about(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
+        self
+    }
+
+    /// Says more.
+    #[must_use]
+    pub fn with(mut self, details: Value) -> Self {
+        self.details = details;
+        self
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Event {
+    /// Its number; later ones are greater.
+    pub id: i64,
+    /// Of which project.
+    pub project_id: String,
+    /// Of which session.
+    pub session_id: String,
+    /// When, nanoseconds since the Unix epoch.
+    pub at_ns: i64,
+    /// What kind.
+    pub kind: EventKind,
+    /// The plan step it belongs to.
+    pub step: Option<i64>,
+    /// What it is about.
+    pub subject: Option<String>,
+    /// One line for people.
+    pub summary: String,
+    /// The rest.
+    pub details: Value,
+    /// The tape on which the call that caused it is.
+    pub tape: Option<String>,
+    /// The entry on that tape.
+    pub entry: Option<i64>,
+}
+
+pub(crate) fn of_row(row: &AnyRow) -> Result<Event, LedgerError> {
+    let (kind, details): (String, String) = (row.try_get(4)?, row.try_get(8)?);
+    let damaged = |what: String| LedgerError::Damaged(what);
+    Ok(Event {
+        id: row.try_get(0)?,
+        project_id: row.try_get(1)?,
+        session_id: row.try_get(2)?,
+        at_ns: row.try_get(3)?,
+        kind: EventKind::from_name(&kind).ok_or_else(|| damaged(format!("unknown event \"{kind}\"")))?,
+        step: row.try_get(5)?,
+        subject: row.try_get(6)?,
+        summary: row.try_get(7)?,
+        details: serde_json::from_str(&details).map_err(|e| damaged(format!("an event's details: {e}")))?,
+        tape: row.try_get(9)?,
+        entry: row.try_get(10)?,
+    })
+}
+
+/// Tells of something that happened in a session; returns the event's number.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn append(
+    write: &mut Write,
+    session: &Session,
+    caller: &Caller,
+    event: NewEvent,
+) -> Result<i64, LedgerError> {
+    let row = sqlx::query(
+        "INSERT INTO events (project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id",
+    )
+    .bind(&session.project_id)
+    .bind(&session.id)
+    .bind(write.at_ns)
+    .bind(event.kind.name())
+    .bind(session.current_step)
+    .bind(event.subject)
+    .bind(event.summary)
+    .bind(event.details.to_string())
+    .bind(caller.tape.as_ref().map(TapeId::to_string))
+    .bind(caller.entry)
+    .fetch_one(write.conn())
+    .await?;
+    sqlx::query("UPDATE sessions SET last_activity_ns = $2 WHERE id = $1")
+        .bind(&session.id)
+        .bind(write.at_ns)
+        .execute(write.conn())
+        .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// Which events to return: of one session, after one of them, so many.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// The session.
+    pub session: &'a str,
+    /// The event after which to begin.
+    pub after: i64,
+    /// How many at most.
+    pub limit: i64,
+}
+
+/// Returns events of a session in order.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn page(on: &mut impl Conn, page: Page<'_>) -> Result<Vec<Event>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry
+         FROM events WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3",
+    )
+    .bind(page.session)
+    .bind(page.after)
+    .bind(page.limit)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(of_row).collect()
+}
+
+/// Returns one event.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerError> {
+    let row = sqlx::query(
+        "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry
+         FROM events WHERE id = $1",
+    )
+    .bind(id)
+    .fetch_optional(on.conn())
+    .await?;
+    row.as_ref().map(of_row).transpose()
+}
+
+/// Returns how many events a session has.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn count(on: &mut impl Conn, session: &str) -> Result<i64, LedgerError> {
+    let row = sqlx::query("SELECT count(*) FROM events WHERE session_id = $1")
+        .bind(session)
+        .fetch_one(on.conn())
+        .await?;
+    Ok(row.try_get(0)?)
+}

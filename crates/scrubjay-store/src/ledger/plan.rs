@@ -1,0 +1,224 @@
+//! Plans: the ordered steps an agent means to take, and which one it is at.
+//!
+//! A new plan replaces what is left of the old one; what was done stays. Steps are never removed.
+
+use serde::Serialize;
+use serde_json::json;
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::event::{self, EventKind, NewEvent};
+use super::session::{Caller, Session};
+use super::{Conn, LedgerError, Write};
+
+/// How far a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepStatus {
+    /// Not begun.
+    Pending,
+    /// Under way.
+    Current,
+    /// Finished.
+    Done,
+    /// Left out.
+    Skipped,
+    /// Another plan took its place.
+    Replaced,
+}
+
+const STATUSES: [(StepStatus, &str); 5] = [
+    (StepStatus::Pending, "pending"),
+    (StepStatus::Current, "current"),
+    (StepStatus::Done, "done"),
+    (StepStatus::Skipped, "skipped"),
+    (StepStatus::Replaced, "replaced"),
+];
+
+impl StepStatus {
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        STATUSES.iter().find(|(status, _)| *status == self).map_or("", |(_, name)| name)
+    }
+
+    /// Returns the status with that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        STATUSES.iter().find(|(_, known)| *known == name).map(|(status, _)| *status)
+    }
+}
+
+/// A step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Its number.
+    pub id: i64,
+    /// Which of the session's plans it is of, from 1.
+    pub plan: i64,
+    /// Its place in the plan, from 0.
+    pub index: i64,
+    /// What is to be done.
+    pub text: String,
+    /// How far it is.
+    pub status: StepStatus,
+}
+
+impl Step {
+    fn of(row: &AnyRow) -> Result<Self, LedgerError> {
+        let status: String = row.try_get(4)?;
+        Ok(Self {
+            id: row.try_get(0)?,
+            plan: row.try_get(1)?,
+            index: row.try_get(2)?,
+            text: row.try_get(3)?,
+            status: StepStatus::from_name(&status)
+                .ok_or_else(|| LedgerError::Damaged(format!("unknown step status \"{status}\"")))?,
+        })
+    }
+}
+
+/// Returns all steps of a session, of all its plans, in order.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn steps(on: &mut impl Conn, session: &str) -> Result<Vec<Step>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT id, plan, position, text, status FROM plan_steps WHERE session_id = $1 ORDER BY plan, position",
+    )
+    .bind(session)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(Step::of).collect()
+}
+
+/// Sets a new plan: replaces what is left of the old one, and begins its first step.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn set(
+    write: &mut Write,
+    caller: &Caller,
+    session: &mut Session,
+    texts: &[String],
+) -> Result<Vec<Step>, LedgerError> {
+    let old = steps(write, &session.id).await?;
+    let plan = old.iter().map(|step| step.plan).max().unwrap_or(0) + 1;
+    for step in &old {
+        let replaced = match step.status {
+            StepStatus::Pending => StepStatus::Replaced,
+            StepStatus::Current => StepStatus::Done,
+            _ => continue,
+        };
+        set_status(write, step.id, replaced).await?;
+    }
+    session.current_step = None;
+    let mut added = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        added.push(add(write, caller, session, plan, index as i64, text).await?);
+    }
+    if let Some(first) = added.first_mut() {
+        first.status = StepStatus::Current;
+        set_status(write, first.id, StepStatus::Current).await?;
+        move_to(write, session, Some(first.id)).await?;
+    }
+    Ok(added)
+}
+
+/// Appends one step to the current plan.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn append(
+    write: &mut Write,
+    caller: &Caller,
+    session: &mut Session,
+    text: &str,
+) -> Result<Step, LedgerError> {
+    let old = steps(write, &session.id).await?;
+    let plan = old.iter().map(|step| step.plan).max().unwrap_or(1);
+    let index = old.iter().filter(|step| step.plan == plan).map(|step| step.index + 1).max().unwrap_or(0);
+    add(write, caller, session, plan, index, text).await
+}
+
+async fn add(
+    write: &mut Write,
+    caller: &Caller,
+    session: &Session,
+    plan: i64,
+    index: i64,
+    text: &str,
+) -> Result<Step, LedgerError> {
+    let row = sqlx::query(
+        "INSERT INTO plan_steps (session_id, plan, position, text, status) VALUES ($1, $2, $3, $4, 'pending')
+         RETURNING id",
+    )
+    .bind(&session.id)
+    .bind(plan)
+    .bind(index)
+    .bind(text)
+    .fetch_one(write.conn())
+    .await?;
+    let step = Step { id: row.try_get(0)?, plan, index, text: text.to_owned(), status: StepStatus::Pending };
+    let at_step = Session { current_step: Some(step.id), ..session.clone() };
+    let details = json!({ "step": text, "index": index, "plan": plan });
+    let event = NewEvent::new(EventKind::PlanStep, text).with(details);
+    event::append(write, &at_step, caller, event).await?;
+    Ok(step)
+}
+
+/// Says how far a step is; the session is at it from now on, or at the next one when it is over.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn mark(
+    write: &mut Write,
+    caller: &Caller,
+    session: &mut Session,
+    step: &Step,
+    status: StepStatus,
+) -> Result<(), LedgerError> {
+    if status == StepStatus::Current {
+        // Whatever was under way is finished by beginning another.
+        for other in steps(write, &session.id).await? {
+            if other.status == StepStatus::Current && other.id != step.id {
+                set_status(write, other.id, StepStatus::Done).await?;
+            }
+        }
+    }
+    set_status(write, step.id, status).await?;
+    let at_step = Session { current_step: Some(step.id), ..session.clone() };
+    let event = NewEvent::new(EventKind::PlanStepStatus, format!("{}: {}", status.name(), step.text))
+        .with(json!({ "step": step.text, "index": step.index, "plan": step.plan, "status": status.name() }));
+    event::append(write, &at_step, caller, event).await?;
+    let next = match status {
+        StepStatus::Current => Some(step.id),
+        _ if session.current_step == Some(step.id) => begin_next(write, &session.id, step).await?,
+        _ => session.current_step,
+    };
+    move_to(write, session, next).await
+}
+
+async fn begin_next(write: &mut Write, session: &str, after: &Step) -> Result<Option<i64>, LedgerError> {
+    let all = steps(write, session).await?;
+    let next =
+        all.iter().find(|s| s.plan == after.plan && s.status == StepStatus::Pending && s.index > after.index);
+    if let Some(next) = next {
+        set_status(write, next.id, StepStatus::Current).await?;
+    }
+    Ok(next.map(|step| step.id))
+}
+
+async fn set_status(write: &mut Write, step: i64, status: StepStatus) -> Result<(), LedgerError> {
+    sqlx::query("UPDATE plan_steps SET status = $2 WHERE id = $1")
+        .bind(step)
+        .bind(status.name())
+        .execute(write.conn())
+        .await?;
+    Ok(())
+}
+
+async fn move_to(write: &mut Write, session: &mut Session, step: Option<i64>) -> Result<(), LedgerError> {
+    session.current_step = step;
+    super::session::update(write, session).await
+}

@@ -1,0 +1,90 @@
+//! Projects: bodies of work, shared by all toolsets. A project's tick is its logical clock.
+
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::{Conn, LedgerError, Write};
+
+/// The project of whoever names none.
+pub const DEFAULT_PROJECT: &str = "default";
+
+/// A project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Project {
+    /// Its id.
+    pub id: String,
+    /// What people read.
+    pub name: String,
+    /// What it is about.
+    pub description: Option<String>,
+    /// When it began.
+    pub created_ns: i64,
+    /// How often it was written to.
+    pub tick: i64,
+}
+
+impl Project {
+    fn of(row: &AnyRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            name: row.try_get(1)?,
+            description: row.try_get(2)?,
+            created_ns: row.try_get(3)?,
+            tick: row.try_get(4)?,
+        })
+    }
+}
+
+const SELECT: &str = "SELECT id, name, description, created_ns, tick FROM projects WHERE id = $1";
+
+/// Returns a project.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Project>, LedgerError> {
+    let row = sqlx::query(SELECT).bind(id).fetch_optional(on.conn()).await?;
+    Ok(row.as_ref().map(Project::of).transpose()?)
+}
+
+/// Creates a project that may be there already.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn ensure(write: &mut Write, id: &str) -> Result<(), LedgerError> {
+    insert(write, id, id, None).await.map(drop)
+}
+
+/// Creates a project; returns whether it is new.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn insert(
+    write: &mut Write,
+    id: &str,
+    name: &str,
+    description: Option<&str>,
+) -> Result<bool, LedgerError> {
+    let done = sqlx::query(
+        "INSERT INTO projects (id, name, description, created_ns, tick) VALUES ($1, $2, $3, $4, 0)
+         ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(id)
+    .bind(name)
+    .bind(description)
+    .bind(write.at_ns)
+    .execute(write.conn())
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Moves a project's clock on; returns the new tick.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
+    let row = sqlx::query("UPDATE projects SET tick = tick + 1 WHERE id = $1 RETURNING tick")
+        .bind(id)
+        .fetch_one(write.conn())
+        .await?;
+    Ok(row.try_get(0)?)
+}

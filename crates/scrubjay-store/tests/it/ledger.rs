@@ -1,0 +1,144 @@
+//! What the ledger promises, the same on both databases.
+
+use scrubjay_store::ledger::event::{self, EventKind, NewEvent, Page};
+use scrubjay_store::ledger::plan::{self, StepStatus};
+use scrubjay_store::ledger::session::{self, Beginning, SessionError, Started};
+use scrubjay_store::ledger::{Conn, Ledger, LedgerError, Survives, blob};
+use serde_json::json;
+use sqlx::Executor;
+
+use crate::database::{Database, caller, on_both};
+
+on_both![story, undone, taken_in_turns, contents, newer];
+
+async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
+    let mut read = ledger.read().await.unwrap();
+    let page = Page { session, after: 0, limit: 1000 };
+    event::page(&mut read, page).await.unwrap().iter().map(|e| e.kind).collect()
+}
+
+/// A whole session: begun by its first call, named, planned, worked through, ended, resumed.
+async fn story(database: Database) {
+    let ledger = database.open().await;
+    let caller = caller("host-1");
+
+    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let implicit = session::current(&mut write, &caller, None).await.unwrap();
+    write.commit().await.unwrap();
+
+    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let beginning = Beginning { title: Some("Count birds".to_owned()), ..Beginning::default() };
+    let (mut session, started) = session::start(&mut write, &caller, beginning).await.unwrap();
+    assert_eq!((started, &session.id), (Started::Named, &implicit.id));
+    let texts = ["look", "count", "tell"].map(str::to_owned);
+    let steps = plan::set(&mut write, &caller, &mut session, &texts).await.unwrap();
+    assert_eq!(steps.iter().map(|s| s.index).collect::<Vec<_>>(), [0, 1, 2]);
+    plan::mark(&mut write, &caller, &mut session, &steps[0], StepStatus::Done).await.unwrap();
+    assert_eq!(session.current_step, Some(steps[1].id));
+    let note = NewEvent::new(EventKind::Deliverable, "seven jays").with(json!({ "title": "note" }));
+    event::append(&mut write, &session, &caller, note).await.unwrap();
+    plan::set(&mut write, &caller, &mut session, &["rest".to_owned()]).await.unwrap();
+    session::end(&mut write, &caller, session, Some("done")).await.unwrap();
+    write.commit().await.unwrap();
+
+    assert_eq!(
+        kinds(&ledger, &implicit.id).await,
+        [
+            EventKind::SessionStarted,
+            EventKind::SessionNamed,
+            EventKind::PlanStep,
+            EventKind::PlanStep,
+            EventKind::PlanStep,
+            EventKind::PlanStepStatus,
+            EventKind::Deliverable,
+            EventKind::PlanStep,
+            EventKind::SessionClosed,
+        ]
+    );
+    let mut read = ledger.read().await.unwrap();
+    let statuses: Vec<_> =
+        plan::steps(&mut read, &implicit.id).await.unwrap().iter().map(|s| (s.plan, s.status)).collect();
+    assert_eq!(
+        statuses,
+        [(1, StepStatus::Done), (1, StepStatus::Done), (1, StepStatus::Replaced), (2, StepStatus::Current)]
+    );
+    drop(read);
+
+    let mut write = ledger.write(Survives::Power).await.unwrap();
+    assert!(
+        session::of_caller(&mut write, &caller).await.unwrap().is_none(),
+        "an ended session has no callers"
+    );
+    let beginning = Beginning { id: Some(implicit.id.clone()), ..Beginning::default() };
+    let (resumed, started) = session::start(&mut write, &caller, beginning).await.unwrap();
+    assert_eq!(
+        (started, resumed.ended_ns, resumed.title.as_deref()),
+        (Started::Resumed, None, Some("Count birds"))
+    );
+    let unknown = session::current(&mut write, &caller, Some("nobody")).await;
+    assert!(matches!(unknown, Err(SessionError::NotFound(id)) if id == "nobody"));
+    write.commit().await.unwrap();
+    let all = session::list(&mut ledger.read().await.unwrap(), Some("birds"), None, 10).await.unwrap();
+    assert_eq!(all.len(), 1);
+}
+
+/// What is not committed never happened.
+async fn undone(database: Database) {
+    let ledger = database.open().await;
+    let mut write = ledger.write(Survives::Power).await.unwrap();
+    session::current(&mut write, &caller("a"), None).await.unwrap();
+    drop(write);
+    let all = session::list(&mut ledger.read().await.unwrap(), None, None, 10).await.unwrap();
+    assert_eq!(all, []);
+}
+
+/// Writers of several ledgers never fail each other, and events are in the order of commits.
+async fn taken_in_turns(database: Database) {
+    let first = database.open().await;
+    let mut write = first.write(Survives::Power).await.unwrap();
+    let session = session::current(&mut write, &caller("all"), None).await.unwrap();
+    write.commit().await.unwrap();
+    let writers: Vec<_> = (0..8)
+        .map(|n| {
+            let (storage, session) = (database.storage.clone(), session.clone());
+            tokio::spawn(async move {
+                let ledger = Ledger::open(&storage).await.unwrap();
+                let mut last = 0;
+                for i in 0..20 {
+                    let mut write = ledger.write(Survives::Process).await.unwrap();
+                    let event = NewEvent::new(EventKind::Deliverable, format!("{n}/{i}"));
+                    let id = event::append(&mut write, &session, &caller("all"), event).await.unwrap();
+                    write.commit().await.unwrap();
+                    assert!(id > last);
+                    last = id;
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert_eq!(kinds(&first, &session.id).await.len(), 161);
+}
+
+async fn contents(database: Database) {
+    let ledger = database.open().await;
+    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let bytes = [&[0, 255, 10][..], &[7; 100_000]].concat();
+    for content in [&b""[..], &bytes, &bytes] {
+        let hash = blob::put(&mut write, content).await.unwrap();
+        assert_eq!(blob::get(&mut write, &hash).await.unwrap(), content);
+    }
+    let missing = blob::get(&mut write, &[7; 32]).await;
+    assert!(matches!(missing, Err(LedgerError::Damaged(_))));
+}
+
+async fn newer(database: Database) {
+    let ledger = database.open().await;
+    let mut write = ledger.write(Survives::Power).await.unwrap();
+    write.conn().execute("INSERT INTO schema_version (version) VALUES (999)").await.unwrap();
+    write.commit().await.unwrap();
+    ledger.close().await;
+    let refused = Ledger::open(&database.storage).await.unwrap_err().to_string();
+    assert!(refused.contains("schema 999") && refused.contains("newer"), "{refused}");
+}
