@@ -7,3 +7,4 @@ pub mod clock;
 pub mod home;
 pub mod recording;
 pub mod tape;
+pub mod workspace;
