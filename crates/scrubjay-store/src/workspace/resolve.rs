@@ -68,6 +68,8 @@ impl Root {
         if !self.one_step {
             return self.walk(path, flags);
         }
+        // No link is followed here anyway; a directory asked for is then told from a link that is in its place.
+        let flags = if flags.contains(OFlags::DIRECTORY) { flags - OFlags::NOFOLLOW } else { flags };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
         let mut tries = OPEN_TRIES;
         loop {

@@ -13,3 +13,4 @@ mod modes;
 mod rotation;
 mod roundtrip;
 mod versions;
+mod workspace;
