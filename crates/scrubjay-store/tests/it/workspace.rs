@@ -4,7 +4,7 @@ mod faults;
 mod races;
 
 use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -334,6 +334,20 @@ fn permissions_are_kept() {
     let given = lab.workspace.stage(&lab.at("given"), b"", Some(0o4711)).unwrap();
     given.commit(Expect::Missing).unwrap();
     assert_eq!(mode(&lab.disk("given")), 0o711);
+}
+
+#[test]
+fn the_owner_is_kept() {
+    let lab = Lab::new();
+    lab.put("theirs", "one", 0o640);
+    // Only root gives files away.
+    if std::os::unix::fs::chown(lab.disk("theirs"), Some(1234), Some(2345)).is_err() {
+        return;
+    }
+    assert!(!lab.read("theirs").unwrap().owned);
+    lab.write("theirs", "two", content("one")).unwrap();
+    let after = std::fs::metadata(lab.disk("theirs")).unwrap();
+    assert_eq!((after.uid(), after.gid(), mode(&lab.disk("theirs"))), (1234, 2345, 0o640));
 }
 
 #[test]
