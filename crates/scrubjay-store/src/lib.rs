@@ -9,3 +9,4 @@ pub mod home;
 pub mod ledger;
 pub mod recording;
 pub mod tape;
+pub mod workspace;

@@ -15,3 +15,4 @@ mod modes;
 mod rotation;
 mod roundtrip;
 mod versions;
+mod workspace;

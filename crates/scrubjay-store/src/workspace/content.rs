@@ -1,0 +1,121 @@
+//! Reading a file of a workspace: looked at without opening it, opened without waiting, looked at again.
+//!
+//! Opening a pipe, a device or a socket can hang or act, so only what is seen to be a regular file is opened,
+//! and in a way that does not wait should something else have taken its place.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+
+use blake3::Hash;
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::WorkspaceError;
+use super::refusal::{Kind, Refusal};
+
+/// What a file held when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// All of it, byte for byte.
+    pub bytes: Vec<u8>,
+    /// Its permission bits.
+    pub mode: u32,
+    /// The BLAKE3 hash of the bytes.
+    pub hash: Hash,
+    /// How many names it has. With more than one, replacing it leaves the others with the old content.
+    pub links: u64,
+    /// Whether it belongs to the user this process runs as.
+    pub owned: bool,
+}
+
+pub(super) const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(super) const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// Says what an open came to: `None` if there is nothing, a refusal where the way there is not taken.
+pub(super) fn opened<T>(outcome: rustix::io::Result<T>, path: &str) -> Result<Option<T>, WorkspaceError> {
+    let path = path.to_owned();
+    match outcome {
+        Ok(handle) => Ok(Some(handle)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::LOOP) => Err(Refusal::Symlink { path }.into()),
+        Err(Errno::NOTDIR) => Err(Refusal::NotADirectory { path }.into()),
+        Err(Errno::XDEV) => Err(Refusal::Outside { path }.into()),
+        // A socket or a device without a driver that took the place of a file.
+        Err(Errno::NXIO | Errno::NODEV) => Err(Refusal::NotAFile { path, kind: Kind::Other }.into()),
+        Err(Errno::NAMETOOLONG) => {
+            Err(Refusal::BadPath { path, reason: "a name in it is too long for this file system" }.into())
+        }
+        Err(e) => Err(WorkspaceError::io("open", &path, e)),
+    }
+}
+
+/// Returns the status of a regular file; anything else is refused.
+pub(super) fn regular(handle: impl AsFd, path: &str) -> Result<Stat, WorkspaceError> {
+    let stat = fstat(handle).map_err(|e| WorkspaceError::io("look at", path, e))?;
+    match Kind::of(FileType::from_raw_mode(stat.st_mode)) {
+        None => Ok(stat),
+        Some(Kind::Symlink) => Err(Refusal::Symlink { path: path.to_owned() }.into()),
+        Some(kind) => Err(Refusal::NotAFile { path: path.to_owned(), kind }.into()),
+    }
+}
+
+/// Opens a regular file by its name in a directory; `None` if there is nothing.
+pub(super) fn open_regular(
+    directory: impl AsFd,
+    name: &str,
+    path: &str,
+) -> Result<Option<(OwnedFd, Stat)>, WorkspaceError> {
+    for flags in [LOOK, READ] {
+        let outcome = retry_on_intr(|| openat(&directory, name, flags, Mode::empty()));
+        let Some(handle) = opened(outcome, path)? else { return Ok(None) };
+        let stat = regular(&handle, path)?;
+        if flags == READ {
+            return Ok(Some((handle, stat)));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads an opened file to its end.
+pub(super) fn read(
+    handle: OwnedFd,
+    stat: &Stat,
+    path: &str,
+    bytes_max: u64,
+) -> Result<Content, WorkspaceError> {
+    let too_large = |bytes| Refusal::TooLarge { path: path.to_owned(), bytes, bytes_max };
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    if size > bytes_max {
+        return Err(too_large(size).into());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    // It may grow while it is read.
+    let taken = File::from(handle).take(bytes_max.saturating_add(1)).read_to_end(&mut bytes);
+    let taken = taken.map_err(|e| WorkspaceError::io("read", path, e))? as u64;
+    if taken > bytes_max {
+        return Err(too_large(taken).into());
+    }
+    let hash = blake3::hash(&bytes);
+    let owned = stat.st_uid == rustix::process::geteuid().as_raw();
+    Ok(Content { bytes, mode: stat.st_mode & 0o7777, hash, links: stat.st_nlink, owned })
+}
+
+/// Hashes an opened file, whatever its size, without keeping it.
+pub(super) fn hash(handle: OwnedFd, path: &str) -> Result<Hash, WorkspaceError> {
+    let mut hasher = blake3::Hasher::new();
+    let mut file = File::from(handle);
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(hasher.finalize()),
+            Ok(length) => hasher.update(&buffer[..length]),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(WorkspaceError::io("read", path, e)),
+        };
+    }
+}

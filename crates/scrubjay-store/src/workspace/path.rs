@@ -1,0 +1,173 @@
+//! Names of files in a workspace: from what an agent wrote to a normal form, by the text alone.
+//!
+//! The normal form is relative, separated by `/`, without `.`, `..` or anything empty; its bytes are otherwise
+//! those given. Nothing here looks at a disk: what the name leads to is found out when it is opened.
+
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use unicode_normalization::UnicodeNormalization;
+
+use super::refusal::Refusal;
+use super::temporary;
+
+/// The longest name of a file or directory, in bytes.
+const NAME_BYTES_MAX: usize = 255;
+/// The longest path, in bytes: the system's limit counts the zero behind it.
+const PATH_BYTES_MAX: usize = 4095;
+/// The most names in a path: each directory that must be created is held open.
+const DEPTH_MAX: usize = 128;
+
+/// The normal form of a path in a workspace: the key under which revisions are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FilePath(String);
+
+impl FilePath {
+    /// Returns the normal form.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the name of the file itself.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.rsplit_once('/').map_or(self.0.as_str(), |(_, name)| name)
+    }
+
+    /// Returns the directory, `.` being the root.
+    #[must_use]
+    pub fn directory(&self) -> &str {
+        self.0.rsplit_once('/').map_or(".", |(directory, _)| directory)
+    }
+
+    /// Returns a key that is the same for names that some file systems, or most people, take for one: those
+    /// that differ only in case, in Unicode composition, or in characters that cannot be seen.
+    #[must_use]
+    pub fn twin_key(&self) -> String {
+        fold(&self.0)
+    }
+}
+
+impl fmt::Display for FilePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Finds the normal form of what was given; an absolute path must lie below one of the roots.
+pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<FilePath, Refusal> {
+    let bad = |reason| Refusal::BadPath { path: given.to_owned(), reason };
+    if given.is_empty() {
+        return Err(bad("it is empty"));
+    }
+    if given.len() > PATH_BYTES_MAX {
+        return Err(bad("it is longer than 4095 bytes"));
+    }
+    if given.chars().any(char::is_control) {
+        return Err(bad("it has a control character in it; leave that out"));
+    }
+    let mut names: Vec<&str> = given.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+    if names.contains(&"..") {
+        return Err(climbing(given, &names, roots));
+    }
+    if given.starts_with('/') {
+        let below = roots.iter().find_map(|root| depth_below(&names, root));
+        names.drain(..below.ok_or_else(|| Refusal::Outside { path: given.to_owned() })?);
+    }
+    if names.is_empty() {
+        return Err(bad("it names the workspace itself; name a file in it"));
+    }
+    if given.ends_with('/') || given.ends_with("/.") {
+        return Err(bad("it names a directory; leave out what is behind the last name"));
+    }
+    if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
+        return Err(bad("a name in it is longer than 255 bytes"));
+    }
+    if names.len() > DEPTH_MAX {
+        return Err(bad("it is more than 128 directories deep"));
+    }
+    match names.iter().find_map(|name| protection(name, allow_vcs)) {
+        Some(reason) => Err(Refusal::Protected { path: given.to_owned(), reason }),
+        None => Ok(FilePath(names.join("/"))),
+    }
+}
+
+/// Says of a path with `..` whether it is outside, or only not in a form that is taken.
+fn climbing(given: &str, names: &[&str], roots: &[&Path]) -> Refusal {
+    let absolute = given.starts_with('/');
+    let mut kept = Vec::new();
+    let mut escaped = false;
+    for name in names {
+        if *name == ".." {
+            escaped |= kept.pop().is_none() && !absolute;
+        } else {
+            kept.push(*name);
+        }
+    }
+    escaped |= absolute && !roots.iter().any(|root| depth_below(&kept, root).is_some());
+    let path = given.to_owned();
+    match escaped {
+        true => Refusal::Outside { path },
+        false => Refusal::BadPath { path, reason: "it has `..` in it; write it without" },
+    }
+}
+
+/// Counts the names of a root if the given ones begin with all of them: whole names, never parts.
+fn depth_below(names: &[&str], root: &Path) -> Option<usize> {
+    let mut depth = 0;
+    for component in root.components() {
+        match component {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) if names.get(depth)?.as_bytes() == name.as_bytes() => depth += 1,
+            _ => return None,
+        }
+    }
+    Some(depth)
+}
+
+fn protection(name: &str, allow_vcs: bool) -> Option<&'static str> {
+    let folded = fold(name);
+    if temporary::looks_like_ours(&folded) {
+        return Some("Scrubjay's own temporary files have such names; choose another");
+    }
+    // Some file systems take `:` and `\` for separators and drop dots and spaces at the end of a name.
+    let names_control = folded
+        .split(['\\', ':'])
+        .map(|part| part.trim_end_matches([' ', '.']))
+        .any(|part| matches!(part, ".git" | ".hg" | ".svn") || is_short_name(part));
+    (names_control && !allow_vcs).then_some(
+        "version control keeps its own files there, and runs some; it can be allowed in the settings",
+    )
+}
+
+/// Tells the 8.3 names that some file systems give `.git`, `.hg` and `.svn`.
+fn is_short_name(part: &str) -> bool {
+    part.rsplit_once('~').is_some_and(|(stem, number)| {
+        matches!(stem, "git" | "hg" | "svn")
+            && !number.is_empty()
+            && number.bytes().all(|b| b.is_ascii_digit())
+    })
+}
+
+/// Folds case and composition, and leaves out what cannot be seen.
+fn fold(text: &str) -> String {
+    // Upper case first, then lower: so `ſ`, `ς` and `ß` meet `s`, `σ` and `ss`. The dotless `ı` is a letter of
+    // its own, which upper case would lose.
+    let upper = |c: char| {
+        let kept = (c == 'ı').then_some(c);
+        kept.into_iter().chain(c.to_uppercase().filter(move |_| kept.is_none()))
+    };
+    text.nfd().filter(|c| !is_ignorable(*c)).flat_map(upper).flat_map(char::to_lowercase).nfc().collect()
+}
+
+/// The characters that Unicode says may be ignored, which folding file systems do.
+fn is_ignorable(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
+}

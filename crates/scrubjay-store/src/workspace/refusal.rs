@@ -1,0 +1,175 @@
+//! What a workspace will not do, each with a stable code and a way on.
+//!
+//! A refusal is an answer of policy, to be recorded and told to the agent; what the system itself fails at is
+//! an I/O error and not here. Paths are shown inert and cut: they come from an agent.
+
+use rustix::fs::FileType;
+use scrubjay_core::inert::inert;
+use thiserror::Error;
+
+/// So many characters of a path are shown.
+const SHOWN_MAX: usize = 200;
+
+/// What stands where a regular file was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character or block device.
+    Device,
+    /// Something else.
+    Other,
+}
+
+impl Kind {
+    /// Tells what is not a regular file.
+    pub(super) fn of(file_type: FileType) -> Option<Self> {
+        match file_type {
+            FileType::RegularFile => None,
+            FileType::Directory => Some(Self::Directory),
+            FileType::Symlink => Some(Self::Symlink),
+            FileType::Fifo => Some(Self::Fifo),
+            FileType::Socket => Some(Self::Socket),
+            FileType::CharacterDevice | FileType::BlockDevice => Some(Self::Device),
+            FileType::Unknown => Some(Self::Other),
+        }
+    }
+
+    /// Returns its name in a sentence.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Directory => "a directory",
+            Self::Symlink => "a symbolic link",
+            Self::Fifo => "a named pipe",
+            Self::Socket => "a socket",
+            Self::Device => "a device",
+            Self::Other => "something else",
+        }
+    }
+}
+
+/// Why a workspace will not do what it was asked.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Refusal {
+    /// The text is no path of a file.
+    #[error("\"{}\" is not a path of a file: {reason}", shown(.path))]
+    BadPath {
+        /// As it was given.
+        path: String,
+        /// What is wrong, and what to do.
+        reason: &'static str,
+    },
+    /// It leads out of the workspace.
+    #[error("\"{}\" is outside the workspace: give a path relative to its root", shown(.path))]
+    Outside {
+        /// As it was given.
+        path: String,
+    },
+    /// It belongs to a version control system, or to Scrubjay.
+    #[error("\"{}\" is protected: {reason}", shown(.path))]
+    Protected {
+        /// As it was given.
+        path: String,
+        /// Whose it is, and what to do.
+        reason: &'static str,
+    },
+    /// A symbolic link is on the way or at the end.
+    #[error("\"{}\" is, or leads through, a symbolic link: name the file it points to", shown(.path))]
+    Symlink {
+        /// The path in the workspace.
+        path: String,
+    },
+    /// It is there, and not a regular file.
+    #[error("\"{}\" is {}, not a regular file: name a file", shown(.path), .kind.as_str())]
+    NotAFile {
+        /// The path in the workspace.
+        path: String,
+        /// What it is.
+        kind: Kind,
+    },
+    /// A file stands where a directory of the path should be.
+    #[error("\"{}\" leads through something that is not a directory: check the path", shown(.path))]
+    NotADirectory {
+        /// The path in the workspace.
+        path: String,
+    },
+    /// It is over the limit.
+    #[error("\"{}\" has {bytes} bytes or more; at most {bytes_max} are taken", shown(.path))]
+    TooLarge {
+        /// The path in the workspace.
+        path: String,
+        /// How large it is at least.
+        bytes: u64,
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// It was to be created, and is there.
+    #[error("\"{}\" exists already: read it, and edit it instead", shown(.path))]
+    Exists {
+        /// The path in the workspace.
+        path: String,
+    },
+    /// It was to be changed, and is not there.
+    #[error("\"{}\" does not exist: check the path, or create it", shown(.path))]
+    Missing {
+        /// The path in the workspace.
+        path: String,
+    },
+    /// It is no longer what it was expected to be.
+    #[error("\"{}\" was changed by someone else: read it again, and repeat the change", shown(.path))]
+    Changed {
+        /// The path in the workspace.
+        path: String,
+    },
+    /// Someone else holds the directory's lock.
+    #[error("the directory of \"{}\" is locked by another program: try again", shown(.path))]
+    Busy {
+        /// The path in the workspace.
+        path: String,
+    },
+    /// Replacing it would take it from its owner or group.
+    #[error(
+        "\"{}\" belongs to another user or group, and would not after this change: change its owner first",
+        shown(.path)
+    )]
+    OtherOwner {
+        /// The path in the workspace.
+        path: String,
+    },
+}
+
+impl Refusal {
+    /// Returns the stable name of the reason, for records and for programs.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::BadPath { .. } => "bad_path",
+            Self::Outside { .. } => "outside_workspace",
+            Self::Protected { .. } => "protected_path",
+            Self::Symlink { .. } => "symlink",
+            Self::NotAFile { .. } => "not_a_regular_file",
+            Self::NotADirectory { .. } => "not_a_directory",
+            Self::TooLarge { .. } => "too_large",
+            Self::Exists { .. } => "exists",
+            Self::Missing { .. } => "missing",
+            Self::Changed { .. } => "changed",
+            Self::Busy { .. } => "busy",
+            Self::OtherOwner { .. } => "other_owner",
+        }
+    }
+}
+
+/// Returns a path as it can be shown: nothing in it acts, and it has an end.
+pub(super) fn shown(path: &str) -> String {
+    match path.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", inert(&path[..end])),
+        None => inert(path).into_owned(),
+    }
+}

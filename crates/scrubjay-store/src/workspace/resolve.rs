@@ -1,0 +1,181 @@
+//! From a name in a workspace to a handle, in one step beneath the handle of the root.
+//!
+//! No symbolic link is ever followed and no path is looked at before it is opened: what was opened is what is
+//! looked at. Where the kernel has no `openat2`, the names are opened one beneath the other.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, flock, fstat, mkdirat, openat,
+    openat2, statat,
+};
+use rustix::io::{Errno, Result, retry_on_intr};
+
+/// How an open is tried again when the tree moved under it.
+const OPEN_TRIES: usize = 16;
+/// How long a directory's lock is waited for: five seconds in all.
+const LOCK_TRIES: usize = 500;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The root of a workspace.
+#[derive(Debug)]
+pub(super) struct Root {
+    handle: OwnedFd,
+    /// As it was given, made absolute.
+    pub(super) given: PathBuf,
+    /// With every symbolic link resolved.
+    pub(super) canonical: PathBuf,
+    /// Whether the kernel resolves beneath a handle in one step.
+    one_step: bool,
+}
+
+impl Root {
+    pub(super) fn open(path: &Path) -> std::io::Result<Self> {
+        let given = std::path::absolute(path)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = openat(CWD, &given, flags, Mode::empty())?;
+        // Of the handle and not of the path again, which may by now lead elsewhere.
+        let canonical =
+            std::fs::read_link(format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&handle)))
+                .unwrap_or_else(|_| given.clone());
+        let mut root = Self { handle, given, canonical, one_step: true };
+        match root.open_beneath(".", flags) {
+            Ok(_) => {}
+            Err(Errno::NOSYS | Errno::PERM) => root.one_step = false,
+            Err(e) => return Err(e.into()),
+        }
+        Ok(root)
+    }
+
+    /// Makes every name be opened one beneath the other, as on a kernel without `openat2`.
+    pub(super) fn walk_only(&mut self) {
+        self.one_step = false;
+    }
+
+    /// Tells whether the directory was removed: its handle then finds nothing, ever.
+    pub(super) fn is_gone(&self) -> bool {
+        fstat(&self.handle).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    /// Opens what a normal path names.
+    pub(super) fn open_beneath(&self, path: &str, flags: OFlags) -> Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if !self.one_step {
+            return self.walk(path, flags);
+        }
+        // No link is followed here anyway; a directory asked for is then told from a link that is in its place.
+        let flags = if flags.contains(OFlags::DIRECTORY) { flags - OFlags::NOFOLLOW } else { flags };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+        let mut tries = OPEN_TRIES;
+        loop {
+            tries -= 1;
+            match retry_on_intr(|| openat2(&self.handle, path, flags, Mode::empty(), resolve)) {
+                Err(Errno::AGAIN) if tries > 0 => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    fn walk(&self, path: &str, flags: OFlags) -> Result<OwnedFd> {
+        let through = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut names = path.split('/').peekable();
+        let mut at: Option<OwnedFd> = None;
+        while let Some(name) = names.next() {
+            let here = at.as_ref().map_or(self.handle.as_fd(), AsFd::as_fd);
+            let last = names.peek().is_none();
+            at = Some(step(here, name, if last { flags } else { through })?);
+        }
+        at.ok_or(Errno::NOENT)
+    }
+
+    /// Opens the directory of a path.
+    pub(super) fn directory(&self, path: &str) -> Result<Directory> {
+        Ok(Directory { handle: self.open_beneath(path, DIRECTORY)? })
+    }
+
+    /// Opens the directory of a path, making those that are missing; each made one is kept with its parent.
+    pub(super) fn make_directory(&self, path: &str, made: &mut Vec<Made>) -> Result<Directory> {
+        match self.directory(path) {
+            Err(Errno::NOENT) if path != "." => {}
+            opened => return opened,
+        }
+        let mut at = self.directory(".")?;
+        for name in path.split('/') {
+            let next = match step(at.as_fd(), name, DIRECTORY) {
+                Err(Errno::NOENT) => {
+                    let new = match mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
+                        Err(Errno::EXIST) => false,
+                        result => result.map(|()| true)?,
+                    };
+                    let next = step(at.as_fd(), name, DIRECTORY)?;
+                    if new {
+                        made.push(Made { parent: at, name: name.to_owned() });
+                    }
+                    next
+                }
+                opened => opened?,
+            };
+            at = Directory { handle: next };
+        }
+        Ok(at)
+    }
+}
+
+/// Opens one name in a directory; a symbolic link is told from other things that are no directory.
+fn step(here: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd> {
+    match retry_on_intr(|| openat(here, name, flags, Mode::empty())) {
+        Err(Errno::NOTDIR) => match statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => Err(Errno::LOOP),
+            _ => Err(Errno::NOTDIR),
+        },
+        opened => opened,
+    }
+}
+
+/// A directory that was made on the way.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) parent: Directory,
+    pub(super) name: String,
+}
+
+/// A directory of the workspace, opened.
+#[derive(Debug)]
+pub(super) struct Directory {
+    handle: OwnedFd,
+}
+
+impl Directory {
+    /// Tells whether both are handles of one directory.
+    pub(super) fn is(&self, other: &Self) -> Result<bool> {
+        let id = |stat: Stat| (stat.st_dev, stat.st_ino);
+        Ok(id(fstat(&self.handle)?) == id(fstat(&other.handle)?))
+    }
+
+    /// Locks the directory against other processes of ours until it is dropped; `false` if another keeps it.
+    ///
+    /// A file system that has no such locks is used without: the ledger orders our own changes as well.
+    pub(super) fn lock(&self) -> Result<bool> {
+        for _ in 0..LOCK_TRIES {
+            match retry_on_intr(|| flock(&self.handle, FlockOperation::NonBlockingLockExclusive)) {
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+                Err(Errno::BADF | Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => {
+                    return Ok(true);
+                }
+                locked => return locked.map(|()| true),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}

@@ -1,0 +1,343 @@
+//! A change on its way: written beside its target, then put in its place if that is still as expected.
+//!
+//! Everything happens on one directory handle, by names without a slash. Putting in place swaps the two files
+//! and looks at what came out, so that a change someone else made at the last moment is put back and not lost.
+//! Dropped before that, nothing of it stays.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+
+use blake3::Hash;
+use rustix::fs::{
+    AtFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, flock, fstat, fsync,
+    linkat, openat, renameat, renameat_with, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::content::{hash, open_regular, opened};
+use super::path::FilePath;
+use super::refusal::Refusal;
+use super::resolve::{Directory, Made, Root};
+use super::{Durability, WorkspaceError, temporary};
+
+/// How often a directory that goes away while it is prepared is prepared again.
+const PREPARE_TRIES: usize = 8;
+/// The bits of a mode that are kept: who may run a file as whom is not an agent's to pass on.
+const MODE_KEPT: u32 = 0o777;
+
+/// What a file must be for a change to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// Not there.
+    Missing,
+    /// A regular file of this content.
+    Content(Hash),
+}
+
+/// New content, written and synced beside the file it is for.
+#[derive(Debug)]
+#[must_use = "a change that is not committed is undone"]
+pub struct Staged {
+    root: Arc<Root>,
+    path: FilePath,
+    durability: Durability,
+    directory: Directory,
+    made: Vec<Made>,
+    temporary: String,
+    file: File,
+    /// Given, or else that of the file replaced.
+    mode: Option<u32>,
+    /// Made for a file that was there: private until it has that one's mode.
+    private: bool,
+    committed: bool,
+}
+
+impl Staged {
+    pub(super) fn write(
+        root: Arc<Root>,
+        path: FilePath,
+        durability: Durability,
+        bytes: &[u8],
+        mode: Option<u32>,
+    ) -> Result<Self, WorkspaceError> {
+        let mut staged = Self::prepare(root, path, durability, mode)?;
+        let failed = |e: std::io::Error, path: &FilePath| WorkspaceError::io("write", path.as_str(), e);
+        staged.file.write_all(bytes).map_err(|e| failed(e, &staged.path))?;
+        if durability == Durability::Power {
+            staged.file.sync_all().map_err(|e| failed(e, &staged.path))?;
+        }
+        Ok(staged)
+    }
+
+    /// Opens the directory, making it if need be, and a temporary file in it.
+    fn prepare(
+        root: Arc<Root>,
+        path: FilePath,
+        durability: Durability,
+        mode: Option<u32>,
+    ) -> Result<Self, WorkspaceError> {
+        let gone = || root.missing(path.as_str());
+        for _ in 0..PREPARE_TRIES {
+            let mut made = Vec::new();
+            let outcome = opened(root.make_directory(path.directory(), &mut made), path.as_str());
+            let prepared = outcome.and_then(|directory| {
+                let Some(directory) = directory else { return Ok(None) };
+                let private = open_regular(&directory, path.name(), path.as_str())?.is_some();
+                let file = create_temporary(&directory, private || mode.is_some(), path.as_str())?;
+                Ok(file.map(|(temporary, file)| (directory, temporary, file, private)))
+            });
+            match prepared {
+                Ok(Some((directory, temporary, file, private))) => {
+                    let committed = false;
+                    return Ok(Self {
+                        root,
+                        path,
+                        durability,
+                        directory,
+                        made,
+                        temporary,
+                        file,
+                        mode,
+                        private,
+                        committed,
+                    });
+                }
+                // Someone removed the directory just now.
+                Ok(None) if !root.is_gone() => unmake(&made),
+                Ok(None) => return Err(gone()),
+                Err(e) => {
+                    unmake(&made);
+                    return Err(e);
+                }
+            }
+        }
+        Err(gone())
+    }
+
+    /// Returns the path that will change.
+    #[must_use]
+    pub fn path(&self) -> &FilePath {
+        &self.path
+    }
+
+    /// Puts the new content in place if the file is what it is expected to be.
+    ///
+    /// # Errors
+    /// Refused or failed with nothing changed; [`WorkspaceError::Unsynced`] alone is an error of a change that
+    /// was made, and [`WorkspaceError::Stranded`] of one that could not be undone.
+    pub fn commit(mut self, expected: Expect) -> Result<(), WorkspaceError> {
+        let path = self.path.clone();
+        lock(&self.root, &self.directory, &path)?;
+        let outcome = match expected {
+            Expect::Missing => self.create(),
+            Expect::Content(hash) => self.replace(hash),
+        };
+        // What is stranded under the temporary name is someone else's.
+        self.committed = matches!(outcome, Ok(()) | Err(WorkspaceError::Stranded { .. }));
+        outcome?;
+        if self.durability == Durability::Power {
+            let directories =
+                std::iter::once(&self.directory).chain(self.made.iter().rev().map(|m| &m.parent));
+            for directory in directories {
+                sync(directory, &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> Result<(), WorkspaceError> {
+        let path = self.path.as_str();
+        if open_regular(&self.directory, self.path.name(), path)?.is_some() {
+            return Err(Refusal::Exists { path: path.to_owned() }.into());
+        }
+        match self.mode {
+            Some(mode) => self.set_mode(mode)?,
+            // It was there when this was written, with rights of its own.
+            None if self.private => return Err(Refusal::Changed { path: path.to_owned() }.into()),
+            None => {}
+        }
+        match self.rename(RenameFlags::NOREPLACE) {
+            Err(e) if is_unsupported(e) => self.link(),
+            outcome => outcome,
+        }
+        .map_err(|e| match e {
+            Errno::EXIST => Refusal::Exists { path: path.to_owned() }.into(),
+            e => WorkspaceError::io("create", path, e),
+        })
+    }
+
+    fn link(&self) -> rustix::io::Result<()> {
+        let (directory, temporary) = (&self.directory, &self.temporary);
+        linkat(directory, temporary, directory, self.path.name(), AtFlags::empty())?;
+        // The file is made; a second name that stays is swept one day.
+        let _ = unlinkat(directory, temporary, AtFlags::empty());
+        Ok(())
+    }
+
+    fn replace(&self, expected: Hash) -> Result<(), WorkspaceError> {
+        let path = self.path.as_str();
+        let failed = |e| WorkspaceError::io("replace", path, e);
+        let before = check(&self.directory, self.path.name(), path, expected)?;
+        self.keep_owner(&before)?;
+        self.set_mode(self.mode.unwrap_or(before.st_mode))?;
+        match self.rename(RenameFlags::EXCHANGE) {
+            Ok(()) => {}
+            Err(e) if is_unsupported(e) => {
+                // Between the look above and this, a change of a program that does not lock is lost.
+                let (directory, name) = (&self.directory, self.path.name());
+                return renameat(directory, &self.temporary, directory, name).map_err(failed);
+            }
+            Err(Errno::NOENT) => return Err(Refusal::Changed { path: path.to_owned() }.into()),
+            Err(e) => return Err(failed(e)),
+        }
+        if let Err(e) = check(&self.directory, &self.temporary, path, expected) {
+            self.rename(RenameFlags::EXCHANGE).map_err(|e| stranded(e, path, &self.temporary))?;
+            return Err(changed_by_now(e, path));
+        }
+        // The change is made; what stays of the old file is swept one day.
+        let _ = unlinkat(&self.directory, &self.temporary, AtFlags::empty());
+        Ok(())
+    }
+
+    fn rename(&self, flags: RenameFlags) -> rustix::io::Result<()> {
+        renameat_with(&self.directory, &self.temporary, &self.directory, self.path.name(), flags)
+    }
+
+    fn set_mode(&self, mode: u32) -> Result<(), WorkspaceError> {
+        let mode = Mode::from_raw_mode(mode & MODE_KEPT);
+        fchmod(&self.file, mode).map_err(|e| WorkspaceError::io("set the mode of", self.path.as_str(), e))
+    }
+
+    fn keep_owner(&self, before: &Stat) -> Result<(), WorkspaceError> {
+        let failed = |e| WorkspaceError::io("set the owner of", self.path.as_str(), e);
+        let now = fstat(&self.file).map_err(failed)?;
+        if (now.st_uid, now.st_gid) == (before.st_uid, before.st_gid) {
+            return Ok(());
+        }
+        let owner = (now.st_uid != before.st_uid).then(|| Uid::from_raw(before.st_uid));
+        match fchown(&self.file, owner, Some(Gid::from_raw(before.st_gid))) {
+            Err(Errno::PERM | Errno::INVAL) => {
+                Err(Refusal::OtherOwner { path: self.path.as_str().to_owned() }.into())
+            }
+            outcome => outcome.map_err(failed),
+        }
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.committed {
+            let _ = unlinkat(&self.directory, &self.temporary, AtFlags::empty());
+            unmake(&self.made);
+        }
+    }
+}
+
+/// Removes a file if it is what it is expected to be: set aside, looked at, and only then deleted.
+pub(super) fn remove(
+    root: &Root,
+    path: &FilePath,
+    durability: Durability,
+    expected: Hash,
+) -> Result<(), WorkspaceError> {
+    let shown = path.as_str();
+    let failed = |e| WorkspaceError::io("remove", shown, e);
+    let directory =
+        opened(root.directory(path.directory()), shown)?.ok_or_else(|| root.missing(path.as_str()))?;
+    lock(root, &directory, path)?;
+    check(&directory, path.name(), shown, expected)?;
+    let aside = temporary::name().map_err(|e| WorkspaceError::io("remove", shown, e))?;
+    match renameat_with(&directory, path.name(), &directory, &aside, RenameFlags::NOREPLACE) {
+        Ok(()) => {
+            if let Err(e) = check(&directory, &aside, shown, expected) {
+                renameat_with(&directory, &aside, &directory, path.name(), RenameFlags::NOREPLACE)
+                    .map_err(|e| stranded(e, shown, &aside))?;
+                return Err(changed_by_now(e, shown));
+            }
+            unlinkat(&directory, &aside, AtFlags::empty()).map_err(failed)?;
+        }
+        Err(e) if is_unsupported(e) => {
+            unlinkat(&directory, path.name(), AtFlags::empty()).map_err(failed)?;
+        }
+        Err(Errno::NOENT) => return Err(Refusal::Changed { path: shown.to_owned() }.into()),
+        Err(e) => return Err(failed(e)),
+    }
+    match durability {
+        Durability::Power => sync(&directory, path),
+        Durability::Process => Ok(()),
+    }
+}
+
+/// Locks a directory, and makes sure that it is still the one of its path.
+pub(super) fn lock(root: &Root, directory: &Directory, path: &FilePath) -> Result<(), WorkspaceError> {
+    let shown = path.as_str();
+    let failed = |e| WorkspaceError::io("lock the directory of", shown, e);
+    if !directory.lock().map_err(failed)? {
+        return Err(Refusal::Busy { path: shown.to_owned() }.into());
+    }
+    // Moved away with the handle held, a directory may by now lie anywhere.
+    match opened(root.directory(path.directory()), shown)? {
+        Some(there) if there.is(directory).map_err(failed)? => Ok(()),
+        _ => Err(Refusal::Changed { path: shown.to_owned() }.into()),
+    }
+}
+
+/// Makes sure that a name is a regular file of the expected content.
+fn check(directory: &Directory, name: &str, path: &str, expected: Hash) -> Result<Stat, WorkspaceError> {
+    let (handle, stat) = open_regular(directory, name, path)?
+        .ok_or_else(|| WorkspaceError::from(Refusal::Missing { path: path.to_owned() }))?;
+    match hash(handle, path)? == expected {
+        true => Ok(stat),
+        false => Err(Refusal::Changed { path: path.to_owned() }.into()),
+    }
+}
+
+/// What was right a moment ago and is now refused was changed.
+fn changed_by_now(error: WorkspaceError, path: &str) -> WorkspaceError {
+    match error {
+        WorkspaceError::Refused(_) => Refusal::Changed { path: path.to_owned() }.into(),
+        other => other,
+    }
+}
+
+fn stranded(error: Errno, path: &str, temporary: &str) -> WorkspaceError {
+    WorkspaceError::Stranded { path: path.to_owned(), temporary: temporary.to_owned(), source: error.into() }
+}
+
+/// Makes a temporary file; `None` if the directory is gone.
+fn create_temporary(
+    directory: &Directory,
+    private: bool,
+    path: &str,
+) -> Result<Option<(String, File)>, WorkspaceError> {
+    let failed = |e: std::io::Error| WorkspaceError::io("write beside", path, e);
+    let name = temporary::name().map_err(failed)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(if private { 0o600 } else { 0o666 });
+    match openat(directory, &name, flags, mode) {
+        Ok(handle) => {
+            // Tells who sweeps that it is in use; without locks its age does.
+            let _ = flock(&handle, FlockOperation::NonBlockingLockExclusive);
+            Ok(Some((name, File::from(handle))))
+        }
+        Err(Errno::NOENT) => Ok(None),
+        Err(e) => Err(failed(e.into())),
+    }
+}
+
+/// Removes the directories that were made, unless something is in them by now.
+fn unmake(made: &[Made]) {
+    for Made { parent, name } in made.iter().rev() {
+        let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
+    }
+}
+
+fn is_unsupported(error: Errno) -> bool {
+    matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+}
+
+fn sync(directory: &Directory, path: &FilePath) -> Result<(), WorkspaceError> {
+    fsync(directory)
+        .map_err(|e| WorkspaceError::Unsynced { path: path.as_str().to_owned(), source: e.into() })
+}
