@@ -46,20 +46,20 @@ impl Default for LlmConfig {
     }
 }
 
-/// Why no client can be made.
+/// Why no client can be made; each is said of `llm.base_url`.
 #[derive(Debug, thiserror::Error)]
 pub enum BadConfig {
     /// The endpoint's address makes no sense.
-    #[error("llm.base_url must be a URL like {OPENAI}, without user, query or fragment")]
+    #[error("must be a URL like {OPENAI}, without user, query or fragment")]
     NotAUrl,
     /// The key would travel in the clear.
-    #[error("llm.base_url is on another machine and not https: use https, or set llm.allow_insecure")]
+    #[error("is on another machine and not https: use https, or set llm.allow_insecure")]
     Insecure,
     /// The key cannot be sent.
-    #[error("llm.api_key must be visible ASCII characters without spaces")]
+    #[error("takes only a key of visible ASCII characters, without spaces")]
     BadKey,
     /// The system's certificates cannot be read.
-    #[error("the certificates of this system cannot be read")]
+    #[error("needs the certificates of this system, which cannot be read")]
     Roots(#[source] std::io::Error),
 }
 
@@ -68,6 +68,14 @@ impl LlmConfig {
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.key().is_some() || self.endpoint().is_ok_and(|url| is_loopback(&url))
+    }
+
+    /// Checks the endpoint's address.
+    ///
+    /// # Errors
+    /// It makes no sense, or the key would travel in the clear.
+    pub fn check(&self) -> Result<(), BadConfig> {
+        self.endpoint().map(drop)
     }
 
     /// Returns the key, if it is not empty.
