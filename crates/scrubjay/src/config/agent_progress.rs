@@ -10,9 +10,9 @@ pub(crate) const FILE_NAME: &str = "agent-progress.config.json";
 /// Its keys, and ours that mean the same; those without one have nothing to act on yet.
 const KEYS: [(&str, Option<&str>); 5] = [
     ("dbPath", None),
-    ("openai.apiKey", None),
-    ("openai.baseUrl", None),
-    ("openai.model", None),
+    ("openai.apiKey", Some("llm.api_key")),
+    ("openai.baseUrl", Some("llm.base_url")),
+    ("openai.model", Some("llm.model")),
     ("logging.level", Some("log_level")),
 ];
 
@@ -65,7 +65,7 @@ mod tests {
         let (raw, notices, problems) = read(
             r#"{
   "dbPath": "./data/progress.db",
-  "openai": { "apiKey": "${OPENAI_API_KEY}", "baseUrl": "https://api.openai.com/v1", "model": "gpt-4o-mini" },
+  "openai": { "apiKey": "sk-123456", "baseUrl": "https://api.openai.com/v1", "model": "gpt-4o-mini" },
   "logging": { "level": "warn" }
 }"#,
         );
@@ -75,7 +75,10 @@ mod tests {
             (level.value.to_string(), level.origin.to_string()),
             ("warn".to_owned(), format!("{FILE_NAME}:4"))
         );
-        assert_eq!(notices.len(), 4, "{notices:?}");
+        assert_eq!(raw.llm.api_key.unwrap().value.0.reveal(), "sk-123456");
+        assert_eq!(raw.llm.model.unwrap().value.0, "gpt-4o-mini");
+        assert_eq!(raw.llm.base_url.unwrap().origin.to_string(), format!("{FILE_NAME}:3"));
+        assert_eq!(notices.len(), 1, "{notices:?}");
         assert_eq!(notices[0], format!("{FILE_NAME}:2: dbPath has no effect yet"));
     }
 

@@ -3,19 +3,15 @@
 //! Two of its rules are ours: no key is required (files and the environment may give it), and keys it does
 //! not know are left alone, as its schema does. Variables do not expand here: it is JSON that a program wrote.
 
-use scrubjay_gateway::config::Secret;
-
 use super::node::{Kind, Node, Origin, Scalar, Value};
 use super::problem::{Problem, entries};
-use super::raw::{Part, RawConfig};
-use super::setting::text;
+use super::raw::{Given, Part, RawConfig};
+use super::setting::{Token, text};
 
 /// A client's options.
 pub(super) struct GatewayOptions {
-    /// What they say of our own keys: the level, the backends.
+    /// What they say of our own keys: the level, the backends, the key for the model.
     pub(super) layer: RawConfig,
-    /// The key for the model; the environment's wins.
-    pub(super) openai_api_key: Option<Secret>,
     /// Where the debug interface shall listen.
     #[cfg_attr(not(test), expect(dead_code, reason = "for the debug interface"))]
     pub(super) debug_port: Option<u16>,
@@ -42,18 +38,18 @@ impl GatewayOptions {
                 problems.push(Problem::new(&backends.origin, "backends", "must name at least one backend"));
             }
         }
-        let openai_api_key = node.get("OPENAI_API_KEY").and_then(|node| api_key(node, &mut problems));
+        layer.llm.api_key = node.get("OPENAI_API_KEY").and_then(|node| api_key(node, &mut problems));
         let debug_port = node.get("DEBUG_PORT").and_then(|node| debug_port(node, &mut problems));
-        if problems.is_empty() { Ok(Self { layer, openai_api_key, debug_port }) } else { Err(problems) }
+        if problems.is_empty() { Ok(Self { layer, debug_port }) } else { Err(problems) }
     }
 }
 
-fn api_key(node: &Node, problems: &mut Vec<Problem>) -> Option<Secret> {
-    let key = text(node, "OPENAI_API_KEY", problems)?;
-    if key.is_empty() {
+fn api_key(node: &Node, problems: &mut Vec<Problem>) -> Option<Given<Token>> {
+    if text(node, "OPENAI_API_KEY", problems)?.is_empty() {
         problems.push(Problem::new(&node.origin, "OPENAI_API_KEY", "must not be empty"));
+        return None;
     }
-    Some(Secret::new(key.to_owned()))
+    Part::read(node, "OPENAI_API_KEY", problems)
 }
 
 fn debug_port(node: &Node, problems: &mut Vec<Problem>) -> Option<u16> {
@@ -92,7 +88,7 @@ mod tests {
         .ok()
         .unwrap();
         assert_eq!(options.debug_port, Some(3001));
-        assert_eq!(options.openai_api_key.unwrap().reveal(), "sk-x");
+        assert_eq!(options.layer.llm.api_key.unwrap().value.0.reveal(), "sk-x");
         assert_eq!(options.layer.backends.unwrap().value.list[0].id, "filesystem");
         assert_eq!(options.layer.log_level.unwrap().value.to_string(), "debug");
     }

@@ -10,7 +10,7 @@ use super::backends::Backends;
 use super::level::LogLevel;
 use super::node::{Node, Origin, Value, below};
 use super::problem::{Problem, entries};
-use super::setting::{Address, Count, Hosts, Location, Origins, Setting, Shown, Size, Span, Token};
+use super::setting::{Address, Count, Hosts, Location, Origins, Setting, Shown, Size, Span, Text, Token};
 use super::yaml;
 
 /// A value and where it came from.
@@ -116,6 +116,7 @@ section! {
         durability: Option<Given<Durability>>, Free;
         limits: RawLimits, Free;
         serve: RawServe, Free;
+        llm: RawLlm, Free;
         backends: Option<Given<Backends>>, Owner;
     }
 }
@@ -144,6 +145,20 @@ section! {
     }
 }
 
+section! {
+    /// `llm`: the model that is asked, and how.
+    RawLlm {
+        api_key: Option<Given<Token>>, Owner;
+        base_url: Option<Given<Text>>, Owner;
+        model: Option<Given<Text>>, Owner;
+        timeout: Option<Given<Span<100>>>, Free;
+        retries: Option<Given<Count<0, 10>>>, Free;
+        concurrency: Option<Given<Count<1, 64>>>, Free;
+        required: Option<Given<bool>>, Owner;
+        allow_insecure: Option<Given<bool>>, Owner;
+    }
+}
+
 const GIB: u64 = 1 << 30;
 
 /// The lowest layer, in the notation of the others.
@@ -154,6 +169,8 @@ durability: process
 limits: { max_message_size: 16MiB, max_tape_size: 100MB, max_tape_duration: 1h }
 serve: { max_body_size: 16MiB, max_sessions: 10000, session_idle: 1h, naming: where-needed,
   allowed_hosts: [], allowed_origins: [] }
+llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, retries: 2, concurrency: 4,
+  required: false, allow_insecure: false }
 ";
 
 impl RawConfig {
@@ -222,7 +239,9 @@ mod tests {
     fn the_defaults_give_every_key_that_has_one() {
         let shown = RawConfig::defaults().shown();
         let missing: Vec<&str> = shown.iter().filter(|s| s.value.is_null()).map(|s| s.key.as_str()).collect();
-        assert_eq!(missing, ["data", "serve.http", "serve.auth_token", "serve.auth_token_file", "backends"]);
+        let expected =
+            ["data", "serve.http", "serve.auth_token", "serve.auth_token_file", "llm.api_key", "backends"];
+        assert_eq!(missing, expected);
         assert!(shown.iter().all(|s| s.origin == "default"));
     }
 
@@ -234,7 +253,7 @@ mod tests {
         );
         let expected = [
             "c.yaml:1: logLevel is not a known key: did you mean `log_level`?",
-            "c.yaml:10: colour is not a known key: known are log_level, data, on_record_failure, durability, limits, serve, backends",
+            "c.yaml:10: colour is not a known key: known are log_level, data, on_record_failure, durability, limits, serve, llm, backends",
             "c.yaml:2: log_level must be trace, debug, info, warn, error, fatal or silent, not \"loud\"",
             "c.yaml:4: serve.htpp is not a known key: did you mean `http`?",
             "c.yaml:5: serve.http must be an address and a port like 127.0.0.1:8080, not \"8080\"",
@@ -277,6 +296,11 @@ mod tests {
             "serve.auth_token_file",
             "serve.allowed_hosts",
             "serve.allowed_origins",
+            "llm.api_key",
+            "llm.base_url",
+            "llm.model",
+            "llm.required",
+            "llm.allow_insecure",
             "backends",
         ];
         assert_eq!(guarded, expected);

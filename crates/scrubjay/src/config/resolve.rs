@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use scrubjay_gateway::config::{BackendConfig, HttpConfig, Secret, ServeConfig};
 use scrubjay_gateway::relay;
+use scrubjay_llm::LlmConfig;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording;
 
+use super::node::Origin;
 use super::options::GatewayOptions;
 use super::problem::{ConfigError, Problem};
 use super::raw::{Given, RawConfig, RawServe};
@@ -37,8 +39,6 @@ pub(crate) struct Loaded {
     above: RawConfig,
     directory: PathBuf,
     default_data: Option<PathBuf>,
-    /// Secrets that came without a key of ours.
-    more_secrets: Vec<String>,
 }
 
 impl Loaded {
@@ -71,7 +71,6 @@ impl Loaded {
             above,
             directory: directory.to_owned(),
             default_data,
-            more_secrets: Vec::new(),
         }
     }
 
@@ -83,8 +82,7 @@ impl Loaded {
         let options = GatewayOptions::parse(options)?;
         let (below, above) = (self.below.clone().under_layer(options.layer), self.above.clone());
         let (files, data) = (self.files.clone(), self.default_data.clone());
-        let more_secrets = options.openai_api_key.iter().map(|key| key.reveal().to_owned()).collect();
-        Ok(Self { more_secrets, ..Self::new(below, above, &self.directory, data, files, Vec::new()) })
+        Ok(Self::new(below, above, &self.directory, data, files, Vec::new()))
     }
 
     /// Returns the data directory.
@@ -127,6 +125,39 @@ impl Loaded {
         Ok(ServeConfig { backends: self.backends.clone(), naming, http, workspace: None })
     }
 
+    /// Returns how the model is reached.
+    ///
+    /// # Errors
+    /// Its address or the key is of no use, or there is no key where one is required.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for summaries and routing"))]
+    pub(crate) fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
+        let llm = &self.raw.llm;
+        let config = LlmConfig {
+            api_key: llm.api_key.as_ref().map(|key| scrubjay_llm::Secret::new(key.value.0.reveal())),
+            base_url: taken(llm.base_url.as_ref()).0,
+            model: taken(llm.model.as_ref()).0,
+            timeout: taken(llm.timeout.as_ref()).0,
+            retries: u32::try_from(taken(llm.retries.as_ref()).0).expect("the key's range ends at 10"),
+            concurrency: small(taken(llm.concurrency.as_ref()).0),
+            required: taken(llm.required.as_ref()),
+            allow_insecure: taken(llm.allow_insecure.as_ref()),
+        };
+        let problem = |origin: Option<&Origin>, key: &str, message: &str| {
+            let origin = origin.unwrap_or(&Origin::Default);
+            ConfigError { problems: vec![Problem::new(origin, key, message)] }
+        };
+        if let Err(wrong) = config.check() {
+            let origin = llm.base_url.as_ref().map(|given| &given.origin);
+            return Err(problem(origin, "llm.base_url", &wrong.to_string()));
+        }
+        if config.required && !config.is_usable() {
+            let origin = llm.required.as_ref().map(|given| &given.origin);
+            let message = "asks for a key, and there is none: set OPENAI_API_KEY or llm.api_key";
+            return Err(problem(origin, "llm.required", message));
+        }
+        Ok(config)
+    }
+
     /// Shows every key, its value and where that came from, secrets masked.
     pub(crate) fn shown(&self) -> Vec<Shown> {
         let mut shown = self.raw.shown();
@@ -143,7 +174,7 @@ impl Loaded {
         let hidden = self.raw.shown().into_iter().flat_map(|shown| shown.hidden);
         // A file that cannot be read holds nothing that could be logged.
         let token = auth_token(&self.raw.serve, &self.directory).ok().flatten();
-        let all = hidden.chain(token.map(|token| token.reveal().to_owned())).chain(self.more_secrets.clone());
+        let all = hidden.chain(token.map(|token| token.reveal().to_owned()));
         let mut secrets: Vec<String> =
             all.filter(|secret| secret.chars().count() >= SECRET_CHARS_MIN).collect();
         secrets.sort_unstable();

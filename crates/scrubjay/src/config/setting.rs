@@ -142,6 +142,10 @@ impl Choice for Naming {
         &[("where-needed", Self::WhereNeeded), ("always", Self::Always)];
 }
 
+impl Choice for bool {
+    const NAMES: &'static [(&'static str, Self)] = &[("true", true), ("false", false)];
+}
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size<const MIN: u64, const MAX: u64>(pub(crate) u64);
@@ -241,7 +245,26 @@ impl Setting for Location {
     }
 }
 
-/// A secret that a client must show.
+/// Words of any kind, in which an address may hide a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Text(pub(crate) String);
+
+impl Setting for Text {
+    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
+        let text = text(node, key, problems)?.trim();
+        if text.is_empty() {
+            problems.push(Problem::new(&node.origin, key, "must not be empty"));
+            return None;
+        }
+        Some(Self(text.to_owned()))
+    }
+
+    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
+        out.push(Shown::masked(key, mask::mask(key, &self.0), origin));
+    }
+}
+
+/// A secret: one that a client must show, or that we must.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token(pub(crate) Secret);
 

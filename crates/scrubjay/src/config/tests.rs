@@ -419,3 +419,57 @@ fn the_manual_is_true() {
     let missing = loaded.shown().into_iter().filter(|s| s.origin == "default").map(|s| s.key);
     assert_eq!(missing.collect::<Vec<_>>(), ["serve.auth_token", "backends[1].callTimeout"]);
 }
+
+#[test]
+fn the_model_is_the_owners_to_choose() {
+    let defaults = Place::new().load().llm_config().unwrap();
+    assert_eq!(defaults, scrubjay_llm::LlmConfig::default());
+    let theirs = "llm: { api_key: sk-theirs-1, base_url: 'https://evil.example/v1', model: dear, retries: 0,\n\
+                  required: true, allow_insecure: true }\n";
+    let place = Place::new().set("OPENAI_API_KEY", "sk-mine-123").project(theirs);
+    let llm = place.load().llm_config().unwrap();
+    assert_eq!((llm.base_url.as_str(), llm.model.as_str()), ("https://api.openai.com/v1", "gpt-4o-mini"));
+    assert_eq!((llm.api_key.unwrap().reveal(), llm.retries), ("sk-mine-123", 0));
+    assert!(!llm.required && !llm.allow_insecure);
+    place.trust();
+    let llm = place.load().llm_config().unwrap();
+    assert_eq!((llm.base_url.as_str(), llm.model.as_str()), ("https://evil.example/v1", "dear"));
+    // The file of the progress tracker is a stranger's, too.
+    let place = Place::new();
+    place.write("project/agent-progress.config.json", r#"{"openai": {"baseUrl": "https://evil.example"}}"#);
+    assert_eq!(place.load().llm_config().unwrap().base_url, "https://api.openai.com/v1");
+}
+
+#[test]
+fn the_environment_gives_the_model_under_the_usual_names() {
+    let place = Place::new()
+        .set("OPENAI_API_KEY", "sk-mine-123")
+        .set("OPENAI_BASE_URL", "http://localhost:11434/v1")
+        .set("AGENT_PROGRESS_MODEL", "llama");
+    let loaded = place.load();
+    let llm = loaded.llm_config().unwrap();
+    assert_eq!((llm.base_url.as_str(), llm.model.as_str()), ("http://localhost:11434/v1", "llama"));
+    assert_eq!(loaded.secrets(), ["sk-mine-123"]);
+    assert_eq!(place.shown("llm.api_key"), pair("***", "$OPENAI_API_KEY"));
+    // It wins over what a client sends, and our own names win over it.
+    let sent = loaded.with_options(&json!({"OPENAI_API_KEY": "sk-sent-123"})).ok().unwrap();
+    assert_eq!(sent.llm_config().unwrap().api_key.unwrap().reveal(), "sk-mine-123");
+    let sent = Place::new().load().with_options(&json!({"OPENAI_API_KEY": "sk-sent-123"})).ok().unwrap();
+    assert_eq!(sent.llm_config().unwrap().api_key.unwrap().reveal(), "sk-sent-123");
+    let ours = place.set("SCRUBJAY_LLM_MODEL", "ours").load();
+    assert_eq!(ours.llm_config().unwrap().model, "ours");
+}
+
+#[test]
+fn a_model_that_cannot_be_asked_is_told() {
+    let told = |text: &str| {
+        let error = loaded(text).llm_config().err().unwrap();
+        error.problems[0].to_string()
+    };
+    let insecure = told("llm: { base_url: 'http://far.example/v1' }");
+    assert!(insecure.contains(":1: llm.base_url is on another machine and not https"), "{insecure}");
+    let required = told("llm:\n  required: true\n");
+    assert!(required.contains(":2: llm.required asks for a key, and there is none"), "{required}");
+    let local = loaded("llm: { required: true, base_url: 'http://localhost:1' }").llm_config();
+    assert!(local.is_ok_and(|llm| llm.required));
+}

@@ -1,0 +1,193 @@
+//! What the client is told: resolved values only; where they come from is the binary's business.
+
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::http::uri::Scheme;
+
+/// Where the models of OpenAI are.
+const OPENAI: &str = "https://api.openai.com/v1";
+/// A key shorter than this stands in ordinary words: it is not looked for in texts.
+const KEY_CHARS_MIN: usize = 8;
+
+/// How to reach a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LlmConfig {
+    /// The key; a model on this machine needs none.
+    pub api_key: Option<Secret>,
+    /// Where the endpoint is; `/chat/completions` is put behind it.
+    pub base_url: String,
+    /// Which model is asked.
+    pub model: String,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// How often a call that failed for a passing reason is tried again.
+    pub retries: u32,
+    /// How many calls run at once.
+    pub concurrency: usize,
+    /// Whether Scrubjay refuses to start without a key.
+    pub required: bool,
+    /// Whether the key may go to another machine without TLS.
+    pub allow_insecure: bool,
+}
+
+impl Default for LlmConfig {
+    fn default() -> Self {
+        Self {
+            api_key: None,
+            base_url: OPENAI.to_owned(),
+            model: "gpt-4o-mini".to_owned(),
+            timeout: Duration::from_secs(30),
+            retries: 2,
+            concurrency: 4,
+            required: false,
+            allow_insecure: false,
+        }
+    }
+}
+
+/// Why no client can be made; each is said of `llm.base_url`.
+#[derive(Debug, thiserror::Error)]
+pub enum BadConfig {
+    /// The endpoint's address makes no sense.
+    #[error("must be a URL like {OPENAI}, without user, query or fragment")]
+    NotAUrl,
+    /// The key would travel in the clear.
+    #[error("is on another machine and not https: use https, or set llm.allow_insecure")]
+    Insecure,
+    /// The key cannot be sent.
+    #[error("takes only a key of visible ASCII characters, without spaces")]
+    BadKey,
+    /// The system's certificates cannot be read.
+    #[error("needs the certificates of this system, which cannot be read")]
+    Roots(#[source] std::io::Error),
+}
+
+impl LlmConfig {
+    /// Tells whether a call can be made at all: there is a key, or the model is on this machine.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.key().is_some() || self.endpoint().is_ok_and(|url| is_loopback(&url))
+    }
+
+    /// Checks the endpoint's address.
+    ///
+    /// # Errors
+    /// It makes no sense, or the key would travel in the clear.
+    pub fn check(&self) -> Result<(), BadConfig> {
+        self.endpoint().map(drop)
+    }
+
+    /// Returns the key, if it is not empty.
+    pub(crate) fn key(&self) -> Option<&Secret> {
+        self.api_key.as_ref().filter(|key| !key.reveal().is_empty())
+    }
+
+    /// Returns the address that is asked.
+    pub(crate) fn endpoint(&self) -> Result<Uri, BadConfig> {
+        let base = self.base_url.trim_end_matches('/');
+        if base.contains(['?', '#', '@']) {
+            return Err(BadConfig::NotAUrl);
+        }
+        let url: Uri = format!("{base}/chat/completions").parse().map_err(|_| BadConfig::NotAUrl)?;
+        let (Some(scheme), Some(_)) = (url.scheme(), url.host()) else { return Err(BadConfig::NotAUrl) };
+        if *scheme == Scheme::HTTP {
+            if is_loopback(&url) || self.allow_insecure { Ok(url) } else { Err(BadConfig::Insecure) }
+        } else if *scheme == Scheme::HTTPS {
+            Ok(url)
+        } else {
+            Err(BadConfig::NotAUrl)
+        }
+    }
+
+    /// Tells whether the endpoint is OpenAI's own.
+    ///
+    /// Its newer models know only `max_completion_tokens`; others know only `max_tokens`.
+    pub(crate) fn is_openai(&self) -> bool {
+        self.endpoint().is_ok_and(|url| url.host() == Some("api.openai.com"))
+    }
+}
+
+/// Tells whether an address is on this machine.
+fn is_loopback(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// A value that never shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes the value.
+    #[must_use]
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// Gives the value away: only to whoever must send it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns a text without the value.
+    pub(crate) fn scrub(&self, text: String) -> String {
+        if self.0.len() >= KEY_CHARS_MIN && text.contains(&self.0) {
+            text.replace(&self.0, "***")
+        } else {
+            text
+        }
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(base_url: &str) -> LlmConfig {
+        LlmConfig { base_url: base_url.to_owned(), ..LlmConfig::default() }
+    }
+
+    #[test]
+    fn the_path_is_put_behind_the_base() {
+        let url = |base: &str| at(base).endpoint().unwrap().to_string();
+        assert_eq!(url(OPENAI), "https://api.openai.com/v1/chat/completions");
+        assert_eq!(url("http://localhost:11434/v1/"), "http://localhost:11434/v1/chat/completions");
+        assert_eq!(url("http://[::1]:80"), "http://[::1]:80/chat/completions");
+    }
+
+    #[test]
+    fn a_key_goes_to_another_machine_only_with_tls() {
+        for far in ["http://example.com/v1", "http://127.0.0.1.example.com", "http://10.0.0.1"] {
+            assert!(matches!(at(far).endpoint(), Err(BadConfig::Insecure)), "{far}");
+            assert!(LlmConfig { allow_insecure: true, ..at(far) }.endpoint().is_ok(), "{far}");
+        }
+        for wrong in ["", "api.openai.com", "ftp://a", "https://u:p@a", "https://a?x=1", "https://", "/v1"] {
+            assert!(matches!(at(wrong).endpoint(), Err(BadConfig::NotAUrl)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_model_on_this_machine_needs_no_key() {
+        assert!(at("http://127.0.0.1:8080/v1").is_usable());
+        assert!(!at(OPENAI).is_usable());
+        let with = |key: &str| LlmConfig { api_key: Some(Secret::new(key)), ..at(OPENAI) };
+        assert!(with("sk-1").is_usable() && !with("").is_usable());
+    }
+
+    #[test]
+    fn a_secret_does_not_show() {
+        let config = LlmConfig { api_key: Some(Secret::new("sk-canary-1")), ..LlmConfig::default() };
+        assert!(!format!("{config:?}").contains("canary"));
+        let key = Secret::new("sk-canary-1");
+        assert_eq!(key.scrub("got sk-canary-1!".to_owned()), "got ***!");
+        assert_eq!(Secret::new("ollama").scrub("ask ollama".to_owned()), "ask ollama");
+    }
+}

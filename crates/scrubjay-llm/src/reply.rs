@@ -1,0 +1,221 @@
+//! What an endpoint answers, read leniently: many speak this API, and few speak all of it.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::config::Secret;
+
+/// A model's answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChatReply {
+    /// Its words; empty where it only calls functions.
+    pub text: String,
+    /// The functions it calls.
+    pub tool_calls: Vec<ToolCall>,
+    /// Whether the answer ends because it grew too long.
+    pub cut_short: bool,
+    /// What it cost.
+    pub usage: Usage,
+    /// The model that answered.
+    pub model: String,
+}
+
+/// A call of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolCall {
+    /// The call's id.
+    pub id: String,
+    /// The function.
+    pub name: String,
+    /// Its arguments: JSON, if the model kept to the rules.
+    pub arguments: String,
+}
+
+/// What one call cost, as the endpoint counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the question.
+    pub tokens_in: u64,
+    /// Tokens of the answer.
+    pub tokens_out: u64,
+}
+
+#[derive(Deserialize)]
+struct RawReply {
+    choices: Vec<RawChoice>,
+    model: Option<String>,
+    usage: Option<RawUsage>,
+}
+
+#[derive(Deserialize)]
+struct RawChoice {
+    message: RawMessage,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RawMessage {
+    content: Option<RawContent>,
+    refusal: Option<String>,
+    tool_calls: Option<Vec<RawToolCall>>,
+}
+
+/// Words, or parts of which some are words.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawContent {
+    Text(String),
+    Parts(Vec<RawPart>),
+}
+
+#[derive(Deserialize)]
+struct RawPart {
+    #[serde(default)]
+    text: String,
+}
+
+#[derive(Deserialize)]
+struct RawToolCall {
+    id: Option<String>,
+    function: RawFunction,
+}
+
+#[derive(Deserialize)]
+struct RawFunction {
+    name: String,
+    #[serde(default)]
+    arguments: RawArguments,
+}
+
+/// Arguments as text, as the API has it, or as the value itself, as some have it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawArguments {
+    Text(String),
+    Value(serde_json::Value),
+}
+
+impl Default for RawArguments {
+    fn default() -> Self {
+        Self::Text("{}".to_owned())
+    }
+}
+
+#[derive(Deserialize)]
+struct RawUsage {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+}
+
+impl ChatReply {
+    /// Reads the body of an answer; says what is wrong with it in words that quote nothing of it.
+    pub(crate) fn parse(body: &[u8], key: Option<&Secret>) -> Result<Self, &'static str> {
+        let raw: RawReply = serde_json::from_slice(body).map_err(|_| {
+            if serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+                "it is not a chat completion"
+            } else {
+                "it is not JSON"
+            }
+        })?;
+        let choice = raw.choices.into_iter().next().ok_or("it has no choices")?;
+        let scrub = |text: String| key.map_or(text.clone(), |key| key.scrub(text));
+        let text = match choice.message.content {
+            Some(RawContent::Text(text)) => text,
+            Some(RawContent::Parts(parts)) => parts.into_iter().map(|part| part.text).collect(),
+            None => choice.message.refusal.unwrap_or_default(),
+        };
+        let calls = choice.message.tool_calls.unwrap_or_default();
+        let usage = raw.usage.map_or_else(Usage::default, |usage| Usage {
+            tokens_in: usage.prompt_tokens,
+            tokens_out: usage.completion_tokens,
+        });
+        let tool_call = |(i, call): (usize, RawToolCall)| ToolCall {
+            id: call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("call_{i}")),
+            name: call.function.name,
+            arguments: scrub(match call.function.arguments {
+                RawArguments::Text(text) => text,
+                RawArguments::Value(value) => value.to_string(),
+            }),
+        };
+        Ok(Self {
+            text: scrub(text),
+            tool_calls: calls.into_iter().enumerate().map(tool_call).collect(),
+            cut_short: choice.finish_reason.as_deref() == Some("length"),
+            usage,
+            model: scrub(raw.model.unwrap_or_default()),
+        })
+    }
+}
+
+/// Returns the endpoint's own words about an error, without the key, harmless and short.
+pub(crate) fn complaint(body: &[u8], key: Option<&Secret>) -> String {
+    const CHARS_MAX: usize = 300;
+    let said = serde_json::from_slice::<serde_json::Value>(body).ok().and_then(|body| {
+        let error = body.get("error").unwrap_or(&body);
+        let message = error.get("message").or_else(|| error.get("detail")).unwrap_or(error);
+        message.as_str().map(str::to_owned)
+    });
+    let said = said.unwrap_or_else(|| String::from_utf8_lossy(body).trim().to_owned());
+    let said = key.map_or(said.clone(), |key| key.scrub(said));
+    let short: String = said.chars().take(CHARS_MAX).collect();
+    let end = if short.len() < said.len() { "…" } else { "" };
+    format!("{}{end}", scrubjay_core::inert::inert(&short))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(body: &str) -> Result<ChatReply, &'static str> {
+        ChatReply::parse(body.as_bytes(), Some(&Secret::new("sk-canary-1")))
+    }
+
+    #[test]
+    fn the_least_and_the_oddest_that_endpoints_send() {
+        assert_eq!(parse(r#"{"choices":[{"message":{"content":"hi"}}]}"#).unwrap().text, "hi");
+        let odd = r#"{"choices":[{"message":{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"x"}],
+            "tool_calls":[{"function":{"name":"f","arguments":{"x":1}}},{"id":"","function":{"name":"g"}}]},
+            "finish_reason":"length"}],"service_tier":"on_demand","usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
+        let reply = parse(odd).unwrap();
+        assert_eq!((reply.text.as_str(), reply.cut_short), ("a", true));
+        assert_eq!(reply.usage, Usage { tokens_in: 3, tokens_out: 4 });
+        let calls: Vec<_> =
+            reply.tool_calls.iter().map(|c| (c.id.as_str(), c.name.as_str(), c.arguments.as_str())).collect();
+        assert_eq!(calls, [("call_0", "f", r#"{"x":1}"#), ("call_1", "g", "{}")]);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told_apart() {
+        assert_eq!(parse("<html>"), Err("it is not JSON"));
+        assert_eq!(parse(r#"{"choices":"#), Err("it is not JSON"));
+        assert_eq!(parse(r#"{"ok":true}"#), Err("it is not a chat completion"));
+        assert_eq!(parse(r#"{"choices":[]}"#), Err("it has no choices"));
+    }
+
+    #[test]
+    fn the_key_is_taken_out_of_everything() {
+        let reply = parse(
+            r#"{"model":"sk-canary-1","choices":[{"message":{"content":"key sk-canary-1",
+            "tool_calls":[{"id":"1","function":{"name":"f","arguments":"{\"k\":\"sk-canary-1\"}"}}]}}]}"#,
+        )
+        .unwrap();
+        assert!(!format!("{reply:?}").contains("canary"), "{reply:?}");
+    }
+
+    #[test]
+    fn complaints_are_short_and_harmless() {
+        let key = Secret::new("sk-canary-1");
+        let check = |body: &str, expected: &str| {
+            assert_eq!(complaint(body.as_bytes(), Some(&key)), expected, "{body}");
+        };
+        check(r#"{"error":{"message":"bad key sk-canary-1"}}"#, "bad key ***");
+        check(r#"{"error":"no such model"}"#, "no such model");
+        check(r#"{"detail":"nope"}"#, "nope");
+        check("sk-canary-1\u{1b}[2J", "***\\u{1b}[2J");
+        check("", "");
+        let long = complaint("x".repeat(5000).as_bytes(), None);
+        assert!(long.chars().count() == 301 && long.ends_with('…'));
+    }
+}

@@ -1,0 +1,224 @@
+//! What is asked, and how it is written for an endpoint.
+
+use async_openai::types::chat as wire;
+use serde_json::Value;
+
+use crate::config::LlmConfig;
+use crate::reply::ToolCall;
+
+/// A question for a model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChatRequest {
+    /// The conversation so far.
+    pub messages: Vec<Message>,
+    /// No longer answer is wanted.
+    pub max_tokens: Option<u32>,
+    /// How freely the model chooses its words; some models know only their own.
+    pub temperature: Option<f32>,
+    /// Functions it may call.
+    pub tools: Vec<Tool>,
+    /// Whether it must, may or must not call one.
+    pub tool_choice: ToolChoice,
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// What the model shall be.
+    System(String),
+    /// What is asked.
+    User(String),
+    /// What the model said before.
+    Assistant {
+        /// Its words.
+        text: String,
+        /// Its calls.
+        tool_calls: Vec<ToolCall>,
+    },
+    /// What came of a call.
+    Tool {
+        /// Which call.
+        id: String,
+        /// What came of it.
+        text: String,
+    },
+}
+
+/// A function that a model may call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    /// `^[a-zA-Z0-9_-]{1,64}$`.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub parameters: Value,
+}
+
+/// Whether a model calls functions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// As it sees fit.
+    #[default]
+    Auto,
+    /// It must not.
+    None,
+    /// It must, any.
+    Required,
+    /// It must, this one.
+    Named(String),
+}
+
+impl ChatRequest {
+    /// Asks one thing under one instruction.
+    #[must_use]
+    pub fn new(system: impl Into<String>, user: impl Into<String>) -> Self {
+        let messages = vec![Message::System(system.into()), Message::User(user.into())];
+        Self { messages, ..Self::default() }
+    }
+
+    /// Writes the body of the request.
+    pub(crate) fn body(&self, config: &LlmConfig) -> Vec<u8> {
+        let newer = config.is_openai();
+        // One call at a time, said aloud: the default is many. Some endpoints refuse both keys without tools.
+        let (tools, tool_choice, parallel_tool_calls) = if self.tools.is_empty() {
+            (None, None, None)
+        } else {
+            let tools = self.tools.iter().map(|tool| wire::ChatCompletionTools::Function(tool.into()));
+            (Some(tools.collect()), Some((&self.tool_choice).into()), Some(false))
+        };
+        let body = wire::CreateChatCompletionRequest {
+            model: config.model.clone(),
+            messages: self.messages.iter().map(Into::into).collect(),
+            max_completion_tokens: self.max_tokens.filter(|_| newer),
+            temperature: self.temperature,
+            tools,
+            tool_choice,
+            parallel_tool_calls,
+            ..Default::default()
+        };
+        let mut body = serde_json::to_value(body).expect("it is made of strings and numbers");
+        if let Some(max) = self.max_tokens.filter(|_| !newer) {
+            body["max_tokens"] = max.into();
+        }
+        body.to_string().into_bytes()
+    }
+}
+
+impl From<&Message> for wire::ChatCompletionRequestMessage {
+    fn from(message: &Message) -> Self {
+        match message {
+            Message::System(text) => wire::ChatCompletionRequestSystemMessage::from(text.as_str()).into(),
+            Message::User(text) => wire::ChatCompletionRequestUserMessage::from(text.as_str()).into(),
+            Message::Assistant { text, tool_calls } => {
+                let call = |call: &ToolCall| {
+                    wire::ChatCompletionMessageToolCalls::Function(wire::ChatCompletionMessageToolCall {
+                        id: call.id.clone(),
+                        function: wire::FunctionCall {
+                            name: call.name.clone(),
+                            arguments: call.arguments.clone(),
+                        },
+                    })
+                };
+                wire::ChatCompletionRequestAssistantMessage {
+                    content: (!text.is_empty()).then(|| text.as_str().into()),
+                    tool_calls: (!tool_calls.is_empty()).then(|| tool_calls.iter().map(call).collect()),
+                    ..Default::default()
+                }
+                .into()
+            }
+            Message::Tool { id, text } => wire::ChatCompletionRequestToolMessage {
+                content: text.as_str().into(),
+                tool_call_id: id.clone(),
+            }
+            .into(),
+        }
+    }
+}
+
+impl From<&Tool> for wire::ChatCompletionTool {
+    fn from(tool: &Tool) -> Self {
+        Self {
+            function: wire::FunctionObject {
+                name: tool.name.clone(),
+                description: Some(tool.description.clone()),
+                parameters: Some(tool.parameters.clone()),
+                strict: None,
+            },
+        }
+    }
+}
+
+impl From<&ToolChoice> for wire::ChatCompletionToolChoiceOption {
+    fn from(choice: &ToolChoice) -> Self {
+        match choice {
+            ToolChoice::Auto => Self::Mode(wire::ToolChoiceOptions::Auto),
+            ToolChoice::None => Self::Mode(wire::ToolChoiceOptions::None),
+            ToolChoice::Required => Self::Mode(wire::ToolChoiceOptions::Required),
+            ToolChoice::Named(name) => Self::Function(wire::ChatCompletionNamedToolChoice {
+                function: wire::FunctionName { name: name.clone() },
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn body(request: &ChatRequest, base_url: &str) -> Value {
+        let config = LlmConfig { base_url: base_url.to_owned(), ..LlmConfig::default() };
+        serde_json::from_slice(&request.body(&config)).unwrap()
+    }
+
+    #[test]
+    fn a_plain_question() {
+        let request =
+            ChatRequest { max_tokens: Some(9), temperature: Some(0.0), ..ChatRequest::new("s", "u") };
+        let expected = json!({
+            "model": "gpt-4o-mini", "max_tokens": 9, "temperature": 0.0,
+            "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
+        });
+        assert_eq!(body(&request, "http://localhost/v1"), expected);
+        let newer = body(&request, "https://api.openai.com/v1");
+        assert_eq!((&newer["max_tokens"], &newer["max_completion_tokens"]), (&Value::Null, &json!(9)));
+    }
+
+    #[test]
+    fn tools_and_what_came_of_them() {
+        let parameters = json!({"type": "object", "properties": {"x": {"type": "number"}}});
+        let call = ToolCall { id: "c1".to_owned(), name: "f".to_owned(), arguments: "{}".to_owned() };
+        let request = ChatRequest {
+            messages: vec![
+                Message::User("u".to_owned()),
+                Message::Assistant { text: String::new(), tool_calls: vec![call] },
+                Message::Tool { id: "c1".to_owned(), text: "wrong".to_owned() },
+            ],
+            tools: vec![Tool {
+                name: "f".to_owned(),
+                description: "d".to_owned(),
+                parameters: parameters.clone(),
+            }],
+            tool_choice: ToolChoice::Named("f".to_owned()),
+            ..ChatRequest::default()
+        };
+        let expected = json!({
+            "model": "gpt-4o-mini",
+            "messages": [
+                {"role": "user", "content": "u"},
+                {"role": "assistant", "tool_calls":
+                    [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+                {"role": "tool", "content": "wrong", "tool_call_id": "c1"},
+            ],
+            "tools": [{"type": "function",
+                "function": {"name": "f", "description": "d", "parameters": parameters}}],
+            "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "parallel_tool_calls": false,
+        });
+        assert_eq!(body(&request, "http://localhost"), expected);
+        let auto = ChatRequest { tool_choice: ToolChoice::Auto, ..request };
+        assert_eq!(body(&auto, "http://localhost")["tool_choice"], "auto");
+    }
+}

@@ -1,0 +1,175 @@
+//! The client against an endpoint that is told what to say.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use scrubjay_llm::scripted::{Answer, Scripted};
+use scrubjay_llm::{ChatReply, ChatRequest, Client, LlmConfig, LlmError, Secret, Tool, Totals};
+use serde_json::json;
+use tokio::time::Instant;
+
+const KEY: &str = "sk-canary-0123456789";
+
+fn config(server: &Scripted) -> LlmConfig {
+    LlmConfig { api_key: Some(Secret::new(KEY)), base_url: server.url(), ..LlmConfig::default() }
+}
+
+/// Far enough for the slowest machine; nothing here waits for it.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+async fn ask(config: LlmConfig, deadline: Instant) -> (Result<ChatReply, LlmError>, Totals) {
+    let client = Client::new(config).expect("the scripted endpoint is local");
+    let result = client.chat(&ChatRequest::new("be brief", "what is up?"), deadline).await;
+    // Whatever happens, the key shows nowhere.
+    let told = result.as_ref().map_or_else(|e| format!("{e} {e:?}"), |reply| format!("{reply:?}"));
+    assert!(!format!("{told} {client:?}").contains("canary"), "{told}");
+    (result, client.usage())
+}
+
+/// Asks once, with the first answers of the endpoint.
+async fn answered(answers: impl IntoIterator<Item = Answer>) -> (Result<ChatReply, LlmError>, usize) {
+    let server = Scripted::answering(answers).await;
+    let (result, _) = ask(config(&server), later()).await;
+    (result, server.asked().len())
+}
+
+#[tokio::test]
+async fn a_question_and_its_answer() {
+    let server = Scripted::answering([Answer::text("all is well")]).await;
+    let (reply, totals) = ask(config(&server), later()).await;
+    let reply = reply.unwrap();
+    assert_eq!((reply.text.as_str(), reply.model.as_str()), ("all is well", "scripted"));
+    assert_eq!((reply.usage.tokens_in, reply.usage.tokens_out), (10, 5));
+    assert_eq!(totals, Totals { calls: 1, failed: 0, attempts: 1, tokens_in: 10, tokens_out: 5 });
+    let asked = &server.asked()[0];
+    assert_eq!(asked.path, "/v1/chat/completions");
+    assert_eq!(asked.authorization.as_deref(), Some(format!("Bearer {KEY}").as_str()));
+    assert_eq!((&asked.body["model"], asked.last_text()), (&json!("gpt-4o-mini"), "what is up?"));
+}
+
+#[tokio::test]
+async fn a_call_of_a_function() {
+    let server = Scripted::answering([Answer::tool_call("read", &json!({"path": "/a"}))]).await;
+    let tool = Tool { name: "read".to_owned(), description: "reads".to_owned(), parameters: json!({}) };
+    let request = ChatRequest { tools: vec![tool], ..ChatRequest::new("s", "u") };
+    let reply = Client::new(config(&server)).unwrap().chat(&request, later()).await.unwrap();
+    assert_eq!(reply.tool_calls.len(), 1);
+    assert_eq!(
+        (reply.tool_calls[0].name.as_str(), reply.tool_calls[0].arguments.as_str()),
+        ("read", r#"{"path":"/a"}"#)
+    );
+    assert_eq!(server.asked()[0].body["tools"][0]["function"]["name"], "read");
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_not_tried_twice() {
+    let said = format!(r#"{{"error":{{"message":"Incorrect API key: {KEY}"}}}}"#);
+    assert_eq!(answered([Answer::status(401, said.clone())]).await, (Err(LlmError::Unauthorized), 1));
+    let refused = LlmError::Refused { status: 400, message: "Incorrect API key: ***".to_owned() };
+    assert_eq!(answered([Answer::status(400, said)]).await, (Err(refused), 1));
+}
+
+#[tokio::test]
+async fn an_endpoint_in_need_of_a_pause_gets_it() {
+    let soon = Answer::status(429, "{}").header("retry-after-ms", "5");
+    let (result, asked) = answered([soon.clone(), Answer::text("now")]).await;
+    assert_eq!((result.unwrap().text.as_str(), asked), ("now", 2));
+    // As often as it may, and no more.
+    let limited = LlmError::RateLimited { retry_after: Some(Duration::from_millis(5)) };
+    assert_eq!(answered([soon]).await, (Err(limited), 3));
+    // A pause longer than the time that is left is not begun.
+    let tomorrow = Answer::status(429, "{}").header("retry-after", "86400");
+    let limited = LlmError::RateLimited { retry_after: Some(Duration::from_secs(86_400)) };
+    assert_eq!(answered([tomorrow, Answer::text("never")]).await, (Err(limited), 1));
+}
+
+#[tokio::test]
+async fn a_failure_that_passes_is_not_told() {
+    let (result, asked) = answered([Answer::status(500, "oops"), Answer::text("again")]).await;
+    assert_eq!((result.unwrap().text.as_str(), asked), ("again", 2));
+    assert_eq!(answered([Answer::status(503, KEY)]).await, (Err(LlmError::Server(503)), 3));
+}
+
+#[tokio::test]
+async fn a_slow_model_is_given_up() {
+    let server = Scripted::answering([Answer::never()]).await;
+    let (result, totals) =
+        ask(LlmConfig { timeout: Duration::from_millis(50), ..config(&server) }, later()).await;
+    assert_eq!((result, totals.attempts, totals.failed), (Err(LlmError::TimedOut), 1, 1));
+    let (result, _) = ask(config(&server), Instant::now() + Duration::from_millis(50)).await;
+    assert_eq!(result, Err(LlmError::TimedOut));
+}
+
+#[tokio::test]
+async fn answers_that_are_none() {
+    let malformed = |what| (Err(LlmError::Malformed(what)), 1);
+    assert_eq!(answered([Answer::text("cut").cut()]).await, malformed("it broke off"));
+    assert_eq!(answered([Answer::status(200, format!("<p>{KEY}"))]).await, malformed("it is not JSON"));
+    assert_eq!(answered([Answer::status(200, r#"{"choices":[]}"#)]).await, malformed("it has no choices"));
+    let long = format!(r#"{{"choices":[],"x":"{}"}}"#, "y".repeat(1 << 20));
+    assert_eq!(answered([Answer::status(200, long)]).await, malformed("it is longer than 1 MiB"));
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let elsewhere = Scripted::answering([Answer::text("caught")]).await;
+    let redirect = Answer::status(307, "").header("location", &elsewhere.url());
+    let (result, asked) = answered([redirect]).await;
+    assert!(matches!(result, Err(LlmError::Refused { status: 307, .. })), "{result:?}");
+    assert_eq!((asked, elsewhere.asked().len()), (1, 0));
+}
+
+#[tokio::test]
+async fn nobody_is_there() {
+    let server = Scripted::answering([Answer::text("")]).await;
+    let gone = LlmConfig { retries: 1, ..config(&server) };
+    drop(server);
+    let (result, totals) = ask(gone, later()).await;
+    assert!(matches!(&result, Err(LlmError::Unreachable(what)) if what.contains("127.0.0.1")), "{result:?}");
+    assert_eq!(totals.attempts, 2);
+}
+
+#[tokio::test]
+async fn a_key_is_needed_only_elsewhere() {
+    let server = Scripted::answering([Answer::text("local")]).await;
+    let (result, _) = ask(LlmConfig { api_key: None, ..config(&server) }, later()).await;
+    assert_eq!(result.unwrap().text, "local");
+    assert_eq!(server.asked()[0].authorization, None);
+    let (result, totals) = ask(LlmConfig::default(), later()).await;
+    assert_eq!((result, totals.attempts), (Err(LlmError::NoKey), 0));
+}
+
+#[tokio::test]
+async fn no_more_calls_at_once_than_allowed() {
+    let server = Scripted::held(|asked| Answer::text(asked.last_text())).await;
+    let client = Arc::new(Client::new(LlmConfig { concurrency: 2, ..config(&server) }).unwrap());
+    let call = |i: usize| {
+        let client = Arc::clone(&client);
+        tokio::spawn(async move { client.chat(&ChatRequest::new("", i.to_string()), later()).await })
+    };
+    let calls: Vec<_> = (0..6).map(call).collect();
+    server.arrived(2).await;
+    server.release(6);
+    for (i, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.await.unwrap().unwrap().text, i.to_string());
+    }
+    assert_eq!((server.open_max(), client.usage().calls), (2, 6));
+}
+
+#[tokio::test]
+async fn a_crowd_is_turned_away() {
+    let server = Scripted::held(|_| Answer::text("")).await;
+    let client = Client::new(LlmConfig { concurrency: 1, ..config(&server) }).unwrap();
+    let request = ChatRequest::new("", "");
+    let mut calls: Vec<_> = (0..258).map(|_| Box::pin(client.chat(&request, later()))).collect();
+    let turned_away = std::future::poll_fn(|cx| {
+        let answers = calls.iter_mut().map(|call| call.as_mut().poll(cx));
+        Poll::Ready(answers.filter(|answer| *answer == Poll::Ready(Err(LlmError::Busy))).count())
+    })
+    .await;
+    // One has its turn, 256 wait.
+    assert_eq!(turned_away, 1);
+}
