@@ -35,6 +35,11 @@ pub(crate) fn members<'a, const N: usize>(
     value.and_then(|v| fields(v.get(), keys).ok()).map_or([None; N], |f| f.values)
 }
 
+/// Reads every member of an object that goes by one key; a key may stand there more than once.
+pub(crate) fn repeated<'a>(json: &'a str, key: &str) -> Result<Vec<&'a RawValue>, serde_json::Error> {
+    serde_json::Deserializer::from_str(json).deserialize_map(Gatherer { key })
+}
+
 /// Returns the string a raw value holds.
 pub(crate) fn text(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
@@ -66,6 +71,27 @@ impl<'de, const N: usize> Visitor<'de> for Picker<'_, N> {
             }
         }
         Ok(Fields { values, repeated })
+    }
+}
+
+struct Gatherer<'k> {
+    key: &'k str,
+}
+
+impl<'de> Visitor<'de> for Gatherer<'_> {
+    type Value = Vec<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(place) = map.next_key_seed(Place { keys: &[self.key] })? {
+            let value = map.next_value::<&'de RawValue>()?;
+            values.extend(place.map(|_| value));
+        }
+        Ok(values)
     }
 }
 

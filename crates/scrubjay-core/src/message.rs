@@ -6,7 +6,7 @@
 use serde_json::value::RawValue;
 
 use crate::envelope::JsonId;
-use crate::json::{fields, members, text};
+use crate::json::{fields, members, repeated, text};
 
 /// A JSON-RPC message as slices of its text.
 #[derive(Clone, Debug)]
@@ -70,6 +70,12 @@ impl<'a> Parts<'a> {
 pub fn member<'a>(object: Option<&'a RawValue>, key: &str) -> Option<&'a RawValue> {
     let [found] = members(object, [key]);
     found
+}
+
+/// Returns every member of an object that goes by a key: readers differ on which of several counts.
+#[must_use]
+pub fn members_named<'a>(object: Option<&'a RawValue>, key: &str) -> Vec<&'a RawValue> {
+    object.and_then(|o| repeated(o.get(), key).ok()).unwrap_or_default()
 }
 
 /// Returns a string that a raw value holds.
@@ -205,6 +211,14 @@ mod tests {
             changed,
             r#"{ "params" : {"n":1.0, "_meta":{"y":true,"progressToken":42 ,"x":1e400},"name":"b"}, "id":42,"method":"tools/call","jsonrpc":"2.0"}"#
         );
+    }
+
+    #[test]
+    fn members_that_stand_there_twice_are_all_found() {
+        let parts = Parts::of(r#"{"params":{"a":1,"b":2,"\u0061":{"a":3}}}"#).unwrap();
+        let found = members_named(parts.params, "a");
+        assert_eq!(found.iter().map(|v| v.get()).collect::<Vec<_>>(), ["1", r#"{"a":3}"#]);
+        assert!(members_named(parts.param("b"), "a").is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! makes anyone wait longer than a deadline. Its answers reach only the call that asked; what it says of its
 //! own accord goes to whoever listens.
 
+pub mod caller;
 pub mod connection;
 mod handshake;
 mod process;
@@ -66,6 +67,8 @@ pub enum Event {
     Notification {
         /// Which backend.
         backend: String,
+        /// On the connection of which era.
+        era: Era,
         /// Its method.
         method: String,
         /// The whole line.
@@ -112,7 +115,7 @@ pub enum Link {
 pub struct Backend {
     /// Its id.
     pub id: String,
-    /// Whether its tools' names are never prefixed.
+    /// Whether it is a toolset of this process: its tools keep their names, and it is told who calls.
     pub is_own: bool,
     link: Link,
     call_timeout: Duration,

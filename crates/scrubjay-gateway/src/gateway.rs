@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::envelope::{Era, JsonId};
+use scrubjay_core::id::TapeId;
 use scrubjay_core::message::{self, Parts};
 use scrubjay_store::recording::Recording;
 use serde_json::value::RawValue;
@@ -238,8 +239,8 @@ impl Gateway {
 
     /// Takes a line from a client: records it and sorts it.
     pub fn accept(self: &Arc<Self>, session: &Arc<Session>, line: &str, outbox: &Outbox) -> Accepted {
-        let operation = match session.record(Direction::ClientToServer, line) {
-            Ok(entry) => entry,
+        let operation = match session.record_heard(line) {
+            Ok(place) => place,
             Err(e) => {
                 let id = Parts::of(line).ok().and_then(|p| p.json_id());
                 let why = format!("the message was not processed, because it could not be recorded: {e}");
@@ -281,7 +282,7 @@ impl Gateway {
         method: &str,
         id: JsonId,
         parts: &Parts<'_>,
-        operation: u64,
+        operation: (u64, Option<TapeId>),
         outbox: &Outbox,
     ) -> Accepted {
         let facts = match greeting::facts_of(session, method, parts) {

@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use scrubjay_core::entry::{Direction, End, EntryKind, Terminator};
 use scrubjay_core::envelope::{Era, JsonId};
+use scrubjay_core::id::TapeId;
 use scrubjay_core::message;
 use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, RecordError, Recording};
+use scrubjay_store::tape::header::SessionRef;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::Answer;
@@ -30,6 +32,9 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Where lines for a client go: its one stream, or the stream of one request.
 pub type Outbox = mpsc::Sender<String>;
+
+/// Stands for the name and version of a client that gives none.
+const UNNAMED: &str = r#"{"name":"unknown","version":"0"}"#;
 
 /// What a client said of itself.
 #[derive(Clone, Debug)]
@@ -50,12 +55,18 @@ impl Default for ClientFacts {
             era: Era::Legacy,
             version: "2025-11-25".to_owned(),
             capabilities: "{}".to_owned(),
-            info: r#"{"name":"unknown","version":"0"}"#.to_owned(),
+            info: UNNAMED.to_owned(),
         }
     }
 }
 
 impl ClientFacts {
+    /// Returns its name and version as JSON, where it gave them.
+    #[must_use]
+    pub fn named(&self) -> Option<&str> {
+        (self.info != UNNAMED).then_some(self.info.as_str())
+    }
+
     /// Returns whether the client declared a capability.
     #[must_use]
     pub fn can(&self, capability: &str) -> bool {
@@ -103,6 +114,8 @@ pub struct Call {
     pub session: Arc<Session>,
     /// The entry that began it.
     pub operation: u64,
+    /// The tape that entry is on.
+    pub tape: Option<TapeId>,
     /// Where what belongs to it goes; changes when its client comes back with a new request.
     outbox: Mutex<Outbox>,
     /// The facts of the client as this request states them.
@@ -122,7 +135,7 @@ impl Call {
     #[must_use]
     pub fn new(
         session: Arc<Session>,
-        operation: u64,
+        (operation, tape): (u64, Option<TapeId>),
         outbox: Outbox,
         facts: ClientFacts,
         log_level: Option<String>,
@@ -132,6 +145,7 @@ impl Call {
         Self {
             session,
             operation,
+            tape,
             outbox,
             facts,
             log_level,
@@ -240,6 +254,21 @@ impl Session {
         *lock(&self.facts) = facts;
     }
 
+    /// Returns the session its recording belongs to, once something is recorded.
+    #[must_use]
+    pub fn recorded_as(&self) -> Option<SessionRef> {
+        lock(&self.recording).session().cloned()
+    }
+
+    /// Records a line of the client; returns its entry and the tape that is on.
+    ///
+    /// # Errors
+    /// It could not be recorded, so it must not move on.
+    pub fn record_heard(&self, line: &str) -> Result<(u64, Option<TapeId>), RecordError> {
+        let item = Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, line.as_bytes());
+        self.record_item(item, || ())
+    }
+
     /// Records a line between client and gateway; returns its entry.
     ///
     /// # Errors
@@ -259,7 +288,7 @@ impl Session {
         then: impl FnOnce(),
     ) -> Result<u64, RecordError> {
         let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
-        self.record_item(item, then)
+        self.record_item(item, then).map(|(entry, _)| entry)
     }
 
     /// Records a line between gateway and backend, and does something before anything else is recorded.
@@ -277,7 +306,7 @@ impl Session {
         let mut item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
         item.via = Some(backend);
         item.operation = Some(operation);
-        self.record_item(item, then)
+        self.record_item(item, then).map(|(entry, _)| entry)
     }
 
     /// Records something worth knowing that is not a message.
@@ -289,7 +318,7 @@ impl Session {
         }
     }
 
-    fn record_item(&self, item: Item<'_>, then: impl FnOnce()) -> Result<u64, RecordError> {
+    fn record_item(&self, item: Item<'_>, then: impl FnOnce()) -> Result<(u64, Option<TapeId>), RecordError> {
         let bytes = item.payload.len() as u64;
         let mut recording = lock(&self.recording);
         let recorded = recording.record(clock::now(), std::iter::once(item));
@@ -297,7 +326,7 @@ impl Session {
             Ok(_) => then(),
             Err(e) => recording.note_gap(1, bytes, false, e),
         }
-        recorded
+        recorded.map(|entry| (entry, recording.tape()))
     }
 
     /// Sends a line to the client, recorded first. What cannot be recorded is not sent.

@@ -173,6 +173,12 @@ impl Recording {
         self.writer.as_ref().map(|w| w.header().id)
     }
 
+    /// Returns the session the recording belongs to, once it is known.
+    #[must_use]
+    pub fn session(&self) -> Option<&SessionRef> {
+        self.subject.session.as_ref()
+    }
+
     /// Ends the recording: notes how, and seals. `None` where nothing was recorded.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
+use super::caller::with_caller;
 use super::process::{Complaints, Program};
 use super::{Answer, CallError, Event};
 use crate::session::{Call, lock};
@@ -52,6 +53,9 @@ pub struct Connection {
 /// The part of a connection that exists before the handshake.
 pub(super) struct Wire {
     backend: String,
+    /// Whether it is told who calls.
+    is_own: bool,
+    era: Era,
     /// Lines on their way to the backend; dropped, its input ends.
     lines: Mutex<Option<mpsc::Sender<String>>>,
     pending: Mutex<HashMap<u64, Pending>>,
@@ -153,6 +157,7 @@ impl Connection {
 impl Wire {
     pub(super) fn new(
         backend: &super::Backend,
+        era: Era,
         writer: Writer,
         program: Option<Program>,
         complaints: Complaints,
@@ -160,6 +165,8 @@ impl Wire {
         let (lines, queue) = mpsc::channel(LINES_MAX);
         let wire = Arc::new(Self {
             backend: backend.id.clone(),
+            is_own: backend.is_own,
+            era,
             lines: Mutex::new(Some(lines)),
             pending: Mutex::default(),
             next_id: AtomicU64::new(1),
@@ -193,6 +200,8 @@ impl Wire {
         timeout: Duration,
     ) -> Result<Answer, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let told = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
+        let params = told.as_ref().map_or(params, |told| told.as_deref());
         let (params, progress_token) = with_own_token(params, id);
         let (reply, mut answer) = oneshot::channel();
         let moves = Arc::new(tokio::sync::Notify::new());
@@ -448,8 +457,13 @@ impl Wire {
             }
             return;
         }
-        let event =
-            Event::Notification { backend: self.backend.clone(), method, line: line.to_owned(), busy };
+        let event = Event::Notification {
+            backend: self.backend.clone(),
+            era: self.era,
+            method,
+            line: line.to_owned(),
+            busy,
+        };
         // Waits when the gateway cannot keep up: nothing is dropped silently.
         let _ = self.events.send(event).await;
     }

@@ -30,7 +30,7 @@ const CAPABILITIES: &str =
     r#"{"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}"#;
 
 pub(super) async fn start(backend: &Backend, era: Era) -> Result<Arc<Connection>, String> {
-    let wire = open(backend)?;
+    let wire = open(backend, era)?;
     let started = match era {
         Era::Modern => discover(&wire).await,
         Era::Legacy => initialize(&wire).await,
@@ -42,7 +42,7 @@ pub(super) async fn start(backend: &Backend, era: Era) -> Result<Arc<Connection>
 }
 
 /// Opens the streams of a backend and begins to listen.
-fn open(backend: &Backend) -> Result<Arc<Wire>, String> {
+fn open(backend: &Backend, era: Era) -> Result<Arc<Wire>, String> {
     let (program, (reader, writer), complaints) = match backend.link() {
         Link::Configured(link @ BackendLink::Stdio { .. }) => {
             let (program, streams, complaints) = process::start(backend, link)?;
@@ -58,7 +58,7 @@ fn open(backend: &Backend) -> Result<Arc<Wire>, String> {
         Link::Mounted(mount) => (None, mount(), process::Complaints::default()),
     };
     let ended = program.as_ref().map(|program| program.ended.clone());
-    let wire = Wire::new(backend, writer, program, complaints);
+    let wire = Wire::new(backend, era, writer, program, complaints);
     if let Some(ended) = ended {
         tokio::spawn(Wire::close_after(Arc::downgrade(&wire), ended));
     }

@@ -18,8 +18,8 @@ pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Eve
     while let Some(event) = heard.recv().await {
         let Some(gateway) = gateway.upgrade() else { return };
         match event {
-            Event::Notification { backend, method, line, busy } => {
-                gateway.notified(&backend, &method, line, &busy);
+            Event::Notification { backend, era, method, line, busy } => {
+                gateway.notified(&backend, era, &method, &line, &busy);
             }
             Event::Request { backend, method, params, busy, reply } => {
                 gateway.asked(&backend, method, params, &busy, reply);
@@ -30,26 +30,39 @@ pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Eve
 }
 
 impl Gateway {
-    fn notified(self: &Arc<Self>, backend: &str, method: &str, line: String, busy: &[Arc<Call>]) {
+    fn notified(self: &Arc<Self>, backend: &str, era: Era, method: &str, line: &str, busy: &[Arc<Call>]) {
+        let (modern, legacy) = self.hearers(backend, era);
         match method {
             "notifications/tools/list_changed"
             | "notifications/prompts/list_changed"
             | "notifications/resources/list_changed" => {
                 self.forget_routes(backend, method);
-                self.tell_listeners(method, &line, None);
-                self.tell_legacy_sessions(&message::notification(method, None), |_| true);
+                if modern {
+                    self.tell_listeners(method, line, None);
+                }
+                self.tell_legacy_sessions(&message::notification(method, None), |_| legacy);
             }
             "notifications/resources/updated" => {
-                let uri = message::Parts::of(&line).ok().and_then(|p| message::string(p.param("uri")));
+                let uri = message::Parts::of(line).ok().and_then(|p| message::string(p.param("uri")));
                 let Some(uri) = uri else { return };
-                self.tell_listeners(method, &line, Some(&uri));
-                self.tell_legacy_sessions(&line, |s| crate::session::lock(&s.subscriptions).contains(&uri));
+                // Followed once for clients of both eras.
+                self.tell_listeners(method, line, Some(&uri));
+                self.tell_legacy_sessions(line, |s| crate::session::lock(&s.subscriptions).contains(&uri));
             }
             "notifications/subscriptions/acknowledged" => {}
             // Logged for one of several clients: on the backend's tape, for none may read another's.
             "notifications/message" if !busy.is_empty() => {}
-            _ => self.tell_legacy_sessions(&line, |_| true),
+            _ => self.tell_legacy_sessions(line, |_| legacy),
         }
+    }
+
+    /// Returns whether modern and legacy clients are to hear what a backend says on the connection of one era:
+    /// where it has one of each, it says everything twice.
+    fn hearers(&self, backend: &str, era: Era) -> (bool, bool) {
+        let backends = self.backends();
+        let connections = backends.iter().find(|b| b.id == backend).map(|b| b.open_connections());
+        let has_both = connections.is_some_and(|open| open.len() > 1);
+        (!has_both || era == Era::Modern, !has_both || era == Era::Legacy)
     }
 
     fn tell_legacy_sessions(&self, line: &str, wants: impl Fn(&Session) -> bool) {

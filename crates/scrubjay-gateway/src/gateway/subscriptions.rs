@@ -11,6 +11,7 @@ use std::time::Duration;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Parts, Splice};
 use serde_json::value::RawValue;
+use tokio::sync::watch;
 
 use super::calls::{adapted, quoted};
 use super::{Gateway, Request, code};
@@ -23,6 +24,8 @@ const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const FOR_EVER: Duration = Duration::from_secs(31_536_000);
 /// How many may listen at once.
 const LISTENERS_MAX: usize = 10_000;
+/// How many resources one client may subscribe to.
+const SUBSCRIPTIONS_MAX: usize = 4096;
 /// How long a backend that went away is left alone before it is followed again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
@@ -38,6 +41,8 @@ pub(super) struct Listeners {
 struct Followed {
     followers: usize,
     task: tokio::task::JoinHandle<()>,
+    /// What the backend said to it, once it has.
+    outcome: watch::Receiver<Option<Answer>>,
 }
 
 struct Listener {
@@ -136,24 +141,28 @@ impl Gateway {
     }
 
     /// Follows a resource at its backend until as many have let go of it as have asked for it.
-    fn follow(self: &Arc<Self>, call: &Arc<Call>, uri: &str) {
+    fn follow(self: &Arc<Self>, call: &Arc<Call>, uri: &str) -> watch::Receiver<Option<Answer>> {
         let mut followed = lock(&self.listeners.followed);
         if let Some(followed) = followed.get_mut(uri) {
             followed.followers += 1;
-            return;
+            return followed.outcome.clone();
         }
         let (gateway, call, wanted) = (Arc::downgrade(self), call.clone(), uri.to_owned());
+        let (told, outcome) = watch::channel(None);
         let task = tokio::spawn(async move {
+            // Only the first time is on the tape of whoever asked first: others may follow when it has left.
+            let mut on_behalf = Some(&call);
             while let Some(gateway) = gateway.upgrade() {
-                match gateway.follow_resource(&call, &wanted).await {
-                    Ok(_) => return,
+                match gateway.follow_resource(&call, on_behalf.take(), &wanted, &told).await {
+                    Ok(()) => return,
                     Err(e) => tracing::debug!(error = %e, "a resource is not followed for a while"),
                 }
                 drop(gateway);
                 tokio::time::sleep(FOLLOW_AGAIN).await;
             }
         });
-        followed.insert(uri.to_owned(), Followed { followers: 1, task });
+        followed.insert(uri.to_owned(), Followed { followers: 1, task, outcome: outcome.clone() });
+        outcome
     }
 
     /// Lets go of a resource that was followed.
@@ -167,21 +176,45 @@ impl Gateway {
         }
     }
 
-    async fn follow_resource(self: &Arc<Self>, call: &Arc<Call>, uri: &str) -> Result<Answer, CallError> {
+    /// Follows a resource until its backend goes away or says that it cannot be followed.
+    async fn follow_resource(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        on_behalf: Option<&Arc<Call>>,
+        uri: &str,
+        told: &watch::Sender<Option<Answer>>,
+    ) -> Result<(), CallError> {
         let Some(backend) = self.owner_of_uri(call, uri).await else {
-            return Ok(Answer::error(code::INVALID_PARAMS, "resource not found"));
+            let code = if call.facts.era == Era::Modern { code::INVALID_PARAMS } else { -32002 };
+            told.send_replace(Some(Answer::error(code, &format!("resource not found: {uri}"))));
+            return Ok(());
         };
-        let connection = self.connect(&backend, call.facts.era).await?;
+        let connection = match self.connect(&backend, call.facts.era).await {
+            Ok(connection) => connection,
+            Err(e) => {
+                told.send_replace(Some(Answer::error(code::INTERNAL, &e.to_string())));
+                return Err(e);
+            }
+        };
         let uri = quoted(uri);
         if connection.era == Era::Modern {
+            told.send_replace(Some(Answer::Result("{}".to_owned())));
             let wanted = format!(r#"{{"notifications":{{"resourceSubscriptions":[{uri}]}}}}"#);
             let params = adapted(call, Era::Modern, Some(&wanted));
-            return connection.call(None, "subscriptions/listen", params.as_deref(), FOR_EVER).await;
+            return connection
+                .call(None, "subscriptions/listen", params.as_deref(), FOR_EVER)
+                .await
+                .map(|_| ());
         }
         let params = format!(r#"{{"uri":{uri}}}"#);
-        let told = connection.call(Some(call), "resources/subscribe", Some(&params), backend.call_timeout());
-        if let Answer::Error(refused) = told.await? {
-            return Ok(Answer::Error(refused));
+        let answer = connection.call(on_behalf, "resources/subscribe", Some(&params), backend.call_timeout());
+        let answer = answer.await.inspect_err(|e| {
+            told.send_replace(Some(Answer::error(code::INTERNAL, &e.to_string())));
+        })?;
+        let refused = matches!(answer, Answer::Error(_));
+        told.send_replace(Some(answer));
+        if refused {
+            return Ok(());
         }
         let _unsubscribe = Unsubscribe { connection: connection.clone(), params };
         connection.closed().await;
@@ -193,37 +226,26 @@ impl Gateway {
         let Some(uri) = request.text_param("uri") else {
             return Answer::error(code::INVALID_PARAMS, "params.uri is required");
         };
-        let subscribing = request.method == "resources/subscribe";
-        let Some(backend) = self.owner_of_uri(&request.call, &uri).await else {
-            return Answer::error(-32002, &format!("resource not found: {uri}"));
-        };
-        let session = &request.call.session;
-        let changes = if subscribing {
-            lock(&session.subscriptions).insert(uri.clone())
-        } else {
-            lock(&session.subscriptions).remove(&uri)
-        };
-        let connection = match self.connect(&backend, Era::Legacy).await {
-            Ok(connection) => connection,
-            Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
-        };
-        if connection.era == Era::Modern {
-            match (changes, subscribing) {
-                (true, true) => self.follow(&request.call, &uri),
-                (true, false) => self.unfollow(&uri),
-                (false, _) => {}
+        let subscriptions = &request.call.session.subscriptions;
+        if request.method == "resources/unsubscribe" {
+            if lock(subscriptions).remove(&uri) {
+                self.unfollow(&uri);
             }
             return Answer::Result("{}".to_owned());
         }
-        // The backend is told to stop only when nobody else follows.
-        let others = self.all_sessions().iter().any(|s| lock(&s.subscriptions).contains(&uri));
-        if !subscribing && others {
+        if lock(subscriptions).len() >= SUBSCRIPTIONS_MAX {
+            return Answer::error(code::INTERNAL, "too many subscriptions");
+        }
+        if !lock(subscriptions).insert(uri.clone()) {
             return Answer::Result("{}".to_owned());
         }
-        let params = request.params.as_deref();
-        let told =
-            connection.call(Some(&request.call), &request.method, params, backend.call_timeout()).await;
-        told.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+        let mut outcome = self.follow(&request.call, &uri);
+        let told = outcome.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
+        let told = told.unwrap_or_else(|| Answer::error(code::INTERNAL, "the subscription was abandoned"));
+        if matches!(told, Answer::Error(_)) && lock(subscriptions).remove(&uri) {
+            self.unfollow(&uri);
+        }
+        told
     }
 
     /// Listens to a modern backend for changes of its lists, once for each connection.
