@@ -5,7 +5,7 @@
 //! Writers take turns, whichever process they are in, so that the order of events is the order of commits.
 
 pub mod blob;
-mod dialect;
+pub mod dialect;
 pub mod event;
 pub mod plan;
 pub mod project;

@@ -2,10 +2,15 @@
 //!
 //! A toolset is served over a pair of byte streams, usually the two halves of an in-memory duplex, so
 //! the gateway drives and records it like any other backend. Nothing here knows the gateway, the web
-//! UI or where its messages end up.
+//! UI or where its messages end up. All toolsets share one [`Shared`]: the ledger, the project, the workspace.
 
+mod recorder;
+mod reply;
 mod sample;
 mod serve;
+mod shared;
 
+pub use recorder::serve_recorder;
 pub use sample::{SampleServer, serve_sample};
 pub use serve::ServeError;
+pub use shared::{Setup, Shared};

@@ -2,10 +2,30 @@
 
 use sqlx::{AssertSqlSafe, Executor, Row};
 
+use super::dialect::Dialect;
 use super::{Conn, LedgerError, Write};
 
-/// One step for each version; `{number}` and `{bytes}` are words that differ between databases.
-const STEPS: &[&str] = &[include_str!("schema/1.sql")];
+/// One step for each version.
+const STEPS: &[Step] = &[Step { all: include_str!("schema/1.sql"), sqlite: "", postgres: "" }];
+
+/// What is done on both databases, where `{number}` and `{bytes}` are words that differ, and what on one:
+/// full-text search alone.
+struct Step {
+    all: &'static str,
+    sqlite: &'static str,
+    postgres: &'static str,
+}
+
+impl Step {
+    fn statements(&self, dialect: Dialect) -> Vec<String> {
+        let own = match dialect {
+            Dialect::Sqlite => self.sqlite,
+            Dialect::Postgres => self.postgres,
+        };
+        let text = dialect.schema(&format!("{};\n{own}", self.all));
+        text.split(";\n").map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect()
+    }
+}
 
 /// Takes the steps that are missing.
 pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
@@ -17,10 +37,9 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
         return Err(LedgerError::Newer { found, known });
     }
     for step in &STEPS[found as usize..] {
-        let text = write.dialect().schema(step);
-        for statement in text.split(";\n").map(str::trim).filter(|s| !s.is_empty()) {
+        for statement in step.statements(write.dialect()) {
             // The text is one of ours, above.
-            write.conn().execute(AssertSqlSafe(statement.to_owned())).await?;
+            write.conn().execute(AssertSqlSafe(statement)).await?;
         }
     }
     if found < known {

@@ -1,0 +1,157 @@
+//! `record_plan` and `record_plan_step`.
+
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
+use schemars::JsonSchema;
+use scrubjay_store::ledger::plan::{self, Step, StepStatus};
+use scrubjay_store::ledger::session::{self, Session};
+use scrubjay_store::ledger::{Survives, Write};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Recorder;
+use crate::reply::{Failure, Reply, reply};
+
+/// No plan has more steps.
+const STEPS_MAX: usize = 200;
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct PlanArgs {
+    /// The session. Left out: this connection's own.
+    session_id: Option<String>,
+    /// What you mean to do, in order. Replaces what is left of an earlier plan.
+    steps: Vec<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct StepArgs {
+    /// The session. Left out: this connection's own.
+    session_id: Option<String>,
+    /// A new step's text, or the text of one in the plan.
+    step: Option<String>,
+    /// Which step of the plan, from 0.
+    index: Option<i64>,
+    /// How far it is: current, done or skipped. Left out: a new step is added.
+    status: Option<MarkedStatus>,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum MarkedStatus {
+    Current,
+    Done,
+    Skipped,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PlanReply {
+    /// The session.
+    session_id: String,
+    /// The plan as it is now.
+    steps: Vec<StepReply>,
+    /// The step that what you do from now on belongs to.
+    current_index: Option<i64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct StepReply {
+    /// Its place in the plan, from 0.
+    index: i64,
+    /// What is to be done.
+    step: String,
+    /// pending, current, done, skipped or replaced.
+    status: &'static str,
+}
+
+#[tool_router(router = plan_tools, vis = "pub(super)")]
+impl Recorder {
+    /// Submit your plan: ordered steps. What you do afterwards is grouped under the current step.
+    #[tool(title = "Submit a plan", output_schema = crate::reply::schema::<PlanReply>(), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn record_plan(
+        &self,
+        Parameters(args): Parameters<PlanArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        if args.steps.is_empty()
+            || args.steps.len() > STEPS_MAX
+            || args.steps.iter().any(|s| s.trim().is_empty())
+        {
+            return Err(Failure::new(
+                "INVALID_PLAN",
+                format!("a plan has 1 to {STEPS_MAX} steps, and none of them is empty"),
+                "Send the steps as an array of short texts.",
+            ));
+        }
+        let caller = self.shared.caller(&context);
+        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let mut session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
+        plan::set(&mut write, &caller, &mut session, &args.steps).await?;
+        let plan = shown(&mut write, &session).await?;
+        write.commit().await?;
+        reply(format!("Plan of {} steps recorded; the first is current.", args.steps.len()), &plan)
+    }
+
+    /// Add one step to the plan, or mark one as current, done or skipped.
+    #[tool(title = "Add or mark a plan step", output_schema = crate::reply::schema::<PlanReply>(), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn record_plan_step(
+        &self,
+        Parameters(args): Parameters<StepArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        let caller = self.shared.caller(&context);
+        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let mut session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
+        let known = latest(plan::steps(&mut write, &session.id).await?);
+        let found = known.iter().find(|step| match (args.index, &args.step) {
+            (Some(index), _) => step.index == index,
+            (None, Some(text)) => args.status.is_some() && step.text == *text,
+            (None, None) => args.status.is_some() && Some(step.id) == session.current_step,
+        });
+        let step = match (found, args.step.as_deref().map(str::trim).filter(|s| !s.is_empty())) {
+            (Some(step), _) => step.clone(),
+            (None, Some(text)) if args.index.is_none() => {
+                plan::append(&mut write, &caller, &mut session, text).await?
+            }
+            _ => return Err(no_step(&known)),
+        };
+        let status = match args.status {
+            Some(MarkedStatus::Current) => Some(StepStatus::Current),
+            Some(MarkedStatus::Done) => Some(StepStatus::Done),
+            Some(MarkedStatus::Skipped) => Some(StepStatus::Skipped),
+            // A step added while nothing is under way is what the agent does next.
+            None if session.current_step.is_none() => Some(StepStatus::Current),
+            None => None,
+        };
+        if let Some(status) = status {
+            plan::mark(&mut write, &caller, &mut session, &step, status).await?;
+        }
+        let plan = shown(&mut write, &session).await?;
+        write.commit().await?;
+        let what = status.map_or("added", StepStatus::name);
+        reply(format!("Step {} is {what}: {}", step.index, step.text), &plan)
+    }
+}
+
+fn latest(steps: Vec<Step>) -> Vec<Step> {
+    let plan = steps.iter().map(|step| step.plan).max().unwrap_or(0);
+    steps.into_iter().filter(|step| step.plan == plan).collect()
+}
+
+fn no_step(known: &[Step]) -> Failure {
+    let steps: Vec<_> = known.iter().map(|s| json!({ "index": s.index, "step": s.text })).collect();
+    Failure::new(
+        "STEP_NOT_FOUND",
+        "the plan has no such step",
+        "Name a step of the plan by its index, or give the text of a new one in `step`.",
+    )
+    .with(json!({ "steps": steps }))
+}
+
+async fn shown(write: &mut Write, session: &Session) -> Result<PlanReply, Failure> {
+    let steps = latest(plan::steps(write, &session.id).await?);
+    let current_index = steps.iter().find(|s| Some(s.id) == session.current_step).map(|s| s.index);
+    let steps =
+        steps.into_iter().map(|s| StepReply { index: s.index, step: s.text, status: s.status.name() });
+    Ok(PlanReply { session_id: session.id.clone(), steps: steps.collect(), current_index })
+}

@@ -1,0 +1,113 @@
+//! `record_session_start` and `record_session_end`.
+
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
+use schemars::JsonSchema;
+use scrubjay_store::ledger::session::{self, Beginning, Session, Started};
+use scrubjay_store::ledger::{Survives, event};
+use serde::{Deserialize, Serialize};
+
+use super::Recorder;
+use crate::reply::{Reply, reply};
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct StartArgs {
+    /// The session's id, to choose one or to go on with one. Left out: this connection's own session.
+    id: Option<String>,
+    /// What the session is about, in a few words.
+    title: Option<String>,
+    /// What the user asked for.
+    user_message: Option<String>,
+    /// The session this one branches off from.
+    parent_session: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct EndArgs {
+    /// The session. Left out: this connection's own.
+    session_id: Option<String>,
+    /// What came of it.
+    summary: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SessionReply {
+    /// The session's id.
+    session_id: String,
+    /// The project it belongs to.
+    project_id: String,
+    /// What the session is about.
+    title: Option<String>,
+    /// active or closed.
+    status: &'static str,
+    /// Whether it was there before.
+    resumed: bool,
+    /// How many events it has.
+    events: i64,
+}
+
+impl SessionReply {
+    fn new(session: &Session, resumed: bool, events: i64) -> Self {
+        Self {
+            session_id: session.id.clone(),
+            project_id: session.project_id.clone(),
+            title: session.title.clone(),
+            status: if session.ended_ns.is_some() { "closed" } else { "active" },
+            resumed,
+            events,
+        }
+    }
+}
+
+#[tool_router(router = session_tools, vis = "pub(super)")]
+impl Recorder {
+    /// Begin a session, name this connection's own, or go on with an earlier one by its id.
+    #[tool(title = "Start a session", output_schema = crate::reply::schema::<SessionReply>(), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn record_session_start(
+        &self,
+        Parameters(args): Parameters<StartArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        let caller = self.shared.caller(&context);
+        let beginning = Beginning {
+            id: args.id,
+            title: args.title,
+            user_message: args.user_message,
+            parent_session: args.parent_session,
+        };
+        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let (session, started) = session::start(&mut write, &caller, beginning).await?;
+        let events = event::count(&mut write, &session.id).await?;
+        write.commit().await?;
+        let resumed = started == Started::Resumed;
+        let verb = if resumed { "goes on" } else { "began" };
+        let text = format!("Session {} {verb} in project {}.", session.id, session.project_id);
+        reply(text, &SessionReply::new(&session, resumed, events))
+    }
+
+    /// End the session. Everything recorded is on disk when this returns.
+    #[tool(title = "End the session", output_schema = crate::reply::schema::<SessionReply>(), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn record_session_end(
+        &self,
+        Parameters(args): Parameters<EndArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        let caller = self.shared.caller(&context);
+        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        let session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
+        let already_closed = session.ended_ns.is_some();
+        let session = match already_closed {
+            true => session,
+            false => session::end(&mut write, &caller, session, args.summary.as_deref()).await?,
+        };
+        let events = event::count(&mut write, &session.id).await?;
+        write.commit().await?;
+        let text = if already_closed {
+            format!("Session {} had ended already.", session.id)
+        } else {
+            format!("Session {} ended with {events} events.", session.id)
+        };
+        reply(text, &SessionReply::new(&session, already_closed, events))
+    }
+}

@@ -1,0 +1,101 @@
+//! How tools answer: data for programs with a text for people, or a failure that says what to do next.
+
+use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock};
+use scrubjay_store::ledger::LedgerError;
+use scrubjay_store::ledger::session::SessionError;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// What a tool returns.
+pub(crate) type Reply = Result<CallToolResult, Failure>;
+
+/// Answers with data and a text.
+pub(crate) fn reply(text: impl Into<String>, data: &impl Serialize) -> Reply {
+    let data = serde_json::to_value(data).map_err(|e| {
+        Failure::new("INTERNAL", format!("the answer cannot be written: {e}"), "Report this.")
+    })?;
+    let mut result = CallToolResult::structured(data);
+    result.content = vec![ContentBlock::text(text.into())];
+    Ok(result)
+}
+
+/// Why a tool did not do what it was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// A name programs can rely on.
+    pub(crate) code: &'static str,
+    /// What happened.
+    pub(crate) message: String,
+    /// The facts.
+    pub(crate) details: Option<Value>,
+    /// What to do next.
+    pub(crate) recovery_hint: String,
+}
+
+impl Failure {
+    pub(crate) fn new(
+        code: &'static str,
+        message: impl Into<String>,
+        recovery_hint: impl Into<String>,
+    ) -> Self {
+        Self { code, message: message.into(), details: None, recovery_hint: recovery_hint.into() }
+    }
+
+    /// Adds the facts.
+    pub(crate) fn with(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+}
+
+impl rmcp::handler::server::tool::IntoCallToolResult for Failure {
+    fn into_call_tool_result(self) -> Result<CallToolResponse, rmcp::ErrorData> {
+        let mut error =
+            json!({ "code": self.code, "message": self.message, "recovery_hint": self.recovery_hint });
+        if let Some(details) = self.details {
+            error["details"] = details;
+        }
+        let mut result = CallToolResult::structured_error(json!({ "error": error }));
+        let text = format!("{}: {} {}", self.code, self.message, self.recovery_hint);
+        result.content = vec![ContentBlock::text(text)];
+        Ok(result.into())
+    }
+}
+
+impl From<LedgerError> for Failure {
+    fn from(error: LedgerError) -> Self {
+        tracing::error!(error = %error, "the ledger failed");
+        Self::new(
+            "STORAGE",
+            error.to_string(),
+            "Nothing was changed. Try again; if it stays, check the data directory.",
+        )
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let message = error.to_string();
+        match error {
+            SessionError::NotFound(_) => Self::new(
+                "SESSION_NOT_FOUND",
+                message,
+                "Leave session_id out to use this connection's own session, or start one with record_session_start.",
+            ),
+            SessionError::BadId => {
+                Self::new("INVALID_SESSION_ID", message, "Choose another id, or leave it out.")
+            }
+            SessionError::OtherProject(..) => Self::new(
+                "SESSION_IN_OTHER_PROJECT",
+                message,
+                "Choose another id, or serve with --project of that one.",
+            ),
+            SessionError::Ledger(error) => error.into(),
+        }
+    }
+}
+
+/// Returns the schema of an answer; a failure has the same shape from every tool, and may come instead.
+pub(crate) fn schema<T: schemars::JsonSchema + 'static>() -> std::sync::Arc<rmcp::model::JsonObject> {
+    rmcp::handler::server::tool::schema_for_type::<T>()
+}

@@ -1,0 +1,93 @@
+//! What all toolsets share: the ledger, opened with the first call that needs it, and who is calling.
+
+use std::path::PathBuf;
+
+use rmcp::RoleServer;
+use rmcp::service::RequestContext;
+use scrubjay_core::id::TapeId;
+use scrubjay_store::ledger::session::Caller;
+use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
+use serde::Deserialize;
+use tokio::sync::OnceCell;
+
+/// The member of a request's `_meta` in which the gateway says who calls.
+const META_CALLER: &str = "scrubjay/caller";
+
+/// How the toolsets are set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Where the ledger is.
+    pub storage: Storage,
+    /// The project of whoever names none.
+    pub project: String,
+    /// The directory in which agents may change files.
+    pub workspace: Option<PathBuf>,
+}
+
+/// What all toolsets share.
+#[derive(Debug)]
+pub struct Shared {
+    setup: Setup,
+    ledger: OnceCell<Ledger>,
+    /// Names the calls of a client that comes without a gateway.
+    own_key: String,
+}
+
+/// What the gateway says of a caller.
+#[derive(Default, Deserialize)]
+struct Told {
+    session: Option<String>,
+    #[serde(rename = "toldBy")]
+    told_by: Option<String>,
+    tape: Option<String>,
+    entry: Option<i64>,
+    client: Option<Client>,
+}
+
+#[derive(Deserialize)]
+struct Client {
+    name: Option<String>,
+    version: Option<String>,
+}
+
+impl Shared {
+    /// Prepares; nothing is opened yet.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let mut random = [0; 10];
+        getrandom::fill(&mut random).expect("the system has a source of randomness");
+        Self { setup, ledger: OnceCell::new(), own_key: TapeId::from_random(random).to_string() }
+    }
+
+    /// Returns how the toolsets are set up.
+    #[must_use]
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// Returns the ledger, opened by whoever needs it first.
+    ///
+    /// # Errors
+    /// It cannot be opened; the next call tries again.
+    pub async fn ledger(&self) -> Result<&Ledger, LedgerError> {
+        self.ledger.get_or_try_init(|| Ledger::open(&self.setup.storage)).await
+    }
+
+    /// Tells who calls.
+    #[must_use]
+    pub fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
+        let told = context.meta.get(META_CALLER).cloned();
+        let told: Told = told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default();
+        let agent = told.client.and_then(|c| c.name.map(|name| (name, c.version)));
+        Caller {
+            key: told.session.unwrap_or_else(|| self.own_key.clone()),
+            told_by: told.told_by.unwrap_or_else(|| "connection".to_owned()),
+            agent: agent
+                .map(|(name, version)| format!("{name} {}", version.unwrap_or_default()).trim().to_owned()),
+            tape: told.tape.and_then(|id| id.parse().ok()),
+            entry: told.entry,
+            project: self.setup.project.clone(),
+            workspace: self.setup.workspace.as_ref().map(|w| w.to_string_lossy().into_owned()),
+        }
+    }
+}
