@@ -9,6 +9,7 @@ pub mod dialect;
 pub mod event;
 pub mod plan;
 pub mod project;
+pub mod revision;
 mod schema;
 pub mod session;
 
@@ -178,6 +179,12 @@ impl Write {
 pub struct Read {
     tx: Transaction<'static, Any>,
     dialect: Dialect,
+}
+
+/// Returns a text as every database can hold it: PostgreSQL has no NUL in a text.
+#[must_use]
+pub fn storable(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{2400}").into() } else { text.into() }
 }
 
 /// Whatever statements run on: a reading or a mutation under way.

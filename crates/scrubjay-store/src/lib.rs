@@ -5,6 +5,7 @@
 //! configuration.
 
 pub mod clock;
+pub mod files;
 pub mod home;
 pub mod ledger;
 pub mod recording;

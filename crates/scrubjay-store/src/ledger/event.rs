@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::session::{Caller, Session};
-use super::{Conn, LedgerError, Write};
+use super::{Conn, LedgerError, Write, storable};
 
 /// What kind of thing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -173,8 +173,8 @@ pub async fn append(
     .bind(write.at_ns)
     .bind(event.kind.name())
     .bind(session.current_step)
-    .bind(event.subject)
-    .bind(event.summary)
+    .bind(event.subject.as_deref().map(|subject| storable(subject).into_owned()))
+    .bind(storable(&event.summary).into_owned())
     .bind(event.details.to_string())
     .bind(caller.tape.as_ref().map(TapeId::to_string))
     .bind(caller.entry)

@@ -11,7 +11,7 @@ use sqlx::any::AnyRow;
 use thiserror::Error;
 
 use super::event::{self, EventKind, NewEvent};
-use super::{Conn, LedgerError, Write, project};
+use super::{Conn, LedgerError, Write, project, storable};
 
 /// No session id is longer.
 pub const ID_CHARS_MAX: usize = 100;
@@ -224,9 +224,9 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: Beginning) -> Resu
     let session = Session {
         id: beginning.id.unwrap_or_else(random_id),
         project_id: caller.project.clone(),
-        title: beginning.title,
-        user_message: beginning.user_message,
-        agent: caller.agent.clone(),
+        title: kept(beginning.title.as_deref()),
+        user_message: kept(beginning.user_message.as_deref()),
+        agent: kept(caller.agent.as_deref()),
         workspace: caller.workspace.clone(),
         told_by: caller.told_by.clone(),
         parent_session: beginning.parent_session,
@@ -323,8 +323,12 @@ async fn name(
 }
 
 fn describe(session: &mut Session, beginning: &Beginning) {
-    session.title = beginning.title.clone().or_else(|| session.title.take());
-    session.user_message = beginning.user_message.clone().or_else(|| session.user_message.take());
+    session.title = kept(beginning.title.as_deref()).or_else(|| session.title.take());
+    session.user_message = kept(beginning.user_message.as_deref()).or_else(|| session.user_message.take());
+}
+
+fn kept(text: Option<&str>) -> Option<String> {
+    text.map(|text| storable(text).into_owned())
 }
 
 /// Stores what may change in a session.

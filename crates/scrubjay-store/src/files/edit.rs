@@ -1,0 +1,118 @@
+//! Works out the new content of a file: whole, or by replacing passages. Line endings stay as they are.
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::Body;
+
+/// A passage to replace.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct TextEdit {
+    /// The passage, exactly as it stands in the file.
+    pub old_text: String,
+    /// What takes its place.
+    pub new_text: String,
+    /// Whether it may stand there more than once, and all are replaced.
+    #[serde(default)]
+    pub replace_all: bool,
+}
+
+/// Why an edit does not apply.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum EditError {
+    /// There is nothing to find.
+    #[error("edit {0} has an empty old_text: give the passage to replace, or the whole content")]
+    Empty(usize),
+    /// The passage is not there.
+    #[error("the old_text of edit {0} is not in the file: read the file again, and copy the passage exactly")]
+    NotFound(usize),
+    /// It is there several times.
+    #[error(
+        "the old_text of edit {0} is in the file {1} times: give more of its surroundings, or set replace_all"
+    )]
+    Ambiguous(usize, usize),
+    /// The file is not text.
+    #[error("the file is not UTF-8 text: give its whole new content with encoding base64")]
+    NotText,
+    /// There are no edits.
+    #[error("edits is empty: give at least one, or the whole content")]
+    None,
+}
+
+/// Returns the new content.
+pub(super) fn apply(old: Option<&[u8]>, body: Body) -> Result<Vec<u8>, EditError> {
+    match body {
+        Body::Bytes(bytes) => Ok(bytes),
+        Body::Text(text) => Ok(match old {
+            Some(old) if has_crlf_only(old) && !text.contains('\r') => {
+                text.replace('\n', "\r\n").into_bytes()
+            }
+            _ => text.into_bytes(),
+        }),
+        Body::Edits(edits) if edits.is_empty() => Err(EditError::None),
+        Body::Edits(edits) => {
+            let old = std::str::from_utf8(old.unwrap_or_default()).map_err(|_| EditError::NotText)?;
+            let crlf = has_crlf_only(old.as_bytes());
+            let mut text = old.to_owned();
+            for (index, edit) in edits.into_iter().enumerate() {
+                text = replace(&text, edit, crlf, index)?;
+            }
+            Ok(text.into_bytes())
+        }
+    }
+}
+
+fn replace(text: &str, edit: TextEdit, crlf: bool, index: usize) -> Result<String, EditError> {
+    let ended = |passage: String| match crlf && !passage.contains('\r') {
+        true => passage.replace('\n', "\r\n"),
+        false => passage,
+    };
+    let (old, new) = (ended(edit.old_text), ended(edit.new_text));
+    if old.is_empty() {
+        return Err(EditError::Empty(index));
+    }
+    match text.matches(&old).count() {
+        0 => Err(EditError::NotFound(index)),
+        1 => Ok(text.replacen(&old, &new, 1)),
+        _ if edit.replace_all => Ok(text.replace(&old, &new)),
+        several => Err(EditError::Ambiguous(index, several)),
+    }
+}
+
+/// Returns whether a content has line endings, and all of them are CR LF.
+fn has_crlf_only(bytes: &[u8]) -> bool {
+    let mut ends = memchr::memchr_iter(b'\n', bytes).peekable();
+    ends.peek().is_some() && ends.all(|end| end > 0 && bytes[end - 1] == b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(old: &str, new: &str, replace_all: bool) -> TextEdit {
+        TextEdit { old_text: old.to_owned(), new_text: new.to_owned(), replace_all }
+    }
+
+    #[test]
+    fn passages_are_replaced_one_after_the_other() {
+        let edits = vec![edit("a", "b", false), edit("b", "c", true)];
+        assert_eq!(apply(Some(b"a b\n"), Body::Edits(edits)).unwrap(), b"c c\n");
+        let check = |edits, expected| assert_eq!(apply(Some(b"x x"), Body::Edits(edits)), Err(expected));
+        check(vec![edit("x", "y", false)], EditError::Ambiguous(0, 2));
+        check(vec![edit("x x", "y", false), edit("x", "z", false)], EditError::NotFound(1));
+        check(vec![edit("", "y", false)], EditError::Empty(0));
+        check(vec![], EditError::None);
+        assert_eq!(apply(Some(&[255]), Body::Edits(vec![edit("x", "y", false)])), Err(EditError::NotText));
+    }
+
+    #[test]
+    fn line_endings_stay() {
+        let text = |old: &[u8], new: &str| apply(Some(old), Body::Text(new.to_owned())).unwrap();
+        assert_eq!(text(b"a\r\nb\r\n", "a\nc\n"), b"a\r\nc\r\n");
+        assert_eq!(text(b"a\r\nb\n", "a\nc\n"), b"a\nc\n", "mixed endings are the agent's to choose");
+        assert_eq!(text(b"a\r\n", "a\r\nb\n"), b"a\r\nb\n");
+        assert_eq!(text(b"", "a\n"), b"a\n");
+        let edited = apply(Some(b"a\r\nb\r\nc\r\n"), Body::Edits(vec![edit("a\nb", "x\ny", false)])).unwrap();
+        assert_eq!(edited, b"x\r\ny\r\nc\r\n");
+    }
+}

@@ -1,0 +1,57 @@
+//! One change at a time for each path: files in the data directory, locked while a change is made.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::{FileError, Files};
+use crate::home::create_private_dir;
+
+/// How many locks there are; two paths may share one.
+const LOCKS: u16 = 1024;
+/// How long to wait for another process.
+const ATTEMPTS_MAX: u32 = 10_000;
+const PAUSE: Duration = Duration::from_millis(2);
+
+impl Files {
+    /// Waits until nobody else changes this path.
+    pub(super) async fn hold(&self, path: &str) -> Result<File, FileError> {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(lock) = self.try_hold(path)? {
+                return Ok(lock);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Err(FileError::Busy(path.to_owned()))
+    }
+
+    /// Takes the lock of a path if it is free.
+    pub(super) fn try_hold(&self, path: &str) -> Result<Option<File>, FileError> {
+        let name = blake3::hash(format!("{}\0{path}", self.root()).as_bytes());
+        let number = u16::from_le_bytes([name.as_bytes()[0], name.as_bytes()[1]]) % LOCKS;
+        let place = self.locks.join(format!("{number:03x}.lock"));
+        let failed = |source| FileError::Lock { path: place.clone(), source };
+        let file = open(&self.locks, &place).map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(failed(e.into())),
+        }
+    }
+}
+
+fn open(directory: &Path, place: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    match options.open(place) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            create_private_dir(directory)?;
+            options.open(place)
+        }
+        other => other,
+    }
+}

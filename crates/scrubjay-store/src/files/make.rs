@@ -1,0 +1,381 @@
+//! Makes one change: intent, file, outcome.
+
+use scrubjay_core::diff;
+use serde_json::json;
+
+use super::{Action, Change, Draft, FileError, Files, Made, Report, Reported, edit};
+use crate::ledger::blob::{self, Hash, hex};
+use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::revision::{self, Revision, Source, State};
+use crate::ledger::session::{self, Caller, Session};
+use crate::ledger::{LedgerError, Survives, Write};
+use crate::workspace::{Content, Expect, FilePath, Refusal, WorkspaceError};
+
+/// What is there, what it becomes, and where.
+struct Intent {
+    path: FilePath,
+    before: Option<Content>,
+    after: Option<Vec<u8>>,
+    mode: Option<u32>,
+}
+
+impl Files {
+    pub(super) async fn make(&self, caller: &Caller, change: Change) -> Result<Made, FileError> {
+        let path = match self.workspace.locate(&change.path) {
+            Ok(path) => path,
+            Err(refusal) => return Err(self.refuse(caller, &change, refusal.into()).await?),
+        };
+        let lock = self.hold(path.as_str()).await?;
+        self.settle_path(caller, path.as_str()).await?;
+        let before = match self.look(&path).await {
+            Ok(before) => before,
+            Err(error) => return Err(self.refuse_or_fail(caller, &change, error).await?),
+        };
+        let after = match plan(&change, before.as_ref()) {
+            Ok(after) => after,
+            Err(refused) => return Err(self.refuse(caller, &change, refused).await?),
+        };
+        if after.as_ref().is_some_and(|bytes| bytes.len() as u64 > self.bytes_max) {
+            let refused = too_large(&change.path, after.as_ref().map_or(0, Vec::len), self.bytes_max);
+            return Err(self.refuse(caller, &change, refused).await?);
+        }
+        let mode = change.mode.or(before.as_ref().map(|b| b.mode));
+        let intent = Intent { path, before, after, mode };
+        let made = self.intend(caller, &change, &intent).await?;
+        let Some(revision) = made.revision.clone() else { return Ok(made) };
+        let outcome = self.act(intent).await;
+        let state = match &outcome {
+            Ok(()) => State::Done,
+            Err(WorkspaceError::Refused(_) | WorkspaceError::Io { .. } | WorkspaceError::Gone(_)) => {
+                State::Failed
+            }
+            // It is not known: the next look at the file settles it.
+            Err(WorkspaceError::Unsynced { .. } | WorkspaceError::Stranded { .. }) => State::Pending,
+        };
+        // A loss of power before this is on disk leaves a pending revision, which is settled by looking.
+        let mut write = self.ledger.write(Survives::Process).await?;
+        revision::conclude(&mut write, revision.id, state).await?;
+        write.commit().await?;
+        drop(lock);
+        match outcome {
+            Ok(()) => Ok(Made { revision: Some(Revision { state, ..revision }), ..made }),
+            Err(error) => Err(self.refuse_or_fail(caller, &change, error).await?),
+        }
+    }
+
+    /// Reads what is there, beside everything else.
+    pub(super) async fn look(&self, path: &FilePath) -> Result<Option<Content>, WorkspaceError> {
+        let (workspace, path, bytes_max) = (self.workspace.clone(), path.clone(), self.bytes_max);
+        let looking = tokio::task::spawn_blocking(move || workspace.read(&path, bytes_max));
+        looking.await.unwrap_or_else(|e| {
+            Err(WorkspaceError::Io { action: "read", path: String::new(), source: std::io::Error::other(e) })
+        })
+    }
+
+    /// Commits what is meant, before anything is touched.
+    async fn intend(&self, caller: &Caller, change: &Change, intent: &Intent) -> Result<Made, FileError> {
+        let before = intent.before.as_ref().map(|b| b.bytes.as_slice());
+        let mut write = self.ledger.write(Survives::Power).await?;
+        let session = session::current(&mut write, caller, change.session.as_deref()).await?;
+        let observed =
+            self.observe(&mut write, caller, &session, &intent.path, intent.before.as_ref()).await?;
+        let (path, after) = (intent.path.as_str(), intent.after.as_deref());
+        let kind = match change.action {
+            Action::Create(_) => EventKind::FileCreate,
+            Action::Edit(_) => EventKind::FileEdit,
+            Action::Delete => EventKind::FileDelete,
+        };
+        let unchanged = before == after;
+        let counted = diff::count(before.unwrap_or_default(), after.unwrap_or_default());
+        let mut details = json!({
+            "path": path, "action": change.action.name(),
+            "before": before.map(|b| hex(&blob::hash(b))), "after": after.map(|a| hex(&blob::hash(a))),
+            "added": counted.added, "removed": counted.removed,
+        });
+        if unchanged {
+            details["unchanged"] = true.into();
+        }
+        if let Some(event) = change.rewinds_to {
+            details["rewinds_to"] = event.into();
+        }
+        let summary =
+            format!("{} {path}{}", change.action.name(), if unchanged { " (unchanged)" } else { "" });
+        let event = NewEvent::new(kind, summary).about(path).with(details);
+        let event_id = event::append(&mut write, &session, caller, event).await?;
+        let revision = match unchanged {
+            true => None,
+            false => {
+                let draft = Draft { path, source: Source::Enforced, before, after, mode: intent.mode };
+                Some(self.add(&mut write, event_id, State::Pending, draft).await?)
+            }
+        };
+        let hash = after.map(blob::hash);
+        write.commit().await?;
+        Ok(Made { session_id: session.id, event_id, revision, path: path.to_owned(), hash, observed })
+    }
+
+    /// Records what someone else made of a file since it was last seen.
+    pub(super) async fn observe(
+        &self,
+        write: &mut Write,
+        caller: &Caller,
+        session: &Session,
+        path: &FilePath,
+        found: Option<&Content>,
+    ) -> Result<bool, LedgerError> {
+        let known = revision::latest(write, &self.root(), path.as_str()).await?;
+        let found_hash = found.map(|content| *content.hash.as_bytes());
+        let first_seen = known.is_none();
+        if known.as_ref().map_or(found_hash.is_none(), |known| known.after == found_hash) {
+            return Ok(false);
+        }
+        let known_bytes = match known.as_ref().and_then(|known| known.after) {
+            Some(hash) => Some(blob::get(write, &hash).await?),
+            None => None,
+        };
+        let found_bytes = found.map(|content| content.bytes.as_slice());
+        // What was there when we first looked was there before: nothing changed that we know of.
+        let before = if first_seen { found_bytes } else { known_bytes.as_deref() };
+        let what = match (first_seen, found_bytes) {
+            (true, _) => "first seen",
+            (false, Some(_)) => "changed by someone else",
+            (false, None) => "deleted by someone else",
+        };
+        let details = json!({
+            "path": path.as_str(), "first_seen": first_seen,
+            "before": before.map(|b| hex(&blob::hash(b))), "after": found_hash.as_ref().map(hex),
+        });
+        let event = NewEvent::new(EventKind::FileObserved, format!("{what}: {}", path.as_str()));
+        let event = event.about(path.as_str()).with(details);
+        let event_id = event::append(write, session, caller, event).await?;
+        let mode = found.map(|content| content.mode);
+        let draft = Draft { path: path.as_str(), source: Source::Observed, before, after: found_bytes, mode };
+        self.add(write, event_id, State::Done, draft).await?;
+        Ok(!first_seen)
+    }
+
+    pub(super) async fn add(
+        &self,
+        write: &mut Write,
+        event_id: i64,
+        state: State,
+        draft: Draft<'_>,
+    ) -> Result<Revision, LedgerError> {
+        let counted = diff::count(draft.before.unwrap_or_default(), draft.after.unwrap_or_default());
+        let mut revision = Revision {
+            id: 0,
+            workspace: self.root(),
+            path: draft.path.to_owned(),
+            event_id,
+            source: draft.source,
+            state,
+            before: kept(write, draft.before).await?,
+            after: kept(write, draft.after).await?,
+            size: draft.after.map_or(0, |after| after.len() as i64),
+            lines: draft.after.map_or(0, |after| diff::lines(after) as i64),
+            added: counted.added as i64,
+            removed: counted.removed as i64,
+            mode: draft.mode.map(i64::from),
+        };
+        revision.id = revision::insert(write, &revision).await?;
+        Ok(revision)
+    }
+
+    /// Touches the file.
+    async fn act(&self, intent: Intent) -> Result<(), WorkspaceError> {
+        let workspace = self.workspace.clone();
+        let acting = tokio::task::spawn_blocking(move || {
+            let Intent { path, before, after, mode } = intent;
+            let expected = before.map_or(Expect::Missing, |before| Expect::Content(before.hash));
+            match (after, expected) {
+                (Some(after), expected) => workspace.stage(&path, &after, mode)?.commit(expected),
+                (None, Expect::Content(hash)) => workspace.remove(&path, hash),
+                (None, Expect::Missing) => Ok(()),
+            }
+        });
+        acting.await.unwrap_or_else(|e| {
+            Err(WorkspaceError::Io {
+                action: "change",
+                path: String::new(),
+                source: std::io::Error::other(e),
+            })
+        })
+    }
+
+    async fn refuse_or_fail(
+        &self,
+        caller: &Caller,
+        change: &Change,
+        error: WorkspaceError,
+    ) -> Result<FileError, FileError> {
+        match error {
+            WorkspaceError::Refused(refusal) => self.refuse(caller, change, refusal.into()).await,
+            other => {
+                let message = full(&other);
+                self.tell_refusal(
+                    caller,
+                    change.session.as_deref(),
+                    &change.path,
+                    change.action.name(),
+                    "failed",
+                    &message,
+                )
+                .await?;
+                Ok(FileError::Workspace(other))
+            }
+        }
+    }
+
+    /// Records a refusal, and returns it.
+    async fn refuse(
+        &self,
+        caller: &Caller,
+        change: &Change,
+        refused: Refused,
+    ) -> Result<FileError, FileError> {
+        let Refused { code, message, found } = refused;
+        let session = change.session.as_deref();
+        let event_id =
+            self.tell_refusal(caller, session, &change.path, change.action.name(), code, &message).await?;
+        Ok(FileError::Refused { code, message, event_id: Some(event_id), found })
+    }
+
+    async fn tell_refusal(
+        &self,
+        caller: &Caller,
+        session: Option<&str>,
+        path: &str,
+        action: &str,
+        code: &str,
+        message: &str,
+    ) -> Result<i64, FileError> {
+        let mut write = self.ledger.write(Survives::Power).await?;
+        let session = session::current(&mut write, caller, session).await?;
+        let shown: String = path.chars().take(4096).collect();
+        let details = json!({ "path": shown, "action": action, "code": code, "reason": message });
+        let event = NewEvent::new(EventKind::FileRefused, format!("{action} {shown} refused: {code}"));
+        let event_id = event::append(&mut write, &session, caller, event.about(shown).with(details)).await?;
+        write.commit().await?;
+        Ok(event_id)
+    }
+
+    pub(super) async fn take_report(&self, caller: &Caller, report: Report) -> Result<Made, FileError> {
+        let (kind, name) = match report.action {
+            Reported::Create(_) => (EventKind::FileCreate, "create"),
+            Reported::Edit(..) => (EventKind::FileEdit, "edit"),
+            Reported::Delete => (EventKind::FileDelete, "delete"),
+        };
+        let path = match self.workspace.locate(&report.path) {
+            Ok(path) => path,
+            Err(refusal) => {
+                let Refused { code, message, found } = refusal.into();
+                let session = report.session.as_deref();
+                let event = self.tell_refusal(caller, session, &report.path, name, code, &message).await?;
+                return Err(FileError::Refused { code, message, event_id: Some(event), found });
+            }
+        };
+        let _lock = self.hold(path.as_str()).await?;
+        self.settle_path(caller, path.as_str()).await?;
+        let found = self.look(&path).await.ok().flatten();
+        let mut write = self.ledger.write(Survives::Power).await?;
+        let session = session::current(&mut write, caller, report.session.as_deref()).await?;
+        let known = revision::latest(&mut write, &self.root(), path.as_str()).await?.and_then(|r| r.after);
+        let known = match known {
+            Some(hash) => Some(blob::get(&mut write, &hash).await?),
+            None => None,
+        };
+        let on_disk = found.as_ref().map(|f| f.bytes.clone());
+        let (before, after) = match report.action {
+            Reported::Create(content) => (None, content.map(String::into_bytes).or(on_disk)),
+            Reported::Edit(old, new) => {
+                (old.map(String::into_bytes).or(known), new.map(String::into_bytes).or(on_disk))
+            }
+            Reported::Delete => (known, None),
+        };
+        let details = json!({
+            "path": path.as_str(), "action": name, "reported": true,
+            "before": before.as_deref().map(|b| hex(&blob::hash(b))),
+            "after": after.as_deref().map(|a| hex(&blob::hash(a))),
+        });
+        let event = NewEvent::new(kind, format!("{name} {} (reported)", path.as_str()));
+        let event_id =
+            event::append(&mut write, &session, caller, event.about(path.as_str()).with(details)).await?;
+        let mode = found.map(|f| f.mode);
+        let draft = Draft {
+            path: path.as_str(),
+            source: Source::Reported,
+            before: before.as_deref(),
+            after: after.as_deref(),
+            mode,
+        };
+        let revision = self.add(&mut write, event_id, State::Done, draft).await?;
+        write.commit().await?;
+        let hash = revision.after;
+        let path = path.as_str().to_owned();
+        Ok(Made { session_id: session.id, event_id, revision: Some(revision), path, hash, observed: false })
+    }
+}
+
+async fn kept(write: &mut Write, content: Option<&[u8]>) -> Result<Option<Hash>, LedgerError> {
+    match content {
+        Some(bytes) => blob::put(write, bytes).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// A refusal that is not recorded yet.
+struct Refused {
+    code: &'static str,
+    message: String,
+    found: Option<Hash>,
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self { code: refusal.code(), message: refusal.to_string(), found: None }
+    }
+}
+
+/// Works out what the file becomes, or why it may not.
+fn plan(change: &Change, before: Option<&Content>) -> Result<Option<Vec<u8>>, Refused> {
+    let path = &change.path;
+    let found = before.map(|content| *content.hash.as_bytes());
+    let refused = |code, message| Err(Refused { code, message, found });
+    match (&change.action, before) {
+        (Action::Create(_), Some(_)) => {
+            return refused("exists", format!("{path} is there already: change it with action edit"));
+        }
+        (Action::Edit(_), None) => {
+            return refused("missing", format!("{path} is not there: make it with action create"));
+        }
+        (Action::Delete, None) => {
+            return refused("missing", format!("{path} is not there: there is nothing to delete"));
+        }
+        _ => {}
+    }
+    if change.expected.is_some() && change.expected != found {
+        let now = found.as_ref().map_or("missing".to_owned(), hex);
+        return refused(
+            "changed",
+            format!("{path} is not what was expected, its hash is {now}: read it again before you change it"),
+        );
+    }
+    let body = match &change.action {
+        Action::Create(body) | Action::Edit(body) => body.clone(),
+        Action::Delete => return Ok(None),
+    };
+    match edit::apply(before.map(|content| content.bytes.as_slice()), body) {
+        Ok(after) => Ok(Some(after)),
+        Err(error) => refused("edit_failed", error.to_string()),
+    }
+}
+
+fn too_large(path: &str, size: usize, max: u64) -> Refused {
+    let message = format!("{path} would have {size} bytes, and {max} are allowed: write it by other means");
+    Refused { code: "too_large", message, found: None }
+}
+
+fn full(error: &WorkspaceError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{error}{cause}")
+}

@@ -1,0 +1,165 @@
+//! Takes files back to what they were when an event had happened; as new changes, so that it can be undone.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::{Action, Body, Change, FileError, Files, Made};
+use crate::ledger::LedgerError;
+use crate::ledger::blob::{self, Hash};
+use crate::ledger::event;
+use crate::ledger::revision::{self, Revision};
+use crate::ledger::session::Caller;
+
+/// What becomes of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The path in the workspace.
+    pub path: String,
+    /// What is there now.
+    pub now: Option<Vec<u8>>,
+    /// What was there.
+    pub then: Option<Vec<u8>>,
+    /// The permission bits it had.
+    pub mode: Option<u32>,
+    /// Whether what is there now is nowhere recorded, and would be lost but for the record of this change.
+    pub unrecorded: bool,
+}
+
+impl Step {
+    /// Returns whether anything is to be done.
+    #[must_use]
+    pub fn changes(&self) -> bool {
+        self.now != self.then
+    }
+}
+
+/// Why files cannot go back.
+#[derive(Debug, Error)]
+pub enum RewindError {
+    /// The event is not one of the session.
+    #[error("session {session} has no event {event}: `scrubjay session timeline {session}` lists them")]
+    NoEvent {
+        /// The session.
+        session: String,
+        /// The event.
+        event: i64,
+    },
+    /// The session changed no such file here.
+    #[error("session {session} changed no file {path} in this workspace")]
+    NoFile {
+        /// The session.
+        session: String,
+        /// The file.
+        path: String,
+    },
+    /// Changes nobody recorded would be overwritten.
+    #[error("{} changed since it was last recorded: look at the difference, then use --force", .0.join(", "))]
+    Unrecorded(Vec<String>),
+    /// A file cannot be read or changed.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The ledger failed.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+impl Files {
+    /// Works out what a session's files, or one of them, were when an event had happened.
+    ///
+    /// # Errors
+    /// There is no such event or file, or a file cannot be read.
+    pub async fn plan_rewind(
+        &self,
+        session: &str,
+        to_event: i64,
+        only: Option<&str>,
+    ) -> Result<Vec<Step>, RewindError> {
+        let mut read = self.ledger.read().await?;
+        // The beginning, before anything, is a point to go back to as well.
+        let told = event::get(&mut read, to_event).await?;
+        if to_event != 0 && told.is_none_or(|event| event.session_id != session) {
+            return Err(RewindError::NoEvent { session: session.to_owned(), event: to_event });
+        }
+        let only = match only {
+            Some(path) => Some(self.workspace.locate(path).map_err(|e| FileError::Workspace(e.into()))?),
+            None => None,
+        };
+        let root = self.root();
+        let touched = revision::touched(&mut read, session).await?;
+        let wanted = touched.into_iter().filter(|t| t.workspace == root);
+        let paths: Vec<String> =
+            wanted.map(|t| t.path).filter(|p| only.as_ref().is_none_or(|only| only.as_str() == p)).collect();
+        if let (Some(path), true) = (&only, paths.is_empty()) {
+            let (session, path) = (session.to_owned(), path.as_str().to_owned());
+            return Err(RewindError::NoFile { session, path });
+        }
+        let mut steps = Vec::new();
+        for path in paths {
+            let then = revision::as_of(&mut read, &root, &path, to_event).await?;
+            let first = revision::first(&mut read, &root, &path).await?;
+            let last = revision::latest(&mut read, &root, &path).await?;
+            let (hash, mode) = state_then(then.as_ref(), first.as_ref());
+            let then = match hash {
+                Some(hash) => Some(blob::get(&mut read, &hash).await?),
+                None => None,
+            };
+            let location = self.workspace.locate(&path).map_err(|e| FileError::Workspace(e.into()))?;
+            let now = self.look(&location).await.map_err(FileError::Workspace)?;
+            let now_hash = now.as_ref().map(|content| *content.hash.as_bytes());
+            let unrecorded = last.is_none_or(|last| last.after != now_hash);
+            let now = now.map(|content| content.bytes);
+            steps.push(Step { path, now, then, mode, unrecorded });
+        }
+        Ok(steps)
+    }
+
+    /// Makes the changes; all are recorded in the session.
+    ///
+    /// # Errors
+    /// Unrecorded changes would be overwritten and `force` is not set, or a change failed; those before it
+    /// were made.
+    pub async fn rewind(
+        self: &Arc<Self>,
+        caller: &Caller,
+        session: &str,
+        to_event: i64,
+        steps: Vec<Step>,
+        force: bool,
+    ) -> Result<Vec<Made>, RewindError> {
+        let lost: Vec<String> =
+            steps.iter().filter(|s| s.unrecorded && s.changes()).map(|s| s.path.clone()).collect();
+        if !lost.is_empty() && !force {
+            return Err(RewindError::Unrecorded(lost));
+        }
+        let mut made = Vec::new();
+        for step in steps.into_iter().filter(Step::changes) {
+            let action = match (&step.now, step.then) {
+                (None, Some(then)) => Action::Create(Body::Bytes(then)),
+                (Some(_), Some(then)) => Action::Edit(Body::Bytes(then)),
+                (_, None) => Action::Delete,
+            };
+            let change = Change {
+                session: Some(session.to_owned()),
+                path: step.path,
+                action,
+                // What was shown is what is replaced.
+                expected: step.now.as_deref().map(blob::hash),
+                mode: step.mode,
+                rewinds_to: Some(to_event),
+            };
+            made.push(self.change(caller, change).await?);
+        }
+        Ok(made)
+    }
+}
+
+/// Returns what a file held: its last state by then, or what was there before its first known change.
+fn state_then(then: Option<&Revision>, first: Option<&Revision>) -> (Option<Hash>, Option<u32>) {
+    let mode = |revision: &Revision| revision.mode.and_then(|mode| u32::try_from(mode).ok());
+    match (then, first) {
+        (Some(then), _) => (then.after, mode(then)),
+        (None, Some(first)) => (first.before, first.before.and_then(|_| mode(first))),
+        (None, None) => (None, None),
+    }
+}

@@ -1,0 +1,338 @@
+//! Revisions: the states of files, in order, and how far a change is that was meant.
+//!
+//! A change is first a pending revision, committed before the file is touched; afterwards it is done, failed,
+//! or found changed by someone else. Only done revisions are states a file was in.
+
+use serde::Serialize;
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::blob::Hash;
+use super::{Conn, LedgerError, Write};
+
+/// How we know of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// We made it.
+    Enforced,
+    /// An agent says it made it.
+    Reported,
+    /// We found it.
+    Observed,
+}
+
+/// How far a change is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Meant; whether it happened is not known.
+    Pending,
+    /// It happened.
+    Done,
+    /// It did not happen.
+    Failed,
+    /// It is not known whether it happened: someone else changed the file since.
+    Changed,
+}
+
+const SOURCES: [(Source, &str); 3] =
+    [(Source::Enforced, "enforced"), (Source::Reported, "reported"), (Source::Observed, "observed")];
+const STATES: [(State, &str); 4] = [
+    (State::Pending, "pending"),
+    (State::Done, "done"),
+    (State::Failed, "failed"),
+    (State::Changed, "changed"),
+];
+
+fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
+    names.iter().find(|(known, _)| known == value).map_or("", |(_, name)| name)
+}
+
+fn named<T: Copy>(names: &[(T, &'static str)], name: &str) -> Result<T, LedgerError> {
+    let found = names.iter().find(|(_, known)| *known == name).map(|(value, _)| *value);
+    found.ok_or_else(|| LedgerError::Damaged(format!("unknown word \"{name}\" in a revision")))
+}
+
+impl Source {
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&SOURCES, &self)
+    }
+}
+
+impl State {
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&STATES, &self)
+    }
+}
+
+/// One state of one file, or a change that was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// Its number.
+    pub id: i64,
+    /// The root of the workspace.
+    pub workspace: String,
+    /// The path in it.
+    pub path: String,
+    /// The event that tells of it.
+    pub event_id: i64,
+    /// How we know of it.
+    pub source: Source,
+    /// How far it is.
+    pub state: State,
+    /// What was there before; none where there was no file.
+    pub before: Option<Hash>,
+    /// What is there afterwards; none where there is no file.
+    pub after: Option<Hash>,
+    /// How many bytes it has.
+    pub size: i64,
+    /// How many lines.
+    pub lines: i64,
+    /// How many lines came.
+    pub added: i64,
+    /// How many went.
+    pub removed: i64,
+    /// The permission bits of the file.
+    pub mode: Option<i64>,
+}
+
+fn hash(bytes: Option<Vec<u8>>) -> Result<Option<Hash>, LedgerError> {
+    let whole = |bytes: Vec<u8>| {
+        Hash::try_from(bytes).map_err(|_| LedgerError::Damaged("a hash of another length".to_owned()))
+    };
+    bytes.map(whole).transpose()
+}
+
+impl Revision {
+    fn of(row: &AnyRow) -> Result<Self, LedgerError> {
+        let (source, state): (String, String) = (row.try_get(4)?, row.try_get(5)?);
+        Ok(Self {
+            id: row.try_get(0)?,
+            workspace: row.try_get(1)?,
+            path: row.try_get(2)?,
+            event_id: row.try_get(3)?,
+            source: named(&SOURCES, &source)?,
+            state: named(&STATES, &state)?,
+            before: hash(row.try_get(6)?)?,
+            after: hash(row.try_get(7)?)?,
+            size: row.try_get(8)?,
+            lines: row.try_get(9)?,
+            added: row.try_get(10)?,
+            removed: row.try_get(11)?,
+            mode: row.try_get(12)?,
+        })
+    }
+}
+
+/// Adds a revision; its own number is not looked at. Returns the number it got.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn insert(write: &mut Write, revision: &Revision) -> Result<i64, LedgerError> {
+    let row = sqlx::query(
+        "INSERT INTO revisions (workspace, path, event_id, source, state, before_hash, after_hash, size, lines,
+             added, removed, mode) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING id",
+    )
+    .bind(&revision.workspace)
+    .bind(&revision.path)
+    .bind(revision.event_id)
+    .bind(revision.source.name())
+    .bind(revision.state.name())
+    .bind(revision.before.map(|h| h.to_vec()))
+    .bind(revision.after.map(|h| h.to_vec()))
+    .bind(revision.size)
+    .bind(revision.lines)
+    .bind(revision.added)
+    .bind(revision.removed)
+    .bind(revision.mode)
+    .fetch_one(write.conn())
+    .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// Says how a pending revision ended.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn conclude(write: &mut Write, id: i64, state: State) -> Result<(), LedgerError> {
+    sqlx::query("UPDATE revisions SET state = $2 WHERE id = $1 AND state = 'pending'")
+        .bind(id)
+        .bind(state.name())
+        .execute(write.conn())
+        .await?;
+    Ok(())
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, workspace, path, event_id, source, state, before_hash, after_hash, size, lines, added, \
+             removed, mode FROM revisions ",
+            $rest
+        )
+    };
+}
+
+/// Returns the last state a file is known to have been in.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn latest(
+    on: &mut impl Conn,
+    workspace: &str,
+    path: &str,
+) -> Result<Option<Revision>, LedgerError> {
+    as_of(on, workspace, path, i64::MAX).await
+}
+
+/// Returns the last state a file was in when an event had happened.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn as_of(
+    on: &mut impl Conn,
+    workspace: &str,
+    path: &str,
+    event: i64,
+) -> Result<Option<Revision>, LedgerError> {
+    let row = sqlx::query(select!(
+        "WHERE workspace = $1 AND path = $2 AND state = 'done' AND event_id <= $3 ORDER BY id DESC LIMIT 1"
+    ))
+    .bind(workspace)
+    .bind(path)
+    .bind(event)
+    .fetch_optional(on.conn())
+    .await?;
+    row.as_ref().map(Revision::of).transpose()
+}
+
+/// Returns the first state that is known of a file.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn first(on: &mut impl Conn, workspace: &str, path: &str) -> Result<Option<Revision>, LedgerError> {
+    let row =
+        sqlx::query(select!("WHERE workspace = $1 AND path = $2 AND state = 'done' ORDER BY id LIMIT 1"))
+            .bind(workspace)
+            .bind(path)
+            .fetch_optional(on.conn())
+            .await?;
+    row.as_ref().map(Revision::of).transpose()
+}
+
+/// Returns the revisions of a file in order, after one of them.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn page(
+    on: &mut impl Conn,
+    workspace: &str,
+    path: &str,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Revision>, LedgerError> {
+    let rows = sqlx::query(select!("WHERE workspace = $1 AND path = $2 AND id > $3 ORDER BY id LIMIT $4"))
+        .bind(workspace)
+        .bind(path)
+        .bind(after)
+        .bind(limit)
+        .fetch_all(on.conn())
+        .await?;
+    rows.iter().map(Revision::of).collect()
+}
+
+/// Returns the revisions that an event tells of.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn of_event(on: &mut impl Conn, event: i64) -> Result<Option<Revision>, LedgerError> {
+    let row = sqlx::query(select!("WHERE event_id = $1")).bind(event).fetch_optional(on.conn()).await?;
+    row.as_ref().map(Revision::of).transpose()
+}
+
+/// Returns the revisions of a session's events, from one event to another, in order.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn of_session(
+    on: &mut impl Conn,
+    session: &str,
+    after_event: i64,
+    limit: i64,
+) -> Result<Vec<Revision>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT r.id, r.workspace, r.path, r.event_id, r.source, r.state, r.before_hash, r.after_hash, r.size,
+             r.lines, r.added, r.removed, r.mode FROM revisions r JOIN events e ON e.id = r.event_id
+         WHERE e.session_id = $1 AND e.id > $2 ORDER BY e.id LIMIT $3",
+    )
+    .bind(session)
+    .bind(after_event)
+    .bind(limit)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(Revision::of).collect()
+}
+
+/// A file that a session changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// The root of the workspace.
+    pub workspace: String,
+    /// The path in it.
+    pub path: String,
+    /// How many revisions the session made.
+    pub revisions: i64,
+    /// How many lines it added.
+    pub added: i64,
+    /// How many it removed.
+    pub removed: i64,
+}
+
+/// Returns the files a session changed, by path.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<Touched>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT r.workspace, r.path, count(*), CAST(sum(r.added) AS BIGINT), CAST(sum(r.removed) AS BIGINT)
+         FROM events e JOIN revisions r ON r.event_id = e.id
+         WHERE e.session_id = $1 AND r.state = 'done' GROUP BY r.workspace, r.path ORDER BY r.workspace, r.path",
+    )
+    .bind(session)
+    .fetch_all(on.conn())
+    .await?;
+    let touched = rows.iter().map(|row| {
+        Ok(Touched {
+            workspace: row.try_get(0)?,
+            path: row.try_get(1)?,
+            revisions: row.try_get(2)?,
+            added: row.try_get(3)?,
+            removed: row.try_get(4)?,
+        })
+    });
+    touched.collect()
+}
+
+/// Returns changes in a workspace of which it is not known whether they happened; of one file, or of all.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn pending(
+    on: &mut impl Conn,
+    workspace: &str,
+    path: Option<&str>,
+) -> Result<Vec<Revision>, LedgerError> {
+    let rows = sqlx::query(select!(
+        "WHERE state = 'pending' AND workspace = $1 AND ($2 = '' OR path = $2) ORDER BY id"
+    ))
+    .bind(workspace)
+    .bind(path.unwrap_or_default())
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(Revision::of).collect()
+}
