@@ -58,7 +58,11 @@ pub fn unified(old: &[u8], new: &[u8], old_name: &str, new_name: &str) -> String
         return String::new();
     }
     let (Some(old_text), Some(new_text)) = (as_text(old), as_text(new)) else {
-        return format!("Binary files {old_name} ({} B) and {new_name} ({} B) differ\n", old.len(), new.len());
+        return format!(
+            "Binary files {old_name} ({} B) and {new_name} ({} B) differ\n",
+            old.len(),
+            new.len()
+        );
     };
     let diff = compare(old_text, new_text);
     diff.unified_diff().context_radius(CONTEXT_LINES).header(old_name, new_name).to_string()
@@ -75,7 +79,11 @@ mod tests {
     #[test]
     fn lines_that_came_and_went_are_counted() {
         let check = |old: &str, new: &str, added, removed| {
-            assert_eq!(count(old.as_bytes(), new.as_bytes()), LineCount { added, removed }, "{old:?} {new:?}");
+            assert_eq!(
+                count(old.as_bytes(), new.as_bytes()),
+                LineCount { added, removed },
+                "{old:?} {new:?}"
+            );
         };
         check("", "a\nb\n", 2, 0);
         check("a\nb\n", "", 0, 2);

@@ -83,6 +83,12 @@ impl Home {
         self.root.join("tapes")
     }
 
+    /// Returns the directory of the locks of files that are being changed.
+    #[must_use]
+    pub fn locks(&self) -> PathBuf {
+        self.root.join("locks")
+    }
+
     /// Returns the file of the ledger, where it is a file.
     #[must_use]
     pub fn ledger(&self) -> PathBuf {

@@ -4,7 +4,9 @@
 //! without resources. What is written where is the store's business.
 
 mod audit;
+mod file_op;
 mod plan;
+mod reported;
 mod session;
 
 use std::sync::Arc;
@@ -39,9 +41,16 @@ struct Recorder {
 
 impl Recorder {
     fn new(shared: Arc<Shared>) -> Self {
-        let tool_router = Self::session_tools() + Self::plan_tools() + Self::audit_tools();
+        let tool_router = Self::session_tools()
+            + Self::plan_tools()
+            + Self::file_op_tools()
+            + Self::reported_tools()
+            + Self::audit_tools();
         Self { shared, tool_router }
     }
+
+    /// Tells whoever follows a session that it has something new.
+    fn tell_changed(&self, _session: &str) {}
 }
 
 #[tool_handler(router = self.tool_router)]

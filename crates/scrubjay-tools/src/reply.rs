@@ -1,6 +1,7 @@
 //! How tools answer: data for programs with a text for people, or a failure that says what to do next.
 
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock};
+use scrubjay_store::files::FileError;
 use scrubjay_store::ledger::LedgerError;
 use scrubjay_store::ledger::session::SessionError;
 use serde::Serialize;
@@ -72,6 +73,55 @@ impl From<LedgerError> for Failure {
         )
     }
 }
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        let message = error.to_string();
+        match error {
+            FileError::Refused { code, message, event_id, found } => {
+                // The message says what to do; the code tells programs which case it is.
+                let (message, hint) = match message.split_once(": ") {
+                    Some((what, hint)) => (what.to_owned(), hint.to_owned()),
+                    None => (message, "Nothing was changed.".to_owned()),
+                };
+                let code =
+                    REFUSALS.iter().find(|(name, _)| *name == code).map_or("REFUSED", |(_, code)| code);
+                let found = found.as_ref().map(scrubjay_store::ledger::blob::hex);
+                Self::new(code, message, hint).with(json!({ "event_id": event_id, "current_hash": found }))
+            }
+            FileError::Session(error) => error.into(),
+            FileError::Ledger(error) => error.into(),
+            FileError::Busy(_) => Self::new("BUSY", message, "Try again."),
+            FileError::Workspace(error) => {
+                let cause = std::error::Error::source(&error).map(|e| format!(": {e}")).unwrap_or_default();
+                Self::new(
+                    "FILE_SYSTEM",
+                    format!("{message}{cause}"),
+                    "Read the file to see what it holds, then try again.",
+                )
+            }
+            FileError::Lock { .. } => Self::new("STORAGE", message, "Check the data directory."),
+            FileError::Interrupted => Self::new("INTERRUPTED", message, "Read the file, then try again."),
+        }
+    }
+}
+
+/// What a refusal is called in an answer.
+const REFUSALS: [(&str, &str); 13] = [
+    ("bad_path", "BAD_PATH"),
+    ("outside_workspace", "OUTSIDE_WORKSPACE"),
+    ("protected_path", "PROTECTED_PATH"),
+    ("symlink", "SYMLINK"),
+    ("not_a_regular_file", "NOT_A_REGULAR_FILE"),
+    ("not_a_directory", "NOT_A_DIRECTORY"),
+    ("too_large", "TOO_LARGE"),
+    ("exists", "FILE_EXISTS"),
+    ("missing", "FILE_NOT_FOUND"),
+    ("changed", "CONFLICT"),
+    ("busy", "BUSY"),
+    ("other_owner", "OTHER_OWNER"),
+    ("edit_failed", "EDIT_FAILED"),
+];
 
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {

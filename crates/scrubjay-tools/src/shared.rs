@@ -1,12 +1,15 @@
 //! What all toolsets share: the ledger, opened with the first call that needs it, and who is calling.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use scrubjay_core::id::TapeId;
+use scrubjay_store::files::{FileError, Files};
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
+use scrubjay_store::workspace::Workspace;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
@@ -21,7 +24,13 @@ pub struct Setup {
     /// The project of whoever names none.
     pub project: String,
     /// The directory in which agents may change files.
-    pub workspace: Option<PathBuf>,
+    pub workspace: PathBuf,
+    /// Whether they may change files of version control systems there.
+    pub allow_vcs: bool,
+    /// The largest file they may write.
+    pub file_bytes_max: u64,
+    /// A directory for the locks of files that are being changed.
+    pub locks: PathBuf,
 }
 
 /// What all toolsets share.
@@ -29,6 +38,7 @@ pub struct Setup {
 pub struct Shared {
     setup: Setup,
     ledger: OnceCell<Ledger>,
+    files: OnceCell<Arc<Files>>,
     /// Names the calls of a client that comes without a gateway.
     own_key: String,
 }
@@ -56,7 +66,12 @@ impl Shared {
     pub fn new(setup: Setup) -> Self {
         let mut random = [0; 10];
         getrandom::fill(&mut random).expect("the system has a source of randomness");
-        Self { setup, ledger: OnceCell::new(), own_key: TapeId::from_random(random).to_string() }
+        Self {
+            setup,
+            ledger: OnceCell::new(),
+            files: OnceCell::new(),
+            own_key: TapeId::from_random(random).to_string(),
+        }
     }
 
     /// Returns how the toolsets are set up.
@@ -73,11 +88,31 @@ impl Shared {
         self.ledger.get_or_try_init(|| Ledger::open(&self.setup.storage)).await
     }
 
+    /// Returns the files of the workspace; what a crash left open there is settled first.
+    ///
+    /// # Errors
+    /// The workspace or the ledger cannot be opened; the next call tries again.
+    pub async fn files(&self) -> Result<&Arc<Files>, FileError> {
+        self.files.get_or_try_init(|| self.open_files()).await
+    }
+
+    async fn open_files(&self) -> Result<Arc<Files>, FileError> {
+        let ledger = self.ledger().await?.clone();
+        let workspace = Workspace::open(&self.setup.workspace).map_err(FileError::Workspace)?;
+        let workspace = workspace.allow_vcs(self.setup.allow_vcs);
+        let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
+        files.settle(&self.described(Told::default())).await?;
+        Ok(Arc::new(files))
+    }
+
     /// Tells who calls.
     #[must_use]
     pub fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
         let told = context.meta.get(META_CALLER).cloned();
-        let told: Told = told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default();
+        self.described(told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default())
+    }
+
+    fn described(&self, told: Told) -> Caller {
         let agent = told.client.and_then(|c| c.name.map(|name| (name, c.version)));
         Caller {
             key: told.session.unwrap_or_else(|| self.own_key.clone()),
@@ -87,7 +122,7 @@ impl Shared {
             tape: told.tape.and_then(|id| id.parse().ok()),
             entry: told.entry,
             project: self.setup.project.clone(),
-            workspace: self.setup.workspace.as_ref().map(|w| w.to_string_lossy().into_owned()),
+            workspace: Some(self.setup.workspace.to_string_lossy().into_owned()),
         }
     }
 }

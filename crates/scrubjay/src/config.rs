@@ -18,6 +18,7 @@ pub(crate) mod project;
 mod raw;
 mod resolve;
 mod setting;
+pub(crate) mod toolset;
 pub(crate) mod trust;
 mod yaml;
 

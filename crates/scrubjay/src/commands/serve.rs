@@ -1,15 +1,16 @@
-//! `scrubjay serve`: one gateway in front of many servers.
+//! `scrubjay serve`: one gateway in front of many servers, and Scrubjay's own toolsets among them.
+
+mod toolsets;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use scrubjay_core::entry::Transport;
-use scrubjay_gateway::backend::{Backend, Mount, Streams};
+use scrubjay_gateway::backend::Backend;
 use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
 use scrubjay_gateway::front;
@@ -21,11 +22,9 @@ use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use super::wrap::origin;
 use crate::cli::Global;
+use crate::config::toolset::Toolset;
 use crate::config::{self, Flag, Loaded};
 use crate::log::{self, Log};
-
-/// How much a client and a toolset of this process may be apart.
-const DUPLEX_BYTES: usize = 256 * 1024;
 
 /// How long a call to a backend named on the command line may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
@@ -49,18 +48,15 @@ pub(crate) struct ServeArgs {
     /// Where backends start [default: the working directory]
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Which of Scrubjay's own toolsets to serve
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
-    toolsets: Vec<Toolset>,
+    /// The project that agents work on [default: the name of the workspace's repository]
+    #[arg(long, value_name = "ID")]
+    project: Option<String>,
+    /// Which of Scrubjay's own toolsets to serve: recorder, sample, or none [default: recorder]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = toolsets::parse)]
+    toolsets: Option<Vec<Option<Toolset>>>,
     /// One more backend: the command that starts it
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Toolset {
-    /// A few sample tools
-    Sample,
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -123,7 +119,7 @@ fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
     }
     // On standard streams a client may still bring backends of its own.
     anyhow::ensure!(
-        config.http.is_none() || !config.backends.is_empty() || !args.toolsets.is_empty(),
+        config.http.is_none() || !config.backends.is_empty() || !toolsets::chosen(args, loaded).is_empty(),
         "there is nothing to serve: configure `backends`, name a backend's command after --, or toolsets with \
          --toolsets"
     );
@@ -140,20 +136,19 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
     let workspace = config.workspace.clone().or_else(|| std::env::current_dir().ok());
+    let toolsets = toolsets::mounts(args, &loaded, workspace.as_deref().unwrap_or(Path::new(".")))?;
     let new_recording = recordings(home, transport, workspace.as_deref(), origin, loaded.limits);
     // Whoever starts us on standard streams is the owner; a client on HTTP may not start programs.
     let options: Option<TakeOptions> = match config.http {
         None => Some(Box::new(move |options| take_options(&loaded, &log, options))),
         Some(_) => None,
     };
-    let toolsets = args.toolsets.clone();
     let gateway = Gateway::new(config.naming, new_recording, options, |events, recording| {
         let configured = config.backends.iter().map(|backend| {
             let tape = recording(&format!("backend {}", backend.id), None);
             Backend::new(backend, workspace.clone(), tape, events.clone())
         });
-        let own = toolsets.iter().map(|toolset| {
-            let (name, mount) = mount(*toolset);
+        let own = toolsets.into_iter().map(|(name, mount)| {
             Backend::mounted(name, mount, recording(&format!("toolset {name}"), None), events.clone())
         });
         configured.chain(own).collect()
@@ -208,39 +203,4 @@ fn recordings(
         };
         Recording::new(home.clone(), subject, limits)
     })
-}
-
-fn mount(toolset: Toolset) -> (&'static str, Mount) {
-    match toolset {
-        Toolset::Sample => (
-            "sample",
-            Arc::new(|| {
-                mounted(|r, w| async { scrubjay_tools::serve_sample(r, w).await.map_err(Into::into) })
-            }),
-        ),
-    }
-}
-
-type Half = (tokio::io::ReadHalf<tokio::io::DuplexStream>, tokio::io::WriteHalf<tokio::io::DuplexStream>);
-
-/// Runs a toolset on one end of a duplex stream, and returns the other end.
-fn mounted<F>(
-    serve: impl FnOnce(
-        tokio::io::ReadHalf<tokio::io::DuplexStream>,
-        tokio::io::WriteHalf<tokio::io::DuplexStream>,
-    ) -> F,
-) -> Streams
-where
-    F: Future<Output = anyhow::Result<()>> + Send + 'static,
-{
-    let (ours, theirs) = tokio::io::duplex(DUPLEX_BYTES);
-    let (reader, writer): Half = tokio::io::split(theirs);
-    let serving = serve(reader, writer);
-    tokio::spawn(async move {
-        if let Err(e) = serving.await {
-            tracing::error!(error = %e, "a toolset ended");
-        }
-    });
-    let (reader, writer) = tokio::io::split(ours);
-    (Box::new(reader), Box::new(writer))
 }

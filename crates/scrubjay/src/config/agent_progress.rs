@@ -9,7 +9,7 @@ pub(crate) const FILE_NAME: &str = "agent-progress.config.json";
 
 /// Its keys, and ours that mean the same; those without one have nothing to act on yet.
 const KEYS: [(&str, Option<&str>); 5] = [
-    ("dbPath", None),
+    ("dbPath", Some("storage")),
     ("openai.apiKey", Some("llm.api_key")),
     ("openai.baseUrl", Some("llm.base_url")),
     ("openai.model", Some("llm.model")),

@@ -10,7 +10,9 @@ use super::backends::Backends;
 use super::level::LogLevel;
 use super::node::{Node, Origin, Value, below};
 use super::problem::{Problem, entries};
-use super::setting::{Address, Count, Hosts, Location, Origins, Setting, Shown, Size, Span, Text, Token};
+use super::setting::{
+    Address, Count, Hosts, Location, Origins, Setting, Shown, Size, Span, Text, Token, Toolsets,
+};
 use super::yaml;
 
 /// A value and where it came from.
@@ -112,10 +114,12 @@ section! {
     RawConfig {
         log_level: Option<Given<LogLevel>>, Free;
         data: Option<Given<Location>>, Owner;
+        storage: Option<Given<Text>>, Owner;
         on_record_failure: Option<Given<OnRecordFailure>>, Free;
         durability: Option<Given<Durability>>, Free;
         limits: RawLimits, Free;
         serve: RawServe, Free;
+        files: RawFiles, Free;
         llm: RawLlm, Free;
         backends: Option<Given<Backends>>, Owner;
     }
@@ -142,6 +146,16 @@ section! {
         max_sessions: Option<Given<Count<1, 1_000_000>>>, Free;
         session_idle: Option<Given<Span<1000>>>, Free;
         naming: Option<Given<Naming>>, Free;
+        project: Option<Given<Text>>, Free;
+        toolsets: Option<Given<Toolsets>>, Free;
+    }
+}
+
+section! {
+    /// `files`: what agents may do to files with `file_op`.
+    RawFiles {
+        max_size: Option<Given<Size<1024, GIB>>>, Free;
+        allow_vcs: Option<Given<bool>>, Owner;
     }
 }
 
@@ -168,7 +182,8 @@ on_record_failure: stop
 durability: process
 limits: { max_message_size: 16MiB, max_tape_size: 100MB, max_tape_duration: 1h }
 serve: { max_body_size: 16MiB, max_sessions: 10000, session_idle: 1h, naming: where-needed,
-  allowed_hosts: [], allowed_origins: [] }
+  allowed_hosts: [], allowed_origins: [], toolsets: [recorder] }
+files: { max_size: 10MiB, allow_vcs: false }
 llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, retries: 2, concurrency: 4,
   required: false, allow_insecure: false }
 ";
@@ -239,8 +254,16 @@ mod tests {
     fn the_defaults_give_every_key_that_has_one() {
         let shown = RawConfig::defaults().shown();
         let missing: Vec<&str> = shown.iter().filter(|s| s.value.is_null()).map(|s| s.key.as_str()).collect();
-        let expected =
-            ["data", "serve.http", "serve.auth_token", "serve.auth_token_file", "llm.api_key", "backends"];
+        let expected = [
+            "data",
+            "storage",
+            "serve.http",
+            "serve.auth_token",
+            "serve.auth_token_file",
+            "serve.project",
+            "llm.api_key",
+            "backends",
+        ];
         assert_eq!(missing, expected);
         assert!(shown.iter().all(|s| s.origin == "default"));
     }
@@ -253,7 +276,7 @@ mod tests {
         );
         let expected = [
             "c.yaml:1: logLevel is not a known key: did you mean `log_level`?",
-            "c.yaml:10: colour is not a known key: known are log_level, data, on_record_failure, durability, limits, serve, llm, backends",
+            "c.yaml:10: colour is not a known key: known are log_level, data, storage, on_record_failure, durability, limits, serve, files, llm, backends",
             "c.yaml:2: log_level must be trace, debug, info, warn, error, fatal or silent, not \"loud\"",
             "c.yaml:4: serve.htpp is not a known key: did you mean `http`?",
             "c.yaml:5: serve.http must be an address and a port like 127.0.0.1:8080, not \"8080\"",

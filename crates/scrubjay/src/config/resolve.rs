@@ -7,13 +7,17 @@ use scrubjay_gateway::config::{BackendConfig, HttpConfig, Secret, ServeConfig};
 use scrubjay_gateway::relay;
 use scrubjay_llm::LlmConfig;
 use scrubjay_store::home::Home;
+use scrubjay_store::ledger::Storage;
+use scrubjay_store::ledger::project::DEFAULT_PROJECT;
 use scrubjay_store::recording;
+use scrubjay_tools::Setup;
 
 use super::node::Origin;
 use super::options::GatewayOptions;
 use super::problem::{ConfigError, Problem};
 use super::raw::{Given, RawConfig, RawServe};
 use super::setting::{Location, Shown, Token};
+use super::toolset::Toolset;
 use super::{LogLevel, SourceFile};
 
 /// A secret shorter than this would be found everywhere; the logs do not look for it.
@@ -91,6 +95,47 @@ impl Loaded {
     /// None is known.
     pub(crate) fn home(&self) -> anyhow::Result<Home> {
         home(self.raw.data.as_ref(), &self.directory, self.default_data.as_deref())
+    }
+
+    /// Returns where the ledger is: a PostgreSQL database, or a file.
+    ///
+    /// # Errors
+    /// No data directory is known.
+    pub(crate) fn storage(&self) -> anyhow::Result<Storage> {
+        let Some(given) = &self.raw.storage else { return Ok(Storage::File(self.home()?.ledger())) };
+        let text = given.value.0.as_str();
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Storage::Postgres(text.to_owned()));
+        }
+        let path = text.strip_prefix("sqlite://").or_else(|| text.strip_prefix("sqlite:")).unwrap_or(text);
+        if path.contains("://") {
+            let message = "must be a path, or a URL that begins with postgres://";
+            let problem = Problem::new(&given.origin, "storage", message);
+            return Err(ConfigError { problems: vec![problem] }.into());
+        }
+        Ok(Storage::File(std::path::absolute(self.directory.join(path))?))
+    }
+
+    /// Returns how the toolsets are set up for a workspace.
+    ///
+    /// # Errors
+    /// No data directory is known.
+    pub(crate) fn toolset_setup(&self, workspace: &Path, project: Option<&str>) -> anyhow::Result<Setup> {
+        let given = self.raw.serve.project.as_ref().map(|given| given.value.0.as_str());
+        let project = project.or(given).map_or_else(|| repository_name(workspace), str::to_owned);
+        Ok(Setup {
+            storage: self.storage()?,
+            project,
+            workspace: workspace.to_owned(),
+            allow_vcs: taken(self.raw.files.allow_vcs.as_ref()),
+            file_bytes_max: taken(self.raw.files.max_size.as_ref()).0,
+            locks: self.home()?.locks(),
+        })
+    }
+
+    /// Returns which toolsets are served where nothing was typed.
+    pub(crate) fn toolsets(&self) -> Vec<Toolset> {
+        taken(self.raw.serve.toolsets.as_ref()).0
     }
 
     /// Returns what the gateway serves; the workspace is the command's to say.
@@ -190,6 +235,14 @@ fn taken<T: Clone>(given: Option<&Given<T>>) -> T {
 
 fn small(number: u64) -> usize {
     usize::try_from(number).expect("the key's range ends below 2^31")
+}
+
+/// Names the project of a workspace: its repository, where it is in one.
+fn repository_name(workspace: &Path) -> String {
+    let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+    let repository = workspace.ancestors().find(|directory| directory.join(".git").exists());
+    let name = repository.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| DEFAULT_PROJECT.to_owned())
 }
 
 /// Returns the data directory.

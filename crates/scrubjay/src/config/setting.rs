@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::config::{Naming, Secret};
 use scrubjay_gateway::relay::{Durability, OnRecordFailure};
@@ -13,6 +14,7 @@ use serde_json::{Value as Json, json};
 use super::mask;
 use super::node::{Kind, Node, Origin, Scalar, Value};
 use super::problem::Problem;
+use super::toolset::Toolset;
 
 /// A value of `config show`, masked.
 #[derive(Clone, PartialEq, Eq, Serialize)]
@@ -320,6 +322,24 @@ impl Setting for Origins {
 
     fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
         out.push(Shown::new(key, json!(self.0), origin));
+    }
+}
+
+/// The toolsets that are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Toolsets(pub(crate) Vec<Toolset>);
+
+impl Setting for Toolsets {
+    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
+        let names = list(node, key, problems, "a toolset: recorder or sample", |name| {
+            Toolset::from_str(name, false).is_ok()
+        })?;
+        Some(Self(names.iter().filter_map(|name| Toolset::from_str(name, false).ok()).collect()))
+    }
+
+    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
+        let names: Vec<&str> = self.0.iter().map(|toolset| toolset.name()).collect();
+        out.push(Shown::new(key, json!(names), origin));
     }
 }
 

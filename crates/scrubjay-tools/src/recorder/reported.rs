@@ -1,0 +1,88 @@
+//! `record_file_create`, `record_file_edit`, `record_file_delete`: for hosts that write files themselves.
+//!
+//! Nothing is written here; the evolution marks these revisions as reported.
+
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
+use schemars::JsonSchema;
+use scrubjay_store::files::{Report, Reported};
+use serde::Deserialize;
+
+use super::Recorder;
+use super::file_op::FileReply;
+use crate::reply::{Reply, reply};
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct CreatedArgs {
+    /// The session. Left out: this connection's own.
+    session_id: Option<String>,
+    /// The file: relative to the workspace, or absolute within it.
+    path: String,
+    /// What it holds. Left out: what is there now.
+    content: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct EditedArgs {
+    /// The session. Left out: this connection's own.
+    session_id: Option<String>,
+    /// The file: relative to the workspace, or absolute within it.
+    path: String,
+    /// What it held. Left out: what was last recorded.
+    old_content: Option<String>,
+    /// What it holds. Left out: what is there now.
+    new_content: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct DeletedArgs {
+    /// The session. Left out: this connection's own.
+    session_id: Option<String>,
+    /// The file: relative to the workspace, or absolute within it.
+    path: String,
+}
+
+#[tool_router(router = reported_tools, vis = "pub(super)")]
+impl Recorder {
+    /// Record that you created a file by other means. Writes nothing; prefer file_op.
+    #[tool(title = "Record a created file", output_schema = crate::reply::schema::<FileReply>(), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn record_file_create(
+        &self,
+        Parameters(args): Parameters<CreatedArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        let action = Reported::Create(args.content);
+        self.take(Report { session: args.session_id, path: args.path, action }, "create", &context).await
+    }
+
+    /// Record that you changed a file by other means. Writes nothing; prefer file_op.
+    #[tool(title = "Record a changed file", output_schema = crate::reply::schema::<FileReply>(), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn record_file_edit(
+        &self,
+        Parameters(args): Parameters<EditedArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        let action = Reported::Edit(args.old_content, args.new_content);
+        self.take(Report { session: args.session_id, path: args.path, action }, "edit", &context).await
+    }
+
+    /// Record that you deleted a file by other means. Deletes nothing; prefer file_op.
+    #[tool(title = "Record a deleted file", output_schema = crate::reply::schema::<FileReply>(), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn record_file_delete(
+        &self,
+        Parameters(args): Parameters<DeletedArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        let report = Report { session: args.session_id, path: args.path, action: Reported::Delete };
+        self.take(report, "delete", &context).await
+    }
+
+    async fn take(&self, report: Report, action: &str, context: &RequestContext<RoleServer>) -> Reply {
+        let caller = self.shared.caller(context);
+        let made = self.shared.files().await?.report(&caller, report).await?;
+        self.tell_changed(&made.session_id);
+        let text = format!("Recorded {action} of {} as event {}.", made.path, made.event_id);
+        reply(text, &FileReply::new(&made, action))
+    }
+}

@@ -1,0 +1,75 @@
+//! Scrubjay's own toolsets, put before the gateway like any backend: each on one end of a duplex stream.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use scrubjay_gateway::backend::{Mount, Streams};
+use scrubjay_tools::{ServeError, Shared};
+use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
+
+use super::ServeArgs;
+use crate::config::Loaded;
+use crate::config::toolset::Toolset;
+
+/// How much a client and a toolset of this process may be apart.
+const DUPLEX_BYTES: usize = 256 * 1024;
+
+/// Reads one word of `--toolsets`.
+pub(super) fn parse(text: &str) -> Result<Option<Toolset>, String> {
+    match text {
+        "none" | "" => Ok(None),
+        name => Toolset::from_str(name, false).map(Some).map_err(|_| {
+            let known: Vec<&str> = Toolset::value_variants().iter().map(|toolset| toolset.name()).collect();
+            format!("there is no such toolset: known are {} and none", known.join(", "))
+        }),
+    }
+}
+
+/// Returns the toolsets to serve: those typed, else those configured.
+pub(super) fn chosen(args: &ServeArgs, loaded: &Loaded) -> Vec<Toolset> {
+    match &args.toolsets {
+        Some(typed) => typed.iter().copied().flatten().collect(),
+        None => loaded.toolsets(),
+    }
+}
+
+/// Returns what starts each toolset.
+pub(super) fn mounts(
+    args: &ServeArgs,
+    loaded: &Loaded,
+    workspace: &Path,
+) -> anyhow::Result<Vec<(&'static str, Mount)>> {
+    let shared = Arc::new(Shared::new(loaded.toolset_setup(workspace, args.project.as_deref())?));
+    Ok(chosen(args, loaded)
+        .into_iter()
+        .map(|toolset| (toolset.name(), mount(toolset, shared.clone())))
+        .collect())
+}
+
+fn mount(toolset: Toolset, shared: Arc<Shared>) -> Mount {
+    Arc::new(move || {
+        let shared = shared.clone();
+        match toolset {
+            Toolset::Recorder => mounted(|r, w| scrubjay_tools::serve_recorder(shared, r, w)),
+            Toolset::Sample => mounted(scrubjay_tools::serve_sample),
+        }
+    })
+}
+
+/// Runs a toolset on one end of a duplex stream, and returns the other end.
+fn mounted<F>(serve: impl FnOnce(ReadHalf<DuplexStream>, WriteHalf<DuplexStream>) -> F) -> Streams
+where
+    F: Future<Output = Result<(), ServeError>> + Send + 'static,
+{
+    let (ours, theirs) = tokio::io::duplex(DUPLEX_BYTES);
+    let (reader, writer) = tokio::io::split(theirs);
+    let serving = serve(reader, writer);
+    tokio::spawn(async move {
+        if let Err(e) = serving.await {
+            tracing::error!(error = %e, "a toolset ended");
+        }
+    });
+    let (reader, writer) = tokio::io::split(ours);
+    (Box::new(reader), Box::new(writer))
+}

@@ -1,0 +1,22 @@
+//! Scrubjay's own toolsets, by name.
+
+use clap::ValueEnum;
+
+/// A toolset of Scrubjay's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Toolset {
+    /// Sessions, plans and file changes, recorded first and then done
+    Recorder,
+    /// A few sample tools
+    Sample,
+}
+
+impl Toolset {
+    /// Returns its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Recorder => "recorder",
+            Self::Sample => "sample",
+        }
+    }
+}
