@@ -4,11 +4,14 @@
 //! then called is the router's to decide; this only knows the catalog.
 
 mod confidence;
+mod hints;
 mod index;
 pub mod measure;
 mod near;
 mod query;
 mod synonyms;
+#[cfg(test)]
+mod tests;
 mod tool;
 mod words;
 
@@ -76,6 +79,8 @@ pub struct Settings {
     pub stems: bool,
     /// How much a synonym counts, where 1 is the word itself.
     pub synonyms: f32,
+    /// Whether commands, questions and the look of values suggest words.
+    pub hints: bool,
     /// How much a near miss counts.
     pub near: f32,
     /// How much of the score depends on how many of the words are found.
@@ -87,12 +92,13 @@ impl Settings {
     #[must_use]
     pub const fn full() -> Self {
         Self {
-            weights: [3.0, 2.0, 1.5, 1.0, 0.6, 0.3, 0.4, 3.0],
+            weights: [4.0, 2.0, 1.5, 1.0, 0.6, 0.3, 0.5, 3.0],
             joined: false,
             length: 0.5,
             saturation: 1.2,
             stems: true,
             synonyms: 0.7,
+            hints: true,
             near: 0.8,
             coverage: 0.4,
         }
@@ -108,6 +114,7 @@ impl Settings {
             saturation: 1.2,
             stems: false,
             synonyms: 0.0,
+            hints: false,
             near: 0.0,
             coverage: 0.0,
         }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{Hit, Shortlist};
+
 /// The depths at which recall is measured.
 pub const DEPTHS: [usize; 4] = [1, 3, 5, 10];
 
@@ -24,6 +26,21 @@ pub struct Answer {
     pub expected: usize,
     /// Whether the shortlist was good enough to act on.
     pub acted: bool,
+}
+
+impl Answer {
+    /// Compares a shortlist with what was expected; `name` gives the full name of a tool.
+    #[must_use]
+    pub fn new<'n>(shortlist: &Shortlist, case: &Case, name: impl Fn(usize) -> &'n str) -> Self {
+        let expected = |(place, hit): (usize, &Hit)| {
+            case.expected.iter().any(|expected| expected == name(hit.tool)).then_some(place)
+        };
+        Self {
+            places: shortlist.hits.iter().enumerate().filter_map(expected).collect(),
+            expected: case.expected.len(),
+            acted: shortlist.acts(),
+        }
+    }
 }
 
 /// The measures of many cases.

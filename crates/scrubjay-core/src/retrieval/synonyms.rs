@@ -8,11 +8,11 @@ use super::words::Reader;
 
 const GROUPS: &[&str] = &[
     // What is done.
-    "read show open cat view display print get fetch retrieve load see look",
-    "delete remove rm erase destroy trash unlink discard drop wipe rid",
+    "read show open view display print get fetch retrieve load see look know contain",
+    "delete remove rm erase destroy trash unlink discard drop wipe",
     "list ls enumerate show display overview which",
     "search find grep lookup locate query look seek where",
-    "create make new add mkdir generate open set start insert put begin",
+    "create make new add generate open set start insert put begin schedule plan jot",
     "write save store put overwrite dump record append",
     "send post deliver share message dm tell write notify shoot",
     "run execute exec launch start invoke call trigger",
@@ -51,7 +51,7 @@ const GROUPS: &[&str] = &[
     "picture image photo photograph pic png jpg jpeg",
     "message text note dm",
     "email mail message letter inbox mailbox",
-    "meeting event appointment calendar schedule call",
+    "meeting event appointment calendar",
     "issue ticket bug task story defect",
     "pr pull merge mr",
     "container docker",

@@ -17,7 +17,13 @@ const STOP_WORDS: &str = "\
     may me might mine much must my need now of off okay on onto or our ours out over please pls re s shall \
     she should so some something t thank thanks that the their them then there these they thing things this \
     those to too up us use using ve want wants was we were what when where which while who whose why will \
-    with within would you your yours";
+    with within would you your yours exists exist comes come know";
+
+/// When something is or was: of no help to find what does it.
+const TIME_WORDS: &str = "\
+    ago day days hour hours later monday tuesday wednesday thursday friday saturday sunday minute minutes month months \
+    morning afternoon evening night noon now second seconds soon today tomorrow tonight week weekend weeks year years \
+    yesterday january february march april june july august september october november december am pm next";
 
 /// A word of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +32,8 @@ pub(super) struct Asked<'t> {
     pub(super) typed: &'t str,
     /// What it looks like.
     pub(super) kind: Kind,
+    /// The whole of which it is a part: `/etc/hosts`.
+    pub(super) chunk: &'t str,
 }
 
 /// What a word of a task looks like.
@@ -107,22 +115,24 @@ pub(super) fn asked(task: &str) -> Vec<Asked<'_>> {
     let mut quoted = false;
     for (i, chunk) in task.split_whitespace().enumerate() {
         quoted |= chunk.starts_with(['"', '\'', '`', '“', '«']);
-        let bare = chunk.trim_matches(|c: char| !c.is_alphanumeric() && c != '/' && c != '~');
+        let bare = chunk.trim_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '/' | '~' | '#' | '.'));
+        let bare = bare.trim_end_matches('.');
         // A path, an address, a number, a flag; a name is capital and does not begin the task.
         let odd = bare.contains(['/', '\\', '@', '#', '=', ':', '~', '*', '<', '>'])
-            || bare.trim_end_matches('.').contains('.')
+            || bare.contains('.')
             || bare.chars().any(|c| c.is_ascii_digit()) && !bare.chars().all(char::is_alphabetic);
         let mut letters = bare.chars();
         let is_name = i > 0
             && letters.next().is_some_and(char::is_uppercase)
             && letters.next().is_some_and(char::is_lowercase)
             && parts(bare).len() == 1;
-        let kind = match (quoted || odd, is_name) {
+        let is_time = TIME_WORDS.split(' ').any(|time| time.eq_ignore_ascii_case(bare));
+        let kind = match (quoted || odd || is_time, is_name) {
             (true, _) => Kind::Value,
             (_, true) => Kind::Name,
             _ => Kind::Word,
         };
-        words.extend(typed_words(chunk).map(|typed| Asked { typed, kind }));
+        words.extend(typed_words(chunk).map(|typed| Asked { typed, kind, chunk: bare }));
         if chunk.trim_end_matches(['.', ',', ';', '!', '?', ':']).ends_with(['"', '\'', '`', '”', '»']) {
             quoted = false;
         }
