@@ -12,10 +12,13 @@ const FOUND_MAX: usize = 3;
 #[derive(Default)]
 pub(super) struct Near {
     by_gram: HashMap<[char; 2], Vec<u32>>,
+    /// The highest id and one.
+    terms: u32,
 }
 
 impl Near {
     pub(super) fn add(&mut self, term: &str, id: u32) {
+        self.terms = self.terms.max(id + 1);
         if term.chars().count() >= CHARS_MIN - 1 {
             grams(term, |gram| {
                 let ids = self.by_gram.entry(gram).or_default();
@@ -32,13 +35,21 @@ impl Near {
         if !(CHARS_MIN..=32).contains(&length) {
             return Vec::new();
         }
-        let mut shared: HashMap<u32, u32> = HashMap::new();
+        // What one letter too many, too few or swapped leaves in common, and a little less for long words.
+        let shared_min = u8::try_from((length - 2).clamp(2, 4)).unwrap_or(2);
+        let mut shared = vec![0_u8; self.terms as usize];
+        let mut candidates = Vec::new();
         grams(word, |gram| {
             for id in self.by_gram.get(&gram).into_iter().flatten() {
-                *shared.entry(*id).or_default() += 1;
+                let shared = &mut shared[*id as usize];
+                *shared = shared.saturating_add(1);
+                if *shared == shared_min {
+                    candidates.push(*id);
+                }
             }
         });
-        let mut candidates: Vec<(u32, u32)> = shared.into_iter().filter(|(_, n)| *n >= 2).collect();
+        let mut candidates: Vec<(u32, u8)> =
+            candidates.into_iter().map(|id| (id, shared[id as usize])).collect();
         candidates.sort_unstable_by_key(|(id, shared)| (std::cmp::Reverse(*shared), *id));
         candidates.truncate(COMPARED_MAX);
         let mut found: Vec<(u32, f32)> =

@@ -1,6 +1,7 @@
 //! The evaluation set: what must be found, what must be left alone, and what plain BM25 makes of it.
 
-use serde_json::Value;
+use proptest::prelude::{ProptestConfig, prop_assert, proptest};
+use serde_json::{Value, json};
 
 use super::measure::{Answer, Case, Measures, measure};
 use super::{Index, Settings, ToolText};
@@ -44,5 +45,24 @@ fn it_acts_where_a_tool_serves_and_abstains_where_none_does() {
         let full = evaluate(cases, Settings::full());
         assert!(full.served > 100 && full.unserved > 30);
         assert!(full.acts >= 0.85 && full.abstains >= 0.9, "{full:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever tools say and people ask, there is an answer, and its numbers make sense.
+    #[test]
+    fn any_text_will_do(name in "\\PC{0,20}", description in "(?s).{0,200}", task in "(?s).{0,200}") {
+        let definition = json!({"name": name, "description": description, "inputSchema": {"title": task}});
+        let tools = vec![ToolText::from_definition(&task, &definition); 3];
+        let mut index = Index::new(&tools, Settings::full());
+        index.learn(&task, 1);
+        for task in [&task, &name, &description] {
+            let found = index.search(task, 2);
+            prop_assert!(found.hits.len() <= 2 && (0.0..=1.0).contains(&found.confidence));
+            prop_assert!(found.hits.iter().all(|hit| hit.score.is_finite() && hit.score > 0.0));
+            prop_assert!(found.hits.is_sorted_by(|a, b| a.score >= b.score));
+        }
     }
 }
