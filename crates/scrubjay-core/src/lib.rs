@@ -15,5 +15,6 @@ pub mod message;
 pub mod operation;
 pub mod oversize;
 pub mod reading;
+pub mod retrieval;
 pub mod stats;
 pub mod units;

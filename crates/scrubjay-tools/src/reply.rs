@@ -57,7 +57,7 @@ impl rmcp::handler::server::tool::IntoCallToolResult for Failure {
             error["details"] = details;
         }
         let mut result = CallToolResult::structured_error(json!({ "error": error }));
-        let text = format!("{}: {} {}", self.code, self.message, self.recovery_hint);
+        let text = format!("{}: {}. {}", self.code, self.message, self.recovery_hint);
         result.content = vec![ContentBlock::text(text)];
         Ok(result.into())
     }

@@ -1,0 +1,38 @@
+//! How sure a shortlist is, from the shape of its scores.
+//!
+//! A logistic model, fitted on the development half of the evaluation set (`tests/routing/`) with served and
+//! unserved tasks weighing the same; the other half says how well it does. How far the second tool is behind
+//! told nothing there, so it is shown and not counted: two tools may both serve.
+
+use super::Signs;
+
+const BIAS: f32 = -4.9;
+const FIT: f32 = 2.9;
+const COVERED: f32 = 5.4;
+const KNOWN: f32 = 2.7;
+
+/// Returns a confidence in 0..1.
+pub(super) fn confidence(signs: &Signs) -> f32 {
+    if signs.covered == 0.0 {
+        return 0.0;
+    }
+    let sum = BIAS + FIT * signs.fit + COVERED * signs.covered + KNOWN * signs.known;
+    1.0 / (1.0 + (-sum).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_of_any_sign_is_more_confidence() {
+        let half = Signs { fit: 0.4, covered: 0.4, margin: 0.5, known: 0.4 };
+        let base = confidence(&half);
+        for more in [Signs { fit: 0.6, ..half }, Signs { covered: 0.6, ..half }, Signs { known: 0.6, ..half }]
+        {
+            assert!(confidence(&more) > base);
+        }
+        let all = Signs { fit: 1.0, covered: 1.0, margin: 1.0, known: 1.0 };
+        assert!(confidence(&all) > 0.95 && confidence(&Signs::default()) == 0.0);
+    }
+}

@@ -1,0 +1,93 @@
+//! What a word of a task suggests beyond itself: a command of a shell, the look of a value, a question.
+
+/// Commands that people type out of habit, and what they mean.
+const COMMANDS: &[(&str, &str)] = &[
+    ("cat", "read file"),
+    ("cd", "directory"),
+    ("chmod", "permission file"),
+    ("cp", "copy file"),
+    ("curl", "load url"),
+    ("df", "disk usage"),
+    ("grep", "search text content"),
+    ("kubectl", "kubernetes pod"),
+    ("ls", "list directory"),
+    ("mkdir", "create directory"),
+    ("mv", "move file"),
+    ("ocr", "recognise text image"),
+    ("ps", "list process"),
+    ("rm", "delete file"),
+    ("touch", "create file"),
+];
+/// Questions, and what is usually done to answer them.
+const QUESTIONS: &[(&str, &str)] =
+    &[("which", "list"), ("where", "find"), ("many", "count"), ("what", "list get"), ("rid", "delete")];
+/// Endings of files of some kind.
+const ENDINGS: &[(&str, &str)] = &[
+    ("gif", "image"),
+    ("jpeg", "image"),
+    ("jpg", "image"),
+    ("png", "image"),
+    ("sql", "database"),
+    ("webp", "image"),
+    ("yaml", "manifest"),
+];
+
+/// Returns the words that a command stands for.
+pub(super) fn command(word: &str) -> impl Iterator<Item = &'static str> + use<> {
+    look_up(COMMANDS, word)
+}
+
+/// Returns the words that a question suggests.
+pub(super) fn question(word: &str) -> impl Iterator<Item = &'static str> + use<> {
+    look_up(QUESTIONS, word)
+}
+
+/// Returns the words that the look of a value suggests: `/etc/hosts` is a file.
+pub(super) fn look(value: &str) -> impl Iterator<Item = &'static str> + use<> {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let ending = value.rsplit_once('.').map(|(_, ending)| ending);
+    let is_ending = |e: &str| (1..=5).contains(&e.len()) && e.bytes().all(|b| b.is_ascii_alphanumeric());
+    let words = if value.contains("://") {
+        "url page"
+    } else if value.contains('@') {
+        "email"
+    } else if let Some(name) = value.strip_prefix('#') {
+        if digits(name) { "issue number" } else { "channel" }
+    } else if value.contains('/') || ending.is_some_and(|e| is_ending(e) && !digits(e)) {
+        "file path"
+    } else {
+        ""
+    };
+    words.split(' ').filter(|word| !word.is_empty()).chain(look_up(ENDINGS, ending.unwrap_or_default()))
+}
+
+fn look_up(table: &'static [(&str, &str)], word: &str) -> impl Iterator<Item = &'static str> + use<> {
+    let found = table.iter().find(|(key, _)| *key == word);
+    found.into_iter().flat_map(|(_, words)| words.split(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_look_like_something() {
+        let check = |value: &str, expected: &str| {
+            assert_eq!(look(value).collect::<Vec<_>>().join(" "), expected, "{value}");
+        };
+        check("/etc/hosts", "file path");
+        check("a.png", "file path image");
+        check("https://a.example/b.txt", "url page");
+        check("#42", "issue number");
+        check("#general", "channel");
+        check("me@a.example", "email");
+        check("3.14", "");
+        check("PROJ-12", "");
+    }
+
+    #[test]
+    fn commands_are_spelled_out() {
+        assert_eq!(command("mkdir").collect::<Vec<_>>(), ["create", "directory"]);
+        assert_eq!(command("sing").count(), 0);
+    }
+}

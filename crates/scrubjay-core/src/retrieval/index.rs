@@ -1,0 +1,359 @@
+//! The catalog, word by word: which tool has it, in which fields, how much it counts there.
+
+use std::collections::HashMap;
+
+use super::confidence::confidence;
+use super::near::Near;
+use super::query::{self, Group};
+use super::synonyms::Synonyms;
+use super::words::Reader;
+use super::{Field, Hit, Match, Settings, Shortlist, Signs, ToolText};
+
+/// A tool remembers so many words that it was asked as, and each so often.
+const ASKED_WORDS_MAX: usize = 64;
+const ASKED_TIMES_MAX: u8 = 5;
+
+/// A word in a tool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posting {
+    tool: u32,
+    /// How often it stands there, weighted by field and length.
+    weight: f32,
+    fields: u8,
+}
+
+/// A catalog that can be searched.
+pub struct Index {
+    pub(super) settings: Settings,
+    pub(super) reader: Reader,
+    pub(super) synonyms: Synonyms,
+    pub(super) near: Near,
+    ids: HashMap<String, u32>,
+    terms: Vec<String>,
+    postings: Vec<Vec<Posting>>,
+    /// By tool: the words it was asked as, and how often.
+    asked_as: Vec<HashMap<u32, u8>>,
+}
+
+impl Index {
+    /// Reads a catalog.
+    #[must_use]
+    pub fn new(tools: &[ToolText], settings: Settings) -> Self {
+        let reader = Reader::new(settings.stems);
+        let mut index = Self {
+            settings,
+            synonyms: Synonyms::new(&reader),
+            reader,
+            near: Near::default(),
+            ids: HashMap::new(),
+            terms: Vec::new(),
+            postings: Vec::new(),
+            asked_as: vec![HashMap::new(); tools.len()],
+        };
+        let read: Vec<_> = tools.iter().map(|tool| index.read(tool)).collect();
+        let lengths = mean_lengths(&read);
+        for (tool, fields) in (0..).zip(&read) {
+            for (field, terms) in Field::ALL.into_iter().zip(fields) {
+                index.post(tool, field, terms, &lengths, fields);
+            }
+        }
+        index
+    }
+
+    /// Cuts a tool into the terms of its fields.
+    fn read(&mut self, tool: &ToolText) -> [Vec<u32>; 8] {
+        let mut fields: [Vec<u32>; 8] = Default::default();
+        for (field, terms) in Field::ALL.into_iter().zip(&mut fields) {
+            if self.settings.weights[field as usize] == 0.0 {
+                continue;
+            }
+            for text in tool.texts(field) {
+                let mut words = Vec::new();
+                self.reader.terms(text, |term| words.push(term.to_owned()));
+                terms.extend(words.iter().map(|term| self.id_or_new(term)));
+            }
+        }
+        fields
+    }
+
+    fn post(&mut self, tool: u32, field: Field, terms: &[u32], means: &[f32; 8], all: &[Vec<u32>; 8]) {
+        let Settings { weights, length, joined, .. } = self.settings;
+        let relative = if joined {
+            all.iter().map(Vec::len).sum::<usize>() as f32 / means.iter().sum::<f32>().max(1.0)
+        } else {
+            terms.len() as f32 / means[field as usize].max(1.0)
+        };
+        let weight = weights[field as usize] / (1.0 - length + length * relative);
+        for term in terms {
+            self.add(*term, Posting { tool, weight, fields: field.bit() });
+        }
+    }
+
+    /// Adds to a term's postings, which are in the order of the tools.
+    fn add(&mut self, term: u32, posting: Posting) {
+        let postings = &mut self.postings[term as usize];
+        // The tool that is being read is the last one.
+        let at = match postings.last() {
+            Some(last) if last.tool == posting.tool => Ok(postings.len() - 1),
+            Some(last) if last.tool < posting.tool => Err(postings.len()),
+            _ => postings.binary_search_by_key(&posting.tool, |p| p.tool),
+        };
+        match at {
+            Ok(at) => {
+                postings[at].weight += posting.weight;
+                postings[at].fields |= posting.fields;
+            }
+            Err(at) => postings.insert(at, posting),
+        }
+    }
+
+    fn id_or_new(&mut self, term: &str) -> u32 {
+        if let Some(id) = self.ids.get(term) {
+            return *id;
+        }
+        let id = u32::try_from(self.terms.len()).expect("a catalog has fewer than 2^32 words");
+        self.ids.insert(term.to_owned(), id);
+        self.terms.push(term.to_owned());
+        self.postings.push(Vec::new());
+        self.near.add(term, id);
+        id
+    }
+
+    /// Returns the id of a term that stands somewhere.
+    pub(super) fn id(&self, term: &str) -> Option<u32> {
+        self.ids.get(term).copied()
+    }
+
+    pub(super) fn term(&self, id: u32) -> &str {
+        &self.terms[id as usize]
+    }
+
+    /// Returns how telling a term is: the fewer tools have it, the more.
+    pub(super) fn idf(&self, id: u32) -> f32 {
+        self.idf_of(self.postings[id as usize].len() as f32)
+    }
+
+    /// Returns how telling a term in so many tools is.
+    pub(super) fn idf_of(&self, tools: f32) -> f32 {
+        let all = self.asked_as.len() as f32;
+        (1.0 + (all - tools + 0.5) / (tools + 0.5)).ln()
+    }
+
+    /// Remembers that a task meant a tool: its words find that tool from now on.
+    ///
+    /// What was asked often counts more, up to a limit; a tool that remembers enough learns no new words.
+    pub fn learn(&mut self, task: &str, tool: usize) {
+        if tool >= self.asked_as.len() || self.settings.weights[Field::AskedAs as usize] == 0.0 {
+            return;
+        }
+        for term in query::informative(self, task) {
+            let id = self.id_or_new(&term);
+            let known = self.asked_as[tool].len();
+            let times = match self.asked_as[tool].get_mut(&id) {
+                Some(times) => times,
+                None if known < ASKED_WORDS_MAX => self.asked_as[tool].entry(id).or_default(),
+                None => continue,
+            };
+            if *times < ASKED_TIMES_MAX {
+                *times += 1;
+                let weight = self.settings.weights[Field::AskedAs as usize] / f32::from(ASKED_TIMES_MAX);
+                let tool = u32::try_from(tool).expect("a catalog has fewer than 2^32 tools");
+                self.add(id, Posting { tool, weight, fields: Field::AskedAs.bit() });
+            }
+        }
+    }
+
+    /// Returns the tools that fit a task best. The same task finds the same tools in the same order.
+    #[must_use]
+    pub fn search(&self, task: &str, limit: usize) -> Shortlist {
+        let groups = query::groups(self, task);
+        let sum: f32 = groups.iter().map(|group| group.importance).sum();
+        let (scores, covered) = self.score(&groups, sum);
+        let mut order: Vec<usize> = (0..scores.len()).filter(|tool| scores[*tool] > 0.0).collect();
+        order.sort_unstable_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
+        let best = order.first().copied();
+        let score = |place: usize| order.get(place).map_or(0.0, |tool| scores[*tool]);
+        let part = |of: f32, whole: f32| if whole > 0.0 { (of / whole).clamp(0.0, 1.0) } else { 0.0 };
+        let name = self.settings.weights[Field::Name as usize];
+        let known: f32 = groups.iter().filter(|g| !g.variants.is_empty()).map(|g| g.importance).sum();
+        let signs = Signs {
+            fit: part(score(0), sum * name / (name + self.settings.saturation)),
+            covered: best.map_or(0.0, |tool| covered[tool]),
+            margin: part(score(0) - score(1), score(0)),
+            known: part(known, sum),
+        };
+        order.truncate(limit);
+        let hit = |tool| Hit { tool, score: scores[tool], why: self.why(&groups, tool) };
+        Shortlist { hits: order.into_iter().map(hit).collect(), confidence: confidence(&signs), signs }
+    }
+
+    /// Scores every tool; returns, too, how much of the task each covers.
+    fn score(&self, groups: &[Group<'_>], sum: f32) -> (Vec<f32>, Vec<f32>) {
+        let tools = self.asked_as.len();
+        let (mut scores, mut covered) = (vec![0.0_f32; tools], vec![0.0_f32; tools]);
+        let mut best = vec![(0.0_f32, 0.0_f32); tools];
+        for group in groups {
+            // Of all ways to say a word the best counts: a tool gains nothing by repeating itself.
+            best.fill((0.0, 0.0));
+            for (term, likeness) in &group.variants {
+                let idf = self.idf(*term).min(group.idf_max) * likeness * group.emphasis;
+                for posting in &self.postings[*term as usize] {
+                    let score = idf * posting.weight / (posting.weight + self.settings.saturation);
+                    let best = &mut best[posting.tool as usize];
+                    *best = (best.0.max(score), best.1.max(*likeness));
+                }
+            }
+            for (tool, (score, likeness)) in best.iter().enumerate() {
+                scores[tool] += score;
+                covered[tool] += likeness * group.importance;
+            }
+        }
+        for (score, covered) in scores.iter_mut().zip(&mut covered) {
+            *covered /= sum.max(f32::MIN_POSITIVE);
+            *score *= 1.0 - self.settings.coverage + self.settings.coverage * *covered;
+        }
+        (scores, covered)
+    }
+
+    fn why(&self, groups: &[Group<'_>], tool: usize) -> Vec<Match> {
+        let found = |group: &Group<'_>| {
+            let here = group.variants.iter().filter_map(|(term, likeness)| {
+                let postings = &self.postings[*term as usize];
+                let at = postings.binary_search_by_key(&tool, |p| p.tool as usize).ok()?;
+                let score = self.idf(*term) * likeness * postings[at].weight;
+                Some((*term, score, postings[at].fields))
+            });
+            let (term, _, fields) = here.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+            Some(Match {
+                word: group.typed.to_owned(),
+                found: self.term(term).to_owned(),
+                fields: Field::ALL.into_iter().filter(|field| fields & field.bit() != 0).collect(),
+            })
+        };
+        groups.iter().filter_map(found).collect()
+    }
+}
+
+fn mean_lengths(tools: &[[Vec<u32>; 8]]) -> [f32; 8] {
+    std::array::from_fn(|field| {
+        let total: usize = tools.iter().map(|fields| fields[field].len()).sum();
+        total as f32 / tools.len().max(1) as f32
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn catalog() -> Vec<ToolText> {
+        let tool = |backend: &str, name: &str, description: &str| {
+            let definition = json!({"name": name, "description": description, "inputSchema":
+                {"properties": {"path": {"description": "where it lies"}}}});
+            ToolText::from_definition(backend, &definition)
+        };
+        vec![
+            tool("files", "read_file", "Returns the contents of a file."),
+            tool("files", "deleteFile", "Deletes a file for good."),
+            tool("files", "list_directory", "Names everything in a directory."),
+            tool("web", "take_screenshot", "Captures the visible page as a picture."),
+            tool("chat", "send_message", "Posts to a channel."),
+            tool("chat", "delete_message", "Takes back what was posted."),
+        ]
+    }
+
+    fn index() -> Index {
+        Index::new(&catalog(), Settings::full())
+    }
+
+    fn first(index: &Index, task: &str) -> Option<String> {
+        let hits = index.search(task, 3).hits;
+        hits.first().map(|hit| catalog()[hit.tool].full_name())
+    }
+
+    #[test]
+    fn tasks_find_their_tools() {
+        let index = index();
+        let check = |task: &str, expected: &str| {
+            assert_eq!(first(&index, task).as_deref(), Some(expected), "{task}");
+        };
+        check("read the file", "files/read_file");
+        check("open this document", "files/read_file");
+        check("remove a.txt, the file", "files/deleteFile");
+        check("ls the folder", "files/list_directory");
+        check("scrennshot please", "web/take_screenshot");
+        check("tell the room we are late", "chat/send_message");
+        check("delete my message", "chat/delete_message");
+        assert_eq!(first(&index, "order a pizza"), None);
+        assert_eq!(first(&index, ""), None);
+    }
+
+    #[test]
+    fn it_says_why() {
+        let hits = index().search("erase the file", 1).hits;
+        let delete = Match {
+            word: "erase".to_owned(),
+            found: "delet".to_owned(),
+            fields: vec![Field::Name, Field::Description],
+        };
+        assert_eq!(hits[0].why[0], delete);
+        assert_eq!(hits[0].why[1].found, "file");
+        assert!(hits[0].why[1].fields.contains(&Field::Backend), "files is one of its words");
+    }
+
+    #[test]
+    fn a_tool_is_found_by_what_it_was_asked_as() {
+        let mut index = index();
+        assert_eq!(first(&index, "nuke it"), None);
+        index.learn("nuke it", 1);
+        assert_eq!(first(&index, "nuke that").as_deref(), Some("files/deleteFile"));
+        assert_eq!(index.search("nuke", 1).hits[0].why[0].fields, [Field::AskedAs]);
+        index.learn("nuke", 99);
+        // A word often asked counts more, but not without end.
+        let score = |index: &Index| index.search("nuke", 1).hits[0].score;
+        let once = score(&index);
+        (0..20).for_each(|_| index.learn("nuke", 1));
+        let often = score(&index);
+        (0..20).for_each(|_| index.learn("nuke", 1));
+        assert!(once < often && often == score(&index), "{once} {often}");
+    }
+
+    #[test]
+    fn a_tool_learns_only_so_many_words() {
+        let mut index = index();
+        for i in 0..1000 {
+            let word: String = format!("{i:03}").bytes().map(|b| char::from(b - b'0' + b'k')).collect();
+            index.learn(&format!("qz{word}x"), 0);
+        }
+        assert_eq!(index.asked_as[0].len(), ASKED_WORDS_MAX);
+    }
+
+    #[test]
+    fn the_order_is_always_the_same() {
+        let task = "delete the message or the file, show the page";
+        let expected = index().search(task, 10);
+        assert!(expected.hits.len() > 3);
+        for _ in 0..5 {
+            assert_eq!(index().search(task, 10), expected);
+        }
+        let twins = vec![catalog()[0].clone(); 4];
+        let order = Index::new(&twins, Settings::full()).search("read", 9).hits;
+        assert_eq!(order.iter().map(|hit| hit.tool).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn an_empty_catalog_has_nothing() {
+        let nothing = Index::new(&[], Settings::full()).search("read", 5);
+        assert!(nothing.hits.is_empty() && nothing.confidence == 0.0 && !nothing.acts());
+    }
+
+    #[test]
+    fn what_nothing_serves_is_not_acted_on() {
+        let index = index();
+        assert!(index.search("read the file", 5).acts());
+        for task in ["order a pizza with extra cheese", "what is the meaning of life", "???"] {
+            assert!(!index.search(task, 5).acts(), "{task}");
+        }
+    }
+}

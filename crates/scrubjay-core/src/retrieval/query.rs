@@ -1,0 +1,130 @@
+//! What a task asks for: its words, each with the ways to say it, and how much each tells.
+
+use super::hints;
+use super::index::Index;
+use super::words::{self, Kind};
+
+/// A word that no tool knows counts against a shortlist, but less than one they know: it may be a value.
+const UNKNOWN: f32 = 0.6;
+/// Names and values belong to the arguments.
+const UNKNOWN_VALUE: f32 = 0.1;
+const VALUE: f32 = 0.3;
+/// Even a common word may be meant by a rare one that tells so much.
+const MODEST: f32 = 2.0;
+/// What is only suggested counts so much.
+const SUGGESTED: f32 = 0.35;
+
+/// A word of a task.
+#[derive(Debug)]
+pub(super) struct Group<'t> {
+    pub(super) typed: &'t str,
+    /// Terms that may stand for it, each with a likeness in 0..=1.
+    pub(super) variants: Vec<(u32, f32)>,
+    /// No way to say it tells more than this: a rare synonym is not what was said.
+    pub(super) idf_max: f32,
+    /// How much its presence counts in a score.
+    pub(super) emphasis: f32,
+    /// How much it says about what is wanted.
+    pub(super) importance: f32,
+}
+
+/// Takes a task apart.
+pub(super) fn groups<'t>(index: &Index, task: &'t str) -> Vec<Group<'t>> {
+    let asked = words::asked(task);
+    let mut groups = Groups { index, seen: Vec::new(), groups: Vec::new() };
+    for (i, word) in asked.iter().enumerate() {
+        let whole = word.typed.to_lowercase();
+        let parts = words::parts(word.typed);
+        let known = index.reader.term(&whole).is_some_and(|term| index.id(&term).is_some());
+        // A command comes early: `cat a.txt`, `docker ps`. Later on a cat is a cat.
+        let early = index.settings.hints && i < 2 && !known;
+        let command = early && hints::command(&whole).next().is_some();
+        if command {
+            hints::command(&whole).for_each(|word| groups.add(word, Kind::Word, 1.0));
+        } else if known || parts.len() == 1 {
+            groups.add(word.typed, word.kind, 1.0);
+        } else {
+            parts.into_iter().for_each(|part| groups.add(part, word.kind, 1.0));
+        }
+    }
+    if index.settings.hints {
+        // After all that was said: a word that was said needs no suggestion.
+        for word in &asked {
+            let whole = word.typed.to_lowercase();
+            let look = hints::look(word.chunk).chain(hints::question(&whole));
+            look.for_each(|word| groups.add(word, Kind::Word, SUGGESTED));
+        }
+    }
+    groups.groups
+}
+
+struct Groups<'i, 't> {
+    index: &'i Index,
+    seen: Vec<String>,
+    groups: Vec<Group<'t>>,
+}
+
+impl<'t> Groups<'_, 't> {
+    fn add(&mut self, typed: &'t str, kind: Kind, emphasis: f32) {
+        let lower = typed.to_lowercase();
+        let Some(term) = self.index.reader.term(&lower) else { return };
+        if self.seen.iter().any(|seen| *seen == term) {
+            return;
+        }
+        let mut group = group(self.index, typed, &term, kind);
+        self.seen.push(term.into_owned());
+        if emphasis < 1.0 {
+            if group.variants.is_empty() {
+                return;
+            }
+            group.emphasis *= emphasis;
+            group.importance *= emphasis;
+        }
+        self.groups.push(group);
+    }
+}
+
+/// Returns the terms of a task that a tool may be remembered by.
+pub(super) fn informative(index: &Index, task: &str) -> Vec<String> {
+    let words = words::asked(task).into_iter().filter(|word| word.kind != Kind::Value);
+    let mut terms: Vec<String> =
+        words.filter_map(|word| index.reader.term(&word.typed.to_lowercase()).map(Into::into)).collect();
+    terms.sort_unstable();
+    terms.dedup();
+    terms
+}
+
+fn group<'t>(index: &Index, typed: &'t str, term: &str, kind: Kind) -> Group<'t> {
+    let mut variants = Vec::new();
+    let settings = &index.settings;
+    variants.extend(index.id(term).map(|id| (id, 1.0)));
+    add_synonyms(index, term, settings.synonyms, &mut variants);
+    if variants.is_empty() && settings.near > 0.0 && kind == Kind::Word {
+        for (id, likeness) in index.near.find(term, |id| index.term(id).to_owned()) {
+            variants.push((id, settings.near * likeness));
+            add_synonyms(index, index.term(id), settings.near * settings.synonyms * likeness, &mut variants);
+        }
+    }
+    let commonest = || variants.iter().map(|(id, _)| index.idf(*id)).fold(f32::MAX, f32::min);
+    let idf_max = index.id(term).map_or_else(commonest, |id| index.idf(id)).max(MODEST);
+    let telling =
+        variants.iter().map(|(id, likeness)| index.idf(*id).min(idf_max) * likeness).fold(0.0, f32::max);
+    let (emphasis, importance) = match (kind, variants.is_empty()) {
+        (Kind::Value, false) => (VALUE, VALUE * telling),
+        (_, false) => (1.0, telling),
+        (Kind::Word, true) => (1.0, UNKNOWN * index.idf_of(0.0)),
+        (_, true) => (1.0, UNKNOWN_VALUE * index.idf_of(0.0)),
+    };
+    Group { typed, variants, idf_max, emphasis, importance }
+}
+
+fn add_synonyms(index: &Index, term: &str, likeness: f32, variants: &mut Vec<(u32, f32)>) {
+    if likeness == 0.0 {
+        return;
+    }
+    for id in index.synonyms.of(term).iter().filter_map(|other| index.id(other)) {
+        if !variants.iter().any(|(known, _)| *known == id) {
+            variants.push((id, likeness));
+        }
+    }
+}

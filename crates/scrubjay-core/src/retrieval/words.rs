@@ -1,0 +1,191 @@
+//! Cuts text into words: names in their usual spellings come apart, stop words fall away, stems remain.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use rust_stemmers::{Algorithm, Stemmer};
+
+/// No text is read further.
+const WORDS_MAX: usize = 2000;
+/// A longer word is no word.
+const WORD_CHARS_MAX: usize = 64;
+
+/// Words that say nothing about what is wanted.
+const STOP_WORDS: &str = "\
+    a about all also am an and any are as at be been but by can could d did do does each every for from give \
+    go got had has have hello help here hey hi how i if in into is it its just kindly let lets like ll many \
+    may me might mine much must my need now of off okay on onto or our ours out over please pls re s shall \
+    she should so some something t thank thanks that the their them then there these they thing things this \
+    those to too up us use using ve want wants was we were what when where which while who whose why will \
+    with within would you your yours exists exist comes come know";
+
+/// When something is or was: of no help to find what does it.
+const TIME_WORDS: &str = "\
+    ago day days hour hours later monday tuesday wednesday thursday friday saturday sunday minute minutes month months \
+    morning afternoon evening night noon now second seconds soon today tomorrow tonight week weekend weeks year years \
+    yesterday january february march april june july august september october november december am pm next";
+
+/// A word of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked<'t> {
+    /// As it was typed.
+    pub(super) typed: &'t str,
+    /// What it looks like.
+    pub(super) kind: Kind,
+    /// The whole of which it is a part: `/etc/hosts`.
+    pub(super) chunk: &'t str,
+}
+
+/// What a word of a task looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A word.
+    Word,
+    /// The name of somebody or something.
+    Name,
+    /// A value: a path, a number, what is quoted.
+    Value,
+}
+
+/// Turns words into terms, as a setting has it.
+pub(super) struct Reader {
+    stemmer: Option<Stemmer>,
+    stop_words: HashSet<&'static str>,
+}
+
+impl Reader {
+    pub(super) fn new(stems: bool) -> Self {
+        Self {
+            stemmer: stems.then(|| Stemmer::create(Algorithm::English)),
+            stop_words: STOP_WORDS.split(' ').collect(),
+        }
+    }
+
+    /// Returns the term of a word in small letters; stop words have none.
+    pub(super) fn term<'w>(&self, word: &'w str) -> Option<Cow<'w, str>> {
+        let Some(stemmer) = &self.stemmer else { return Some(Cow::Borrowed(word)) };
+        if self.stop_words.contains(word) {
+            return None;
+        }
+        Some(stemmer.stem(word))
+    }
+
+    /// Calls back with every term of a text; a name in camel case gives its parts and the whole.
+    pub(super) fn terms(&self, text: &str, mut found: impl FnMut(&str)) {
+        for typed in typed_words(text) {
+            let parts = parts(typed);
+            let whole = typed.to_lowercase();
+            if parts.len() > 1 && self.stemmer.is_some() {
+                for part in parts {
+                    self.term(&part.to_lowercase()).iter().for_each(|term| found(term));
+                }
+            }
+            self.term(&whole).iter().for_each(|term| found(term));
+        }
+    }
+}
+
+fn typed_words(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.filter(|word| word.len() <= WORD_CHARS_MAX).take(WORDS_MAX)
+}
+
+/// Cuts a word where its case says so: `readFile`, `HTTPServer`.
+pub(super) fn parts(word: &str) -> Vec<&str> {
+    let chars: Vec<(usize, char)> = word.char_indices().collect();
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for i in 1..chars.len() {
+        let (before, (at, here)) = (chars[i - 1].1, chars[i]);
+        let begins_word = here.is_uppercase()
+            && (before.is_lowercase()
+                || before.is_uppercase() && chars.get(i + 1).is_some_and(|(_, next)| next.is_lowercase()));
+        if begins_word {
+            parts.push(&word[start..at]);
+            start = at;
+        }
+    }
+    parts.push(&word[start..]);
+    parts
+}
+
+/// Cuts a task into words, and tells which of them are mere values.
+pub(super) fn asked(task: &str) -> Vec<Asked<'_>> {
+    let mut words = Vec::new();
+    let mut quoted = false;
+    for (i, chunk) in task.split_whitespace().enumerate() {
+        quoted |= chunk.starts_with(['"', '\'', '`', '“', '«']);
+        let bare = chunk.trim_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '/' | '~' | '#' | '.'));
+        let bare = bare.trim_end_matches('.');
+        // A path, an address, a number, a flag; a name is capital and does not begin the task.
+        let odd = bare.contains(['/', '\\', '@', '#', '=', ':', '~', '*', '<', '>'])
+            || bare.contains('.')
+            || bare.chars().any(|c| c.is_ascii_digit()) && !bare.chars().all(char::is_alphabetic);
+        let mut letters = bare.chars();
+        let is_name = i > 0
+            && letters.next().is_some_and(char::is_uppercase)
+            && letters.next().is_some_and(char::is_lowercase)
+            && parts(bare).len() == 1;
+        let is_time = TIME_WORDS.split(' ').any(|time| time.eq_ignore_ascii_case(bare));
+        let kind = match (quoted || odd || is_time, is_name) {
+            (true, _) => Kind::Value,
+            (_, true) => Kind::Name,
+            _ => Kind::Word,
+        };
+        words.extend(typed_words(chunk).map(|typed| Asked { typed, kind, chunk: bare }));
+        if chunk.trim_end_matches(['.', ',', ';', '!', '?', ':']).ends_with(['"', '\'', '`', '”', '»']) {
+            quoted = false;
+        }
+    }
+    words.truncate(64);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(text: &str) -> Vec<String> {
+        let mut terms = Vec::new();
+        Reader::new(true).terms(text, |term| terms.push(term.to_owned()));
+        terms
+    }
+
+    #[test]
+    fn names_come_apart() {
+        assert_eq!(parts("readFile"), ["read", "File"]);
+        assert_eq!(parts("HTTPServer"), ["HTTP", "Server"]);
+        assert_eq!(parts("überGröße"), ["über", "Größe"]);
+        assert_eq!(parts("URL"), ["URL"]);
+        assert_eq!(terms("read_text-file"), ["read", "text", "file"]);
+        assert_eq!(terms("readFile"), ["read", "file", "readfil"]);
+        assert_eq!(terms("GitHub"), ["git", "hub", "github"]);
+    }
+
+    #[test]
+    fn stems_remain_and_stop_words_do_not() {
+        assert_eq!(terms("Please list all the directories of it"), ["list", "directori"]);
+        let mut plain = Vec::new();
+        Reader::new(false).terms("Lists the fooBar", |term| plain.push(term.to_owned()));
+        assert_eq!(plain, ["lists", "the", "foobar"]);
+    }
+
+    #[test]
+    fn values_are_told_from_words() {
+        let values = |task: &str| {
+            let words = asked(task);
+            words.iter().filter(|w| w.kind != Kind::Word).map(|w| w.typed.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(values("Read /etc/hosts for me."), ["etc", "hosts"]);
+        assert_eq!(values("Mail \"see you\" to Anna Smith"), ["see", "you", "Anna", "Smith"]);
+        assert_eq!(values("close issue #42 in GitHub"), ["42"]);
+        assert_eq!(values("delete a.txt, then stop."), ["a", "txt"]);
+    }
+
+    #[test]
+    fn no_text_is_too_long() {
+        assert_eq!(asked(&"word ".repeat(10_000)).len(), 64);
+        assert_eq!(terms(&"word ".repeat(10_000)).len(), WORDS_MAX);
+        assert!(terms(&"w".repeat(100)).is_empty());
+    }
+}

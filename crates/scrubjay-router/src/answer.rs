@@ -1,0 +1,82 @@
+//! What a model's answer means: exactly one call that fits, or nothing.
+
+use scrubjay_llm::ChatReply;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Plan;
+use crate::arguments::problems;
+use crate::functions::{Functions, Meant, Tool};
+
+/// Why an answer is no call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAnswer {
+    /// The model calls nothing.
+    #[error("the model chose no tool")]
+    NoCall,
+    /// It calls several.
+    #[error("the model chose {0} tools where one is wanted")]
+    Several(usize),
+    /// It calls what is not there.
+    #[error("the model chose a tool that does not exist")]
+    Unknown,
+    /// Its arguments do not fit.
+    #[error("the arguments do not fit: {}", problems.join("; "))]
+    Arguments {
+        /// What is wrong with them.
+        problems: Vec<String>,
+    },
+}
+
+#[derive(Deserialize)]
+struct Method {
+    mcp_method: String,
+    mcp_params: serde_json::Map<String, Value>,
+}
+
+/// Reads an answer.
+pub(crate) fn plan(reply: &ChatReply, functions: &Functions<'_>) -> Result<Plan, BadAnswer> {
+    let call = match reply.tool_calls.as_slice() {
+        [] => return Err(BadAnswer::NoCall),
+        [call] => call,
+        several => return Err(BadAnswer::Several(several.len())),
+    };
+    let meant = functions.meant(&call.name).ok_or(BadAnswer::Unknown)?;
+    let arguments: Value = serde_json::from_str(&call.arguments).map_err(|_| wrong("they are not JSON"))?;
+    if !arguments.is_object() {
+        return Err(wrong("they are not an object"));
+    }
+    match meant {
+        Meant::Tool(tool) => {
+            check(tool, &arguments)?;
+            Ok(Plan {
+                backend_id: tool.backend.clone(),
+                mcp_method: "tools/call".to_owned(),
+                mcp_params: json!({"name": tool.name(), "arguments": arguments}),
+            })
+        }
+        Meant::Backend(id, tools) => {
+            let Method { mcp_method, mcp_params } = serde_json::from_value(arguments)
+                .map_err(|_| wrong("mcp_method must be a string and mcp_params an object"))?;
+            if mcp_method.trim().is_empty() {
+                return Err(wrong("mcp_method is empty"));
+            }
+            if mcp_method == "tools/call" {
+                let name = mcp_params.get("name").and_then(Value::as_str).unwrap_or_default();
+                let tool = tools.iter().find(|tool| tool.name() == name);
+                let tool = tool.ok_or_else(|| wrong("mcp_params.name is no tool of this server"))?;
+                check(tool, mcp_params.get("arguments").unwrap_or(&json!({})))?;
+            }
+            Ok(Plan { backend_id: (*id).to_owned(), mcp_method, mcp_params: mcp_params.into() })
+        }
+    }
+}
+
+fn check(tool: &Tool, arguments: &Value) -> Result<(), BadAnswer> {
+    let problems = problems(tool.schema(), arguments);
+    if problems.is_empty() { Ok(()) } else { Err(BadAnswer::Arguments { problems }) }
+}
+
+fn wrong(what: &str) -> BadAnswer {
+    BadAnswer::Arguments { problems: vec![what.to_owned()] }
+}

@@ -1,0 +1,58 @@
+//! Whether arguments fit a tool's schema.
+
+use serde_json::Value;
+
+/// No more problems are told, and none at greater length.
+const PROBLEMS_MAX: usize = 5;
+const PROBLEM_CHARS_MAX: usize = 200;
+
+/// Returns what is wrong with arguments; a schema that makes no sense has nothing against them.
+///
+/// Schemas come from strangers: nothing outside them is fetched.
+pub(crate) fn problems(schema: &Value, arguments: &Value) -> Vec<String> {
+    if !schema.is_object() {
+        return Vec::new();
+    }
+    let Ok(validator) = jsonschema::validator_for(schema) else { return Vec::new() };
+    let problem = |error: jsonschema::ValidationError<'_>| {
+        let place = error.instance_path().to_string();
+        let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+        format!("{place}{error}").chars().take(PROBLEM_CHARS_MAX).collect()
+    };
+    validator.iter_errors(arguments).take(PROBLEMS_MAX).map(problem).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_checked() {
+        let schema = json!({"type": "object", "required": ["path"],
+            "properties": {"path": {"type": "string"}, "mode": {"enum": ["r", "w"]}}});
+        assert!(problems(&schema, &json!({"path": "/a", "mode": "r"})).is_empty());
+        let told = problems(&schema, &json!({"mode": "x"}));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told.iter().any(|p| p.contains("path")) && told.iter().any(|p| p.starts_with("/mode: ")),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn a_schema_of_no_use_stands_in_nobodys_way() {
+        for schema in [json!(null), json!({"type": 7}), json!({"$ref": "https://nowhere.example/schema"})] {
+            assert!(problems(&schema, &json!({"a": 1})).is_empty(), "{schema}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_is_short() {
+        let schema = json!({"additionalProperties": {"type": "string"}});
+        let many: Value = (0..100).map(|i| (i.to_string(), json!(["x".repeat(500)]))).collect();
+        let told = problems(&schema, &many);
+        assert!(told.len() == PROBLEMS_MAX && told.iter().all(|p| p.chars().count() <= PROBLEM_CHARS_MAX));
+    }
+}

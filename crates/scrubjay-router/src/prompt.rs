@@ -1,0 +1,52 @@
+//! What a model is told.
+
+use crate::{Mode, Task};
+
+/// A selection, or any other text of a context, is cut to so many characters.
+const CONTEXT_CHARS_MAX: usize = 8000;
+
+/// Says what the model shall be. With backends the wording is the gateway's contract.
+pub(crate) fn system(mode: Mode) -> String {
+    let what = match mode {
+        Mode::Backends => "its `mcp_method` and `mcp_params`",
+        Mode::Catalog => "its parameters",
+    };
+    format!(
+        "You are an expert AI assistant. Based on the user's query, provided context (such as \
+         `currentWorkingDirectory` or `activeDocumentURI`), and available tools, choose exactly one tool to call by \
+         specifying {what}. Use the provided context to inform the parameters if applicable and relevant. If the \
+         query is ambiguous, cannot be handled by any tool, or if essential information is missing from the query \
+         or context for a tool to operate, you MUST NOT call any tool."
+    )
+}
+
+/// Writes a task as the user's message.
+pub(crate) fn user(task: &Task) -> String {
+    let query = format!("User query: \"{}\"", task.query);
+    match task.context.as_ref().filter(|context| !context.is_null()) {
+        Some(context) => {
+            let context: String = context.to_string().chars().take(CONTEXT_CHARS_MAX).collect();
+            format!("{query}\nContext: {context}")
+        }
+        None => query,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_task_with_and_without_context() {
+        let task = |context| Task { query: "read it".to_owned(), context };
+        assert_eq!(user(&task(None)), "User query: \"read it\"");
+        assert_eq!(user(&task(Some(json!(null)))), "User query: \"read it\"");
+        let context = json!({"currentWorkingDirectory": "/w"});
+        let expected = "User query: \"read it\"\nContext: {\"currentWorkingDirectory\":\"/w\"}";
+        assert_eq!(user(&task(Some(context))), expected);
+        let long = json!({"selectionText": "x".repeat(100_000)});
+        assert!(user(&task(Some(long))).len() < 9000);
+    }
+}

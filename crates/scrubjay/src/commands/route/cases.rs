@@ -1,0 +1,55 @@
+//! A file of cases: one JSON object a line.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use scrubjay_core::retrieval::measure::Case;
+
+use super::catalog::{Catalog, read_text};
+
+/// Reads `{"query": …, "expected": ["backend/tool", …]}` lines.
+pub(super) fn read(path: &Path, catalog: &Catalog) -> anyhow::Result<Vec<Case>> {
+    parse(&read_text(path)?, catalog).with_context(|| format!("the cases {}", path.display()))
+}
+
+fn parse(text: &str, catalog: &Catalog) -> anyhow::Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
+        cases.push(case(line, catalog).with_context(|| format!("line {number}"))?);
+    }
+    ensure!(!cases.is_empty(), "there is no case in it");
+    Ok(cases)
+}
+
+fn case(line: &str, catalog: &Catalog) -> anyhow::Result<Case> {
+    let wanted = "it must be {\"query\": …, \"expected\": [\"backend/tool\", …]}";
+    let case: Case = serde_json::from_str(line).context(wanted)?;
+    ensure!(!case.query.trim().is_empty(), "the query is empty");
+    for (i, name) in case.expected.iter().enumerate() {
+        ensure!(catalog.names.contains(name), "`{name}` is not in the catalog: write it as backend/tool");
+        ensure!(!case.expected[..i].contains(name), "`{name}` is expected twice");
+    }
+    Ok(case)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let catalog =
+            Catalog { backends: 1, tools: Vec::new(), names: vec!["a/t".to_owned()], tokens: Vec::new() };
+        let good = "{\"query\": \"q\", \"expected\": [\"a/t\"]}\n\n";
+        assert_eq!(parse(&good.repeat(2), &catalog).unwrap().len(), 2);
+        let told = |line: &str| format!("{:#}", parse(&format!("{good}{line}"), &catalog).err().unwrap());
+        assert!(told("{").contains("line 3: it must be"));
+        assert!(told(r#"{"query": "q"}"#).contains("missing field `expected`"));
+        assert!(
+            told(r#"{"query": "q", "expected": ["a/x"]}"#).contains("line 3: `a/x` is not in the catalog")
+        );
+        assert!(told(r#"{"query": " ", "expected": []}"#).contains("the query is empty"));
+        assert!(told(r#"{"query": "q", "expected": ["a/t", "a/t"]}"#).contains("twice"));
+        assert!(parse("\n", &catalog).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! A catalog file: the tools of several servers as they list them.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use scrubjay_core::retrieval::ToolText;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// No file of a catalog or of cases is longer.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Tools, in the order of the file.
+pub(super) struct Catalog {
+    pub(super) backends: usize,
+    pub(super) tools: Vec<ToolText>,
+    /// Their names, as cases have them.
+    pub(super) names: Vec<String>,
+    /// How long each is when a model is told of it, in tokens.
+    pub(super) tokens: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Backend {
+    backend: String,
+    tools: Vec<Value>,
+}
+
+impl Catalog {
+    /// Reads `[{"backend": …, "tools": [{name, description, inputSchema}]}]`.
+    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+        Self::parse(&read_text(path)?).with_context(|| format!("the catalog {}", path.display()))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let wanted = "it must be a list of {\"backend\": …, \"tools\": […]}";
+        let backends: Vec<Backend> = serde_json::from_str(text).context(wanted)?;
+        let mut catalog =
+            Self { backends: backends.len(), tools: Vec::new(), names: Vec::new(), tokens: Vec::new() };
+        let mut seen = HashSet::new();
+        for Backend { backend, tools } in &backends {
+            for (i, tool) in tools.iter().enumerate() {
+                let text = ToolText::from_definition(backend, tool);
+                ensure!(!text.name.is_empty(), "tools[{i}] of the backend `{backend}` has no name");
+                let name = text.full_name();
+                if !seen.insert(name.clone()) {
+                    bail!("`{name}` is there twice: give each backend a name of its own");
+                }
+                catalog.tools.push(text);
+                catalog.names.push(name);
+                catalog.tokens.push(tokens(tool));
+            }
+        }
+        ensure!(!catalog.tools.is_empty(), "there is no tool in it");
+        Ok(catalog)
+    }
+}
+
+/// Estimates the tokens of a tool as a function of a model: four characters each.
+fn tokens(tool: &Value) -> usize {
+    let function = json!({"type": "function", "function": {
+        "name": tool["name"], "description": tool["description"], "parameters": tool["inputSchema"],
+    }});
+    function.to_string().chars().count().div_ceil(4)
+}
+
+/// Reads a file of a sensible length.
+pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let what = || format!("cannot read {}", path.display());
+    let bytes = std::fs::metadata(path).with_context(what)?.len();
+    ensure!(bytes <= FILE_BYTES_MAX, "{} is longer than 64 MiB", path.display());
+    std::fs::read_to_string(path).with_context(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let told = |text: &str| format!("{:#}", Catalog::parse(text).err().unwrap());
+        assert!(told("[\n{\"backend\": \"a\",}]").contains("line 2"));
+        assert!(told("{}").contains("it must be a list"));
+        assert!(told(r#"[{"backend": "a", "tool": []}]"#).contains("unknown field `tool`"));
+        assert!(
+            told(r#"[{"backend": "a", "tools": [{"name": 3}]}]"#).contains("tools[0] of the backend `a`")
+        );
+        let twice = r#"[{"backend": "a", "tools": [{"name": "t"}, {"name": "t"}]}]"#;
+        assert!(told(twice).contains("`a/t` is there twice"));
+        assert!(told("[]").contains("no tool"));
+    }
+}

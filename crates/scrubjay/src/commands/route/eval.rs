@@ -1,0 +1,168 @@
+//! `scrubjay route eval`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use scrubjay_core::retrieval::measure::{Answer, Case, DEPTHS, Measures, measure};
+use scrubjay_core::retrieval::{Index, Settings};
+use scrubjay_store::clock;
+use serde::Serialize;
+
+use super::cases;
+use super::catalog::Catalog;
+use crate::cli::Global;
+use crate::render::{Align, Table, print_json};
+
+/// Grade how well tasks find their tools, without a model
+///
+/// A catalog is `[{"backend": …, "tools": [{"name", "description", "inputSchema"}]}]`, as servers list them; a
+/// case is a line `{"query": …, "expected": ["backend/tool", …]}`. Where nothing is expected, no tool serves the
+/// task, and the router should abstain.
+#[derive(Debug, Args)]
+pub(crate) struct EvalArgs {
+    /// The tools
+    #[arg(long, value_name = "FILE")]
+    catalog: PathBuf,
+    /// The tasks and the tools they mean
+    #[arg(long, value_name = "FILE")]
+    cases: PathBuf,
+    /// How tools are found
+    #[arg(long, value_enum, default_value_t = Setting::Full)]
+    setting: Setting,
+    /// Another way, to compare with
+    #[arg(long, value_enum, value_name = "SETTING")]
+    compare: Option<Setting>,
+    /// How many tools a model would be told of
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+}
+
+/// A way to find tools.
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Setting {
+    /// Weighted fields, stems, synonyms, near misses
+    Full,
+    /// Plain BM25 over name and description
+    Bm25,
+}
+
+impl Setting {
+    fn settings(self) -> Settings {
+        match self {
+            Self::Full => Settings::full(),
+            Self::Bm25 => Settings::bm25(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    backends: usize,
+    tools: usize,
+    limit: u16,
+    /// Tokens of the whole catalog, by estimate.
+    tokens_all: usize,
+    settings: Vec<Graded>,
+}
+
+#[derive(Serialize)]
+struct Graded {
+    setting: Setting,
+    #[serde(flatten)]
+    measures: Measures,
+    build_us: u64,
+    query_us_p50: u64,
+    query_us_p99: u64,
+    /// Tokens of a shortlist, by estimate, on average.
+    tokens_shortlist: usize,
+}
+
+pub(crate) fn run(global: &Global, args: &EvalArgs) -> anyhow::Result<ExitCode> {
+    let catalog = Catalog::read(&args.catalog)?;
+    let cases = cases::read(&args.cases, &catalog)?;
+    let settings = std::iter::once(args.setting).chain(args.compare);
+    let report = Report {
+        backends: catalog.backends,
+        tools: catalog.tools.len(),
+        limit: args.limit,
+        tokens_all: catalog.tokens.iter().sum(),
+        settings: settings.map(|setting| grade(&catalog, &cases, setting, args.limit.into())).collect(),
+    };
+    if global.json {
+        print_json(&report)?
+    } else {
+        print(&report)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn grade(catalog: &Catalog, cases: &[Case], setting: Setting, limit: usize) -> Graded {
+    let begun = clock::now().instant;
+    let index = Index::new(&catalog.tools, setting.settings());
+    let build_us = micros(begun.elapsed());
+    let mut times = Vec::with_capacity(cases.len());
+    let mut answers = Vec::with_capacity(cases.len());
+    let mut tokens = 0;
+    let depth = limit.max(DEPTHS.into_iter().max().unwrap_or_default());
+    for case in cases {
+        let begun = clock::now().instant;
+        let shortlist = index.search(&case.query, depth);
+        times.push(micros(begun.elapsed()));
+        tokens += shortlist.hits.iter().take(limit).map(|hit| catalog.tokens[hit.tool]).sum::<usize>();
+        answers.push(Answer::new(&shortlist, case, |tool| &catalog.names[tool]));
+    }
+    times.sort_unstable();
+    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+    Graded {
+        setting,
+        measures: measure(&answers),
+        build_us,
+        query_us_p50: at(50),
+        query_us_p99: at(99),
+        tokens_shortlist: tokens / cases.len(),
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn print(report: &Report) -> anyhow::Result<()> {
+    let first = &report.settings[0].measures;
+    let mut note = Table::note();
+    note.line(&format!(
+        "{} tools of {} backends; {} cases that some tool serves, {} that none does",
+        report.tools, report.backends, first.served, first.unserved
+    ))?;
+    let names: Vec<String> =
+        report.settings.iter().map(|s| format!("{:?}", s.setting).to_lowercase()).collect();
+    let columns = names.iter().map(|name| (name.as_str(), Align::Right));
+    let columns: Vec<(&str, Align)> = std::iter::once(("MEASURE", Align::Left)).chain(columns).collect();
+    let mut table = Table::new(&columns);
+    let mut row = |name: &str, value: &dyn Fn(&Graded) -> String| {
+        let values: Vec<String> = report.settings.iter().map(value).collect();
+        let cells: Vec<&str> = std::iter::once(name).chain(values.iter().map(String::as_str)).collect();
+        table.row(false, &cells);
+    };
+    for (i, depth) in DEPTHS.iter().enumerate() {
+        row(&format!("recall@{depth}"), &|graded| format!("{:.3}", graded.measures.recall[i]));
+    }
+    row("MRR", &|graded| format!("{:.3}", graded.measures.mrr));
+    row("NDCG@10", &|graded| format!("{:.3}", graded.measures.ndcg10));
+    row("acts where a tool serves", &|graded| share(graded.measures.acts, graded.measures.served));
+    row("abstains where none does", &|graded| share(graded.measures.abstains, graded.measures.unserved));
+    row("time of a query, p50", &|graded| format!("{} µs", graded.query_us_p50));
+    row("time of a query, p99", &|graded| format!("{} µs", graded.query_us_p99));
+    row("time to read the catalog", &|graded| format!("{} µs", graded.build_us));
+    row("tokens, all tools", &|_| format!("~{}", report.tokens_all));
+    row(&format!("tokens, best {}", report.limit), &|graded| format!("~{}", graded.tokens_shortlist));
+    table.print()
+}
+
+/// Writes a share; of no cases there is none.
+fn share(part: f64, of: usize) -> String {
+    if of == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part) }
+}
