@@ -84,6 +84,8 @@ pub struct Session {
     pub is_inferred: bool,
     recording: Mutex<Recording>,
     facts: Mutex<ClientFacts>,
+    /// Whether its client said of itself what it is.
+    is_opened: AtomicBool,
     calls: Mutex<HashMap<Ticket, Arc<Call>>>,
     next_ticket: AtomicU64,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
@@ -221,6 +223,7 @@ impl Session {
             is_inferred,
             recording: Mutex::new(recording),
             facts: Mutex::default(),
+            is_opened: AtomicBool::new(false),
             calls: Mutex::default(),
             next_ticket: AtomicU64::new(1),
             asks: Mutex::default(),
@@ -249,8 +252,15 @@ impl Session {
         lock(&self.facts).clone()
     }
 
-    /// Notes what the client said of itself.
+    /// Returns whether the client is a legacy one that can be told things unasked.
+    #[must_use]
+    pub fn is_legacy(&self) -> bool {
+        self.is_opened.load(Ordering::Acquire) && self.facts().era == Era::Legacy
+    }
+
+    /// Notes what the client said of itself when it opened the session.
     pub fn set_facts(&self, facts: ClientFacts) {
+        self.is_opened.store(true, Ordering::Release);
         *lock(&self.facts) = facts;
     }
 

@@ -67,7 +67,7 @@ impl Gateway {
 
     fn tell_legacy_sessions(&self, line: &str, wants: impl Fn(&Session) -> bool) {
         for session in self.all_sessions() {
-            if session.facts().era == Era::Legacy && wants(&session) {
+            if session.is_legacy() && wants(&session) {
                 session.say_aside(line.to_owned());
             }
         }
@@ -128,7 +128,7 @@ impl Gateway {
     }
 
     fn only_legacy_session(&self) -> Option<Arc<Session>> {
-        let mut legacy = self.all_sessions().into_iter().filter(|s| s.facts().era == Era::Legacy);
+        let mut legacy = self.all_sessions().into_iter().filter(|s| s.is_legacy());
         match (legacy.next(), legacy.next()) {
             (Some(only), None) => Some(only),
             _ => None,
