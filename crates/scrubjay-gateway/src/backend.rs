@@ -20,7 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use crate::config::{BackendConfig, BackendLink};
-use crate::session::{Call, lock, seal};
+use crate::relay::Options;
+use crate::session::{Call, Session, lock, seal};
 use connection::Connection;
 pub(crate) use handshake::modern_meta;
 
@@ -124,6 +125,9 @@ pub struct Backend {
     slots: [tokio::sync::Mutex<Slot>; 2],
     /// Whether it speaks each era, where that is known.
     speaks: Mutex<[Option<bool>; 2]>,
+    /// The one client it serves, where it serves one.
+    owner: Option<Arc<Session>>,
+    keeping: Options,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) recording: Arc<Mutex<Recording>>,
 }
@@ -154,6 +158,8 @@ impl Backend {
             workspace,
             slots: Default::default(),
             speaks: Mutex::default(),
+            owner: None,
+            keeping: Options::default(),
             events,
             recording: Arc::new(Mutex::new(recording)),
         }
@@ -170,9 +176,31 @@ impl Backend {
             workspace: None,
             slots: Default::default(),
             speaks: Mutex::default(),
+            owner: None,
+            keeping: Options::default(),
             events,
             recording: Arc::new(Mutex::new(recording)),
         }
+    }
+
+    /// Records as safely as this says.
+    #[must_use]
+    pub fn keeping(self, keeping: Options) -> Self {
+        Self { keeping, ..self }
+    }
+
+    /// Serves one client alone: whatever it says is said to that one.
+    #[must_use]
+    pub fn belonging_to(self, owner: Option<Arc<Session>>) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Opens a connection on which nothing has been said: greetings are the client's own.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn open_as_it_is(&self, era: Era) -> Result<Arc<Connection>, String> {
+        handshake::open_as_it_is(self, era)
     }
 
     /// Returns a live connection, in the preferred era where the backend speaks it, starting it if needed.

@@ -11,7 +11,6 @@ use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message::{self, Parts, Splice};
-use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, RecordError, Recording};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -20,10 +19,11 @@ use tokio::sync::{mpsc, oneshot};
 use super::caller::with_caller;
 use super::process::{Complaints, Program};
 use super::{Answer, CallError, Event};
-use crate::session::{Call, lock};
+use crate::keeping::keep;
+use crate::relay::Options;
+use crate::session::{Call, Session, lock};
 
-/// No line of a backend may be longer.
-const LINE_BYTES_MAX: usize = 16 << 20;
+const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// How many calls may be under way on one backend.
 const CALLS_MAX: usize = 65_536;
 /// How many lines may wait to be read by the backend.
@@ -55,6 +55,9 @@ pub(super) struct Wire {
     backend: String,
     /// Whether it is told who calls.
     is_own: bool,
+    /// The one client it serves, where it serves one.
+    owner: Option<Arc<Session>>,
+    keeping: Options,
     era: Era,
     /// Lines on their way to the backend; dropped, its input ends.
     lines: Mutex<Option<mpsc::Sender<String>>>,
@@ -148,6 +151,16 @@ impl Connection {
         self.wire.send(call, message::notification(method, params)).await
     }
 
+    /// Sends a notification at once; gives it back where it would have to wait.
+    pub(crate) fn notify_now(&self, method: &str, params: Option<&str>) -> Result<(), String> {
+        self.wire.send_now(message::notification(method, params))
+    }
+
+    /// Sends a line that could not be sent at once.
+    pub(crate) async fn send_later(&self, line: String) -> Result<(), CallError> {
+        self.wire.send(None, line).await
+    }
+
     /// Ends the backend.
     pub fn close(&self) {
         self.wire.close("it was stopped");
@@ -166,6 +179,8 @@ impl Wire {
         let wire = Arc::new(Self {
             backend: backend.id.clone(),
             is_own: backend.is_own,
+            owner: backend.owner.clone(),
+            keeping: backend.keeping,
             era,
             lines: Mutex::new(Some(lines)),
             pending: Mutex::default(),
@@ -241,6 +256,16 @@ impl Wire {
             .map_err(|e| CallError::NotRecorded(e.to_string()))
     }
 
+    fn send_now(&self, line: String) -> Result<(), String> {
+        let lines = lock(&self.lines).clone();
+        let Some(place) = lines.as_ref().and_then(|lines| lines.try_reserve().ok()) else { return Err(line) };
+        let leaving = format!("{line}\n");
+        if let Err(e) = self.record_then(Direction::ClientToServer, None, &line, || place.send(leaving)) {
+            tracing::error!(backend = self.backend, error = %e, "a notification was not passed on");
+        }
+        Ok(())
+    }
+
     fn record(&self, direction: Direction, call: Option<&Arc<Call>>, line: &str) -> Result<(), RecordError> {
         self.record_then(direction, call, line, || ())
     }
@@ -253,7 +278,7 @@ impl Wire {
         then: impl FnOnce(),
     ) -> Result<(), RecordError> {
         if let Some(call) = call {
-            let (session, operation) = (&call.session, call.operation);
+            let (session, operation) = (&call.session, call.recorded.map(|(entry, _)| entry));
             return session.record_backend(direction, &self.backend, operation, line, then).map(|_| ());
         }
         let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
@@ -263,15 +288,12 @@ impl Wire {
     /// Records on the backend's own tape.
     fn record_item<'a>(&'a self, mut item: Item<'a>, then: impl FnOnce()) -> Result<(), RecordError> {
         item.via = Some(&self.backend);
-        let mut recording = lock(&self.recording);
-        recording.record(clock::now(), std::iter::once(item))?;
-        then();
-        Ok(())
+        keep(&self.recording, self.keeping, item, then).map(|_| ())
     }
 
     /// Reads what the backend says until it stops.
     pub(super) async fn listen(self: Arc<Self>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
-        let mut framer = Framer::new(LINE_BYTES_MAX);
+        let mut framer = Framer::new(self.keeping.message_bytes_max);
         let mut closed = self.closed.subscribe();
         loop {
             let read = tokio::select! {
@@ -409,7 +431,10 @@ impl Wire {
         }
         // Answered beside the reading: the call it belongs to may be answered first.
         tokio::spawn(async move {
-            let answer = if method == "ping" {
+            let answer = if let Some(owner) = &self.owner {
+                let outbox = only.as_ref().map(|call| call.outbox());
+                owner.ask(outbox.as_ref(), &method, params.as_deref()).await
+            } else if method == "ping" {
                 Answer::Result("{}".to_owned())
             } else {
                 let (reply, answer) = oneshot::channel();
@@ -444,6 +469,10 @@ impl Wire {
             call.say(line).await;
             return;
         }
+        if let Some((call, line)) = self.subscribed(line) {
+            call.say(line).await;
+            return;
+        }
         let busy = self.busy();
         let only = only_session(&busy);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
@@ -455,6 +484,10 @@ impl Wire {
             if method != "notifications/message" || call.wants_log(line) {
                 call.say(line.to_owned()).await;
             }
+            return;
+        }
+        if let Some(owner) = &self.owner {
+            owner.say_aside(line.to_owned());
             return;
         }
         let event = Event::Notification {
@@ -474,6 +507,18 @@ impl Wire {
         let pending = pending.get(&id)?;
         pending.moves.notify_one();
         Some((pending.call.clone()?, pending.progress_token.clone()?))
+    }
+
+    /// Returns whose subscription a notification is part of, and how that client knows it; recorded.
+    fn subscribed(&self, line: &str) -> Option<(Arc<Call>, String)> {
+        let parts = Parts::of(line).ok()?;
+        let subscription = parts.meta(META_SUBSCRIPTION)?;
+        let id = subscription.get().parse::<u64>().ok()?;
+        let call = lock(&self.pending).get(&id)?.call.clone()?;
+        // What cannot be recorded is not passed on; whoever tries again says why.
+        self.record(Direction::ServerToClient, Some(&call), line).ok()?;
+        let line = Splice::new(line).replace(Some(subscription), call.id.as_raw()).finish();
+        Some((call, line))
     }
 
     /// Returns the calls under way, one for each session, newest first.

@@ -375,7 +375,7 @@ async fn ask_for_demands(
                 let why = format!("the backend demands {asked}, which the client does not support");
                 return Answer::error(code::INTERNAL, &why);
             }
-            match call.session.ask(&call.outbox(), &asked, with).await {
+            match call.session.ask(Some(&call.outbox()), &asked, with).await {
                 Answer::Result(given) => responses.push(format!("{}:{given}", quoted(key))),
                 error @ Answer::Error(_) => return error,
             }

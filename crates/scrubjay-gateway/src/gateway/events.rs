@@ -82,6 +82,11 @@ impl Gateway {
         busy: &[Arc<Call>],
         reply: oneshot::Sender<Answer>,
     ) {
+        if self.through.is_some() {
+            // Only a client with a session can be asked, and its server asks it without us.
+            let _ = reply.send(Answer::error(code::METHOD_NOT_FOUND, "no client is there to be asked"));
+            return;
+        }
         let call = match only_session(busy) {
             Some(call) => Some(call),
             None if busy.is_empty() => None,
@@ -119,7 +124,7 @@ impl Gateway {
         let outbox = call.map(|c| c.outbox()).or_else(|| session.standing());
         tokio::spawn(async move {
             let answer = match outbox {
-                Some(outbox) => session.ask(&outbox, &method, params.as_deref()).await,
+                Some(outbox) => session.ask(Some(&outbox), &method, params.as_deref()).await,
                 None => Answer::error(code::INTERNAL, "the client does not listen"),
             };
             // The backend may be gone by now.

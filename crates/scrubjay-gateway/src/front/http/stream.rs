@@ -112,6 +112,14 @@ impl Streams {
         Some((log, line + 1))
     }
 
+    /// Ends and forgets the logs of sessions that are over.
+    pub(super) fn keep_only(&self, is_open: impl Fn(&str) -> bool) {
+        let over: Vec<String> = lock(&self.by_session).keys().filter(|s| !is_open(s)).cloned().collect();
+        for session in over {
+            self.forget(&session);
+        }
+    }
+
     /// Ends and forgets the logs of a session.
     pub(super) fn forget(&self, session: &str) {
         for log in lock(&self.by_session).remove(session).into_iter().flatten() {
