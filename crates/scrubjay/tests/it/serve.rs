@@ -4,6 +4,7 @@ mod conformance;
 mod eras;
 mod front;
 mod http;
+mod listen;
 mod peers;
 mod rig;
 mod tape;

@@ -117,7 +117,18 @@ impl Served {
     pub(super) fn start(data: &Path, options: &[&str], backend: &[String]) -> Self {
         let mut all = vec!["--http", "127.0.0.1:0"];
         all.extend(options);
-        let mut command = serve(data, &all, backend);
+        Self::started(serve(data, &all, backend))
+    }
+
+    /// Starts `scrubjay wrap --listen` before a server: what follows its options.
+    pub(super) fn wrap(data: &Path, options: &[&str], server: &[String]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.arg("--data").arg(data).args(["wrap", "--name", "odd", "--listen", "127.0.0.1:0"]);
+        command.args(options).args(server);
+        Self::started(command)
+    }
+
+    fn started(mut command: Command) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut served = Self { child: child.expect("scrubjay starts"), address: String::new() };
         let lines = lines_of(served.child.stderr.take().expect("it is piped"));
