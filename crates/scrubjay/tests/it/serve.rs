@@ -6,5 +6,6 @@ mod front;
 mod http;
 mod listen;
 mod peers;
+mod remote;
 mod rig;
 mod tape;

@@ -10,17 +10,17 @@ use super::rig::{
 };
 
 /// The server that spells as no library would; what it reads goes to `server.log`.
-fn odd_server(directory: &Path) -> Vec<String> {
+pub(super) fn odd_server(directory: &Path) -> Vec<String> {
     let script = repository().join("tests/backends/verbatim_server.py");
     let log = directory.join("server.log");
     ["--", "python3", "-B", &text(&script), &text(&log)].map(ToOwned::to_owned).to_vec()
 }
 
-fn log(directory: &Path) -> String {
+pub(super) fn log(directory: &Path) -> String {
     std::fs::read_to_string(directory.join("server.log")).unwrap_or_default()
 }
 
-fn request(id: u64, method: &str, params: &Value) -> String {
+pub(super) fn request(id: u64, method: &str, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
 }
 
@@ -28,19 +28,19 @@ fn call(target: &Target, id: u64, tool: &str) -> Value {
     target.post(&request(id, "tools/call", &json!({ "name": tool }))).json()
 }
 
-fn said(answer: &Value) -> &str {
+pub(super) fn said(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
 }
 
-const LIST: &str = r#"{ "tools" : [{"name":"pid","inputSchema":{"type":"object"}, "x-odd" : 1.0}], "_meta":{"odd":1e400}, "nextCursor":"page two", "ttlMs":  7, "resultType":"complete","cacheScope":"public"}"#;
-const GREETING: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"experimental":{"odd":{"n":1.50}}},"serverInfo":{"name":"odd","version":"0.0","odd":true},"instructions":"be odd"}"#;
-const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"experimental":{"odd":{"n":1.50}}},"ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"odd","version":"0"}}}"#;
+pub(super) const LIST: &str = r#"{ "tools" : [{"name":"pid","inputSchema":{"type":"object"}, "x-odd" : 1.0}], "_meta":{"odd":1e400}, "nextCursor":"page two", "ttlMs":  7, "resultType":"complete","cacheScope":"public"}"#;
+pub(super) const GREETING: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"experimental":{"odd":{"n":1.50}}},"serverInfo":{"name":"odd","version":"0.0","odd":true},"instructions":"be odd"}"#;
+pub(super) const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"experimental":{"odd":{"n":1.50}}},"ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"odd","version":"0"}}}"#;
 
-fn result(id: u64, result: &str) -> String {
+pub(super) fn result(id: u64, result: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
 }
 
-fn error(id: u64, what: &str) -> String {
+pub(super) fn error(id: u64, what: &str) -> String {
     let error = format!(r#"{{"data":{{"n":1.0}},"code":-32000,"message":"odd: {what}"}}"#);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
 }
