@@ -116,6 +116,8 @@ pub enum Link {
 pub struct Backend {
     /// Its id.
     pub id: String,
+    /// What people read beside it.
+    pub display_name: Option<String>,
     /// Whether it is a toolset of this process: its tools keep their names, and it is told who calls.
     pub is_own: bool,
     link: Link,
@@ -152,6 +154,7 @@ impl Backend {
     ) -> Self {
         Self {
             id: config.id.clone(),
+            display_name: config.display_name.clone(),
             is_own: false,
             link: Link::Configured(config.link.clone()),
             call_timeout: config.call_timeout,
@@ -170,6 +173,7 @@ impl Backend {
     pub fn mounted(id: &str, mount: Mount, recording: Recording, events: mpsc::Sender<Event>) -> Self {
         Self {
             id: id.to_owned(),
+            display_name: None,
             is_own: true,
             link: Link::Mounted(mount),
             call_timeout: Duration::from_secs(300),
@@ -254,6 +258,8 @@ impl Backend {
             tracing::warn!(backend = self.id, why, "backend went away");
             slot.connection = None;
             slot.rest(why);
+            // It may have been too slow for one era the last time; a restarted one is asked again.
+            *lock(&self.speaks) = Default::default();
         }
         if let Some((until, why)) = &slot.resting
             && tokio::time::Instant::now() < *until
@@ -269,7 +275,7 @@ impl Backend {
                 drop(slot);
                 // With the queue full there is news enough to make everyone look again.
                 let _ = self.events.try_send(Event::Ready { backend: self.id.clone() });
-                tracing::info!(backend = self.id, ?era, "backend ready");
+                tracing::info!(backend = self.id, name = self.display_name, ?era, "backend ready");
                 Ok(connection)
             }
             Err(why) => {
@@ -294,6 +300,15 @@ impl Backend {
         // A start under way holds the lock; whoever does not want to wait sees it as not there.
         let slots = self.slots.iter().filter_map(|slot| slot.try_lock().ok());
         slots.filter_map(|slot| slot.connection.clone()).filter(|c| c.is_open()).collect()
+    }
+
+    /// Returns how it is called in what people and models read.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match &self.display_name {
+            Some(name) => format!("{name} ({})", self.id),
+            None => self.id.clone(),
+        }
     }
 
     /// Returns how long a call may take.

@@ -160,6 +160,14 @@ impl Call {
         }
     }
 
+    /// Returns whether another call is of the same client: of its session or, where sessions are inferred, of
+    /// one that shows the same name. A trace may change from one request to the next; a name does not.
+    #[must_use]
+    pub fn is_of_client_of(&self, other: &Self) -> bool {
+        let (one, two) = (&self.session, &other.session);
+        Arc::ptr_eq(one, two) || (one.is_inferred && two.is_inferred && self.facts.info == other.facts.info)
+    }
+
     /// Returns where what belongs to it goes.
     #[must_use]
     pub fn outbox(&self) -> Outbox {
