@@ -221,7 +221,8 @@ impl Backend {
             match self.connection_of(era).await {
                 Ok(connection) => {
                     self.learn(era, true);
-                    if era == other {
+                    // Unless it was not tried, for what was known before this start.
+                    if era == other && failed.is_some() {
                         self.learn(prefer, false);
                     }
                     return Ok(connection);

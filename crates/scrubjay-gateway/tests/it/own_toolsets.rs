@@ -1,6 +1,7 @@
 //! Toolsets of this process: they are told who calls, and what they announce reaches those who listen.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use scrubjay_gateway::backend::{Mount, Streams};
 use serde_json::{Value, json};
@@ -110,6 +111,55 @@ fn answer_to(id: &str, speaks: Speaks, asked: &Value) -> Option<Value> {
         }
     };
     Some(json!({ "jsonrpc": "2.0", "id": number, "result": result }))
+}
+
+/// A toolset that speaks only the legacy era until it was ended for the first time.
+fn late_learner() -> (&'static str, Mount) {
+    let ended = Arc::new(AtomicBool::new(false));
+    let mount: Mount = Arc::new(move || {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let ended = ended.clone();
+        tokio::spawn(async move {
+            let (reader, mut writer) = tokio::io::split(theirs);
+            let mut lines = BufReader::new(reader).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let asked: Value = serde_json::from_str(&line).expect("the gateway writes whole lines");
+                if asked["params"]["name"] == "late_touch" {
+                    ended.store(true, Ordering::SeqCst);
+                    return;
+                }
+                let speaks = if ended.load(Ordering::SeqCst) { BOTH } else { LEGACY };
+                if let Some(answer) = answer_to("late", speaks, &asked) {
+                    let _ = writer.write_all(format!("{answer}\n").as_bytes()).await;
+                }
+            }
+        });
+        let (reader, writer) = tokio::io::split(ours);
+        let streams: Streams = (Box::new(reader), Box::new(writer));
+        streams
+    });
+    ("late", mount)
+}
+
+#[tokio::test]
+async fn a_restarted_backend_may_have_learnt_another_era() {
+    let rig = Rig::new(&[], vec![late_learner()]);
+    let client = Client::modern(&rig.gateway, rig.gateway.open_session("modern"));
+    let era = async |id: u64| {
+        let shown = client.call(id, "late_show", json!({})).await;
+        // Only a modern backend is sent what modern requests carry.
+        text(&shown).contains("io.modelcontextprotocol/protocolVersion")
+    };
+    assert!(!era(1).await && !era(2).await);
+    client.call(3, "late_touch", json!({})).await;
+    let mut id = 4;
+    tokio::time::timeout(PATIENCE, async {
+        while !era(id).await {
+            id += 1;
+        }
+    })
+    .await
+    .expect("it is asked again");
 }
 
 fn caller(shown: &Value) -> Value {
