@@ -41,7 +41,8 @@ impl HttpSession {
         let port = free_port()?;
         let log = File::create(scratch.path().join("stderr.log"))?;
         let mut command = Command::new(&peer.program);
-        command.args(&peer.options).args(["--port", &port.to_string(), "--"]).arg(server);
+        let (option, before) = peer.port;
+        command.args(&peer.options).args([option, &format!("{before}{port}"), "--"]).arg(server);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         target::isolate(&mut command, &scratch);
         let child = command.spawn()?;

@@ -54,6 +54,17 @@ impl Connection {
         if wire::is_echo_result(&answer, calls) { Ok(()) } else { Err(io::Error::other("a wrong answer")) }
     }
 
+    /// Lists the tools and returns how many there are.
+    pub fn list(&mut self) -> io::Result<usize> {
+        self.calls += 1;
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"tools/list"}}"#, self.calls);
+        self.post(body.as_bytes())?;
+        let (whole, start) = message(&self.buffer).ok_or_else(|| io::Error::other("no answer"))?;
+        let answer = String::from_utf8_lossy(&self.buffer[start..whole]).into_owned();
+        self.buffer.drain(..whole);
+        Ok(answer.matches("\"inputSchema\"").count())
+    }
+
     /// Sends a body and waits for the answer, which stays in the buffer for a call; returns its head.
     fn post(&mut self, body: &[u8]) -> io::Result<String> {
         let session = self.session.as_ref().map(|s| format!("Mcp-Session-Id: {s}\r\n")).unwrap_or_default();

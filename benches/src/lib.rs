@@ -10,6 +10,7 @@ pub mod clock;
 pub mod http;
 pub mod http_load;
 pub mod json;
+pub mod many;
 pub mod payload;
 pub mod peers;
 pub mod plan;

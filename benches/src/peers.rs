@@ -24,6 +24,21 @@ pub struct HttpPeer {
     pub program: PathBuf,
     /// What to run it with, before the port and the server's command.
     pub options: Vec<String>,
+    /// How it is told the port: an option, and what stands before the number.
+    pub port: (&'static str, &'static str),
+}
+
+impl HttpPeer {
+    /// Returns `scrubjay` in the same place, by one of its commands.
+    #[must_use]
+    pub fn own(program: &Path, name: &str, command: &str, port_option: &'static str) -> Self {
+        Self {
+            name: name.to_owned(),
+            program: program.to_owned(),
+            options: vec![command.to_owned()],
+            port: (port_option, "127.0.0.1:"),
+        }
+    }
 }
 
 /// The peers that can be measured.
@@ -70,7 +85,7 @@ impl Peers {
             return;
         }
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let peer = HttpPeer { name: name.to_owned(), program, options };
+        let peer = HttpPeer { name: name.to_owned(), program, options, port: ("--port", "") };
         match HttpSession::open(&peer, server, root) {
             Ok(_) => {
                 self.notes.push(format!(

@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use scrubjay_bench::http_load::{Connection, Outcome, run};
 use scrubjay_bench::json::Json;
+use scrubjay_bench::many::{self, Gateway};
+use scrubjay_bench::peers::{self, HttpPeer};
+use scrubjay_bench::plan::Plan;
 use scrubjay_bench::procfs;
 use scrubjay_bench::series::{Series, median, quantile, ratios};
 use scrubjay_bench::table::Table;
@@ -30,7 +33,7 @@ fn main() -> io::Result<()> {
                     let (series, port, pids) = if is_raw {
                         (&mut raw, targets.raw_port, vec![targets.relay.id()])
                     } else {
-                        (&mut own, targets.own_port, targets.own_pids()?)
+                        (&mut own, targets.own.port, targets.own_pids()?)
                     };
                     measure(series, connections, port, &pids, time)?;
                 }
@@ -39,21 +42,40 @@ fn main() -> io::Result<()> {
         let half = own.median("calls/s 16").unwrap_or(1000.0) / 2.0;
         for _ in 0..rounds {
             at_load(&mut raw, targets.raw_port, half, time)?;
-            at_load(&mut own, targets.own_port, half, time)?;
+            at_load(&mut own, targets.own.port, half, time)?;
         }
         many_sessions(&mut own, &targets)?;
     }
+    many::measure(&mut own, &beside, &data, rounds)?;
+    let others = in_turn(&beside, &data, quick)?;
     std::fs::remove_dir_all(&data)?;
-    report(&raw, &own)
+    report(&raw, &own, &others)
+}
+
+/// Makes calls one at a time, to `scrubjay` and, with `--peers-dir`, to others that offer a stdio server
+/// over HTTP.
+fn in_turn(beside: &Path, data: &Path, quick: bool) -> io::Result<Vec<Series>> {
+    let mut arguments = std::env::args().skip_while(|a| a != "--peers-dir").skip(1);
+    let Some(directory) = arguments.next() else { return Ok(Vec::new()) };
+    // Each is started elsewhere.
+    let directory = std::fs::canonicalize(directory)?;
+    let plan = if quick { Plan::QUICK } else { Plan::FULL };
+    let (server, scrubjay) = (beside.join("bench-server"), beside.join("scrubjay"));
+    let mut peers = peers::find(&directory, &server, data, &plan);
+    for note in peers.notes.iter().filter(|note| !note.contains("cannot do this job")) {
+        io::stdout().write_all(format!("{note}\n").as_bytes())?;
+    }
+    peers.http.insert(0, HttpPeer::own(&scrubjay, "scrubjay serve", "serve", "--http"));
+    peers.http.insert(1, HttpPeer::own(&scrubjay, "scrubjay wrap --listen", "wrap", "--listen"));
+    peers::run_http(&peers, &server, data, &plan)
 }
 
 /// The servers under load, ended when dropped.
 struct Targets {
     server: Child,
     relay: Child,
-    own: Child,
+    own: Gateway,
     raw_port: u16,
-    own_port: u16,
     backend: PathBuf,
 }
 
@@ -62,39 +84,19 @@ impl Targets {
         let (server, server_port) = start_raw(beside, &["serve"])?;
         let (relay, raw_port) = start_raw(beside, &["relay", &server_port.to_string()])?;
         let backend = beside.join("bench-server");
-        let mut own = Command::new(beside.join("scrubjay"))
-            .arg("--data")
-            .arg(data)
-            .args(["serve", "--http", "127.0.0.1:0", "--"])
-            .arg(&backend)
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let mut said = BufReader::new(own.stderr.take().ok_or_else(|| io::Error::other("no stderr"))?);
-        let mut line = String::new();
-        let own_port = loop {
-            line.clear();
-            if said.read_line(&mut line)? == 0 {
-                return Err(io::Error::other("scrubjay serve ended"));
-            }
-            if let Some(port) = line.split("127.0.0.1:").nth(1).and_then(|p| p.split('/').next()) {
-                break port.parse().map_err(io::Error::other)?;
-            }
-        };
-        // Read on, so that the server is never held up by what it says.
-        std::thread::spawn(move || io::copy(&mut said, &mut io::sink()));
-        Ok(Self { server, relay, own, raw_port, own_port, backend })
+        let mut own = Command::new(beside.join("scrubjay"));
+        own.arg("--data").arg(data).args(["serve", "--http", "127.0.0.1:0", "--"]).arg(&backend);
+        let own = Gateway::start(own)?;
+        Ok(Self { server, relay, own, raw_port, backend })
     }
 
     fn own_pids(&self) -> io::Result<Vec<u32>> {
-        procfs::relay_processes(self.own.id(), &self.backend)
+        self.own.pids(&self.backend)
     }
 }
 
 impl Drop for Targets {
     fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.own.id().to_string()).status();
-        let _ = self.own.wait();
         for child in [&mut self.server, &mut self.relay] {
             let _ = child.kill();
             let _ = child.wait();
@@ -144,19 +146,15 @@ fn at_load(series: &mut Series, port: u16, rate: f64, time: Duration) -> io::Res
 fn many_sessions(series: &mut Series, targets: &Targets) -> io::Result<()> {
     let mut open = Vec::new();
     for _ in 0..1000 {
-        let mut connection = Connection::open(targets.own_port)?;
+        let mut connection = Connection::open(targets.own.port)?;
         connection.call()?;
         open.push(connection);
     }
-    let mut pss = 0;
-    for pid in targets.own_pids()? {
-        pss += procfs::memory(pid)?.pss_kib;
-    }
-    series.push("MiB with 1000 sessions", pss as f64 / 1024.0);
+    series.push("MiB with 1000 sessions", targets.own.pss_mib(&targets.backend)?);
     Ok(())
 }
 
-fn report(raw: &Series, own: &Series) -> io::Result<()> {
+fn report(raw: &Series, own: &Series, others: &[Series]) -> io::Result<()> {
     let mut text = String::new();
     let mut table = Table::new("small calls over HTTP", &["calls/s", "% of raw", "CPU µs/call"]);
     for connections in [16, 64] {
@@ -180,8 +178,25 @@ fn report(raw: &Series, own: &Series) -> io::Result<()> {
     text += &format!(
         "memory with 1,000 open sessions: {mib:.1} MiB (Pss of all its processes, without the backend)\n"
     );
+    let figure = |name: &str| own.median(name).unwrap_or(0.0);
+    text += &format!(
+        "50 backends started and listed in {:.0} ms, slowest alone {:.0} ms; memory with them idle {:.1} MiB, \
+         and with 1,000 open sessions {:.1} MiB\n",
+        figure("all listed ms"),
+        figure("slowest alone ms"),
+        figure("MiB with 50 backends"),
+        figure("MiB with 50 backends and 1000 sessions")
+    );
+    if !others.is_empty() {
+        let mut table = Table::new("one call at a time over HTTP", &["p50 µs", "p99 µs", "CPU µs/call"]);
+        for series in others {
+            let figure = |name: &str| series.median(name).map(|v| format!("{v:.0}")).unwrap_or_default();
+            table.push(&series.target, [figure("median_us"), figure("p99_us"), figure("cpu_us_per_call")]);
+        }
+        table.push_to(&mut text);
+    }
     io::stdout().write_all(text.as_bytes())?;
     std::fs::create_dir_all("bench-results")?;
-    let json = Json::List(vec![raw.to_json(), own.to_json()]);
+    let json = Json::List([raw, own].into_iter().chain(others).map(Series::to_json).collect());
     std::fs::write("bench-results/serve.json", format!("{json}\n"))
 }

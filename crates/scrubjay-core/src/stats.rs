@@ -101,7 +101,8 @@ struct Sums {
     count: u64,
     success: u64,
     error: u64,
-    response_ns: u64,
+    /// Wide enough for any number of any times: an imported tape may say anything.
+    response_ns: u128,
     params_bytes: u64,
     result_bytes: u64,
 }
@@ -126,7 +127,8 @@ impl Collector {
     pub fn observe_fact(&mut self, kind: EntryKind, gap_messages: u64) {
         self.sums.total_entries += 1;
         self.sums.stderr_lines += u64::from(kind == EntryKind::Stderr);
-        self.sums.gap_messages += gap_messages;
+        // What an imported tape says of itself may be anything.
+        self.sums.gap_messages = self.sums.gap_messages.saturating_add(gap_messages);
     }
 
     /// Takes a message between the gateway and a backend.
@@ -199,7 +201,7 @@ impl Collector {
             self.for_each_sum(link, |sums| {
                 sums.success += u64::from(!failed);
                 sums.error += u64::from(failed);
-                sums.response_ns += response_ns;
+                sums.response_ns += u128::from(response_ns);
                 sums.result_bytes += body_bytes;
             });
         }
@@ -238,7 +240,7 @@ impl Collector {
         let times = &self.response_times_ns;
         let mut sums = self.sums;
         sums.unanswered = unanswered;
-        sums.avg_response_time_ns = mean(times.iter().sum(), times.len() as u64);
+        sums.avg_response_time_ns = mean(times.iter().copied().map(u128::from).sum(), times.len() as u64);
         sums.p50_response_time_ns = percentile(times, 50);
         sums.p95_response_time_ns = percentile(times, 95);
         sums.p99_response_time_ns = percentile(times, 99);
@@ -267,14 +269,15 @@ impl Sums {
             success_count: self.success,
             error_count: self.error,
             avg_response_time_ns: mean(self.response_ns, answers),
-            avg_params_bytes: mean(self.params_bytes, self.count),
-            avg_result_bytes: mean(self.result_bytes, answers),
+            avg_params_bytes: mean(self.params_bytes.into(), self.count),
+            avg_result_bytes: mean(self.result_bytes.into(), answers),
         }
     }
 }
 
-fn mean(sum: u64, count: u64) -> u64 {
-    sum.checked_div(count).unwrap_or(0)
+fn mean(sum: u128, count: u64) -> u64 {
+    let mean = sum.checked_div(count.into()).unwrap_or(0);
+    u64::try_from(mean).unwrap_or(u64::MAX)
 }
 
 /// Returns the nearest-rank percentile of sorted values.
@@ -286,6 +289,12 @@ fn percentile(sorted: &[u64], percent: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_of_any_size_have_a_mean() {
+        let totals = Collector { response_times_ns: vec![u64::MAX; 3], ..Collector::default() };
+        assert_eq!(totals.finish(0).avg_response_time_ns, u64::MAX);
+    }
 
     #[test]
     fn percentiles_are_nearest_rank() {

@@ -20,7 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use crate::config::{BackendConfig, BackendLink};
-use crate::session::{Call, lock, seal};
+use crate::relay::Options;
+use crate::session::{Call, Session, lock, seal};
 use connection::Connection;
 pub(crate) use handshake::modern_meta;
 
@@ -115,6 +116,8 @@ pub enum Link {
 pub struct Backend {
     /// Its id.
     pub id: String,
+    /// What people read beside it.
+    pub display_name: Option<String>,
     /// Whether it is a toolset of this process: its tools keep their names, and it is told who calls.
     pub is_own: bool,
     link: Link,
@@ -124,6 +127,9 @@ pub struct Backend {
     slots: [tokio::sync::Mutex<Slot>; 2],
     /// Whether it speaks each era, where that is known.
     speaks: Mutex<[Option<bool>; 2]>,
+    /// The one client it serves, where it serves one.
+    owner: Option<Arc<Session>>,
+    keeping: Options,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) recording: Arc<Mutex<Recording>>,
 }
@@ -148,12 +154,15 @@ impl Backend {
     ) -> Self {
         Self {
             id: config.id.clone(),
+            display_name: config.display_name.clone(),
             is_own: false,
             link: Link::Configured(config.link.clone()),
             call_timeout: config.call_timeout,
             workspace,
             slots: Default::default(),
             speaks: Mutex::default(),
+            owner: None,
+            keeping: Options::default(),
             events,
             recording: Arc::new(Mutex::new(recording)),
         }
@@ -164,15 +173,38 @@ impl Backend {
     pub fn mounted(id: &str, mount: Mount, recording: Recording, events: mpsc::Sender<Event>) -> Self {
         Self {
             id: id.to_owned(),
+            display_name: None,
             is_own: true,
             link: Link::Mounted(mount),
             call_timeout: Duration::from_secs(300),
             workspace: None,
             slots: Default::default(),
             speaks: Mutex::default(),
+            owner: None,
+            keeping: Options::default(),
             events,
             recording: Arc::new(Mutex::new(recording)),
         }
+    }
+
+    /// Records as safely as this says.
+    #[must_use]
+    pub fn keeping(self, keeping: Options) -> Self {
+        Self { keeping, ..self }
+    }
+
+    /// Serves one client alone: whatever it says is said to that one.
+    #[must_use]
+    pub fn belonging_to(self, owner: Option<Arc<Session>>) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Opens a connection on which nothing has been said: greetings are the client's own.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn open_as_it_is(&self, era: Era) -> Result<Arc<Connection>, String> {
+        handshake::open_as_it_is(self, era)
     }
 
     /// Returns a live connection, in the preferred era where the backend speaks it, starting it if needed.
@@ -189,7 +221,8 @@ impl Backend {
             match self.connection_of(era).await {
                 Ok(connection) => {
                     self.learn(era, true);
-                    if era == other {
+                    // Unless it was not tried, for what was known before this start.
+                    if era == other && failed.is_some() {
                         self.learn(prefer, false);
                     }
                     return Ok(connection);
@@ -226,6 +259,8 @@ impl Backend {
             tracing::warn!(backend = self.id, why, "backend went away");
             slot.connection = None;
             slot.rest(why);
+            // It may have been too slow for one era the last time; a restarted one is asked again.
+            *lock(&self.speaks) = Default::default();
         }
         if let Some((until, why)) = &slot.resting
             && tokio::time::Instant::now() < *until
@@ -241,7 +276,7 @@ impl Backend {
                 drop(slot);
                 // With the queue full there is news enough to make everyone look again.
                 let _ = self.events.try_send(Event::Ready { backend: self.id.clone() });
-                tracing::info!(backend = self.id, ?era, "backend ready");
+                tracing::info!(backend = self.id, name = self.display_name, ?era, "backend ready");
                 Ok(connection)
             }
             Err(why) => {
@@ -266,6 +301,15 @@ impl Backend {
         // A start under way holds the lock; whoever does not want to wait sees it as not there.
         let slots = self.slots.iter().filter_map(|slot| slot.try_lock().ok());
         slots.filter_map(|slot| slot.connection.clone()).filter(|c| c.is_open()).collect()
+    }
+
+    /// Returns how it is called in what people and models read.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match &self.display_name {
+            Some(name) => format!("{name} ({})", self.id),
+            None => self.id.clone(),
+        }
     }
 
     /// Returns how long a call may take.

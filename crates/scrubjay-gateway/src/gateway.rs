@@ -8,13 +8,13 @@ mod events;
 mod greeting;
 mod lists;
 mod subscriptions;
+mod through;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::envelope::{Era, JsonId};
-use scrubjay_core::id::TapeId;
 use scrubjay_core::message::{self, Parts};
 use scrubjay_store::recording::Recording;
 use serde_json::value::RawValue;
@@ -22,6 +22,8 @@ use tokio::sync::mpsc;
 
 use crate::backend::{Answer, Backend, Event};
 use crate::config::{BackendConfig, Naming};
+use crate::keeping::Kept;
+use crate::relay::Options;
 use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
@@ -67,6 +69,9 @@ pub struct Gateway {
     new_recording: NewRecording,
     events: mpsc::Sender<Event>,
     options: Option<TakeOptions>,
+    /// The one server everything goes to, where nothing is put together.
+    through: Option<through::Through>,
+    keeping: Options,
 }
 
 /// Takes a client's `initializationOptions`: the backends in them, or what is wrong with them.
@@ -118,6 +123,17 @@ impl Gateway {
         options: Option<TakeOptions>,
         backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>,
     ) -> Arc<Self> {
+        Self::make(naming, new_recording, options, None, Options::default(), backends)
+    }
+
+    fn make(
+        naming: Naming,
+        new_recording: NewRecording,
+        options: Option<TakeOptions>,
+        through: Option<through::Through>,
+        keeping: Options,
+        backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>,
+    ) -> Arc<Self> {
         let (events, heard) = mpsc::channel(EVENTS_MAX);
         let backends = backends(&events, &new_recording).into_iter().map(Arc::new).collect();
         let gateway = Arc::new(Self {
@@ -131,6 +147,8 @@ impl Gateway {
             new_recording,
             events,
             options,
+            through,
+            keeping,
         });
         tokio::spawn(events::attend(Arc::downgrade(&gateway), heard));
         gateway
@@ -149,7 +167,7 @@ impl Gateway {
     fn begin_session(&self, name: &str, is_inferred: bool) -> Arc<Session> {
         let handle = handle();
         let recording = (self.new_recording)(name, Some(&handle));
-        let session = Arc::new(Session::new(handle, recording, is_inferred));
+        let session = Arc::new(Session::new(handle, recording, self.keeping, is_inferred));
         lock(&self.sessions).insert(session.id.clone(), session.clone());
         session
     }
@@ -180,6 +198,9 @@ impl Gateway {
         for uri in std::mem::take(&mut *lock(&session.subscriptions)) {
             self.unfollow(&uri);
         }
+        if let Some(through) = &self.through {
+            self.end_server_of(through, id, reason);
+        }
         session.finish((self.new_recording)("after the end", None), reason);
         true
     }
@@ -189,6 +210,9 @@ impl Gateway {
         let ids: Vec<String> = lock(&self.sessions).keys().cloned().collect();
         for id in ids {
             self.close_session(&id, reason);
+        }
+        if let Some(through) = &self.through {
+            self.end_shared_server(through, reason);
         }
         for backend in self.backends().iter() {
             for connection in backend.open_connections() {
@@ -239,8 +263,8 @@ impl Gateway {
 
     /// Takes a line from a client: records it and sorts it.
     pub fn accept(self: &Arc<Self>, session: &Arc<Session>, line: &str, outbox: &Outbox) -> Accepted {
-        let operation = match session.record_heard(line) {
-            Ok(place) => place,
+        let recorded = match session.record_heard(line) {
+            Ok(recorded) => recorded,
             Err(e) => {
                 let id = Parts::of(line).ok().and_then(|p| p.json_id());
                 let why = format!("the message was not processed, because it could not be recorded: {e}");
@@ -255,7 +279,7 @@ impl Gateway {
             };
         };
         match (&parts.method, parts.json_id()) {
-            (Some(method), Some(id)) => self.accept_request(session, method, id, &parts, operation, outbox),
+            (Some(method), Some(id)) => self.accept_request(session, method, id, &parts, recorded, outbox),
             (Some(method), None) if !parts.has_id => {
                 let params = parts.params.map(|p| p.get().to_owned());
                 self.told(session, method, params.as_deref(), &parts);
@@ -282,7 +306,7 @@ impl Gateway {
         method: &str,
         id: JsonId,
         parts: &Parts<'_>,
-        operation: (u64, Option<TapeId>),
+        recorded: Kept,
         outbox: &Outbox,
     ) -> Accepted {
         let facts = match greeting::facts_of(session, method, parts) {
@@ -295,7 +319,8 @@ impl Gateway {
             Era::Modern => message::string(parts.meta(greeting::META_LOG_LEVEL)),
         };
         let demands_of = (facts.era == Era::Modern).then_some(demand);
-        let call = Call::new(session.clone(), operation, outbox.clone(), facts, log_level, demands_of);
+        let outbox = outbox.clone();
+        let call = Call::new(session.clone(), id.clone(), recorded, outbox, facts, log_level, demands_of);
         let call = Arc::new(call);
         let Some(guard) = session.begin_call(id.clone(), call.clone()) else {
             return refuse(
@@ -331,6 +356,8 @@ impl Gateway {
     async fn conclude(self: &Arc<Self>, mut request: Box<Request>) -> Option<String> {
         let call = request.call.clone();
         let answer = tokio::select! {
+            // An answer that is there is given, though the session may be over by now.
+            biased;
             answer = self.dispatch(&mut request) => answer,
             // Called off: there is nobody to answer.
             () = call.cancelled.notified() => return None,
@@ -342,6 +369,9 @@ impl Gateway {
     }
 
     async fn dispatch(self: &Arc<Self>, request: &mut Request) -> Answer {
+        if let Some(through) = &self.through {
+            return self.pass_through(through, request).await;
+        }
         let modern = request.call.facts.era == Era::Modern;
         match request.method.as_str() {
             "initialize" if !modern => self.initialize(request),
@@ -373,6 +403,11 @@ impl Gateway {
                 let id = parts.param("requestId").map(|id| JsonId::from_raw(id.get()));
                 if let Some(call) = id.and_then(|id| session.call(&id)) {
                     call.cancel();
+                }
+            }
+            _ if self.through.is_some() => {
+                if let Some(through) = &self.through {
+                    self.tell_server(through, session, method, params);
                 }
             }
             "notifications/initialized" => {}

@@ -9,6 +9,7 @@ pub mod child;
 pub mod config;
 pub mod front;
 pub mod gateway;
+pub mod keeping;
 pub mod notice;
 pub mod pipe;
 pub mod relay;

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use scrubjay_core::entry::{Direction, End, EntryKind, Terminator};
 use scrubjay_core::envelope::{Era, JsonId};
-use scrubjay_core::id::TapeId;
 use scrubjay_core::message;
 use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, RecordError, Recording};
@@ -17,6 +16,8 @@ use scrubjay_store::tape::header::SessionRef;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::Answer;
+use crate::keeping::{Kept, keep};
+use crate::relay::Options;
 
 /// How many lines may wait for a client that does not read.
 pub const OUTBOX_MAX: usize = 256;
@@ -83,7 +84,10 @@ pub struct Session {
     /// Whether its client is inferred, not named: then several may share it, and their ids.
     pub is_inferred: bool,
     recording: Mutex<Recording>,
+    keeping: Options,
     facts: Mutex<ClientFacts>,
+    /// Whether its client said of itself what it is.
+    is_opened: AtomicBool,
     calls: Mutex<HashMap<Ticket, Arc<Call>>>,
     next_ticket: AtomicU64,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
@@ -112,10 +116,10 @@ struct Aside {
 pub struct Call {
     /// Whose it is.
     pub session: Arc<Session>,
-    /// The entry that began it.
-    pub operation: u64,
-    /// The tape that entry is on.
-    pub tape: Option<TapeId>,
+    /// The id its client gave it, as JSON.
+    pub id: JsonId,
+    /// The entry that began it, and the tape that is on.
+    pub recorded: Kept,
     /// Where what belongs to it goes; changes when its client comes back with a new request.
     outbox: Mutex<Outbox>,
     /// The facts of the client as this request states them.
@@ -135,7 +139,8 @@ impl Call {
     #[must_use]
     pub fn new(
         session: Arc<Session>,
-        (operation, tape): (u64, Option<TapeId>),
+        id: JsonId,
+        recorded: Kept,
         outbox: Outbox,
         facts: ClientFacts,
         log_level: Option<String>,
@@ -144,8 +149,8 @@ impl Call {
         let (outbox, cancelled) = (Mutex::new(outbox), tokio::sync::Notify::new());
         Self {
             session,
-            operation,
-            tape,
+            id,
+            recorded,
             outbox,
             facts,
             log_level,
@@ -153,6 +158,14 @@ impl Call {
             cancelled,
             is_deaf: AtomicBool::new(false),
         }
+    }
+
+    /// Returns whether another call is of the same client: of its session or, where sessions are inferred, of
+    /// one that shows the same name. A trace may change from one request to the next; a name does not.
+    #[must_use]
+    pub fn is_of_client_of(&self, other: &Self) -> bool {
+        let (one, two) = (&self.session, &other.session);
+        Arc::ptr_eq(one, two) || (one.is_inferred && two.is_inferred && self.facts.info == other.facts.info)
     }
 
     /// Returns where what belongs to it goes.
@@ -215,12 +228,14 @@ pub struct Demand {
 impl Session {
     /// Begins a session.
     #[must_use]
-    pub fn new(id: String, recording: Recording, is_inferred: bool) -> Self {
+    pub fn new(id: String, recording: Recording, keeping: Options, is_inferred: bool) -> Self {
         Self {
             id,
             is_inferred,
             recording: Mutex::new(recording),
+            keeping,
             facts: Mutex::default(),
+            is_opened: AtomicBool::new(false),
             calls: Mutex::default(),
             next_ticket: AtomicU64::new(1),
             asks: Mutex::default(),
@@ -249,8 +264,15 @@ impl Session {
         lock(&self.facts).clone()
     }
 
-    /// Notes what the client said of itself.
+    /// Returns whether the client is a legacy one that can be told things unasked.
+    #[must_use]
+    pub fn is_legacy(&self) -> bool {
+        self.is_opened.load(Ordering::Acquire) && self.facts().era == Era::Legacy
+    }
+
+    /// Notes what the client said of itself when it opened the session.
     pub fn set_facts(&self, facts: ClientFacts) {
+        self.is_opened.store(true, Ordering::Release);
         *lock(&self.facts) = facts;
     }
 
@@ -260,20 +282,20 @@ impl Session {
         lock(&self.recording).session().cloned()
     }
 
-    /// Records a line of the client; returns its entry and the tape that is on.
+    /// Records a line of the client; returns where it is.
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on.
-    pub fn record_heard(&self, line: &str) -> Result<(u64, Option<TapeId>), RecordError> {
+    pub fn record_heard(&self, line: &str) -> Result<Kept, RecordError> {
         let item = Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, line.as_bytes());
         self.record_item(item, || ())
     }
 
-    /// Records a line between client and gateway; returns its entry.
+    /// Records a line between client and gateway.
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on.
-    pub fn record(&self, direction: Direction, line: &str) -> Result<u64, RecordError> {
+    pub fn record(&self, direction: Direction, line: &str) -> Result<Kept, RecordError> {
         self.record_then(direction, line, || ())
     }
 
@@ -286,9 +308,9 @@ impl Session {
         direction: Direction,
         line: &str,
         then: impl FnOnce(),
-    ) -> Result<u64, RecordError> {
+    ) -> Result<Kept, RecordError> {
         let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
-        self.record_item(item, then).map(|(entry, _)| entry)
+        self.record_item(item, then)
     }
 
     /// Records a line between gateway and backend, and does something before anything else is recorded.
@@ -299,14 +321,14 @@ impl Session {
         &self,
         direction: Direction,
         backend: &str,
-        operation: u64,
+        operation: Option<u64>,
         line: &str,
         then: impl FnOnce(),
-    ) -> Result<u64, RecordError> {
+    ) -> Result<Kept, RecordError> {
         let mut item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
         item.via = Some(backend);
-        item.operation = Some(operation);
-        self.record_item(item, then).map(|(entry, _)| entry)
+        item.operation = operation;
+        self.record_item(item, then)
     }
 
     /// Records something worth knowing that is not a message.
@@ -318,15 +340,8 @@ impl Session {
         }
     }
 
-    fn record_item(&self, item: Item<'_>, then: impl FnOnce()) -> Result<(u64, Option<TapeId>), RecordError> {
-        let bytes = item.payload.len() as u64;
-        let mut recording = lock(&self.recording);
-        let recorded = recording.record(clock::now(), std::iter::once(item));
-        match &recorded {
-            Ok(_) => then(),
-            Err(e) => recording.note_gap(1, bytes, false, e),
-        }
-        recorded.map(|entry| (entry, recording.tape()))
+    fn record_item(&self, item: Item<'_>, then: impl FnOnce()) -> Result<Kept, RecordError> {
+        keep(&self.recording, self.keeping, item, then)
     }
 
     /// Sends a line to the client, recorded first. What cannot be recorded is not sent.
@@ -341,7 +356,7 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, and was not sent.
-    pub fn say_in(&self, place: Option<mpsc::Permit<'_, String>>, line: String) -> Result<u64, RecordError> {
+    pub fn say_in(&self, place: Option<mpsc::Permit<'_, String>>, line: String) -> Result<Kept, RecordError> {
         let said = line.clone();
         self.record_then(Direction::ServerToClient, &line, || match place {
             Some(place) => place.send(said),
@@ -387,13 +402,24 @@ impl Session {
         lock(&self.aside).outbox.clone()
     }
 
-    /// Asks the client something, and waits for its answer.
-    pub async fn ask(&self, outbox: &Outbox, method: &str, params: Option<&str>) -> Answer {
+    /// Asks the client something, and waits for its answer: on a stream, or on the standing one, once it has
+    /// one.
+    pub async fn ask(&self, outbox: Option<&Outbox>, method: &str, params: Option<&str>) -> Answer {
         let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
-        lock(&self.asks).insert(number, reply);
+        {
+            let mut asks = lock(&self.asks);
+            if asks.len() >= CALLS_MAX {
+                return Answer::error(-32603, "too many questions wait for the client");
+            }
+            asks.insert(number, reply);
+        }
         let _forget = Forget { session: self, number };
-        self.say(outbox, message::request(&format!("\"scrubjay-{number}\""), method, params)).await;
+        let question = message::request(&format!("\"scrubjay-{number}\""), method, params);
+        match outbox {
+            Some(outbox) => self.say(outbox, question).await,
+            None => self.say_aside(question),
+        }
         answer.await.unwrap_or_else(|_| Answer::error(-32603, "the client went away before it answered"))
     }
 

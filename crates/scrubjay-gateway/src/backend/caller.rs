@@ -40,8 +40,8 @@ fn caller(call: &Call) -> Value {
     json!({
         "session": session.as_ref().map(|s| &s.id),
         "toldBy": session.as_ref().map(|s| s.told_by),
-        "tape": call.tape.map(|t| t.to_string()),
-        "entry": call.operation,
+        "tape": call.recorded.map(|(_, tape)| tape.to_string()),
+        "entry": call.recorded.map(|(entry, _)| entry),
         "client": named.map(|info| json!({ "name": info["name"], "version": info["version"] })),
     })
 }

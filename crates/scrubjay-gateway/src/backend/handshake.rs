@@ -41,6 +41,12 @@ pub(super) async fn start(backend: &Backend, era: Era) -> Result<Arc<Connection>
     started.map(Arc::new)
 }
 
+/// Opens a connection on which nothing has been said.
+pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connection>, String> {
+    let wire = open(backend, era)?;
+    Ok(Arc::new(Connection::new(wire, era, "{}".to_owned(), None)))
+}
+
 /// Opens the streams of a backend and begins to listen.
 fn open(backend: &Backend, era: Era) -> Result<Arc<Wire>, String> {
     let (program, (reader, writer), complaints) = match backend.link() {
@@ -50,7 +56,9 @@ fn open(backend: &Backend, era: Era) -> Result<Arc<Wire>, String> {
         }
         Link::Configured(BackendLink::Http { url, headers }) => {
             let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            let endpoint = Endpoint::new(url, headers).map_err(|e| e.to_string())?;
+            let endpoint = Endpoint::new(url, headers)
+                .map_err(|e| e.to_string())?
+                .with_message_bytes_max(backend.keeping.message_bytes_max);
             let streams = bridge::http::connect(endpoint)
                 .map_err(|e| format!("the system's certificates cannot be read: {e}"))?;
             (None, streams, process::Complaints::default())

@@ -319,7 +319,25 @@ impl Gateway {
     /// Takes up a parked call that a request comes back to, where it does.
     fn unpark(self: &Arc<Self>, request: &Request) -> Option<impl Future<Output = Answer> + use<>> {
         let state = request.text_param("requestState")?;
-        let parked = lock(&self.parked.calls).remove(&state)?;
+        let mut calls = lock(&self.parked.calls);
+        let is_its_own = calls.get(&state)?.running.call.is_of_client_of(&request.call);
+        let parked = is_its_own.then(|| calls.remove(&state)).flatten();
+        drop(calls);
+        let resumed = parked.map(|parked| self.resume(parked, request));
+        Some(async move {
+            match resumed {
+                Some(resumed) => resumed.await,
+                None => Answer::error(code::INVALID_PARAMS, "this requestState is not this client's"),
+            }
+        })
+    }
+
+    /// Gives a parked call what its client came back with, and goes on with it.
+    fn resume(
+        self: &Arc<Self>,
+        parked: ParkedCall,
+        request: &Request,
+    ) -> impl Future<Output = Answer> + use<> {
         let ParkedCall { running, replies, .. } = parked;
         let params = request.raw_params();
         for (key, reply) in replies {
@@ -332,14 +350,14 @@ impl Gateway {
         }
         running.call.redirect(request.call.outbox());
         let gateway = self.clone();
-        Some(async move { gateway.await_or_park(running).await })
+        async move { gateway.await_or_park(running).await }
     }
 
     /// Names the backends that are not up, for an error about something they might have had.
     async fn absent(&self) -> String {
         let backends = self.backends();
-        let absent: Vec<&str> =
-            backends.iter().filter(|b| b.open_connections().is_empty()).map(|b| b.id.as_str()).collect();
+        let absent: Vec<String> =
+            backends.iter().filter(|b| b.open_connections().is_empty()).map(|b| b.title()).collect();
         if absent.is_empty() { String::new() } else { format!(" (not available: {})", absent.join(", ")) }
     }
 }
@@ -375,7 +393,7 @@ async fn ask_for_demands(
                 let why = format!("the backend demands {asked}, which the client does not support");
                 return Answer::error(code::INTERNAL, &why);
             }
-            match call.session.ask(&call.outbox(), &asked, with).await {
+            match call.session.ask(Some(&call.outbox()), &asked, with).await {
                 Answer::Result(given) => responses.push(format!("{}:{given}", quoted(key))),
                 error @ Answer::Error(_) => return error,
             }

@@ -67,7 +67,7 @@ impl Gateway {
 
     fn tell_legacy_sessions(&self, line: &str, wants: impl Fn(&Session) -> bool) {
         for session in self.all_sessions() {
-            if session.facts().era == Era::Legacy && wants(&session) {
+            if session.is_legacy() && wants(&session) {
                 session.say_aside(line.to_owned());
             }
         }
@@ -82,6 +82,11 @@ impl Gateway {
         busy: &[Arc<Call>],
         reply: oneshot::Sender<Answer>,
     ) {
+        if self.through.is_some() {
+            // Only a client with a session can be asked, and its server asks it without us.
+            let _ = reply.send(Answer::error(code::METHOD_NOT_FOUND, "no client is there to be asked"));
+            return;
+        }
         let call = match only_session(busy) {
             Some(call) => Some(call),
             None if busy.is_empty() => None,
@@ -119,7 +124,7 @@ impl Gateway {
         let outbox = call.map(|c| c.outbox()).or_else(|| session.standing());
         tokio::spawn(async move {
             let answer = match outbox {
-                Some(outbox) => session.ask(&outbox, &method, params.as_deref()).await,
+                Some(outbox) => session.ask(Some(&outbox), &method, params.as_deref()).await,
                 None => Answer::error(code::INTERNAL, "the client does not listen"),
             };
             // The backend may be gone by now.
@@ -128,7 +133,7 @@ impl Gateway {
     }
 
     fn only_legacy_session(&self) -> Option<Arc<Session>> {
-        let mut legacy = self.all_sessions().into_iter().filter(|s| s.facts().era == Era::Legacy);
+        let mut legacy = self.all_sessions().into_iter().filter(|s| s.is_legacy());
         match (legacy.next(), legacy.next()) {
             (Some(only), None) => Some(only),
             _ => None,

@@ -142,7 +142,7 @@ impl Gateway {
             .iter()
             .filter_map(|backend| {
                 let text = backend.open_connections().first()?.instructions.clone()?;
-                Some(if backends.len() == 1 { text } else { format!("## {}\n{text}", backend.id) })
+                Some(if backends.len() == 1 { text } else { format!("## {}\n{text}", backend.title()) })
             })
             .collect();
         (!told.is_empty()).then(|| told.join("\n\n"))

@@ -24,6 +24,8 @@ const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const FOR_EVER: Duration = Duration::from_secs(31_536_000);
 /// How many may listen at once.
 const LISTENERS_MAX: usize = 10_000;
+/// How long a client that listens may wait for slow backends before it hears that it does.
+const LISTEN_SOON: Duration = Duration::from_secs(2);
 /// How many resources one client may subscribe to.
 const SUBSCRIPTIONS_MAX: usize = 4096;
 /// How long a backend that went away is left alone before it is followed again.
@@ -116,28 +118,40 @@ impl Gateway {
         let id = request.id.as_raw().to_owned();
         let number = self.listeners.next.fetch_add(1, Ordering::Relaxed);
         let call = request.call.clone();
+        let mut leave = Leave { gateway: self, number, followed: Vec::new() };
+        let outcomes: Vec<_> = uris.iter().map(|uri| self.follow(&call, uri)).collect();
+        leave.followed.clone_from(&uris);
+        // What is acknowledged is heard, unless a backend is so slow that it announces itself later.
+        let _ = tokio::time::timeout(LISTEN_SOON, self.ready_to_hear(outcomes)).await;
+        let params = format!(r#"{{"_meta":{{"{META_SUBSCRIPTION}":{id}}},"notifications":{granted}}}"#);
+        let acknowledged = message::notification("notifications/subscriptions/acknowledged", Some(&params));
+        let listener = Listener { number, id, call: call.clone(), methods, uris };
+        let outbox = call.outbox();
+        let place = outbox.reserve().await.ok();
         {
+            // In one step: nothing is heard before it is acknowledged.
             let mut all = lock(&self.listeners.all);
             if all.len() >= LISTENERS_MAX {
                 return Answer::error(code::INTERNAL, "too many clients listen");
             }
-            let listener =
-                Listener { number, id: id.clone(), call: call.clone(), methods, uris: uris.clone() };
+            if let Err(e) = call.session.say_in(place, acknowledged) {
+                let why = format!("the acknowledgement could not be recorded: {e}");
+                return Answer::error(code::INTERNAL, &why);
+            }
             all.push(Arc::new(listener));
         }
-        let mut leave = Leave { gateway: self, number, followed: Vec::new() };
-        let params = format!(r#"{{"_meta":{{"{META_SUBSCRIPTION}":{id}}},"notifications":{granted}}}"#);
-        let acknowledged = message::notification("notifications/subscriptions/acknowledged", Some(&params));
-        call.session.say(&call.outbox(), acknowledged).await;
-        for backend in self.backends().iter() {
-            // Those that are up or can be brought up: whoever listens wants to hear.
-            let _ = self.connect(backend, Era::Modern).await;
-        }
-        for uri in uris {
-            self.follow(&call, &uri);
-            leave.followed.push(uri);
-        }
         std::future::pending().await
+    }
+
+    /// Waits until all backends are up and attended to, and all resources are followed.
+    async fn ready_to_hear(self: &Arc<Self>, outcomes: Vec<watch::Receiver<Option<Answer>>>) {
+        let backends = self.backends();
+        let up = backends.iter().map(|backend| self.connect(backend, Era::Modern));
+        futures_util::future::join_all(up).await;
+        for mut outcome in outcomes {
+            // Abandoned, it is not heard of; there is nothing to wait for.
+            let _ = outcome.wait_for(Option::is_some).await;
+        }
     }
 
     /// Follows a resource at its backend until as many have let go of it as have asked for it.

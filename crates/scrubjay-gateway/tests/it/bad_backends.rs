@@ -37,7 +37,7 @@ impl Pair {
     }
 
     async fn with(bad: BackendConfig) -> Self {
-        let rig = Rig::new(&[bad, server("good", &[])], None);
+        let rig = Rig::new(&[bad, server("good", &[])], Vec::new());
         let client = Client::legacy(&rig.gateway).await;
         client.await_tools(&["good_echo"]).await;
         Self { rig, client }

@@ -51,7 +51,7 @@ impl Stage {
             program("files", &node, &[&server("server-filesystem"), &text(files.path())], CALL_MAX),
             program("python", &path(".venv/bin/python"), &[&path("python_server.py")], CALL_MAX),
         ];
-        let rig = Rig::new(&backends, None);
+        let rig = Rig::new(&backends, Vec::new());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let config = HttpConfig {

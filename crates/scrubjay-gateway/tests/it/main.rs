@@ -5,6 +5,7 @@ mod bad_backends;
 mod bridge;
 mod gateway_peers;
 mod misrouting;
+mod own_toolsets;
 mod peers;
 mod rig;
 mod scripted;

@@ -100,7 +100,7 @@ async fn converse(client: Client, number: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_answer_reaches_the_client_that_asked() {
-    let rig = Rig::new(&[], Some(("shuffler", shuffler())));
+    let rig = Rig::new(&[], vec![("shuffler", shuffler())]);
     // Half of them have sessions of their own; the others share one that is only inferred, as modern
     // clients of the same name do.
     let shared = rig.gateway.open_inferred_session("shared");

@@ -48,7 +48,7 @@ pub(crate) fn program(id: &str, command: &str, args: &[&str], call_timeout: Dura
 }
 
 impl Rig {
-    pub(crate) fn new(programs: &[BackendConfig], mounted: Option<(&str, Mount)>) -> Self {
+    pub(crate) fn new(programs: &[BackendConfig], mounted: Vec<(&str, Mount)>) -> Self {
         let data = tempfile::tempdir().expect("there is a temporary directory");
         let home = Home::new(data.path().to_owned());
         home.create().expect("the temporary directory is ours");
@@ -66,7 +66,8 @@ impl Rig {
         let gateway = Gateway::new(Naming::WhereNeeded, new_recording, None, |events, recording| {
             let tape = |id: &str| recording(&format!("backend {id}"), None);
             let programs = programs.iter().map(|p| Backend::new(p, None, tape(&p.id), events.clone()));
-            let mounted = mounted.map(|(id, mount)| Backend::mounted(id, mount, tape(id), events.clone()));
+            let mounted =
+                mounted.into_iter().map(|(id, mount)| Backend::mounted(id, mount, tape(id), events.clone()));
             programs.chain(mounted).collect()
         });
         Self { gateway, data }
@@ -127,6 +128,14 @@ impl Client {
         (client, unread)
     }
 
+    /// Hears what belongs to no request, and what belongs to its requests.
+    pub(crate) fn listening(&mut self) -> mpsc::Receiver<String> {
+        let (outbox, lines) = mpsc::channel(64);
+        self.session.attach(outbox.clone());
+        self.outbox = outbox;
+        lines
+    }
+
     /// Sends a request and leaves at once.
     pub(crate) async fn leave(&self, id: u64, tool: &str, arguments: Value) {
         let params = json!({ "name": tool, "arguments": arguments });
@@ -151,20 +160,24 @@ impl Client {
 
     pub(crate) async fn request(&self, id: u64, method: &str, mut params: Value) -> Value {
         if self.is_modern {
-            params["_meta"] = json!({
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {},
-                "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
-            });
+            let meta = &mut params["_meta"];
+            meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+            meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "1" });
         }
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
-        let line = match self.gateway.accept(&self.session, &line, &self.outbox) {
+        self.say(id, &line).await
+    }
+
+    /// Sends a request as it is spelled.
+    pub(crate) async fn say(&self, id: u64, line: &str) -> Value {
+        let line = match self.gateway.accept(&self.session, line, &self.outbox) {
             Accepted::Request(request) => {
                 let answered = tokio::time::timeout(PATIENCE, self.gateway.answer(request)).await;
                 answered.expect("every request is answered in time").expect("nobody calls it off")
             }
             Accepted::Refused(line) => line,
-            Accepted::Told => panic!("{method} is a request"),
+            Accepted::Told => panic!("not a request: {line}"),
         };
         let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");
         assert_eq!(answer["id"], id, "{answer}");

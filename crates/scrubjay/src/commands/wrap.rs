@@ -42,8 +42,10 @@ pub(crate) struct WrapArgs {
     /// A header for every request to --url; ${VAR} stands for a variable of the environment
     #[arg(long = "header", value_name = "NAME: VALUE", requires = "url")]
     headers: Vec<String>,
-    /// Serve Streamable HTTP here, at /mcp, instead of standard input and output; hosts share the server
-    #[arg(long, value_name = "ADDR", conflicts_with_all = ["on_record_failure", "durability", "max_message_size"])]
+    /// Serve Streamable HTTP here, at /mcp, instead of standard input and output
+    ///
+    /// Each host that opens a session gets a server of its own; requests without sessions share one.
+    #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// A file with the token hosts must show; required off loopback
     #[arg(long, value_name = "FILE", requires = "listen")]
@@ -115,7 +117,7 @@ fn work(
     let sweep = sweep_beside(&home)?;
     if let Some(address) = args.listen {
         let http = listen::config(global, args, address)?;
-        runtime.block_on(listen::run(args, http, home, limits, subject))?;
+        runtime.block_on(listen::run(args, http, home, (options, limits), subject))?;
         // As below.
         let _ = sweep.join();
         std::process::exit(0)

@@ -4,6 +4,8 @@ mod conformance;
 mod eras;
 mod front;
 mod http;
+mod listen;
 mod peers;
+mod remote;
 mod rig;
 mod tape;

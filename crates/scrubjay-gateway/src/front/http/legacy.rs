@@ -90,21 +90,21 @@ async fn answer(
         }
     };
     let log = front.streams.begin(&session.id);
-    log.push(first);
+    log.push_now(first);
     let fed = log.clone();
     tokio::spawn(async move {
         let last = loop {
             tokio::select! {
                 biased;
-                Some(line) = lines.recv() => fed.push(line),
+                Some(line) = lines.recv() => fed.push(line).await,
                 answered = &mut answering => break answered.ok().flatten(),
             }
         };
         while let Ok(line) = lines.try_recv() {
-            fed.push(line);
+            fed.push(line).await;
         }
         if let Some(line) = last {
-            fed.push(line);
+            fed.push(line).await;
         }
         fed.end();
     });
@@ -133,12 +133,12 @@ pub(super) fn get(front: &Arc<Front>, headers: &HeaderMap) -> Response {
     let (outbox, mut lines) = mpsc::channel(OUTBOX_MAX);
     let log = front.streams.begin(&session.id);
     for kept in session.attach(outbox) {
-        log.push(kept);
+        log.push_now(kept);
     }
     let fed = log.clone();
     tokio::spawn(async move {
         while let Some(line) = lines.recv().await {
-            fed.push(line);
+            fed.push(line).await;
         }
         fed.end();
     });

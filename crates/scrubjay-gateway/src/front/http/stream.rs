@@ -16,8 +16,12 @@ use crate::session::lock;
 
 /// How many lines a log keeps.
 const LINES_MAX: usize = 1024;
+/// How many bytes a log keeps, and at least its last line.
+const LOG_BYTES_MAX: usize = 1 << 20;
 /// How many logs a session keeps.
 const LOGS_MAX: usize = 64;
+/// How many bytes all logs of a session keep, and at least the newest log.
+const SESSION_BYTES_MAX: usize = 8 << 20;
 
 /// A stream of lines, with what was said on it lately.
 #[derive(Debug, Default)]
@@ -25,26 +29,65 @@ pub(super) struct Log {
     number: u64,
     said: Mutex<Said>,
     news: Notify,
+    /// Told when lines were read, or whoever read them left.
+    room: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Said {
     lines: VecDeque<String>,
+    bytes: usize,
     /// The number of the first line kept.
     first: u64,
+    /// The number of the first line nobody has read.
+    unread: u64,
+    readers: usize,
     ended: bool,
 }
 
-impl Log {
-    pub(super) fn push(&self, line: String) {
-        let mut said = lock(&self.said);
-        if said.lines.len() == LINES_MAX {
-            said.lines.pop_front();
-            said.first += 1;
+impl Said {
+    fn is_full(&self) -> bool {
+        self.lines.len() > LINES_MAX || (self.bytes > LOG_BYTES_MAX && self.lines.len() > 1)
+    }
+
+    /// Forgets the oldest lines, but none that somebody is about to read; returns whether that was enough.
+    fn make_room(&mut self) -> bool {
+        while self.is_full() && (self.first < self.unread || self.readers == 0) {
+            let oldest = self.lines.pop_front();
+            self.bytes -= oldest.map_or(0, |line| line.len());
+            self.first += 1;
         }
+        !self.is_full()
+    }
+}
+
+impl Log {
+    /// Adds a line; waits for whoever reads, where there is somebody.
+    pub(super) async fn push(&self, line: String) {
+        self.push_now(line);
+        loop {
+            let room = self.room.notified();
+            tokio::pin!(room);
+            // Enabled before looking, as below.
+            room.as_mut().enable();
+            if lock(&self.said).make_room() {
+                return;
+            }
+            room.await;
+        }
+    }
+
+    /// Adds a line.
+    pub(super) fn push_now(&self, line: String) {
+        let mut said = lock(&self.said);
+        said.bytes += line.len();
         said.lines.push_back(line);
         drop(said);
         self.news.notify_waiters();
+    }
+
+    fn bytes(&self) -> usize {
+        lock(&self.said).bytes
     }
 
     pub(super) fn end(&self) {
@@ -66,11 +109,14 @@ impl Log {
             // Enabled before looking: what is said in between is not missed.
             news.as_mut().enable();
             {
-                let said = lock(&self.said);
+                let mut said = lock(&self.said);
                 let from = from.max(said.first);
                 let skip = usize::try_from(from - said.first).unwrap_or(usize::MAX);
                 let lines: Vec<String> = said.lines.iter().skip(skip).cloned().collect();
                 if !lines.is_empty() {
+                    said.unread = said.unread.max(from + lines.len() as u64);
+                    drop(said);
+                    self.room.notify_waiters();
                     return Some((from, lines));
                 }
                 if said.ended {
@@ -96,8 +142,10 @@ impl Streams {
         let log = Arc::new(Log { number, ..Log::default() });
         let mut all = lock(&self.by_session);
         let logs = all.entry(session.to_owned()).or_default();
-        if logs.len() == LOGS_MAX {
-            logs.pop_front();
+        let mut kept: usize = logs.iter().map(|log| log.bytes()).sum();
+        // Whoever reads one of them goes on; it cannot be taken up again.
+        while logs.len() >= LOGS_MAX || kept > SESSION_BYTES_MAX {
+            kept -= logs.pop_front().map_or(kept, |oldest| oldest.bytes().min(kept));
         }
         logs.push_back(log.clone());
         log
@@ -112,6 +160,14 @@ impl Streams {
         Some((log, line + 1))
     }
 
+    /// Ends and forgets the logs of sessions that are over.
+    pub(super) fn keep_only(&self, is_open: impl Fn(&str) -> bool) {
+        let over: Vec<String> = lock(&self.by_session).keys().filter(|s| !is_open(s)).cloned().collect();
+        for session in over {
+            self.forget(&session);
+        }
+    }
+
     /// Ends and forgets the logs of a session.
     pub(super) fn forget(&self, session: &str) {
         for log in lock(&self.by_session).remove(session).into_iter().flatten() {
@@ -120,9 +176,29 @@ impl Streams {
     }
 }
 
+/// Somebody who reads a log.
+struct Reader {
+    log: Arc<Log>,
+}
+
+impl Reader {
+    fn new(log: Arc<Log>) -> Self {
+        lock(&log.said).readers += 1;
+        Self { log }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        lock(&self.log.said).readers -= 1;
+        self.log.room.notify_waiters();
+    }
+}
+
 /// Answers with the events of a log from a place on.
 pub(super) fn events(log: Arc<Log>, from: u64) -> Response {
-    let stream = futures_util::stream::unfold((log, from), |(log, from)| async move {
+    let stream = futures_util::stream::unfold((Reader::new(log), from), |(reader, from)| async move {
+        let log = &reader.log;
         let (first, lines) = log.next(from).await?;
         let mut text = String::new();
         let mut number = first;
@@ -130,7 +206,7 @@ pub(super) fn events(log: Arc<Log>, from: u64) -> Response {
             text += &format!("id: {}-{number}\ndata: {line}\n\n", log.number);
             number += 1;
         }
-        Some((Ok::<_, std::convert::Infallible>(text), (log, number)))
+        Some((Ok::<_, std::convert::Infallible>(text), (reader, number)))
     });
     event_stream(Body::from_stream(stream))
 }
@@ -142,4 +218,56 @@ pub(super) fn event_stream(body: Body) -> Response {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_log_nobody_reads_keeps_so_many_lines_and_bytes() {
+        let log = Log::default();
+        for number in 0..LINES_MAX + 10 {
+            log.push(number.to_string()).await;
+        }
+        assert_eq!(log.next(0).await.map(|(first, lines)| (first, lines.len())), Some((10, LINES_MAX)));
+        log.push("x".repeat(LOG_BYTES_MAX * 2)).await;
+        log.push("y".to_owned()).await;
+        assert_eq!(log.next(0).await.map(|(_, lines)| lines), Some(vec!["y".to_owned()]));
+        assert_eq!(log.bytes(), 1);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_on_whoever_reads() {
+        let log = Arc::new(Log::default());
+        let reader = Reader::new(log.clone());
+        log.push("small".to_owned()).await;
+        let fed = log.clone();
+        let feeding = tokio::spawn(async move { fed.push("x".repeat(LOG_BYTES_MAX)).await });
+        while log.bytes() <= LOG_BYTES_MAX {
+            tokio::task::yield_now().await;
+        }
+        assert!(!feeding.is_finished(), "it waits for the reader");
+        assert_eq!(log.next(0).await.map(|(first, lines)| (first, lines.len())), Some((0, 2)));
+        feeding.await.expect("it has room");
+        // Who leaves is waited for no more.
+        log.push("small".to_owned()).await;
+        let fed = log.clone();
+        let feeding = tokio::spawn(async move { fed.push("x".repeat(LOG_BYTES_MAX)).await });
+        drop(reader);
+        feeding.await.expect("nobody reads");
+        assert!(log.bytes() <= LOG_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_session_keeps_so_many_bytes() {
+        let streams = Streams::default();
+        let first = streams.begin("s");
+        for _ in 0..10 {
+            streams.begin("s").push_now("x".repeat(LOG_BYTES_MAX));
+        }
+        assert!(streams.after("s", &format!("{}-0", first.number)).is_none());
+        let kept: usize = lock(&streams.by_session)["s"].iter().map(|log| log.bytes()).sum();
+        assert!(kept <= SESSION_BYTES_MAX + LOG_BYTES_MAX, "{kept}");
+    }
 }

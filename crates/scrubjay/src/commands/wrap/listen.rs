@@ -1,17 +1,18 @@
 //! `scrubjay wrap --listen`: one server for hosts that speak Streamable HTTP, in both eras.
 //!
-//! A gateway with a single backend, whose names therefore stay as they are. All hosts share the one server.
+//! A gateway that passes everything through. Each host with a session has a server of its own, as it would
+//! on standard streams; modern requests, which have none, share one.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
 use scrubjay_core::entry::Transport;
-use scrubjay_gateway::backend::Backend;
 use scrubjay_gateway::bridge::http::all_ended;
-use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv, Naming};
+use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv};
 use scrubjay_gateway::gateway::{Gateway, NewRecording};
-use scrubjay_gateway::{front, warden};
+use scrubjay_gateway::relay::Options;
+use scrubjay_gateway::{front, tree, warden};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::SessionRef;
@@ -21,10 +22,12 @@ use crate::cli::Global;
 use crate::commands::serve;
 use crate::config;
 
-/// How long a call may take when it shows no progress.
-const CALL_MAX: Duration = Duration::from_secs(300);
+/// No more hosts at once where each has a server process of its own.
+const PROCESSES_MAX: usize = 256;
 /// How long servers are waited for that must hear of the end.
 const GOODBYE_MAX: Duration = Duration::from_secs(3);
+/// How long servers get to leave by themselves at the end.
+const LEAVE_MAX: Duration = Duration::from_millis(500);
 
 /// Checks what can be checked before anything starts, and returns how to listen.
 pub(super) fn config(global: &Global, args: &WrapArgs, address: SocketAddr) -> anyhow::Result<HttpConfig> {
@@ -38,20 +41,22 @@ pub(super) async fn run(
     args: &WrapArgs,
     config: HttpConfig,
     home: Home,
-    limits: Limits,
+    (options, limits): (Options, Limits),
     subject: Subject,
 ) -> anyhow::Result<()> {
-    let backend = BackendConfig {
+    let server = BackendConfig {
         id: backend_id(&subject.name),
         display_name: Some(subject.name.clone()),
         link: link(args)?,
-        call_timeout: CALL_MAX,
+        // The server takes the time it takes.
+        call_timeout: Duration::MAX,
     };
+    let mut config = HttpConfig { body_bytes_max: options.message_bytes_max, ..config };
+    if args.url.is_none() {
+        config.sessions_max = config.sessions_max.min(PROCESSES_MAX);
+    }
     let recordings = recordings(home, limits, subject);
-    let gateway = Gateway::new(Naming::WhereNeeded, recordings, None, |events, recording| {
-        let tape = recording("server", None);
-        vec![Backend::new(&backend, std::env::current_dir().ok(), tape, events.clone())]
-    });
+    let gateway = Gateway::transparent(server, std::env::current_dir().ok(), options, recordings);
     let listener = tokio::net::TcpListener::bind(config.address)
         .await
         .with_context(|| format!("cannot listen on {}", config.address))?;
@@ -60,6 +65,8 @@ pub(super) async fn run(
         .await
         .context("the HTTP server failed")?;
     all_ended(GOODBYE_MAX).await;
+    // Their input has ended; whoever does not leave by itself is made to.
+    tree::end_descendants(LEAVE_MAX, tree::GRACE).await;
     Ok(())
 }
 

@@ -98,6 +98,25 @@ fn a_modern_client_is_asked_by_results() {
 }
 
 #[test]
+fn a_call_that_waits_for_input_is_taken_up_by_its_own_client() {
+    let scratch = scratch();
+    let served = Served::start(&scratch.path().join("data"), &[], &fixture(&["--era", "legacy"]));
+    let target = served.target();
+    let mut params = json!({ "name": "test_elicitation", "arguments": { "message": "who are you?" } });
+    let demand = post_modern(&target, &modern(1, "tools/call", &params)).json()["result"].clone();
+    params["requestState"] = demand["requestState"].clone();
+    params["inputResponses"] = json!({ "input-1": given(&demand["inputRequests"]["input-1"]) });
+    let mut stranger = modern(1, "tools/call", &params);
+    stranger["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] = json!("stranger");
+    let refused = post_modern(&target, &stranger).json();
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    // Its own client may go by another trace by now.
+    params["_meta"] = json!({ "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" });
+    let answer = post_modern(&target, &modern(2, "tools/call", &params)).json();
+    assert!(answer_text(&answer).contains("my username"), "{answer}");
+}
+
+#[test]
 fn a_question_that_may_be_another_clients_is_put_to_nobody() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));

@@ -107,7 +107,14 @@ impl Reply {
         self.header("content-type") == Some("text/event-stream")
     }
 
-    pub(super) fn json(mut self) -> Value {
+    pub(super) fn json(self) -> Value {
+        let status = self.status;
+        let text = self.text();
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{status}: {e}: {text:?}"))
+    }
+
+    /// Reads the whole body.
+    pub(super) fn text(mut self) -> String {
         let mut body = Vec::new();
         match self.rest {
             Some(length) => {
@@ -120,8 +127,7 @@ impl Reply {
                 }
             }
         }
-        let text = String::from_utf8(body).expect("a body is text");
-        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}: {text:?}", self.status))
+        String::from_utf8(body).expect("a body is text")
     }
 
     /// Reads the next event; none when the stream has ended.

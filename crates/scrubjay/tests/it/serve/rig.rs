@@ -117,7 +117,29 @@ impl Served {
     pub(super) fn start(data: &Path, options: &[&str], backend: &[String]) -> Self {
         let mut all = vec!["--http", "127.0.0.1:0"];
         all.extend(options);
-        let mut command = serve(data, &all, backend);
+        Self::started(serve(data, &all, backend))
+    }
+
+    /// Starts a gateway with this configuration.
+    pub(super) fn configured(directory: &Path, config: &str, authority: Option<&Path>) -> Self {
+        let file = directory.join("scrubjay.yaml");
+        std::fs::write(&file, config).expect("the directory is ours");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.arg("--config").arg(file).arg("--data").arg(directory.join("data"));
+        command.args(["serve", "--http", "127.0.0.1:0"]);
+        command.envs(authority.map(|file| ("SSL_CERT_FILE", file)));
+        Self::started(command)
+    }
+
+    /// Starts `scrubjay wrap --listen` before a server: what follows its options.
+    pub(super) fn wrap(data: &Path, options: &[&str], server: &[String]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.arg("--data").arg(data).args(["wrap", "--name", "odd", "--listen", "127.0.0.1:0"]);
+        command.args(options).args(server);
+        Self::started(command)
+    }
+
+    fn started(mut command: Command) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut served = Self { child: child.expect("scrubjay starts"), address: String::new() };
         let lines = lines_of(served.child.stderr.take().expect("it is piped"));
@@ -206,7 +228,18 @@ pub(super) struct Piped {
 
 impl Piped {
     pub(super) fn start(data: &Path, backend: &[String]) -> Self {
-        let mut command = serve(data, &[], backend);
+        Self::started(serve(data, &[], backend))
+    }
+
+    /// Starts `scrubjay wrap --url`; where there is an authority, only what that vouches for is trusted.
+    pub(super) fn wrap_url(data: &Path, url: &str, authority: Option<&Path>) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.arg("--data").arg(data).args(["wrap", "--url", url]);
+        command.envs(authority.map(|file| ("SSL_CERT_FILE", file)));
+        Self::started(command)
+    }
+
+    fn started(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("scrubjay starts");
         let lines = lines_of(child.stdout.take().expect("it is piped"));
@@ -222,9 +255,14 @@ impl Piped {
     }
 
     pub(super) fn hear(&mut self) -> Value {
+        serde_json::from_str(&self.hear_line()).expect("a line of JSON")
+    }
+
+    /// Hears a line as it is spelled.
+    pub(super) fn hear_line(&mut self) -> String {
         let line = self.lines.recv_timeout(PATIENCE).expect("the gateway says something in time");
         self.heard.push(line.clone());
-        serde_json::from_str(&line).expect("a line of JSON")
+        line
     }
 
     /// Says something and returns everything up to its answer, the answer last.

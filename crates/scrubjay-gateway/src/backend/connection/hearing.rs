@@ -1,0 +1,269 @@
+//! What a backend says: answers to whoever asked, notifications and questions to whoever they belong to.
+//!
+//! Everything is on tape before anybody hears it; what belongs to nobody is on the backend's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::framing::{Framer, Step};
+use scrubjay_core::message::{self, Parts, Splice};
+use scrubjay_store::recording::Item;
+use serde_json::value::RawValue;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::oneshot;
+
+use super::{Wire, only_session};
+use crate::backend::{Answer, Event};
+use crate::session::{Call, lock};
+
+const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// How long what a backend said last may take to arrive after it has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+impl Wire {
+    /// Reads what the backend says until it stops.
+    pub(in crate::backend) async fn listen(self: Arc<Self>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
+        let mut framer = Framer::new(self.keeping.message_bytes_max);
+        let mut closed = self.closed.subscribe();
+        loop {
+            let read = tokio::select! {
+                read = reader.read_buf(framer.room()) => read.unwrap_or(0),
+                // Closed from our side: what is still said is said to nobody.
+                _ = closed.wait_for(|closed| *closed) => return,
+            };
+            loop {
+                let lines: Vec<Vec<u8>> = match if read == 0 { framer.finish() } else { framer.step() } {
+                    Step::Batch(batch) => batch.lines().map(|l| l.bytes.to_vec()).collect(),
+                    Step::Oversize(line) => {
+                        self.too_long(&line);
+                        continue;
+                    }
+                    Step::Starved => break,
+                };
+                for line in lines {
+                    self.hear(&line).await;
+                }
+            }
+            if read == 0 {
+                let status = self.exit_status().await;
+                self.close(&status);
+                return;
+            }
+        }
+    }
+
+    /// Describes how the process ended, waiting a moment for it to.
+    async fn exit_status(&self) -> String {
+        let ended = lock(&self.program).as_ref().map(|program| program.ended.clone());
+        if let Some(mut ended) = ended
+            && let Ok(Ok(status)) =
+                tokio::time::timeout(LAST_WORDS, ended.wait_for(|ended| ended.is_some())).await
+        {
+            return status.clone().unwrap_or_default();
+        }
+        "it closed its stream".to_owned()
+    }
+
+    /// Closes the connection of a program that has ended, though something it started may hold its streams.
+    pub(in crate::backend) async fn close_after(
+        wire: std::sync::Weak<Self>,
+        mut ended: tokio::sync::watch::Receiver<Option<String>>,
+    ) {
+        let status = match ended.wait_for(|ended| ended.is_some()).await {
+            Ok(status) => status.clone().unwrap_or_default(),
+            Err(_) => return,
+        };
+        tokio::time::sleep(LAST_WORDS).await;
+        if let Some(wire) = wire.upgrade() {
+            wire.close(&status);
+        }
+    }
+
+    fn too_long(&self, line: &scrubjay_core::oversize::Oversize) {
+        tracing::warn!(backend = self.backend, bytes = line.bytes, "a line of the backend is too long");
+        let facts = serde_json::to_vec(line).expect("an oversize is plain data");
+        let item = Item::new(EntryKind::Oversize, Direction::ServerToClient, Terminator::Lf, &facts);
+        if let Err(e) = self.record_item(item, || ()) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record that a line was too long");
+        }
+        let id = line.id.as_deref().and_then(|id| id.parse::<u64>().ok());
+        if let Some(pending) = id.and_then(|id| lock(&self.pending).remove(&id)) {
+            let why = format!("the backend's answer of {} bytes is beyond the limit", line.bytes);
+            let _ = pending.reply.send(Answer::error(-32603, &why));
+        }
+    }
+
+    async fn hear(self: &Arc<Self>, bytes: &[u8]) {
+        let line = String::from_utf8_lossy(bytes);
+        // Some systems put a byte order mark before the first thing a program says.
+        let line = line.strip_prefix('\u{feff}').unwrap_or(&line).to_owned();
+        if line.as_bytes() != bytes {
+            // Understood as well as can be; what it really said is on its own tape.
+            self.record_own(bytes);
+        }
+        let Ok(parts) = Parts::of(&line) else {
+            // Stray text on the stream: kept on the backend's own tape, and nobody else is bothered.
+            if !line.trim().is_empty() {
+                self.record_own(line.as_bytes());
+                tracing::debug!(backend = self.backend, "the backend said something that is no message");
+            }
+            return;
+        };
+        match (&parts.method, parts.id) {
+            (None, Some(id)) => self.hear_answer(id, &parts, &line),
+            (Some(method), Some(id)) => {
+                let (method, id) = (method.clone(), id.get().to_owned());
+                let params = parts.params.map(|p| p.get().to_owned());
+                self.clone().hear_request(method, id, params, line).await;
+            }
+            (Some(method), None) => {
+                let method = method.clone();
+                self.hear_notification(method, &line).await;
+            }
+            (None, None) => self.record_own(line.as_bytes()),
+        }
+    }
+
+    fn record_own(&self, line: &[u8]) {
+        let item = Item::new(EntryKind::Message, Direction::ServerToClient, Terminator::Lf, line);
+        if let Err(e) = self.record_item(item, || ()) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record what the backend said");
+        }
+    }
+
+    fn hear_answer(&self, id: &RawValue, parts: &Parts<'_>, line: &str) {
+        let pending = id.get().parse::<u64>().ok().and_then(|id| lock(&self.pending).remove(&id));
+        let Some(pending) = pending else {
+            // Late, repeated or made up: on tape, and to nobody.
+            self.record_own(line.as_bytes());
+            return;
+        };
+        if let Err(e) = self.record(Direction::ServerToClient, pending.call.as_ref(), line) {
+            let why = format!("the answer was not passed on, because it could not be recorded: {e}");
+            let _ = pending.reply.send(Answer::error(-32603, &why));
+            return;
+        }
+        let answer = match (parts.result, parts.error) {
+            (_, Some(error)) => Answer::Error(error.get().to_owned()),
+            (Some(result), None) => Answer::Result(result.get().to_owned()),
+            (None, None) => Answer::error(-32603, "the backend's answer has neither result nor error"),
+        };
+        // Whoever asked may have gone.
+        let _ = pending.reply.send(answer);
+    }
+
+    async fn hear_request(self: Arc<Self>, method: String, id: String, params: Option<String>, line: String) {
+        let busy = self.busy();
+        let only = only_session(&busy);
+        if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), &line) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
+            return;
+        }
+        // Answered beside the reading: the call it belongs to may be answered first.
+        tokio::spawn(async move {
+            let answer = if let Some(owner) = &self.owner {
+                let outbox = only.as_ref().map(|call| call.outbox());
+                owner.ask(outbox.as_ref(), &method, params.as_deref()).await
+            } else if method == "ping" {
+                Answer::Result("{}".to_owned())
+            } else {
+                let (reply, answer) = oneshot::channel();
+                let backend = self.backend.clone();
+                let event = Event::Request { backend, method, params, busy, reply };
+                match self.events.send(event).await {
+                    Ok(()) => answer.await.unwrap_or_else(|_| Answer::error(-32603, "nobody answered")),
+                    Err(_) => Answer::error(-32603, "the gateway is shutting down"),
+                }
+            };
+            let line = match answer {
+                Answer::Result(result) => message::result(&id, &result),
+                Answer::Error(error) => message::raw_error(&id, &error),
+            };
+            if let Err(e) = self.send(only.as_ref(), line).await {
+                tracing::warn!(backend = self.backend, error = %e, "an answer did not reach the backend");
+            }
+        });
+    }
+
+    async fn hear_notification(&self, method: String, line: &str) {
+        if method == "notifications/progress"
+            && let Ok(parts) = Parts::of(line)
+            && let Some(token) = parts.param("progressToken")
+            && let Some((call, own)) = self.progressing(token)
+        {
+            if let Err(e) = self.record(Direction::ServerToClient, Some(&call), line) {
+                tracing::error!(backend = self.backend, error = %e, "cannot record progress");
+                return;
+            }
+            let line = Splice::new(line).replace(Some(token), &own).finish();
+            call.say(line).await;
+            return;
+        }
+        if let Some((call, line)) = self.subscribed(line) {
+            call.say(line).await;
+            return;
+        }
+        let busy = self.busy();
+        let only = only_session(&busy);
+        if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
+            return;
+        }
+        if let Some(call) = only.filter(|_| !concerns_all(&method)) {
+            // At once, not through the queue: the answer behind it must not overtake it.
+            if method != "notifications/message" || call.wants_log(line) {
+                call.say(line.to_owned()).await;
+            }
+            return;
+        }
+        if let Some(owner) = &self.owner {
+            owner.say_aside(line.to_owned());
+            return;
+        }
+        let event = Event::Notification {
+            backend: self.backend.clone(),
+            era: self.era,
+            method,
+            line: line.to_owned(),
+            busy,
+        };
+        // Waits when the gateway cannot keep up: nothing is dropped silently.
+        let _ = self.events.send(event).await;
+    }
+
+    fn progressing(&self, token: &RawValue) -> Option<(Arc<Call>, String)> {
+        let id = token.get().parse::<u64>().ok()?;
+        let pending = lock(&self.pending);
+        let pending = pending.get(&id)?;
+        pending.moves.notify_one();
+        Some((pending.call.clone()?, pending.progress_token.clone()?))
+    }
+
+    /// Returns whose subscription a notification is part of, and how that client knows it; recorded.
+    fn subscribed(&self, line: &str) -> Option<(Arc<Call>, String)> {
+        let parts = Parts::of(line).ok()?;
+        let subscription = parts.meta(META_SUBSCRIPTION)?;
+        let id = subscription.get().parse::<u64>().ok()?;
+        let call = lock(&self.pending).get(&id)?.call.clone()?;
+        // What cannot be recorded is not passed on; whoever tries again says why.
+        self.record(Direction::ServerToClient, Some(&call), line).ok()?;
+        let line = Splice::new(line).replace(Some(subscription), call.id.as_raw()).finish();
+        Some((call, line))
+    }
+
+    /// Returns the calls under way, one for each session, newest first.
+    fn busy(&self) -> Vec<Arc<Call>> {
+        let pending = lock(&self.pending);
+        let mut calls: Vec<(u64, Arc<Call>)> =
+            pending.iter().filter_map(|(id, p)| Some((*id, p.call.clone()?))).collect();
+        calls.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
+        calls.into_iter().map(|(_, call)| call).collect()
+    }
+}
+
+/// Tells whether a notification is for everyone, whoever has calls under way.
+fn concerns_all(method: &str) -> bool {
+    method.ends_with("/list_changed")
+        || matches!(method, "notifications/resources/updated" | "notifications/subscriptions/acknowledged")
+}

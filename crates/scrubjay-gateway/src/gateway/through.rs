@@ -1,0 +1,166 @@
+//! One server, passed through: what a client hears is what the server said, greetings and errors included.
+//!
+//! A client with a session has a server of its own, as it would have on standard streams; requests without
+//! one share a server. Only ids, progress tokens and subscription ids are ours towards the server.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use scrubjay_core::envelope::Era;
+use scrubjay_core::message;
+use serde_json::value::RawValue;
+
+use super::{Gateway, NewRecording, Request, code};
+use crate::backend::connection::Connection;
+use crate::backend::{Answer, Backend};
+use crate::config::{BackendConfig, Naming};
+use crate::relay::Options;
+use crate::session::{ClientFacts, Session, lock};
+
+/// The server decides how long an answer takes; this is a year.
+const FOR_EVER: Duration = Duration::from_secs(31_536_000);
+
+/// The one server, and its lives.
+pub(super) struct Through {
+    server: BackendConfig,
+    workspace: Option<PathBuf>,
+    /// By the session each belongs to.
+    own: Mutex<HashMap<String, Life>>,
+    /// The one that requests without a session share.
+    shared: Mutex<Option<Life>>,
+}
+
+struct Life {
+    backend: Arc<Backend>,
+    connection: Arc<Connection>,
+}
+
+impl Life {
+    fn end(&self, recording: scrubjay_store::recording::Recording, reason: &str) {
+        self.connection.close();
+        self.backend.finish_recording(recording, reason);
+    }
+}
+
+impl Gateway {
+    /// Makes a gateway to one server that nothing is changed of.
+    pub fn transparent(
+        server: BackendConfig,
+        workspace: Option<PathBuf>,
+        options: Options,
+        new_recording: NewRecording,
+    ) -> Arc<Self> {
+        let through = Through { server, workspace, own: Mutex::default(), shared: Mutex::default() };
+        Self::make(Naming::default(), new_recording, None, Some(through), options, |_, _| Vec::new())
+    }
+
+    /// Passes a request to the client's server and returns what that answers.
+    pub(super) async fn pass_through(self: &Arc<Self>, through: &Through, request: &Request) -> Answer {
+        let connection = match self.server_for(through, request) {
+            Ok(connection) => connection,
+            Err(why) => {
+                let why = format!("\"{}\" is not available: {why}", through.server.id);
+                return Answer::error(code::INTERNAL, &why);
+            }
+        };
+        let made = connection.call(Some(&request.call), &request.method, request.params.as_deref(), FOR_EVER);
+        made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+    }
+
+    fn server_for(self: &Arc<Self>, through: &Through, request: &Request) -> Result<Arc<Connection>, String> {
+        let session = &request.call.session;
+        if request.call.facts.era == Era::Modern {
+            let mut shared = lock(&through.shared);
+            if let Some(life) = shared.as_ref().filter(|life| life.connection.is_open()) {
+                return Ok(life.connection.clone());
+            }
+            let life = self.start(through, Era::Modern, None)?;
+            let connection = life.connection.clone();
+            if let Some(before) = shared.replace(life) {
+                before.end((self.new_recording)("after the end", None), "the server exited");
+            }
+            return Ok(connection);
+        }
+        if let Some(life) = lock(&through.own).get(&session.id) {
+            return Ok(life.connection.clone());
+        }
+        if request.method != "initialize" {
+            return Err("the session was not opened with initialize".to_owned());
+        }
+        session.set_facts(facts_in(request));
+        let life = self.start(through, Era::Legacy, Some(session))?;
+        let connection = life.connection.clone();
+        lock(&through.own).insert(session.id.clone(), life);
+        self.close_with(&connection, session.id.clone());
+        Ok(connection)
+    }
+
+    fn start(&self, through: &Through, era: Era, owner: Option<&Arc<Session>>) -> Result<Life, String> {
+        let tape = (self.new_recording)("server", owner.map(|session| session.id.as_str()));
+        let backend = Backend::new(&through.server, through.workspace.clone(), tape, self.events.clone())
+            .keeping(self.keeping)
+            .belonging_to(owner.cloned());
+        let connection = backend.open_as_it_is(era)?;
+        Ok(Life { backend: Arc::new(backend), connection })
+    }
+
+    /// Ends a session whose server has ended: its client opens another.
+    fn close_with(self: &Arc<Self>, connection: &Arc<Connection>, session: String) {
+        let (connection, gateway) = (connection.clone(), Arc::downgrade(self));
+        tokio::spawn(async move {
+            connection.closed().await;
+            if let Some(gateway) = gateway.upgrade() {
+                let why = format!("the server ended: {}", connection.why_closed());
+                gateway.close_session(&session, &why);
+            }
+        });
+    }
+
+    /// Tells a client's server what the client tells.
+    pub(super) fn tell_server(
+        &self,
+        through: &Through,
+        session: &Session,
+        method: &str,
+        params: Option<&str>,
+    ) {
+        let own = lock(&through.own).get(&session.id).map(|life| life.connection.clone());
+        let Some(connection) = own else { return };
+        if let Err(line) = connection.notify_now(method, params) {
+            // Its queue is full; behind what waits there.
+            tokio::spawn(async move {
+                if let Err(e) = connection.send_later(line).await {
+                    tracing::debug!(error = %e, "a notification did not reach the server");
+                }
+            });
+        }
+    }
+
+    pub(super) fn end_server_of(&self, through: &Through, session: &str, reason: &str) {
+        let life = lock(&through.own).remove(session);
+        if let Some(life) = life {
+            life.end((self.new_recording)("after the end", None), reason);
+        }
+    }
+
+    pub(super) fn end_shared_server(&self, through: &Through, reason: &str) {
+        let life = lock(&through.shared).take();
+        if let Some(life) = life {
+            life.end((self.new_recording)("after the end", None), reason);
+        }
+    }
+}
+
+fn facts_in(request: &Request) -> ClientFacts {
+    let params = request.raw_params();
+    let member = |key| message::member(params, key).map(|v: &RawValue| v.get().to_owned());
+    let unknown = ClientFacts::default();
+    ClientFacts {
+        era: Era::Legacy,
+        version: request.text_param("protocolVersion").unwrap_or(unknown.version),
+        capabilities: member("capabilities").unwrap_or(unknown.capabilities),
+        info: member("clientInfo").unwrap_or(unknown.info),
+    }
+}

@@ -1,0 +1,216 @@
+//! `scrubjay wrap --listen`: hosts on HTTP hear what the server said, each with a server of its own.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::http::Target;
+use super::rig::{
+    Served, entries, initialize, modern, open_session, post_modern, repository, scratch, text, until,
+};
+
+/// The server that spells as no library would; what it reads goes to `server.log`.
+pub(super) fn odd_server(directory: &Path) -> Vec<String> {
+    let script = repository().join("tests/backends/verbatim_server.py");
+    let log = directory.join("server.log");
+    ["--", "python3", "-B", &text(&script), &text(&log)].map(ToOwned::to_owned).to_vec()
+}
+
+pub(super) fn log(directory: &Path) -> String {
+    std::fs::read_to_string(directory.join("server.log")).unwrap_or_default()
+}
+
+pub(super) fn request(id: u64, method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}
+
+fn call(target: &Target, id: u64, tool: &str) -> Value {
+    target.post(&request(id, "tools/call", &json!({ "name": tool }))).json()
+}
+
+pub(super) fn said(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
+}
+
+pub(super) const LIST: &str = r#"{ "tools" : [{"name":"pid","inputSchema":{"type":"object"}, "x-odd" : 1.0}], "_meta":{"odd":1e400}, "nextCursor":"page two", "ttlMs":  7, "resultType":"complete","cacheScope":"public"}"#;
+pub(super) const GREETING: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true},"experimental":{"odd":{"n":1.50}}},"serverInfo":{"name":"odd","version":"0.0","odd":true},"instructions":"be odd"}"#;
+pub(super) const DISCOVERED: &str = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{"listChanged":true},"experimental":{"odd":{"n":1.50}}},"ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"odd","version":"0"}}}"#;
+
+pub(super) fn result(id: u64, result: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+}
+
+pub(super) fn error(id: u64, what: &str) -> String {
+    let error = format!(r#"{{"data":{{"n":1.0}},"code":-32000,"message":"odd: {what}"}}"#);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
+}
+
+/// What hosts of both eras hear, word for word.
+fn hears_the_server(target: &Target) {
+    assert_eq!(target.post(&initialize(1).to_string()).text(), result(1, GREETING));
+    let legacy = open_session(target);
+    // A cursor and all: nothing is put together here.
+    let list = legacy.post(&request(2, "tools/list", &json!({ "cursor": "x" }))).text();
+    assert_eq!(list, result(2, LIST));
+    assert_eq!(
+        legacy.post(&request(3, "tools/call", &json!({ "name": "nobody" }))).text(),
+        error(3, "nobody")
+    );
+    for method in ["ping", "odd/method", "logging/setLevel", "resources/subscribe", "prompts/list"] {
+        assert_eq!(legacy.post(&request(4, method, &json!({}))).text(), error(4, method));
+    }
+    assert_eq!(post_modern(target, &modern(5, "server/discover", &json!({}))).text(), result(5, DISCOVERED));
+    assert_eq!(post_modern(target, &modern(6, "tools/list", &json!({}))).text(), result(6, LIST));
+    let unknown = modern(7, "tools/call", &json!({ "name": "nobody" }));
+    assert_eq!(post_modern(target, &unknown).text(), error(7, "nobody"));
+    assert_eq!(post_modern(target, &modern(8, "odd/method", &json!({}))).text(), error(8, "odd/method"));
+}
+
+#[test]
+fn hosts_hear_what_the_server_said() {
+    let directory = scratch();
+    let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
+    hears_the_server(&served.target());
+    let log = log(directory.path());
+    // The host's own greeting, not ours.
+    assert!(log.contains(r#""clientInfo":{"name":"test","version":"1"}"#), "{log}");
+    assert!(!log.contains("scrubjay"), "{log}");
+}
+
+#[test]
+fn a_server_elsewhere_is_heard_too() {
+    let directory = scratch();
+    // A server on HTTP: the same one, behind another.
+    let behind = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
+    let url = format!("http://{}/mcp", behind.address);
+    let served = Served::wrap(&directory.path().join("front"), &["--url", &url], &[]);
+    hears_the_server(&served.target());
+    let (one, two) = (open_session(&served.target()), open_session(&served.target()));
+    assert_ne!(said(&call(&one, 2, "pid")), said(&call(&two, 2, "pid")), "sessions are passed on");
+}
+
+#[test]
+fn each_session_has_a_server_and_modern_requests_share_one() {
+    let directory = scratch();
+    let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
+    let target = served.target();
+    let (one, two) = (open_session(&target), open_session(&target));
+    let (first, second) = (call(&one, 2, "pid"), call(&two, 2, "pid"));
+    assert_ne!(said(&first), said(&second));
+    assert_eq!(said(&first), said(&call(&one, 3, "pid")));
+    let modern_pid = |name: &str| {
+        let mut asked = modern(2, "tools/call", &json!({ "name": "pid" }));
+        asked["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"] = json!(name);
+        said(&post_modern(&target, &asked).json()).to_owned()
+    };
+    assert_eq!(modern_pid("a"), modern_pid("b"));
+    assert!(![said(&first), said(&second)].contains(&modern_pid("a").as_str()));
+
+    // A session that ends takes its server along; a server that ends, its session.
+    let gone = |pid: &str| !Path::new("/proc").join(pid).exists();
+    assert_eq!(one.delete().status, 200);
+    until("its server is gone", || gone(said(&first)));
+    let died = call(&two, 4, "die");
+    assert!(died["error"]["message"].as_str().is_some_and(|m| m.contains("exit status: 7")), "{died}");
+    until("its session is over", || two.post(&request(5, "ping", &json!({}))).status == 404);
+    let again = open_session(&target);
+    assert!(!gone(said(&call(&again, 2, "pid"))));
+    drop(served);
+    until("no server is left", || {
+        let log = log(directory.path());
+        log.lines().filter_map(|line| line.split(' ').next()).all(gone)
+    });
+}
+
+#[test]
+fn questions_progress_and_announcements_reach_their_host() {
+    let directory = scratch();
+    let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
+    let host = open_session(&served.target());
+    let other = open_session(&served.target());
+    let (mut standing, mut elsewhere) = (host.get(), other.get());
+
+    let mut asking = host.post(&request(2, "tools/call", &json!({ "name": "ask" })));
+    let question = asking.event().expect("a question").message;
+    assert_eq!((&question["method"], &question["params"]), (&json!("roots/list"), &json!({ "odd": 1.0 })));
+    let roots = json!({ "roots": [{ "uri": "file:///x" }] });
+    let given = json!({ "jsonrpc": "2.0", "id": question["id"], "result": roots });
+    assert_eq!(host.post(&given.to_string()).status, 202);
+    let answer = asking.event().expect("an answer").message;
+    assert_eq!(serde_json::from_str::<Value>(said(&answer)).expect("JSON"), roots);
+
+    let params = json!({ "name": "count", "_meta": { "progressToken": "mine" } });
+    let messages = host.post(&request(3, "tools/call", &params)).messages();
+    assert_eq!(messages[0]["params"], json!({ "progressToken": "mine", "progress": 1 }));
+    assert_eq!(said(&messages[1]), "counted");
+
+    for target in [&host, &other] {
+        let told = json!({ "jsonrpc": "2.0", "method": "notifications/odd" });
+        assert_eq!(target.post(&told.to_string()).status, 202);
+    }
+    for stream in [&mut standing, &mut elsewhere] {
+        let heard = stream.event().expect("an announcement").message;
+        assert_eq!(heard["method"], "notifications/tools/list_changed");
+        assert_eq!(heard["params"], json!({ "_meta": { "odd": 1 } }));
+    }
+
+    let filter = json!({ "notifications": { "toolsListChanged": true } });
+    let mut listening = post_modern(&served.target(), &modern(77, "subscriptions/listen", &filter));
+    for method in ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"] {
+        let heard = listening.event().expect("a notification").message;
+        assert_eq!(heard["method"], method);
+        assert_eq!(heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 77, "{heard}");
+    }
+}
+
+#[test]
+fn leaving_and_calling_off_reach_the_server() {
+    let directory = scratch();
+    let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
+    let waits = |count: usize| log(directory.path()).matches(r#""name":"wait""#).count() == count;
+    let cancelled = |count: usize| log(directory.path()).matches("notifications/cancelled").count() == count;
+
+    let host = open_session(&served.target());
+    let waiting = host.begin("POST", &request(2, "tools/call", &json!({ "name": "wait" })));
+    until("the server has it", || waits(1));
+    let told = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 2 } });
+    assert_eq!(host.post(&told.to_string()).status, 202);
+    until("the server is told", || cancelled(1));
+    drop(waiting);
+
+    let asked = modern(2, "tools/call", &json!({ "name": "wait" }));
+    let target = served.target().with("MCP-Protocol-Version", "2026-07-28").with("Mcp-Method", "tools/call");
+    let waiting = target.with("Mcp-Name", "wait").begin("POST", &asked.to_string());
+    until("the server has it", || waits(2));
+    drop(waiting);
+    until("the server is told", || cancelled(2));
+}
+
+#[test]
+fn messages_that_are_too_long_are_refused() {
+    let directory = scratch();
+    let options = ["--max-message-size", "4KiB", "--durability", "power"];
+    let served = Served::wrap(directory.path(), &options, &odd_server(directory.path()));
+    let host = open_session(&served.target());
+    let long = request(2, "tools/call", &json!({ "name": "x".repeat(5000) }));
+    assert_eq!(host.post(&long).status, 413);
+    assert!(!said(&call(&host, 3, "pid")).is_empty());
+    drop(served);
+    let entries = entries(directory.path(), "odd");
+    assert!(entries.iter().any(|e| e["method"] == "initialize"), "{entries:?}");
+}
+
+#[test]
+fn hosts_are_served_though_nothing_can_be_recorded_where_that_is_wanted() {
+    for (options, is_served) in [(&["--on-record-failure", "forward"][..], true), (&[][..], false)] {
+        let directory = scratch();
+        // Tapes cannot be made where a file stands in the way.
+        let data = directory.path().join("data");
+        std::fs::create_dir(&data).expect("the directory is ours");
+        std::fs::write(data.join("tapes"), "in the way").expect("the directory is ours");
+        let served = Served::wrap(&data, options, &odd_server(directory.path()));
+        let answer = served.target().post(&initialize(1).to_string()).json();
+        assert_eq!(answer["result"].is_object(), is_served, "{answer}");
+        assert_eq!(log(directory.path()).contains("initialize"), is_served);
+    }
+}

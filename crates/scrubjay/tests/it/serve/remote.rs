@@ -1,0 +1,165 @@
+//! Servers elsewhere: `wrap --url` and backends on HTTP, over TLS, through a network that trickles, called off.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::listen::{GREETING, LIST, error, log, odd_server, request, result, said};
+use super::rig::{
+    Piped, Served, initialize, modern, open_session, post_modern, repository, scratch, text, until,
+};
+
+/// Something between a client and a server.
+struct Between {
+    child: Child,
+    port: u16,
+}
+
+impl Between {
+    fn start(server: &Served, options: &[&str]) -> Self {
+        let script = repository().join("tests/backends/tcp_front.py");
+        let mut command = Command::new("python3");
+        command.arg("-B").arg(script).arg(&server.address).args(options);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut between = Self { child: child.expect("Python starts"), port: 0 };
+        let mut line = String::new();
+        let stdout = between.child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("it says where it listens");
+        between.port = line.trim().parse().expect("a port");
+        between
+    }
+}
+
+impl Drop for Between {
+    fn drop(&mut self) {
+        // It may be gone by now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn openssl(directory: &Path, args: &[&str]) {
+    let done =
+        Command::new("openssl").args(args).current_dir(directory).output().expect("openssl is installed");
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Makes an authority, and a certificate of it for this machine; returns the authority, certificate and key.
+fn certificates(directory: &Path) -> [PathBuf; 3] {
+    const KEY: [&str; 6] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-batch"];
+    let authority =
+        ["req", "-x509", "-days", "2", "-subj", "/CN=test", "-keyout", "ca.key", "-out", "ca.pem"];
+    openssl(directory, &[&authority[..], &KEY[..]].concat());
+    let wanted = ["req", "-subj", "/CN=localhost", "-keyout", "leaf.key", "-out", "leaf.csr"];
+    openssl(directory, &[&wanted[..], &KEY[..]].concat());
+    std::fs::write(directory.join("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n").expect("ours");
+    let signed = ["x509", "-req", "-in", "leaf.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"];
+    openssl(directory, &[&signed[..], &["-days", "2", "-extfile", "names", "-out", "leaf.pem"]].concat());
+    ["ca.pem", "leaf.pem", "leaf.key"].map(|name| directory.join(name))
+}
+
+/// What a host on standard streams hears of the odd server, word for word.
+fn hears_the_server(mut host: Piped) {
+    host.ask(&initialize(1));
+    host.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    for (id, method, params) in [
+        (2, "tools/list", json!({ "cursor": "x" })),
+        (3, "tools/call", json!({ "name": "nobody" })),
+        (4, "odd/method", json!({})),
+    ] {
+        host.say(&serde_json::from_str(&request(id, method, &params)).expect("JSON"));
+        host.hear_line();
+    }
+    let (_, heard) = host.finish();
+    assert_eq!(heard, [result(1, GREETING), result(2, LIST), error(3, "nobody"), error(4, "odd/method")]);
+}
+
+#[test]
+fn a_host_on_standard_streams_hears_a_server_on_http() {
+    let directory = scratch();
+    let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
+    let url = format!("http://{}/mcp", server.address);
+    hears_the_server(Piped::wrap_url(&directory.path().join("plain"), &url, None));
+    let slow = Between::start(&server, &["--trickle"]);
+    let url = format!("http://127.0.0.1:{}/mcp", slow.port);
+    hears_the_server(Piped::wrap_url(&directory.path().join("slow"), &url, None));
+}
+
+#[test]
+fn tls_is_spoken_where_the_certificate_is_trusted() {
+    let directory = scratch();
+    let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
+    let [authority, certificate, key] = certificates(directory.path());
+    let tls = Between::start(&server, &["--tls", &text(&certificate), &text(&key)]);
+    let url = format!("https://localhost:{}/mcp", tls.port);
+    hears_the_server(Piped::wrap_url(&directory.path().join("trusted"), &url, Some(&authority)));
+
+    // An authority that did not sign it: the host is told, and the server hears nothing.
+    let before = log(directory.path());
+    let other = scratch();
+    let [stranger, ..] = certificates(other.path());
+    let mut host = Piped::wrap_url(&directory.path().join("stranger"), &url, Some(&stranger));
+    let answer = host.ask(&initialize(1)).pop().expect("an answer");
+    let why = answer["error"]["message"].as_str().unwrap_or_default().to_lowercase();
+    assert!(why.contains("certificate"), "{answer}");
+    assert_eq!(log(directory.path()), before);
+
+    // A gateway's backend likewise.
+    let config = format!("backends:\n  - {{ id: far, type: http, url: \"{url}\" }}\n");
+    let gateway = Served::configured(directory.path(), &config, Some(&authority));
+    let listed = open_session(&gateway.target()).post(&request(2, "tools/list", &json!({}))).json();
+    assert_eq!(listed["result"]["tools"][0]["name"], "pid", "{listed}");
+}
+
+#[test]
+fn a_gateway_serves_a_backend_on_http_to_both_eras() {
+    let directory = scratch();
+    let server = Served::wrap(&directory.path().join("behind"), &[], &odd_server(directory.path()));
+    let slow = Between::start(&server, &["--trickle"]);
+    let config =
+        format!("backends:\n  - {{ id: far, type: http, url: \"http://127.0.0.1:{}/mcp\" }}\n", slow.port);
+    let gateway = Served::configured(directory.path(), &config, None);
+    let target = gateway.target();
+    let call = json!({ "name": "pid" });
+    let legacy = open_session(&target).post(&request(2, "tools/call", &call)).json();
+    let modern = post_modern(&target, &modern(2, "tools/call", &call)).json();
+    // Each in its own era: a session of its own for one, none for the other.
+    assert_ne!(said(&legacy), said(&modern));
+    let count = json!({ "name": "far__pid" });
+    assert_eq!(said(&open_session(&target).post(&request(3, "tools/call", &count)).json()), said(&legacy));
+}
+
+/// A gateway before the fixture in one era, with a tap.
+fn tapped_gateway(directory: &Path, era: &str) -> Served {
+    let backend = super::rig::tapped(directory, super::rig::fixture(&["--era", era]));
+    Served::start(&directory.join("data"), &[], &backend)
+}
+
+#[test]
+fn leaving_reaches_a_backend_of_the_other_era() {
+    const SLOW: &str = "test_reconnection";
+    let params: Value = json!({ "name": SLOW, "arguments": { "seconds": 60 } });
+    let heard = |directory: &Path| std::fs::read_to_string(directory.join("backend.in")).unwrap_or_default();
+    for (era, is_modern) in [("legacy", true), ("modern", false)] {
+        let directory = scratch();
+        let served = tapped_gateway(directory.path(), era);
+        let waiting = if is_modern {
+            let target = served.target().with("MCP-Protocol-Version", "2026-07-28").with("Mcp-Name", SLOW);
+            let asked = modern(2, "tools/call", &params).to_string();
+            target.with("Mcp-Method", "tools/call").begin("POST", &asked)
+        } else {
+            let host = open_session(&served.target());
+            let waiting = host.begin("POST", &request(2, "tools/call", &params));
+            until("the backend is asked", || heard(directory.path()).contains(SLOW));
+            let told = json!({ "requestId": 2, "reason": "enough" });
+            let told = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": told });
+            assert_eq!(host.post(&told.to_string()).status, 202);
+            waiting
+        };
+        until("the backend is asked", || heard(directory.path()).contains(SLOW));
+        drop(waiting);
+        until("the backend is called off", || heard(directory.path()).contains("notifications/cancelled"));
+    }
+}
