@@ -10,4 +10,5 @@ pub mod home;
 pub mod ledger;
 pub mod recording;
 pub mod tape;
+pub mod views;
 pub mod workspace;

@@ -246,36 +246,40 @@ pub async fn page(
     rows.iter().map(Revision::of).collect()
 }
 
-/// Returns the revisions that an event tells of.
+/// Returns the revisions of a session's events, after one event and up to another.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn of_event(on: &mut impl Conn, event: i64) -> Result<Option<Revision>, LedgerError> {
-    let row = sqlx::query(select!("WHERE event_id = $1")).bind(event).fetch_optional(on.conn()).await?;
-    row.as_ref().map(Revision::of).transpose()
-}
-
-/// Returns the revisions of a session's events, from one event to another, in order.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn of_session(
+pub async fn of_events(
     on: &mut impl Conn,
     session: &str,
-    after_event: i64,
-    limit: i64,
+    after: i64,
+    up_to: i64,
 ) -> Result<Vec<Revision>, LedgerError> {
     let rows = sqlx::query(
         "SELECT r.id, r.workspace, r.path, r.event_id, r.source, r.state, r.before_hash, r.after_hash, r.size,
              r.lines, r.added, r.removed, r.mode FROM revisions r JOIN events e ON e.id = r.event_id
-         WHERE e.session_id = $1 AND e.id > $2 ORDER BY e.id LIMIT $3",
+         WHERE e.session_id = $1 AND e.id > $2 AND e.id <= $3",
     )
     .bind(session)
-    .bind(after_event)
-    .bind(limit)
+    .bind(after)
+    .bind(up_to)
     .fetch_all(on.conn())
     .await?;
     rows.iter().map(Revision::of).collect()
+}
+
+/// Returns how many revisions a file has.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
+    let row = sqlx::query("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2")
+        .bind(workspace)
+        .bind(path)
+        .fetch_one(on.conn())
+        .await?;
+    Ok(row.try_get(0)?)
 }
 
 /// A file that a session changed.

@@ -1,0 +1,108 @@
+//! What is read off the ledger: a session's timeline, its story, the evolution of its files.
+//!
+//! Plain data, ready to be written as JSON or shown to people. Everything comes in pages.
+
+pub mod evolution;
+pub mod story;
+pub mod timeline;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::ledger::session::Session;
+use crate::ledger::{Conn, LedgerError, session};
+
+/// How many items a page has at most.
+pub const PAGE_MAX: i64 = 1000;
+
+/// A view cannot be made.
+#[derive(Debug, Error)]
+pub enum ViewError {
+    /// There is no such session.
+    #[error("no session has an id that begins with \"{0}\": `scrubjay session ls` lists them")]
+    NoSession(String),
+    /// Several sessions could be meant.
+    #[error("\"{0}\" fits several sessions ({1}): give more characters")]
+    Ambiguous(String, String),
+    /// The session changed no such file.
+    #[error("session {0} changed no file {1}: its evolution lists the files it changed")]
+    NoFile(String, String),
+    /// The ledger failed.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// What is shown of a session.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionView {
+    /// Its id.
+    pub id: String,
+    /// Its project.
+    pub project_id: String,
+    /// What it is called.
+    pub title: Option<String>,
+    /// What the user asked for.
+    pub user_message: Option<String>,
+    /// What the client calls itself.
+    pub agent: Option<String>,
+    /// active or closed.
+    pub status: &'static str,
+    /// How its connections were told to belong together.
+    pub told_by: String,
+    /// The session it was branched from.
+    pub parent_session: Option<String>,
+    /// The directory it works in.
+    pub workspace: Option<String>,
+    /// When it began.
+    pub created: String,
+    /// When something last happened in it.
+    pub last_activity: String,
+    /// When it ended.
+    pub ended: Option<String>,
+}
+
+impl SessionView {
+    /// Shows a session.
+    #[must_use]
+    pub fn new(session: &Session) -> Self {
+        Self {
+            id: session.id.clone(),
+            project_id: session.project_id.clone(),
+            title: session.title.clone(),
+            user_message: session.user_message.clone(),
+            agent: session.agent.clone(),
+            status: if session.ended_ns.is_some() { "closed" } else { "active" },
+            told_by: session.told_by.clone(),
+            parent_session: session.parent_session.clone(),
+            workspace: session.workspace.clone(),
+            created: iso(session.created_ns),
+            last_activity: iso(session.last_activity_ns),
+            ended: session.ended_ns.map(iso),
+        }
+    }
+}
+
+/// Writes a time as ISO 8601, in UTC.
+#[must_use]
+pub fn iso(at_ns: i64) -> String {
+    scrubjay_core::export::iso_time(u64::try_from(at_ns).unwrap_or(0))
+}
+
+/// Finds the one session whose id begins with a text.
+///
+/// # Errors
+/// There is none, or there are several.
+pub async fn find_session(on: &mut impl Conn, start: &str) -> Result<Session, ViewError> {
+    if let Some(session) = session::get(on, start).await? {
+        return Ok(session);
+    }
+    let mut found = if start.is_empty() { Vec::new() } else { session::find(on, start, 4).await? };
+    match found.len() {
+        0 => Err(ViewError::NoSession(start.to_owned())),
+        1 => Ok(found.remove(0)),
+        _ => {
+            let ids: Vec<String> = found.into_iter().map(|session| session.id).collect();
+            Err(ViewError::Ambiguous(start.to_owned(), ids.join(", ")))
+        }
+    }
+}
