@@ -71,6 +71,11 @@ impl Action {
         }
     }
 
+    /// Tells whether an object or list goes as one, instead of each text and number in it.
+    pub(super) fn is_for_the_whole(&self) -> bool {
+        matches!(self, Self::Remove | Self::Replace(_))
+    }
+
     /// Tells whether a value is what this or another action left.
     pub(super) fn is_done(&self, value: &[u8]) -> bool {
         is_mark(value) || matches!(self, Self::Replace(Value::String(text)) if text.as_bytes() == value)

@@ -30,6 +30,8 @@ enum Owner {
     Base64(usize),
     /// An escape that may spell a letter.
     Escape,
+    /// An anchor whose slashes are escaped.
+    Slashed,
     /// The name at the end of a path.
     PathName,
 }
@@ -164,6 +166,9 @@ impl Redactor {
                 let kind = if detector.any_case { Kind::Fold } else { Kind::Exact };
                 self.own(anchor.as_bytes(), kind, Owner::Format(detector, rule));
                 self.own_base64(anchor);
+                if anchor.contains('/') {
+                    self.own(anchor.replace('/', r"\/").as_bytes(), kind, Owner::Slashed);
+                }
             }
         }
         for stem in STEMS {
@@ -262,7 +267,7 @@ impl Redactor {
                 }
                 Owner::Base64(phase) => self.inside_base64(raw, hit.at, phase, 0).is_some() || escaped(),
                 Owner::Escape => encoded::spells(raw, hit.at),
-                Owner::PathName => true,
+                Owner::Slashed | Owner::PathName => true,
             };
             if suspicious { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -284,8 +289,11 @@ impl Redactor {
         let mut base64_done = 0;
         let mut spelled = false;
         let _ = self.filter.hits(text, |hit| {
-            spelled |=
-                matches!(self.owners[usize::from(hit.owner)], Owner::Escape) && encoded::spells(text, hit.at);
+            spelled |= match self.owners[usize::from(hit.owner)] {
+                Owner::Escape => encoded::spells(text, hit.at),
+                Owner::Slashed => true,
+                _ => false,
+            };
             if let Some((range, rule)) = self.secret_at(text, hit, &mut base64_done, depth)
                 && !self.is_done(text, &range, rule)
             {
@@ -324,7 +332,7 @@ impl Redactor {
                 *base64_done = range.end;
                 Some((range, rule))
             }
-            Owner::Base64(_) | Owner::Escape | Owner::PathName => None,
+            Owner::Base64(_) | Owner::Escape | Owner::Slashed | Owner::PathName => None,
         }
     }
 

@@ -63,7 +63,7 @@ impl Prefilter {
         self.patterns.push(Pattern { bytes: bytes.to_vec(), kind, owner });
         if bytes.len() == 3 {
             self.window([bytes[0], bytes[1], bytes[2]], number, 0);
-            for next in b'!'..=b'~' {
+            for next in std::iter::once(0).chain(b'!'..=b'~') {
                 self.window([bytes[1], bytes[2], next], number, 1);
             }
             return;

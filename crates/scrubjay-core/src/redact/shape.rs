@@ -161,7 +161,8 @@ pub(super) fn is_standin(value: &[u8]) -> bool {
 
 /// Tells whether a value is a variable's name that itself speaks of a secret, like `user_password`.
 fn is_variable(value: &[u8], lower: &str) -> bool {
+    let is_path = || value.contains(&b'.') && value.split(|b| *b == b'.').all(|w| !w.is_empty());
     let stems = ["password", "passwd", "pwd", "token", "secret", "key", "credential", "auth", "cookie"];
     value.iter().all(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-' | b'.'))
-        && stems.iter().any(|s| lower.ends_with(s) || lower.starts_with(s))
+        && (is_path() || stems.iter().any(|s| lower.ends_with(s) || lower.starts_with(s)))
 }

@@ -143,7 +143,9 @@ fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Between) -> 
                 || matches!(b, b',' | b';' | b'&' | b')' | b'<' | b'>' | b'}' | b']' | b'|'))
     };
     let end = at + text[at..].iter().position(stop).unwrap_or(text.len() - at);
-    let scheme = end - at - text[at..end].trim_ascii_start().len();
+    // A scheme, as in `Bearer abc`, is no secret.
+    let words = text[at..end].iter().take_while(|b| b.is_ascii_alphabetic()).count();
+    let scheme = if whole_line && text[at..end].get(words) == Some(&b' ') { words + 1 } else { 0 };
     Value { range: at + scheme..end, quoted: false, between }
 }
 

@@ -132,6 +132,12 @@ impl<'r, 't> Walk<'r, 't> {
     fn object(&mut self, object: usize, under: Option<u16>) {
         let children: Vec<usize> = self.tree.children(object).collect();
         let is_schema = under.is_some() && self.is_schema(&children);
+        if let Some(rule) = under
+            && !is_schema
+            && self.redactor.action(rule).is_for_the_whole()
+        {
+            return self.replace(object, rule);
+        }
         let named = self.named(&children);
         for child in children {
             let key = self.key(child).expect("a member has a key");
@@ -166,6 +172,11 @@ impl<'r, 't> Walk<'r, 't> {
 
     fn array(&mut self, array: usize, under: Option<u16>) {
         let children: Vec<usize> = self.tree.children(array).collect();
+        if let Some(rule) = under
+            && self.redactor.action(rule).is_for_the_whole()
+        {
+            return self.replace(array, rule);
+        }
         let is_pair = children.len() == 2;
         let mut before: Option<Telling> = None;
         for child in children {
@@ -177,7 +188,13 @@ impl<'r, 't> Walk<'r, 't> {
             if is_string {
                 let inside = self.inside(child);
                 let flag = inside.text.strip_prefix(b"-").map(|f| f.strip_prefix(b"-").unwrap_or(f));
-                let name = flag.or(is_pair.then_some(&*inside.text));
+                // A pair of words is no name with its value.
+                let is_named = is_pair && self.node(child).next < self.node(array).next && {
+                    let value = self.node(self.node(child).next);
+                    value.kind == Kind::String
+                        && self.text[value.inside()].iter().any(|b| !b.is_ascii_alphabetic())
+                };
+                let name = flag.or(is_named.then_some(&*inside.text));
                 before = name.and_then(|name| self.redactor.names.tell(name));
             }
         }
