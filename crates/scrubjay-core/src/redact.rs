@@ -9,6 +9,7 @@ mod action;
 mod detectors;
 mod encoded;
 mod engine;
+mod lines;
 mod name;
 mod path;
 mod prefilter;
@@ -24,6 +25,7 @@ use serde::Serialize;
 
 pub use self::action::{Action, Key};
 pub use self::engine::Redactor;
+pub use self::lines::Lines;
 pub use self::name::SENSITIVE as SENSITIVE_FIELDS;
 pub use self::rules::{Pattern, Rule, RuleError};
 
@@ -61,7 +63,7 @@ impl Default for RedactionConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redacted<'a>(Cow<'a, [u8]>);
 
-impl Redacted<'_> {
+impl<'a> Redacted<'a> {
     /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -72,6 +74,15 @@ impl Redacted<'_> {
     #[must_use]
     pub fn payload(&self) -> Payload<'_> {
         Payload(&self.0)
+    }
+
+    /// Returns the original bytes, with the guarantee; none where something was taken out.
+    #[must_use]
+    pub fn unchanged(&self) -> Option<Payload<'a>> {
+        match self.0 {
+            Cow::Borrowed(bytes) => Some(Payload(bytes)),
+            Cow::Owned(_) => None,
+        }
     }
 
     /// Tells whether something was taken out.

@@ -9,7 +9,7 @@ use regex::bytes::Regex;
 use super::action::{Action, Key, Left, is_mark};
 use super::detectors::{self, Detector};
 use super::encoded::{self, Unescaped};
-use super::name::{Names, SENSITIVE, STEMS, normal};
+use super::name::{Names, SENSITIVE, STEMS, normal, spellings};
 use super::path::Path;
 use super::prefilter::{Hit, Kind, Prefilter};
 use super::rules::{self, Param, Pattern, RuleError};
@@ -18,6 +18,10 @@ use super::{Finding, Redacted, RedactionConfig, text};
 
 /// Clothes upon clothes (JSON in strings, base64) are looked into so deep.
 const DEPTH_MAX: usize = 6;
+
+/// Names that are looked for in base64 too.
+const BASE64_NAMES: &[&str] =
+    &["password", "secret", "token", "api_key", "apiKey", "private_key", "access_key", "authorization"];
 
 /// Who a pattern of the search belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -88,8 +92,12 @@ impl Redactor {
                 wrong.push(RuleError { rule: number, what });
             }
         }
-        for field in config.sensitive_fields.iter().map(String::as_str).chain(SENSITIVE.iter().copied()) {
-            redactor.add_name(field, field, config.action.clone());
+        for field in &config.sensitive_fields {
+            // A name on both lists is looked for in all its spellings.
+            redactor.add_name(field, field, config.action.clone(), false);
+        }
+        for field in SENSITIVE {
+            redactor.add_name(field, field, config.action.clone(), true);
         }
         if config.hash_ids {
             redactor.id_rule = Some(redactor.rule("hash-ids", Action::Hash));
@@ -109,11 +117,11 @@ impl Redactor {
         u16::try_from(self.rules.len() - 1).expect("a configuration has fewer rules")
     }
 
-    fn add_name(&mut self, name: &str, rule_name: &str, action: Action) {
+    fn add_name(&mut self, name: &str, rule_name: &str, action: Action, is_built_in: bool) {
         let rule = self.rule(rule_name, action);
         self.names.list(name, rule);
         let name = normal(name);
-        if STEMS.iter().any(|stem| name.contains(stem)) {
+        if is_built_in {
             return;
         }
         if name.len() < 4 || !name.is_ascii() {
@@ -124,12 +132,12 @@ impl Redactor {
     }
 
     fn add_rule(&mut self, rule: &rules::Rule) -> Result<(), String> {
+        rule.pattern.check()?;
         let action = rule.action.clone();
         match &rule.pattern {
-            Pattern::Field(name) if normal(name).is_empty() => return Err("names no field".to_owned()),
-            Pattern::Field(name) => self.add_name(name, &rule.name, action),
+            Pattern::Field(name) => self.add_name(name, &rule.name, action, false),
             Pattern::Path(text) => {
-                let path = Path::parse(text).map_err(|e| format!("is not a JSONPath: {e}"))?;
+                let path = Path::parse(text)?;
                 self.add_path_name(&path);
                 let number = self.rule(&rule.name, action);
                 self.paths.push((path, number));
@@ -140,7 +148,7 @@ impl Redactor {
                 self.regexes.push((regex, number));
             }
             Pattern::MethodParam { method, param } => {
-                let param = Param::new(method, param).map_err(|e| format!("is not a parameter: {e}"))?;
+                let param = Param::new(method, param)?;
                 self.add_path_name(&param.path);
                 let number = self.rule(&rule.name, action);
                 self.params.push((param, number));
@@ -171,18 +179,15 @@ impl Redactor {
                 }
             }
         }
-        for stem in STEMS {
-            // Three letters are everywhere: such a stem is looked for in every case, but whole.
-            let kind = if stem.len() < 4 { Kind::Fold } else { Kind::Name };
-            self.own(stem.as_bytes(), kind, Owner::Name);
-            let mut title = (*stem).to_owned();
+        for spelling in STEMS.iter().copied().flat_map(spellings) {
+            self.own(spelling.as_bytes(), Kind::Fold, Owner::Name);
+        }
+        for name in BASE64_NAMES {
+            let mut title = (*name).to_owned();
             title[..1].make_ascii_uppercase();
-            for case in [stem, title.as_str(), &stem.to_ascii_uppercase()] {
+            for case in [name, title.as_str(), &name.to_ascii_uppercase()] {
                 self.own_base64(case);
             }
-        }
-        for name in ["api_key", "API_KEY", "apiKey", "private_key", "access_key"] {
-            self.own_base64(name);
         }
         self.own(br"\u00", Kind::Exact, Owner::Escape);
     }
@@ -201,6 +206,11 @@ impl Redactor {
                 self.own(fragment, Kind::Exact, Owner::Base64(encoded::PHASES[phase]));
             }
         }
+    }
+
+    /// Tells whether it does anything.
+    pub(super) fn is_enabled(&self) -> bool {
+        self.enabled
     }
 
     /// Takes the secrets out of a message or line.
@@ -401,7 +411,7 @@ impl Edit {
 
 /// Makes edits that touch one.
 fn merge(mut edits: Vec<Edit>) -> Vec<Edit> {
-    edits.sort_by_key(|edit| (edit.range.start, std::cmp::Reverse(edit.range.end)));
+    edits.sort_by_key(|edit| (edit.range.start, std::cmp::Reverse(edit.range.end), edit.rule));
     let mut merged: Vec<Edit> = Vec::with_capacity(edits.len());
     for edit in edits {
         match merged.last_mut() {

@@ -100,26 +100,33 @@ const HARMLESS: &[&str] = &[
     "invalidtoken",
 ];
 
-/// What leads to such names, for the search over raw bytes: each sensitive or telling name has one of these.
-pub(super) const STEMS: &[&str] = &[
-    "passw",
-    "passphrase",
-    "passcode",
-    "pwd",
-    "secret",
-    "token",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "signingkey",
-    "encryptionkey",
-    "masterkey",
-    "accountkey",
-    "authkey",
-    "authoriz",
-    "cookie",
-    "credential",
+/// What leads to such names, for the search over raw bytes: each sensitive or telling name has one of these,
+/// with or without a separator where words meet.
+pub(super) const STEMS: &[(&str, &str)] = &[
+    ("pass", "w"),
+    ("pass", "phrase"),
+    ("pass", "code"),
+    ("pwd", ""),
+    ("secret", ""),
+    ("token", ""),
+    ("api", "key"),
+    ("access", "key"),
+    ("private", "key"),
+    ("signing", "key"),
+    ("encryption", "key"),
+    ("master", "key"),
+    ("account", "key"),
+    ("auth", "key"),
+    ("authoriz", ""),
+    ("cookie", ""),
+    ("credential", ""),
 ];
+
+/// Lists the spellings of a stem.
+pub(super) fn spellings((first, second): (&str, &str)) -> Vec<String> {
+    let separators: &[&str] = if second.is_empty() { &[""] } else { &["", "_", "-", " ", "."] };
+    separators.iter().map(|separator| format!("{first}{separator}{second}")).collect()
+}
 
 const STRONG: &[&str] = &["password", "passwd", "passphrase", "secret", "pwd"];
 const WEAK: &[&str] = &[
@@ -212,7 +219,8 @@ mod tests {
     fn every_telling_name_has_a_stem() {
         for name in SENSITIVE.iter().chain(STRONG).chain(WEAK) {
             let name = normal(name);
-            assert!(STEMS.iter().any(|stem| name.contains(stem)) || name.contains("secret"), "{name}");
+            let leads = |stem: &(&str, &str)| name.contains(&format!("{}{}", stem.0, stem.1));
+            assert!(STEMS.iter().any(leads), "{name}");
         }
     }
 }

@@ -61,11 +61,11 @@ impl Path {
 
     /// Returns a name that every text with such a value holds, if there is one.
     pub(super) fn telling_name(&self) -> Option<&str> {
-        let names = self.steps.iter().filter_map(|step| match &step.to {
+        let mut names = self.steps.iter().filter_map(|step| match &step.to {
             To::Name(name) => Some(name.as_str()),
             To::Element(_) | To::All => None,
         });
-        names.last()
+        names.next_back()
     }
 
     /// Lists the nodes that the path leads to from a node.

@@ -4,6 +4,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use thiserror::Error;
 
 use super::action::Action;
+use super::name::normal;
 use super::path::Path;
 
 /// A regular expression may need no more memory than this.
@@ -36,6 +37,25 @@ pub enum Pattern {
         /// The path of the parameter below `params`.
         param: String,
     },
+}
+
+impl Pattern {
+    /// Tells what is wrong with it, if anything is.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Field(name) if normal(name).is_empty() => Err("names no field".to_owned()),
+            Self::Field(_) => Ok(()),
+            Self::Path(text) => match Path::parse(text) {
+                Ok(_) => Ok(()),
+                Err(e) => Err(format!("is not a JSONPath: {e}")),
+            },
+            Self::Regex(text) => regex(text).map(drop),
+            Self::MethodParam { method, param } => Param::new(method, param).map(drop),
+        }
+    }
 }
 
 /// A rule that cannot be used.
@@ -77,7 +97,10 @@ impl Param {
         if method.is_empty() {
             return Err("has an empty method".to_owned());
         }
-        Ok(Self { method: method.to_owned(), path: Path::parse(param)? })
+        Ok(Self {
+            method: method.to_owned(),
+            path: Path::parse(param).map_err(|e| format!("has a wrong param: {e}"))?,
+        })
     }
 
     pub(super) fn is_of(&self, method: &[u8]) -> bool {

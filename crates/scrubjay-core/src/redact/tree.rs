@@ -125,7 +125,9 @@ impl Parser<'_> {
         };
         match kind {
             Kind::Object | Kind::Array => self.at += 1,
-            Kind::String => drop(self.string()?),
+            Kind::String => {
+                self.string()?;
+            }
             Kind::Number => {
                 let rest = &self.text[start..];
                 let in_number = |b: &u8| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E');

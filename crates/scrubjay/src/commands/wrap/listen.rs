@@ -3,10 +3,12 @@
 //! A gateway with a single backend, whose names therefore stay as they are. All hosts share the one server.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use scrubjay_core::entry::Transport;
+use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::backend::Backend;
 use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv, Naming};
@@ -40,6 +42,7 @@ pub(super) async fn run(
     home: Home,
     limits: Limits,
     subject: Subject,
+    redactor: Arc<Redactor>,
 ) -> anyhow::Result<()> {
     let backend = BackendConfig {
         id: backend_id(&subject.name),
@@ -47,7 +50,7 @@ pub(super) async fn run(
         link: link(args)?,
         call_timeout: CALL_MAX,
     };
-    let recordings = recordings(home, limits, subject);
+    let recordings = recordings(home, limits, subject, redactor);
     let gateway = Gateway::new(Naming::WhereNeeded, recordings, None, |events, recording| {
         let tape = recording("server", None);
         vec![Backend::new(&backend, std::env::current_dir().ok(), tape, events.clone())]
@@ -87,11 +90,11 @@ fn backend_id(name: &str) -> String {
 }
 
 /// Names the tape of a host's session as it would be named without --listen.
-fn recordings(home: Home, limits: Limits, subject: Subject) -> NewRecording {
+fn recordings(home: Home, limits: Limits, subject: Subject, redactor: Arc<Redactor>) -> NewRecording {
     Box::new(move |part, client| {
         let name = if part == "http" { subject.name.clone() } else { format!("{} ({part})", subject.name) };
         let session = client.map(SessionRef::of_connection).or_else(|| subject.session.clone());
         let subject = Subject { name, transport: Transport::Http, session, ..subject.clone() };
-        Recording::new(home.clone(), subject, limits)
+        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
     })
 }
