@@ -255,6 +255,20 @@ mod tests {
     }
 
     #[test]
+    fn other_secrets_never_show() {
+        for format in [Format::Human, Format::Json] {
+            let told = lines(format, "info", |_| {
+                tracing::info!(
+                    url = "https://user:c4n4ry@example.com/",
+                    password = "c4n4ry",
+                    "DB_PASSWORD=c4n4ry"
+                );
+            });
+            assert!(told[0].contains("[redacted:") && !told[0].contains("c4n4ry"), "{told:?}");
+        }
+    }
+
+    #[test]
     fn another_configuration_is_adopted() {
         let told = lines(Format::Human, "silent", |log| {
             at_every_level();

@@ -5,5 +5,6 @@ mod eras;
 mod front;
 mod http;
 mod peers;
+mod redaction;
 mod rig;
 mod tape;
