@@ -131,6 +131,18 @@ pub(super) fn fragments(text: &[u8]) -> [Vec<u8>; 3] {
     })
 }
 
+/// So much of a run of base64 is looked into around a place.
+const BEFORE_BYTES: usize = 512;
+const BEHIND_BYTES: usize = 4096;
+
+/// Returns what is near a place in base64: enough to see whether it means anything.
+pub(super) fn window(text: &[u8], at: usize) -> Range<usize> {
+    let inside = |b: &&u8| Class::Base64.has(**b) || **b == b'\n';
+    let before = text[..at].iter().rev().take(BEFORE_BYTES).take_while(inside).count();
+    let behind = text[at..].iter().take(BEHIND_BYTES).take_while(inside).count();
+    at - before..at + behind
+}
+
 /// A wrapped line of base64 is at least this long.
 const WRAPPED_BYTES_MIN: usize = 60;
 

@@ -20,8 +20,23 @@ use super::{Finding, Redacted, RedactionConfig, text};
 const DEPTH_MAX: usize = 6;
 
 /// Names that are looked for in base64 too.
-const BASE64_NAMES: &[&str] =
-    &["password", "secret", "token", "api_key", "apiKey", "private_key", "access_key", "authorization"];
+const BASE64_NAMES: &[&str] = &[
+    "password",
+    "secret",
+    "token",
+    "api_key",
+    "apiKey",
+    "private_key",
+    "access_key",
+    "authorization",
+    "cookie",
+];
+
+/// Anchors that are too short to be looked for in base64, with what goes before or behind them.
+const BASE64_ANCHORS: &[&str] = &[
+    "s://", "l://", "b://", "p://", "v://", "eyJhbGci", "eyJ0eXAi", "eyJraWQi", "sk-proj-", " sk-", " hf_",
+    " SG.", "=sk-", "\"sk-", "=hf_", "\"hf_", "=SG.", "\"SG.",
+];
 
 /// Who a pattern of the search belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +203,12 @@ impl Redactor {
             for case in [name, title.as_str(), &name.to_ascii_uppercase()] {
                 self.own_base64(case);
             }
+        }
+        for anchor in BASE64_ANCHORS {
+            self.own_base64(anchor);
+        }
+        for digit in 0..10 {
+            self.own_base64(&format!("{digit}:AA"));
         }
         self.own(br"\u00", Kind::Exact, Owner::Escape);
     }
@@ -357,13 +378,13 @@ impl Redactor {
         if depth >= DEPTH_MAX {
             return None;
         }
-        let run = encoded::run(text, at);
-        // Groups are counted from the place, without the ends of lines before it.
-        let digits = text[run.start..at].iter().filter(|b| **b != b'\n').count();
+        let near = encoded::window(text, at);
+        // Groups are counted back from the place, without the ends of lines.
+        let digits = text[near.start..at].iter().filter(|b| **b != b'\n').count();
         let skipped = (digits + 4 - phase % 4) % 4;
-        let data = encoded::decode(text.get(run.start + skipped..run.end)?);
+        let data = encoded::decode(text.get(near.start + skipped..near.end)?);
         let first = self.edits(&data, depth + 1, false).into_iter().next()?;
-        Some((run, first.rule))
+        Some((encoded::run(text, at), first.rule))
     }
 
     /// Tells whether what was found is what redaction left, or part of it.

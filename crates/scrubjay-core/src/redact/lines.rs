@@ -68,6 +68,9 @@ mod tests {
             })
             .collect();
         let mark = "[redacted:private-key]";
-        assert_eq!(out, ["start", mark, mark, "", mark, mark, mark, "QUJD"].map(str::to_owned));
+        assert_eq!(
+            out,
+            ["start", mark, "Proc-Type: 4,ENCRYPTED", "", mark, mark, mark, "QUJD"].map(str::to_owned)
+        );
     }
 }

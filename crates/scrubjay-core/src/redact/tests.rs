@@ -103,6 +103,8 @@ fn every_format_goes_from_every_place() {
         for text in texts {
             let out = redact(&text);
             assert!(!leaks(&out, &canary), "{name}\n in {text}\nout {out}");
+            let encoded = base64.get(8..40).unwrap_or(&base64);
+            assert!(!out.contains(encoded), "{name}: base64\n in {text}\nout {out}");
             assert_eq!(redact(&out), out, "{name}: not idempotent");
             if serde_json::from_str::<Value>(&text).is_ok() {
                 serde_json::from_str::<Value>(&out).unwrap_or_else(|e| panic!("{name}: {e}: {out}"));

@@ -54,6 +54,10 @@ struct Value {
 /// Returns the secret that the name around a place tells of.
 pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<usize>, Telling)> {
     let name = name_at(text, at);
+    if text[..name.start].ends_with(b"[redacted:") && text.get(name.end) == Some(&b']') {
+        // The rule's name in a mark.
+        return None;
+    }
     let telling = names.tell(&text[name.clone()])?;
     let value = value_behind(text, &name)?;
     let bytes = &text[value.range.clone()];
