@@ -80,9 +80,9 @@ pub enum EntryKind {
     Note,
 }
 
-/// One entry of a tape.
+/// One entry of a tape: one that was read, or with another type of payload one to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct Entry<'a, P = &'a [u8]> {
     /// What it is.
     pub kind: EntryKind,
     /// Which way it went.
@@ -102,7 +102,26 @@ pub struct Entry<'a> {
     /// The operation of the client that a message to or from a backend belongs to: the entry that began it.
     pub operation: Option<u64>,
     /// The message (or line, or JSON facts), without its line ending.
-    pub payload: &'a [u8],
+    pub payload: P,
+}
+
+impl<'a, P> Entry<'a, P> {
+    /// Returns the same entry with another payload.
+    #[must_use]
+    pub fn with_payload<Q>(self, payload: Q) -> Entry<'a, Q> {
+        Entry {
+            kind: self.kind,
+            direction: self.direction,
+            transport: self.transport,
+            terminator: self.terminator,
+            wall_ns: self.wall_ns,
+            since_start_ns: self.since_start_ns,
+            processing_ns: self.processing_ns,
+            via: self.via,
+            operation: self.operation,
+            payload,
+        }
+    }
 }
 
 /// A stretch in which recording failed.

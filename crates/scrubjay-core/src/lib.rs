@@ -15,6 +15,7 @@ pub mod message;
 pub mod operation;
 pub mod oversize;
 pub mod reading;
+pub mod redact;
 pub mod retrieval;
 pub mod stats;
 pub mod units;

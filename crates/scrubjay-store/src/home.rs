@@ -4,7 +4,7 @@
 //! writes only files of its own, and takes over another's only when its lock is free.
 
 use std::fs::{DirBuilder, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use crate::tape::reader::{OpenError, Tape};
 use crate::tape::seal::{SealError, seal_or_finish};
-use crate::tape::writer::lock_abandoned;
+use crate::tape::writer::{create_private, lock_abandoned};
 
 /// Fewer characters than this name no tape.
 const SHORT_ID_MIN: usize = 3;
@@ -93,6 +93,31 @@ impl Home {
     #[must_use]
     pub fn ledger(&self) -> PathBuf {
         self.root.join("ledger.db")
+    }
+
+    /// Returns the key of this directory's hashes; makes it when first asked.
+    ///
+    /// # Errors
+    /// It cannot be made or read.
+    pub fn hash_key(&self) -> io::Result<[u8; 32]> {
+        let path = self.root.join("hash.key");
+        if !path.exists() {
+            self.create()?;
+            let mut key = [0; 32];
+            getrandom::fill(&mut key).map_err(io::Error::other)?;
+            let mut name = [0; 8];
+            getrandom::fill(&mut name).map_err(io::Error::other)?;
+            let nascent = self.root.join(format!("hash.key.{:016x}", u64::from_le_bytes(name)));
+            let mut file = create_private(&nascent)?;
+            file.write_all(&key)?;
+            file.sync_all()?;
+            // Of several who make one at once the first wins; a link replaces nothing.
+            let linked = std::fs::hard_link(&nascent, &path);
+            std::fs::remove_file(&nascent)?;
+            linked.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })?;
+        }
+        let key = std::fs::read(&path)?;
+        key.try_into().map_err(|_| io::Error::other(format!("{} is not a key of 32 bytes", path.display())))
     }
 
     /// Creates the directories, readable by their owner alone.

@@ -7,11 +7,13 @@
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use scrubjay_core::entry::{Direction, End, Entry, EntryKind, Gap, Terminator, Transport};
 use scrubjay_core::id::TapeId;
+use scrubjay_core::redact::{Lines, Payload, Redacted, Redactor};
 use thiserror::Error;
 
 use crate::clock::{self, Moment, saturate};
@@ -66,7 +68,7 @@ pub struct Item<'a> {
     pub via: Option<&'a str>,
     /// The operation such a message belongs to.
     pub operation: Option<u64>,
-    /// The message or line.
+    /// The message or line; only a redacted copy of it is written.
     pub payload: &'a [u8],
 }
 
@@ -94,6 +96,9 @@ pub struct Recording {
     home: Home,
     subject: Subject,
     limits: Limits,
+    redactor: Arc<Redactor>,
+    /// What is going on on the server's standard error.
+    stderr: Lines,
     writer: Option<Writer>,
     parts: u32,
     gap: Option<Gap>,
@@ -104,8 +109,18 @@ pub struct Recording {
 impl Recording {
     /// Prepares a recording; nothing is on disk before the first entry.
     #[must_use]
-    pub fn new(home: Home, subject: Subject, limits: Limits) -> Self {
-        Self { home, subject, limits, writer: None, parts: 0, gap: None, sealing: None }
+    pub fn new(home: Home, subject: Subject, limits: Limits, redactor: Arc<Redactor>) -> Self {
+        Self {
+            home,
+            subject,
+            limits,
+            redactor,
+            stderr: Lines::default(),
+            writer: None,
+            parts: 0,
+            gap: None,
+            sealing: None,
+        }
     }
 
     /// Records what arrived together, all or nothing, before it is forwarded; returns the first entry's number.
@@ -118,25 +133,39 @@ impl Recording {
         arrived: Moment,
         items: impl Iterator<Item = Item<'a>> + Clone,
     ) -> Result<u64, RecordError> {
-        let bytes: usize = items.clone().map(|item| OVERHEAD + item.payload.len()).sum();
+        let redactor = Arc::clone(&self.redactor);
+        let redacted: Vec<Redacted<'a>> = items.clone().map(|item| self.redacted(&redactor, item)).collect();
+        let bytes: usize = redacted.iter().map(|payload| OVERHEAD + payload.as_bytes().len()).sum();
         self.make_room(arrived, bytes as u64)?;
-        self.append(arrived, items)
+        self.append(arrived, items.zip(&redacted).map(|(item, redacted)| (item, redacted.payload())))
+    }
+
+    fn redacted<'a>(&mut self, redactor: &Redactor, item: Item<'a>) -> Redacted<'a> {
+        match item.kind {
+            EntryKind::Stderr => self.stderr.redact(redactor, item.payload),
+            _ => redactor.redact(item.payload),
+        }
     }
 
     /// Appends to the current tape, after what is to be said of a gap.
     fn append<'a>(
         &mut self,
         arrived: Moment,
-        items: impl Iterator<Item = Item<'a>>,
+        items: impl Iterator<Item = (Item<'a>, Payload<'a>)>,
     ) -> Result<u64, RecordError> {
+        let redactor = Arc::clone(&self.redactor);
         let gap = self.gap.as_ref().map(|gap| serde_json::to_vec(gap).expect("a gap is plain data"));
-        let gap_item = gap
-            .as_deref()
-            .map(|payload| Item::new(EntryKind::Gap, Direction::ClientToServer, Terminator::Eof, payload));
+        let gap = gap.as_deref().map(|facts| (facts, redactor.redact(facts)));
+        let gap_item = gap.as_ref().map(|(facts, redacted)| {
+            let item = Item::new(EntryKind::Gap, Direction::ClientToServer, Terminator::Eof, facts);
+            (item, redacted.payload())
+        });
         let writer = self.writer.as_mut().expect("there is a tape by now");
         let stamp = Stamp::new(arrived, writer, self.subject.transport);
-        let entries =
-            gap_item.into_iter().map(|item| stamp.entry(item)).chain(items.map(|item| stamp.entry(item)));
+        let entries = gap_item
+            .into_iter()
+            .map(|(item, payload)| stamp.entry(item).with_payload(payload))
+            .chain(items.map(|(item, payload)| stamp.entry(item).with_payload(payload)));
         let first = writer.entries() + u64::from(gap.is_some());
         match writer.append(entries) {
             Ok(()) => {
@@ -207,7 +236,9 @@ impl Recording {
         if self.writer.is_none() {
             self.writer = Some(self.next_tape(now, None)?);
         }
-        self.append(now, std::iter::once(end_item(&payload)))
+        let redactor = Arc::clone(&self.redactor);
+        let redacted = redactor.redact(&payload);
+        self.append(now, std::iter::once((end_item(&payload), redacted.payload())))
     }
 
     /// Makes sure that there is a tape with room for so many bytes.
@@ -239,7 +270,9 @@ impl Recording {
                 let payload = serde_json::to_vec(&end).expect("an end is plain data");
                 // Where even this fails the tape reads as cut off, and its successor still names it.
                 let stamp = Stamp::new(now, &full, self.subject.transport);
-                let _ = full.append(std::iter::once(stamp.entry(end_item(&payload))));
+                let redacted = self.redactor.redact(&payload);
+                let entry = stamp.entry(end_item(&payload)).with_payload(redacted.payload());
+                let _ = full.append(std::iter::once(entry));
                 self.writer = Some(next);
                 self.seal_in_background(full);
             }
@@ -282,6 +315,7 @@ impl Recording {
             part: self.parts + 1,
             recorder: env!("CARGO_PKG_VERSION").to_owned(),
         };
+        let header = header.redacted(&self.redactor);
         let path = self.home.live_path(header.id, header.started_wall_ns);
         let writer = Writer::create(path.clone(), header, now.instant)
             .map_err(|source| RecordError { path, source })?;

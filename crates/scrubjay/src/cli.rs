@@ -92,6 +92,7 @@ pub(crate) enum Command {
     Route(commands::route::RouteCommand),
     #[command(subcommand)]
     Config(commands::config::ConfigCommand),
+    Redact(commands::redact::RedactArgs),
     Trust(commands::trust::TrustArgs),
     Completions(commands::completions::CompletionsArgs),
     #[command(hide = true)]

@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod redact;
 pub(crate) mod route;
 pub(crate) mod sample_server;
 pub(crate) mod serve;
@@ -23,6 +24,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tape(command) => tape::run(global, &command),
         Command::Route(command) => route::run(global, &command),
         Command::Config(command) => config::run(global, &command),
+        Command::Redact(args) => redact::run(global, &args),
         Command::Trust(args) => trust::run(global, &args),
         Command::Completions(args) => completions::run(&args),
         Command::SampleServer(args) => sample_server::run(&args),

@@ -13,6 +13,7 @@ mod loader;
 pub(crate) mod mask;
 mod node;
 mod options;
+mod privacy;
 mod problem;
 pub(crate) mod project;
 mod raw;

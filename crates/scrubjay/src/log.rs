@@ -1,6 +1,6 @@
 //! Logs on standard error: for a person on a terminal, as JSON lines for a program.
 //!
-//! Every line passes one writer, which hides the secrets of the configuration and makes inert what could
+//! Every line passes one writer, which hides the secrets of the configuration, redacts and makes inert what could
 //! steer a terminal or forge a line. A reader that does not read costs lines, not the conversation: a line
 //! that would have to wait is dropped, and the next one says how many were.
 
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use scrubjay_core::redact::Redactor;
 use scrubjay_store::clock;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -47,7 +48,9 @@ impl Log {
     pub(crate) fn adopt(&self, config: &Loaded) {
         // It can only fail when the subscriber is gone, and then there is nobody to tell.
         let _ = self.level.reload(targets(config.log_level));
-        self.pen.lock().unwrap_or_else(PoisonError::into_inner).secrets = secrets(config);
+        let mut pen = self.pen.lock().unwrap_or_else(PoisonError::into_inner);
+        pen.secrets = secrets(config);
+        drop(pen);
         self.tell(config);
     }
 
@@ -62,7 +65,7 @@ impl Log {
 type Subscriber = Box<dyn tracing::Subscriber + Send + Sync>;
 
 fn build(format: Format, sink: Box<dyn Sink>, config: &Loaded) -> (Log, Subscriber) {
-    let pen = Arc::new(Mutex::new(Pen::new(format, secrets(config), sink)));
+    let pen = Arc::new(Mutex::new(Pen::new(format, secrets(config), redactor(config), sink)));
     let (level, handle) = reload::Layer::new(targets(config.log_level));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Lines(Arc::clone(&pen)))
@@ -91,6 +94,11 @@ fn targets(level: LogLevel) -> Targets {
         .with_default(level.min(LevelFilter::WARN))
         .with_target("scrubjay", level)
         .with_target("rmcp", level.min(LevelFilter::ERROR))
+}
+
+/// Makes what takes secrets out of lines; without a key that hashes or encryption need, by the built-in rules.
+fn redactor(config: &Loaded) -> Arc<Redactor> {
+    config.redactor(None).unwrap_or_else(|_| Arc::new(Redactor::standard()))
 }
 
 fn secrets(config: &Loaded) -> Vec<String> {
@@ -243,6 +251,20 @@ mod tests {
             let told =
                 lines(format, "info", |_| tracing::info!(header = "Bearer canary-123456", "canary-123456"));
             assert!(told[0].contains("***") && !told[0].contains("canary"), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn other_secrets_never_show() {
+        for format in [Format::Human, Format::Json] {
+            let told = lines(format, "info", |_| {
+                tracing::info!(
+                    url = "https://user:c4n4ry@example.com/",
+                    password = "c4n4ry",
+                    "DB_PASSWORD=c4n4ry"
+                );
+            });
+            assert!(told[0].contains("[redacted:") && !told[0].contains("c4n4ry"), "{told:?}");
         }
     }
 

@@ -52,6 +52,7 @@ impl Rig {
         let data = tempfile::tempdir().expect("there is a temporary directory");
         let home = Home::new(data.path().to_owned());
         home.create().expect("the temporary directory is ours");
+        let redactor = Arc::new(scrubjay_core::redact::Redactor::standard());
         let new_recording: NewRecording = Box::new(move |name, _| {
             let subject = Subject {
                 name: name.to_owned(),
@@ -61,7 +62,7 @@ impl Rig {
                 origin: Origin::default(),
                 session: None,
             };
-            Recording::new(home.clone(), subject, Limits::default())
+            Recording::new(home.clone(), subject, Limits::default(), Arc::clone(&redactor))
         });
         let gateway = Gateway::new(Naming::WhereNeeded, new_recording, None, |events, recording| {
             let tape = |id: &str| recording(&format!("backend {id}"), None);

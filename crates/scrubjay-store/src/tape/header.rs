@@ -5,6 +5,7 @@
 
 use scrubjay_core::entry::Transport;
 use scrubjay_core::id::TapeId;
+use scrubjay_core::redact::Redactor;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -133,6 +134,18 @@ impl SessionRef {
 }
 
 impl Header {
+    /// Takes secrets out of the texts that came from outside.
+    #[must_use]
+    pub fn redacted(mut self, redactor: &Redactor) -> Self {
+        let origin = &mut self.origin;
+        let optional =
+            [&mut self.program, &mut self.workspace, &mut origin.host_session, &mut origin.host_program];
+        for text in optional.into_iter().flatten().chain([&mut self.name]) {
+            *text = redactor.redact_text(text).into_owned();
+        }
+        self
+    }
+
     /// Returns the header with long texts cut where it would not fit: an environment may hold anything, and
     /// a recording with half a name is better than none.
     #[must_use]

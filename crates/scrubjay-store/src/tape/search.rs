@@ -203,7 +203,7 @@ mod tests {
             processing_ns: 1,
             via: None,
             operation: None,
-            payload: b"{}",
+            payload: &b"{}"[..],
         };
         let mut bytes = Vec::new();
         for number in first..first + count {

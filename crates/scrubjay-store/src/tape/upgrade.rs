@@ -49,7 +49,7 @@ mod tests {
             processing_ns: 0,
             via: None,
             operation: None,
-            payload: b"",
+            payload: &b""[..],
         };
         assert_eq!(apply(&[double, add_one], entry).since_start_ns, 11);
         assert!(steps_from(VERSION).is_empty());

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use rustix::fs::FlockOperation;
 use scrubjay_core::entry::Entry;
+use scrubjay_core::redact::Payload;
 
 use super::frame::{self, PAYLOAD_BYTES_MAX};
 use super::header::{self, Header, Layout};
@@ -67,17 +68,18 @@ impl Writer {
         })
     }
 
-    /// Appends entries with one system call; on an error none of them is on the tape.
+    /// Appends entries with one system call; on an error none of them is on the tape. What was not redacted
+    /// cannot be appended: there is no such entry.
     ///
     /// # Errors
     /// The system refuses the write: no space, a file-size limit, a failing disk. Or a payload is longer than
     /// any tape can hold.
-    pub fn append<'a>(&mut self, entries: impl Iterator<Item = Entry<'a>>) -> io::Result<()> {
+    pub fn append<'a>(&mut self, entries: impl Iterator<Item = Entry<'a, Payload<'a>>>) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let mut large: Vec<(usize, &'a [u8])> = Vec::new();
         let mut number = self.entries;
-        for entry in entries {
+        for entry in entries.map(|entry| entry.with_payload(entry.payload.as_bytes())) {
             if entry.payload.len() > PAYLOAD_BYTES_MAX {
                 let what = format!("a message of {} bytes is too long for a tape", entry.payload.len());
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -199,7 +201,7 @@ fn is_swept(error: &io::Error) -> bool {
 }
 
 /// Creates a file that only its owner can read, whatever the umask; an earlier one is replaced.
-pub(super) fn create_private(path: &Path) -> io::Result<File> {
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.set_permissions(std::fs::Permissions::from_mode(0o600))?;

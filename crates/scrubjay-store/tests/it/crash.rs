@@ -29,7 +29,7 @@ impl Wreck {
         let mut writer = begin(&home, 1);
         let mut ends = vec![usize::try_from(writer.bytes()).unwrap()];
         for batch in batches {
-            writer.append(batch.iter().map(Owned::entry)).unwrap();
+            writer.append(batch.iter().map(Owned::written)).unwrap();
         }
         let live = writer.path().to_owned();
         drop(writer);

@@ -3,8 +3,10 @@
 //! Tests run as root too, whom permissions do not stop: a file stands where the directory should be.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use scrubjay_core::entry::{Direction, End, EntryKind, Gap, Terminator, Transport};
+use scrubjay_core::redact::Redactor;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Item, Limits, RecordError, Recording, Subject};
@@ -23,7 +25,8 @@ pub(crate) fn recording(home: &Home, tape_bytes_max: u64) -> Recording {
         session: None,
         origin: Origin::default(),
     };
-    Recording::new(home.clone(), subject, Limits { tape_bytes_max, ..Limits::default() })
+    let limits = Limits { tape_bytes_max, ..Limits::default() };
+    Recording::new(home.clone(), subject, limits, Arc::new(Redactor::standard()))
 }
 
 pub(crate) fn say(recording: &mut Recording, payloads: &[&str]) -> Result<u64, RecordError> {

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
 use scrubjay_core::id::TapeId;
+use scrubjay_core::redact::{Payload, RedactionConfig, Redactor};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::tape::header::{Header, Origin};
@@ -44,6 +46,16 @@ impl Owned {
             operation: None,
             payload: payload.into(),
         }
+    }
+
+    /// The entry as it can be written: with nothing taken out.
+    pub(crate) fn written(&self) -> Entry<'_, Payload<'_>> {
+        static OFF: LazyLock<Redactor> = LazyLock::new(|| {
+            let config = RedactionConfig { redact_sensitive: false, ..RedactionConfig::default() };
+            Redactor::new(&config).unwrap()
+        });
+        let payload = OFF.redact(&self.payload).unchanged().unwrap();
+        self.entry().with_payload(payload)
     }
 
     pub(crate) fn entry(&self) -> Entry<'_> {
@@ -157,7 +169,7 @@ pub(crate) fn begin(home: &Home, seed: u64) -> Writer {
 /// Records a live tape in one batch, and lets go of it.
 pub(crate) fn record_live(home: &Home, entries: &[Owned]) -> PathBuf {
     let mut writer = begin(home, 1);
-    writer.append(entries.iter().map(Owned::entry)).unwrap();
+    writer.append(entries.iter().map(Owned::written)).unwrap();
     writer.path().to_owned()
 }
 

@@ -66,7 +66,7 @@ fn readers_see_each_entry_once_while_it_is_written_and_sealed() {
             let mut rest = entries.as_slice();
             while !rest.is_empty() {
                 let (batch, behind) = rest.split_at((1 + dice.below(20)).min(rest.len()));
-                writer.append(batch.iter().map(Owned::entry)).unwrap();
+                writer.append(batch.iter().map(Owned::written)).unwrap();
                 rest = behind;
             }
             seal(writer.path()).unwrap();

@@ -100,7 +100,7 @@ fn the_lock_tells_what_became_of_the_writer() {
     let home = home(&scratch);
     let mut writer = begin(&home, 1);
     let entry = Owned::message("m");
-    writer.append(std::iter::once(entry.entry())).unwrap();
+    writer.append(std::iter::once(entry.written())).unwrap();
     let path = writer.path().to_owned();
     let tape = Tape::open(&path).unwrap();
     for _ in 0..3 {
@@ -128,7 +128,7 @@ fn a_tape_is_opened_under_its_new_name_once_it_is_sealed() {
     let home = home(&scratch);
     let mut writer = begin(&home, 1);
     let entries = [Owned::message("m")];
-    writer.append(entries.iter().map(Owned::entry)).unwrap();
+    writer.append(entries.iter().map(Owned::written)).unwrap();
     let file = home.find("latest").unwrap();
     drop(writer);
     home.seal_abandoned().unwrap();
@@ -167,7 +167,7 @@ fn many_sealers_seal_each_tape_once() {
     let home = home(&scratch);
     let entries: Vec<Owned> = (0..3).map(|n| Owned::message(format!("{n}"))).collect();
     for seed in 1..=TAPES {
-        begin(&home, seed).append(entries.iter().map(Owned::entry)).unwrap();
+        begin(&home, seed).append(entries.iter().map(Owned::written)).unwrap();
     }
     let start = std::sync::Barrier::new(SEALERS);
     let outcomes: Vec<_> = std::thread::scope(|scope| {
@@ -246,7 +246,7 @@ fn no_tape_is_ever_out_of_the_list_while_it_is_sealed() {
     let lives: Vec<_> = (0..TAPES)
         .map(|seed| {
             let mut writer = begin(&home, seed);
-            writer.append(std::iter::once(entry.entry())).unwrap();
+            writer.append(std::iter::once(entry.written())).unwrap();
             writer.path().to_owned()
         })
         .collect();

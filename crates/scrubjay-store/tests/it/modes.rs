@@ -35,11 +35,11 @@ fn one_umask() {
     check(home.root(), 1);
     say(&mut rotating, &["two"]).unwrap();
     let mut writer = begin(&home, 1);
-    writer.append(std::iter::once(Owned::message("m").entry())).unwrap();
+    writer.append(std::iter::once(Owned::message("m").written())).unwrap();
     let export = home.root().join("export.tape");
     write_sealed(&Tape::open(writer.path()).unwrap(), &export).unwrap();
     let mut damaged = begin(&home, 2);
-    damaged.append([Owned::message("a"), Owned::message("b")].iter().map(Owned::entry)).unwrap();
+    damaged.append([Owned::message("a"), Owned::message("b")].iter().map(Owned::written)).unwrap();
     let path = damaged.path().to_owned();
     drop(damaged);
     let mut bytes = std::fs::read(&path).unwrap();

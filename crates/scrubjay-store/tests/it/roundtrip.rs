@@ -44,7 +44,7 @@ fn any_payload() -> impl Strategy<Value = Vec<u8>> {
 fn append_all(directory: &TempDir, batches: &[Vec<Owned>]) -> Tape {
     let mut writer = begin(&home(directory), 1);
     for batch in batches {
-        writer.append(batch.iter().map(Owned::entry)).unwrap();
+        writer.append(batch.iter().map(Owned::written)).unwrap();
     }
     assert_eq!(writer.entries(), batches.iter().map(|b| b.len() as u64).sum::<u64>());
     let tape = Tape::open(writer.path()).unwrap();

@@ -100,7 +100,7 @@ fn a_header_takes_whatever_an_environment_says() {
     let path = home.live_path(header.id, header.started_wall_ns);
     let mut writer = Writer::create(path.clone(), header.clone(), clock::now().instant).unwrap();
     let entries = [Owned::message("m")];
-    writer.append(entries.iter().map(Owned::entry)).unwrap();
+    writer.append(entries.iter().map(Owned::written)).unwrap();
     let live = Tape::open(&path).unwrap();
     let kept = live.header().unwrap().clone();
     assert_eq!(writer.header(), &kept);

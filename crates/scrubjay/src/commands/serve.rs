@@ -5,11 +5,13 @@ mod toolsets;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use scrubjay_core::entry::Transport;
+use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::backend::Backend;
 use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
@@ -62,6 +64,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let loaded = config::load_with(global, flags(args.http, args.auth_token_file.as_deref()))?;
     let config = resolve(args, &loaded)?;
+    let redactor = loaded.redactor(Some(&loaded.home()?))?;
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
@@ -74,7 +77,8 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let log = log::init(&loaded)?;
             let home = loaded.home()?;
             let sweep = super::wrap::sweep_beside(&home)?;
-            let served = runtime.block_on(serve(config, args, loaded, log, home, origin(warden)));
+            let recordings = recordings(&config, home, origin(warden), loaded.limits, redactor);
+            let served = runtime.block_on(serve(config, args, loaded, log, recordings));
             // Servers elsewhere hear that their sessions are over.
             runtime.block_on(all_ended(GOODBYE_MAX));
             // Their input has ended; whoever does not leave by itself is made to.
@@ -131,13 +135,10 @@ async fn serve(
     args: &ServeArgs,
     loaded: Loaded,
     log: Log,
-    home: Home,
-    origin: Origin,
+    new_recording: NewRecording,
 ) -> anyhow::Result<()> {
-    let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
-    let workspace = config.workspace.clone().or_else(|| std::env::current_dir().ok());
+    let workspace = workspace(&config);
     let toolsets = toolsets::mounts(args, &loaded, workspace.as_deref().unwrap_or(Path::new(".")))?;
-    let new_recording = recordings(home, transport, workspace.as_deref(), origin, loaded.limits);
     // Whoever starts us on standard streams is the owner; a client on HTTP may not start programs.
     let options: Option<TakeOptions> = match config.http {
         None => Some(Box::new(move |options| take_options(&loaded, &log, options))),
@@ -180,14 +181,19 @@ fn take_options(loaded: &Loaded, log: &Log, options: &str) -> Result<Vec<Backend
     }
 }
 
+fn workspace(config: &ServeConfig) -> Option<PathBuf> {
+    config.workspace.clone().or_else(|| std::env::current_dir().ok())
+}
+
 fn recordings(
+    config: &ServeConfig,
     home: Home,
-    transport: Transport,
-    workspace: Option<&Path>,
     origin: Origin,
     limits: Limits,
+    redactor: Arc<Redactor>,
 ) -> NewRecording {
-    let workspace = workspace.map(|w| w.to_string_lossy().into_owned());
+    let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
+    let workspace = workspace(config).map(|w| w.to_string_lossy().into_owned());
     Box::new(move |name, client| {
         let subject = Subject {
             name: name.to_owned(),
@@ -201,6 +207,6 @@ fn recordings(
                 _ => SessionRef::of_host(&origin, workspace.as_deref()),
             },
         };
-        Recording::new(home.clone(), subject, limits)
+        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
     })
 }

@@ -6,11 +6,13 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use scrubjay_core::entry::Transport;
+use scrubjay_core::redact::Redactor;
 use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
@@ -20,7 +22,7 @@ use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use crate::cli::Global;
-use crate::config;
+use crate::config::{self, ConfigError};
 
 /// Record one server, transparently
 ///
@@ -111,18 +113,18 @@ fn work(
     warden: rustix::process::Pid,
 ) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
-    let (options, limits) = settings(global, args);
+    let (options, limits, redactor) = settings(global, args, &home)?;
     let remote = endpoint(args)?;
     let subject = subject(args, remote.as_ref(), warden);
     let sweep = sweep_beside(&home)?;
     if let Some(address) = args.listen {
         let http = listen::config(global, args, address)?;
-        runtime.block_on(listen::run(args, http, home, (options, limits), subject))?;
+        runtime.block_on(listen::run(args, http, home, (options, limits), subject, redactor))?;
         // As below.
         let _ = sweep.join();
         std::process::exit(0)
     }
-    let recording = Recording::new(home.clone(), subject, limits);
+    let recording = Recording::new(home.clone(), subject, limits, redactor);
     let report = Box::new(say);
     let outcome = match remote {
         Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, report))?,
@@ -139,13 +141,19 @@ fn work(
 }
 
 /// Returns how to relay and when a tape is full: as typed, else as configured.
-fn settings(global: &Global, args: &WrapArgs) -> (Options, Limits) {
-    let (mut options, mut limits) = match config::load(global) {
-        Ok(loaded) => (loaded.relay, loaded.limits),
+fn settings(
+    global: &Global,
+    args: &WrapArgs,
+    home: &Home,
+) -> anyhow::Result<(Options, Limits, Arc<Redactor>)> {
+    let (mut options, mut limits, redactor) = match config::load(global) {
+        Ok(loaded) => (loaded.relay, loaded.limits, loaded.redactor(Some(home))?),
+        // What says which secrets not to write is never left out.
+        Err(e) if is_about_privacy(&e) => return Err(e),
         Err(e) => {
             // A file that happens to lie in the working directory must not keep a server from starting.
             say(&format!("the configuration is left out: {e:#}"));
-            Default::default()
+            (Options::default(), Limits::default(), Arc::new(Redactor::standard()))
         }
     };
     match args.on_record_failure {
@@ -161,7 +169,12 @@ fn settings(global: &Global, args: &WrapArgs) -> (Options, Limits) {
     options.message_bytes_max = args.max_message_size.unwrap_or(options.message_bytes_max);
     limits.tape_bytes_max = args.max_tape_size.unwrap_or(limits.tape_bytes_max);
     limits.tape_duration_max = args.max_tape_duration.unwrap_or(limits.tape_duration_max);
-    (options, limits)
+    Ok((options, limits, redactor))
+}
+
+fn is_about_privacy(error: &anyhow::Error) -> bool {
+    let problems = error.downcast_ref::<ConfigError>().map(|e| e.problems.as_slice()).unwrap_or_default();
+    problems.iter().any(|problem| problem.key.starts_with("recorder"))
 }
 
 fn parse_message_size(text: &str) -> Result<usize, String> {

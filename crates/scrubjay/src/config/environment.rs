@@ -138,7 +138,9 @@ impl Environment {
 
 /// Returns the variable of a key; what does not fit into one has none.
 fn variable(key: &Key) -> Option<String> {
-    (key.path != "backends").then(|| format!("SCRUBJAY_{}", key.path.replace('.', "_").to_uppercase()))
+    let is_plain =
+        !matches!(key.path.as_str(), "backends" | "recorder.privacy.keys" | "recorder.privacy.rules");
+    is_plain.then(|| format!("SCRUBJAY_{}", key.path.replace('.', "_").to_uppercase()))
 }
 
 /// Reads a line of an environment file: `NAME=value`, `export NAME="value"`, a comment, or nothing.

@@ -9,6 +9,7 @@ use scrubjay_gateway::relay::{Durability, OnRecordFailure};
 use super::backends::Backends;
 use super::level::LogLevel;
 use super::node::{Node, Origin, Value, below};
+use super::privacy::{Fields, KeyId, Keys, Rules};
 use super::problem::{Problem, entries};
 use super::setting::{
     Address, Count, Hosts, Location, Origins, Setting, Shown, Size, Span, Text, Token, Toolsets,
@@ -121,6 +122,7 @@ section! {
         serve: RawServe, Free;
         files: RawFiles, Free;
         llm: RawLlm, Free;
+        recorder: RawRecorder, Free;
         backends: Option<Given<Backends>>, Owner;
     }
 }
@@ -173,6 +175,33 @@ section! {
     }
 }
 
+section! {
+    /// `recorder`: what is recorded, and how.
+    RawRecorder {
+        privacy: RawPrivacy, Owner;
+    }
+}
+
+section! {
+    /// `recorder.privacy`: what is taken out before it is written.
+    RawPrivacy {
+        redact_sensitive: Option<Given<bool>>, Owner;
+        sensitive_fields: Option<Given<Fields>>, Owner;
+        hash_ids: Option<Given<bool>>, Owner;
+        encryption: RawEncryption, Owner;
+        keys: Option<Given<Keys>>, Owner;
+        rules: Option<Given<Rules>>, Owner;
+    }
+}
+
+section! {
+    /// `recorder.privacy.encryption`: whether what is taken out is kept encrypted.
+    RawEncryption {
+        enabled: Option<Given<bool>>, Owner;
+        key_id: Option<Given<KeyId>>, Owner;
+    }
+}
+
 const GIB: u64 = 1 << 30;
 
 /// The lowest layer, in the notation of the others.
@@ -186,6 +215,8 @@ serve: { max_body_size: 16MiB, max_sessions: 10000, session_idle: 1h, naming: wh
 files: { max_size: 10MiB, allow_vcs: false }
 llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, retries: 2, concurrency: 4,
   required: false, allow_insecure: false }
+recorder: { privacy: { redact_sensitive: true, sensitive_fields: [], hash_ids: false,
+  encryption: { enabled: false, key_id: default }, keys: {}, rules: [] } }
 ";
 
 impl RawConfig {
@@ -276,7 +307,7 @@ mod tests {
         );
         let expected = [
             "c.yaml:1: logLevel is not a known key: did you mean `log_level`?",
-            "c.yaml:10: colour is not a known key: known are log_level, data, storage, on_record_failure, durability, limits, serve, files, llm, backends",
+            "c.yaml:10: colour is not a known key: known are log_level, data, storage, on_record_failure, durability, limits, serve, files, llm, recorder, backends",
             "c.yaml:2: log_level must be trace, debug, info, warn, error, fatal or silent, not \"loud\"",
             "c.yaml:4: serve.htpp is not a known key: did you mean `http`?",
             "c.yaml:5: serve.http must be an address and a port like 127.0.0.1:8080, not \"8080\"",
@@ -324,6 +355,13 @@ mod tests {
             "llm.model",
             "llm.required",
             "llm.allow_insecure",
+            "recorder.privacy.redact_sensitive",
+            "recorder.privacy.sensitive_fields",
+            "recorder.privacy.hash_ids",
+            "recorder.privacy.encryption.enabled",
+            "recorder.privacy.encryption.key_id",
+            "recorder.privacy.keys",
+            "recorder.privacy.rules",
             "backends",
         ];
         assert_eq!(guarded, expected);

@@ -1,8 +1,10 @@
 //! What the layers mean together: values that the rooms take.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
+use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::config::{BackendConfig, HttpConfig, Secret, ServeConfig};
 use scrubjay_gateway::relay;
 use scrubjay_llm::LlmConfig;
@@ -14,6 +16,7 @@ use scrubjay_tools::Setup;
 
 use super::node::Origin;
 use super::options::GatewayOptions;
+use super::privacy;
 use super::problem::{ConfigError, Problem};
 use super::raw::{Given, RawConfig, RawServe};
 use super::setting::{Location, Shown, Token};
@@ -136,6 +139,14 @@ impl Loaded {
     /// Returns which toolsets are served where nothing was typed.
     pub(crate) fn toolsets(&self) -> Vec<Toolset> {
         taken(self.raw.serve.toolsets.as_ref()).0
+    }
+
+    /// Returns what takes secrets out of recordings; a key for hashes is kept in the data directory.
+    ///
+    /// # Errors
+    /// A key is missing or unusable.
+    pub(crate) fn redactor(&self, home: Option<&Home>) -> anyhow::Result<Arc<Redactor>> {
+        privacy::redactor(&self.raw.recorder.privacy, home)
     }
 
     /// Returns what the gateway serves; the workspace is the command's to say.

@@ -103,6 +103,10 @@ fn pair(value: &str, origin: &str) -> (String, String) {
 }
 
 /// Loads a configuration of one file.
+pub(crate) fn problems(text: &str) -> Vec<String> {
+    Place::new().user(text).problems()
+}
+
 pub(crate) fn loaded(text: &str) -> Loaded {
     Place::new().user(text).load()
 }

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scrubjay_core::inert::inert;
+use scrubjay_core::redact::Redactor;
 
 /// So much goes into a pipe that can take anything at all.
 const CHUNK_BYTES: usize = 4096;
@@ -45,6 +47,7 @@ impl Sink for Stderr {
 pub(super) struct Pen {
     format: Format,
     pub(super) secrets: Vec<String>,
+    redactor: Arc<Redactor>,
     sink: Box<dyn Sink>,
     /// Lines that were not written since the last that was.
     lost: u64,
@@ -53,8 +56,13 @@ pub(super) struct Pen {
 }
 
 impl Pen {
-    pub(super) fn new(format: Format, secrets: Vec<String>, sink: Box<dyn Sink>) -> Self {
-        Self { format, secrets, sink, lost: 0, torn: false }
+    pub(super) fn new(
+        format: Format,
+        secrets: Vec<String>,
+        redactor: Arc<Redactor>,
+        sink: Box<dyn Sink>,
+    ) -> Self {
+        Self { format, secrets, redactor, sink, lost: 0, torn: false }
     }
 
     pub(super) fn write(&mut self, line: &str) {
@@ -66,7 +74,7 @@ impl Pen {
             text.push_str(&self.lost_line());
             text.push('\n');
         }
-        text.push_str(&clean(line, self.format, &self.secrets));
+        text.push_str(&clean(&self.redactor.redact_text(line), self.format, &self.secrets));
         text.push('\n');
         let mut patience = AT_ONCE;
         for (i, piece) in text.as_bytes().chunks(CHUNK_BYTES).enumerate() {
@@ -124,7 +132,7 @@ fn escape_json(line: &str) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use super::*;
 
@@ -162,7 +170,8 @@ pub(super) mod tests {
     #[test]
     fn lines_that_nobody_reads_are_counted() {
         let page = Page::default();
-        let mut pen = Pen::new(Format::Human, Vec::new(), Box::new(page.clone()));
+        let mut pen =
+            Pen::new(Format::Human, Vec::new(), Arc::new(Redactor::standard()), Box::new(page.clone()));
         *page.pieces.lock().unwrap() = 1;
         for line in ["first", "lost", "lost too"] {
             pen.write(line);
@@ -177,7 +186,8 @@ pub(super) mod tests {
     #[test]
     fn a_torn_line_spoils_no_other() {
         let page = Page::default();
-        let mut pen = Pen::new(Format::Json, Vec::new(), Box::new(page.clone()));
+        let mut pen =
+            Pen::new(Format::Json, Vec::new(), Arc::new(Redactor::standard()), Box::new(page.clone()));
         *page.pieces.lock().unwrap() = 2;
         pen.write(&"x".repeat(3 * CHUNK_BYTES));
         pen.write("lost");

@@ -15,6 +15,7 @@ mod injected;
 mod killed;
 mod peers;
 mod probes;
+mod redaction;
 mod route;
 mod serve;
 mod stderr;

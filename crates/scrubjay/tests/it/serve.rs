@@ -6,6 +6,7 @@ mod front;
 mod http;
 mod listen;
 mod peers;
+mod redaction;
 mod remote;
 mod rig;
 mod tape;

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use scrubjay_core::entry::{Entry, EntryKind};
 use scrubjay_core::export::ImportedEntry;
+use scrubjay_core::redact::{Lines, Redacted, Redactor};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::tape::header::{Header, MAGIC};
@@ -17,6 +19,7 @@ use scrubjay_store::tape::writer::Writer;
 use serde::Deserialize;
 
 use crate::cli::Global;
+use crate::config;
 use crate::render::{Table, print_json};
 
 /// Add an exported recording to this data directory
@@ -39,7 +42,12 @@ pub(crate) fn run(global: &Global, home: &Home, args: &ImportArgs) -> anyhow::Re
         std::fs::File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     let mut start = Vec::new();
     file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    let id = if start == MAGIC { import_native(home, args)? } else { import_jsonl(home, args)? };
+    let redactor = config::load(global)?.redactor(Some(home))?;
+    let id = if start == MAGIC {
+        import_native(home, args, &redactor)?
+    } else {
+        import_jsonl(home, args, &redactor)?
+    };
     if global.json {
         print_json(&serde_json::json!({ "id": id }))?;
     } else {
@@ -48,7 +56,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &ImportArgs) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn import_native(home: &Home, args: &ImportArgs) -> anyhow::Result<String> {
+fn import_native(home: &Home, args: &ImportArgs, redactor: &Redactor) -> anyhow::Result<String> {
     let tape = Tape::open(&args.file)?;
     let report = verify(&tape)?;
     if let Some(damage) = report.damage.first() {
@@ -61,11 +69,45 @@ fn import_native(home: &Home, args: &ImportArgs) -> anyhow::Result<String> {
     }
     let header = tape.header().context("the tape's header is damaged")?;
     let target = vacant(home, header)?;
-    write_sealed(&tape, &target.with_extension("tape"))?;
+    if is_clean(&tape, header, redactor)? {
+        write_sealed(&tape, &target.with_extension("tape"))?;
+    } else {
+        rewrite(&tape, header, target, redactor)?;
+    }
     Ok(header.id.to_string())
 }
 
-fn import_jsonl(home: &Home, args: &ImportArgs) -> anyhow::Result<String> {
+/// Tells whether a tape holds nothing that would be taken out here.
+fn is_clean(tape: &Tape, header: &Header, redactor: &Redactor) -> anyhow::Result<bool> {
+    let (mut entries, mut lines) = (tape.entries()?, Lines::default());
+    while let Some((_, entry)) = entries.next()? {
+        if redacted(redactor, &mut lines, &entry).is_changed() {
+            return Ok(false);
+        }
+    }
+    Ok(header.clone().redacted(redactor) == *header)
+}
+
+/// Records a tape anew, without what is taken out.
+fn rewrite(tape: &Tape, header: &Header, live: PathBuf, redactor: &Redactor) -> anyhow::Result<()> {
+    let mut writer = Writer::create(live.clone(), header.clone().redacted(redactor), clock::now().instant)?;
+    let (mut entries, mut lines) = (tape.entries()?, Lines::default());
+    while let Some((_, entry)) = entries.next()? {
+        let redacted = redacted(redactor, &mut lines, &entry);
+        writer.append(std::iter::once(entry.with_payload(redacted.payload())))?;
+    }
+    seal(&live)?;
+    Ok(())
+}
+
+fn redacted<'a>(redactor: &Redactor, lines: &mut Lines, entry: &Entry<'a>) -> Redacted<'a> {
+    match entry.kind {
+        EntryKind::Stderr => lines.redact(redactor, entry.payload),
+        _ => redactor.redact(entry.payload),
+    }
+}
+
+fn import_jsonl(home: &Home, args: &ImportArgs, redactor: &Redactor) -> anyhow::Result<String> {
     let place = |number: usize| format!("{}, line {number}", args.file.display());
     let mut lines = BufReader::new(std::fs::File::open(&args.file)?).lines();
     let first = lines.next().context("the file is empty")??;
@@ -73,12 +115,15 @@ fn import_jsonl(home: &Home, args: &ImportArgs) -> anyhow::Result<String> {
         .with_context(|| format!("{}: neither a tape nor a JSON Lines export of one", place(1)))?;
     let live = vacant(home, &header)?;
     let id = header.id.to_string();
-    let mut writer = Writer::create(live.clone(), header, clock::now().instant)?;
+    let mut writer = Writer::create(live.clone(), header.redacted(redactor), clock::now().instant)?;
+    let mut stderr = Lines::default();
     let copied = (2..).zip(lines).try_for_each(|(number, line)| -> anyhow::Result<()> {
         let imported: ImportedEntry = serde_json::from_str(&line?)
             .with_context(|| format!("{}: not an exported entry", place(number)))?;
         let payload = imported.payload().map_err(anyhow::Error::msg).with_context(|| place(number))?;
-        Ok(writer.append(std::iter::once(imported.entry(&payload)))?)
+        let entry = imported.entry(&payload);
+        let redacted = redacted(redactor, &mut stderr, &entry);
+        Ok(writer.append(std::iter::once(entry.with_payload(redacted.payload())))?)
     });
     if let Err(e) = copied {
         // All or nothing: a half-imported tape would pass for the whole.

@@ -4,10 +4,12 @@
 //! on standard streams; modern requests, which have none, share one.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use scrubjay_core::entry::Transport;
+use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv};
 use scrubjay_gateway::gateway::{Gateway, NewRecording};
@@ -43,6 +45,7 @@ pub(super) async fn run(
     home: Home,
     (options, limits): (Options, Limits),
     subject: Subject,
+    redactor: Arc<Redactor>,
 ) -> anyhow::Result<()> {
     let server = BackendConfig {
         id: backend_id(&subject.name),
@@ -55,7 +58,7 @@ pub(super) async fn run(
     if args.url.is_none() {
         config.sessions_max = config.sessions_max.min(PROCESSES_MAX);
     }
-    let recordings = recordings(home, limits, subject);
+    let recordings = recordings(home, limits, subject, redactor);
     let gateway = Gateway::transparent(server, std::env::current_dir().ok(), options, recordings);
     let listener = tokio::net::TcpListener::bind(config.address)
         .await
@@ -94,11 +97,11 @@ fn backend_id(name: &str) -> String {
 }
 
 /// Names the tape of a host's session as it would be named without --listen.
-fn recordings(home: Home, limits: Limits, subject: Subject) -> NewRecording {
+fn recordings(home: Home, limits: Limits, subject: Subject, redactor: Arc<Redactor>) -> NewRecording {
     Box::new(move |part, client| {
         let name = if part == "http" { subject.name.clone() } else { format!("{} ({part})", subject.name) };
         let session = client.map(SessionRef::of_connection).or_else(|| subject.session.clone());
         let subject = Subject { name, transport: Transport::Http, session, ..subject.clone() };
-        Recording::new(home.clone(), subject, limits)
+        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
     })
 }

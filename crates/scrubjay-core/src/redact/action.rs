@@ -1,0 +1,186 @@
+//! What happens to a secret, and the marks that are left of it.
+//!
+//! A mark is never taken for a secret again, so that redacting twice is redacting once. Randomness is not
+//! needed: a value's nonce comes from the value and the key, so equal values have equal cipher texts and no
+//! nonce ever meets two values.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use chacha20poly1305::aead::{Aead, KeyInit};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use serde_json::Value;
+
+/// A key for hashing or encryption. It does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(pub [u8; 32]);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What to do with a secret.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Put a mark in its place that names the rule.
+    Mark,
+    /// Take it out: a member with its key, an element, a stretch of text.
+    Remove,
+    /// Put this in its place.
+    Replace(Value),
+    /// Put a keyed hash in its place: equal values stay equal.
+    Hash,
+    /// Leave its last characters, a quarter of them at most.
+    Mask {
+        /// How many.
+        visible_chars: usize,
+    },
+    /// Encrypt it.
+    Encrypt {
+        /// With which key.
+        key_id: String,
+        /// The key itself.
+        key: Key,
+    },
+}
+
+/// What stands in place of a secret.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Left {
+    Nothing,
+    Text(String),
+    Json(Value),
+}
+
+/// No mark shows more of a value than this.
+const VISIBLE_CHARS_MAX: usize = 16;
+const HASH_BYTES: usize = 16;
+
+impl Action {
+    /// Applies the action to a value.
+    pub(super) fn apply(&self, rule: &str, value: &[u8], hash_key: &Key) -> Left {
+        match self {
+            Self::Mark => Left::Text(format!("[redacted:{}]", slug(rule))),
+            Self::Remove => Left::Nothing,
+            Self::Replace(Value::String(text)) => Left::Text(text.clone()),
+            Self::Replace(value) => Left::Json(value.clone()),
+            Self::Hash => Left::Text(hash(value, hash_key)),
+            Self::Mask { visible_chars } => Left::Text(mask(value, *visible_chars)),
+            Self::Encrypt { key_id, key } => Left::Text(encrypt(key_id, key, value)),
+        }
+    }
+
+    /// Tells whether an object or list goes as one, instead of each text and number in it.
+    pub(super) fn is_for_the_whole(&self) -> bool {
+        matches!(self, Self::Remove | Self::Replace(_))
+    }
+
+    /// Tells whether a value is what this or another action left.
+    pub(super) fn is_done(&self, value: &[u8]) -> bool {
+        is_mark(value) || matches!(self, Self::Replace(Value::String(text)) if text.as_bytes() == value)
+    }
+}
+
+/// Hashes a value under a key.
+pub(super) fn hash(value: &[u8], key: &Key) -> String {
+    let hash = blake3::keyed_hash(&key.0, value);
+    let hex = hash.to_hex();
+    format!("[hash:{}]", &hex[..HASH_BYTES * 2])
+}
+
+fn mask(value: &[u8], visible_chars: usize) -> String {
+    let text = String::from_utf8_lossy(value);
+    let chars: Vec<char> = text.chars().collect();
+    let visible = visible_chars.min(chars.len() / 4).min(VISIBLE_CHARS_MAX);
+    let tail = chars[chars.len() - visible..].iter();
+    let tail: String = tail.map(|c| if c.is_ascii_alphanumeric() { *c } else { '*' }).collect();
+    format!("[masked:{tail}]")
+}
+
+fn encrypt(key_id: &str, key: &Key, value: &[u8]) -> String {
+    let nonce_key = blake3::derive_key("scrubjay redaction nonce v1", &key.0);
+    let digest = blake3::keyed_hash(&nonce_key, value);
+    let mut nonce = [0; 24];
+    nonce.copy_from_slice(&digest.as_bytes()[..24]);
+    let cipher = XChaCha20Poly1305::new(&key.0.into());
+    let sealed = cipher.encrypt(&XNonce::from(nonce), value).expect("a value is shorter than 256 GiB");
+    format!("enc:v1:{key_id}:{}", STANDARD_NO_PAD.encode([&nonce[..], &sealed].concat()))
+}
+
+/// Writes a rule's name as a mark has it.
+fn slug(rule: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') { c } else { '-' };
+    rule.chars().take(64).map(plain).collect()
+}
+
+/// Tells whether a value is a mark.
+pub(super) fn is_mark(value: &[u8]) -> bool {
+    let within = |open: &str| value.strip_prefix(open.as_bytes()).and_then(|rest| rest.strip_suffix(b"]"));
+    let named = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    if let Some(rule) = within("[redacted:") {
+        return (1..=64).contains(&rule.len()) && rule.iter().all(named);
+    }
+    if let Some(hex) = within("[hash:") {
+        return hex.len() == HASH_BYTES * 2 && hex.iter().all(u8::is_ascii_hexdigit);
+    }
+    if let Some(tail) = within("[masked:") {
+        return tail.len() <= VISIBLE_CHARS_MAX
+            && tail.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'*');
+    }
+    let Some(rest) = value.strip_prefix(b"enc:v1:") else { return false };
+    let Some(colon) = memchr::memchr(b':', rest) else { return false };
+    let sealed = &rest[colon + 1..];
+    sealed.len() >= 54 && sealed.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(action: &Action, value: &str) -> String {
+        match action.apply("my rule", value.as_bytes(), &Key([7; 32])) {
+            Left::Text(text) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_mark_is_known_for_one() {
+        let encrypt = Action::Encrypt { key_id: "default".to_owned(), key: Key([1; 32]) };
+        for action in [Action::Mark, Action::Hash, Action::Mask { visible_chars: 4 }, encrypt] {
+            for value in ["", "hunter2", "a much longer secret value 12345"] {
+                let mark = left(&action, value);
+                assert!(is_mark(mark.as_bytes()), "{mark}");
+                assert!(value.is_empty() || !mark.contains(value), "{mark}");
+            }
+        }
+        for value in ["", "[redacted:]", "[redacted:a b]", "[hash:12]", "enc:v1:k:short", "[masked:x", "x"] {
+            assert!(!is_mark(value.as_bytes()), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_hash_needs_the_key() {
+        let one = hash(b"1234", &Key([1; 32]));
+        assert_eq!(one, hash(b"1234", &Key([1; 32])));
+        assert_ne!(one, hash(b"1234", &Key([2; 32])));
+        assert_ne!(one, hash(b"1235", &Key([1; 32])));
+    }
+
+    #[test]
+    fn a_mask_shows_a_quarter_at_most() {
+        assert_eq!(left(&Action::Mask { visible_chars: 4 }, "hunter2"), "[masked:2]");
+        assert_eq!(left(&Action::Mask { visible_chars: 4 }, "4111111111111234"), "[masked:1234]");
+    }
+
+    #[test]
+    fn what_is_encrypted_can_be_read_with_the_key() {
+        let action = Action::Encrypt { key_id: "k1".to_owned(), key: Key([9; 32]) };
+        let mark = left(&action, "hunter2");
+        let sealed = STANDARD_NO_PAD.decode(mark.strip_prefix("enc:v1:k1:").unwrap()).unwrap();
+        let cipher = XChaCha20Poly1305::new(&[9; 32].into());
+        let nonce = XNonce::try_from(&sealed[..24]).unwrap();
+        assert_eq!(cipher.decrypt(&nonce, &sealed[24..]).unwrap(), b"hunter2");
+    }
+}

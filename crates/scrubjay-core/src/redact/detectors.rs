@@ -1,0 +1,97 @@
+//! The built-in formats of secrets. A family is one file with a table, and one line here.
+//!
+//! A detector names the bytes that every such secret holds (its anchors) and says, at such a place, where
+//! the secret begins and ends.
+
+mod cloud;
+mod code;
+mod headers;
+mod jwt;
+mod models;
+mod payments;
+mod private_keys;
+mod services;
+mod urls;
+
+use std::ops::Range;
+
+use super::shape::{self, Class};
+
+/// All families.
+const FAMILIES: &[&[Detector]] = &[
+    cloud::ALL,
+    code::ALL,
+    headers::ALL,
+    jwt::ALL,
+    models::ALL,
+    payments::ALL,
+    private_keys::ALL,
+    services::ALL,
+    urls::ALL,
+];
+
+/// One format of secret.
+#[derive(Debug)]
+pub(super) struct Detector {
+    /// What stands in place of the secret: `[redacted:name]`.
+    pub(super) name: &'static str,
+    /// Bytes of which every such secret holds one.
+    pub(super) anchors: &'static [&'static str],
+    /// Whether anchors are found in any case.
+    pub(super) any_case: bool,
+    /// How it is told from what only looks like it.
+    pub(super) form: Form,
+}
+
+/// The form of a secret around its anchor.
+#[derive(Debug)]
+pub(super) enum Form {
+    /// The anchor, then so many bytes of a class.
+    Token(Class, Range<usize>),
+    /// The same, and what follows the anchor looks random.
+    Random(Class, Range<usize>),
+    /// Anything else: from the text and the anchor's place to the secret.
+    By(fn(&[u8], usize) -> Option<Range<usize>>),
+}
+
+impl Detector {
+    /// Returns the secret whose anchor stands here.
+    pub(super) fn find(&self, text: &[u8], at: usize) -> Option<Range<usize>> {
+        let prefix = || self.anchors.iter().filter(|a| text[at..].starts_with(a.as_bytes())).map(|a| a.len());
+        match &self.form {
+            Form::Token(class, length) => shape::token(text, at, prefix().max()?, *class, length),
+            Form::Random(class, length) => {
+                let prefix = prefix().max()?;
+                let found = shape::token(text, at, prefix, *class, length)?;
+                let tail = &text[found.start + prefix..found.end];
+                (tail.iter().any(u8::is_ascii_digit) && shape::entropy(tail) > 3.0).then_some(found)
+            }
+            Form::By(find) => find(text, at),
+        }
+    }
+}
+
+/// Makes a detector of tokens with a prefix.
+const fn token(
+    name: &'static str,
+    anchors: &'static [&'static str],
+    class: Class,
+    length: Range<usize>,
+) -> Detector {
+    Detector { name, anchors, any_case: false, form: Form::Token(class, length) }
+}
+
+/// Makes a detector of tokens with a prefix that also begins other words.
+const fn random(
+    name: &'static str,
+    anchors: &'static [&'static str],
+    class: Class,
+    length: Range<usize>,
+) -> Detector {
+    Detector { name, anchors, any_case: false, form: Form::Random(class, length) }
+}
+
+/// Lists every detector.
+pub(super) fn all() -> impl Iterator<Item = &'static Detector> {
+    FAMILIES.iter().copied().flatten()
+}

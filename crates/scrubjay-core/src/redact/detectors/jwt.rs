@@ -1,0 +1,23 @@
+//! JSON Web Tokens: three parts of base64, the first of which begins with `{"`.
+
+use std::ops::Range;
+
+use super::{Detector, Form};
+use crate::redact::shape::{Class, begins};
+
+pub(super) const ALL: &[Detector] =
+    &[Detector { name: "jwt", anchors: &["eyJ"], any_case: false, form: Form::By(jwt) }];
+
+fn jwt(text: &[u8], at: usize) -> Option<Range<usize>> {
+    if !begins(text, at) {
+        return None;
+    }
+    let header = Class::Dashed.run(text, at);
+    let payload = Class::Dashed.run(text, header + 1);
+    let signed = text.get(header) == Some(&b'.') && text.get(payload) == Some(&b'.');
+    if !signed || header - at < 10 || payload - header < 9 {
+        return None;
+    }
+    // An encrypted one has five parts.
+    Some(at..Class::Dotted.run(text, payload + 1))
+}

@@ -1,0 +1,43 @@
+//! Private keys in PEM and PuTTY blocks, with their line ends as they are or escaped.
+
+use std::ops::Range;
+
+use super::{Detector, Form};
+use crate::redact::shape::Class;
+
+pub(super) const ALL: &[Detector] = &[
+    Detector { name: "private-key", anchors: &["-----BEGIN "], any_case: false, form: Form::By(pem) },
+    Detector { name: "private-key", anchors: &["Private-Lines: "], any_case: false, form: Form::By(putty) },
+];
+
+/// A label is no longer than this.
+const LABEL_BYTES_MAX: usize = 64;
+
+fn pem(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let label_at = at + "-----BEGIN ".len();
+    let window = &text[label_at..text.len().min(label_at + LABEL_BYTES_MAX)];
+    let label = &window[..memchr::memmem::find(window, b"-----")?];
+    let is_private = memchr::memmem::find(label, b"PRIVATE KEY").is_some();
+    if !is_private {
+        return None;
+    }
+    let body = label_at + label.len() + 5;
+    // Without its end, as where a line was cut, everything that can belong to it goes.
+    let end = memchr::memmem::find(&text[body..], b"-----END ").map_or_else(
+        || body + text[body..].iter().position(|b| !in_block(*b)).unwrap_or(text.len() - body),
+        |end| {
+            let tail = body + end + "-----END ".len();
+            tail + memchr::memmem::find(&text[tail..], b"-----").map_or(text.len() - tail, |i| i + 5)
+        },
+    );
+    Some(at..end)
+}
+
+fn in_block(b: u8) -> bool {
+    Class::Base64.has(b) || b.is_ascii_whitespace() || matches!(b, b'=' | b'\\' | b':' | b',')
+}
+
+fn putty(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let end = memchr::memmem::find(&text[at..], b"Private-MAC").map_or(text.len(), |end| at + end);
+    Some(at + "Private-Lines: ".len()..end)
+}

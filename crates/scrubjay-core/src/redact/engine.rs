@@ -1,0 +1,458 @@
+//! Decides whether there is anything to do, and puts what is left in its place.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::ops::{ControlFlow, Range};
+
+use regex::bytes::Regex;
+
+use super::action::{Action, Key, Left, is_mark};
+use super::detectors::{self, Detector};
+use super::encoded::{self, Unescaped};
+use super::name::{Names, SENSITIVE, STEMS, normal, spellings};
+use super::path::Path;
+use super::prefilter::{Hit, Kind, Prefilter};
+use super::rules::{self, Param, Pattern, RuleError};
+use super::walk::Walk;
+use super::{Finding, Redacted, RedactionConfig, text};
+
+/// Clothes upon clothes (JSON in strings, base64) are looked into so deep.
+const DEPTH_MAX: usize = 6;
+
+/// Names that are looked for in base64 too.
+const BASE64_NAMES: &[&str] = &[
+    "password",
+    "secret",
+    "token",
+    "api_key",
+    "apiKey",
+    "private_key",
+    "access_key",
+    "authorization",
+    "cookie",
+];
+
+/// Anchors that are too short to be looked for in base64, with what goes before or behind them.
+const BASE64_ANCHORS: &[&str] = &[
+    "s://", "l://", "b://", "p://", "v://", "eyJhbGci", "eyJ0eXAi", "eyJraWQi", "sk-proj-", " sk-", " hf_",
+    " SG.", "=sk-", "\"sk-", "=hf_", "\"hf_", "=SG.", "\"SG.",
+];
+
+/// Who a pattern of the search belongs to.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    /// A format, and the number of its rule.
+    Format(&'static Detector, u16),
+    /// A name that tells.
+    Name,
+    /// Base64 of either, in this phase of its groups.
+    Base64(usize),
+    /// An escape that may spell a letter.
+    Escape,
+    /// An anchor whose slashes are escaped.
+    Slashed,
+    /// The name at the end of a path.
+    PathName,
+}
+
+/// Finds secrets, and takes them out.
+#[derive(Debug)]
+pub struct Redactor {
+    enabled: bool,
+    filter: Prefilter,
+    owners: Vec<Owner>,
+    pub(super) names: Names,
+    rules: Vec<(String, Action)>,
+    pub(super) paths: Vec<(Path, u16)>,
+    pub(super) params: Vec<(Param, u16)>,
+    regexes: Vec<(Regex, u16)>,
+    pub(super) id_rule: Option<u16>,
+    /// Some rule cannot be searched for in raw bytes.
+    always: bool,
+    hash_key: Key,
+}
+
+/// Something to put in the place of something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Edit {
+    pub(super) range: Range<usize>,
+    pub(super) with: String,
+    pub(super) rule: u16,
+    /// Where in a JSON text it stands, if anybody asks.
+    pub(super) place: String,
+}
+
+impl Redactor {
+    /// Compiles a configuration.
+    ///
+    /// # Errors
+    /// Some rules cannot be used: all of them are told.
+    pub fn new(config: &RedactionConfig) -> Result<Self, Vec<RuleError>> {
+        let mut redactor = Self {
+            enabled: config.redact_sensitive,
+            filter: Prefilter::new(),
+            owners: Vec::new(),
+            names: Names::new(true, 0),
+            rules: vec![("telling-name".to_owned(), config.action.clone())],
+            paths: Vec::new(),
+            params: Vec::new(),
+            regexes: Vec::new(),
+            id_rule: None,
+            always: config.hash_ids,
+            hash_key: config.hash_key.clone(),
+        };
+        let mut wrong = Vec::new();
+        for (number, rule) in config.rules.iter().enumerate() {
+            if let Err(what) = redactor.add_rule(rule) {
+                wrong.push(RuleError { rule: number, what });
+            }
+        }
+        for field in &config.sensitive_fields {
+            // A name on both lists is looked for in all its spellings.
+            redactor.add_name(field, field, config.action.clone(), false);
+        }
+        for field in SENSITIVE {
+            redactor.add_name(field, field, config.action.clone(), true);
+        }
+        if config.hash_ids {
+            redactor.id_rule = Some(redactor.rule("hash-ids", Action::Hash));
+        }
+        redactor.add_built_in(&config.action);
+        if wrong.is_empty() { Ok(redactor) } else { Err(wrong) }
+    }
+
+    /// Makes the redactor that goes by the built-in names and formats.
+    #[must_use]
+    pub fn standard() -> Self {
+        Self::new(&RedactionConfig::default()).expect("no rule, no wrong rule")
+    }
+
+    fn rule(&mut self, name: &str, action: Action) -> u16 {
+        self.rules.push((name.to_owned(), action));
+        u16::try_from(self.rules.len() - 1).expect("a configuration has fewer rules")
+    }
+
+    fn add_name(&mut self, name: &str, rule_name: &str, action: Action, is_built_in: bool) {
+        let rule = self.rule(rule_name, action);
+        self.names.list(name, rule);
+        let name = normal(name);
+        if is_built_in {
+            return;
+        }
+        if name.len() < 4 || !name.is_ascii() {
+            self.always = true;
+        } else {
+            self.own(name.as_bytes(), Kind::Name, Owner::Name);
+        }
+    }
+
+    fn add_rule(&mut self, rule: &rules::Rule) -> Result<(), String> {
+        rule.pattern.check()?;
+        let action = rule.action.clone();
+        match &rule.pattern {
+            Pattern::Field(name) => self.add_name(name, &rule.name, action, false),
+            Pattern::Path(text) => {
+                let path = Path::parse(text)?;
+                self.add_path_name(&path);
+                let number = self.rule(&rule.name, action);
+                self.paths.push((path, number));
+            }
+            Pattern::Regex(text) => {
+                let regex = rules::regex(text)?;
+                let number = self.rule(&rule.name, action);
+                self.regexes.push((regex, number));
+            }
+            Pattern::MethodParam { method, param } => {
+                let param = Param::new(method, param)?;
+                self.add_path_name(&param.path);
+                let number = self.rule(&rule.name, action);
+                self.params.push((param, number));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_path_name(&mut self, path: &Path) {
+        match path.telling_name() {
+            Some(name) if name.len() >= 3 && name.is_ascii() && !name.contains(['"', '\\', '/']) => {
+                let name = name.to_owned();
+                self.own(name.as_bytes(), Kind::Exact, Owner::PathName);
+            }
+            _ => self.always = true,
+        }
+    }
+
+    fn add_built_in(&mut self, action: &Action) {
+        for detector in detectors::all() {
+            let rule = self.rule(detector.name, action.clone());
+            for anchor in detector.anchors {
+                let kind = if detector.any_case { Kind::Fold } else { Kind::Exact };
+                self.own(anchor.as_bytes(), kind, Owner::Format(detector, rule));
+                self.own_base64(anchor);
+                if anchor.contains('/') {
+                    self.own(anchor.replace('/', r"\/").as_bytes(), kind, Owner::Slashed);
+                }
+            }
+        }
+        for spelling in STEMS.iter().copied().flat_map(spellings) {
+            self.own(spelling.as_bytes(), Kind::Fold, Owner::Name);
+        }
+        for name in BASE64_NAMES {
+            let mut title = (*name).to_owned();
+            title[..1].make_ascii_uppercase();
+            for case in [name, title.as_str(), &name.to_ascii_uppercase()] {
+                self.own_base64(case);
+            }
+        }
+        for anchor in BASE64_ANCHORS {
+            self.own_base64(anchor);
+        }
+        for digit in 0..10 {
+            self.own_base64(&format!("{digit}:AA"));
+        }
+        self.own(br"\u00", Kind::Exact, Owner::Escape);
+    }
+
+    fn own(&mut self, bytes: &[u8], kind: Kind, owner: Owner) {
+        let number = u16::try_from(self.owners.len()).expect("there are few patterns");
+        self.owners.push(owner);
+        self.filter.add(bytes, kind, number);
+    }
+
+    fn own_base64(&mut self, text: &str) {
+        for (phase, fragment) in encoded::fragments(text.as_bytes()).iter().enumerate() {
+            // Shorter ones stand in every picture.
+            if fragment.len() >= 4 {
+                let fragment = &fragment[..fragment.len().min(8)];
+                self.own(fragment, Kind::Exact, Owner::Base64(encoded::PHASES[phase]));
+            }
+        }
+    }
+
+    /// Tells whether it does anything.
+    pub(super) fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// Takes the secrets out of a message or line.
+    #[must_use]
+    pub fn redact<'a>(&self, raw: &'a [u8]) -> Redacted<'a> {
+        if !self.enabled || !self.is_suspicious(raw) {
+            return Redacted(Cow::Borrowed(raw));
+        }
+        let edits = self.edits(raw, 0, false);
+        Redacted(if edits.is_empty() { Cow::Borrowed(raw) } else { Cow::Owned(apply(raw, &edits)) })
+    }
+
+    /// The same, and says what was taken out.
+    #[must_use]
+    pub fn explain<'a>(&self, raw: &'a [u8]) -> (Redacted<'a>, Vec<Finding>) {
+        let edits = if self.enabled { self.edits(raw, 0, true) } else { Vec::new() };
+        let findings = edits.iter().map(|edit| Finding {
+            rule: self.rules[usize::from(edit.rule)].0.clone(),
+            place: if edit.place.is_empty() {
+                format!("byte {}", edit.range.start)
+            } else {
+                edit.place.clone()
+            },
+            bytes: edit.range.len(),
+        });
+        let findings = findings.collect();
+        let redacted = if edits.is_empty() { Cow::Borrowed(raw) } else { Cow::Owned(apply(raw, &edits)) };
+        (Redacted(redacted), findings)
+    }
+
+    /// Takes the secrets out of a text.
+    #[must_use]
+    pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.redact(text.as_bytes()).0 {
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+            Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        }
+    }
+
+    /// Looks at raw bytes: whether there is anything that parsing could show to be a secret.
+    fn is_suspicious(&self, raw: &[u8]) -> bool {
+        if self.always {
+            return true;
+        }
+        if !self.regexes.is_empty()
+            && (memchr::memchr(b'\\', raw).is_some()
+                || self.regexes.iter().any(|(regex, _)| regex.is_match(raw)))
+        {
+            return true;
+        }
+        // An escape of any kind changes what stands beside an anchor.
+        let escaped = OnceCell::new();
+        let escaped = || {
+            *escaped.get_or_init(|| {
+                memchr::memmem::find(raw, br"\/").is_some() || memchr::memmem::find(raw, br"\u00").is_some()
+            })
+        };
+        let found = self.filter.hits(raw, |hit| {
+            let suspicious = match self.owners[usize::from(hit.owner)] {
+                Owner::Format(detector, _) => detector.find(raw, hit.at).is_some() || escaped(),
+                Owner::Name => {
+                    let name = text::name_at(raw, hit.at);
+                    text::may_have_value(raw, &name) && self.names.tell(&raw[name]).is_some()
+                }
+                Owner::Base64(phase) => self.inside_base64(raw, hit.at, phase, 0).is_some() || escaped(),
+                Owner::Escape => encoded::spells(raw, hit.at),
+                Owner::Slashed | Owner::PathName => true,
+            };
+            if suspicious { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        found.is_break()
+    }
+
+    /// Finds what to put where, in a text that may be JSON.
+    pub(super) fn edits(&self, text: &[u8], depth: usize, explain: bool) -> Vec<Edit> {
+        let edits = match Walk::new(self, text, depth, explain) {
+            Some(walk) => walk.edits(),
+            None => self.plain_edits(text, depth, explain),
+        };
+        merge(edits)
+    }
+
+    /// Finds what to put where in running text.
+    pub(super) fn plain_edits(&self, text: &[u8], depth: usize, explain: bool) -> Vec<Edit> {
+        let mut edits = Vec::new();
+        let mut base64_done = 0;
+        let mut spelled = false;
+        let _ = self.filter.hits(text, |hit| {
+            spelled |= match self.owners[usize::from(hit.owner)] {
+                Owner::Escape => encoded::spells(text, hit.at),
+                Owner::Slashed => true,
+                _ => false,
+            };
+            if let Some((range, rule)) = self.secret_at(text, hit, &mut base64_done, depth)
+                && !self.is_done(text, &range, rule)
+            {
+                edits.push(self.edit(text, range, rule));
+            }
+            ControlFlow::Continue(())
+        });
+        for (regex, rule) in &self.regexes {
+            let found = regex.find_iter(text).map(|found| found.range());
+            edits.extend(found.filter(|r| !self.is_done(text, r, *rule)).map(|r| self.edit(text, r, *rule)));
+        }
+        if spelled && depth < DEPTH_MAX {
+            let plain = Unescaped::new(text);
+            edits.extend(
+                self.edits(&plain.text, depth + 1, explain).into_iter().map(|edit| edit.led_back(&plain)),
+            );
+        }
+        merge(edits)
+    }
+
+    fn secret_at(
+        &self,
+        text: &[u8],
+        hit: Hit,
+        base64_done: &mut usize,
+        depth: usize,
+    ) -> Option<(Range<usize>, u16)> {
+        match self.owners[usize::from(hit.owner)] {
+            Owner::Format(detector, rule) => detector.find(text, hit.at).map(|range| (range, rule)),
+            Owner::Name => {
+                let (range, telling) = text::value_of(text, hit.at, &self.names)?;
+                Some((range, self.names.rule_of(telling)))
+            }
+            Owner::Base64(phase) if hit.at >= *base64_done => {
+                let (range, rule) = self.inside_base64(text, hit.at, phase, depth)?;
+                *base64_done = range.end;
+                Some((range, rule))
+            }
+            Owner::Base64(_) | Owner::Escape | Owner::Slashed | Owner::PathName => None,
+        }
+    }
+
+    /// Looks into the base64 around a place; returns the whole of it, where there is a secret in it.
+    fn inside_base64(
+        &self,
+        text: &[u8],
+        at: usize,
+        phase: usize,
+        depth: usize,
+    ) -> Option<(Range<usize>, u16)> {
+        if depth >= DEPTH_MAX {
+            return None;
+        }
+        let near = encoded::window(text, at);
+        // Groups are counted back from the place, without the ends of lines.
+        let digits = text[near.start..at].iter().filter(|b| **b != b'\n').count();
+        let skipped = (digits + 4 - phase % 4) % 4;
+        let data = encoded::decode(text.get(near.start + skipped..near.end)?);
+        let first = self.edits(&data, depth + 1, false).into_iter().next()?;
+        Some((encoded::run(text, at), first.rule))
+    }
+
+    /// Tells whether what was found is what redaction left, or part of it.
+    fn is_done(&self, text: &[u8], range: &Range<usize>, rule: u16) -> bool {
+        if self.rules[usize::from(rule)].1.is_done(&text[range.clone()]) {
+            return true;
+        }
+        let before = &text[range.start.saturating_sub(80)..range.start];
+        let open = before.iter().rposition(|b| *b == b'[').map(|i| range.start - before.len() + i);
+        open.is_some_and(|open| {
+            let close = memchr::memchr(b']', &text[range.end - 1..]).map(|i| range.end + i);
+            close.is_some_and(|close| close - open < 100 && is_mark(&text[open..close]))
+        })
+    }
+
+    fn edit(&self, text: &[u8], range: Range<usize>, rule: u16) -> Edit {
+        let with = match self.left(rule, &text[range.clone()]) {
+            Left::Nothing => String::new(),
+            Left::Text(text) => text,
+            Left::Json(value) => value.to_string(),
+        };
+        Edit { range, with, rule, place: String::new() }
+    }
+
+    /// Applies a rule's action to a value.
+    pub(super) fn left(&self, rule: u16, value: &[u8]) -> Left {
+        let (name, action) = &self.rules[usize::from(rule)];
+        action.apply(name, value, &self.hash_key)
+    }
+
+    /// Returns what a rule does.
+    pub(super) fn action(&self, rule: u16) -> &Action {
+        &self.rules[usize::from(rule)].1
+    }
+}
+
+impl Edit {
+    /// Leads an edit of a text without escapes back to the original.
+    pub(super) fn led_back(mut self, plain: &Unescaped<'_>) -> Self {
+        self.range = plain.original(&self.range);
+        self.with = encoded::escape(&self.with);
+        self
+    }
+}
+
+/// Makes edits that touch one.
+fn merge(mut edits: Vec<Edit>) -> Vec<Edit> {
+    edits.sort_by_key(|edit| (edit.range.start, std::cmp::Reverse(edit.range.end), edit.rule));
+    let mut merged: Vec<Edit> = Vec::with_capacity(edits.len());
+    for edit in edits {
+        match merged.last_mut() {
+            Some(last) if edit.range.start < last.range.end => {
+                last.range.end = last.range.end.max(edit.range.end);
+            }
+            _ => merged.push(edit),
+        }
+    }
+    merged
+}
+
+fn apply(raw: &[u8], edits: &[Edit]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(raw.len());
+    let mut from = 0;
+    for edit in edits {
+        out.extend_from_slice(&raw[from..edit.range.start]);
+        out.extend_from_slice(edit.with.as_bytes());
+        from = edit.range.end;
+    }
+    out.extend_from_slice(&raw[from..]);
+    out
+}

@@ -1,0 +1,226 @@
+//! Names that tell of a secret: which ones, and how sure they make us.
+//!
+//! A name is compared without case, `-`, `_`, `.` and spaces, so that `api_key`, `apiKey` and `API-KEY` are
+//! one. Names on the list are sensitive whatever they hold; a name that ends like one needs a value that
+//! looks the part.
+
+use std::collections::HashMap;
+
+/// How much a name says about its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Telling {
+    /// It holds a secret: the number of its rule.
+    Sensitive(u16),
+    /// It ends in a word for a password: any value but a stand-in is one.
+    Strong,
+    /// It ends in a word for a key or token: a random value is one.
+    Weak,
+}
+
+/// Names that are sensitive without being asked.
+pub const SENSITIVE: &[&str] = &[
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "pwd",
+    "secret",
+    "token",
+    "api_key",
+    "api_token",
+    "api_secret",
+    "access_token",
+    "refresh_token",
+    "id_token",
+    "auth_token",
+    "bearer_token",
+    "session_token",
+    "client_secret",
+    "app_secret",
+    "private_key",
+    "secret_key",
+    "secret_access_key",
+    "aws_secret_access_key",
+    "aws_session_token",
+    "signing_key",
+    "encryption_key",
+    "master_key",
+    "access_key_secret",
+    "account_key",
+    "authorization",
+    "proxy_authorization",
+    "x_api_key",
+    "x_auth_token",
+    "cookie",
+    "set_cookie",
+    "user_password",
+    "db_password",
+    "webhook_secret",
+    "signing_secret",
+    "jwt_secret",
+    "ssh_private_key",
+];
+
+/// Names that end like a secret's and hold none.
+const HARMLESS: &[&str] = &[
+    "progresstoken",
+    "nextpagetoken",
+    "pagetoken",
+    "prevpagetoken",
+    "continuationtoken",
+    "nexttoken",
+    "synctoken",
+    "endoftoken",
+    "eostoken",
+    "bostoken",
+    "padtoken",
+    "unktoken",
+    "stoptoken",
+    "masktoken",
+    "septoken",
+    "clstoken",
+    "maxtoken",
+    "pertoken",
+    "csrfcookie",
+    "forgotpassword",
+    "resetpassword",
+    "changepassword",
+    "hassecret",
+    "issecret",
+    "haspassword",
+    "ispassword",
+    "nopassword",
+    "showpassword",
+    "hastoken",
+    "istoken",
+    "publickey",
+    "tokentype",
+    "requirepassword",
+    "invalidpassword",
+    "invalidtoken",
+];
+
+/// What leads to such names, for the search over raw bytes: each sensitive or telling name has one of these,
+/// with or without a separator where words meet.
+pub(super) const STEMS: &[(&str, &str)] = &[
+    ("pass", "w"),
+    ("pass", "phrase"),
+    ("pass", "code"),
+    ("pwd", ""),
+    ("secret", ""),
+    ("token", ""),
+    ("api", "key"),
+    ("access", "key"),
+    ("private", "key"),
+    ("signing", "key"),
+    ("encryption", "key"),
+    ("master", "key"),
+    ("account", "key"),
+    ("auth", "key"),
+    ("authoriz", ""),
+    ("cookie", ""),
+    ("credential", ""),
+];
+
+/// Lists the spellings of a stem.
+pub(super) fn spellings((first, second): (&str, &str)) -> Vec<String> {
+    let separators: &[&str] = if second.is_empty() { &[""] } else { &["", "_", "-", " ", "."] };
+    separators.iter().map(|separator| format!("{first}{separator}{second}")).collect()
+}
+
+const STRONG: &[&str] = &["password", "passwd", "passphrase", "secret", "pwd"];
+const WEAK: &[&str] = &[
+    "token",
+    "apikey",
+    "accesskey",
+    "secretkey",
+    "privatekey",
+    "signingkey",
+    "encryptionkey",
+    "masterkey",
+    "accountkey",
+    "authkey",
+    "credential",
+    "credentials",
+    "authorization",
+    "accesskeyid",
+];
+
+/// Returns a name without what does not count.
+pub(super) fn normal(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '-' | '_' | ' ' | '.')).flat_map(char::to_lowercase).collect()
+}
+
+/// The names that tell of a secret.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    listed: HashMap<String, u16>,
+    built_in: bool,
+    /// The number of the rule that names go by which are on no list.
+    telling_rule: u16,
+}
+
+impl Names {
+    pub(super) fn new(built_in: bool, telling_rule: u16) -> Self {
+        Self { listed: HashMap::new(), built_in, telling_rule }
+    }
+
+    /// Lists a name; the first rule for it counts.
+    pub(super) fn list(&mut self, name: &str, rule: u16) {
+        self.listed.entry(normal(name)).or_insert(rule);
+    }
+
+    /// Returns the rule that a telling name goes by.
+    pub(super) fn rule_of(&self, telling: Telling) -> u16 {
+        match telling {
+            Telling::Sensitive(rule) => rule,
+            Telling::Strong | Telling::Weak => self.telling_rule,
+        }
+    }
+
+    /// Says what a name tells.
+    pub(super) fn tell(&self, name: &[u8]) -> Option<Telling> {
+        if name.is_empty() || name.len() > 128 {
+            return None;
+        }
+        let name = normal(&String::from_utf8_lossy(name));
+        if let Some(rule) = self.listed.get(&name) {
+            return Some(Telling::Sensitive(*rule));
+        }
+        if !self.built_in || HARMLESS.contains(&name.as_str()) {
+            return None;
+        }
+        if STRONG.iter().any(|s| name.ends_with(s)) {
+            return Some(Telling::Strong);
+        }
+        WEAK.iter().any(|s| name.ends_with(s)).then_some(Telling::Weak)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_a_name_are_one() {
+        let mut names = Names::new(true, 9);
+        names.list("api_key", 3);
+        for name in ["api_key", "apiKey", "API-KEY", "ApiKey", "api key", "APIKEY"] {
+            assert_eq!(names.tell(name.as_bytes()), Some(Telling::Sensitive(3)), "{name}");
+        }
+        assert_eq!(names.tell(b"PGPASSWORD"), Some(Telling::Strong));
+        assert_eq!(names.tell(b"githubToken"), Some(Telling::Weak));
+        for name in ["progressToken", "maxTokens", "public_key", "key", "passwords_changed", ""] {
+            assert_eq!(names.tell(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_telling_name_has_a_stem() {
+        for name in SENSITIVE.iter().chain(STRONG).chain(WEAK) {
+            let name = normal(name);
+            let leads = |stem: &(&str, &str)| name.contains(&format!("{}{}", stem.0, stem.1));
+            assert!(STEMS.iter().any(leads), "{name}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What secrets look like: where a token begins and ends, how random it is, what only stands for a secret.
+
+use std::ops::Range;
+
+/// Which bytes a token is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Class {
+    /// Letters and digits.
+    Alnum,
+    /// And `_`.
+    Word,
+    /// And `_` and `-`.
+    Dashed,
+    /// And `_`, `-` and `.`.
+    Dotted,
+    /// Capitals and digits.
+    Upper,
+    /// Hexadecimal digits.
+    Hex,
+    /// Base64, of either alphabet.
+    Base64,
+}
+
+impl Class {
+    pub(super) fn has(self, b: u8) -> bool {
+        match self {
+            Self::Alnum => b.is_ascii_alphanumeric(),
+            Self::Word => b.is_ascii_alphanumeric() || b == b'_',
+            Self::Dashed => b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'),
+            Self::Dotted => b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'),
+            Self::Upper => b.is_ascii_uppercase() || b.is_ascii_digit(),
+            Self::Hex => b.is_ascii_hexdigit(),
+            Self::Base64 => b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'_' | b'-'),
+        }
+    }
+
+    /// Returns where the run of such bytes that begins here ends.
+    pub(super) fn run(self, text: &[u8], from: usize) -> usize {
+        let rest = text.get(from..).unwrap_or_default();
+        from + rest.iter().position(|b| !self.has(*b)).unwrap_or(rest.len())
+    }
+}
+
+/// Tells whether a token may begin here: no letter or digit goes before, unless it ends an escape.
+pub(super) fn begins(text: &[u8], at: usize) -> bool {
+    let before = &text[..at];
+    match before {
+        [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => true,
+        [.., b'\\', b'u', a, b, c, d] if [a, b, c, d].iter().all(|h| h.is_ascii_hexdigit()) => true,
+        [.., b'%', a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => true,
+        [.., last] => !last.is_ascii_alphanumeric() && *last != b'_',
+        [] => true,
+    }
+}
+
+/// Returns the token that begins here with a prefix, where it has so many bytes behind that.
+pub(super) fn token(
+    text: &[u8],
+    at: usize,
+    prefix: usize,
+    class: Class,
+    length: &Range<usize>,
+) -> Option<Range<usize>> {
+    if !begins(text, at) {
+        return None;
+    }
+    let end = class.run(text, at + prefix);
+    length.contains(&(end - at - prefix)).then_some(at..end)
+}
+
+/// Measures the surprise of a text's bytes, in bits a byte.
+pub(super) fn entropy(text: &[u8]) -> f64 {
+    let mut counts = [0u32; 256];
+    text.iter().for_each(|b| counts[usize::from(*b)] += 1);
+    #[expect(clippy::cast_precision_loss, reason = "texts are far shorter than 2^52")]
+    let length = text.len().max(1) as f64;
+    counts.iter().filter(|c| **c > 0).map(|c| f64::from(*c) / length).map(|p| -p * p.log2()).sum()
+}
+
+/// Tells whether a text looks as if chance made it: letters and digits mixed, few repetitions.
+pub(super) fn is_random(text: &[u8]) -> bool {
+    if !(12..=4096).contains(&text.len()) || text.iter().any(u8::is_ascii_whitespace) {
+        return false;
+    }
+    let digits = text.iter().filter(|b| b.is_ascii_digit()).count();
+    let letters = text.iter().filter(|b| b.is_ascii_alphabetic()).count();
+    let looks_like_place = text.starts_with(b"/")
+        || text.starts_with(b"./")
+        || text.starts_with(b"~/")
+        || memchr::memmem::find(text, b"://").is_some();
+    digits >= 2 && letters >= 2 && entropy(text) >= 3.0 && !looks_like_place
+}
+
+/// Words that stand where a secret would.
+const STANDINS: &[&str] = &[
+    "str",
+    "string",
+    "text",
+    "none",
+    "null",
+    "nil",
+    "true",
+    "false",
+    "undefined",
+    "bool",
+    "boolean",
+    "number",
+    "int",
+    "integer",
+    "float",
+    "object",
+    "array",
+    "any",
+    "required",
+    "optional",
+    "empty",
+    "unset",
+    "changed",
+    "default",
+    "value",
+    "self",
+    "this",
+    "new",
+    "the",
+    "missing",
+    "invalid",
+    "expired",
+    "redacted",
+    "hidden",
+    "bytes",
+    "option",
+    "function",
+    "async",
+    "await",
+    "return",
+    "not",
+    "type",
+    "var",
+    "let",
+    "const",
+    "hash",
+];
+
+/// Tells whether a value in running text only stands for a secret: a type, a variable, a call, a sample.
+pub(super) fn is_standin(value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    let lower = value.to_ascii_lowercase();
+    let text = String::from_utf8_lossy(&lower);
+    let same = value.iter().all(|b| Some(b) == value.first());
+    let odd_start =
+        matches!(value.first(), None | Some(b'$' | b'{' | b'<' | b'(' | b'*' | b'&' | b'@' | b'['));
+    let code = ["(", "::", "->", "${", "{{", "process.env", "os.environ", "****", "xxxx", "..."];
+    let sample = ["your-", "your_", "<your", "my-secret", "placeholder", "redacted"];
+    odd_start
+        || same
+        || STANDINS.contains(&&*text)
+        || code.iter().any(|c| text.contains(c))
+        || sample.iter().any(|s| text.contains(s))
+        || is_variable(value, &text)
+}
+
+/// Tells whether a value is a variable's name that itself speaks of a secret, like `user_password`.
+fn is_variable(value: &[u8], lower: &str) -> bool {
+    let is_path = || value.contains(&b'.') && value.split(|b| *b == b'.').all(|w| !w.is_empty());
+    let stems = ["password", "passwd", "pwd", "token", "secret", "key", "credential", "auth", "cookie"];
+    value.iter().all(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-' | b'.'))
+        && (is_path() || stems.iter().any(|s| lower.ends_with(s) || lower.starts_with(s)))
+}

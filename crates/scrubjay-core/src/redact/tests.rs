@@ -1,0 +1,336 @@
+//! What must go, what must stay, and the laws of redaction.
+
+use std::sync::LazyLock;
+
+use base64::Engine;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+static STANDARD: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
+
+fn redact(text: &str) -> String {
+    String::from_utf8(STANDARD.redact(text.as_bytes()).as_bytes().to_vec()).unwrap()
+}
+
+fn with_rules(rules: Vec<Rule>) -> Redactor {
+    Redactor::new(&RedactionConfig { rules, ..RedactionConfig::default() }).unwrap()
+}
+
+fn rule(pattern: Pattern, action: Action) -> Rule {
+    Rule { name: "mine".to_owned(), pattern, action }
+}
+
+/// A secret of each format, put together here so that no scanner takes this file for a leak.
+fn canaries() -> Vec<(&'static str, String)> {
+    let random = "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3zA5bC7dE9fG2hJ4kL6mN8pQ0rS";
+    let hex = "0123456789abcdef9876543210fedcba0123456789abcdef9876543210fedcba";
+    let part = |n: usize| &random[..n];
+    vec![
+        ("aws-access-key", format!("AKIA{}", "IOSFODNN7EXAMPLQ")),
+        ("google-api-key", format!("AIza{}", part(35))),
+        ("google-oauth-token", format!("ya29.{}", part(40))),
+        ("github-token", format!("ghp_{}", part(36))),
+        ("github-token", format!("github_pat_{}_{}", part(22), part(59))),
+        ("gitlab-token", format!("glpat-{}", part(20))),
+        ("npm-token", format!("npm_{}", part(36))),
+        ("pypi-token", format!("pypi-AgEIcHlwaS5vcmc{}", part(60))),
+        ("docker-token", format!("dckr_pat_{}", part(27))),
+        ("anthropic-key", format!("sk-ant-api03-{}", part(60))),
+        ("openai-key", format!("sk-{}", part(48))),
+        ("openai-key", format!("sk-proj-{}", part(48))),
+        ("huggingface-token", format!("hf_{}", part(34))),
+        ("stripe-key", format!("sk_live_{}", part(24))),
+        ("stripe-webhook-secret", format!("whsec_{}", part(32))),
+        ("slack-token", format!("xoxb-123456789012-{}", part(24))),
+        ("sendgrid-key", format!("SG.{}.{}", part(22), part(43))),
+        ("shopify-token", format!("shpat_{}", &hex[..32])),
+        ("digitalocean-token", format!("dop_v1_{hex}")),
+        ("databricks-token", format!("dapi{}", &hex[..32])),
+        ("vault-token", format!("hvs.{}", part(40))),
+        ("telegram-token", format!("123456789:AA{}", part(33))),
+        ("newrelic-key", format!("NRAK-{}", part(27))),
+        ("jwt", format!("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.{}", part(43))),
+        ("azure-storage-key", format!("AccountKey={}{}==", part(60), part(26))),
+        (
+            "private-key",
+            format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----", part(60)),
+        ),
+        ("url-password", "postgres://app:c4n4ry-pw@db.example/x".to_owned()),
+        ("bearer-token", format!("Authorization: Bearer {}", part(32))),
+        ("basic-credentials", "Authorization: Basic dXNlcjpjNG40cnktcHc=".to_owned()),
+        ("telling-name", "APP_PASSWORD=c4n4ry-pw".to_owned()),
+        ("telling-name", format!("DEPLOY_TOKEN={}", part(24))),
+        ("password", "password=c4n4ry-pw".to_owned()),
+        ("cookie", "Cookie: sid=c4n4ry-pw; theme=dark".to_owned()),
+    ]
+}
+
+/// Tells whether what makes a canary a secret is still there.
+fn leaks(out: &str, canary: &str) -> bool {
+    let telling = ["c4n4ry-pw", "jNG40cnk", "aB3dE5fG7hI9jK1l", "0123456789abcdef98765432", "IOSFODNN7"];
+    telling.iter().any(|t| canary.contains(t) && out.contains(t))
+}
+
+fn escape_all(text: &str) -> String {
+    text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect()
+}
+
+#[test]
+fn every_format_goes_from_every_place() {
+    for (name, canary) in canaries() {
+        let quoted = Value::from(canary.as_str()).to_string();
+        let inner = json!({ "text": canary }).to_string();
+        let base64 = base64::engine::general_purpose::STANDARD.encode(format!("x {canary} y"));
+        let texts = [
+            canary.clone(),
+            format!("2026-01-01 INFO said {canary} and more"),
+            format!("line one\n{canary}\nline three"),
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"arguments":{{"x":{quoted}}}}}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-1,"message":"failed","data":[{quoted}]}}}}"#),
+            json!({ "result": { "content": [{ "type": "text", "text": format!("env:\n{canary}\nPATH=/bin") }] } }).to_string(),
+            json!({ "text": inner }).to_string(),
+            json!({ "text": json!({ "again": inner }).to_string() }).to_string(),
+            json!({ "blob": base64 }).to_string(),
+            format!("data {base64}"),
+            format!(r#"{{"a":"{}"}}"#, escape_all(&canary)),
+            format!(r#"{{"a":{}}}"#, quoted.replace('/', "\\/")),
+            format!(r#"broken {{"a":"{}""#, escape_all(&canary)),
+            json!({ "text": format!(r#"{{"a":"{}"}}"#, escape_all(&canary)) }).to_string(),
+            format!(r#"{{"a":"b\u0026c","x":{quoted}}}"#),
+        ];
+        for text in texts {
+            let out = redact(&text);
+            assert!(!leaks(&out, &canary), "{name}\n in {text}\nout {out}");
+            let encoded = base64.get(8..40).unwrap_or(&base64);
+            assert!(!out.contains(encoded), "{name}: base64\n in {text}\nout {out}");
+            assert_eq!(redact(&out), out, "{name}: not idempotent");
+            if serde_json::from_str::<Value>(&text).is_ok() {
+                serde_json::from_str::<Value>(&out).unwrap_or_else(|e| panic!("{name}: {e}: {out}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_mark_names_the_format() {
+    for (name, canary) in canaries() {
+        let (_, findings) = Redactor::standard().explain(canary.as_bytes());
+        let rules: Vec<&str> = findings.iter().map(|f| f.rule.as_str()).collect();
+        let header = canary.starts_with("Authorization");
+        assert!(
+            rules.contains(&name) || header && rules == ["authorization"],
+            "{name}: {rules:?} in {canary}"
+        );
+    }
+}
+
+#[test]
+fn only_the_secret_goes() {
+    let url = redact(r#"{"dsn":"postgres://app:c4n4ry@db.example:5432/x?sslmode=require","n":1.50}"#);
+    assert_eq!(
+        url,
+        r#"{"dsn":"postgres://app:[redacted:url-password]@db.example:5432/x?sslmode=require","n":1.50}"#
+    );
+    let field = redact("{ \"Api-Key\" : 12345 , \"b\":[ ]}");
+    assert_eq!(field, "{ \"Api-Key\" : \"[redacted:api_key]\" , \"b\":[ ]}");
+    let nested = redact(r#"{"token":{"value":"abc","n":7,"ok":true,"none":null}}"#);
+    assert_eq!(
+        nested,
+        r#"{"token":{"value":"[redacted:token]","n":"[redacted:token]","ok":true,"none":null}}"#
+    );
+}
+
+#[test]
+fn names_are_told_wherever_they_stand() {
+    for text in [
+        r#"{"headers":[{"name":"Authorization","value":"c4n4ry"}]}"#,
+        r#"{"env":[{"name":"DB_PASSWORD","value":"c4n4ry"}]}"#,
+        r#"{"args":["--verbose","--token","c4n4ry-7","x"]}"#,
+        r#"{"pairs":[["authorization","c4n4ry"]]}"#,
+        r#"{"\u0070assword":"c4n4ry"}"#,
+        r#"{"pass\u0077ord":"c4n4ry"}"#,
+        r#"{"text":"{\"\\u0070assword\":\"c4n4ry\"}"}"#,
+        r#"{"text":"{\"a\":{\"clientSecret\":\"c4n4ry\"}}"}"#,
+        r#"{"text":"log: {\"password\": \"c4n4ry\"} and {\\\"password\\\": \\\"c4n4ry\\\"}"}"#,
+        r#"{"pAsS_wOrD":["c4n4ry"]}"#,
+        "mysql --password c4n4ry1 -h x",
+        "mysql --password=c4n4ry -h x",
+        "GET /x?user=a&api_key=c4n4ry&b=1",
+        "password: c4n4ry",
+        "  db:\n    password: 'c4n4ry'",
+        "curl -H 'X-Api-Key: c4n4ry99'",
+        "{'secret': 'c4n4ry'}",
+        "truncated {\"password\":\"c4n4ry",
+    ] {
+        let out = redact(text);
+        assert!(!out.contains("c4n4ry"), "{text}\n{out}");
+        assert_eq!(redact(&out), out);
+    }
+}
+
+#[test]
+fn what_is_no_secret_stays() {
+    let harmless = include_str!("tests/harmless.txt");
+    let lines: Vec<&str> = harmless.lines().filter(|line| !line.is_empty()).collect();
+    let changed: Vec<(&&str, String)> =
+        lines.iter().map(|line| (line, redact(line))).filter(|(line, out)| **line != out).collect();
+    assert!(lines.len() >= 200, "{}", lines.len());
+    assert!(changed.len() * 100 < lines.len(), "{} of {}: {changed:#?}", changed.len(), lines.len());
+}
+
+#[test]
+fn actions_do_as_they_say() {
+    let field = |action| with_rules(vec![rule(Pattern::Field("card".to_owned()), action)]);
+    let out = |action, text: &str| {
+        let redactor = field(action);
+        let once = String::from_utf8(redactor.redact(text.as_bytes()).as_bytes().to_vec()).unwrap();
+        let twice = String::from_utf8(redactor.redact(once.as_bytes()).as_bytes().to_vec()).unwrap();
+        assert_eq!(once, twice, "not idempotent");
+        once
+    };
+    let text = r#"{"a":1, "card":"4111111111111234", "b":2}"#;
+    assert_eq!(out(Action::Remove, text), r#"{"a":1, "b":2}"#);
+    assert_eq!(out(Action::Remove, r#"{"card":1,"b":2}"#), r#"{"b":2}"#);
+    assert_eq!(out(Action::Remove, r#"{"card":1,"CARD":2}"#), "{}");
+    assert_eq!(out(Action::Remove, r#"{"a":{"x":0,"card":[1],"Card":2,"c_ard":3}}"#), r#"{"a":{"x":0}}"#);
+    assert_eq!(out(Action::Replace(json!("gone")), text), r#"{"a":1, "card":"gone", "b":2}"#);
+    assert_eq!(out(Action::Replace(json!({"n":0})), r#"{"card":5}"#), r#"{"card":{"n":0}}"#);
+    assert_eq!(out(Action::Mask { visible_chars: 4 }, text), r#"{"a":1, "card":"[masked:1234]", "b":2}"#);
+    assert!(out(Action::Hash, text).contains(r#""card":"[hash:"#));
+    let key = Action::Encrypt { key_id: "k".to_owned(), key: Key([3; 32]) };
+    assert!(out(key, text).contains(r#""card":"enc:v1:k:"#));
+}
+
+#[test]
+fn paths_parameters_and_expressions_match() {
+    let check = |pattern, text: &str, expected: &str| {
+        let redactor = with_rules(vec![rule(pattern, Action::Mark)]);
+        assert_eq!(String::from_utf8_lossy(redactor.redact(text.as_bytes()).as_bytes()), expected);
+    };
+    let path = |p: &str| Pattern::Path(p.to_owned());
+    check(
+        path("$.params..note"),
+        r#"{"params":{"a":[{"note":"x"}]},"note":"y"}"#,
+        r#"{"params":{"a":[{"note":"[redacted:mine]"}]},"note":"y"}"#,
+    );
+    check(
+        path("$.params[*]"),
+        r#"{"params":[1,"x"]}"#,
+        r#"{"params":["[redacted:mine]","[redacted:mine]"]}"#,
+    );
+    check(path("$.note"), r#"[{"\u006eote":"x"}]"#, r#"[{"\u006eote":"[redacted:mine]"}]"#);
+    let param =
+        |method: &str| Pattern::MethodParam { method: method.to_owned(), param: "arguments.note".to_owned() };
+    let call = r#"{"method":"tools/call","params":{"arguments":{"note":"x"}}}"#;
+    let gone = r#"{"method":"tools/call","params":{"arguments":{"note":"[redacted:mine]"}}}"#;
+    check(param("tools/call"), call, gone);
+    check(param("tools/*"), call, gone);
+    check(param("prompts/get"), call, call);
+    let regex = || Pattern::Regex(r"EMP-\d+".to_owned());
+    check(regex(), r#"{"a":"who is \u0045MP-12?"}"#, r#"{"a":"who is [redacted:mine]?"}"#);
+    check(regex(), "EMP-1 EMP-22", "[redacted:mine] [redacted:mine]");
+}
+
+#[test]
+fn wrong_rules_are_all_told() {
+    let patterns = [
+        Pattern::Regex("(".to_owned()),
+        Pattern::Field("ok".to_owned()),
+        Pattern::Path("$.a[".to_owned()),
+        Pattern::Regex("a*".to_owned()),
+        Pattern::Field("-".to_owned()),
+    ];
+    let rules = patterns.map(|p| rule(p, Action::Mark)).to_vec();
+    let wrong = Redactor::new(&RedactionConfig { rules, ..RedactionConfig::default() }).unwrap_err();
+    assert_eq!(wrong.iter().map(|e| e.rule).collect::<Vec<_>>(), [0, 2, 3, 4]);
+    assert!(wrong[0].what.contains("unclosed group"), "{}", wrong[0].what);
+}
+
+#[test]
+fn hashed_ids_still_belong_together() {
+    let config = RedactionConfig { hash_ids: true, hash_key: Key([5; 32]), ..RedactionConfig::default() };
+    let redactor = Redactor::new(&config).unwrap();
+    let read = |text: &str| -> Value {
+        serde_json::from_slice(redactor.redact(text.as_bytes()).as_bytes()).unwrap()
+    };
+    let asked = read(r#"{"id":7,"method":"x","params":{"userId":"anna","_meta":{"progressToken":7}}}"#);
+    let answered = read(r#"{"id":7,"result":{}}"#);
+    assert_eq!(asked["id"], answered["id"]);
+    assert!(asked["id"].as_str().unwrap().starts_with("[hash:"));
+    assert_eq!(asked["params"]["_meta"]["progressToken"], asked["id"]);
+    assert_ne!(asked["params"]["userId"], "anna");
+}
+
+#[test]
+fn nothing_goes_when_it_is_switched_off() {
+    let redactor =
+        Redactor::new(&RedactionConfig { redact_sensitive: false, ..RedactionConfig::default() }).unwrap();
+    assert!(!redactor.redact(br#"{"password":"x"}"#).is_changed());
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let secrets: Vec<String> = canaries().into_iter().map(|(_, canary)| canary).collect();
+    let text = prop_oneof![
+        "[ -~]{0,24}",
+        "\\PC{0,12}",
+        (proptest::sample::select(secrets), "[ -~]{0,8}")
+            .prop_map(|(secret, rest)| format!("{rest} {secret} {rest}")),
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        text.prop_map(Value::from)
+    ];
+    let names = prop_oneof![
+        Just("password".to_owned()),
+        Just("apiKey".to_owned()),
+        Just("githubToken".to_owned()),
+        "[a-zA-Z_]{1,8}"
+    ];
+    leaf.prop_recursive(4, 24, 4, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::vec((names.clone(), inner), 0..4)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn json_stays_json_and_twice_is_once(value in values(), nested in any::<bool>()) {
+        let text = if nested { json!({ "text": value.to_string() }).to_string() } else { value.to_string() };
+        let out = redact(&text);
+        prop_assert!(serde_json::from_str::<Value>(&out).is_ok(), "{}", out);
+        prop_assert_eq!(&redact(&out), &out);
+    }
+
+    #[test]
+    fn nothing_changes_outside_matches(text in "[ -~\n]{0,200}") {
+        let redactor = &*STANDARD;
+        let (out, _) = redactor.explain(text.as_bytes());
+        let edits = redactor.edits(text.as_bytes(), 0, false);
+        let mut at = 0;
+        let mut from = 0;
+        for edit in &edits {
+            let kept = edit.range.start - from;
+            prop_assert_eq!(&out.as_bytes()[at..at + kept], &text.as_bytes()[from..edit.range.start]);
+            at += kept + edit.with.len();
+            from = edit.range.end;
+        }
+        prop_assert_eq!(&out.as_bytes()[at..], &text.as_bytes()[from..]);
+        prop_assert_eq!(redactor.redact(text.as_bytes()), out, "the quick look agrees");
+    }
+
+    #[test]
+    fn the_quick_look_agrees_on_messages(value in values()) {
+        let text = value.to_string();
+        let redactor = &*STANDARD;
+        prop_assert_eq!(redactor.redact(text.as_bytes()), redactor.explain(text.as_bytes()).0);
+    }
+}

@@ -1,0 +1,201 @@
+//! The structure of a JSON text, as places in it. Nothing is copied, and nothing is too deep for the stack.
+
+use std::ops::Range;
+
+/// Deeper texts are looked into as if they were no JSON.
+pub(super) const DEPTH_MAX: usize = 200;
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Object,
+    Array,
+    String,
+    Number,
+    /// `true`, `false` or `null`.
+    Word,
+}
+
+/// A value in a JSON text.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    /// Where it stands, quotes and brackets included.
+    pub(super) range: Range<usize>,
+    /// Its key, without quotes, where it is a member of an object.
+    pub(super) key: Option<Range<usize>>,
+    /// The node behind its last descendant.
+    pub(super) next: usize,
+    pub(super) parent: Option<usize>,
+}
+
+impl Node {
+    /// Returns where the member or element begins: at its key, where it has one.
+    pub(super) fn start(&self) -> usize {
+        self.key.as_ref().map_or(self.range.start, |key| key.start - 1)
+    }
+
+    /// Returns the inside of a string.
+    pub(super) fn inside(&self) -> Range<usize> {
+        self.range.start + 1..self.range.end - 1
+    }
+}
+
+/// The nodes of a JSON text, each before its descendants.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) nodes: Vec<Node>,
+}
+
+impl Tree {
+    /// Reads a text; none where it is not one whole JSON value.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let mut parser = Parser { text, at: 0, nodes: Vec::new() };
+        parser.whole()?;
+        Some(Self { nodes: parser.nodes })
+    }
+
+    /// Lists the members or elements of a node.
+    pub(super) fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        let end = self.nodes[node].next;
+        let first = Some(node + 1).filter(|child| *child < end);
+        std::iter::successors(first, move |child| Some(self.nodes[*child].next).filter(|next| *next < end))
+    }
+}
+
+struct Parser<'a> {
+    text: &'a [u8],
+    at: usize,
+    nodes: Vec<Node>,
+}
+
+impl Parser<'_> {
+    fn whole(&mut self) -> Option<()> {
+        let mut open: Vec<usize> = Vec::new();
+        let mut key = None;
+        loop {
+            self.space();
+            if self.value(key.take(), open.last().copied())? {
+                open.push(self.nodes.len() - 1);
+                if open.len() > DEPTH_MAX {
+                    return None;
+                }
+            }
+            // A container may be empty, and an end may close many.
+            loop {
+                self.space();
+                let Some(&parent) = open.last() else {
+                    return (self.at == self.text.len()).then_some(());
+                };
+                let is_first = self.nodes.len() == parent + 1;
+                let is_object = self.nodes[parent].kind == Kind::Object;
+                let end = if is_object { b'}' } else { b']' };
+                match self.peek()? {
+                    b if b == end => {
+                        self.at += 1;
+                        self.nodes[parent].range.end = self.at;
+                        self.nodes[parent].next = self.nodes.len();
+                        open.pop();
+                        continue;
+                    }
+                    b',' if !is_first => self.at += 1,
+                    _ if is_first => {}
+                    _ => return None,
+                }
+                if is_object {
+                    self.space();
+                    key = Some(self.string()?);
+                    self.space();
+                    self.take(b':')?;
+                }
+                break;
+            }
+        }
+    }
+
+    /// Reads a value, or the beginning of a container: then returns true.
+    fn value(&mut self, key: Option<Range<usize>>, parent: Option<usize>) -> Option<bool> {
+        let start = self.at;
+        let kind = match self.peek()? {
+            b'{' => Kind::Object,
+            b'[' => Kind::Array,
+            b'"' => Kind::String,
+            b'-' | b'0'..=b'9' => Kind::Number,
+            _ => Kind::Word,
+        };
+        match kind {
+            Kind::Object | Kind::Array => self.at += 1,
+            Kind::String => {
+                self.string()?;
+            }
+            Kind::Number => {
+                let rest = &self.text[start..];
+                let in_number = |b: &u8| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E');
+                self.at += rest.iter().position(|b| !in_number(b)).unwrap_or(rest.len());
+            }
+            Kind::Word => {
+                let rest = &self.text[start..];
+                let word = [&b"true"[..], b"false", b"null"].into_iter().find(|w| rest.starts_with(w))?;
+                self.at += word.len();
+            }
+        }
+        let next = self.nodes.len() + 1;
+        self.nodes.push(Node { kind, range: start..self.at, key, next, parent });
+        Some(matches!(kind, Kind::Object | Kind::Array))
+    }
+
+    fn string(&mut self) -> Option<Range<usize>> {
+        self.take(b'"')?;
+        let start = self.at;
+        loop {
+            self.at += memchr::memchr2(b'"', b'\\', self.text.get(self.at..)?)?;
+            if self.text[self.at] == b'"' {
+                self.at += 1;
+                return Some(start..self.at - 1);
+            }
+            self.at += 2;
+        }
+    }
+
+    fn space(&mut self) {
+        while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn take(&mut self, byte: u8) -> Option<()> {
+        (self.peek()? == byte).then(|| self.at += 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_told() {
+        let text = br#" {"a" : [1, "x\"y", {}], "b":null} "#;
+        let tree = Tree::parse(text).unwrap();
+        let told: Vec<(Kind, &[u8])> = tree.nodes.iter().map(|n| (n.kind, &text[n.range.clone()])).collect();
+        assert_eq!(told[1], (Kind::Array, &br#"[1, "x\"y", {}]"#[..]));
+        assert_eq!(told[3], (Kind::String, &br#""x\"y""#[..]));
+        assert_eq!(tree.children(0).collect::<Vec<_>>(), [1, 5]);
+        assert_eq!(tree.children(1).collect::<Vec<_>>(), [2, 3, 4]);
+        assert_eq!(&text[tree.nodes[5].key.clone().unwrap()], b"b");
+    }
+
+    #[test]
+    fn what_is_no_json_is_none() {
+        for text in ["", "{", "[1,]", "{\"a\":1,}", "{\"a\"}", "1 2", "x", "\"a", "{1:2}", "[1 2]", "\"\\"] {
+            assert!(Tree::parse(text.as_bytes()).is_none(), "{text}");
+        }
+        assert!(Tree::parse("[".repeat(DEPTH_MAX + 1).as_bytes()).is_none());
+        for text in ["{}", "[]", "[[],{}]", "-1.5e3", "\"\"", "{\"a\":{\"b\":[]}}"] {
+            assert!(Tree::parse(text.as_bytes()).is_some(), "{text}");
+        }
+    }
+}
