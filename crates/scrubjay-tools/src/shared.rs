@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
@@ -11,7 +12,10 @@ use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
 use scrubjay_store::workspace::Workspace;
 use serde::Deserialize;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
+
+/// How long a change by another process may go unnoticed.
+const UNNOTICED_MAX: Duration = Duration::from_secs(1);
 
 /// The member of a request's `_meta` in which the gateway says who calls.
 const META_CALLER: &str = "scrubjay/caller";
@@ -39,6 +43,8 @@ pub struct Shared {
     setup: Setup,
     ledger: OnceCell<Ledger>,
     files: OnceCell<Arc<Files>>,
+    /// Rung when something was written here.
+    news: Notify,
     /// Names the calls of a client that comes without a gateway.
     own_key: String,
 }
@@ -70,6 +76,7 @@ impl Shared {
             setup,
             ledger: OnceCell::new(),
             files: OnceCell::new(),
+            news: Notify::new(),
             own_key: TapeId::from_random(random).to_string(),
         }
     }
@@ -103,6 +110,17 @@ impl Shared {
         let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
         files.settle(&self.described(Told::default())).await?;
         Ok(Arc::new(files))
+    }
+
+    /// Says that something was written.
+    pub(crate) fn tell_news(&self) {
+        self.news.notify_waiters();
+    }
+
+    /// Waits until something was written here, or for as long as other processes may go unnoticed.
+    pub(crate) async fn wait_for_news(&self) {
+        // Whichever comes first.
+        let _ = tokio::time::timeout(UNNOTICED_MAX, self.news.notified()).await;
     }
 
     /// Tells who calls.

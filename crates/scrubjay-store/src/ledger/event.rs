@@ -231,6 +231,19 @@ pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerErr
     row.as_ref().map(of_row).transpose()
 }
 
+/// Returns the number of the last event, of a session or of all.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, LedgerError> {
+    let query = match session {
+        Some(session) => sqlx::query("SELECT max(id) FROM events WHERE session_id = $1").bind(session),
+        None => sqlx::query("SELECT max(id) FROM events"),
+    };
+    let row = query.fetch_one(on.conn()).await?;
+    Ok(row.try_get::<Option<i64>, _>(0)?.unwrap_or(0))
+}
+
 /// Returns how many events a session has.
 ///
 /// # Errors

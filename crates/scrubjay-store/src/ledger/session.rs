@@ -398,6 +398,14 @@ pub async fn list(
     Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
 }
 
+/// Returns how many sessions there are.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
+    Ok(sqlx::query("SELECT count(*) FROM sessions").fetch_one(on.conn()).await?.try_get(0)?)
+}
+
 /// Returns the sessions whose id begins with a text.
 ///
 /// # Errors
