@@ -7,6 +7,7 @@ use std::time::Duration;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use scrubjay_core::id::TapeId;
+use scrubjay_core::redact::Redactor;
 use scrubjay_store::files::{FileError, Files};
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
@@ -25,6 +26,8 @@ const META_CALLER: &str = "scrubjay/caller";
 pub struct Setup {
     /// Where the ledger is.
     pub storage: Storage,
+    /// Takes secrets out of whatever is stored.
+    pub redactor: Arc<Redactor>,
     /// The project of whoever names none.
     pub project: String,
     /// The directory in which agents may change files.
@@ -92,7 +95,8 @@ impl Shared {
     /// # Errors
     /// It cannot be opened; the next call tries again.
     pub async fn ledger(&self) -> Result<&Ledger, LedgerError> {
-        self.ledger.get_or_try_init(|| Ledger::open(&self.setup.storage)).await
+        let open = || Ledger::open(&self.setup.storage, self.setup.redactor.clone());
+        self.ledger.get_or_try_init(open).await
     }
 
     /// Returns the files of the workspace; what a crash left open there is settled first.

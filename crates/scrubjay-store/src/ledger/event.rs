@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::session::{Caller, Session};
-use super::{Conn, LedgerError, Write, storable};
+use super::{Conn, LedgerError, Write};
 
 /// What kind of thing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -173,9 +173,9 @@ pub async fn append(
     .bind(write.at_ns)
     .bind(event.kind.name())
     .bind(session.current_step)
-    .bind(event.subject.as_deref().map(|subject| storable(subject).into_owned()))
-    .bind(storable(&event.summary).into_owned())
-    .bind(event.details.to_string())
+    .bind(event.subject.as_deref().map(|subject| write.clean(subject)))
+    .bind(write.clean(&event.summary))
+    .bind(write.clean_json(&event.details))
     .bind(caller.tape.as_ref().map(TapeId::to_string))
     .bind(caller.entry)
     .fetch_one(write.conn())
