@@ -13,6 +13,7 @@ mod home;
 mod hostile;
 mod ledger;
 mod modes;
+mod progress;
 mod rotation;
 mod roundtrip;
 mod versions;
