@@ -1,17 +1,21 @@
-//! What all toolsets share: the ledger, opened with the first call that needs it, and who is calling.
+//! What all toolsets share: the ledger and the model, opened with the first call that needs them, and who is
+//! calling.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use scrubjay_core::id::TapeId;
+use scrubjay_llm::LlmConfig;
 use scrubjay_store::files::{FileError, Files};
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
 use scrubjay_store::workspace::Workspace;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
+
+use crate::progress::Flights;
 
 /// The member of a request's `_meta` in which the gateway says who calls.
 const META_CALLER: &str = "scrubjay/caller";
@@ -31,6 +35,8 @@ pub struct Setup {
     pub file_bytes_max: u64,
     /// A directory for the locks of files that are being changed.
     pub locks: PathBuf,
+    /// The model that summarises.
+    pub llm: Option<LlmConfig>,
 }
 
 /// What all toolsets share.
@@ -39,6 +45,8 @@ pub struct Shared {
     setup: Setup,
     ledger: OnceCell<Ledger>,
     files: OnceCell<Arc<Files>>,
+    llm: OnceLock<Option<scrubjay_llm::Client>>,
+    flights: Flights,
     /// Names the calls of a client that comes without a gateway.
     own_key: String,
 }
@@ -70,6 +78,8 @@ impl Shared {
             setup,
             ledger: OnceCell::new(),
             files: OnceCell::new(),
+            llm: OnceLock::new(),
+            flights: Flights::default(),
             own_key: TapeId::from_random(random).to_string(),
         }
     }
@@ -103,6 +113,34 @@ impl Shared {
         let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
         files.settle(&self.described(Told::default())).await?;
         Ok(Arc::new(files))
+    }
+
+    /// Returns the model, where there is one to ask.
+    pub(crate) fn llm(&self) -> Option<&scrubjay_llm::Client> {
+        let client = self.llm.get_or_init(|| {
+            let client = scrubjay_llm::Client::new(self.setup.llm.clone()?);
+            client.inspect_err(|e| tracing::error!("llm.base_url {e}")).ok()
+        });
+        client.as_ref()
+    }
+
+    /// Returns the questions to the model that are under way.
+    pub(crate) fn flights(&self) -> &Flights {
+        &self.flights
+    }
+
+    /// Returns what names this process.
+    pub(crate) fn own_key(&self) -> &str {
+        &self.own_key
+    }
+
+    /// Returns the caller of a process that comes without a client.
+    #[must_use]
+    pub fn own_caller(&self, agent: &str) -> Caller {
+        self.described(Told {
+            client: Some(Client { name: Some(agent.to_owned()), version: None }),
+            ..Told::default()
+        })
     }
 
     /// Tells who calls.

@@ -4,6 +4,7 @@
 //! kept under the microsecond of its creation, which no two share: the order of keys is the order of time.
 //! A project has a short number here, its scope, which leads its indexes.
 
+pub mod claim;
 pub mod search;
 mod text;
 pub mod words;

@@ -130,6 +130,7 @@ impl Loaded {
             allow_vcs: taken(self.raw.files.allow_vcs.as_ref()),
             file_bytes_max: taken(self.raw.files.max_size.as_ref()).0,
             locks: self.home()?.locks(),
+            llm: Some(self.llm_config()?),
         })
     }
 

@@ -24,4 +24,10 @@ CREATE TABLE progress_tags (
   tag TEXT NOT NULL,
   at_us BIGINT NOT NULL REFERENCES progress_entries (at_us),
   PRIMARY KEY (scope, tag, at_us)
+);
+
+CREATE TABLE progress_claims (
+  subject TEXT PRIMARY KEY,
+  owner TEXT NOT NULL,
+  until_ns BIGINT NOT NULL
 )
