@@ -134,15 +134,6 @@ impl Shared {
         &self.own_key
     }
 
-    /// Returns the caller of a process that comes without a client.
-    #[must_use]
-    pub fn own_caller(&self, agent: &str) -> Caller {
-        self.described(Told {
-            client: Some(Client { name: Some(agent.to_owned()), version: None }),
-            ..Told::default()
-        })
-    }
-
     /// Tells who calls.
     #[must_use]
     pub fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {

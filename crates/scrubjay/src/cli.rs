@@ -91,6 +91,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Route(commands::route::RouteCommand),
     #[command(subcommand)]
+    Progress(commands::progress::ProgressCommand),
+    #[command(subcommand)]
     Config(commands::config::ConfigCommand),
     Trust(commands::trust::TrustArgs),
     Completions(commands::completions::CompletionsArgs),

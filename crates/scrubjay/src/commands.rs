@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod progress;
 pub(crate) mod route;
 pub(crate) mod sample_server;
 pub(crate) mod serve;
@@ -22,6 +23,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Wrap(args) => wrap::run(global, &args),
         Command::Tape(command) => tape::run(global, &command),
         Command::Route(command) => route::run(global, &command),
+        Command::Progress(command) => progress::run(global, command),
         Command::Config(command) => config::run(global, &command),
         Command::Trust(args) => trust::run(global, &args),
         Command::Completions(args) => completions::run(&args),

@@ -18,7 +18,10 @@ fn shared(home: &Path, llm: Option<LlmConfig>) -> Arc<Shared> {
     Arc::new(Shared::new(Setup {
         storage: Storage::File(home.join("data/ledger.db")),
         project: "default".to_owned(),
-        workspace: None,
+        workspace: home.to_owned(),
+        allow_vcs: false,
+        file_bytes_max: 1 << 20,
+        locks: home.join("locks"),
         llm,
     }))
 }

@@ -175,7 +175,6 @@ impl Loaded {
     ///
     /// # Errors
     /// Its address or the key is of no use, or there is no key where one is required.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for summaries and routing"))]
     pub(crate) fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
         let llm = &self.raw.llm;
         let config = LlmConfig {
