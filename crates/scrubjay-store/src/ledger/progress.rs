@@ -116,11 +116,12 @@ pub async fn log(
         event_id,
     };
     insert(write, scope, &entry).await?;
-    text::index(write, scope, at_us, new.title, new.content).await?;
+    text::index(write, scope, &entry).await?;
     Ok(entry)
 }
 
 async fn insert(write: &mut Write, scope: i64, entry: &Entry) -> Result<(), LedgerError> {
+    let title_folded = words::fold(&entry.title);
     sqlx::query(
         "INSERT INTO progress_entries (at_us, scope, id, session_id, event_id, agent_id, title, title_folded,
              tags, content) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
@@ -132,7 +133,7 @@ async fn insert(write: &mut Write, scope: i64, entry: &Entry) -> Result<(), Ledg
     .bind(entry.event_id)
     .bind(entry.agent_id.as_deref())
     .bind(&entry.title)
-    .bind(words::fold(&entry.title))
+    .bind(&title_folded)
     .bind(json!(entry.tags).to_string())
     .bind(&entry.content)
     .execute(write.conn())
@@ -140,12 +141,13 @@ async fn insert(write: &mut Write, scope: i64, entry: &Entry) -> Result<(), Ledg
     for tag in &entry.tags {
         // The same tag twice is one tag.
         sqlx::query(
-            "INSERT INTO progress_tags (scope, tag, at_us) VALUES ($1, $2, $3)
-             ON CONFLICT (scope, tag, at_us) DO NOTHING",
+            "INSERT INTO progress_tags (scope, tag, at_us, title_folded) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (scope, tag, at_us, title_folded) DO NOTHING",
         )
         .bind(scope)
         .bind(tag)
         .bind(entry.at_us)
+        .bind(&title_folded)
         .execute(write.conn())
         .await?;
     }

@@ -50,7 +50,7 @@ fn term_of(word: &Word, terms: &[Term]) -> Option<usize> {
 fn shown(text: &str, window: &[Word], cut_before: bool, cut_after: bool, terms: &[Term]) -> String {
     let (Some(first), Some(last)) = (window.first(), window.last()) else { return String::new() };
     let start = if cut_before { first.start } else { 0 };
-    let end = if cut_after { last.end } else { text.len() };
+    let end = if cut_after { last.end } else { text.trim_end().len() };
     let mut snippet = if cut_before { "…".to_owned() } else { String::new() };
     let mut at = start;
     let mut left = CHARS_MAX;

@@ -65,7 +65,7 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<u32>,
     /// The entries
-    #[arg(value_name = "ENTRY", required_unless_present_any = ["since", "until"], allow_hyphen_values = true)]
+    #[arg(value_name = "ENTRY", required_unless_present_any = ["since", "until"])]
     ids: Vec<String>,
 }
 
@@ -113,8 +113,10 @@ pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<E
             runtime.block_on(get_context(&shared, object(args.arguments(&project))))?
         }
         ProgressCommand::Search(args) => {
+            let words = args.full_text;
             let answer = runtime.block_on(search_logs(&shared, object(args.arguments(&project))))?;
-            if !global.json && answer.data["total"] != 0 {
+            // The snippets of words need room: they come as the tool's own text.
+            if !global.json && !words && answer.data["total"] != 0 {
                 return print_found(&answer);
             }
             answer
@@ -206,26 +208,16 @@ fn object(value: Value) -> serde_json::Map<String, Value> {
 }
 
 fn print_found(answer: &Answer) -> anyhow::Result<ExitCode> {
-    let mut table = Table::new(&[
-        ("ID", Align::Left),
-        ("LOGGED", Align::Left),
-        ("TITLE", Align::Left),
-        ("TAGS", Align::Left),
-        ("WHERE", Align::Left),
-    ]);
+    let columns =
+        [("ID", Align::Left), ("LOGGED", Align::Left), ("TITLE", Align::Left), ("TAGS", Align::Left)];
+    let mut table = Table::new(&columns);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let entries = answer.data["entries"].as_array().map_or(&[][..], Vec::as_slice);
     for entry in entries {
         let tags: Vec<String> = entry["tags"].as_array().into_iter().flatten().map(text).collect();
         table.row(
             false,
-            &[
-                &text(&entry["id"]),
-                &text(&entry["createdAt"]),
-                &text(&entry["title"]),
-                &tags.join(", "),
-                &text(&entry["snippet"]),
-            ],
+            &[&text(&entry["id"]), &text(&entry["createdAt"]), &text(&entry["title"]), &tags.join(", ")],
         );
     }
     table.print()?;

@@ -1,7 +1,8 @@
 //! Finding entries: by a part of their titles or by words, by tags, by time.
 //!
 //! Titles are looked through in one pass over an index that holds nothing else: what the page did not reach is
-//! only counted. Words are looked up; of many matches the newest are ranked.
+//! only counted. With tags it is the entries of the rarest tag that are looked through. Words are looked up; of
+//! many matches the newest are ranked.
 
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query as Statement;
@@ -12,9 +13,11 @@ use super::{read_tags, scope_of, text};
 use crate::ledger::{Conn, LedgerError};
 
 /// Of more matches only so many, the newest, are ranked.
-pub const RANKED_MAX: i64 = 2_000;
+pub const RANKED_MAX: i64 = 1_000;
 /// An entry has no more tags.
 pub const TAGS_MAX: usize = 10;
+/// A tag with more entries is not counted further, to choose the rarest.
+const RARE_MAX: i64 = 1_000;
 /// No title folds to more characters.
 const TITLE_FOLDED_CHARS_MAX: usize = 300;
 
@@ -84,49 +87,51 @@ pub async fn find(on: &mut impl Conn, search: &Search<'_>) -> Result<Found, Ledg
     let Some(scope) = scope_of(on, search.project).await? else { return Ok(Found::default()) };
     let pattern = match search.says {
         Says::Words(terms) => {
-            let query = text::query(on.dialect(), scope, terms);
-            return ranked(on, search, scope, &query, &tags).await;
+            let query = text::query(on.dialect(), scope, terms, &tags);
+            return ranked(on, search, scope, &query).await;
         }
         Says::InTitle(part) if part.chars().count() > TITLE_FOLDED_CHARS_MAX => return Ok(Found::default()),
         Says::InTitle(part) if !part.is_empty() => Some(like(&fold(part))),
         Says::InTitle(_) | Says::Anything => None,
     };
+    rarest_first(on, scope, &mut tags).await?;
     newest(on, search, scope, pattern.as_deref(), &tags).await
 }
 
-/// What a statement is given: the scope, the first and last moment, a text or none, tags.
+/// Puts the tag first that has the fewest entries.
+async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Result<(), LedgerError> {
+    let mut fewest = i64::MAX;
+    for n in 0..if tags.len() > 1 { tags.len() } else { 0 } {
+        let row = sqlx::query(
+            "SELECT count(*) FROM (SELECT 1 FROM progress_tags WHERE scope = $1 AND tag = $2 LIMIT $3) t",
+        )
+        .bind(scope)
+        .bind(tags[n].to_owned())
+        .bind(RARE_MAX)
+        .fetch_one(on.conn())
+        .await?;
+        let count: i64 = row.try_get(0)?;
+        if count < fewest {
+            fewest = count;
+            tags.swap(0, n);
+        }
+    }
+    Ok(())
+}
+
+/// What a statement is given: the scope, the first and last moment, then texts.
 struct Given<'a> {
     scope: i64,
     from_us: i64,
     until_us: i64,
-    text: Option<&'a str>,
-    tags: &'a [&'a str],
+    texts: Vec<&'a str>,
 }
 
-impl<'a> Given<'a> {
-    fn bind<'q>(&self, sql: String) -> Statement<'q, Any, AnyArguments> {
-        let mut statement =
+impl Given<'_> {
+    fn bind(&self, sql: String) -> Statement<'static, Any, AnyArguments> {
+        let statement =
             sqlx::query(AssertSqlSafe(sql)).bind(self.scope).bind(self.from_us).bind(self.until_us);
-        if let Some(text) = self.text {
-            statement = statement.bind(text.to_owned());
-        }
-        for tag in self.tags {
-            statement = statement.bind((*tag).to_owned());
-        }
-        statement
-    }
-
-    /// Says that an entry has the tags from this one on.
-    fn tagged(&self, key: &str, from: usize) -> String {
-        let first = 4 + usize::from(self.text.is_some());
-        let has = |n: usize| {
-            format!(
-                " AND EXISTS (SELECT 1 FROM progress_tags t WHERE t.scope = $1 AND t.at_us = {key} \
-                 AND t.tag = ${})",
-                first + n
-            )
-        };
-        (from..self.tags.len()).map(has).collect()
+        self.texts.iter().fold(statement, |statement, text| statement.bind((*text).to_owned()))
     }
 }
 
@@ -138,19 +143,23 @@ async fn newest(
     pattern: Option<&str>,
     tags: &[&str],
 ) -> Result<Found, LedgerError> {
-    let mut given = Given { scope, from_us: search.from_us, until_us: search.until_us, text: pattern, tags };
-    let wanted = "e.scope = $1 AND e.at_us BETWEEN $2 AND $3";
-    let from = match (pattern, tags) {
-        (Some(_), _) => {
-            let tagged = given.tagged("e.at_us", 0);
-            format!("FROM progress_entries e WHERE {wanted} AND e.title_folded LIKE $4 ESCAPE '\\'{tagged}")
-        }
-        (None, []) => format!("FROM progress_entries e WHERE {wanted}"),
-        // The entries of one tag, and of those the ones that have the others.
-        (None, _) => {
-            format!("FROM progress_tags e WHERE {wanted} AND e.tag = $4{}", given.tagged("e.at_us", 1))
-        }
-    };
+    let texts = tags.iter().copied().chain(pattern).collect();
+    let mut given = Given { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    let table = if tags.is_empty() { "progress_entries" } else { "progress_tags" };
+    let mut from = format!("FROM {table} e WHERE e.scope = $1 AND e.at_us BETWEEN $2 AND $3");
+    for n in 0..tags.len() {
+        from += &match n {
+            0 => " AND e.tag = $4".to_owned(),
+            n => format!(
+                " AND EXISTS (SELECT 1 FROM progress_tags t WHERE t.scope = $1 AND t.at_us = e.at_us \
+                 AND t.tag = ${})",
+                4 + n
+            ),
+        };
+    }
+    if pattern.is_some() {
+        from += &format!(" AND e.title_folded LIKE ${} ESCAPE '\\'", 4 + tags.len());
+    }
     let page = format!(
         "SELECT x.id, x.at_us, x.title, x.tags FROM (SELECT e.at_us {from} ORDER BY e.at_us DESC LIMIT {}) p
          JOIN progress_entries x ON x.at_us = p.at_us ORDER BY x.at_us DESC",
@@ -173,17 +182,12 @@ async fn ranked(
     search: &Search<'_>,
     scope: i64,
     query: &str,
-    tags: &[&str],
 ) -> Result<Found, LedgerError> {
-    let given = Given { scope, from_us: search.from_us, until_us: search.until_us, text: Some(query), tags };
+    let given = Given { scope, from_us: search.from_us, until_us: search.until_us, texts: vec![query] };
     let fork = text::fork(on.dialect());
     let (key, rank) = (fork.key, fork.rank);
     // The scope is in every word; that it is named here too costs nothing.
-    let from = format!(
-        "FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0{}",
-        fork.matches,
-        given.tagged(key, 0)
-    );
+    let from = format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", fork.matches);
     let page = format!(
         "SELECT x.id, x.at_us, x.title, x.tags, x.content FROM
              (SELECT at_us, rank_of FROM

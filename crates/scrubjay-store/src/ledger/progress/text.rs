@@ -1,10 +1,12 @@
 //! Full-text search over titles and contents, where the two databases differ: FTS5 and `tsvector`.
 //!
-//! Every word carries its project, so that other projects' entries cost a search nothing.
+//! Every word carries its project, so that other projects' entries cost a search nothing. Tags are words too,
+//! of a kind that no text has.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::Entry;
 use super::words::{Term, words};
 use crate::ledger::dialect::Dialect;
 use crate::ledger::{Conn, LedgerError, Write};
@@ -32,7 +34,7 @@ pub(super) fn fork(dialect: Dialect) -> Fork {
         Dialect::Sqlite => Fork {
             key: "progress_text.rowid",
             matches: "progress_text MATCH $4",
-            rank: "bm25(progress_text, 5.0, 1.0)",
+            rank: "bm25(progress_text, 5.0, 1.0, 0.0)",
         },
         Dialect::Postgres => Fork {
             key: "progress_text.at_us",
@@ -43,7 +45,7 @@ pub(super) fn fork(dialect: Dialect) -> Fork {
 }
 
 /// Writes what is searched for as a database reads it.
-pub(super) fn query(dialect: Dialect, scope: i64, terms: &[Term]) -> String {
+pub(super) fn query(dialect: Dialect, scope: i64, terms: &[Term], tags: &[&str]) -> String {
     let term = |term: &Term| match dialect {
         Dialect::Sqlite => {
             let words: Vec<String> = term.words.iter().map(|word| format!("{scope}x{word}")).collect();
@@ -54,29 +56,29 @@ pub(super) fn query(dialect: Dialect, scope: i64, terms: &[Term]) -> String {
             format!("({}{})", words.join(" <-> "), if term.prefix { ":*" } else { "" })
         }
     };
-    let terms: Vec<String> = terms.iter().map(term).collect();
-    terms.join(match dialect {
+    let tag = |tag: &&str| match dialect {
+        Dialect::Sqlite => format!("\"{}\"", tag_word(scope, tag)),
+        Dialect::Postgres => format!("'{}'", tag_word(scope, tag)),
+    };
+    let all: Vec<String> = terms.iter().map(term).chain(tags.iter().map(tag)).collect();
+    all.join(match dialect {
         Dialect::Sqlite => " AND ",
         Dialect::Postgres => " & ",
     })
 }
 
-/// Makes an entry findable by its words.
-pub(super) async fn index(
-    write: &mut Write,
-    scope: i64,
-    at_us: i64,
-    title: &str,
-    content: &str,
-) -> Result<(), LedgerError> {
+/// Makes an entry findable by its words and tags.
+pub(super) async fn index(write: &mut Write, scope: i64, entry: &Entry) -> Result<(), LedgerError> {
+    let tags: Vec<String> = entry.tags.iter().map(|tag| tag_word(scope, tag)).collect();
     match write.dialect() {
         Dialect::Sqlite => {
-            let (title, _) = scoped(scope, title);
-            let (content, count) = scoped(scope, content);
-            sqlx::query("INSERT INTO progress_text (rowid, title, content) VALUES ($1, $2, $3)")
-                .bind(at_us)
+            let (title, _) = scoped(scope, &entry.title);
+            let (content, count) = scoped(scope, &entry.content);
+            sqlx::query("INSERT INTO progress_text (rowid, title, content, tags) VALUES ($1, $2, $3, $4)")
+                .bind(entry.at_us)
                 .bind(title)
                 .bind(content)
+                .bind(tags.join(" "))
                 .execute(write.conn())
                 .await?;
             sqlx::query("INSERT INTO progress_text (progress_text, rank) VALUES ('merge', $1)")
@@ -85,14 +87,23 @@ pub(super) async fn index(
                 .await?;
         }
         Dialect::Postgres => {
+            let mut vector = vector(scope, &entry.title, &entry.content);
+            for tag in tags {
+                write!(vector, " '{tag}'").expect("a string takes any text");
+            }
             sqlx::query("INSERT INTO progress_text (at_us, words) VALUES ($1, CAST($2 AS tsvector))")
-                .bind(at_us)
-                .bind(vector(scope, title, content))
+                .bind(entry.at_us)
+                .bind(vector)
                 .execute(write.conn())
                 .await?;
         }
     }
     Ok(())
+}
+
+/// Writes a tag as a word; words of texts have an `x` behind the scope.
+fn tag_word(scope: i64, tag: &str) -> String {
+    format!("{scope}t{}", &blake3::hash(tag.as_bytes()).to_hex()[..32])
 }
 
 fn scoped(scope: i64, text: &str) -> (String, usize) {

@@ -23,7 +23,8 @@ CREATE TABLE progress_tags (
   scope BIGINT NOT NULL,
   tag TEXT NOT NULL,
   at_us BIGINT NOT NULL REFERENCES progress_entries (at_us),
-  PRIMARY KEY (scope, tag, at_us)
+  title_folded TEXT NOT NULL,
+  PRIMARY KEY (scope, tag, at_us, title_folded)
 );
 
 CREATE TABLE progress_claims (
