@@ -8,6 +8,7 @@ pub mod blob;
 pub mod dialect;
 pub mod event;
 pub mod plan;
+pub mod progress;
 pub mod project;
 pub mod revision;
 mod schema;

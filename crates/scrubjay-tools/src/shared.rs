@@ -1,19 +1,23 @@
-//! What all toolsets share: the ledger, opened with the first call that needs it, and who is calling.
+//! What all toolsets share: the ledger and the model, opened with the first call that needs them, and who is
+//! calling.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redactor;
+use scrubjay_llm::LlmConfig;
 use scrubjay_store::files::{FileError, Files};
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
 use scrubjay_store::workspace::Workspace;
 use serde::Deserialize;
 use tokio::sync::{Notify, OnceCell};
+
+use crate::progress::Flights;
 
 /// How long a change by another process may go unnoticed.
 const UNNOTICED_MAX: Duration = Duration::from_secs(1);
@@ -38,6 +42,8 @@ pub struct Setup {
     pub file_bytes_max: u64,
     /// A directory for the locks of files that are being changed.
     pub locks: PathBuf,
+    /// The model that summarises.
+    pub llm: Option<LlmConfig>,
 }
 
 /// What all toolsets share.
@@ -48,6 +54,8 @@ pub struct Shared {
     files: OnceCell<Arc<Files>>,
     /// Rung when something was written here.
     news: Notify,
+    llm: OnceLock<Option<scrubjay_llm::Client>>,
+    flights: Flights,
     /// Names the calls of a client that comes without a gateway.
     own_key: String,
 }
@@ -80,6 +88,8 @@ impl Shared {
             ledger: OnceCell::new(),
             files: OnceCell::new(),
             news: Notify::new(),
+            llm: OnceLock::new(),
+            flights: Flights::default(),
             own_key: TapeId::from_random(random).to_string(),
         }
     }
@@ -125,6 +135,25 @@ impl Shared {
     pub(crate) async fn wait_for_news(&self) {
         // Whichever comes first.
         let _ = tokio::time::timeout(UNNOTICED_MAX, self.news.notified()).await;
+    }
+
+    /// Returns the model, where there is one to ask.
+    pub(crate) fn llm(&self) -> Option<&scrubjay_llm::Client> {
+        let client = self.llm.get_or_init(|| {
+            let client = scrubjay_llm::Client::new(self.setup.llm.clone()?);
+            client.inspect_err(|e| tracing::error!("llm.base_url {e}")).ok()
+        });
+        client.as_ref()
+    }
+
+    /// Returns the questions to the model that are under way.
+    pub(crate) fn flights(&self) -> &Flights {
+        &self.flights
+    }
+
+    /// Returns what names this process.
+    pub(crate) fn own_key(&self) -> &str {
+        &self.own_key
     }
 
     /// Tells who calls.

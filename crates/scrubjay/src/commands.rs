@@ -4,6 +4,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
 mod ledger;
+pub(crate) mod progress;
 pub(crate) mod redact;
 pub(crate) mod route;
 pub(crate) mod sample_server;
@@ -26,6 +27,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tape(command) => tape::run(global, &command),
         Command::Route(command) => route::run(global, &command),
         Command::Session(command) => session::run(global, &command),
+        Command::Progress(command) => progress::run(global, command),
         Command::Config(command) => config::run(global, &command),
         Command::Redact(args) => redact::run(global, &args),
         Command::Trust(args) => trust::run(global, &args),

@@ -134,6 +134,7 @@ impl Loaded {
             allow_vcs: taken(self.raw.files.allow_vcs.as_ref()),
             file_bytes_max: taken(self.raw.files.max_size.as_ref()).0,
             locks: self.home()?.locks(),
+            llm: Some(self.llm_config()?),
         })
     }
 
@@ -186,7 +187,6 @@ impl Loaded {
     ///
     /// # Errors
     /// Its address or the key is of no use, or there is no key where one is required.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for summaries and routing"))]
     pub(crate) fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
         let llm = &self.raw.llm;
         let config = LlmConfig {
