@@ -9,6 +9,7 @@ pub mod dialect;
 pub mod event;
 pub mod plan;
 pub mod project;
+pub mod records;
 pub mod revision;
 mod schema;
 pub mod session;
