@@ -34,7 +34,7 @@ pub use content::{BODY_CHARS_MAX, RELATED_MAX, SUMMARY_CHARS_MAX, TITLE_CHARS_MA
 pub use create::{NewRecord, create};
 pub use error::RecordError;
 pub use row::{find, full, require};
-pub use scope::{Scope, enter, project};
+pub use scope::{Scope, current, enter, project};
 pub use transition::{Moved, Transition, transition};
 pub use update::{Changes, Clash, Outcome, Updated, update};
 

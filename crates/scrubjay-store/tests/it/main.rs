@@ -13,6 +13,7 @@ mod home;
 mod hostile;
 mod ledger;
 mod modes;
+mod records;
 mod redaction;
 mod rotation;
 mod roundtrip;

@@ -135,12 +135,14 @@ pub async fn active(
     session: &str,
     limit: i64,
 ) -> Result<(Vec<RecordId>, i64), LedgerError> {
-    let rows = sqlx::query("SELECT number FROM record_actives WHERE session_id = $1 ORDER BY number LIMIT $2")
-        .bind(session)
-        .bind(limit)
-        .fetch_all(on.conn())
-        .await?;
-    let ids = rows.iter().map(|row| Ok(RecordId(row.try_get(0)?))).collect::<Result<Vec<_>, LedgerError>>()?;
+    let rows =
+        sqlx::query("SELECT number FROM record_actives WHERE session_id = $1 ORDER BY number LIMIT $2")
+            .bind(session)
+            .bind(limit)
+            .fetch_all(on.conn())
+            .await?;
+    let ids =
+        rows.iter().map(|row| Ok(RecordId(row.try_get(0)?))).collect::<Result<Vec<_>, LedgerError>>()?;
     if (ids.len() as i64) < limit {
         let count = ids.len() as i64;
         return Ok((ids, count));

@@ -55,7 +55,11 @@ pub async fn gather(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Bun
 
 async fn open_children(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Record>, LedgerError> {
     let rows = sqlx::query(sql!(
-        "SELECT ", REF, ", ", VERSION, " FROM records r JOIN record_versions v
+        "SELECT ",
+        REF,
+        ", ",
+        VERSION,
+        " FROM records r JOIN record_versions v
          ON v.book = r.book AND v.number = r.number AND v.version = r.version
          WHERE r.book = $1 AND r.parent = $2 AND r.state = $3 ORDER BY r.number LIMIT $4",
     ))
@@ -82,7 +86,9 @@ async fn grandchildren(
     .await?
     .try_get(0)?;
     let rows = sqlx::query(sql!(
-        "SELECT ", REF, " FROM records c JOIN records r ON r.book = c.book AND r.parent = c.number
+        "SELECT ",
+        REF,
+        " FROM records c JOIN records r ON r.book = c.book AND r.parent = c.number
          WHERE c.book = $1 AND c.parent = $2 ORDER BY r.parent, r.number LIMIT $3",
     ))
     .bind(book.id)
@@ -103,7 +109,9 @@ pub async fn siblings(
     target: &RecordRef,
 ) -> Result<(Vec<RecordRef>, i64), LedgerError> {
     let rows = sqlx::query(sql!(
-        "SELECT ", REF, " FROM records r WHERE r.book = $1 AND r.parent = $2 AND r.number <> $3
+        "SELECT ",
+        REF,
+        " FROM records r WHERE r.book = $1 AND r.parent = $2 AND r.number <> $3
          ORDER BY r.number LIMIT $4",
     ))
     .bind(book.id)

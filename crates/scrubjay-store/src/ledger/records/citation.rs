@@ -210,11 +210,7 @@ async fn text(on: &mut impl Conn, hash: &Hash) -> Result<Option<String>, LedgerE
 }
 
 /// Returns the cited lines of a content; nothing where it is not text.
-async fn lines(
-    on: &mut impl Conn,
-    hash: &Hash,
-    citation: &Citation,
-) -> Result<Option<String>, LedgerError> {
+async fn lines(on: &mut impl Conn, hash: &Hash, citation: &Citation) -> Result<Option<String>, LedgerError> {
     Ok(text(on, hash).await?.map(|text| citation.cut(&text)))
 }
 

@@ -133,11 +133,7 @@ pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>)
 }
 
 /// Moves a record on to a version that was kept.
-pub(super) async fn advance(
-    write: &mut Write,
-    book: &Book,
-    new: &NewVersion<'_>,
-) -> Result<(), LedgerError> {
+pub(super) async fn advance(write: &mut Write, book: &Book, new: &NewVersion<'_>) -> Result<(), LedgerError> {
     sqlx::query(
         "UPDATE records SET version = $3, tick = $4, modified_ns = $5, title = $6, summary = $7, state = $8,
              cited = $9 WHERE book = $1 AND number = $2",

@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use super::content::{self, Change, NewVersion};
 use super::scope::Scope;
 use super::{
-    Content, DEPTH_MAX, Record, RecordError, RecordId, RecordRef, State, activation, book, citation, row, words,
+    Content, DEPTH_MAX, Record, RecordError, RecordId, RecordRef, State, activation, book, citation, row,
+    words,
 };
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::{Conn, LedgerError, Write};

@@ -40,12 +40,7 @@ impl Point {
 ///
 /// # Errors
 /// There is no such record, or it was not there yet.
-pub async fn at(
-    on: &mut impl Conn,
-    book: &Book,
-    id: RecordId,
-    point: &Point,
-) -> Result<Record, RecordError> {
+pub async fn at(on: &mut impl Conn, book: &Book, id: RecordId, point: &Point) -> Result<Record, RecordError> {
     row::require(on, book, id).await?;
     let missing = || RecordError::NoVersion { id, wanted: point.wanted() };
     let (tick, time) = match point {

@@ -61,7 +61,10 @@ pub async fn versions(
 ) -> Result<Vec<Version>, RecordError> {
     row::require(on, book, id).await?;
     let rows = sqlx::query(sql!(
-        "SELECT ", VERSION, HOW, " FROM record_versions v
+        "SELECT ",
+        VERSION,
+        HOW,
+        " FROM record_versions v
          WHERE v.book = $1 AND v.number = $2 AND v.version < $3 AND v.at_ns >= $4
          ORDER BY v.version DESC LIMIT $5",
     ))
@@ -76,7 +79,10 @@ pub async fn versions(
 }
 
 /// Returns the session that wrote a version.
-pub(super) async fn author(
+///
+/// # Errors
+/// The ledger failed.
+pub async fn author(
     on: &mut impl Conn,
     book: &Book,
     id: RecordId,

@@ -69,7 +69,8 @@ pub async fn list(
          AND (r.number > $4 OR $6 = 1) AND (r.path > $5 OR $6 = 0) ORDER BY {} LIMIT $7",
         place.order
     );
-    let count = format!("SELECT count(*) FROM records r WHERE {condition} AND $4 >= 0 AND $5 >= '' AND $6 + $7 >= 0");
+    let count =
+        format!("SELECT count(*) FROM records r WHERE {condition} AND $4 >= 0 AND $5 >= '' AND $6 + $7 >= 0");
     let mut rows = Vec::new();
     let mut total = 0;
     for (text, counts) in [(page, false), (count, true)] {
@@ -131,7 +132,9 @@ async fn placed(on: &mut impl Conn, book: &Book, place: Place) -> Result<Placed,
                 let (first, end) = top.subtree();
                 let deepest = top.depth.saturating_add(depth);
                 Placed {
-                    condition: format!("r.book = $1 AND r.path > $2 AND r.path < $3 AND r.depth <= {deepest}"),
+                    condition: format!(
+                        "r.book = $1 AND r.path > $2 AND r.path < $3 AND r.depth <= {deepest}"
+                    ),
                     first,
                     end,
                     order: "r.path",
@@ -155,7 +158,10 @@ pub async fn children(
 ) -> Result<Vec<RecordRef>, LedgerError> {
     let condition = if state.is_some() { "r.state = $3" } else { "r.state <> $3" };
     let rows = sqlx::query(sql!(
-        "SELECT ", REF, " FROM records r WHERE r.book = $1 AND r.parent = $2 AND ", condition,
+        "SELECT ",
+        REF,
+        " FROM records r WHERE r.book = $1 AND r.parent = $2 AND ",
+        condition,
         " ORDER BY r.number LIMIT $4",
     ))
     .bind(book.id)
@@ -179,7 +185,10 @@ pub async fn newest(
 ) -> Result<Vec<RecordRef>, LedgerError> {
     let condition = if state.is_some() { "r.state = $2" } else { "r.parent = 0 AND $2 = ''" };
     let rows = sqlx::query(sql!(
-        "SELECT ", REF, " FROM records r WHERE r.book = $1 AND ", condition,
+        "SELECT ",
+        REF,
+        " FROM records r WHERE r.book = $1 AND ",
+        condition,
         " ORDER BY r.number DESC LIMIT $3",
     ))
     .bind(book.id)

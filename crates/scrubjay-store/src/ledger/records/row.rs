@@ -1,8 +1,8 @@
 //! How records lie in their tables, and how they are read.
 
+use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::any::AnyRow;
-use serde_json::{Map, Value};
 
 use super::book::Book;
 use super::{Content, Record, RecordError, RecordId, RecordRef, State};
@@ -143,7 +143,11 @@ pub async fn full(
     version: Option<i64>,
 ) -> Result<Record, RecordError> {
     let row = sqlx::query(sql!(
-        "SELECT ", REF, ", ", VERSION, " FROM records r JOIN record_versions v
+        "SELECT ",
+        REF,
+        ", ",
+        VERSION,
+        " FROM records r JOIN record_versions v
          ON v.book = r.book AND v.number = r.number AND v.version = CASE $3 WHEN 0 THEN r.version ELSE $3 END
          WHERE r.book = $1 AND r.number = $2",
     ))

@@ -56,11 +56,7 @@ pub async fn last(on: &mut impl Conn, session: &str) -> Result<Option<i64>, Ledg
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn save(
-    write: &mut Write,
-    scope: &mut Scope,
-    summary: Option<&str>,
-) -> Result<Saved, LedgerError> {
+pub async fn save(write: &mut Write, scope: &mut Scope, summary: Option<&str>) -> Result<Saved, LedgerError> {
     let (records, count) = unsaved(write, &scope.session.id).await?;
     let tick = scope.tick(write).await?;
     let at_ns = write.at_ns();
@@ -100,13 +96,12 @@ async fn unsaved(write: &mut Write, session: &str) -> Result<(Vec<RecordId>, i64
     .bind(NAMED_MAX)
     .fetch_all(write.conn())
     .await?;
-    let row = sqlx::query(
-        "SELECT count(DISTINCT number) FROM record_versions WHERE session_id = $1 AND tick > $2",
-    )
-    .bind(session)
-    .bind(since)
-    .fetch_one(write.conn())
-    .await?;
+    let row =
+        sqlx::query("SELECT count(DISTINCT number) FROM record_versions WHERE session_id = $1 AND tick > $2")
+            .bind(session)
+            .bind(since)
+            .fetch_one(write.conn())
+            .await?;
     let ids = rows.iter().map(|row| Ok(RecordId(row.try_get(0)?))).collect::<Result<_, LedgerError>>()?;
     Ok((ids, row.try_get(0)?))
 }

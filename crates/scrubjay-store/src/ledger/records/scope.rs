@@ -66,6 +66,25 @@ pub async fn enter(
     Ok(Scope { caller, session, book })
 }
 
+/// Returns the caller's session in a project, where it has one.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn current(
+    on: &mut impl Conn,
+    caller: &Caller,
+    project: &str,
+) -> Result<Option<Session>, LedgerError> {
+    match session::of_caller(on, caller).await? {
+        Some(session) if session.project_id == project => Ok(Some(session)),
+        _ => session::of_caller(on, &Caller { key: key_in(caller, project), ..caller.clone() }).await,
+    }
+}
+
+fn key_in(caller: &Caller, project: &str) -> String {
+    format!("{}\u{1f}{project}", caller.key)
+}
+
 /// A session belongs to one project, so a caller that works on several has one in each.
 async fn own(write: &mut Write, caller: &mut Caller, project: Option<&str>) -> Result<Session, RecordError> {
     let home = caller.project.clone();
@@ -78,7 +97,7 @@ async fn own(write: &mut Write, caller: &mut Caller, project: Option<&str>) -> R
         None => caller.project != home,
     };
     if elsewhere {
-        caller.key = format!("{}\u{1f}{}", caller.key, caller.project);
+        caller.key = key_in(caller, &caller.project);
     } else if let Some(session) = known {
         return Ok(session);
     }

@@ -141,11 +141,9 @@ async fn matches(
                   WHERE words @@ CAST($1 AS tsquery) AND book = $2 AND $3 >= 0"),
         ),
     };
-    let rows =
-        sqlx::query(page).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_all(on.conn()).await?;
-    let score = |row: &sqlx::any::AnyRow| {
-        Ok((words::record_of(row.try_get(0)?), row.try_get::<f64, _>(1)?.max(0.0)))
-    };
+    let rows = sqlx::query(page).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_all(on.conn()).await?;
+    let score =
+        |row: &sqlx::any::AnyRow| Ok((words::record_of(row.try_get(0)?), row.try_get::<f64, _>(1)?.max(0.0)));
     let ranked = rows.iter().map(score).collect::<Result<Vec<_>, LedgerError>>()?;
     if (ranked.len() as i64) < RANKED_MAX {
         let total = ranked.len() as i64;
@@ -251,7 +249,11 @@ mod tests {
         };
         check("Blue jay*", "(\"7xblue\" AND \"7xjay\" *)", "(('7xblue') & ('7xjay':*))");
         check("\"blue jay\"", "(\"7xblue 7xjay\")", "(('7xblue' <-> '7xjay'))");
-        check("a') OR NEAR(b", "(\"7xa\" AND \"7xor\" AND \"7xnear 7xb\")", "(('7xa') & ('7xor') & ('7xnear' <-> '7xb'))");
+        check(
+            "a') OR NEAR(b",
+            "(\"7xa\" AND \"7xor\" AND \"7xnear 7xb\")",
+            "(('7xa') & ('7xor') & ('7xnear' <-> '7xb'))",
+        );
         let filters = [vec!["7sopen".to_owned(), "7slater".to_owned()]];
         let text = expression(Dialect::Sqlite, &book(), &terms("x y"), false, &filters);
         assert_eq!(text, "(\"7xx\" OR \"7xy\") AND (\"7sopen\" OR \"7slater\")");

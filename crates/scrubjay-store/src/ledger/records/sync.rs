@@ -70,13 +70,12 @@ pub async fn sync(write: &mut Write, scope: &mut Scope) -> Result<Synced, Record
     Ok(Synced { tick, before, seen, changes, total, nearness })
 }
 
-async fn changes(
-    write: &mut Write,
-    scope: &Scope,
-    before: i64,
-) -> Result<(Vec<Foreign>, bool), RecordError> {
+async fn changes(write: &mut Write, scope: &Scope, before: i64) -> Result<(Vec<Foreign>, bool), RecordError> {
     let rows = sqlx::query(sql!(
-        "SELECT ", VERSION, HOW, ", v.number FROM record_versions v
+        "SELECT ",
+        VERSION,
+        HOW,
+        ", v.number FROM record_versions v
          WHERE v.book = $1 AND v.tick > $2 AND v.session_id <> $3 ORDER BY v.tick LIMIT $4",
     ))
     .bind(scope.book.id)

@@ -104,7 +104,8 @@ async fn check(
         }
         State::Resolved => {
             let by = transition.resolved_by;
-            let by = by.ok_or(RecordError::Incomplete { to, needs: "resolved_by, the record that resolved it" })?;
+            let by =
+                by.ok_or(RecordError::Incomplete { to, needs: "resolved_by, the record that resolved it" })?;
             row::require(write, &scope.book, by).await.map(drop)
         }
         _ => Ok(()),
