@@ -5,12 +5,14 @@
 //! UI or where its messages end up. All toolsets share one [`Shared`]: the ledger, the project, the workspace.
 
 mod recorder;
+mod records;
 mod reply;
 mod sample;
 mod serve;
 mod shared;
 
 pub use recorder::serve_recorder;
+pub use records::{STALE_AFTER_TICKS, serve_records};
 pub use sample::{SampleServer, serve_sample};
 pub use serve::ServeError;
 pub use shared::{Setup, Shared};

@@ -35,6 +35,8 @@ pub struct Setup {
     pub file_bytes_max: u64,
     /// A directory for the locks of files that are being changed.
     pub locks: PathBuf,
+    /// A session is stale when a project was written to more often since the session last looked.
+    pub stale_after_ticks: i64,
 }
 
 /// What all toolsets share.

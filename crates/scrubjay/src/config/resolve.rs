@@ -133,6 +133,7 @@ impl Loaded {
             allow_vcs: taken(self.raw.files.allow_vcs.as_ref()),
             file_bytes_max: taken(self.raw.files.max_size.as_ref()).0,
             locks: self.home()?.locks(),
+            stale_after_ticks: scrubjay_tools::STALE_AFTER_TICKS,
         })
     }
 
