@@ -141,9 +141,11 @@ impl Records {
             });
         }
         let living = [State::Open, State::Later].contains(&activated.now.state);
-        let ended = bundle.parent.as_ref().map(|parent| &parent.now).filter(|parent| {
-            living && [State::Resolved, State::Discarded].contains(&parent.state)
-        });
+        let ended = bundle
+            .parent
+            .as_ref()
+            .map(|parent| &parent.now)
+            .filter(|parent| living && [State::Resolved, State::Discarded].contains(&parent.state));
         if let Some(RecordRef { id, state, .. }) = ended {
             warnings.push(Warning {
                 kind: "orphan",

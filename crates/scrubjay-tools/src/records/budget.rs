@@ -127,9 +127,8 @@ pub(super) fn fit(
     let counts = &bundle.target.now;
     let open = (bundle.open.as_slice(), counts.open_children);
     let open = room.take("open_children", open, record_tokens, now, whole);
-    let siblings = siblings.map(|(siblings, total)| {
-        room.take("siblings", (&siblings, total), ref_tokens, same, RefView::of)
-    });
+    let siblings = siblings
+        .map(|(siblings, total)| room.take("siblings", (&siblings, total), ref_tokens, same, RefView::of));
     let other = (bundle.other.as_slice(), counts.children - counts.open_children);
     let other = room.take("other_children", other, ref_tokens, same, RefView::of);
     let grandchildren = (bundle.grandchildren.as_slice(), bundle.grandchildren_total);

@@ -37,12 +37,10 @@ impl From<RecordError> for Failure {
                 )
                 .with(json!({ "id": id, "from": from, "to": to, "valid": next }))
             }
-            RecordError::Incomplete { to, needs } => Self::new(
-                "INVALID_TRANSITION",
-                message,
-                format!("Call transition again with {needs}."),
-            )
-            .with(json!({ "to": to, "missing": needs })),
+            RecordError::Incomplete { to, needs } => {
+                Self::new("INVALID_TRANSITION", message, format!("Call transition again with {needs}."))
+                    .with(json!({ "to": to, "missing": needs }))
+            }
             RecordError::Conflict { by, activated, other } => Self::new(
                 "CONFLICT",
                 message,

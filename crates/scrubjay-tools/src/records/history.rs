@@ -132,7 +132,10 @@ impl Records {
         let history: Vec<_> = shown.map(|(new, old)| VersionView::of(id, new, old)).collect();
         let mut text = format!("{} versions of {id}\n", history.len());
         for view in &history {
-            text += &format!("- version {} at {} by session {}: {}\n", view.version, view.timestamp, view.session_id, view.summary);
+            text += &format!(
+                "- version {} at {} by session {}: {}\n",
+                view.version, view.timestamp, view.session_id, view.summary
+            );
             text += view.diff.as_deref().unwrap_or_default();
         }
         reply(text, &HistoryReply { history })

@@ -180,8 +180,14 @@ impl UpdateReply {
     fn of(updated: Updated, session_id: String) -> (String, Self) {
         let record = RecordView::of(&updated.record);
         let id = record.id.clone();
-        let mut answer =
-            Self { record, written: true, conflict: None, merged: None, overridden_session: None, session_id };
+        let mut answer = Self {
+            record,
+            written: true,
+            conflict: None,
+            merged: None,
+            overridden_session: None,
+            session_id,
+        };
         let version = updated.record.version;
         let text = match updated.outcome {
             Outcome::Written => format!("Updated {id} to version {version}."),

@@ -266,7 +266,8 @@ impl Records {
             limit: limit(args.limit, LIST_SHOWN, LIST_MAX),
         };
         let (page, total) = listing::list(&mut read, &book, &filter).await?;
-        let next = (page.len() as i64 == filter.limit).then(|| page.last().map(|r| r.id.to_string())).flatten();
+        let next =
+            (page.len() as i64 == filter.limit).then(|| page.last().map(|r| r.id.to_string())).flatten();
         let records = refs(&mut read, &book, &page).await?;
         let mut text = section("Records", &records, total.max(records.len() as i64));
         if records.is_empty() {

@@ -100,7 +100,12 @@ impl Records {
         let mut text = warning.clone().unwrap_or_else(|| "Nothing changed since your last sync.".to_owned());
         for change in changes {
             let (id, version) = (change.id, &change.version);
-            text += &format!("\n- tick {}: {id} {} by session {}", version.tick, version.change.name(), version.session_id);
+            text += &format!(
+                "\n- tick {}: {id} {} by session {}",
+                version.tick,
+                version.change.name(),
+                version.session_id
+            );
         }
         let answer = SyncReply {
             session_id: scope.session.id,

@@ -151,7 +151,10 @@ impl RefView {
             0 => String::new(),
             n => format!(" ({n} below, {} open)", self.open_children_count),
         };
-        format!("{} [{}] {}: {}{below}{suspect} — {}", self.id, self.state, self.kind, self.title, self.summary)
+        format!(
+            "{} [{}] {}: {}{below}{suspect} — {}",
+            self.id, self.state, self.kind, self.title, self.summary
+        )
     }
 }
 
