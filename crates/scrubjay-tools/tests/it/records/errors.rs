@@ -122,6 +122,9 @@ async fn what_is_no_record_no_project_and_no_time_is_refused() {
         "tools/call",
         json!({ "name": "transition", "arguments": { "id": "R001", "to_state": "GONE" } }),
     );
-    assert_eq!(wrong.await["error"]["code"], -32602);
+    let wrong = wrong.await;
+    assert_eq!(wrong["result"]["isError"], true, "{wrong}");
+    let said = wrong["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(said.contains("expected one of `OPEN`, `LATER`, `RESOLVED`, `DISCARDED`"), "{said}");
     assert_eq!(peer.tick().await, 1, "nothing of all this was written");
 }
