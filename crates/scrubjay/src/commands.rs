@@ -4,6 +4,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
 mod ledger;
+pub(crate) mod record;
 pub(crate) mod redact;
 pub(crate) mod route;
 pub(crate) mod sample_server;
@@ -24,6 +25,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(global, &args),
         Command::Wrap(args) => wrap::run(global, &args),
         Command::Tape(command) => tape::run(global, &command),
+        Command::Record(command) => record::run(global, &command),
         Command::Route(command) => route::run(global, &command),
         Command::Session(command) => session::run(global, &command),
         Command::Config(command) => config::run(global, &command),
