@@ -363,7 +363,7 @@ async fn revise(ledger: &Ledger, before: Option<&str>, after: Option<&str>) {
     }
     sqlx::query(
         "INSERT INTO revisions (workspace, path, event_id, source, state, before_hash, after_hash, size, lines,
-             added, removed) VALUES ('/w', 'a.rs', $1, 'agent', 'done', $2, $3, 0, 0, 0, 0)",
+             added, removed) VALUES ('/w', 'a.rs', $1, 'enforced', 'done', $2, $3, 0, 0, 0, 0)",
     )
     .bind(event)
     .bind(hashes[0].clone())

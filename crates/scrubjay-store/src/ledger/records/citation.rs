@@ -10,7 +10,7 @@ use super::book::Book;
 use super::scope::Scope;
 use super::{RecordError, RecordId};
 use crate::ledger::blob::{self, Hash};
-use crate::ledger::{Conn, LedgerError, Write};
+use crate::ledger::{Conn, LedgerError, Write, revision};
 
 /// How many pieces of code a record cites.
 pub const CITATIONS_MAX: usize = 20;
@@ -88,7 +88,7 @@ pub(super) async fn keep(
         return Ok(());
     };
     for (place, citation) in citations.iter().filter_map(|text| read(text)).enumerate() {
-        let newest = newest(write, workspace, &citation.path).await?;
+        let newest = revision::latest(write, workspace, &citation.path).await?;
         let content = match newest.as_ref().and_then(|revision| revision.after) {
             Some(hash) => match lines(write, &hash, &citation).await? {
                 Some(lines) => Some(blob::put(write, lines.as_bytes()).await?),
@@ -132,7 +132,7 @@ pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<V
     for row in &rows {
         let (workspace, cited): (String, i64) = (row.try_get(0)?, row.try_get(4)?);
         let citation = Citation { path: row.try_get(1)?, first: row.try_get(2)?, last: row.try_get(3)? };
-        let Some(newest) = newest(on, &workspace, &citation.path).await? else { continue };
+        let Some(newest) = revision::latest(on, &workspace, &citation.path).await? else { continue };
         if newest.id == cited {
             continue;
         }
@@ -157,25 +157,6 @@ pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<V
         }
     }
     Ok(suspects)
-}
-
-struct Revision {
-    id: i64,
-    after: Option<Hash>,
-}
-
-async fn newest(on: &mut impl Conn, workspace: &str, path: &str) -> Result<Option<Revision>, LedgerError> {
-    let row = sqlx::query(
-        "SELECT id, after_hash FROM revisions WHERE workspace = $1 AND path = $2 AND state = 'done'
-         ORDER BY id DESC LIMIT 1",
-    )
-    .bind(workspace)
-    .bind(path)
-    .fetch_optional(on.conn())
-    .await?;
-    let Some(row) = row else { return Ok(None) };
-    let after = row.try_get::<Option<Vec<u8>>, _>(1)?.map(hash_of).transpose()?;
-    Ok(Some(Revision { id: row.try_get(0)?, after }))
 }
 
 /// Returns what the first revision after one found in the file.
