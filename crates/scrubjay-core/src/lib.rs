@@ -11,6 +11,7 @@ pub mod framing;
 pub mod id;
 pub mod inert;
 mod json;
+pub mod merge;
 pub mod message;
 pub mod operation;
 pub mod oversize;

@@ -210,7 +210,11 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut dice = Dice(7);
-        let open = async || Ledger::open(&storage, std::sync::Arc::new(scrubjay_core::redact::Redactor::standard())).await.unwrap();
+        let open = async || {
+            Ledger::open(&storage, std::sync::Arc::new(scrubjay_core::redact::Redactor::standard()))
+                .await
+                .unwrap()
+        };
         let ledger = open().await;
         fill(&ledger, &mut dice, "large", 0, count).await;
         ledger.close().await;

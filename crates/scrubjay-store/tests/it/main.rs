@@ -14,6 +14,7 @@ mod hostile;
 mod ledger;
 mod modes;
 mod progress;
+mod records;
 mod redaction;
 mod rotation;
 mod roundtrip;

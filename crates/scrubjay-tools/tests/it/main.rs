@@ -5,4 +5,5 @@
 mod client;
 mod eras;
 mod progress;
+mod records;
 mod sample;

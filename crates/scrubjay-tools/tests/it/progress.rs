@@ -16,6 +16,8 @@ const KEY: &str = "sk-canary-0123456789";
 
 fn shared(home: &Path, llm: Option<LlmConfig>) -> Arc<Shared> {
     Arc::new(Shared::new(Setup {
+        stale_after_ticks: 20,
+        redactor: std::sync::Arc::new(scrubjay_core::redact::Redactor::standard()),
         storage: Storage::File(home.join("data/ledger.db")),
         project: "default".to_owned(),
         workspace: home.to_owned(),

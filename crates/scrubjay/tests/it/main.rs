@@ -15,6 +15,8 @@ mod injected;
 mod killed;
 mod peers;
 mod probes;
+mod records;
+mod records_peers;
 mod redaction;
 mod route;
 mod serve;
