@@ -15,6 +15,8 @@ mod injected;
 mod killed;
 mod peers;
 mod probes;
+mod progress;
+mod progress_peers;
 mod records;
 mod records_peers;
 mod redaction;
