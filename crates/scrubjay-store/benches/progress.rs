@@ -76,7 +76,8 @@ async fn log(ledger: &Ledger, project: &str, title: &str, content: &str) -> Stri
 async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, count: usize) {
     let (title_words, content_words) = if number == 0 { (5, 14) } else { (3, 5) };
     let first = log(ledger, project, "the first", "of them").await;
-    let mut at_us = 1_600_000_000_000_000 + (number * 7) as i64;
+    // No two projects share a moment.
+    let mut at_us = 1_600_000_000_000_000 + number as i64;
     for batch in 0..count.div_ceil(BATCH) {
         let mut write = ledger.write(Survives::Process).await.unwrap();
         let row = sqlx::query("SELECT scope, session_id, event_id FROM progress_entries WHERE id = $1")
@@ -89,7 +90,7 @@ async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, co
         for part in 0..BATCH / ROWS {
             let (mut entries, mut texts, mut tags) = (Vec::new(), Vec::new(), Vec::new());
             for n in 0..ROWS {
-                at_us += 1_000 + dice.roll(1_000_000) as i64 * 11;
+                at_us += 16 * (60 + dice.roll(700_000) as i64);
                 let (title, content) =
                     (format!("fixed {}", dice.words(title_words)), dice.words(content_words));
                 let scoped = |text: &str| {
