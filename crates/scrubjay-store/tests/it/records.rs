@@ -343,6 +343,13 @@ async fn resumed(database: Database) {
     let synced = sync::sync(&mut write, &mut fresh).await.unwrap();
     assert_eq!((synced.before, synced.changes.len()), (2, 0));
     assert_eq!(activation::active(&mut write, &id, 9).await.unwrap().1, 0);
+
+    let branch = Beginning { parent_session: Some(id.clone()), ..Beginning::default() };
+    let (branched, _) = session::start(&mut write, &caller("u"), branch).await.unwrap();
+    assert_eq!(scope(&mut write, "u").await.session.parent_session, Some(id));
+    let wanted = Wanted { limit: 1, ..Wanted::default() };
+    let told = activity::recent(&mut write, "birds", &wanted).await.unwrap();
+    assert_eq!((told[0].kind.name().as_str(), &told[0].session_id), ("session_branched", &branched.id));
 }
 
 async fn revise(ledger: &Ledger, before: Option<&str>, after: Option<&str>) {
