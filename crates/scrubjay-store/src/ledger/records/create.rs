@@ -54,8 +54,8 @@ pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Res
         metadata: new.metadata,
         citations: new.citations,
     };
-    let content = content::cleaned(write, content);
     content::check(&content)?;
+    let content = content::cleaned(write, content);
     content::check_related(write, &scope.book, &content.related).await?;
     let tick = scope.tick(write).await?;
     scope.book.totals.born(content.state, parent.is_none());

@@ -137,8 +137,8 @@ async fn write_down(
     outcome: Outcome,
 ) -> Result<Updated, RecordError> {
     let id = current.now.id;
-    let content = content::cleaned(write, content);
     content::check(&content)?;
+    let content = content::cleaned(write, content);
     if content.related != current.content.related {
         content::check_related(write, &scope.book, &content.related).await?;
     }
