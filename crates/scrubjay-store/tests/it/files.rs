@@ -1,5 +1,7 @@
 //! What is promised of file changes: recorded first, then made; settled after a crash; taken back byte for byte.
 
+mod killed;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
