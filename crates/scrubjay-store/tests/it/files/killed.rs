@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use scrubjay_store::files::{Action, Body, Change, FILE_BYTES_MAX, Files};
+use scrubjay_store::files::{Action, Body, Change, FILE_BYTES_MAX, FileError, Files, Made};
 use scrubjay_store::ledger::blob;
 use scrubjay_store::ledger::revision::{self, State};
 use scrubjay_store::ledger::{Ledger, Storage};
@@ -77,7 +77,7 @@ impl Lab {
         Self { files, ledger, workspace }
     }
 
-    async fn change(&self, path: &str, before: Option<&str>, after: Option<&str>) {
+    async fn change(&self, path: &str, before: Option<&str>, after: Option<&str>) -> Result<Made, FileError> {
         let body = |text: &str| Body::Bytes(text.as_bytes().to_vec());
         let action = match (before, after) {
             (None, Some(after)) => Action::Create(body(after)),
@@ -86,7 +86,7 @@ impl Lab {
         };
         let path = path.to_owned();
         let change = Change { session: None, path, action, expected: None, mode: None, rewinds_to: None };
-        self.files.change(&caller("agent"), change).await.unwrap();
+        self.files.change(&caller("agent"), change).await
     }
 }
 
@@ -116,8 +116,10 @@ fn one_that_is_killed() {
         let told = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
         told.await.unwrap().unwrap();
         for (path, before, after) in CHANGES {
-            lab.change(path, before, after).await;
-            say(&format!("made {path}"));
+            match lab.change(path, before, after).await {
+                Ok(_) => say(&format!("made {path}")),
+                Err(error) => say(&format!("failed {path}: {error}")),
+            }
         }
     });
 }
@@ -133,7 +135,7 @@ impl Runs {
         std::fs::create_dir_all(runs.place().join("workspace")).unwrap();
         runtime().block_on(async {
             let lab = Lab::open(&runs.place()).await;
-            lab.change("kept", None, CHANGES[1].1).await;
+            lab.change("kept", None, CHANGES[1].1).await.unwrap();
             lab.ledger.close().await;
         });
         // One file of which the ledger knows nothing yet.
@@ -200,8 +202,8 @@ impl Victim {
 
     /// Lets it work under a tracer; returns which changes it acknowledged, and whether it was killed.
     fn go(mut self, tracer: &mut Command) -> Option<(BTreeSet<String>, bool)> {
-        let mut tracer = tracer.stderr(Stdio::piped()).spawn().ok()?;
-        let mut told = BufReader::new(tracer.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let mut tracing = tracer.stderr(Stdio::piped()).spawn().ok()?;
+        let mut told = BufReader::new(tracing.stderr.take().unwrap()).lines().map_while(Result::ok);
         let attached = told.any(|line| line.contains("attached"));
         if attached {
             self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
@@ -212,9 +214,9 @@ impl Victim {
         // `timeout` ends as its command did.
         let ended = self.child.wait().unwrap();
         let killed = ended.signal() == Some(9);
-        assert!(killed || ended.success(), "the process ended with {ended}");
+        assert!(killed || ended.success(), "the process ended with {ended}: {tracer:?}");
         told.for_each(drop);
-        tracer.wait().unwrap();
+        tracing.wait().unwrap();
         attached.then_some((made, killed))
     }
 }
@@ -248,11 +250,13 @@ fn count(runs: &Runs, injected: &[&str]) -> Option<Counted> {
 struct Tally {
     points: usize,
     kills: usize,
+    /// Those that did not acknowledge every change.
+    unmade: usize,
     states: BTreeMap<State, usize>,
 }
 
-/// Kills a process at each of the calls, and checks what it leaves.
-fn kill_at_each(runs: &Runs, counted: Counted, injected: &[&str]) -> Tally {
+/// Lets something happen to a process at each of the calls, and checks what it leaves.
+fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) -> Tally {
     let mut tally = Tally::default();
     for ((thread, call), times) in counted {
         for number in 1..=times {
@@ -260,7 +264,7 @@ fn kill_at_each(runs: &Runs, counted: Counted, injected: &[&str]) -> Tally {
             let mut tracer = Command::new("strace");
             tracer.args(["-o", "/dev/null", "-e", &format!("trace={}", CALLS.join(","))]);
             tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
-            tracer.args(["-e", &format!("inject={call}:signal=KILL:when={number}")]);
+            tracer.args(["-e", &format!("inject={call}:{harm}:when={number}")]);
             tracer.args(["-p", &victim.threads[thread]]);
             let (made, killed) = victim.go(&mut tracer).unwrap();
             let what = format!("thread {thread}, {call} {number}");
@@ -268,6 +272,7 @@ fn kill_at_each(runs: &Runs, counted: Counted, injected: &[&str]) -> Tally {
                 *tally.states.entry(state).or_default() += 1;
             }
             tally.points += 1;
+            tally.unmade += usize::from(made.len() < CHANGES.len());
             tally.kills += usize::from(killed);
         }
     }
@@ -279,7 +284,7 @@ fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
     let runs = Runs::new();
     // Where nothing can be traced, the tests of `scrubjay` say so.
     let Some(counted) = count(&runs, &[]) else { return };
-    let tally = kill_at_each(&runs, counted, &[]);
+    let tally = harm_at_each(&runs, counted, "signal=KILL", &[]);
     // Threads take turns a little differently each time, so a few calls may not come.
     assert!(tally.kills > 200 && tally.kills * 10 > tally.points * 8, "{tally:?}");
     assert!(tally.states[&State::Done] > 200 && tally.states[&State::Failed] > 20, "{tally:?}");
@@ -290,8 +295,18 @@ fn killed_where_files_cannot_be_swapped_it_leaves_them_agreed() {
     let runs = Runs::new();
     let Some(mut counted) = count(&runs, &[OLD_SYSTEM]) else { return };
     counted.retain(|(_, call), _| PLACING.contains(call));
-    let tally = kill_at_each(&runs, counted, &[OLD_SYSTEM]);
+    let tally = harm_at_each(&runs, counted, "signal=KILL", &[OLD_SYSTEM]);
     assert!(tally.kills >= 5 && tally.kills == tally.points, "{tally:?}");
+}
+
+#[test]
+fn after_a_call_that_fails_disk_and_ledger_agree() {
+    let runs = Runs::new();
+    let Some(mut counted) = count(&runs, &[]) else { return };
+    // Threads wake each other by writing, and take it for granted; so does the database that it can unlock.
+    counted.retain(|(_, call), _| !["write", "fcntl"].contains(call));
+    let tally = harm_at_each(&runs, counted, "error=EIO", &[]);
+    assert!(tally.kills == 0 && tally.unmade > 100, "{tally:?}");
 }
 
 /// Looks at what a killed process left, settles it, and goes on; returns how each change it began ended.
@@ -325,7 +340,7 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<State> 
     // Whatever was held is free again, and what did not happen can still be done.
     for (path, before, after) in CHANGES {
         if std::fs::read(place.join("workspace").join(path)).ok().as_deref() != after.map(str::as_bytes) {
-            lab.change(path, before, after).await;
+            lab.change(path, before, after).await.unwrap();
         }
     }
     lab.ledger.close().await;
