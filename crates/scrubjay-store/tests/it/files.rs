@@ -1,5 +1,6 @@
 //! What is promised of file changes: recorded first, then made; settled after a crash; taken back byte for byte.
 
+mod crowd;
 mod killed;
 
 use std::path::PathBuf;
