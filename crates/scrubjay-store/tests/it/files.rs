@@ -2,6 +2,7 @@
 
 mod crowd;
 mod killed;
+mod settled;
 
 use std::path::PathBuf;
 use std::sync::Arc;
