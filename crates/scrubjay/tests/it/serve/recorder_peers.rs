@@ -160,7 +160,11 @@ fn python_works_through_a_session() {
     for way in Way::both(scratch.path()) {
         for mode in ["legacy", "auto", "2026-07-28"] {
             let session = format!("python-{}-{mode}", way.name());
-            let work = work(&session);
+            let mut work = work(&session);
+            // One connection is one session: its id can be left out.
+            for (_, arguments, _) in &mut work {
+                arguments.as_object_mut().expect("arguments").remove("session_id");
+            }
             let calls = work.iter().map(|(tool, arguments, _)| json!([tool, arguments]));
             let reads = uris(&session).map(|uri| json!(["read", uri]));
             let calls = Value::Array(calls.chain(reads).collect()).to_string();
