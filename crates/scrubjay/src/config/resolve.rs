@@ -6,8 +6,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::config::{BackendConfig, HttpConfig, Secret, ServeConfig};
+use scrubjay_gateway::gateway::Consent;
 use scrubjay_gateway::relay;
 use scrubjay_llm::LlmConfig;
+use scrubjay_router::Router;
 use scrubjay_store::home::Home;
 use scrubjay_store::ledger::Storage;
 use scrubjay_store::ledger::project::DEFAULT_PROJECT;
@@ -181,11 +183,15 @@ impl Loaded {
         Ok(ServeConfig { backends: self.backends.clone(), naming, http, workspace: None })
     }
 
+    /// Returns what routes tasks and what needs a yes; none where no task is routed.
+    pub(crate) fn router(&self) -> Option<(Arc<Router>, Consent)> {
+        self.raw.router.resolve()
+    }
+
     /// Returns how the model is reached.
     ///
     /// # Errors
     /// Its address or the key is of no use, or there is no key where one is required.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for summaries and routing"))]
     pub(crate) fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
         let llm = &self.raw.llm;
         let config = LlmConfig {
@@ -240,7 +246,7 @@ impl Loaded {
 }
 
 /// Returns a value that the defaults give at least.
-fn taken<T: Clone>(given: Option<&Given<T>>) -> T {
+pub(super) fn taken<T: Clone>(given: Option<&Given<T>>) -> T {
     given.expect("the defaults give every such value").value.clone()
 }
 
