@@ -8,6 +8,7 @@ pub mod blob;
 pub mod dialect;
 pub mod event;
 pub mod plan;
+pub mod progress;
 pub mod project;
 pub mod revision;
 mod schema;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use scrubjay_core::redact::Redactor;
 use sqlx::any::AnyPoolOptions;
 use sqlx::{Any, AnyConnection, AnyPool, Transaction};
 use thiserror::Error;
@@ -84,6 +86,7 @@ pub struct Ledger {
     pool: AnyPool,
     dialect: Dialect,
     turn: Arc<Mutex<()>>,
+    redactor: Arc<Redactor>,
 }
 
 /// What a committed mutation must survive.
@@ -96,11 +99,11 @@ pub enum Survives {
 }
 
 impl Ledger {
-    /// Opens the ledger, and creates or migrates it where needed.
+    /// Opens the ledger, and creates or migrates it where needed. No text reaches it but through the redactor.
     ///
     /// # Errors
     /// It cannot be reached, or a later version wrote it.
-    pub async fn open(storage: &Storage) -> Result<Self, LedgerError> {
+    pub async fn open(storage: &Storage, redactor: Arc<Redactor>) -> Result<Self, LedgerError> {
         let dialect = Dialect::of(storage);
         let place = storage.clone();
         // Waiting for another process to open it must not hold up this one's other work.
@@ -111,7 +114,7 @@ impl Ledger {
             .acquire_timeout(PATIENCE)
             .after_connect(move |connection, _| Box::pin(dialect.greet(connection)))
             .connect_lazy(&url)?;
-        let ledger = Self { pool, dialect, turn: Arc::default() };
+        let ledger = Self { pool, dialect, turn: Arc::default(), redactor };
         ledger.migrate().await?;
         drop(opening);
         Ok(ledger)
@@ -126,7 +129,7 @@ impl Ledger {
         let mut tx = self.pool.begin_with(self.dialect.begin_write(survives)).await?;
         self.dialect.take_turn(&mut tx).await?;
         let at_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
-        Ok(Write { tx, dialect: self.dialect, at_ns, _turn: turn })
+        Ok(Write { tx, dialect: self.dialect, at_ns, redactor: self.redactor.clone(), _turn: turn })
     }
 
     /// Begins to read: everything read is of one moment.
@@ -155,6 +158,7 @@ pub struct Write {
     tx: Transaction<'static, Any>,
     dialect: Dialect,
     at_ns: i64,
+    redactor: Arc<Redactor>,
     _turn: OwnedMutexGuard<()>,
 }
 
@@ -168,6 +172,20 @@ impl Write {
         Ok(())
     }
 
+    /// Returns a text as it may be stored: without secrets, and without NUL, which PostgreSQL cannot hold.
+    #[must_use]
+    pub fn clean(&self, text: &str) -> String {
+        let text = self.redactor.redact_text(text);
+        if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text.into_owned() }
+    }
+
+    /// Returns a value as it may be stored: its texts without secrets.
+    #[must_use]
+    pub fn clean_json(&self, value: &serde_json::Value) -> String {
+        let text = value.to_string();
+        String::from_utf8_lossy(self.redactor.redact(text.as_bytes()).as_bytes()).into_owned()
+    }
+
     /// Returns when it happens, nanoseconds since the Unix epoch.
     #[must_use]
     pub fn at_ns(&self) -> i64 {
@@ -179,12 +197,6 @@ impl Write {
 pub struct Read {
     tx: Transaction<'static, Any>,
     dialect: Dialect,
-}
-
-/// Returns a text as every database can hold it: PostgreSQL has no NUL in a text.
-#[must_use]
-pub fn storable(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.contains('\0') { text.replace('\0', "\u{2400}").into() } else { text.into() }
 }
 
 /// Whatever statements run on: a reading or a mutation under way.

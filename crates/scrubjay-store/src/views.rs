@@ -82,10 +82,11 @@ impl SessionView {
     }
 }
 
-/// Writes a time as ISO 8601, in UTC.
+/// Writes a time as ISO 8601, in UTC, to the millisecond.
 #[must_use]
 pub fn iso(at_ns: i64) -> String {
-    scrubjay_core::export::iso_time(u64::try_from(at_ns).unwrap_or(0))
+    let whole_ms = u64::try_from(at_ns).unwrap_or(0) / 1_000_000;
+    scrubjay_core::export::iso_time(whole_ms * 1_000_000)
 }
 
 /// Finds the one session whose id begins with a text.

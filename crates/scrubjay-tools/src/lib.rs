@@ -4,12 +4,14 @@
 //! the gateway drives and records it like any other backend. Nothing here knows the gateway, the web
 //! UI or where its messages end up. All toolsets share one [`Shared`]: the ledger, the project, the workspace.
 
+pub mod progress;
 mod recorder;
 mod reply;
 mod sample;
 mod serve;
 mod shared;
 
+pub use progress::serve_progress;
 pub use recorder::serve_recorder;
 pub use sample::{SampleServer, serve_sample};
 pub use serve::ServeError;

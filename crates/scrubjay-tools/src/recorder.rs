@@ -7,13 +7,20 @@ mod audit;
 mod file_op;
 mod plan;
 mod reported;
+mod resources;
 mod session;
+mod views;
 
 use std::sync::Arc;
 
 use rmcp::handler::server::router::tool::ToolRouter;
-use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
-use rmcp::{ServerHandler, tool_handler};
+use rmcp::model::{
+    Implementation, ListResourceTemplatesResult, ListResourcesResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+    SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
+};
+use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, RoleServer, ServerHandler, tool_handler};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::serve::{ServeError, serve_until_eof};
@@ -37,6 +44,7 @@ where
 struct Recorder {
     shared: Arc<Shared>,
     tool_router: ToolRouter<Self>,
+    followed: Arc<resources::Followed>,
 }
 
 impl Recorder {
@@ -45,18 +53,21 @@ impl Recorder {
             + Self::plan_tools()
             + Self::file_op_tools()
             + Self::reported_tools()
-            + Self::audit_tools();
-        Self { shared, tool_router }
+            + Self::audit_tools()
+            + Self::view_tools();
+        Self { shared, tool_router, followed: Arc::default() }
     }
-
-    /// Tells whoever follows a session that it has something new.
-    fn tell_changed(&self, _session: &str) {}
 }
 
 #[tool_handler(router = self.tool_router)]
 impl ServerHandler for Recorder {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_resources_list_changed()
+            .enable_resources_subscribe()
+            .build();
         ServerConfig::new(capabilities)
             .with_server_info(
                 Implementation::new("scrubjay-recorder", env!("CARGO_PKG_VERSION"))
@@ -65,7 +76,59 @@ impl ServerHandler for Recorder {
             .with_instructions(
                 "Change files through file_op: it records what was there and what you write, then writes it. \
                  Submit your plan with record_plan and mark steps with record_plan_step; tell decisions with \
-                 audit_event. session_id may be left out everywhere.",
+                 audit_event. session_id may be left out everywhere. Read back what was done in \
+                 scrubjay://sessions/{id}/timeline, story and evolution.",
             )
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        self.follow(&context);
+        resources::list(&self.shared, request.and_then(|r| r.cursor)).await
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        resources::read(&self.shared, &request.uri).await
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscribe_to(request.uri, &context).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.followed.forget(&request.uri);
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.tell_while(context).await;
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock};
 use scrubjay_store::files::FileError;
 use scrubjay_store::ledger::LedgerError;
 use scrubjay_store::ledger::session::SessionError;
+use scrubjay_store::views::ViewError;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -122,6 +123,22 @@ const REFUSALS: [(&str, &str); 13] = [
     ("other_owner", "OTHER_OWNER"),
     ("edit_failed", "EDIT_FAILED"),
 ];
+
+impl From<ViewError> for Failure {
+    fn from(error: ViewError) -> Self {
+        let message = error.to_string();
+        let (what, hint) =
+            message.split_once(": ").unwrap_or((&message, "List the sessions with list_sessions."));
+        match &error {
+            ViewError::NoSession(_) => {
+                Self::new("SESSION_NOT_FOUND", what, "List the sessions with list_sessions.")
+            }
+            ViewError::Ambiguous(..) => Self::new("SESSION_NOT_FOUND", what, hint),
+            ViewError::NoFile(..) => Self::new("FILE_NOT_FOUND", what, hint),
+            ViewError::Ledger(_) => Self::new("STORAGE", message, "Try again."),
+        }
+    }
+}
 
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {

@@ -1,17 +1,26 @@
-//! What all toolsets share: the ledger, opened with the first call that needs it, and who is calling.
+//! What all toolsets share: the ledger and the model, opened with the first call that needs them, and who is
+//! calling.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use scrubjay_core::id::TapeId;
+use scrubjay_core::redact::Redactor;
+use scrubjay_llm::LlmConfig;
 use scrubjay_store::files::{FileError, Files};
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
 use scrubjay_store::workspace::Workspace;
 use serde::Deserialize;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
+
+use crate::progress::Flights;
+
+/// How long a change by another process may go unnoticed.
+const UNNOTICED_MAX: Duration = Duration::from_secs(1);
 
 /// The member of a request's `_meta` in which the gateway says who calls.
 const META_CALLER: &str = "scrubjay/caller";
@@ -21,6 +30,8 @@ const META_CALLER: &str = "scrubjay/caller";
 pub struct Setup {
     /// Where the ledger is.
     pub storage: Storage,
+    /// Takes secrets out of whatever is stored.
+    pub redactor: Arc<Redactor>,
     /// The project of whoever names none.
     pub project: String,
     /// The directory in which agents may change files.
@@ -31,6 +42,8 @@ pub struct Setup {
     pub file_bytes_max: u64,
     /// A directory for the locks of files that are being changed.
     pub locks: PathBuf,
+    /// The model that summarises.
+    pub llm: Option<LlmConfig>,
 }
 
 /// What all toolsets share.
@@ -39,6 +52,10 @@ pub struct Shared {
     setup: Setup,
     ledger: OnceCell<Ledger>,
     files: OnceCell<Arc<Files>>,
+    /// Rung when something was written here.
+    news: Notify,
+    llm: OnceLock<Option<scrubjay_llm::Client>>,
+    flights: Flights,
     /// Names the calls of a client that comes without a gateway.
     own_key: String,
 }
@@ -70,6 +87,9 @@ impl Shared {
             setup,
             ledger: OnceCell::new(),
             files: OnceCell::new(),
+            news: Notify::new(),
+            llm: OnceLock::new(),
+            flights: Flights::default(),
             own_key: TapeId::from_random(random).to_string(),
         }
     }
@@ -85,7 +105,8 @@ impl Shared {
     /// # Errors
     /// It cannot be opened; the next call tries again.
     pub async fn ledger(&self) -> Result<&Ledger, LedgerError> {
-        self.ledger.get_or_try_init(|| Ledger::open(&self.setup.storage)).await
+        let open = || Ledger::open(&self.setup.storage, self.setup.redactor.clone());
+        self.ledger.get_or_try_init(open).await
     }
 
     /// Returns the files of the workspace; what a crash left open there is settled first.
@@ -103,6 +124,36 @@ impl Shared {
         let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
         files.settle(&self.described(Told::default())).await?;
         Ok(Arc::new(files))
+    }
+
+    /// Says that something was written.
+    pub(crate) fn tell_news(&self) {
+        self.news.notify_waiters();
+    }
+
+    /// Waits until something was written here, or for as long as other processes may go unnoticed.
+    pub(crate) async fn wait_for_news(&self) {
+        // Whichever comes first.
+        let _ = tokio::time::timeout(UNNOTICED_MAX, self.news.notified()).await;
+    }
+
+    /// Returns the model, where there is one to ask.
+    pub(crate) fn llm(&self) -> Option<&scrubjay_llm::Client> {
+        let client = self.llm.get_or_init(|| {
+            let client = scrubjay_llm::Client::new(self.setup.llm.clone()?);
+            client.inspect_err(|e| tracing::error!("llm.base_url {e}")).ok()
+        });
+        client.as_ref()
+    }
+
+    /// Returns the questions to the model that are under way.
+    pub(crate) fn flights(&self) -> &Flights {
+        &self.flights
+    }
+
+    /// Returns what names this process.
+    pub(crate) fn own_key(&self) -> &str {
+        &self.own_key
     }
 
     /// Tells who calls.

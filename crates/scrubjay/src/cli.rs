@@ -91,6 +91,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Route(commands::route::RouteCommand),
     #[command(subcommand)]
+    Session(commands::session::SessionCommand),
+    #[command(subcommand)]
+    Progress(commands::progress::ProgressCommand),
+    #[command(subcommand)]
     Config(commands::config::ConfigCommand),
     Redact(commands::redact::RedactArgs),
     Trust(commands::trust::TrustArgs),

@@ -3,10 +3,13 @@
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+mod ledger;
+pub(crate) mod progress;
 pub(crate) mod redact;
 pub(crate) mod route;
 pub(crate) mod sample_server;
 pub(crate) mod serve;
+pub(crate) mod session;
 pub(crate) mod tape;
 pub(crate) mod trust;
 pub(crate) mod wrap;
@@ -23,6 +26,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Wrap(args) => wrap::run(global, &args),
         Command::Tape(command) => tape::run(global, &command),
         Command::Route(command) => route::run(global, &command),
+        Command::Session(command) => session::run(global, &command),
+        Command::Progress(command) => progress::run(global, command),
         Command::Config(command) => config::run(global, &command),
         Command::Redact(args) => redact::run(global, &args),
         Command::Trust(args) => trust::run(global, &args),

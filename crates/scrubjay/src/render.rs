@@ -13,6 +13,8 @@ use scrubjay_core::inert::inert;
 use serde::Serialize;
 
 const HEAD: Style = Style::new().bold();
+const GOOD: Style = AnsiColor::Green.on_default();
+const FAINT: Style = AnsiColor::Cyan.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 /// No cell is wider than this.
 const CELL_MAX: usize = 48;
@@ -118,6 +120,31 @@ fn clip(text: &str) -> String {
 pub(crate) fn local_time(wall_ns: u64) -> String {
     let Ok(time) = Timestamp::from_nanosecond(i128::from(wall_ns)) else { return String::new() };
     time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
+/// Prints text of several lines, each of them inert.
+pub(crate) fn print_lines(text: &str) -> anyhow::Result<()> {
+    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    for line in text.split('\n') {
+        writeln!(out, "{}", inert(line))?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Prints a unified diff, coloured where colour is wanted.
+pub(crate) fn print_diff(diff: &str) -> anyhow::Result<()> {
+    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    for line in diff.trim_end_matches('\n').split('\n') {
+        let style = match line.as_bytes() {
+            [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] => HEAD,
+            [b'+', ..] => GOOD,
+            [b'-', ..] => BAD,
+            [b'@', b'@', ..] => FAINT,
+            _ => Style::new(),
+        };
+        writeln!(out, "{style}{}{style:#}", inert(line))?;
+    }
+    Ok(out.flush()?)
 }
 
 /// Prints a value as JSON.

@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::session::{Caller, Session};
-use super::{Conn, LedgerError, Write, storable};
+use super::{Conn, LedgerError, Write};
 
 /// What kind of thing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -173,9 +173,9 @@ pub async fn append(
     .bind(write.at_ns)
     .bind(event.kind.name())
     .bind(session.current_step)
-    .bind(event.subject.as_deref().map(|subject| storable(subject).into_owned()))
-    .bind(storable(&event.summary).into_owned())
-    .bind(event.details.to_string())
+    .bind(event.subject.as_deref().map(|subject| write.clean(subject)))
+    .bind(write.clean(&event.summary))
+    .bind(write.clean_json(&event.details))
     .bind(caller.tape.as_ref().map(TapeId::to_string))
     .bind(caller.entry)
     .fetch_one(write.conn())
@@ -229,6 +229,19 @@ pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerErr
     .fetch_optional(on.conn())
     .await?;
     row.as_ref().map(of_row).transpose()
+}
+
+/// Returns the number of the last event, of a session or of all.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, LedgerError> {
+    let query = match session {
+        Some(session) => sqlx::query("SELECT max(id) FROM events WHERE session_id = $1").bind(session),
+        None => sqlx::query("SELECT max(id) FROM events"),
+    };
+    let row = query.fetch_one(on.conn()).await?;
+    Ok(row.try_get::<Option<i64>, _>(0)?.unwrap_or(0))
 }
 
 /// Returns how many events a session has.

@@ -9,7 +9,7 @@ use sqlx::any::AnyRow;
 
 use super::event::{self, EventKind, NewEvent};
 use super::session::{Caller, Session};
-use super::{Conn, LedgerError, Write, storable};
+use super::{Conn, LedgerError, Write};
 
 /// How far a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -156,7 +156,7 @@ async fn add(
     .bind(&session.id)
     .bind(plan)
     .bind(index)
-    .bind(storable(text).into_owned())
+    .bind(write.clean(text))
     .fetch_one(write.conn())
     .await?;
     let step = Step { id: row.try_get(0)?, plan, index, text: text.to_owned(), status: StepStatus::Pending };

@@ -6,7 +6,14 @@ use super::dialect::Dialect;
 use super::{Conn, LedgerError, Write};
 
 /// One step for each version.
-const STEPS: &[Step] = &[Step { all: include_str!("schema/1.sql"), sqlite: "", postgres: "" }];
+const STEPS: &[Step] = &[
+    Step { all: include_str!("schema/1.sql"), sqlite: "", postgres: "" },
+    Step {
+        all: include_str!("schema/2.sql"),
+        sqlite: include_str!("schema/2.sqlite.sql"),
+        postgres: include_str!("schema/2.postgres.sql"),
+    },
+];
 
 /// What is done on both databases, where `{number}` and `{bytes}` are words that differ, and what on one:
 /// full-text search alone.

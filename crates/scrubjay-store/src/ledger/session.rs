@@ -11,7 +11,7 @@ use sqlx::any::AnyRow;
 use thiserror::Error;
 
 use super::event::{self, EventKind, NewEvent};
-use super::{Conn, LedgerError, Write, project, storable};
+use super::{Conn, LedgerError, Write, project};
 
 /// No session id is longer.
 pub const ID_CHARS_MAX: usize = 100;
@@ -224,9 +224,9 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: Beginning) -> Resu
     let session = Session {
         id: beginning.id.unwrap_or_else(random_id),
         project_id: caller.project.clone(),
-        title: kept(beginning.title.as_deref()),
-        user_message: kept(beginning.user_message.as_deref()),
-        agent: kept(caller.agent.as_deref()),
+        title: kept(write, beginning.title.as_deref()),
+        user_message: kept(write, beginning.user_message.as_deref()),
+        agent: kept(write, caller.agent.as_deref()),
         workspace: caller.workspace.clone(),
         told_by: caller.told_by.clone(),
         parent_session: beginning.parent_session,
@@ -299,7 +299,7 @@ async fn resume(
         session.last_sync_tick = tick;
         session.current_step = None;
     }
-    describe(&mut session, beginning);
+    describe(write, &mut session, beginning);
     update(write, &session).await?;
     put_in(write, caller, &session.id).await?;
     let summary = if ended { "resumed after its end" } else { "resumed" };
@@ -313,7 +313,7 @@ async fn name(
     mut session: Session,
     beginning: &Beginning,
 ) -> Result<Session, LedgerError> {
-    describe(&mut session, beginning);
+    describe(write, &mut session, beginning);
     update(write, &session).await?;
     let summary = session.title.clone().unwrap_or_else(|| "session started".to_owned());
     let details = json!({ "title": session.title, "user_message": session.user_message });
@@ -322,13 +322,14 @@ async fn name(
     Ok(session)
 }
 
-fn describe(session: &mut Session, beginning: &Beginning) {
-    session.title = kept(beginning.title.as_deref()).or_else(|| session.title.take());
-    session.user_message = kept(beginning.user_message.as_deref()).or_else(|| session.user_message.take());
+fn describe(write: &Write, session: &mut Session, beginning: &Beginning) {
+    session.title = kept(write, beginning.title.as_deref()).or_else(|| session.title.take());
+    session.user_message =
+        kept(write, beginning.user_message.as_deref()).or_else(|| session.user_message.take());
 }
 
-fn kept(text: Option<&str>) -> Option<String> {
-    text.map(|text| storable(text).into_owned())
+fn kept(write: &Write, text: Option<&str>) -> Option<String> {
+    text.map(|text| write.clean(text))
 }
 
 /// Stores what may change in a session.
@@ -396,6 +397,14 @@ pub async fn list(
     .fetch_all(on.conn())
     .await?;
     Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
+}
+
+/// Returns how many sessions there are.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
+    Ok(sqlx::query("SELECT count(*) FROM sessions").fetch_one(on.conn()).await?.try_get(0)?)
 }
 
 /// Returns the sessions whose id begins with a text.

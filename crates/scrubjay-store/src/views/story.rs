@@ -271,7 +271,7 @@ impl Story {
             self.session.id,
             self.session.status
         );
-        for chapter in &self.chapters {
+        for chapter in self.chapters.iter().filter(|c| c.step.is_some() || !c.facts().is_empty()) {
             let heading = match (&chapter.step, chapter.index, chapter.status) {
                 (Some(step), Some(index), Some(status)) => {
                     format!("{}. {step} ({})", index + 1, status.name())

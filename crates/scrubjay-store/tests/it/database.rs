@@ -1,5 +1,8 @@
 //! A ledger of its own for each test: in a file, or in the PostgreSQL that `scripts/with-postgres` starts.
 
+use std::sync::Arc;
+
+use scrubjay_core::redact::Redactor;
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, Storage};
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -32,8 +35,12 @@ impl Database {
     }
 
     pub(crate) async fn open(&self) -> Ledger {
-        Ledger::open(&self.storage).await.unwrap()
+        Ledger::open(&self.storage, redactor()).await.unwrap()
     }
+}
+
+pub(crate) fn redactor() -> Arc<Redactor> {
+    Arc::new(Redactor::standard())
 }
 
 pub(crate) fn caller(key: &str) -> Caller {

@@ -7,9 +7,9 @@ use scrubjay_store::ledger::{Conn, Ledger, LedgerError, Survives, blob};
 use serde_json::json;
 use sqlx::Executor;
 
-use crate::database::{Database, caller, on_both};
+use crate::database::{Database, caller, on_both, redactor};
 
-on_both![story, undone, taken_in_turns, contents, newer];
+on_both![story, undone, taken_in_turns, contents, newer, no_secrets];
 
 async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
     let mut read = ledger.read().await.unwrap();
@@ -102,7 +102,7 @@ async fn taken_in_turns(database: Database) {
         .map(|n| {
             let (storage, session) = (database.storage.clone(), session.clone());
             tokio::spawn(async move {
-                let ledger = Ledger::open(&storage).await.unwrap();
+                let ledger = Ledger::open(&storage, redactor()).await.unwrap();
                 let mut last = 0;
                 for i in 0..20 {
                     let mut write = ledger.write(Survives::Process).await.unwrap();
@@ -139,6 +139,30 @@ async fn newer(database: Database) {
     write.conn().execute("INSERT INTO schema_version (version) VALUES (999)").await.unwrap();
     write.commit().await.unwrap();
     ledger.close().await;
-    let refused = Ledger::open(&database.storage).await.unwrap_err().to_string();
+    let refused = Ledger::open(&database.storage, redactor()).await.unwrap_err().to_string();
     assert!(refused.contains("schema 999") && refused.contains("newer"), "{refused}");
+}
+
+/// Whatever an agent says, its secrets do not reach the ledger.
+async fn no_secrets(database: Database) {
+    const SECRET: &str = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
+    let ledger = database.open().await;
+    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let told = Some(format!("use {SECRET}"));
+    let beginning = Beginning { title: told.clone(), user_message: told, ..Beginning::default() };
+    let (mut session, _) = session::start(&mut write, &caller("a"), beginning).await.unwrap();
+    plan::set(&mut write, &caller("a"), &mut session, &[format!("send {SECRET}")]).await.unwrap();
+    let event = NewEvent::new(EventKind::Deliverable, SECRET)
+        .about(SECRET)
+        .with(json!({ "password": "hunter2", "x": SECRET }));
+    event::append(&mut write, &session, &caller("a"), event).await.unwrap();
+    write.commit().await.unwrap();
+    let mut read = ledger.read().await.unwrap();
+    let all = format!(
+        "{:?} {:?} {:?}",
+        event::page(&mut read, Page { session: &session.id, after: 0, limit: 100 }).await.unwrap(),
+        session::list(&mut read, None, None, 10).await.unwrap(),
+        plan::steps(&mut read, &session.id).await.unwrap()
+    );
+    assert!(all.contains("send ") && !all.contains("abcdefghij") && !all.contains("hunter2"), "{all}");
 }

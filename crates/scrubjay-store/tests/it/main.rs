@@ -13,6 +13,7 @@ mod home;
 mod hostile;
 mod ledger;
 mod modes;
+mod progress;
 mod redaction;
 mod rotation;
 mod roundtrip;

@@ -68,6 +68,7 @@ impl Recorder {
         let event = NewEvent::new(EventKind::Deliverable, format!("{label}: {description}")).with(details);
         let event_id = event::append(&mut write, &session, &caller, event).await?;
         write.commit().await?;
+        self.shared.tell_news();
         reply(
             format!("Recorded {label} as event {event_id}."),
             &AuditReply { session_id: session.id, event_id },

@@ -140,7 +140,7 @@ impl Recorder {
         let change = Change { session, path, action, expected, mode: None, rewinds_to: None };
         let made = self.shared.files().await?.change(&caller, change).await?;
         let answer = FileReply::new(&made, name);
-        self.tell_changed(&made.session_id);
+        self.shared.tell_news();
         reply(answer.text(), &answer)
     }
 }

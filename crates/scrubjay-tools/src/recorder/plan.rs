@@ -89,6 +89,7 @@ impl Recorder {
         plan::set(&mut write, &caller, &mut session, &args.steps).await?;
         let plan = shown(&mut write, &session).await?;
         write.commit().await?;
+        self.shared.tell_news();
         reply(format!("Plan of {} steps recorded; the first is current.", args.steps.len()), &plan)
     }
 
@@ -128,6 +129,7 @@ impl Recorder {
         }
         let plan = shown(&mut write, &session).await?;
         write.commit().await?;
+        self.shared.tell_news();
         let what = status.map_or("added", StepStatus::name);
         reply(format!("Step {} is {what}: {}", step.index, step.text), &plan)
     }

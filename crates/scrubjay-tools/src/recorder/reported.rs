@@ -81,7 +81,7 @@ impl Recorder {
     async fn take(&self, report: Report, action: &str, context: &RequestContext<RoleServer>) -> Reply {
         let caller = self.shared.caller(context);
         let made = self.shared.files().await?.report(&caller, report).await?;
-        self.tell_changed(&made.session_id);
+        self.shared.tell_news();
         let text = format!("Recorded {action} of {} as event {}.", made.path, made.event_id);
         reply(text, &FileReply::new(&made, action))
     }

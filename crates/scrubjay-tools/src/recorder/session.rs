@@ -80,6 +80,7 @@ impl Recorder {
         let (session, started) = session::start(&mut write, &caller, beginning).await?;
         let events = event::count(&mut write, &session.id).await?;
         write.commit().await?;
+        self.shared.tell_news();
         let resumed = started == Started::Resumed;
         let verb = if resumed { "goes on" } else { "began" };
         let text = format!("Session {} {verb} in project {}.", session.id, session.project_id);
@@ -103,6 +104,7 @@ impl Recorder {
         };
         let events = event::count(&mut write, &session.id).await?;
         write.commit().await?;
+        self.shared.tell_news();
         let text = if already_closed {
             format!("Session {} had ended already.", session.id)
         } else {

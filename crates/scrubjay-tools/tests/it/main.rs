@@ -4,4 +4,5 @@
 
 mod client;
 mod eras;
+mod progress;
 mod sample;

@@ -10,6 +10,7 @@ use crate::config::{self, Loaded};
 pub(crate) fn open(global: &Global) -> anyhow::Result<(Runtime, Ledger, Loaded)> {
     let loaded = config::load_with(global, Vec::new())?;
     let runtime = super::runtime()?;
-    let ledger = runtime.block_on(Ledger::open(&loaded.storage()?))?;
+    let ledger =
+        runtime.block_on(Ledger::open(&loaded.storage()?, loaded.redactor(Some(&loaded.home()?))?))?;
     Ok((runtime, ledger, loaded))
 }

@@ -75,7 +75,7 @@ fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
 /// Parses the file; one that would not load is not trusted either.
 fn checked(file: &ProjectFile, global: &Global) -> anyhow::Result<config::Node> {
     let mut problems = Vec::new();
-    let tree = file.parse(&mut Vec::new(), &mut problems);
+    let tree = file.parse(&mut problems);
     if let Some(tree) = &tree {
         problems.extend(trust::problems(tree, &global.sources(Vec::new())?.environment));
     }

@@ -7,41 +7,40 @@ use super::setting::text;
 /// What it is called.
 pub(crate) const FILE_NAME: &str = "agent-progress.config.json";
 
-/// Its keys, and ours that mean the same; those without one have nothing to act on yet.
-const KEYS: [(&str, Option<&str>); 5] = [
-    ("dbPath", Some("storage")),
-    ("openai.apiKey", Some("llm.api_key")),
-    ("openai.baseUrl", Some("llm.base_url")),
-    ("openai.model", Some("llm.model")),
-    ("logging.level", Some("log_level")),
+/// Its keys, and ours that mean the same.
+const KEYS: [(&str, &str); 5] = [
+    ("dbPath", "storage"),
+    ("openai.apiKey", "llm.api_key"),
+    ("openai.baseUrl", "llm.base_url"),
+    ("openai.model", "llm.model"),
+    ("logging.level", "log_level"),
 ];
 
 /// Translates the file into our keys.
-pub(crate) fn translate(tree: &Node, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> Node {
+pub(crate) fn translate(tree: &Node, problems: &mut Vec<Problem>) -> Node {
     let mut ours = Node::map(Origin::Default);
     for (name, node) in entries(tree, "", &["dbPath", "openai", "logging"], problems) {
         let sections: &[&str] = match name.as_str() {
             "openai" => &["apiKey", "baseUrl", "model"],
             "logging" => &["level"],
             _ => {
-                take(name, node, &mut ours, notices, problems);
+                take(name, node, &mut ours, problems);
                 continue;
             }
         };
         for (key, node) in entries(node, name, sections, problems) {
-            take(&below(name, key), node, &mut ours, notices, problems);
+            take(&below(name, key), node, &mut ours, problems);
         }
     }
     ours
 }
 
-fn take(path: &str, node: &Node, ours: &mut Node, notices: &mut Vec<String>, problems: &mut Vec<Problem>) {
+fn take(path: &str, node: &Node, ours: &mut Node, problems: &mut Vec<Problem>) {
     if node.value == Value::Null || text(node, path, problems).is_none() {
         return;
     }
-    match KEYS.iter().find(|(key, _)| *key == path) {
-        Some((_, Some(our))) => ours.put(our, node.clone()),
-        _ => notices.push(format!("{}: {path} has no effect yet", node.origin)),
+    if let Some((_, our)) = KEYS.iter().find(|(key, _)| *key == path) {
+        ours.put(our, node.clone());
     }
 }
 
@@ -53,16 +52,16 @@ mod tests {
     use super::super::yaml;
     use super::*;
 
-    fn read(text: &str) -> (RawConfig, Vec<String>, Vec<String>) {
-        let (mut notices, mut problems) = (Vec::new(), Vec::new());
+    fn read(text: &str) -> (RawConfig, Vec<String>) {
+        let mut problems = Vec::new();
         let tree = yaml::parse(text, Path::new(FILE_NAME), &mut problems).unwrap();
-        let raw = RawConfig::read_tree(&translate(&tree, &mut notices, &mut problems), &mut problems);
-        (raw, notices, problems.iter().map(ToString::to_string).collect())
+        let raw = RawConfig::read_tree(&translate(&tree, &mut problems), &mut problems);
+        (raw, problems.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn the_example_of_the_seed_is_taken() {
-        let (raw, notices, problems) = read(
+        let (raw, problems) = read(
             r#"{
   "dbPath": "./data/progress.db",
   "openai": { "apiKey": "sk-123456", "baseUrl": "https://api.openai.com/v1", "model": "gpt-4o-mini" },
@@ -78,19 +77,18 @@ mod tests {
         assert_eq!(raw.llm.api_key.unwrap().value.0.reveal(), "sk-123456");
         assert_eq!(raw.llm.model.unwrap().value.0, "gpt-4o-mini");
         assert_eq!(raw.llm.base_url.unwrap().origin.to_string(), format!("{FILE_NAME}:3"));
-        assert_eq!(notices.len(), 1, "{notices:?}");
-        assert_eq!(notices[0], format!("{FILE_NAME}:2: dbPath has no effect yet"));
+        assert_eq!(raw.storage.unwrap().value.0, "./data/progress.db");
     }
 
     #[test]
     fn only_its_own_keys_are_known() {
-        let (_, _, problems) = read(r#"{"log_level": "info", "logging": {"levle": "info"}, "backends": []}"#);
+        let (_, problems) = read(r#"{"log_level": "info", "logging": {"levle": "info"}, "backends": []}"#);
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(
             problems.iter().any(|p| p.contains("logging.levle") && p.contains("`level`")),
             "{problems:?}"
         );
-        let (_, _, problems) = read(r#"{"logging": {"level": "loud"}}"#);
+        let (_, problems) = read(r#"{"logging": {"level": "loud"}}"#);
         assert!(problems[0].contains("not \"loud\""), "{problems:?}");
     }
 }

@@ -78,7 +78,7 @@ impl Loader {
         notices: &mut Vec<String>,
         problems: &mut Vec<Problem>,
     ) -> Option<Given<Location>> {
-        let data = file.parse(&mut Vec::new(), &mut Vec::new())?.take("data")?;
+        let data = file.parse(&mut Vec::new())?.take("data")?;
         if !self.trusts(file).unwrap_or(false) {
             notices.push(left_out(&file.path, &["data".to_owned()]));
             return None;
@@ -136,7 +136,7 @@ impl Loader {
                 return RawConfig::default();
             }
         };
-        let tree = file.parse(notices, problems);
+        let tree = file.parse(problems);
         let mut state = FileState::Read;
         let raw = tree.map(|mut tree| {
             let trusted = self.trusts(&file).unwrap_or_else(|error| {

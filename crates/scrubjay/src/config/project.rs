@@ -114,10 +114,10 @@ impl ProjectFile {
     }
 
     /// Parses it, in our keys.
-    pub(crate) fn parse(&self, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> Option<Node> {
+    pub(crate) fn parse(&self, problems: &mut Vec<Problem>) -> Option<Node> {
         let tree = parse(&self.content, &self.path, problems)?;
         if self.is_agent_progress() {
-            return Some(agent_progress::translate(&tree, notices, problems));
+            return Some(agent_progress::translate(&tree, problems));
         }
         Some(tree)
     }

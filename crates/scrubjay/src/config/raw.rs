@@ -359,11 +359,13 @@ mod tests {
             RawConfig::all_keys().into_iter().filter(|k| k.guard == Guard::Owner).map(|k| k.path).collect();
         let expected = [
             "data",
+            "storage",
             "serve.http",
             "serve.auth_token",
             "serve.auth_token_file",
             "serve.allowed_hosts",
             "serve.allowed_origins",
+            "files.allow_vcs",
             "llm.api_key",
             "llm.base_url",
             "llm.model",

@@ -130,11 +130,13 @@ impl Loaded {
         let project = project.or(given).map_or_else(|| repository_name(workspace), str::to_owned);
         Ok(Setup {
             storage: self.storage()?,
+            redactor: self.redactor(Some(&self.home()?))?,
             project,
             workspace: workspace.to_owned(),
             allow_vcs: taken(self.raw.files.allow_vcs.as_ref()),
             file_bytes_max: taken(self.raw.files.max_size.as_ref()).0,
             locks: self.home()?.locks(),
+            llm: Some(self.llm_config()?),
         })
     }
 

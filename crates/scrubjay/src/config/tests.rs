@@ -257,7 +257,8 @@ fn the_progress_trackers_file_is_a_project_file() {
     place.write("project/agent-progress.config.json", r#"{"logging": {"level": "debug"}, "dbPath": "x"}"#);
     let loaded = place.load();
     assert_eq!(loaded.log_level, LogLevel::Debug);
-    assert!(loaded.notices[0].contains("dbPath has no effect yet"), "{:?}", loaded.notices);
+    let notice = &loaded.notices[0];
+    assert!(notice.contains("used without storage") && notice.contains("scrubjay trust"), "{notice}");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use clap::ValueEnum;
 pub(crate) enum Toolset {
     /// Sessions, plans and file changes, recorded first and then done
     Recorder,
+    /// What was done and how: logged, summarised, found again
+    Progress,
     /// A few sample tools
     Sample,
 }
@@ -16,6 +18,7 @@ impl Toolset {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Recorder => "recorder",
+            Self::Progress => "progress",
             Self::Sample => "sample",
         }
     }

@@ -1,0 +1,233 @@
+//! What the progress entries of a large project cost on SQLite, alone and beside nine as large.
+//!
+//! `cargo bench -p scrubjay-store --bench progress`; `-- --quick` for a tenth of it. Entries are put in by
+//! statements of its own, in large transactions; everything measured goes through the ledger as tools use it.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark that fails may stop and say so")]
+
+use std::time::Duration;
+
+use scrubjay_store::clock;
+use scrubjay_store::ledger::progress::search::{self, Says, Search};
+use scrubjay_store::ledger::progress::words::terms;
+use scrubjay_store::ledger::progress::{self, NewEntry};
+use scrubjay_store::ledger::session::{self, Caller};
+use scrubjay_store::ledger::{Conn, Ledger, Storage, Survives};
+use sqlx::{AssertSqlSafe, Row};
+
+/// How many entries a statement puts in, and how many a transaction.
+const ROWS: usize = 100;
+const BATCH: usize = 20_000;
+const VOCABULARY: usize = 20_000;
+
+/// The same numbers each time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+
+    /// A word: few are frequent, most are rare.
+    fn word(&mut self) -> String {
+        let bound = 1 + self.roll(VOCABULARY);
+        let mut n = self.roll(bound);
+        let mut word = String::new();
+        for _ in 0..4 {
+            word.push(char::from(b"bdfgklmnprstvz"[n % 14]));
+            word.push(char::from(b"aeiou"[n % 5]));
+            n = n / 7 + 3 * (n % 7);
+        }
+        word
+    }
+
+    fn words(&mut self, count: usize) -> String {
+        let words: Vec<String> = (0..count).map(|_| self.word()).collect();
+        words.join(" ")
+    }
+}
+
+fn caller() -> Caller {
+    Caller {
+        key: "bench".to_owned(),
+        told_by: "connection".to_owned(),
+        agent: None,
+        tape: None,
+        entry: None,
+        project: "large".to_owned(),
+        workspace: None,
+    }
+}
+
+async fn log(ledger: &Ledger, project: &str, title: &str, content: &str) -> String {
+    let mut write = ledger.write(Survives::Power).await.unwrap();
+    let session = session::current(&mut write, &caller(), None).await.unwrap();
+    let tags = ["bench".to_owned(), "logged".to_owned()];
+    let new = NewEntry { project, title, content, tags: &tags, agent_id: None };
+    let entry = progress::log(&mut write, &caller(), &session, new).await.unwrap();
+    write.commit().await.unwrap();
+    entry.id
+}
+
+/// Fills a project; its first entry is logged as usual, and lends the others its session and event.
+async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, count: usize) {
+    let first = log(ledger, project, "the first", "of them").await;
+    let mut at_us = 1_600_000_000_000_000 + (number * 7) as i64;
+    for batch in 0..count.div_ceil(BATCH) {
+        let mut write = ledger.write(Survives::Process).await.unwrap();
+        let row = sqlx::query("SELECT scope, session_id, event_id FROM progress_entries WHERE id = $1")
+            .bind(&first)
+            .fetch_one(write.conn())
+            .await
+            .unwrap();
+        let (scope, session, event): (i64, String, i64) = (row.get(0), row.get(1), row.get(2));
+        let tag_word = format!("{scope}t{}", &blake3::hash(b"bench").to_hex()[..32]);
+        for part in 0..BATCH / ROWS {
+            let (mut entries, mut texts, mut tags) = (Vec::new(), Vec::new(), Vec::new());
+            for n in 0..ROWS {
+                at_us += 1_000 + dice.roll(1_000_000) as i64 * 11;
+                let (title, content) = (format!("fixed {}", dice.words(5)), dice.words(14));
+                let scoped = |text: &str| {
+                    text.split(' ').map(|word| format!("{scope}x{word}")).collect::<Vec<_>>().join(" ")
+                };
+                let id = format!("{number:02}{:010}", (batch * BATCH) + part * ROWS + n);
+                entries.push(format!(
+                    "({at_us},{scope},'{id}','{session}',{event},'{title}','{title}','[\"bench\"]','{content}')"
+                ));
+                texts.push(format!("({at_us},'{}','{}','{tag_word}')", scoped(&title), scoped(&content)));
+                tags.push(format!("({scope},'bench',{at_us},'{title}')"));
+            }
+            for (into, rows) in [
+                (
+                    "progress_entries (at_us, scope, id, session_id, event_id, title, title_folded, tags, content)",
+                    entries,
+                ),
+                ("progress_text (rowid, title, content, tags)", texts),
+                ("progress_tags (scope, tag, at_us, title_folded)", tags),
+            ] {
+                let statement = format!("INSERT INTO {into} VALUES {}", rows.join(","));
+                sqlx::query(AssertSqlSafe(statement)).persistent(false).execute(write.conn()).await.unwrap();
+            }
+        }
+        write.commit().await.unwrap();
+    }
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    sqlx::query("INSERT INTO progress_text (progress_text, rank) VALUES ('merge', 20000)")
+        .execute(write.conn())
+        .await
+        .unwrap();
+    write.commit().await.unwrap();
+}
+
+/// Prints how long something took, each time it was done.
+fn tell(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at = |part: usize| times[(times.len() * part / 1000).min(times.len() - 1)].as_secs_f64() * 1e3;
+    println!(
+        "{what:<28} p50 {:7.2} ms   p99 {:7.2} ms   max {:7.2} ms   of {}",
+        at(500),
+        at(990),
+        at(1000),
+        times.len()
+    );
+}
+
+async fn find(ledger: &Ledger, says: Says<'_>, tags: &[String]) -> i64 {
+    let mut read = ledger.read().await.unwrap();
+    let search = Search { project: "large", says, tags, from_us: 0, until_us: i64::MAX, limit: 20 };
+    search::find(&mut read, &search).await.unwrap().total
+}
+
+async fn measure(ledger: &Ledger, dice: &mut Dice, times: usize) {
+    let mut ids = Vec::new();
+    let mut took = Vec::new();
+    for _ in 0..times {
+        let (title, content) = (format!("fixed {}", dice.words(5)), dice.words(60));
+        let start = clock::now().instant;
+        ids.push(log(ledger, "large", &title, &content).await);
+        took.push(start.elapsed());
+    }
+    tell("log", took);
+    let mut took = Vec::new();
+    for id in &ids {
+        let start = clock::now().instant;
+        progress::get(&mut ledger.read().await.unwrap(), "large", id).await.unwrap().unwrap();
+        took.push(start.elapsed());
+    }
+    tell("get", took);
+    let mut took: [Vec<Duration>; 6] = Default::default();
+    let tags = ["bench".to_owned()];
+    for n in 0..times / 5 {
+        let word = dice.word();
+        let part = match n % 5 {
+            0 => "fixed".to_owned(),
+            1 => word[..2].to_owned(),
+            2 => format!("{word} {}", dice.word()),
+            _ => word.clone(),
+        };
+        let words = match n % 4 {
+            0 => terms("fixed"),
+            1 => terms(&format!("fixed {word}")),
+            2 => terms(&format!("{word} {}", dice.word())),
+            _ => terms(&word),
+        };
+        for (which, (says, tags)) in [
+            (Says::InTitle(&part), &[][..]),
+            (Says::Words(&words), &[]),
+            (Says::Anything, &[]),
+            (Says::Anything, &tags),
+            (Says::InTitle(&part), &tags),
+            (Says::Words(&words), &tags),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let start = clock::now().instant;
+            find(ledger, says, tags).await;
+            took[which].push(start.elapsed());
+        }
+    }
+    let names = [
+        "search titles",
+        "search words",
+        "list",
+        "list by tag",
+        "search titles by tag",
+        "search words by tag",
+    ];
+    for (name, took) in names.into_iter().zip(took) {
+        tell(name, took);
+    }
+}
+
+fn main() {
+    let quick = std::env::args().any(|arg| arg == "--quick");
+    let (count, others, times) = if quick { (10_000, 9, 200) } else { (100_000, 9, 2_000) };
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = home.path().join("ledger.db");
+    let storage = Storage::File(file.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut dice = Dice(7);
+        let open = async || Ledger::open(&storage, std::sync::Arc::new(scrubjay_core::redact::Redactor::standard())).await.unwrap();
+        let ledger = open().await;
+        fill(&ledger, &mut dice, "large", 0, count).await;
+        ledger.close().await;
+        let ledger = open().await;
+        println!("{count} entries");
+        measure(&ledger, &mut dice, times).await;
+        for number in 1..=others {
+            fill(&ledger, &mut dice, &format!("other {number}"), number, count).await;
+        }
+        ledger.close().await;
+        let ledger = open().await;
+        println!(
+            "{} entries, {} MB",
+            count * (others + 1),
+            std::fs::metadata(&file).unwrap().len() / 1_000_000
+        );
+        measure(&ledger, &mut dice, times).await;
+        ledger.close().await;
+    });
+}

@@ -1,0 +1,292 @@
+//! Progress entries: "what I did and how I did it", each of one project and told as an event of its session.
+//!
+//! An entry never changes, but for the summary it gets when it is first asked for. It is known by its id, and
+//! kept under the microsecond of its creation, which no two share: the order of keys is the order of time.
+//! A project has a short number here, its scope, which leads its indexes.
+
+pub mod claim;
+pub mod search;
+mod text;
+pub mod words;
+
+use serde_json::json;
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::event::{self, EventKind, NewEvent};
+use super::session::{Caller, Session};
+use super::{Conn, LedgerError, Write, project};
+use scrubjay_core::id::TapeId;
+
+/// How long an id is.
+pub const ID_CHARS: usize = 12;
+
+/// Something done, to be logged.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEntry<'a> {
+    /// The project; it need not be there yet.
+    pub project: &'a str,
+    /// What was done, in a few words.
+    pub title: &'a str,
+    /// What was done and how.
+    pub content: &'a str,
+    /// What it is filed under.
+    pub tags: &'a [String],
+    /// Who did it, as they call themselves.
+    pub agent_id: Option<&'a str>,
+}
+
+/// A progress entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its id.
+    pub id: String,
+    /// Its project.
+    pub project_id: String,
+    /// When it was logged, microseconds since the Unix epoch.
+    pub at_us: i64,
+    /// What was done, in a few words.
+    pub title: String,
+    /// What was done and how.
+    pub content: String,
+    /// What it is filed under.
+    pub tags: Vec<String>,
+    /// Who did it, as they call themselves.
+    pub agent_id: Option<String>,
+    /// What a model made of it.
+    pub summary: Option<String>,
+    /// The session it was logged in.
+    pub session_id: String,
+    /// The event that tells of it.
+    pub event_id: i64,
+}
+
+const SELECT: &str = "SELECT e.id, s.project_id, e.at_us, e.title, e.content, e.tags, e.agent_id, e.summary,
+    e.session_id, e.event_id FROM progress_entries e JOIN progress_scopes s ON s.number = e.scope";
+
+impl Entry {
+    fn of(row: &AnyRow) -> Result<Self, LedgerError> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            project_id: row.try_get(1)?,
+            at_us: row.try_get(2)?,
+            title: row.try_get(3)?,
+            content: row.try_get(4)?,
+            tags: read_tags(&row.try_get::<String, _>(5)?)?,
+            agent_id: row.try_get(6)?,
+            summary: row.try_get(7)?,
+            session_id: row.try_get(8)?,
+            event_id: row.try_get(9)?,
+        })
+    }
+}
+
+fn read_tags(text: &str) -> Result<Vec<String>, LedgerError> {
+    serde_json::from_str(text).map_err(|e| LedgerError::Damaged(format!("an entry's tags: {e}")))
+}
+
+/// Logs an entry; its project begins with it.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn log(
+    write: &mut Write,
+    caller: &Caller,
+    session: &Session,
+    new: NewEntry<'_>,
+) -> Result<Entry, LedgerError> {
+    let scope = ensure_scope(write, new.project).await?;
+    let id = fresh_id(write).await?;
+    let at_us = free_moment(write).await?;
+    let details = json!({
+        "project_id": new.project, "id": id, "title": new.title, "tags": new.tags, "agent_id": new.agent_id,
+    });
+    let event = NewEvent::new(EventKind::Progress, new.title).about(&id).with(details);
+    let event_id = event::append(write, session, caller, event).await?;
+    let entry = Entry {
+        id,
+        project_id: new.project.to_owned(),
+        at_us,
+        title: write.clean(new.title),
+        content: write.clean(new.content),
+        tags: new.tags.iter().map(|tag| write.clean(tag)).collect(),
+        agent_id: new.agent_id.map(|agent| write.clean(agent)),
+        summary: None,
+        session_id: session.id.clone(),
+        event_id,
+    };
+    insert(write, scope, &entry).await?;
+    text::index(write, scope, &entry).await?;
+    Ok(entry)
+}
+
+async fn insert(write: &mut Write, scope: i64, entry: &Entry) -> Result<(), LedgerError> {
+    let title_folded = words::fold(&entry.title);
+    sqlx::query(
+        "INSERT INTO progress_entries (at_us, scope, id, session_id, event_id, agent_id, title, title_folded,
+             tags, content) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    )
+    .bind(entry.at_us)
+    .bind(scope)
+    .bind(&entry.id)
+    .bind(&entry.session_id)
+    .bind(entry.event_id)
+    .bind(entry.agent_id.as_deref())
+    .bind(&entry.title)
+    .bind(&title_folded)
+    .bind(json!(entry.tags).to_string())
+    .bind(&entry.content)
+    .execute(write.conn())
+    .await?;
+    for tag in &entry.tags {
+        // The same tag twice is one tag.
+        sqlx::query(
+            "INSERT INTO progress_tags (scope, tag, at_us, title_folded) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (scope, tag, at_us, title_folded) DO NOTHING",
+        )
+        .bind(scope)
+        .bind(tag)
+        .bind(entry.at_us)
+        .bind(&title_folded)
+        .execute(write.conn())
+        .await?;
+    }
+    Ok(())
+}
+
+/// Returns a project's scope, where it has entries.
+async fn scope_of(on: &mut impl Conn, project: &str) -> Result<Option<i64>, LedgerError> {
+    let row = sqlx::query("SELECT number FROM progress_scopes WHERE project_id = $1")
+        .bind(project)
+        .fetch_optional(on.conn())
+        .await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+async fn ensure_scope(write: &mut Write, project: &str) -> Result<i64, LedgerError> {
+    if let Some(scope) = scope_of(write, project).await? {
+        return Ok(scope);
+    }
+    project::ensure(write, project).await?;
+    let row = sqlx::query("INSERT INTO progress_scopes (project_id) VALUES ($1) RETURNING number")
+        .bind(project)
+        .fetch_one(write.conn())
+        .await?;
+    Ok(row.try_get(0)?)
+}
+
+async fn fresh_id(write: &mut Write) -> Result<String, LedgerError> {
+    loop {
+        let mut random = [0; 10];
+        getrandom::fill(&mut random).expect("the system has a source of randomness");
+        let id = TapeId::from_random(random).as_str()[..ID_CHARS].to_owned();
+        let taken = sqlx::query("SELECT 1 FROM progress_entries WHERE id = $1")
+            .bind(&id)
+            .fetch_optional(write.conn())
+            .await?;
+        if taken.is_none() {
+            return Ok(id);
+        }
+    }
+}
+
+/// Returns this moment, or the next that no entry has: the clock may have been set back.
+async fn free_moment(write: &mut Write) -> Result<i64, LedgerError> {
+    let now_us = write.at_ns() / 1000;
+    let row = sqlx::query(
+        "SELECT min(e.at_us) + 1 FROM progress_entries e
+         WHERE e.at_us >= $1 AND EXISTS (SELECT 1 FROM progress_entries f WHERE f.at_us = $1)
+           AND NOT EXISTS (SELECT 1 FROM progress_entries n WHERE n.at_us = e.at_us + 1)",
+    )
+    .bind(now_us)
+    .fetch_one(write.conn())
+    .await?;
+    Ok(row.try_get::<Option<i64>, _>(0)?.unwrap_or(now_us))
+}
+
+/// Returns an entry of a project.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn get(on: &mut impl Conn, project: &str, id: &str) -> Result<Option<Entry>, LedgerError> {
+    let row = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} WHERE e.id = $2 AND s.project_id = $1")))
+        .bind(project)
+        .bind(id)
+        .fetch_optional(on.conn())
+        .await?;
+    row.as_ref().map(Entry::of).transpose()
+}
+
+/// Returns the newest entries of a project between two moments, both included, newest first.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn between(
+    on: &mut impl Conn,
+    project: &str,
+    from_us: i64,
+    until_us: i64,
+    limit: i64,
+) -> Result<Vec<Entry>, LedgerError> {
+    let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        "{SELECT} WHERE s.project_id = $1 AND e.at_us BETWEEN $2 AND $3 ORDER BY e.at_us DESC LIMIT $4"
+    )))
+    .bind(project)
+    .bind(from_us)
+    .bind(until_us)
+    .bind(limit)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(Entry::of).collect()
+}
+
+/// Keeps an entry's summary, if it has none yet; returns the one that is kept.
+///
+/// # Errors
+/// The ledger failed, or there is no such entry.
+pub async fn keep_summary(
+    write: &mut Write,
+    id: &str,
+    summary: &str,
+    model: &str,
+) -> Result<String, LedgerError> {
+    let row = sqlx::query(
+        "UPDATE progress_entries SET summary = coalesce(summary, $2), summary_model = coalesce(summary_model, $3)
+         WHERE id = $1 RETURNING summary",
+    )
+    .bind(id)
+    .bind(summary)
+    .bind(model)
+    .fetch_one(write.conn())
+    .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// Returns what was made of the same inputs before.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn digest(on: &mut impl Conn, inputs: &[u8; 32]) -> Result<Option<String>, LedgerError> {
+    let row = sqlx::query("SELECT text FROM narratives WHERE inputs = $1")
+        .bind(inputs.to_vec())
+        .fetch_optional(on.conn())
+        .await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// Keeps what was made of some inputs.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn keep_digest(write: &mut Write, inputs: &[u8; 32], text: &str) -> Result<(), LedgerError> {
+    let now_ns = write.at_ns();
+    sqlx::query(
+        "INSERT INTO narratives (inputs, text, created_ns) VALUES ($1, $2, $3) ON CONFLICT (inputs) DO NOTHING",
+    )
+    .bind(inputs.to_vec())
+    .bind(text)
+    .bind(now_ns)
+    .execute(write.conn())
+    .await?;
+    Ok(())
+}

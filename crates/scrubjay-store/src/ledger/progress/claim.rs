@@ -1,0 +1,45 @@
+//! Who asks the model for what: processes that want the same answer at once make one question of it.
+
+use std::time::Duration;
+
+use crate::clock;
+use crate::ledger::{Conn, LedgerError, Write};
+
+/// Takes on a question; returns whether nobody else is at it. What is taken on twice by one owner is one.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn take(
+    write: &mut Write,
+    subject: &str,
+    owner: &str,
+    lasts: Duration,
+) -> Result<bool, LedgerError> {
+    let now_ns = write.at_ns();
+    let lasts_ns = i64::try_from(clock::saturate(lasts)).unwrap_or(i64::MAX);
+    let done = sqlx::query(
+        "INSERT INTO progress_claims (subject, owner, until_ns) VALUES ($1, $2, $3)
+         ON CONFLICT (subject) DO UPDATE SET owner = excluded.owner, until_ns = excluded.until_ns
+         WHERE progress_claims.until_ns < $4 OR progress_claims.owner = excluded.owner",
+    )
+    .bind(subject)
+    .bind(owner)
+    .bind(now_ns.saturating_add(lasts_ns))
+    .bind(now_ns)
+    .execute(write.conn())
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Gives a question up, answered or not.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn give_up(write: &mut Write, subject: &str, owner: &str) -> Result<(), LedgerError> {
+    sqlx::query("DELETE FROM progress_claims WHERE subject = $1 AND owner = $2")
+        .bind(subject)
+        .bind(owner)
+        .execute(write.conn())
+        .await?;
+    Ok(())
+}

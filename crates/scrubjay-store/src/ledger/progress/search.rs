@@ -1,0 +1,232 @@
+//! Finding entries: by a part of their titles or by words, by tags, by time.
+//!
+//! Titles are looked through in one pass over an index that holds nothing else: what the page did not reach is
+//! only counted. With tags it is the entries of the rarest tag that are looked through. Words are looked up; of
+//! many matches the newest are ranked.
+
+use sqlx::any::{AnyArguments, AnyRow};
+use sqlx::query::Query as Statement;
+use sqlx::{Any, AssertSqlSafe, Row};
+
+use super::words::{Term, fold};
+use super::{read_tags, scope_of, text};
+use crate::ledger::{Conn, LedgerError};
+
+/// Of more matches only so many, the newest, are ranked.
+pub const RANKED_MAX: i64 = 1_000;
+/// An entry has no more tags.
+pub const TAGS_MAX: usize = 10;
+/// A tag with more entries is not counted further, to choose the rarest.
+const RARE_MAX: i64 = 1_000;
+/// No title folds to more characters.
+const TITLE_FOLDED_CHARS_MAX: usize = 300;
+
+/// Which entries are wanted.
+#[derive(Clone, Debug)]
+pub struct Search<'a> {
+    /// Of which project.
+    pub project: &'a str,
+    /// What they say.
+    pub says: Says<'a>,
+    /// The tags they have, all of them.
+    pub tags: &'a [String],
+    /// The first moment, microseconds since the Unix epoch.
+    pub from_us: i64,
+    /// The last moment.
+    pub until_us: i64,
+    /// How many at most.
+    pub limit: i64,
+}
+
+/// What wanted entries say.
+#[derive(Clone, Debug)]
+pub enum Says<'a> {
+    /// Anything.
+    Anything,
+    /// This somewhere in the title, in upper or lower case.
+    InTitle(&'a str),
+    /// These words in the title or the content.
+    Words(&'a [Term]),
+}
+
+/// An entry that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// Its id.
+    pub id: String,
+    /// When it was logged, microseconds since the Unix epoch.
+    pub at_us: i64,
+    /// Its title.
+    pub title: String,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// Its content, where words were searched for.
+    pub content: Option<String>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The newest, or the best where words were searched for.
+    pub hits: Vec<Hit>,
+    /// How many there are.
+    pub total: i64,
+}
+
+/// Finds entries.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn find(on: &mut impl Conn, search: &Search<'_>) -> Result<Found, LedgerError> {
+    let mut tags: Vec<&str> = search.tags.iter().map(String::as_str).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    if tags.len() > TAGS_MAX {
+        return Ok(Found::default());
+    }
+    let Some(scope) = scope_of(on, search.project).await? else { return Ok(Found::default()) };
+    let pattern = match search.says {
+        Says::Words(terms) => {
+            let query = text::query(on.dialect(), scope, terms, &tags);
+            return ranked(on, search, scope, &query).await;
+        }
+        Says::InTitle(part) if part.chars().count() > TITLE_FOLDED_CHARS_MAX => return Ok(Found::default()),
+        Says::InTitle(part) if !part.is_empty() => Some(like(&fold(part))),
+        Says::InTitle(_) | Says::Anything => None,
+    };
+    rarest_first(on, scope, &mut tags).await?;
+    newest(on, search, scope, pattern.as_deref(), &tags).await
+}
+
+/// Puts the tag first that has the fewest entries.
+async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Result<(), LedgerError> {
+    let mut fewest = i64::MAX;
+    for n in 0..if tags.len() > 1 { tags.len() } else { 0 } {
+        let row = sqlx::query(
+            "SELECT count(*) FROM (SELECT 1 FROM progress_tags WHERE scope = $1 AND tag = $2 LIMIT $3) t",
+        )
+        .bind(scope)
+        .bind(tags[n].to_owned())
+        .bind(RARE_MAX)
+        .fetch_one(on.conn())
+        .await?;
+        let count: i64 = row.try_get(0)?;
+        if count < fewest {
+            fewest = count;
+            tags.swap(0, n);
+        }
+    }
+    Ok(())
+}
+
+/// What a statement is given: the scope, the first and last moment, then texts.
+struct Given<'a> {
+    scope: i64,
+    from_us: i64,
+    until_us: i64,
+    texts: Vec<&'a str>,
+}
+
+impl Given<'_> {
+    fn bind(&self, sql: String) -> Statement<'static, Any, AnyArguments> {
+        let statement =
+            sqlx::query(AssertSqlSafe(sql)).bind(self.scope).bind(self.from_us).bind(self.until_us);
+        self.texts.iter().fold(statement, |statement, text| statement.bind((*text).to_owned()))
+    }
+}
+
+/// Finds by title, tags and time: the newest first.
+async fn newest(
+    on: &mut impl Conn,
+    search: &Search<'_>,
+    scope: i64,
+    pattern: Option<&str>,
+    tags: &[&str],
+) -> Result<Found, LedgerError> {
+    let texts = tags.iter().copied().chain(pattern).collect();
+    let mut given = Given { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    let table = if tags.is_empty() { "progress_entries" } else { "progress_tags" };
+    let mut from = format!("FROM {table} e WHERE e.scope = $1 AND e.at_us BETWEEN $2 AND $3");
+    for n in 0..tags.len() {
+        from += &match n {
+            0 => " AND e.tag = $4".to_owned(),
+            n => format!(
+                " AND EXISTS (SELECT 1 FROM progress_tags t WHERE t.scope = $1 AND t.at_us = e.at_us \
+                 AND t.tag = ${})",
+                4 + n
+            ),
+        };
+    }
+    if pattern.is_some() {
+        from += &format!(" AND e.title_folded LIKE ${} ESCAPE '\\'", 4 + tags.len());
+    }
+    let page = format!(
+        "SELECT x.id, x.at_us, x.title, x.tags FROM (SELECT e.at_us {from} ORDER BY e.at_us DESC LIMIT {}) p
+         JOIN progress_entries x ON x.at_us = p.at_us ORDER BY x.at_us DESC",
+        search.limit
+    );
+    let rows = given.bind(page).fetch_all(on.conn()).await?;
+    let hits = rows.iter().map(|row| Hit::of(row, None)).collect::<Result<Vec<_>, _>>()?;
+    let mut total = hits.len() as i64;
+    if let Some(last) = hits.last().filter(|_| total >= search.limit) {
+        given.until_us = last.at_us - 1;
+        let row = given.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
+        total += row.try_get::<i64, _>(0)?;
+    }
+    Ok(Found { hits, total })
+}
+
+/// Finds by words: the best first.
+async fn ranked(
+    on: &mut impl Conn,
+    search: &Search<'_>,
+    scope: i64,
+    query: &str,
+) -> Result<Found, LedgerError> {
+    let given = Given { scope, from_us: search.from_us, until_us: search.until_us, texts: vec![query] };
+    let fork = text::fork(on.dialect());
+    let (key, rank) = (fork.key, fork.rank);
+    // The scope is in every word; that it is named here too costs nothing.
+    let from = format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", fork.matches);
+    let page = format!(
+        "SELECT x.id, x.at_us, x.title, x.tags, x.content FROM
+             (SELECT at_us, rank_of FROM
+                 (SELECT {key} AS at_us, {rank} AS rank_of {from} ORDER BY {key} DESC LIMIT {RANKED_MAX}) r
+              ORDER BY rank_of, at_us DESC LIMIT {}) p
+         JOIN progress_entries x ON x.at_us = p.at_us ORDER BY p.rank_of, x.at_us DESC",
+        search.limit
+    );
+    let rows = given.bind(page).fetch_all(on.conn()).await?;
+    let hits = rows.iter().map(|row| Hit::of(row, Some(4))).collect::<Result<Vec<_>, _>>()?;
+    let mut total = hits.len() as i64;
+    if total >= search.limit {
+        let row = given.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
+        total = row.try_get(0)?;
+    }
+    Ok(Found { hits, total })
+}
+
+impl Hit {
+    fn of(row: &AnyRow, content: Option<usize>) -> Result<Self, LedgerError> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            at_us: row.try_get(1)?,
+            title: row.try_get(2)?,
+            tags: read_tags(&row.try_get::<String, _>(3)?)?,
+            content: content.map(|column| row.try_get(column)).transpose()?,
+        })
+    }
+}
+
+/// Writes a pattern for texts that contain a part.
+fn like(part: &str) -> String {
+    let mut pattern = "%".to_owned();
+    for c in part.chars() {
+        if matches!(c, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push('%');
+    pattern
+}

@@ -1,0 +1,133 @@
+//! Full-text search over titles and contents, where the two databases differ: FTS5 and `tsvector`.
+//!
+//! Every word carries its project, so that other projects' entries cost a search nothing. Tags are words too,
+//! of a kind that no text has.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::Entry;
+use super::words::{Term, words};
+use crate::ledger::dialect::Dialect;
+use crate::ledger::{Conn, LedgerError, Write};
+
+/// How many pages of the index are tidied with each entry: a few each time, so that no entry waits for many.
+const MERGE_PAGES: i64 = 16;
+/// How many words bring one page more to tidy.
+const WORDS_PER_PAGE: usize = 16;
+/// PostgreSQL counts positions no further.
+const POSITION_MAX: usize = 16_383;
+
+/// Where the words of an entry are, and how they are asked for: texts of statements.
+pub(super) struct Fork {
+    /// The column that says which entry it is.
+    pub(super) key: &'static str,
+    /// The condition on it, with the query as `$4`.
+    pub(super) matches: &'static str,
+    /// What ranks it: the best is the least.
+    pub(super) rank: &'static str,
+}
+
+/// Returns how a database is asked.
+pub(super) fn fork(dialect: Dialect) -> Fork {
+    match dialect {
+        Dialect::Sqlite => Fork {
+            key: "progress_text.rowid",
+            matches: "progress_text MATCH $4",
+            rank: "bm25(progress_text, 5.0, 1.0, 0.0)",
+        },
+        Dialect::Postgres => Fork {
+            key: "progress_text.at_us",
+            matches: "words @@ CAST($4 AS tsquery)",
+            rank: "CAST(-ts_rank('{0.1, 0.2, 0.2, 1.0}', words, CAST($4 AS tsquery)) AS DOUBLE PRECISION)",
+        },
+    }
+}
+
+/// Writes what is searched for as a database reads it.
+pub(super) fn query(dialect: Dialect, scope: i64, terms: &[Term], tags: &[&str]) -> String {
+    let term = |term: &Term| match dialect {
+        Dialect::Sqlite => {
+            let words: Vec<String> = term.words.iter().map(|word| format!("{scope}x{word}")).collect();
+            format!("\"{}\"{}", words.join(" "), if term.prefix { "*" } else { "" })
+        }
+        Dialect::Postgres => {
+            let words: Vec<String> = term.words.iter().map(|word| format!("'{scope}x{word}'")).collect();
+            format!("({}{})", words.join(" <-> "), if term.prefix { ":*" } else { "" })
+        }
+    };
+    let tag = |tag: &&str| match dialect {
+        Dialect::Sqlite => format!("\"{}\"", tag_word(scope, tag)),
+        Dialect::Postgres => format!("'{}'", tag_word(scope, tag)),
+    };
+    let all: Vec<String> = terms.iter().map(term).chain(tags.iter().map(tag)).collect();
+    all.join(match dialect {
+        Dialect::Sqlite => " AND ",
+        Dialect::Postgres => " & ",
+    })
+}
+
+/// Makes an entry findable by its words and tags.
+pub(super) async fn index(write: &mut Write, scope: i64, entry: &Entry) -> Result<(), LedgerError> {
+    let tags: Vec<String> = entry.tags.iter().map(|tag| tag_word(scope, tag)).collect();
+    match write.dialect() {
+        Dialect::Sqlite => {
+            let (title, _) = scoped(scope, &entry.title);
+            let (content, count) = scoped(scope, &entry.content);
+            sqlx::query("INSERT INTO progress_text (rowid, title, content, tags) VALUES ($1, $2, $3, $4)")
+                .bind(entry.at_us)
+                .bind(title)
+                .bind(content)
+                .bind(tags.join(" "))
+                .execute(write.conn())
+                .await?;
+            sqlx::query("INSERT INTO progress_text (progress_text, rank) VALUES ('merge', $1)")
+                .bind(MERGE_PAGES + (count / WORDS_PER_PAGE) as i64)
+                .execute(write.conn())
+                .await?;
+        }
+        Dialect::Postgres => {
+            let mut vector = vector(scope, &entry.title, &entry.content);
+            for tag in tags {
+                write!(vector, " '{tag}'").expect("a string takes any text");
+            }
+            sqlx::query("INSERT INTO progress_text (at_us, words) VALUES ($1, CAST($2 AS tsvector))")
+                .bind(entry.at_us)
+                .bind(vector)
+                .execute(write.conn())
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a tag as a word; words of texts have an `x` behind the scope.
+fn tag_word(scope: i64, tag: &str) -> String {
+    format!("{scope}t{}", &blake3::hash(tag.as_bytes()).to_hex()[..32])
+}
+
+fn scoped(scope: i64, text: &str) -> (String, usize) {
+    let mut all = String::with_capacity(text.len() * 2);
+    let words = words(text);
+    for word in &words {
+        write!(all, "{scope}x{} ", word.folded).expect("a string takes any text");
+    }
+    (all, words.len())
+}
+
+/// Writes a `tsvector`: each word with its positions, those of the title with more weight.
+fn vector(scope: i64, title: &str, content: &str) -> String {
+    let (title, content) = (words(title), words(content));
+    // A gap, so that no phrase reaches from one into the other.
+    let start = title.len() + 10;
+    let mut places: BTreeMap<&str, String> = BTreeMap::new();
+    let title_places = title.iter().enumerate().map(|(n, word)| (word, n + 1, 'A'));
+    let content_places = content.iter().enumerate().map(|(n, word)| (word, n + start, 'B'));
+    for (word, position, weight) in title_places.chain(content_places) {
+        let places = places.entry(&word.folded).or_default();
+        let comma = if places.is_empty() { "" } else { "," };
+        write!(places, "{comma}{}{weight}", position.min(POSITION_MAX)).expect("a string takes any text");
+    }
+    let lexemes: Vec<String> = places.iter().map(|(word, at)| format!("'{scope}x{word}':{at}")).collect();
+    lexemes.join(" ")
+}

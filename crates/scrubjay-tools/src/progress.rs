@@ -1,0 +1,146 @@
+//! The `progress` toolset: `log_progress`, `get_context`, `search_logs`.
+//!
+//! One file a tool; each is a function that takes a JSON object and answers with a text and data, so that the
+//! command line does what agents do. Objects are checked by hand: all that is wrong is said at once.
+
+mod arguments;
+mod budget;
+mod context;
+mod digest;
+mod log;
+mod search;
+mod snippet;
+mod summary;
+
+use std::sync::Arc;
+
+use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::handler::server::tool::IntoCallToolResult;
+use rmcp::model::{
+    CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject, ServerCapabilities,
+    ServerConfig,
+};
+use rmcp::{ErrorData, ServerHandler, tool_handler};
+use scrubjay_store::ledger::LedgerError;
+use scrubjay_store::ledger::session::SessionError;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use context::get_context;
+pub use log::log_progress;
+pub use search::search_logs;
+pub(crate) use summary::Flights;
+
+use crate::serve::{ServeError, serve_until_eof};
+use crate::shared::Shared;
+
+/// Serves the toolset to one client until `reader` ends.
+///
+/// # Errors
+///
+/// Fails when the conversation cannot be opened or its task dies; a client that hangs up is no error.
+pub async fn serve_progress<R, W>(shared: Arc<Shared>, reader: R, writer: W) -> Result<(), ServeError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    serve_until_eof(Progress::new(shared), reader, writer).await
+}
+
+/// The toolset.
+#[derive(Clone)]
+struct Progress {
+    shared: Arc<Shared>,
+    tool_router: ToolRouter<Self>,
+}
+
+impl Progress {
+    fn new(shared: Arc<Shared>) -> Self {
+        let tool_router = Self::log_tools() + Self::context_tools() + Self::search_tools();
+        Self { shared, tool_router }
+    }
+}
+
+#[tool_handler(router = self.tool_router)]
+impl ServerHandler for Progress {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        ServerConfig::new(capabilities)
+            .with_server_info(
+                Implementation::new("scrubjay-progress", env!("CARGO_PKG_VERSION"))
+                    .with_title("Scrubjay progress"),
+            )
+            .with_instructions(
+                "Log each finished piece of work with log_progress. Before you begin, look for what was done \
+                 with search_logs and read it with get_context. projectId is usually the repository's name.",
+            )
+    }
+}
+
+/// What a tool answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// For people.
+    pub text: String,
+    /// For programs.
+    pub data: Value,
+}
+
+impl IntoCallToolResult for Answer {
+    fn into_call_tool_result(self) -> Result<CallToolResponse, ErrorData> {
+        let mut result = CallToolResult::structured(self.data);
+        result.content = vec![ContentBlock::text(self.text)];
+        Ok(result.into())
+    }
+}
+
+/// Why a tool did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// The arguments are wrong, each in its way.
+    #[error("{}", .0.join("; "))]
+    Problems(Vec<String>),
+    /// There is no such thing.
+    #[error("{0}")]
+    NotFound(String),
+    /// The ledger failed.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+impl From<SessionError> for Refused {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Ledger(error) => Self::Ledger(error),
+            other => Self::Problems(vec![other.to_string()]),
+        }
+    }
+}
+
+impl IntoCallToolResult for Refused {
+    fn into_call_tool_result(self) -> Result<CallToolResponse, ErrorData> {
+        let message = self.to_string();
+        Err(match self {
+            Self::Problems(problems) => {
+                tracing::warn!(category = "invalid params", "{message}");
+                ErrorData::invalid_params(message, Some(json!({ "problems": problems })))
+            }
+            Self::NotFound(_) => {
+                tracing::warn!(category = "not found", "{message}");
+                ErrorData::invalid_params(message, None)
+            }
+            Self::Ledger(error) => {
+                tracing::error!(category = "internal error", error = ?error, "{message}");
+                ErrorData::internal_error(message, None)
+            }
+        })
+    }
+}
+
+/// Returns a schema as it is written down.
+fn schema(value: Value) -> Arc<JsonObject> {
+    match value {
+        Value::Object(object) => Arc::new(object),
+        _ => unreachable!("a schema is an object"),
+    }
+}

@@ -1,0 +1,222 @@
+//! What a call brings, checked by hand: every problem is found, and told in the words agents know.
+
+use jiff::Timestamp;
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+use rmcp::model::JsonObject;
+use serde_json::Value;
+
+use super::Refused;
+
+/// A call's arguments, and what is wrong with them.
+pub(super) struct Arguments {
+    object: JsonObject,
+    problems: Vec<String>,
+}
+
+/// Whether a day is meant from its beginning or to its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Edge {
+    Start,
+    End,
+}
+
+impl Arguments {
+    pub(super) fn new(object: JsonObject) -> Self {
+        Self { object, problems: Vec::new() }
+    }
+
+    /// Ends the checks.
+    pub(super) fn finish(self) -> Result<(), Refused> {
+        if self.problems.is_empty() { Ok(()) } else { Err(Refused::Problems(self.problems)) }
+    }
+
+    pub(super) fn problem(&mut self, problem: impl Into<String>) {
+        self.problems.push(problem.into());
+    }
+
+    /// Tells whether something was given under a name; nothing and `null` are the same.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.object.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    fn take(&mut self, name: &str) -> Option<Value> {
+        self.object.remove(name).filter(|value| !value.is_null())
+    }
+
+    /// Takes a text that must be there.
+    pub(super) fn required(&mut self, name: &str, chars_max: usize, missing: &str) -> String {
+        let absent = !self.has(name);
+        let text = self.text(name, chars_max);
+        let blank = text.as_ref().is_some_and(|text| text.trim().is_empty());
+        if absent || blank {
+            self.problem(format!("{name} {missing}"));
+        }
+        text.unwrap_or_default()
+    }
+
+    /// Takes a text that may be there.
+    pub(super) fn text(&mut self, name: &str, chars_max: usize) -> Option<String> {
+        match self.take(name)? {
+            Value::String(text) => {
+                self.check(name, &text, chars_max);
+                Some(text)
+            }
+            _ => {
+                self.problem(format!("{name} must be a string"));
+                None
+            }
+        }
+    }
+
+    fn check(&mut self, name: &str, text: &str, chars_max: usize) {
+        if text.chars().count() > chars_max {
+            self.problem(format!("{name} exceeds maximum length of {chars_max} characters"));
+        }
+        if text.contains('\0') {
+            self.problem(format!("{name} must not contain NUL characters"));
+        }
+    }
+
+    /// Takes a list of texts that may be there.
+    pub(super) fn texts(&mut self, name: &str, items_max: usize, chars_max: usize) -> Vec<String> {
+        let items = match self.take(name) {
+            None => return Vec::new(),
+            Some(Value::Array(items)) => items,
+            Some(_) => {
+                self.problem(format!("{name} must be an array of strings"));
+                return Vec::new();
+            }
+        };
+        if items.len() > items_max {
+            self.problem(format!("{name} exceeds maximum of {items_max} items"));
+            return Vec::new();
+        }
+        let mut texts = Vec::new();
+        for (n, item) in items.into_iter().enumerate() {
+            match item {
+                Value::String(text) => {
+                    self.check(&format!("{name}[{n}]"), &text, chars_max);
+                    texts.push(text);
+                }
+                _ => self.problem(format!("{name}[{n}] must be a string")),
+            }
+        }
+        texts
+    }
+
+    pub(super) fn flag(&mut self, name: &str) -> bool {
+        match self.take(name) {
+            None => false,
+            Some(Value::Bool(flag)) => flag,
+            Some(_) => {
+                self.problem(format!("{name} must be a boolean"));
+                false
+            }
+        }
+    }
+
+    /// Takes a whole number between two others.
+    pub(super) fn number(&mut self, name: &str, min: i64, max: i64) -> Option<i64> {
+        let value = self.take(name)?;
+        let whole = |float: f64| (float.fract() == 0.0 && float.abs() < 1e15).then_some(float as i64);
+        match value.as_i64().or_else(|| value.as_f64().and_then(whole)) {
+            Some(number) if number < min => self.problem(format!("{name} must be at least {min}")),
+            Some(number) if number > max => self.problem(format!("{name} exceeds maximum of {max}")),
+            Some(number) => return Some(number),
+            None => self.problem(format!("{name} must be an integer")),
+        }
+        None
+    }
+
+    /// Takes a date, and returns its first or last microsecond.
+    pub(super) fn date(&mut self, name: &str, edge: Edge) -> Option<i64> {
+        let value = self.take(name)?;
+        let moment = value.as_str().and_then(|text| moment(text.trim(), edge));
+        if moment.is_none() {
+            self.problem(format!("Invalid date format for {name}: expected ISO 8601"));
+        }
+        moment
+    }
+}
+
+/// Reads a date, or a date and time, which is in UTC where it does not say; entries show milliseconds, so the
+/// last of a moment is the last of its millisecond.
+fn moment(text: &str, edge: Edge) -> Option<i64> {
+    if !text.contains(['T', 't', ' ']) {
+        let day: Date = text.parse().ok()?;
+        let start = day.to_zoned(TimeZone::UTC).ok()?.timestamp().as_microsecond();
+        return Some(match edge {
+            Edge::Start => start,
+            Edge::End => start + 24 * 3_600_000_000 - 1,
+        });
+    }
+    let moment = text.parse::<Timestamp>().ok().or_else(|| {
+        let moment: DateTime = text.parse().ok()?;
+        Some(moment.to_zoned(TimeZone::UTC).ok()?.timestamp())
+    })?;
+    Some(match edge {
+        Edge::Start => moment.as_microsecond(),
+        Edge::End => moment.as_microsecond().div_euclid(1000) * 1000 + 999,
+    })
+}
+
+/// Writes when an entry was logged.
+pub(super) fn iso(at_us: i64) -> String {
+    let ms = at_us.div_euclid(1000);
+    Timestamp::from_millisecond(ms).map(|moment| format!("{moment:.3}")).unwrap_or_default()
+}
+
+/// Writes the day when an entry was logged.
+pub(super) fn day(at_us: i64) -> String {
+    iso(at_us).chars().take(10).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, start: &str, end: &str) {
+        let shown = |edge| moment(text, edge).map(|at| Timestamp::from_microsecond(at).unwrap().to_string());
+        assert_eq!(shown(Edge::Start).as_deref(), Some(start), "{text}");
+        assert_eq!(shown(Edge::End).as_deref(), Some(end), "{text}");
+    }
+
+    #[test]
+    fn dates_of_every_kind() {
+        check("2025-06-15", "2025-06-15T00:00:00Z", "2025-06-15T23:59:59.999999Z");
+        check("2025-06-15T14:32:00Z", "2025-06-15T14:32:00Z", "2025-06-15T14:32:00.000999Z");
+        check("2025-06-15T14:32:00.123Z", "2025-06-15T14:32:00.123Z", "2025-06-15T14:32:00.123999Z");
+        check("2025-06-15T14:32:00+02:00", "2025-06-15T12:32:00Z", "2025-06-15T12:32:00.000999Z");
+        check("2025-06-15T23:30:00-05:00", "2025-06-16T04:30:00Z", "2025-06-16T04:30:00.000999Z");
+        check("2025-06-15T14:32", "2025-06-15T14:32:00Z", "2025-06-15T14:32:00.000999Z");
+        for odd in ["", "yesterday", "15.06.2025", "2025-13-01", "2025-06-31", "2025-06-15T25:00:00Z", "12"] {
+            assert_eq!(moment(odd, Edge::Start), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn moments_are_shown_in_milliseconds() {
+        assert_eq!(iso(1_750_000_000_123_456), "2025-06-15T15:06:40.123Z");
+        assert_eq!(day(1_750_000_000_123_456), "2025-06-15");
+    }
+
+    #[test]
+    fn whole_numbers_only() {
+        let object = serde_json::json!({"a": 5, "b": 20.0, "c": 2.5, "d": "7", "e": 0, "f": 101, "g": 1e300});
+        let mut arguments = Arguments::new(object.as_object().cloned().unwrap());
+        let numbers: Vec<_> =
+            ["a", "b", "c", "d", "e", "f", "g"].map(|name| arguments.number(name, 1, 100)).into();
+        assert_eq!(numbers, [Some(5), Some(20), None, None, None, None, None]);
+        assert_eq!(
+            arguments.problems,
+            [
+                "c must be an integer",
+                "d must be an integer",
+                "e must be at least 1",
+                "f exceeds maximum of 100",
+                "g must be an integer"
+            ]
+        );
+    }
+}

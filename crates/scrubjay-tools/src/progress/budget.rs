@@ -1,0 +1,128 @@
+//! How much of each entry fits into a number of tokens: all of it, its summary, or its title. Pure.
+
+use scrubjay_store::ledger::progress::Entry;
+
+use super::summary::cut;
+
+/// How much of an entry is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Detail {
+    Title,
+    Summary,
+    Full,
+}
+
+impl Detail {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Title => "title",
+            Self::Summary => "summary",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// An entry, and how much of it is told.
+pub(super) struct Told {
+    pub(super) entry: Entry,
+    pub(super) detail: Detail,
+}
+
+impl Told {
+    /// Returns what is told beside the title.
+    pub(super) fn text(&self) -> Option<String> {
+        match self.detail {
+            Detail::Title => None,
+            Detail::Summary => Some(short(&self.entry)),
+            Detail::Full => Some(self.entry.content.clone()),
+        }
+    }
+}
+
+/// Chooses for each entry, in order of importance: as many titles as fit, then summaries, then contents.
+/// Returns the chosen, and how many were left out.
+pub(super) fn spend(entries: Vec<Entry>, tokens_max: usize) -> (Vec<Told>, usize) {
+    let count = entries.len();
+    let mut left = tokens_max;
+    let mut told = Vec::new();
+    for entry in entries {
+        // Its id, its date and marks cost too.
+        let cost = tokens(&entry.title) + 15;
+        // One at least, or there would be nothing to answer.
+        if cost > left && !told.is_empty() {
+            break;
+        }
+        left = left.saturating_sub(cost);
+        told.push(Told { entry, detail: Detail::Title });
+    }
+    for one in &mut told {
+        let cost = tokens(&short(&one.entry));
+        if cost <= left {
+            left -= cost;
+            one.detail = Detail::Summary;
+        }
+    }
+    for one in told.iter_mut().filter(|one| one.detail == Detail::Summary) {
+        let more = tokens(&one.entry.content).saturating_sub(tokens(&short(&one.entry)));
+        if more <= left {
+            left -= more;
+            one.detail = Detail::Full;
+        }
+    }
+    let omitted = count - told.len();
+    (told, omitted)
+}
+
+fn short(entry: &Entry) -> String {
+    entry.summary.clone().unwrap_or_else(|| cut(&entry.content, false))
+}
+
+/// Estimates how many tokens a text has: four characters of English, or one of another script.
+pub(super) fn tokens(text: &str) -> usize {
+    let ascii = text.bytes().filter(u8::is_ascii).count();
+    let other = text.chars().filter(|c| !c.is_ascii()).count();
+    ascii.div_ceil(4) + other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(n: usize, content: usize) -> Entry {
+        Entry {
+            id: format!("{n:012}"),
+            project_id: "p".to_owned(),
+            at_us: 0,
+            title: "t".repeat(40),
+            content: "c".repeat(content),
+            tags: Vec::new(),
+            agent_id: None,
+            summary: None,
+            session_id: String::new(),
+            event_id: 0,
+        }
+    }
+
+    fn check(tokens_max: usize, expected: &str, omitted: usize) {
+        let entries = vec![entry(0, 4000), entry(1, 100), entry(2, 4000)];
+        let (told, left_out) = spend(entries, tokens_max);
+        let details: Vec<&str> = told.iter().map(|one| one.detail.name()).collect();
+        assert_eq!((details.join(" ").as_str(), left_out), (expected, omitted), "{tokens_max}");
+    }
+
+    #[test]
+    fn the_budget_decides() {
+        check(10_000, "full full full", 0);
+        check(1_300, "full full summary", 0);
+        check(500, "summary full summary", 0);
+        check(230, "summary full title", 0);
+        check(80, "title title title", 0);
+        check(60, "title title", 1);
+        check(1, "title", 2);
+    }
+
+    #[test]
+    fn tokens_are_estimated() {
+        assert_eq!([tokens(""), tokens("abcde"), tokens("認証🚀")], [0, 2, 3]);
+    }
+}

@@ -1,0 +1,243 @@
+//! `get_context`.
+
+use rmcp::model::JsonObject;
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
+use scrubjay_store::ledger::Read;
+use scrubjay_store::ledger::progress::search::{self, Says, Search};
+use scrubjay_store::ledger::progress::{self, Entry};
+use scrubjay_store::ledger::project;
+use serde_json::{Value, json};
+
+use super::arguments::{Arguments, Edge, iso};
+use super::budget::{spend, tokens};
+use super::log::NAME_CHARS_MAX;
+use super::{Answer, Progress, Refused, digest, schema, summary};
+use crate::shared::Shared;
+
+/// No id that is asked for is longer.
+const ID_CHARS_MAX: usize = 100;
+/// No more entries are told at once.
+const ENTRIES_MAX: usize = 100;
+/// How many tokens several entries may have where nobody says.
+const TOKENS: i64 = 4_000;
+/// No answer has more tokens.
+const TOKENS_MAX: i64 = 200_000;
+
+#[tool_router(router = context_tools, vis = "pub(super)")]
+impl Progress {
+    /// Retrieves a summarised version of a log entry by ID within a project. Several entries, by ids or by a
+    /// range of dates, come as one digest with citations.
+    #[tool(title = "Get context", input_schema = schema(input()), output_schema = schema(output()), annotations(read_only_hint = true, open_world_hint = true))]
+    async fn get_context(
+        &self,
+        arguments: JsonObject,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<Answer, Refused> {
+        get_context(&self.shared, arguments).await
+    }
+}
+
+/// What is asked for.
+struct Asked {
+    project: String,
+    which: Which,
+    include_full: bool,
+    max_tokens: Option<usize>,
+}
+
+enum Which {
+    One(String),
+    Several(Vec<String>),
+    Between(i64, i64),
+}
+
+/// Returns an entry's summary, or several entries' digest.
+///
+/// # Errors
+/// The arguments are wrong, an entry is not there, or the ledger failed.
+pub async fn get_context(shared: &Shared, arguments: JsonObject) -> Result<Answer, Refused> {
+    let asked = Asked::read(arguments)?;
+    let mut read = shared.ledger().await?.read().await?;
+    let (entries, more) = match &asked.which {
+        Which::One(id) => {
+            let entry = several(&mut read, &asked.project, std::slice::from_ref(id)).await?.remove(0);
+            drop(read);
+            return one(shared, &asked, entry).await;
+        }
+        Which::Several(ids) => (several(&mut read, &asked.project, ids).await?, 0),
+        Which::Between(from_us, until_us) => between(&mut read, &asked.project, *from_us, *until_us).await?,
+    };
+    drop(read);
+    let (told, omitted) = spend(entries, asked.max_tokens.unwrap_or(TOKENS as usize));
+    digest::of(shared, &asked.project, &told, omitted + more).await
+}
+
+impl Asked {
+    fn read(arguments: JsonObject) -> Result<Self, Refused> {
+        let mut arguments = Arguments::new(arguments);
+        let project = arguments.required("projectId", NAME_CHARS_MAX, "is required");
+        let several = arguments.has("ids");
+        let dated = arguments.has("startDate") || arguments.has("endDate");
+        let id = if several || dated {
+            arguments.text("id", ID_CHARS_MAX).filter(|id| !id.is_empty())
+        } else {
+            Some(arguments.required("id", ID_CHARS_MAX, "is required"))
+        };
+        let mut ids = arguments.texts("ids", ENTRIES_MAX, ID_CHARS_MAX);
+        let from_us = arguments.date("startDate", Edge::Start);
+        let until_us = arguments.date("endDate", Edge::End);
+        if several && dated {
+            arguments.problem("ids and a range of dates exclude each other");
+        }
+        if dated && id.is_some() {
+            arguments.problem("id and a range of dates exclude each other");
+        }
+        let which = if dated {
+            Which::Between(from_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX))
+        } else if several {
+            ids.extend(id.filter(|id| !ids.contains(id)));
+            if ids.is_empty() {
+                arguments.problem("ids must name an entry");
+            }
+            Which::Several(ids)
+        } else {
+            Which::One(id.unwrap_or_default())
+        };
+        let include_full = arguments.flag("includeFull");
+        let max_tokens = arguments.number("maxTokens", 1, TOKENS_MAX).map(|tokens| tokens as usize);
+        arguments.finish()?;
+        Ok(Self { project, which, include_full, max_tokens })
+    }
+}
+
+/// Returns entries by their ids, all of them.
+async fn several(read: &mut Read, project: &str, ids: &[String]) -> Result<Vec<Entry>, Refused> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut missing = Vec::new();
+    for id in ids {
+        match progress::get(read, project, id).await? {
+            Some(entry) if entries.iter().any(|known| known.id == entry.id) => {}
+            Some(entry) => entries.push(entry),
+            None => missing.push(id.as_str()),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(entries);
+    }
+    Err(Refused::NotFound(format!("Entry not found: {} in project {project}", missing.join(", "))))
+}
+
+/// Returns the newest entries of a time, and how many more there are.
+async fn between(
+    read: &mut Read,
+    project: &str,
+    from_us: i64,
+    until_us: i64,
+) -> Result<(Vec<Entry>, usize), Refused> {
+    if project::get(read, project).await?.is_none() {
+        return Err(Refused::NotFound(format!("Project not found: {project}")));
+    }
+    let entries = progress::between(read, project, from_us, until_us, ENTRIES_MAX as i64).await?;
+    if entries.is_empty() {
+        return Err(Refused::NotFound(format!(
+            "Entry not found: none between these dates in project {project}"
+        )));
+    }
+    let search = Search { project, says: Says::Anything, tags: &[], from_us, until_us, limit: 1 };
+    let total = search::find(read, &search).await?.total as usize;
+    let more = total.saturating_sub(entries.len());
+    Ok((entries, more))
+}
+
+async fn one(shared: &Shared, asked: &Asked, entry: Entry) -> Result<Answer, Refused> {
+    let (summary, source) = summary::of(shared, &entry).await?;
+    let mut data = json!({
+        "id": entry.id,
+        "projectId": entry.project_id,
+        "title": entry.title,
+        "summary": summary,
+        "summarySource": source.name(),
+        "createdAt": iso(entry.at_us),
+        "tags": entry.tags,
+    });
+    let mut text = summary;
+    let fits = asked.max_tokens.is_none_or(|max| tokens(&text) + tokens(&entry.content) <= max);
+    if asked.include_full && fits {
+        text = format!("{text}\n\n{}", entry.content);
+        data["content"] = entry.content.into();
+    }
+    Ok(Answer { text, data })
+}
+
+fn input() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "projectId": { "type": "string", "description": "Project identifier to search within" },
+            "id": { "type": "string", "description": "The unique ID of the log entry to retrieve" },
+            "includeFull": {
+                "type": "boolean",
+                "description": "If true, include full content in addition to summary",
+                "default": false
+            },
+            "ids": {
+                "type": "array",
+                "items": { "type": "string" },
+                "maxItems": 100,
+                "description": "Several entries, told as one digest with citations; id may then be empty"
+            },
+            "startDate": {
+                "type": "string",
+                "description": "ISO 8601 date. A digest of the entries created on or after this date; id must \
+                                then be empty"
+            },
+            "endDate": {
+                "type": "string",
+                "description": "ISO 8601 date. A digest of the entries created on or before this date; id must \
+                                then be empty"
+            },
+            "maxTokens": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 200_000,
+                "description": "How long the entries may be together; decides how many come in full, as \
+                                summaries or as titles (default 4000)"
+            }
+        },
+        "required": ["projectId", "id"]
+    })
+}
+
+fn output() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "id": { "type": "string" },
+            "projectId": { "type": "string" },
+            "title": { "type": "string" },
+            "summary": { "type": "string", "description": "LLM-generated summary of the work" },
+            "content": { "type": "string", "description": "Full content (only if includeFull=true)" },
+            "createdAt": { "type": "string" },
+            "tags": { "type": "array", "items": { "type": "string" } },
+            "summarySource": {
+                "type": "string",
+                "enum": ["model", "cache", "fallback"],
+                "description": "Who made the summary: the model now, the model before, or nobody (the content's \
+                                beginning)"
+            },
+            "citations": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "The entries a digest names, in order (only for several entries)"
+            },
+            "entries": {
+                "type": "array",
+                "items": { "type": "object" },
+                "description": "The entries of a digest, in as much detail as maxTokens allows"
+            },
+            "omitted": { "type": "integer", "description": "How many entries are left out of a digest" }
+        },
+        "required": ["id", "projectId", "title", "summary", "createdAt"]
+    })
+}

@@ -1,0 +1,167 @@
+//! Digests: several entries told in one text, each sentence with the entries it rests on, like `[a1b2c3d4e5f6]`.
+//!
+//! A digest is kept by what it was made from, so it is made anew when an entry is added. Ids that a model makes
+//! up are taken out; without a model the digest is a list of titles.
+
+use std::fmt::Write as _;
+
+use scrubjay_llm::{ChatReply, ChatRequest};
+use scrubjay_store::ledger::blob;
+use scrubjay_store::ledger::progress::{self, ID_CHARS};
+use serde_json::{Value, json};
+
+use super::arguments::{day, iso};
+use super::budget::Told;
+use super::summary::{Source, Subject, TEMPERATURE, Wanted, ask};
+use super::{Answer, Refused};
+use crate::shared::Shared;
+
+/// No digest has more tokens.
+const TOKENS_MAX: u32 = 500;
+
+const SYSTEM_PROMPT: &str = "You are a technical summariser. Write one digest of the following agent work logs, \
+    which are given newest first, in at most 8 sentences. Focus on: what was done, key files/components changed, \
+    and outcomes. Be concise and factual. Do not use phrases like \"The agent\" - write in past tense as if \
+    reporting completed work. End each sentence with the ids of the logs it rests on, each in square brackets, \
+    exactly as given. Use no other square brackets.";
+
+/// Tells entries of a project in one text.
+pub(super) async fn of(
+    shared: &Shared,
+    project: &str,
+    told: &[Told],
+    omitted: usize,
+) -> Result<Answer, Refused> {
+    let user: Vec<String> = told.iter().map(written).collect();
+    let user = user.join("\n\n");
+    let model = shared.llm().map(|client| client.config().model.clone()).unwrap_or_default();
+    let inputs = blob::hash(format!("digest 1\n{model}\n{SYSTEM_PROMPT}\n{user}").as_bytes());
+    let known = progress::digest(&mut shared.ledger().await?.read().await?, &inputs).await?;
+    let (text, source) = match known {
+        Some(text) => (text, Source::Cache),
+        None => {
+            let question = ChatRequest {
+                max_tokens: Some(TOKENS_MAX),
+                temperature: Some(TEMPERATURE),
+                ..ChatRequest::new(SYSTEM_PROMPT, user)
+            };
+            let shape = |reply: &ChatReply| checked(reply.text.trim(), told);
+            let wanted = Wanted { subject: &Subject::Digest(inputs), question, shape: &shape };
+            match ask(shared, wanted).await? {
+                Some(text) => (text, Source::Model),
+                None => (listed(told), Source::Fallback),
+            }
+        }
+    };
+    Ok(answer(project, told, omitted, &inputs, (text, source)))
+}
+
+fn answer(
+    project: &str,
+    told: &[Told],
+    omitted: usize,
+    inputs: &blob::Hash,
+    (text, source): (String, Source),
+) -> Answer {
+    let mut whole = text.clone();
+    for one in told.iter() {
+        let entry = &one.entry;
+        write!(whole, "\n\n[{}] {} ({})", entry.id, entry.title, day(entry.at_us))
+            .expect("a string takes any text");
+        if let Some(text) = one.text() {
+            write!(whole, "\n{text}").expect("a string takes any text");
+        }
+    }
+    if omitted > 0 {
+        write!(whole, "\n\n{omitted} older entries are left out: give more maxTokens, or fewer days.")
+            .expect("a string takes any text");
+    }
+    let entries: Vec<Value> = told.iter().map(shown).collect();
+    let count = told.len();
+    let mut tags: Vec<&String> = told.iter().flat_map(|one| &one.entry.tags).collect();
+    tags.sort_unstable();
+    tags.dedup();
+    Answer {
+        text: whole,
+        data: json!({
+            "id": &blob::hex(inputs)[..ID_CHARS],
+            "projectId": project,
+            "title": format!("Digest of {count} {}", if count == 1 { "entry" } else { "entries" }),
+            "summary": text,
+            "summarySource": source.name(),
+            "createdAt": told.iter().map(|one| one.entry.at_us).max().map(iso),
+            "tags": tags,
+            "citations": citations(&text, told),
+            "entries": entries,
+            "omitted": omitted,
+        }),
+    }
+}
+
+fn shown(one: &Told) -> Value {
+    let entry = &one.entry;
+    let mut shown = json!({
+        "id": entry.id, "title": entry.title, "createdAt": iso(entry.at_us), "tags": entry.tags,
+        "detail": one.detail.name(),
+    });
+    if let Some(text) = one.text() {
+        let name = if one.detail == super::budget::Detail::Full { "content" } else { "summary" };
+        shown[name] = text.into();
+    }
+    shown
+}
+
+/// Writes an entry for the model.
+fn written(one: &Told) -> String {
+    let entry = &one.entry;
+    let head = format!("[{}] {}\nTitle: {}", entry.id, iso(entry.at_us), entry.title);
+    one.text().map_or_else(|| head.clone(), |text| format!("{head}\n\nContent:\n{text}"))
+}
+
+/// Takes out what looks like an id and is none; returns nothing where no id is left.
+fn checked(text: &str, told: &[Told]) -> Option<String> {
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('[') {
+        let (before, from) = rest.split_at(at);
+        kept.push_str(before);
+        match bracketed(from) {
+            Some(id) if !told.iter().any(|one| one.entry.id == id) => {
+                kept.truncate(kept.trim_end().len());
+                rest = &from[id.len() + 2..];
+            }
+            _ => {
+                kept.push('[');
+                rest = &from[1..];
+            }
+        }
+    }
+    kept.push_str(rest);
+    (!citations(&kept, told).is_empty()).then_some(kept)
+}
+
+/// Returns what stands in square brackets at the beginning of a text, if it looks like an id.
+fn bracketed(text: &str) -> Option<&str> {
+    let (id, _) = text.strip_prefix('[')?.split_once(']')?;
+    (id.len() == ID_CHARS && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'))
+        .then_some(id)
+}
+
+/// Returns the entries that a digest names, in order.
+fn citations<'a>(text: &str, told: &'a [Told]) -> Vec<&'a str> {
+    let mut cited = Vec::new();
+    for (at, _) in text.match_indices('[') {
+        let named = bracketed(&text[at..]).and_then(|id| told.iter().find(|one| one.entry.id == id));
+        if let Some(one) = named.filter(|one| !cited.contains(&one.entry.id.as_str())) {
+            cited.push(one.entry.id.as_str());
+        }
+    }
+    cited
+}
+
+/// Lists the titles, where there is no model.
+fn listed(told: &[Told]) -> String {
+    let lines: Vec<String> =
+        told.iter().map(|one| format!("- {} [{}]", one.entry.title, one.entry.id)).collect();
+    lines.join("\n")
+}

@@ -1,0 +1,118 @@
+//! `log_progress`.
+
+use rmcp::model::JsonObject;
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
+use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::progress::{self, NewEntry};
+use scrubjay_store::ledger::session::{self, Caller};
+use serde_json::{Value, json};
+
+use super::arguments::{Arguments, iso};
+use super::{Answer, Progress, Refused, schema};
+use crate::shared::Shared;
+
+/// No project id, title or agent id is longer.
+pub(super) const NAME_CHARS_MAX: usize = 100;
+/// No content is longer.
+const CONTENT_CHARS_MAX: usize = 10_000;
+/// No entry has more tags.
+const TAGS_MAX: usize = 10;
+/// No tag is longer.
+pub(super) const TAG_CHARS_MAX: usize = 50;
+
+#[tool_router(router = log_tools, vis = "pub(super)")]
+impl Progress {
+    /// Logs a completed action with title and detailed content under a project.
+    #[tool(title = "Log progress", input_schema = schema(input()), output_schema = schema(output()), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn log_progress(
+        &self,
+        arguments: JsonObject,
+        context: RequestContext<RoleServer>,
+    ) -> Result<Answer, Refused> {
+        log_progress(&self.shared, &self.shared.caller(&context), arguments).await
+    }
+}
+
+/// Logs an entry; once this returns, it survives the loss of power.
+///
+/// # Errors
+/// The arguments are wrong, or the ledger failed.
+pub async fn log_progress(
+    shared: &Shared,
+    caller: &Caller,
+    arguments: JsonObject,
+) -> Result<Answer, Refused> {
+    let mut arguments = Arguments::new(arguments);
+    let project = arguments.required("projectId", NAME_CHARS_MAX, "is required");
+    let title = arguments.required("title", NAME_CHARS_MAX, "is required");
+    let content = arguments.required("content", CONTENT_CHARS_MAX, "is required and cannot be empty");
+    let tags = arguments.texts("tags", TAGS_MAX, TAG_CHARS_MAX);
+    let agent_id = arguments.text("agentId", NAME_CHARS_MAX);
+    arguments.finish()?;
+    let mut write = shared.ledger().await?.write(Survives::Power).await?;
+    let session = session::current(&mut write, caller, None).await?;
+    let new = NewEntry {
+        project: &project,
+        title: &title,
+        content: &content,
+        tags: &tags,
+        agent_id: agent_id.as_deref(),
+    };
+    let entry = progress::log(&mut write, caller, &session, new).await?;
+    write.commit().await?;
+    Ok(Answer {
+        text: format!("Logged: {title} (ID: {}) in project {project}", entry.id),
+        data: json!({
+            "id": entry.id, "projectId": project, "title": title, "createdAt": iso(entry.at_us),
+        }),
+    })
+}
+
+fn input() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "projectId": {
+                "type": "string",
+                "description": "Project identifier (typically repo name). Auto-creates project if not exists.",
+                "maxLength": 100
+            },
+            "title": {
+                "type": "string",
+                "description": "Short title describing what was done (max 100 chars)",
+                "maxLength": 100
+            },
+            "content": {
+                "type": "string",
+                "description": "Detailed description of the work completed and how it was done",
+                "maxLength": 10000
+            },
+            "tags": {
+                "type": "array",
+                "items": { "type": "string", "maxLength": 50 },
+                "maxItems": 10,
+                "description": "Optional tags for categorisation"
+            },
+            "agentId": {
+                "type": "string",
+                "description": "Optional identifier for the agent logging this entry",
+                "maxLength": 100
+            }
+        },
+        "required": ["projectId", "title", "content"]
+    })
+}
+
+fn output() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "id": { "type": "string", "description": "Unique ID assigned to this log entry" },
+            "projectId": { "type": "string" },
+            "title": { "type": "string" },
+            "createdAt": { "type": "string", "description": "ISO 8601 timestamp" }
+        },
+        "required": ["id", "projectId", "title", "createdAt"]
+    })
+}

@@ -1,0 +1,209 @@
+//! `search_logs`.
+
+use std::fmt::Write as _;
+
+use rmcp::model::JsonObject;
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
+use scrubjay_store::ledger::progress::search::{self, Found, Hit, Says, Search};
+use scrubjay_store::ledger::progress::words::{Term, terms};
+use scrubjay_store::ledger::project;
+use serde_json::{Value, json};
+
+use super::arguments::{Arguments, Edge, day, iso};
+use super::log::{NAME_CHARS_MAX, TAG_CHARS_MAX};
+use super::{Answer, Progress, Refused, schema, snippet};
+use crate::shared::Shared;
+
+/// No query is longer.
+const QUERY_CHARS_MAX: usize = 1_000;
+/// No query has more words.
+const TERMS_MAX: usize = 32;
+/// No more tags are asked for.
+const TAGS_MAX: usize = 100;
+/// How many entries are returned where nobody says.
+const LIMIT: i64 = 20;
+/// No more entries are returned.
+const LIMIT_MAX: i64 = 100;
+
+#[tool_router(router = search_tools, vis = "pub(super)")]
+impl Progress {
+    /// Searches for log entries within a project by title, date range, or tags.
+    #[tool(title = "Search logs", input_schema = schema(input()), output_schema = schema(output()), annotations(read_only_hint = true, open_world_hint = false))]
+    async fn search_logs(
+        &self,
+        arguments: JsonObject,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<Answer, Refused> {
+        search_logs(&self.shared, arguments).await
+    }
+}
+
+/// What is searched for.
+struct Asked {
+    project: String,
+    query: Option<String>,
+    terms: Option<Vec<Term>>,
+    tags: Vec<String>,
+    from_us: Option<i64>,
+    until_us: Option<i64>,
+    limit: i64,
+}
+
+/// Finds entries.
+///
+/// # Errors
+/// The arguments are wrong, the project is not known, or the ledger failed.
+pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answer, Refused> {
+    let asked = Asked::read(arguments)?;
+    let mut read = shared.ledger().await?.read().await?;
+    if project::get(&mut read, &asked.project).await?.is_none() {
+        return Err(Refused::NotFound(format!("Project not found: {}", asked.project)));
+    }
+    let says = match (&asked.terms, &asked.query) {
+        (Some(terms), _) => Says::Words(terms),
+        (None, Some(part)) => Says::InTitle(part),
+        (None, None) => Says::Anything,
+    };
+    let search = Search {
+        project: &asked.project,
+        says,
+        tags: &asked.tags,
+        from_us: asked.from_us.unwrap_or(i64::MIN),
+        until_us: asked.until_us.unwrap_or(i64::MAX),
+        limit: asked.limit,
+    };
+    let found = search::find(&mut read, &search).await?;
+    Ok(answer(&asked, &found))
+}
+
+impl Asked {
+    fn read(arguments: JsonObject) -> Result<Self, Refused> {
+        let mut arguments = Arguments::new(arguments);
+        let project = arguments.required("projectId", NAME_CHARS_MAX, "is required");
+        let query = arguments.text("query", QUERY_CHARS_MAX).filter(|query| !query.is_empty());
+        let terms = match arguments.text("match", NAME_CHARS_MAX).as_deref() {
+            None | Some("title") => None,
+            Some("fulltext") => query.as_deref().map(terms),
+            Some(_) => {
+                arguments.problem("match must be \"title\" or \"fulltext\"");
+                None
+            }
+        };
+        if terms.as_ref().is_some_and(Vec::is_empty) {
+            arguments.problem("query has no words to search for: match \"title\" finds punctuation");
+        }
+        if terms.as_ref().is_some_and(|terms| terms.len() > TERMS_MAX) {
+            arguments.problem(format!("query exceeds maximum of {TERMS_MAX} words"));
+        }
+        let asked = Self {
+            project,
+            query,
+            terms,
+            tags: arguments.texts("tags", TAGS_MAX, TAG_CHARS_MAX),
+            from_us: arguments.date("startDate", Edge::Start),
+            until_us: arguments.date("endDate", Edge::End),
+            limit: arguments.number("limit", 1, LIMIT_MAX).unwrap_or(LIMIT),
+        };
+        arguments.finish()?;
+        Ok(asked)
+    }
+}
+
+fn answer(asked: &Asked, found: &Found) -> Answer {
+    let entries = if found.total == 1 { "entry" } else { "entries" };
+    let mut text = format!("Found {} {entries}", found.total);
+    if let Some(query) = &asked.query {
+        write!(text, " matching '{query}'").expect("a string takes any text");
+    }
+    write!(text, " in {}", asked.project).expect("a string takes any text");
+    if (found.hits.len() as i64) < found.total {
+        write!(text, " (showing {})", found.hits.len()).expect("a string takes any text");
+    }
+    let mut listed = Vec::new();
+    for (n, hit) in found.hits.iter().enumerate() {
+        let snippet = snippet_of(hit, asked.terms.as_deref());
+        text.push_str(if n == 0 { ":\n" } else { "\n" });
+        write!(text, "{}. {} - {} ({})", n + 1, hit.id, hit.title, day(hit.at_us))
+            .expect("a string takes any text");
+        let mut entry =
+            json!({ "id": hit.id, "title": hit.title, "createdAt": iso(hit.at_us), "tags": hit.tags });
+        if let Some(snippet) = snippet {
+            write!(text, "\n   {snippet}").expect("a string takes any text");
+            entry["snippet"] = snippet.into();
+        }
+        listed.push(entry);
+    }
+    Answer { text, data: json!({ "entries": listed, "total": found.total }) }
+}
+
+fn snippet_of(hit: &Hit, terms: Option<&[Term]>) -> Option<String> {
+    Some(snippet::of(&hit.title, hit.content.as_deref()?, terms?))
+}
+
+fn input() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "projectId": { "type": "string", "description": "Project identifier to search within" },
+            "query": {
+                "type": "string",
+                "description": "Text to search in titles (case-insensitive substring match)"
+            },
+            "tags": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "Filter by tags (entries must have ALL specified tags)"
+            },
+            "startDate": {
+                "type": "string",
+                "description": "ISO 8601 date. Return entries created on or after this date"
+            },
+            "endDate": {
+                "type": "string",
+                "description": "ISO 8601 date. Return entries created on or before this date"
+            },
+            "limit": {
+                "type": "integer",
+                "description": "Maximum number of results to return",
+                "default": 20,
+                "maximum": 100
+            },
+            "match": {
+                "type": "string",
+                "enum": ["title", "fulltext"],
+                "description": "How query is matched: title (a part of the title) or fulltext (words in titles \
+                                and contents, best first, with snippets; \"in quotes\" one after another, \
+                                auth* for beginnings)",
+                "default": "title"
+            }
+        },
+        "required": ["projectId"]
+    })
+}
+
+fn output() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "entries": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "id": { "type": "string" },
+                        "title": { "type": "string" },
+                        "createdAt": { "type": "string" },
+                        "tags": { "type": "array", "items": { "type": "string" } },
+                        "snippet": {
+                            "type": "string",
+                            "description": "Where the words are, between ** (only if match=fulltext)"
+                        }
+                    }
+                }
+            },
+            "total": { "type": "integer", "description": "Total matching entries (before limit)" }
+        },
+        "required": ["entries", "total"]
+    })
+}

@@ -1,0 +1,266 @@
+//! Summaries: asked of a model once, kept, and without a model the beginning of the content.
+//!
+//! Whoever wants the same answer at the same time waits for the same question, in this process and in others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use scrubjay_llm::{ChatReply, ChatRequest};
+use scrubjay_store::ledger::progress::{self, Entry, claim};
+use scrubjay_store::ledger::{Ledger, LedgerError, Survives};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep};
+
+use crate::shared::Shared;
+
+/// No summary has more characters.
+pub(super) const CHARS_MAX: usize = 500;
+/// No summary has more tokens.
+const TOKENS_MAX: u32 = 150;
+/// Low, for consistent, factual output.
+pub(super) const TEMPERATURE: f32 = 0.3;
+/// How often one looks whether another process has its answer.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How much longer than its time-out a question counts as being asked.
+const GRACE: Duration = Duration::from_secs(5);
+
+const SYSTEM_PROMPT: &str = "You are a technical summariser. Summarise the following agent work log in 2-3 \
+    sentences. Focus on: what was done, key files/components changed, and outcome. Be concise and factual. Do \
+    not use phrases like \"The agent\" - write in past tense as if reporting completed work.";
+
+/// Where a summary comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Model,
+    Cache,
+    Fallback,
+}
+
+impl Source {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Cache => "cache",
+            Self::Fallback => "fallback",
+        }
+    }
+}
+
+/// Returns an entry's summary.
+pub(super) async fn of(shared: &Shared, entry: &Entry) -> Result<(String, Source), LedgerError> {
+    if let Some(summary) = &entry.summary {
+        return Ok((summary.clone(), Source::Cache));
+    }
+    let user = format!("Title: {}\n\nContent:\n{}", entry.title, entry.content);
+    let question = ChatRequest {
+        max_tokens: Some(TOKENS_MAX),
+        temperature: Some(TEMPERATURE),
+        ..ChatRequest::new(SYSTEM_PROMPT, user)
+    };
+    let wanted = Wanted { subject: &Subject::Summary(entry), question, shape: &shape };
+    Ok(match ask(shared, wanted).await? {
+        Some(summary) => (summary, Source::Model),
+        None => (entry.content.chars().take(CHARS_MAX).collect(), Source::Fallback),
+    })
+}
+
+fn shape(reply: &ChatReply) -> Option<String> {
+    let text = reply.text.trim();
+    (!text.is_empty()).then(|| cut(text, reply.cut_short))
+}
+
+/// Cuts a text that is too long, or was broken off, at the end of a sentence.
+pub(super) fn cut(text: &str, broken_off: bool) -> String {
+    let fits = text.chars().count() <= CHARS_MAX;
+    if fits && !broken_off {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(CHARS_MAX).collect();
+    let mut end = None;
+    let mut rest = text.char_indices().peekable();
+    while let Some((at, c)) = rest.next() {
+        let after = at + c.len_utf8();
+        if after > kept.len() {
+            break;
+        }
+        let ends = match c {
+            '。' | '！' | '？' => true,
+            '.' | '!' | '?' => rest.peek().is_none_or(|(_, next)| next.is_whitespace()),
+            _ => false,
+        };
+        if ends {
+            end = Some(after);
+        }
+    }
+    match end {
+        Some(end) => kept[..end].to_owned(),
+        None if fits => kept,
+        None => kept.chars().take(CHARS_MAX - 1).chain(['…']).collect(),
+    }
+}
+
+/// What a model is asked for.
+pub(super) enum Subject<'a> {
+    /// An entry's summary.
+    Summary(&'a Entry),
+    /// Several entries' digest, by its inputs.
+    Digest([u8; 32]),
+}
+
+impl Subject<'_> {
+    fn key(&self) -> String {
+        match self {
+            Self::Summary(entry) => entry.id.clone(),
+            Self::Digest(inputs) => scrubjay_store::ledger::blob::hex(inputs),
+        }
+    }
+
+    async fn known(&self, on: &mut impl scrubjay_store::ledger::Conn) -> Result<Option<String>, LedgerError> {
+        match self {
+            Self::Summary(entry) => {
+                Ok(progress::get(on, &entry.project_id, &entry.id).await?.and_then(|entry| entry.summary))
+            }
+            Self::Digest(inputs) => progress::digest(on, inputs).await,
+        }
+    }
+}
+
+/// A question, and what makes an answer of the reply.
+pub(super) struct Wanted<'a> {
+    pub(super) subject: &'a Subject<'a>,
+    pub(super) question: ChatRequest,
+    pub(super) shape: &'a (dyn Fn(&ChatReply) -> Option<String> + Sync),
+}
+
+/// Asks the model, together with whoever else wants the answer; returns nothing where there is none.
+pub(super) async fn ask(shared: &Shared, wanted: Wanted<'_>) -> Result<Option<String>, LedgerError> {
+    let Some(client) = shared.llm() else {
+        tracing::warn!("there is no model to summarise with: set OPENAI_API_KEY or llm.api_key");
+        return Ok(None);
+    };
+    if !client.config().is_usable() {
+        tracing::warn!("{}", scrubjay_llm::LlmError::NoKey);
+        return Ok(None);
+    }
+    let ledger = shared.ledger().await?;
+    let place = shared.flights().place(wanted.subject.key());
+    let answer = place.cell.get_or_init(|| async {
+        let answer = ask_alone(ledger, client, shared.own_key(), &wanted).await;
+        answer.unwrap_or_else(|e| {
+            tracing::error!(error = %e, "the ledger failed");
+            None
+        })
+    });
+    Ok(answer.await.clone())
+}
+
+/// Asks the model, unless another process does.
+async fn ask_alone(
+    ledger: &Ledger,
+    client: &scrubjay_llm::Client,
+    owner: &str,
+    wanted: &Wanted<'_>,
+) -> Result<Option<String>, LedgerError> {
+    let timeout = client.config().timeout;
+    let deadline = Instant::now() + timeout;
+    let key = wanted.subject.key();
+    loop {
+        let mut write = ledger.write(Survives::Process).await?;
+        if let Some(known) = wanted.subject.known(&mut write).await? {
+            return Ok(Some(known));
+        }
+        if claim::take(&mut write, &key, owner, timeout + GRACE).await? {
+            write.commit().await?;
+            break;
+        }
+        drop(write);
+        if Instant::now() + LOOK_AGAIN > deadline {
+            return Ok(None);
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+    let reply = client.chat(&wanted.question, deadline).await;
+    let answer = match reply {
+        Ok(reply) => {
+            let answer = (wanted.shape)(&reply);
+            if answer.is_none() {
+                tracing::warn!(subject = key, "the model's answer is of no use");
+            }
+            answer
+        }
+        Err(e) => {
+            tracing::warn!(subject = key, error = %e, "the model does not answer");
+            None
+        }
+    };
+    let mut write = ledger.write(Survives::Power).await?;
+    claim::give_up(&mut write, &key, owner).await?;
+    let kept = match (&answer, wanted.subject) {
+        (None, _) => None,
+        (Some(text), Subject::Summary(entry)) => {
+            Some(progress::keep_summary(&mut write, &entry.id, text, &client.config().model).await?)
+        }
+        (Some(text), Subject::Digest(inputs)) => {
+            progress::keep_digest(&mut write, inputs, text).await?;
+            Some(text.clone())
+        }
+    };
+    write.commit().await?;
+    Ok(kept)
+}
+
+type Cell = Arc<OnceCell<Option<String>>>;
+
+/// The questions that this process asks at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct Flights(Mutex<HashMap<String, Cell>>);
+
+impl Flights {
+    fn place(&self, key: String) -> Place<'_> {
+        let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cell = Arc::clone(cells.entry(key.clone()).or_default());
+        Place { flights: self, key, cell }
+    }
+}
+
+/// A place among those who wait for an answer; who comes after the answer asks anew.
+struct Place<'a> {
+    flights: &'a Flights,
+    key: String,
+    cell: Cell,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut cells = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = cells.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell));
+        // The map's and our own: nobody else waits.
+        if ours && (self.cell.initialized() || Arc::strong_count(&self.cell) <= 2) {
+            cells.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_ends_with_a_sentence() {
+        let long = format!("First. Second is v1.2 of it! {}", "x".repeat(600));
+        for (text, broken_off, expected) in [
+            ("Short and whole", false, "Short and whole"),
+            ("One. Two is not fin", true, "One."),
+            ("No end at all", true, "No end at all"),
+            ("認証。直した", true, "認証。"),
+            (&long, false, "First. Second is v1.2 of it!"),
+        ] {
+            assert_eq!(cut(text, broken_off), expected);
+        }
+        let endless = cut(&"🐦".repeat(501), false);
+        assert!(endless.chars().count() == CHARS_MAX && endless.ends_with('…'));
+        let exact = format!("{}. b", "a".repeat(499));
+        assert_eq!(cut(&exact, false).chars().count(), CHARS_MAX);
+    }
+}

@@ -1,0 +1,419 @@
+//! The `progress` toolset as a client meets it, with a model that says what the test tells it to.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrubjay_llm::scripted::{Answer, Scripted};
+use scrubjay_llm::{LlmConfig, Secret};
+use scrubjay_store::ledger::Storage;
+use scrubjay_tools::{Setup, Shared, serve_progress};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
+
+const KEY: &str = "sk-canary-0123456789";
+
+fn shared(home: &Path, llm: Option<LlmConfig>) -> Arc<Shared> {
+    Arc::new(Shared::new(Setup {
+        storage: Storage::File(home.join("data/ledger.db")),
+        project: "default".to_owned(),
+        workspace: home.to_owned(),
+        allow_vcs: false,
+        file_bytes_max: 1 << 20,
+        locks: home.join("locks"),
+        llm,
+    }))
+}
+
+fn asking(model: &Scripted) -> Option<LlmConfig> {
+    Some(LlmConfig { api_key: Some(Secret::new(KEY)), base_url: model.url(), ..LlmConfig::default() })
+}
+
+/// One connection.
+struct Client {
+    lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    writer: WriteHalf<DuplexStream>,
+    last_id: u64,
+}
+
+impl Client {
+    async fn open(shared: &Arc<Shared>) -> Self {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let (reader, writer) = tokio::io::split(near);
+        let (server_reader, server_writer) = tokio::io::split(far);
+        tokio::spawn(serve_progress(Arc::clone(shared), server_reader, server_writer));
+        let mut client = Self { lines: BufReader::new(reader).lines(), writer, last_id: 0 };
+        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"}});
+        client.ask("initialize", params).await;
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        client
+    }
+
+    async fn send(&mut self, message: &Value) {
+        self.writer.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.last_id += 1;
+        self.send(&json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params})).await;
+        let line = tokio::time::timeout(Duration::from_secs(60), self.lines.next_line()).await;
+        serde_json::from_str(&line.unwrap().unwrap().unwrap()).unwrap()
+    }
+
+    async fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.ask("tools/call", json!({"name": tool, "arguments": arguments})).await
+    }
+
+    /// Calls a tool that must succeed; returns its text and its data.
+    async fn done(&mut self, tool: &str, arguments: Value) -> (String, Value) {
+        let mut answer = self.call(tool, arguments).await;
+        assert!(answer["error"].is_null() && answer["result"]["isError"] != json!(true), "{answer}");
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        (text, answer["result"]["structuredContent"].take())
+    }
+
+    /// Calls a tool that must refuse; returns the message.
+    async fn refused(&mut self, tool: &str, arguments: Value) -> String {
+        let answer = self.call(tool, arguments).await;
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+        answer["error"]["message"].as_str().unwrap().to_owned()
+    }
+
+    async fn log(&mut self, project: &str, title: &str, content: &str) -> String {
+        let arguments = json!({"projectId": project, "title": title, "content": content});
+        self.done("log_progress", arguments).await.1["id"].as_str().unwrap().to_owned()
+    }
+}
+
+async fn begin(llm: Option<LlmConfig>) -> (TempDir, Arc<Shared>, Client) {
+    let home = tempfile::tempdir().unwrap();
+    let shared = shared(home.path(), llm);
+    let client = Client::open(&shared).await;
+    (home, shared, client)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+#[tokio::test]
+async fn an_entry_is_logged_found_and_told() {
+    let model = Scripted::answering([Answer::text("Created POST /api/users. Tests pass.")]).await;
+    let (_home, _shared, mut client) = begin(asking(&model)).await;
+    let title = "Implemented user registration endpoint";
+    let content = "Created POST /api/users endpoint with validation. Added bcrypt for password hashing.";
+    let arguments = json!({"projectId": "mobile-app", "title": title, "content": content,
+        "tags": ["api", "users"]});
+    let (said, logged) = client.done("log_progress", arguments).await;
+    let id = text(&logged["id"]);
+    assert_eq!(said, format!("Logged: {title} (ID: {id}) in project mobile-app"));
+    let keys: Vec<&String> = logged.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["createdAt", "id", "projectId", "title"]);
+
+    let search = json!({"projectId": "mobile-app", "query": "REGIST", "startDate": "2025-06-01T00:00:00Z",
+        "limit": 5});
+    let (said, found) = client.done("search_logs", search).await;
+    let created = text(&logged["createdAt"]);
+    assert_eq!(
+        found,
+        json!({"entries": [{"id": id, "title": title, "createdAt": created, "tags": ["api", "users"]}],
+            "total": 1})
+    );
+    let day = &created[..10];
+    assert_eq!(said, format!("Found 1 entry matching 'REGIST' in mobile-app:\n1. {id} - {title} ({day})"));
+
+    let wanted = json!({"projectId": "mobile-app", "id": id});
+    for source in ["model", "cache", "cache"] {
+        let (said, told) = client.done("get_context", wanted.clone()).await;
+        assert_eq!(
+            told,
+            json!({"id": id, "projectId": "mobile-app", "title": title, "createdAt": created,
+                "summary": "Created POST /api/users. Tests pass.", "summarySource": source,
+                "tags": ["api", "users"]})
+        );
+        assert_eq!(said, "Created POST /api/users. Tests pass.");
+    }
+    let full = json!({"projectId": "mobile-app", "id": id, "includeFull": true});
+    assert_eq!(client.done("get_context", full).await.1["content"], content);
+    let asked = model.asked();
+    assert_eq!(asked.len(), 1);
+    let body = &asked[0].body;
+    assert_eq!((&body["max_tokens"], &body["model"]), (&json!(150), &json!("gpt-4o-mini")));
+    assert!((body["temperature"].as_f64().unwrap() - 0.3).abs() < 1e-6);
+    assert!(
+        text(&body["messages"][0]["content"]).starts_with("You are a technical summariser. Summarise the")
+    );
+    assert_eq!(asked[0].last_text(), format!("Title: {title}\n\nContent:\n{content}"));
+}
+
+#[tokio::test]
+async fn the_tools_are_what_the_contract_says() {
+    let (_home, _shared, mut client) = begin(None).await;
+    let answer = client.ask("tools/list", json!({})).await;
+    let tools = answer["result"]["tools"].as_array().unwrap();
+    let named = |name: &str| tools.iter().find(|tool| tool["name"] == name).unwrap();
+    assert_eq!(tools.len(), 3);
+    let required = |name: &str, schema: &str| named(name)[schema]["required"].clone();
+    assert_eq!(required("log_progress", "inputSchema"), json!(["projectId", "title", "content"]));
+    assert_eq!(required("get_context", "inputSchema"), json!(["projectId", "id"]));
+    assert_eq!(required("search_logs", "inputSchema"), json!(["projectId"]));
+    assert_eq!(required("log_progress", "outputSchema"), json!(["id", "projectId", "title", "createdAt"]));
+    assert_eq!(
+        required("get_context", "outputSchema"),
+        json!(["id", "projectId", "title", "summary", "createdAt"])
+    );
+    assert_eq!(required("search_logs", "outputSchema"), json!(["entries", "total"]));
+    let limits = &named("log_progress")["inputSchema"]["properties"];
+    assert_eq!(
+        (&limits["title"]["maxLength"], &limits["tags"]["items"]["maxLength"]),
+        (&json!(100), &json!(50))
+    );
+}
+
+#[tokio::test]
+async fn everything_wrong_is_said_at_once() {
+    let (_home, _shared, mut client) = begin(None).await;
+    let log = "log_progress";
+    for (arguments, expected) in [
+        (json!({}), "projectId is required; title is required; content is required and cannot be empty"),
+        (
+            json!({"projectId": "p", "title": "t", "content": " \n"}),
+            "content is required and cannot be empty",
+        ),
+        (
+            json!({"projectId": "🐦".repeat(101), "title": "é".repeat(101), "content": "x".repeat(10_001)}),
+            "projectId exceeds maximum length of 100 characters; title exceeds maximum length of 100 characters; \
+             content exceeds maximum length of 10000 characters",
+        ),
+        (
+            json!({"projectId": 7, "title": null, "content": "c", "tags": "[\"a\"]", "agentId": []}),
+            "projectId must be a string; title is required; tags must be an array of strings; agentId must be a \
+             string",
+        ),
+        (
+            json!({"projectId": "p", "title": "t\0", "content": "c", "tags": ["ok", 1, "x".repeat(51)]}),
+            "title must not contain NUL characters; tags[1] must be a string; tags[2] exceeds maximum length of \
+             50 characters",
+        ),
+        (
+            json!({"projectId": "p", "title": "t", "content": "c", "tags": vec!["a"; 11], "agentId": "x".repeat(101)}),
+            "tags exceeds maximum of 10 items; agentId exceeds maximum length of 100 characters",
+        ),
+    ] {
+        assert_eq!(client.refused(log, arguments).await, expected);
+    }
+    let answer = client.call(log, json!({"title": "t"})).await;
+    assert_eq!(
+        answer["error"]["data"]["problems"],
+        json!(["projectId is required", "content is required and cannot be empty"])
+    );
+    client.log("p", "t", "c").await;
+    for (arguments, expected) in [
+        (json!({}), "projectId is required"),
+        (json!({"projectId": "nowhere"}), "Project not found: nowhere"),
+        (
+            json!({"projectId": "p", "startDate": "soon", "endDate": 5, "limit": 101, "match": "magic"}),
+            "match must be \"title\" or \"fulltext\"; Invalid date format for startDate: expected ISO 8601; \
+             Invalid date format for endDate: expected ISO 8601; limit exceeds maximum of 100",
+        ),
+        (
+            json!({"projectId": "p", "match": "fulltext", "query": "%"}),
+            "query has no words to search for: match \"title\" finds punctuation",
+        ),
+    ] {
+        assert_eq!(client.refused("search_logs", arguments).await, expected);
+    }
+    for (arguments, expected) in [
+        (json!({}), "projectId is required; id is required"),
+        (json!({"projectId": "p", "id": "x7k9m2p4q1w3"}), "Entry not found: x7k9m2p4q1w3 in project p"),
+        (json!({"projectId": "q", "id": "x7k9m2p4q1w3"}), "Entry not found: x7k9m2p4q1w3 in project q"),
+        (json!({"projectId": "p", "ids": ["a", "b"]}), "Entry not found: a, b in project p"),
+        (json!({"projectId": "p", "ids": []}), "ids must name an entry"),
+        (
+            json!({"projectId": "p", "id": "", "endDate": "2001-01-01"}),
+            "Entry not found: none between these dates in project p",
+        ),
+    ] {
+        assert_eq!(client.refused("get_context", arguments).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn as_much_as_is_allowed_is_kept_verbatim() {
+    let (_home, _shared, mut client) = begin(None).await;
+    let sql = "'; DROP TABLE projects; -- % _ \"quoted\" \\ ";
+    let pad = |start: &str, chars: usize| -> String {
+        start.chars().chain("🚀שלום".chars().cycle()).take(chars).collect()
+    };
+    let (name, content) = (pad(sql, 100), pad(sql, 10_000));
+    let tags: Vec<String> = (0..10).map(|n| pad(&format!("{n} {sql}"), 50)).collect();
+    let arguments =
+        json!({"projectId": name, "title": name, "content": content, "tags": tags, "agentId": name});
+    let (_, logged) = client.done("log_progress", arguments).await;
+    let wanted = json!({"projectId": name, "id": logged["id"], "includeFull": true});
+    let (_, told) = client.done("get_context", wanted).await;
+    assert_eq!(
+        (&told["title"], &told["content"], &told["tags"]),
+        (&json!(name), &json!(content), &json!(tags))
+    );
+    for query in [name.as_str(), "% _ \"", "🚀ש", "\\ "] {
+        let search = json!({"projectId": name, "query": query, "tags": tags});
+        assert_eq!(client.done("search_logs", search).await.1["total"], 1, "{query}");
+    }
+    let search = json!({"projectId": name, "query": "שלום drop", "match": "fulltext"});
+    let (said, found) = client.done("search_logs", search).await;
+    assert!(text(&found["entries"][0]["snippet"]).contains("**DROP** TABLE"), "{said}");
+}
+
+#[tokio::test]
+async fn dates_are_inclusive() {
+    let (_home, _shared, mut client) = begin(None).await;
+    client.log("p", "t", "c").await;
+    let (_, found) = client.done("search_logs", json!({"projectId": "p"})).await;
+    let created = text(&found["entries"][0]["createdAt"]).to_owned();
+    for (start, end, total) in [
+        (created.as_str(), created.as_str(), 1),
+        (&created[..10], &created[..10], 1),
+        ("2001-01-01", "2001-01-02", 0),
+        ("2999-01-01", "2999-01-02", 0),
+    ] {
+        let search = json!({"projectId": "p", "startDate": start, "endDate": end});
+        assert_eq!(client.done("search_logs", search).await.1["total"], total, "{start} {end}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_usable_answer_the_content_begins_and_nothing_is_kept() {
+    let content = format!("{}the end", "sentence. ".repeat(60));
+    let never = Duration::from_millis(50);
+    for (answer, timeout) in [
+        (Answer::status(500, "broken"), Duration::from_secs(2)),
+        (Answer::status(401, format!("bad key {KEY}")), Duration::from_secs(30)),
+        (Answer::status(429, "slow down").header("retry-after", "60"), Duration::from_secs(30)),
+        (Answer::text("  "), Duration::from_secs(30)),
+        (Answer::never(), never),
+    ] {
+        let well = Answer::text("All is well.");
+        let answers: Vec<Answer> = if timeout == never { vec![answer] } else { vec![answer, well] };
+        let model = Scripted::answering(answers).await;
+        let config = LlmConfig { timeout, retries: 0, ..asking(&model).unwrap() };
+        let (home, _shared, mut client) = begin(Some(config)).await;
+        let id = client.log("p", "t", &content).await;
+        let wanted = json!({"projectId": "p", "id": id});
+        let (_, told) = client.done("get_context", wanted.clone()).await;
+        assert_eq!((&told["summarySource"], &told["summary"]), (&json!("fallback"), &json!(content[..500])));
+        if timeout != never {
+            let (_, told) = client.done("get_context", wanted).await;
+            assert_eq!((&told["summarySource"], &told["summary"]), (&json!("model"), &json!("All is well.")));
+        }
+        keyless(home.path());
+    }
+    let (_home, _shared, mut client) = begin(Some(LlmConfig::default())).await;
+    let id = client.log("p", "t", &content).await;
+    let (_, told) = client.done("get_context", json!({"projectId": "p", "id": id})).await;
+    assert_eq!(told["summarySource"], "fallback");
+}
+
+/// The key is in no file.
+fn keyless(home: &Path) {
+    let mut files = 0;
+    for file in std::fs::read_dir(home.join("data")).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        assert!(!bytes.windows(KEY.len()).any(|window| window == KEY.as_bytes()));
+        files += 1;
+    }
+    assert!(files > 0);
+}
+
+#[tokio::test]
+async fn a_rate_limit_is_waited_out() {
+    let soon = Answer::status(429, "slow down").header("retry-after-ms", "5");
+    let model = Scripted::answering([soon, Answer::text("Now.")]).await;
+    let (_home, _shared, mut client) = begin(asking(&model)).await;
+    let id = client.log("p", "t", "c").await;
+    let (_, told) = client.done("get_context", json!({"projectId": "p", "id": id})).await;
+    assert_eq!((&told["summarySource"], model.asked().len()), (&json!("model"), 2));
+}
+
+/// Many at once, over two processes' worth of state: one question.
+#[tokio::test]
+async fn one_question_for_all_who_ask_at_once() {
+    let model = Scripted::held(|_| Answer::text("Once.")).await;
+    let (home, first, mut client) = begin(asking(&model)).await;
+    let id = client.log("p", "t", "c").await;
+    let second = shared(home.path(), asking(&model));
+    let mut calls = Vec::new();
+    for n in 0..12 {
+        let mut client = Client::open(if n % 2 == 0 { &first } else { &second }).await;
+        let wanted = json!({"projectId": "p", "id": id});
+        calls.push(tokio::spawn(async move { client.done("get_context", wanted).await.1 }));
+    }
+    model.arrived(1).await;
+    model.release(100);
+    for call in calls {
+        assert_eq!(call.await.unwrap()["summary"], "Once.");
+    }
+    assert_eq!(model.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn several_entries_come_as_a_digest_with_citations() {
+    let model = Scripted::start(|asked| {
+        let ids: Vec<&str> = asked.last_text().split('[').skip(1).map(|part| &part[..12]).collect();
+        Answer::text(&format!("Did it all [{}][{}] [zzzzzzzzzzzz]. Then rested [x].", ids[0], ids[1]))
+    })
+    .await;
+    let (_home, _shared, mut client) = begin(asking(&model)).await;
+    let one = client.log("p", "First thing", &"long content. ".repeat(100)).await;
+    let two = client.log("p", "Second thing", "short content").await;
+    let wanted = json!({"projectId": "p", "id": "", "startDate": "2001-01-01"});
+    let (said, told) = client.done("get_context", wanted.clone()).await;
+    let digest = format!("Did it all [{two}][{one}]. Then rested [x].");
+    assert_eq!((text(&told["summary"]), &told["citations"]), (digest.as_str(), &json!([two, one])));
+    assert_eq!((&told["summarySource"], &told["title"]), (&json!("model"), &json!("Digest of 2 entries")));
+    assert_eq!(
+        (&told["entries"][0]["detail"], &told["entries"][1]["detail"]),
+        (&json!("full"), &json!("full"))
+    );
+    assert!(said.starts_with(&digest) && said.contains("First thing"), "{said}");
+    assert_eq!(client.done("get_context", wanted.clone()).await.1["summarySource"], "cache");
+    assert_eq!(model.asked().len(), 1);
+
+    // Another entry, another digest.
+    let three = client.log("p", "Third thing", "c").await;
+    let (_, told) = client.done("get_context", wanted).await;
+    assert_eq!((&told["citations"], model.asked().len()), (&json!([three, two]), 2));
+
+    let some = json!({"projectId": "p", "ids": [one, two], "maxTokens": 180});
+    let (_, told) = client.done("get_context", some).await;
+    assert_eq!(
+        (&told["entries"][0]["detail"], &told["entries"][1]["detail"]),
+        (&json!("summary"), &json!("full")),
+        "{told}"
+    );
+    let few = json!({"projectId": "p", "ids": [one, two], "maxTokens": 20});
+    let (_, told) = client.done("get_context", few).await;
+    assert_eq!((&told["omitted"], &told["entries"][0]["detail"]), (&json!(1), &json!("title")));
+}
+
+#[tokio::test]
+async fn a_digest_without_a_model_lists_titles() {
+    for answer in [Answer::text("No citation here."), Answer::status(400, "no")] {
+        let model = Scripted::answering([answer]).await;
+        let (_home, _shared, mut client) = begin(asking(&model)).await;
+        let one = client.log("p", "First", "c").await;
+        let two = client.log("p", "Second", "c").await;
+        for _ in 0..2 {
+            let wanted = json!({"projectId": "p", "ids": [one, two, one]});
+            let (_, told) = client.done("get_context", wanted).await;
+            let listed = format!("- First [{one}]\n- Second [{two}]");
+            assert_eq!(
+                (&told["summarySource"], text(&told["summary"])),
+                (&json!("fallback"), listed.as_str())
+            );
+        }
+        assert_eq!(model.asked().len(), 2, "what is not the model's is not kept");
+    }
+}

@@ -1,0 +1,228 @@
+//! `scrubjay progress`: what agents do with the progress toolset, for people and scripts.
+//!
+//! Each command makes the arguments of a tool and shows its answer, so that both obey the same rules.
+
+use std::io::Read;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use scrubjay_store::ledger::session::Caller;
+use scrubjay_store::tape::header::SessionRef;
+use scrubjay_tools::progress::{Answer, get_context, log_progress, search_logs};
+use scrubjay_tools::{Setup, Shared};
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::render::{Align, Table, print_json};
+use crate::{config, log};
+
+/// No content from standard input is read further.
+const CONTENT_BYTES_MAX: u64 = 1 << 20;
+
+/// Log what was done and how, and find it again
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProgressCommand {
+    Log(LogArgs),
+    Show(ShowArgs),
+    Search(SearchArgs),
+}
+
+/// Log something done
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// The project [default: the repository's name]
+    #[arg(long, value_name = "ID")]
+    project: Option<String>,
+    /// File it under this; may be given ten times
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Who did it
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// What was done, in a few words
+    title: String,
+    /// What was done and how; left out or -, it is read from standard input
+    content: Option<String>,
+}
+
+/// Show entries: one with its summary, several as a digest with citations
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The project [default: the repository's name]
+    #[arg(long, value_name = "ID")]
+    project: Option<String>,
+    /// Show the content too
+    #[arg(long)]
+    full: bool,
+    /// A digest of the entries from this date on
+    #[arg(long, value_name = "DATE", conflicts_with = "ids")]
+    since: Option<String>,
+    /// A digest of the entries up to this date
+    #[arg(long, value_name = "DATE", conflicts_with = "ids")]
+    until: Option<String>,
+    /// How long the entries may be together
+    #[arg(long, value_name = "TOKENS")]
+    max_tokens: Option<u32>,
+    /// The entries
+    #[arg(value_name = "ENTRY", required_unless_present_any = ["since", "until"])]
+    ids: Vec<String>,
+}
+
+/// Find entries, newest first
+#[derive(Debug, Args)]
+pub(crate) struct SearchArgs {
+    /// The project [default: the repository's name]
+    #[arg(long, value_name = "ID")]
+    project: Option<String>,
+    /// Only entries with this tag; with several, those that have all
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Only entries from this date on
+    #[arg(long, value_name = "DATE")]
+    since: Option<String>,
+    /// Only entries up to this date, the whole day
+    #[arg(long, value_name = "DATE")]
+    until: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 20)]
+    limit: u32,
+    /// Look for words in titles and contents, the best first, instead of a part of the title
+    #[arg(long)]
+    full_text: bool,
+    /// What to look for
+    query: Option<String>,
+}
+
+pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<ExitCode> {
+    let loaded = config::load(global)?;
+    // What goes wrong with the model is told there.
+    log::init(&loaded)?;
+    let runtime = super::runtime()?;
+    let workspace = std::env::current_dir().context("cannot tell the working directory")?;
+    let setup = loaded.toolset_setup(&workspace, project_of(&command))?;
+    let project = setup.project.clone();
+    let caller = caller(&setup);
+    let shared = Shared::new(setup);
+    let answer = match command {
+        ProgressCommand::Log(args) => {
+            let arguments = object(args.arguments(&project)?);
+            runtime.block_on(log_progress(&shared, &caller, arguments))?
+        }
+        ProgressCommand::Show(args) => {
+            runtime.block_on(get_context(&shared, object(args.arguments(&project))))?
+        }
+        ProgressCommand::Search(args) => {
+            let words = args.full_text;
+            let answer = runtime.block_on(search_logs(&shared, object(args.arguments(&project))))?;
+            // The snippets of words need room: they come as the tool's own text.
+            if !global.json && !words && answer.data["total"] != 0 {
+                return print_found(&answer);
+            }
+            answer
+        }
+    };
+    if global.json {
+        print_json(&answer.data)?;
+    } else {
+        let mut note = Table::note();
+        answer.text.lines().try_for_each(|line| note.line(line))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn project_of(command: &ProgressCommand) -> Option<&str> {
+    match command {
+        ProgressCommand::Log(args) => args.project.as_deref(),
+        ProgressCommand::Show(args) => args.project.as_deref(),
+        ProgressCommand::Search(args) => args.project.as_deref(),
+    }
+}
+
+/// Says who logs: whoever works in this shell, or the agent whose shell it is.
+fn caller(setup: &Setup) -> Caller {
+    let workspace = setup.workspace.to_string_lossy().into_owned();
+    let origin = super::wrap::origin(rustix::process::getpid());
+    let session = SessionRef::of_host(&origin, Some(&workspace)).unwrap_or_default();
+    let told_by = serde_json::to_value(session.told_by).ok();
+    Caller {
+        key: session.id,
+        told_by: told_by.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default(),
+        agent: Some("scrubjay progress".to_owned()),
+        tape: None,
+        entry: None,
+        project: setup.project.clone(),
+        workspace: Some(workspace),
+    }
+}
+
+impl LogArgs {
+    fn arguments(self, project: &str) -> anyhow::Result<Value> {
+        let content = match self.content.filter(|content| content != "-") {
+            Some(content) => content,
+            None => {
+                let mut content = String::new();
+                let input = std::io::stdin().lock().take(CONTENT_BYTES_MAX);
+                { input }
+                    .read_to_string(&mut content)
+                    .context("cannot read the content from standard input")?;
+                content
+            }
+        };
+        Ok(json!({
+            "projectId": project, "title": self.title, "content": content, "tags": self.tags,
+            "agentId": self.agent,
+        }))
+    }
+}
+
+impl ShowArgs {
+    fn arguments(self, project: &str) -> Value {
+        let mut arguments = json!({
+            "projectId": project, "includeFull": self.full, "startDate": self.since, "endDate": self.until,
+            "maxTokens": self.max_tokens,
+        });
+        match self.ids.as_slice() {
+            [] => {}
+            [id] => arguments["id"] = id.as_str().into(),
+            ids => arguments["ids"] = ids.into(),
+        }
+        arguments
+    }
+}
+
+impl SearchArgs {
+    fn arguments(self, project: &str) -> Value {
+        json!({
+            "projectId": project, "query": self.query, "tags": self.tags, "startDate": self.since,
+            "endDate": self.until, "limit": self.limit, "match": self.full_text.then_some("fulltext"),
+        })
+    }
+}
+
+fn object(value: Value) -> serde_json::Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => unreachable!("arguments are an object"),
+    }
+}
+
+fn print_found(answer: &Answer) -> anyhow::Result<ExitCode> {
+    let columns =
+        [("ID", Align::Left), ("LOGGED", Align::Left), ("TITLE", Align::Left), ("TAGS", Align::Left)];
+    let mut table = Table::new(&columns);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let entries = answer.data["entries"].as_array().map_or(&[][..], Vec::as_slice);
+    for entry in entries {
+        let tags: Vec<String> = entry["tags"].as_array().into_iter().flatten().map(text).collect();
+        table.row(
+            false,
+            &[&text(&entry["id"]), &text(&entry["createdAt"]), &text(&entry["title"]), &tags.join(", ")],
+        );
+    }
+    table.print()?;
+    if let Some(total) = answer.data["total"].as_u64().filter(|total| *total > entries.len() as u64) {
+        Table::note().line(&format!("{} of {total} entries: --limit shows more", entries.len()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,97 @@
+//! `scrubjay session evolution`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use scrubjay_store::views::{self, evolution};
+
+use crate::cli::Global;
+use crate::commands::ledger;
+use crate::render::{Align, Table, print_diff, print_json, print_lines};
+
+/// Show the files a session changed, or one file's revisions with their differences
+#[derive(Debug, Args)]
+pub(crate) struct EvolutionArgs {
+    /// The session: the beginning of its id
+    session: String,
+    /// One file, by its path in the workspace
+    path: Option<String>,
+    /// Begin after this revision
+    #[arg(long, value_name = "REVISION", default_value_t = 0)]
+    after: i64,
+    /// At most so many revisions
+    #[arg(long, default_value_t = 50)]
+    limit: u32,
+}
+
+pub(crate) fn run(global: &Global, args: &EvolutionArgs) -> anyhow::Result<ExitCode> {
+    let (runtime, ledger, _) = ledger::open(global)?;
+    // What was read is given back to it.
+    let _inside = runtime.enter();
+    let mut read = runtime.block_on(ledger.read())?;
+    let session = runtime.block_on(views::find_session(&mut read, &args.session))?;
+    match &args.path {
+        None => show_files(global, &runtime.block_on(evolution::files(&mut read, &session))?),
+        Some(path) => {
+            let page = evolution::read(&mut read, &session, path, args.after, args.limit.into());
+            show_revisions(global, &runtime.block_on(page)?)
+        }
+    }
+}
+
+fn show_files(global: &Global, files: &evolution::Files) -> anyhow::Result<ExitCode> {
+    if global.json {
+        print_json(files)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if files.files.is_empty() {
+        Table::note().line("this session changed no files")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let columns = [
+        ("REVISIONS", Align::Right),
+        ("ADDED", Align::Right),
+        ("REMOVED", Align::Right),
+        ("FILE", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for file in &files.files {
+        let numbers = [file.revisions, file.added, file.removed].map(|n| n.to_string());
+        table.row(false, &[&numbers[0], &numbers[1], &numbers[2], &file.path]);
+    }
+    table.print()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_revisions(global: &Global, page: &evolution::Evolution) -> anyhow::Result<ExitCode> {
+    if global.json {
+        print_json(page)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for revision in &page.revisions {
+        let state = match revision.state.name() {
+            "done" => String::new(),
+            other => format!(", {other}"),
+        };
+        let step = revision.step.as_deref().map(|step| format!(" · {step}")).unwrap_or_default();
+        print_lines(&format!(
+            "revision {} · event {} · {} · {}{state} · {} B, {} lines{step}",
+            revision.id,
+            revision.event_id,
+            revision.at,
+            revision.source.name(),
+            revision.size,
+            revision.lines
+        ))?;
+        print_diff(&revision.diff)?;
+        print_lines("")?;
+    }
+    if let Some(next) = page.next_after {
+        print_lines(&format!(
+            "{} of {} revisions; more with --after {next}",
+            page.revisions.len(),
+            page.total
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,31 @@
+//! `scrubjay session story`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use scrubjay_store::views::{self, story};
+
+use crate::cli::Global;
+use crate::commands::ledger;
+use crate::render::{print_json, print_lines};
+
+/// Tell what a session did, step by step
+#[derive(Debug, Args)]
+pub(crate) struct StoryArgs {
+    /// The session: the beginning of its id
+    session: String,
+}
+
+pub(crate) fn run(global: &Global, args: &StoryArgs) -> anyhow::Result<ExitCode> {
+    let (runtime, ledger, _) = ledger::open(global)?;
+    let story = runtime.block_on(async {
+        let mut read = ledger.read().await?;
+        let session = views::find_session(&mut read, &args.session).await?;
+        anyhow::Ok(story::read(&mut read, &session).await?)
+    })?;
+    match global.json {
+        true => print_json(&story)?,
+        false => print_lines(story.markdown().trim_end())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
