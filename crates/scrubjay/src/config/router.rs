@@ -101,13 +101,17 @@ mod tests {
         let text = "router: { mode: backends, threshold: 0.25, destructive: ['web/*'], allowed: [a/b] }";
         let (router, consent) = read(text).unwrap().unwrap();
         assert_eq!((router.mode(), router.threshold()), (Mode::Backends, 0.25));
-        assert_eq!((consent.destructive, consent.allowed), (vec!["web/*".to_owned()], vec!["a/b".to_owned()]));
+        assert_eq!(
+            (consent.destructive, consent.allowed),
+            (vec!["web/*".to_owned()], vec!["a/b".to_owned()])
+        );
         assert!(read("router: { mode: off }").unwrap().is_none());
     }
 
     #[test]
     fn what_is_wrong_is_told() {
-        let told = read("router: { mode: maybe, threshold: 2, allowed: [delete, 'a*/b', /x] }").err().unwrap();
+        let told =
+            read("router: { mode: maybe, threshold: 2, allowed: [delete, 'a*/b', /x] }").err().unwrap();
         let expected = [
             "router.mode must be catalog, backends or off, not \"maybe\"",
             "router.threshold must be a number from 0 to 1, not \"2\"",

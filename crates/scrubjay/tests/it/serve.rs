@@ -9,4 +9,5 @@ mod peers;
 mod redaction;
 mod remote;
 mod rig;
+mod route;
 mod tape;

