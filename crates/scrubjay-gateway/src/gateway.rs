@@ -7,11 +7,12 @@ mod calls;
 mod events;
 mod greeting;
 mod lists;
+mod route;
 mod subscriptions;
 mod through;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::envelope::{Era, JsonId};
@@ -28,6 +29,7 @@ use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
 pub use lists::Mirrored;
+pub use route::Consent;
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;
@@ -65,6 +67,8 @@ pub struct Gateway {
     /// The backends that were missing from a list.
     missed: Mutex<std::collections::HashSet<String>>,
     parked: calls::Parked,
+    /// What turns tasks into calls, where that is wanted.
+    routing: OnceLock<route::Routing>,
     listeners: subscriptions::Listeners,
     new_recording: NewRecording,
     events: mpsc::Sender<Event>,
@@ -143,6 +147,7 @@ impl Gateway {
             sessions: Mutex::default(),
             missed: Mutex::default(),
             parked: calls::Parked::default(),
+            routing: OnceLock::new(),
             listeners: subscriptions::Listeners::default(),
             new_recording,
             events,
@@ -244,6 +249,7 @@ impl Gateway {
             }
         }
         *backends = all.into();
+        self.tools_changed();
     }
 
     /// Starts all backends at once, beside everything else.
@@ -371,6 +377,9 @@ impl Gateway {
     async fn dispatch(self: &Arc<Self>, request: &mut Request) -> Answer {
         if let Some(through) = &self.through {
             return self.pass_through(through, request).await;
+        }
+        if self.is_task(request) {
+            return self.orchestrate(request).await;
         }
         let modern = request.call.facts.era == Era::Modern;
         match request.method.as_str() {

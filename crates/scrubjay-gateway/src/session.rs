@@ -264,6 +264,12 @@ impl Session {
         lock(&self.facts).clone()
     }
 
+    /// Returns whether the client said of itself what it is.
+    #[must_use]
+    pub fn is_opened(&self) -> bool {
+        self.is_opened.load(Ordering::Acquire)
+    }
+
     /// Returns whether the client is a legacy one that can be told things unasked.
     #[must_use]
     pub fn is_legacy(&self) -> bool {

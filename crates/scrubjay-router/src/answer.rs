@@ -4,16 +4,31 @@ use scrubjay_llm::ChatReply;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::Plan;
 use crate::arguments::problems;
-use crate::functions::{Functions, Meant, Tool};
+use crate::functions::{Functions, Meant};
+use crate::{Plan, Tool};
+
+/// No more of a model's words is passed on.
+const SAID_CHARS_MAX: usize = 1000;
+/// Methods that are the gateway's own to call: they would change a connection that others share.
+const OWN_METHODS: [&str; 6] = [
+    "initialize",
+    "server/discover",
+    "logging/setLevel",
+    "resources/subscribe",
+    "resources/unsubscribe",
+    "subscriptions/listen",
+];
 
 /// Why an answer is no call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
     /// The model calls nothing.
     #[error("the model chose no tool")]
-    NoCall,
+    NoCall {
+        /// What it said instead: often what it would have to know. Harmless and short.
+        said: String,
+    },
     /// It calls several.
     #[error("the model chose {0} tools where one is wanted")]
     Several(usize),
@@ -37,7 +52,7 @@ struct Method {
 /// Reads an answer.
 pub(crate) fn plan(reply: &ChatReply, functions: &Functions<'_>) -> Result<Plan, BadAnswer> {
     let call = match reply.tool_calls.as_slice() {
-        [] => return Err(BadAnswer::NoCall),
+        [] => return Err(BadAnswer::NoCall { said: short(&reply.text) }),
         [call] => call,
         several => return Err(BadAnswer::Several(several.len())),
     };
@@ -61,6 +76,9 @@ pub(crate) fn plan(reply: &ChatReply, functions: &Functions<'_>) -> Result<Plan,
             if mcp_method.trim().is_empty() {
                 return Err(wrong("mcp_method is empty"));
             }
+            if OWN_METHODS.contains(&mcp_method.as_str()) || mcp_method.starts_with("notifications/") {
+                return Err(wrong("mcp_method is not one to be called for a task"));
+            }
             if mcp_method == "tools/call" {
                 let name = mcp_params.get("name").and_then(Value::as_str).unwrap_or_default();
                 let tool = tools.iter().find(|tool| tool.name() == name);
@@ -79,4 +97,10 @@ fn check(tool: &Tool, arguments: &Value) -> Result<(), BadAnswer> {
 
 fn wrong(what: &str) -> BadAnswer {
     BadAnswer::Arguments { problems: vec![what.to_owned()] }
+}
+
+fn short(said: &str) -> String {
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said: String = said.chars().take(SAID_CHARS_MAX).collect();
+    scrubjay_core::inert::inert(&said).into_owned()
 }

@@ -1,14 +1,40 @@
 //! Tools as functions of a model: one for each tool, or one for each backend.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use scrubjay_core::retrieval::ToolText;
 use serde_json::{Value, json};
 
+use crate::{Catalog, Tool};
+
 /// A function's name has no more characters.
 const NAME_CHARS_MAX: usize = 64;
-/// A backend's description names no more of its tools.
-const NAMED_MAX: usize = 40;
+/// Nor has its description: models refuse longer ones.
+const DESCRIPTION_CHARS_MAX: usize = 1024;
+/// A longer schema is not shown to a model; its arguments are checked all the same.
+const SCHEMA_BYTES_MAX: usize = 16 * 1024;
+
+/// What is said of the backends that the contract knows by name, before their own tools are named.
+const KNOWN_BACKENDS: [(&str, &str); 2] = [
+    (
+        "filesystem",
+        "Handles local filesystem operations like reading/writing files, listing directories, creating/deleting \
+         within pre-configured accessible paths. Use context like `currentWorkingDirectory` or `activeDocumentURI` \
+         to resolve relative paths if a query implies it. Key methods: 'fs/readFile' (params: {path: string}), \
+         'fs/writeFile' (params: {path: string, content: string}), 'fs/readdir' (params: {path: string}), \
+         'fs/mkdir' (params: {path: string}), 'fs/rm' (params: {path: string, recursive?: boolean}). Paths should \
+         typically be absolute or be resolvable using provided context within the allowed mounted points.",
+    ),
+    (
+        "mcpBrowserbase",
+        "Controls a cloud browser (Browserbase) for web interactions. Can load URLs, take screenshots, extract text \
+         or HTML, and run JavaScript on pages. Useful for web scraping, fetching live web content, or simple web \
+         automation. Context can inform URLs or search queries. Key methods: 'browser/loadUrl' (params: {url: \
+         string}), 'browser/screenshot' (params: {sessionId?: string, format?: 'png'|'jpeg'}), \
+         'browser/extractText' (params: {sessionId?: string}), 'browser/extractHtml' (params: {sessionId?: \
+         string}). A session is typically initiated by 'browser/loadUrl'.",
+    ),
+];
 
 /// How tools are put before a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,32 +44,6 @@ pub enum Mode {
     Catalog,
     /// A function for each backend, which takes a method and its parameters.
     Backends,
-}
-
-/// A tool of a backend.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tool {
-    /// The server that has it.
-    pub backend: String,
-    /// Its definition, as the server lists it.
-    pub definition: Value,
-}
-
-impl Tool {
-    /// Returns its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.definition["name"].as_str().unwrap_or_default()
-    }
-
-    /// Returns the schema of its arguments.
-    pub(crate) fn schema(&self) -> &Value {
-        &self.definition["inputSchema"]
-    }
-
-    fn description(&self) -> &str {
-        self.definition["description"].as_str().unwrap_or_default()
-    }
 }
 
 /// What a function stands for.
@@ -71,15 +71,16 @@ impl<'t> Functions<'t> {
     }
 
     /// Makes a function of each backend.
-    pub(crate) fn of_backends(tools: &'t [Tool]) -> Self {
-        let mut backends: BTreeMap<&str, Vec<&Tool>> = BTreeMap::new();
-        for tool in tools {
-            backends.entry(&tool.backend).or_default().push(tool);
-        }
+    pub(crate) fn of_backends(catalog: &'t Catalog) -> Self {
         let mut taken = HashSet::new();
         let name =
             |(id, tools): (&'t str, Vec<&'t Tool>)| (free_name(id, &mut taken), Meant::Backend(id, tools));
-        Self { list: backends.into_iter().map(name).collect() }
+        Self { list: catalog.by_backend().map(name).collect() }
+    }
+
+    /// Tells whether there is nothing to choose from.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 
     /// Returns what a function stands for.
@@ -92,12 +93,8 @@ impl<'t> Functions<'t> {
         let offer = |(name, meant): &(String, Meant<'_>)| match meant {
             Meant::Tool(tool) => scrubjay_llm::Tool {
                 name: name.clone(),
-                description: tool.description().to_owned(),
-                parameters: if tool.schema().is_object() {
-                    tool.schema().clone()
-                } else {
-                    json!({"type": "object"})
-                },
+                description: tool.description().chars().take(DESCRIPTION_CHARS_MAX).collect(),
+                parameters: shown(tool.schema()),
             },
             Meant::Backend(id, tools) => scrubjay_llm::Tool {
                 name: name.clone(),
@@ -117,18 +114,35 @@ impl<'t> Functions<'t> {
     }
 }
 
-/// Describes a backend by its tools.
+/// Returns a schema as a model takes it: of an object, and not too long.
+fn shown(schema: &Value) -> Value {
+    let is_object = schema["type"] == "object" && schema["properties"].is_object();
+    // Models refuse an object that does not name its properties.
+    if is_object && schema.to_string().len() <= SCHEMA_BYTES_MAX {
+        schema.clone()
+    } else {
+        json!({"type": "object", "properties": {}})
+    }
+}
+
+/// Describes a backend by what is known of it and by its tools, as many as there is room for.
 fn describe(id: &str, tools: &[&Tool]) -> String {
-    let tool = |tool: &&Tool| {
+    let known = KNOWN_BACKENDS.iter().find(|(known, _)| *known == id);
+    let mut text = known.map_or_else(|| format!("The server {id}."), |(_, text)| (*text).to_owned());
+    if tools.is_empty() {
+        return text;
+    }
+    text += " Tools, called with mcp_method 'tools/call' and mcp_params {name, arguments}: ";
+    for (i, tool) in tools.iter().enumerate() {
         let parameters = ToolText::from_definition("", &tool.definition).parameters.join(", ");
-        format!("{}({parameters})", tool.name())
-    };
-    let named: Vec<String> = tools.iter().take(NAMED_MAX).map(tool).collect();
-    let more = if tools.len() > NAMED_MAX { " and more" } else { "" };
-    format!(
-        "The server {id}. Call a tool with mcp_method 'tools/call' and mcp_params {{name, arguments}}. Tools: {}{more}.",
-        named.join(", ")
-    )
+        let named = format!("{}{}({parameters})", if i == 0 { "" } else { ", " }, tool.name());
+        if text.chars().count() + named.chars().count() > DESCRIPTION_CHARS_MAX - 12 {
+            text += " and more";
+            break;
+        }
+        text += &named;
+    }
+    text + "."
 }
 
 /// Returns a name that a model accepts and that no other function has.
@@ -152,7 +166,7 @@ mod tests {
     fn tool(backend: &str, name: &str) -> Tool {
         let definition = json!({"name": name, "description": "d", "inputSchema":
             {"type": "object", "properties": {"path": {"type": "string"}}}});
-        Tool { backend: backend.to_owned(), definition }
+        Tool { backend: backend.to_owned(), listed_as: name.to_owned(), definition }
     }
 
     #[test]
@@ -169,10 +183,36 @@ mod tests {
 
     #[test]
     fn a_backend_is_described_by_its_tools() {
-        let tools = [tool("files", "read"), tool("files", "write"), tool("web", "load")];
-        let offered = Functions::of_backends(&tools).offered();
-        assert_eq!(offered.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), ["files", "web"]);
-        assert!(offered[0].description.contains("read(path), write(path)"), "{}", offered[0].description);
+        let tools = vec![tool("files", "read"), tool("files", "write"), tool("web", "load")];
+        let backends = ["files", "web", "mute"].map(str::to_owned).to_vec();
+        let catalog = Catalog::new(backends, tools);
+        let offered = Functions::of_backends(&catalog).offered();
+        assert_eq!(offered.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(), ["files", "web", "mute"]);
+        assert!(offered[0].description.ends_with("read(path), write(path)."), "{}", offered[0].description);
+        assert_eq!(offered[2].description, "The server mute.");
         assert_eq!(offered[0].parameters["required"], json!(["mcp_method", "mcp_params"]));
+    }
+
+    #[test]
+    fn a_known_backend_is_described_as_agreed_and_never_at_too_great_a_length() {
+        for (id, known) in KNOWN_BACKENDS {
+            let tools: Vec<Tool> = (0..100).map(|i| tool(id, &format!("tool_{i}"))).collect();
+            let catalog = Catalog::new(vec![id.to_owned()], tools);
+            let description = &Functions::of_backends(&catalog).offered()[0].description;
+            assert!(description.starts_with(known) && description.contains(": tool_0(path), tool_1(path)"));
+            assert!(description.ends_with(" and more."), "{description}");
+            assert!(description.chars().count() <= DESCRIPTION_CHARS_MAX, "{}", description.len());
+        }
+    }
+
+    #[test]
+    fn a_model_is_shown_only_schemas_that_it_takes() {
+        let nothing = json!({"type": "object", "properties": {}});
+        let long = json!({"type": "object", "properties": {"a": {"description": "x".repeat(20_000)}}});
+        for schema in [json!(null), json!({"anyOf": []}), json!({"type": "object"}), long] {
+            assert_eq!(shown(&schema), nothing);
+        }
+        let good = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        assert_eq!(shown(&good), good);
     }
 }

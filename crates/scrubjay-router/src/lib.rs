@@ -5,23 +5,30 @@
 
 mod answer;
 mod arguments;
+mod catalog;
 mod functions;
 mod prompt;
+mod undecided;
 
-use scrubjay_core::retrieval::{Index, Match, Settings, ToolText};
-use scrubjay_llm::{ChatReply, ChatRequest, Client, LlmError, Message};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use scrubjay_core::retrieval::Shortlist;
+use scrubjay_llm::{ChatReply, ChatRequest, Client, LlmConfig, LlmError, Message};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
 pub use answer::BadAnswer;
+pub use catalog::{Candidate, Catalog, SHORTLIST_MAX, Tool};
 use functions::Functions;
-pub use functions::{Mode, Tool};
+pub use functions::Mode;
+pub use undecided::Undecided;
 
-/// So many tools are put before a model, and returned as candidates.
-const SHORTLIST_MAX: usize = 10;
 /// An answer is one short call.
 const ANSWER_TOKENS_MAX: u32 = 2000;
+/// A task may take so many times what one attempt may: an answer, a mended one, and retries of either.
+const ATTEMPTS: u32 = 3;
 
 /// A task.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +37,8 @@ pub struct Task {
     pub query: String,
     /// What the client knows besides: the open document, the working directory, the selection.
     pub context: Option<Value>,
+    /// What the model asked about it, and what the user answered.
+    pub asked: Option<(String, String)>,
 }
 
 /// The one call that a task means.
@@ -44,104 +53,132 @@ pub struct Plan {
     pub mcp_params: Value,
 }
 
-/// A tool that a task may mean.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Candidate {
-    /// The server that has it.
-    pub backend: String,
-    /// Its name.
-    pub tool: String,
-    /// How well it fits; comparable within one answer.
-    pub score: f32,
-    /// Which words fit where.
-    pub why: Vec<Match>,
+impl Plan {
+    /// Returns the tool it calls, where it calls one.
+    #[must_use]
+    pub fn tool(&self) -> Option<&str> {
+        if self.mcp_method == "tools/call" { self.mcp_params["name"].as_str() } else { None }
+    }
 }
 
 /// What came of a task.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Routed {
-    /// One call is meant.
-    Call(Plan),
-    /// No call can be told; these tools come nearest.
-    Candidates {
-        /// Why there is no call.
-        why: Undecided,
-        /// The tools, best first.
-        candidates: Vec<Candidate>,
-    },
+pub struct Routed {
+    /// The call that is meant, or why none can be told.
+    pub decided: Result<Plan, Undecided>,
+    /// How likely the shortlist holds the right tool, 0 to 1.
+    pub confidence: f32,
+    /// The tools that come nearest, best first.
+    pub candidates: Vec<Candidate>,
+    /// The model that was asked, where one was.
+    pub model: Option<String>,
 }
 
-/// Why there is no call.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Undecided {
-    /// No tool seems to serve.
-    #[error("no tool seems to serve this task")]
-    NothingFits,
-    /// The model could not be asked.
-    #[error(transparent)]
-    Model(#[from] LlmError),
-    /// The model gave no usable call.
-    #[error(transparent)]
-    Answer(#[from] BadAnswer),
-}
-
-/// A catalog of tools, ready for tasks.
+/// Chooses calls: how, how surely, and with which model.
 pub struct Router {
     mode: Mode,
-    tools: Vec<Tool>,
-    index: Index,
+    threshold: f32,
+    model: Mutex<Model>,
+}
+
+/// How the model is reached; its client is made when it is first needed.
+#[derive(Default)]
+struct Model {
+    config: Option<LlmConfig>,
+    client: Option<Arc<Client>>,
 }
 
 impl Router {
-    /// Reads a catalog.
+    /// Makes a router that acts on a confidence of at least the threshold, and knows no model yet.
     #[must_use]
-    pub fn new(mode: Mode, tools: Vec<Tool>) -> Self {
-        let texts: Vec<ToolText> =
-            tools.iter().map(|tool| ToolText::from_definition(&tool.backend, &tool.definition)).collect();
-        Self { mode, tools, index: Index::new(&texts, Settings::full()) }
+    pub fn new(mode: Mode, threshold: f32) -> Self {
+        Self { mode, threshold, model: Mutex::default() }
     }
 
-    /// Remembers that a task meant a tool.
-    pub fn learn(&mut self, query: &str, backend: &str, tool: &str) {
-        let meant = self.tools.iter().position(|t| t.backend == backend && t.name() == tool);
-        if let Some(meant) = meant {
-            self.index.learn(query, meant);
+    /// Asks this model from now on; one that cannot be called counts as none.
+    pub fn use_model(&self, config: LlmConfig) {
+        let config = Some(config).filter(LlmConfig::is_usable);
+        *self.model.lock().unwrap_or_else(PoisonError::into_inner) = Model { config, client: None };
+    }
+
+    /// Returns how tools are put before a model.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns the confidence below which nothing is called.
+    #[must_use]
+    pub fn threshold(&self) -> f32 {
+        self.threshold
+    }
+
+    /// Finds the call that a task means; without a model, or where it is not to be told, the nearest tools.
+    pub async fn route(&self, catalog: &Catalog, task: &Task) -> Routed {
+        let shortlist = catalog.search(task);
+        let unsure = self.mode == Mode::Catalog && shortlist.confidence < self.threshold;
+        let decided = match self.client() {
+            Err(why) => Err(why.into()),
+            // A model that sees only backends may know better than the words of their tools.
+            Ok(_) if unsure => Err(Undecided::of(&shortlist)),
+            Ok(client) => {
+                let functions = match self.mode {
+                    Mode::Catalog => Functions::of_tools(&catalog.chosen(&shortlist)),
+                    Mode::Backends => Functions::of_backends(catalog),
+                };
+                return self.routed(catalog, shortlist, task, &client, &functions).await;
+            }
+        };
+        Routed {
+            decided,
+            confidence: shortlist.confidence,
+            candidates: catalog.candidates(shortlist),
+            model: None,
         }
     }
 
-    /// Finds the call that a task means; without a client, or where it is not to be told, the nearest tools.
-    pub async fn route(&self, client: Option<&Client>, task: &Task, deadline: Instant) -> Routed {
-        let shortlist = self.index.search(&task.query, SHORTLIST_MAX);
-        let chosen: Vec<&Tool> = shortlist.hits.iter().map(|hit| &self.tools[hit.tool]).collect();
-        let why = match (client, self.mode) {
-            (None, _) => Undecided::Model(LlmError::NoKey),
-            // A model that sees only backends may know better than the words of their tools.
-            (_, Mode::Catalog) if !shortlist.acts() => Undecided::NothingFits,
-            (Some(client), mode) => {
-                let functions = match mode {
-                    Mode::Catalog => Functions::of_tools(&chosen),
-                    Mode::Backends => Functions::of_backends(&self.tools),
-                };
-                let request = ChatRequest {
-                    tools: functions.offered(),
-                    max_tokens: Some(ANSWER_TOKENS_MAX),
-                    ..ChatRequest::new(prompt::system(mode), prompt::user(task))
-                };
-                match decide(client, request, &functions, deadline).await {
-                    Ok(plan) => return Routed::Call(plan),
-                    Err(why) => why,
-                }
-            }
+    /// Lets the model fill in the arguments of the one tool that somebody chose; none where it is not there.
+    pub async fn fill(&self, catalog: &Catalog, task: &Task, tool: &Candidate) -> Option<Routed> {
+        let client = self.client().ok()?;
+        let functions = Functions::of_tools(&[catalog.tool(&tool.backend, &tool.tool)?]);
+        Some(self.routed(catalog, catalog.search(task), task, &client, &functions).await)
+    }
+
+    async fn routed(
+        &self,
+        catalog: &Catalog,
+        shortlist: Shortlist,
+        task: &Task,
+        client: &Client,
+        functions: &Functions<'_>,
+    ) -> Routed {
+        let request = ChatRequest {
+            tools: functions.offered(),
+            max_tokens: Some(ANSWER_TOKENS_MAX),
+            ..ChatRequest::new(prompt::system(self.mode), prompt::user(task))
         };
-        let candidate = |(tool, hit): (&&Tool, scrubjay_core::retrieval::Hit)| Candidate {
-            backend: tool.backend.clone(),
-            tool: tool.name().to_owned(),
-            score: hit.score,
-            why: hit.why,
-        };
-        Routed::Candidates { why, candidates: chosen.iter().zip(shortlist.hits).map(candidate).collect() }
+        let deadline = Instant::now() + client.config().timeout.saturating_mul(ATTEMPTS).min(DEADLINE_MAX);
+        Routed {
+            decided: decide(client, request, functions, deadline).await,
+            confidence: shortlist.confidence,
+            candidates: catalog.candidates(shortlist),
+            model: Some(client.config().model.clone()),
+        }
+    }
+
+    fn client(&self) -> Result<Arc<Client>, LlmError> {
+        let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &model.client {
+            return Ok(client.clone());
+        }
+        let config = model.config.clone().ok_or(LlmError::NoKey)?;
+        let client = Client::new(config).map_err(|e| LlmError::Unreachable(e.to_string()))?;
+        Ok(model.client.insert(Arc::new(client)).clone())
     }
 }
+
+/// No task waits longer for its model.
+const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
 /// Asks the model, and once more where its arguments do not fit.
 async fn decide(
@@ -150,6 +187,9 @@ async fn decide(
     functions: &Functions<'_>,
     deadline: Instant,
 ) -> Result<Plan, Undecided> {
+    if functions.is_empty() {
+        return Err(Undecided::NothingFits);
+    }
     let reply = client.chat(&request, deadline).await?;
     let wrong = match answer::plan(&reply, functions) {
         Ok(plan) => return Ok(plan),

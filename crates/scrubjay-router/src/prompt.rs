@@ -22,14 +22,15 @@ pub(crate) fn system(mode: Mode) -> String {
 
 /// Writes a task as the user's message.
 pub(crate) fn user(task: &Task) -> String {
-    let query = format!("User query: \"{}\"", task.query);
-    match task.context.as_ref().filter(|context| !context.is_null()) {
-        Some(context) => {
-            let context: String = context.to_string().chars().take(CONTEXT_CHARS_MAX).collect();
-            format!("{query}\nContext: {context}")
-        }
-        None => query,
+    let mut text = format!("User query: \"{}\"", task.query);
+    if let Some(context) = task.context.as_ref().filter(|context| !context.is_null()) {
+        let context: String = context.to_string().chars().take(CONTEXT_CHARS_MAX).collect();
+        text += &format!("\nContext: {context}");
     }
+    if let Some((question, answer)) = &task.asked {
+        text += &format!("\nYou asked: \"{question}\"\nThe user answered: \"{answer}\"");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -40,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_task_with_and_without_context() {
-        let task = |context| Task { query: "read it".to_owned(), context };
+        let task = |context| Task { query: "read it".to_owned(), context, asked: None };
         assert_eq!(user(&task(None)), "User query: \"read it\"");
         assert_eq!(user(&task(Some(json!(null)))), "User query: \"read it\"");
         let context = json!({"currentWorkingDirectory": "/w"});
@@ -48,5 +49,8 @@ mod tests {
         assert_eq!(user(&task(Some(context))), expected);
         let long = json!({"selectionText": "x".repeat(100_000)});
         assert!(user(&task(Some(long))).len() < 9000);
+        let asked = Some(("Which?".to_owned(), "a.txt".to_owned()));
+        let expected = "User query: \"read it\"\nYou asked: \"Which?\"\nThe user answered: \"a.txt\"";
+        assert_eq!(user(&Task { asked, ..task(None) }), expected);
     }
 }

@@ -18,6 +18,7 @@ mod problem;
 pub(crate) mod project;
 mod raw;
 mod resolve;
+mod router;
 mod setting;
 pub(crate) mod toolset;
 pub(crate) mod trust;

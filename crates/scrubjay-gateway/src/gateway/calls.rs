@@ -235,6 +235,41 @@ impl Gateway {
         answer
     }
 
+    /// Makes a call that the gateway chose for a client, which may be asked on the way.
+    pub(super) async fn call_backend(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        method: &str,
+        backend: &Arc<Backend>,
+        params: Option<String>,
+    ) -> Answer {
+        let connection = match self.connect(backend, call.facts.era).await {
+            Ok(connection) => connection,
+            Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
+        };
+        let answer = if connection.era == Era::Modern {
+            ask_for_demands(call, method, backend, &connection, params).await
+        } else {
+            let made = connection.call(Some(call), method, params.as_deref(), backend.call_timeout());
+            made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+        };
+        self.remember_task(&answer, backend);
+        answer
+    }
+
+    /// Does something for a modern client that may be asked on the way: it outlives the request then.
+    pub(super) async fn run_parkable(
+        self: &Arc<Self>,
+        request: &mut Request,
+        job: impl Future<Output = Answer> + Send + 'static,
+    ) -> Answer {
+        let task = tokio::spawn(async move { Ok(job.await) });
+        let (_, nothing) = mpsc::channel(1);
+        let demands = std::mem::replace(&mut request.demands, nothing);
+        let (call, method) = (request.call.clone(), request.method.clone());
+        self.await_or_park(Running { task, demands, call, method }).await
+    }
+
     fn remember_task(&self, answer: &Answer, backend: &Arc<Backend>) {
         let Answer::Result(result) = answer else { return };
         if !result.contains("\"taskId\"") {
@@ -317,7 +352,10 @@ impl Gateway {
     }
 
     /// Takes up a parked call that a request comes back to, where it does.
-    fn unpark(self: &Arc<Self>, request: &Request) -> Option<impl Future<Output = Answer> + use<>> {
+    pub(super) fn unpark(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Option<impl Future<Output = Answer> + use<>> {
         let state = request.text_param("requestState")?;
         let mut calls = lock(&self.parked.calls);
         let is_its_own = calls.get(&state)?.running.call.is_of_client_of(&request.call);
@@ -362,7 +400,20 @@ impl Gateway {
     }
 }
 
-/// Calls a modern backend for a legacy client, putting its demands to the client as requests.
+/// Asks a client in the middle of its call: by a request, or where it cannot be sent one by a demand.
+pub(super) async fn ask_client(call: &Arc<Call>, method: &str, params: Option<&str>) -> Answer {
+    let Some(demands) = &call.demands else {
+        return call.session.ask(Some(&call.outbox()), method, params).await;
+    };
+    let (reply, answer) = oneshot::channel();
+    let demand = Demand { method: method.to_owned(), params: params.map(str::to_owned), reply };
+    if demands.try_send(demand).is_err() {
+        return Answer::error(code::INTERNAL, "the client cannot be asked now");
+    }
+    answer.await.unwrap_or_else(|_| Answer::error(code::INTERNAL, "the client gave no answer"))
+}
+
+/// Calls a modern backend, putting its demands to the client.
 async fn ask_for_demands(
     call: &Arc<Call>,
     method: &str,
@@ -393,7 +444,7 @@ async fn ask_for_demands(
                 let why = format!("the backend demands {asked}, which the client does not support");
                 return Answer::error(code::INTERNAL, &why);
             }
-            match call.session.ask(Some(&call.outbox()), &asked, with).await {
+            match ask_client(call, &asked, with).await {
                 Answer::Result(given) => responses.push(format!("{}:{given}", quoted(key))),
                 error @ Answer::Error(_) => return error,
             }

@@ -142,6 +142,7 @@ impl Gateway {
 
     /// Tells clients about a backend that was missing from lists they have seen.
     fn became_ready(self: &Arc<Self>, backend: &str) {
+        self.tools_changed();
         if !self.was_missed(backend) {
             return;
         }

@@ -114,7 +114,10 @@ impl Gateway {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
         let listed = self.gather(&request.call, kind).await;
-        let items: Vec<String> = listed.into_iter().map(|(_, raw)| raw).collect();
+        let mut items: Vec<String> = listed.into_iter().map(|(_, raw)| raw).collect();
+        if kind == Kind::Tools && self.routing.get().is_some() {
+            items.extend(super::route::definitions());
+        }
         let items = items.join(",");
         let member = kind.member();
         Answer::Result(match request.call.facts.era {
@@ -141,7 +144,7 @@ impl Gateway {
         self.known_owner(kind, name)
     }
 
-    fn known_owner(&self, kind: Kind, name: &str) -> Option<(Arc<Backend>, String)> {
+    pub(super) fn known_owner(&self, kind: Kind, name: &str) -> Option<(Arc<Backend>, String)> {
         let routes = lock(&self.routes);
         let (place, own) = routes.by_name.get(&(kind, name.to_owned()))?;
         Some((self.backends()[*place].clone(), own.clone()))
@@ -198,7 +201,9 @@ impl Gateway {
         let mut owners: HashMap<&str, usize> = HashMap::new();
         let mut shared: std::collections::HashSet<String> = std::collections::HashSet::new();
         for item in &listed {
-            if *owners.entry(&item.name).or_insert(item.backend) != item.backend {
+            let is_ours =
+                kind == Kind::Tools && self.routing.get().is_some() && super::route::is_own(&item.name);
+            if *owners.entry(&item.name).or_insert(item.backend) != item.backend || is_ours {
                 shared.insert(item.name.clone());
             }
         }
@@ -282,6 +287,9 @@ impl Gateway {
             "notifications/resources/list_changed" => &[Kind::Resources, Kind::Templates],
             _ => &[],
         };
+        if kinds.contains(&Kind::Tools) {
+            self.tools_changed();
+        }
         let place = self.backends().iter().position(|b| b.id == backend);
         let gone = |kind: &Kind, at: usize| kinds.contains(kind) && Some(at) == place;
         lock(&self.routes).by_name.retain(|(kind, _), (at, _)| !gone(kind, *at));

@@ -1,45 +1,48 @@
 //! Tasks through the router, with a model that says what a test tells it to.
 
-use std::time::Duration;
-
 use scrubjay_llm::scripted::{Answer, Scripted};
-use scrubjay_llm::{Client, LlmConfig, LlmError};
-use scrubjay_router::{BadAnswer, Mode, Plan, Routed, Router, Task, Tool, Undecided};
+use scrubjay_llm::{LlmConfig, LlmError};
+use scrubjay_router::{BadAnswer, Catalog, Mode, Plan, Routed, Router, Task, Tool, Undecided};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
-fn router(mode: Mode) -> Router {
+const THRESHOLD: f32 = 0.5;
+
+fn catalog() -> Catalog {
     let tool = |backend: &str, name: &str, description: &str| {
         let schema =
             json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
         let definition = json!({"name": name, "description": description, "inputSchema": schema});
-        Tool { backend: backend.to_owned(), definition }
+        Tool { backend: backend.to_owned(), listed_as: name.to_owned(), definition }
     };
     let tools = vec![
         tool("files", "read_file", "Returns the contents of a file."),
         tool("files", "delete_file", "Deletes a file."),
         tool("web", "take_screenshot", "Captures the page."),
     ];
-    Router::new(mode, tools)
+    Catalog::new(vec!["files".to_owned(), "web".to_owned()], tools)
 }
 
 /// Routes a task with a model that gives these answers; returns what it was asked, too.
 async fn route(mode: Mode, query: &str, answers: &[Answer]) -> (Routed, Vec<Value>) {
     let server = Scripted::answering(answers.to_vec()).await;
-    let config = LlmConfig { base_url: server.url(), retries: 0, ..LlmConfig::default() };
-    let client = Client::new(config).expect("the scripted endpoint is local");
-    let context = Some(json!({"currentWorkingDirectory": "/w"}));
-    let task = Task { query: query.to_owned(), context };
-    let routed = router(mode).route(Some(&client), &task, later()).await;
+    let router = asking(mode, &server);
+    let routed = router.route(&catalog(), &task(query)).await;
     (routed, server.asked().into_iter().map(|asked| asked.body).collect())
 }
 
-fn later() -> Instant {
-    Instant::now() + Duration::from_secs(60)
+fn asking(mode: Mode, server: &Scripted) -> Router {
+    let router = Router::new(mode, THRESHOLD);
+    router.use_model(LlmConfig { base_url: server.url(), retries: 0, ..LlmConfig::default() });
+    router
 }
 
-fn read(path: &str) -> Routed {
-    Routed::Call(Plan {
+fn task(query: &str) -> Task {
+    let context = Some(json!({"currentWorkingDirectory": "/w"}));
+    Task { query: query.to_owned(), context, asked: None }
+}
+
+fn read(path: &str) -> Result<Plan, Undecided> {
+    Ok(Plan {
         backend_id: "files".to_owned(),
         mcp_method: "tools/call".to_owned(),
         mcp_params: json!({"name": "read_file", "arguments": {"path": path}}),
@@ -47,8 +50,7 @@ fn read(path: &str) -> Routed {
 }
 
 fn why(routed: &Routed) -> &Undecided {
-    let Routed::Candidates { why, .. } = routed else { panic!("{routed:?}") };
-    why
+    routed.decided.as_ref().expect_err("there is no call")
 }
 
 const TASK: &str = "read the file a.txt";
@@ -57,7 +59,7 @@ const TASK: &str = "read the file a.txt";
 async fn a_task_becomes_a_call() {
     let answer = Answer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
     let (routed, asked) = route(Mode::Catalog, TASK, &[answer]).await;
-    assert_eq!((routed, asked.len()), (read("/w/a.txt"), 1));
+    assert_eq!((routed.decided, asked.len()), (read("/w/a.txt"), 1));
     let functions: Vec<&Value> =
         asked[0]["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
     assert_eq!(functions[0], "files__read_file", "the best comes first");
@@ -72,14 +74,20 @@ async fn a_task_becomes_a_method_of_a_backend() {
     };
     let good = call(json!({"name": "read_file", "arguments": {"path": "/w/a.txt"}}));
     let (routed, asked) = route(Mode::Backends, TASK, std::slice::from_ref(&good)).await;
-    assert_eq!(routed, read("/w/a.txt"));
+    assert_eq!(routed.decided, read("/w/a.txt"));
     assert_eq!(asked[0]["tools"].as_array().unwrap().len(), 2);
     // Any method may be meant; a tool must be one.
     let other = json!({"mcp_method": "fs/readFile", "mcp_params": {"path": "/w/a.txt"}});
     let (routed, _) = route(Mode::Backends, TASK, &[Answer::tool_call("files", &other)]).await;
-    assert!(matches!(routed, Routed::Call(plan) if plan.mcp_method == "fs/readFile"));
+    assert!(matches!(routed.decided, Ok(plan) if plan.mcp_method == "fs/readFile"));
+    // What would change the connection that all share is nobody's task.
+    for method in ["initialize", "notifications/cancelled", ""] {
+        let answer = Answer::tool_call("files", &json!({"mcp_method": method, "mcp_params": {}}));
+        let (routed, _) = route(Mode::Backends, TASK, &[answer]).await;
+        assert_eq!(why(&routed).reason(), "bad_arguments", "{method}");
+    }
     let (routed, asked) = route(Mode::Backends, TASK, &[call(json!({"name": "fly"})), good]).await;
-    assert_eq!((routed, asked.len()), (read("/w/a.txt"), 2));
+    assert_eq!((routed.decided, asked.len()), (read("/w/a.txt"), 2));
 }
 
 #[tokio::test]
@@ -87,7 +95,7 @@ async fn wrong_arguments_are_mended_once() {
     let wrong = Answer::tool_call("files__read_file", &json!({"path": 7}));
     let right = Answer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
     let (routed, asked) = route(Mode::Catalog, TASK, &[wrong.clone(), right]).await;
-    assert_eq!((routed, asked.len()), (read("/w/a.txt"), 2));
+    assert_eq!((routed.decided, asked.len()), (read("/w/a.txt"), 2));
     let messages = asked[1]["messages"].as_array().unwrap();
     assert_eq!(messages[2]["tool_calls"][0]["id"], messages[3]["tool_call_id"]);
     assert!(messages[3]["content"].as_str().unwrap().contains("/path: "), "{}", messages[3]);
@@ -103,7 +111,7 @@ async fn wrong_arguments_are_mended_once() {
 async fn exactly_one_call_counts() {
     let two = [("files__read_file", "{}".to_owned()), ("files__delete_file", "{}".to_owned())];
     let checks = [
-        (Answer::text("I would rather not."), BadAnswer::NoCall),
+        (Answer::text("Which\n file?"), BadAnswer::NoCall { said: "Which file?".to_owned() }),
         (Answer::tool_calls(&two), BadAnswer::Several(2)),
         (Answer::tool_call("files__fly", &json!({})), BadAnswer::Unknown),
     ];
@@ -115,32 +123,44 @@ async fn exactly_one_call_counts() {
 
 #[tokio::test]
 async fn what_nothing_serves_costs_nothing() {
-    let (routed, asked) =
-        route(Mode::Catalog, "order a large pizza with mushrooms", &[Answer::text("")]).await;
-    assert_eq!((why(&routed), asked.len()), (&Undecided::NothingFits, 0));
+    for (query, expected) in [
+        ("order a large pizza with mushrooms", Undecided::NothingFits),
+        ("return my library books and order a page of stamps", Undecided::Unsure),
+    ] {
+        let (routed, asked) = route(Mode::Catalog, query, &[Answer::text("")]).await;
+        assert_eq!((why(&routed), asked.len()), (&expected, 0), "{routed:?}");
+    }
 }
 
 #[tokio::test]
 async fn without_a_model_there_are_candidates() {
-    let task = Task { query: TASK.to_owned(), context: None };
-    let routed = router(Mode::Catalog).route(None, &task, later()).await;
-    let Routed::Candidates { why, candidates } = &routed else { panic!("{routed:?}") };
-    assert_eq!(*why, Undecided::Model(LlmError::NoKey));
-    assert_eq!((candidates[0].backend.as_str(), candidates[0].tool.as_str()), ("files", "read_file"));
-    assert!(!candidates[0].why.is_empty());
+    let routed = Router::new(Mode::Catalog, THRESHOLD).route(&catalog(), &task(TASK)).await;
+    assert_eq!(why(&routed), &Undecided::Model(LlmError::NoKey));
+    let best = &routed.candidates[0];
+    assert_eq!((best.backend.as_str(), best.tool.as_str()), ("files", "read_file"));
+    assert!(!best.why.is_empty() && best.needs == ["path"] && routed.confidence >= THRESHOLD);
     let (routed, _) = route(Mode::Catalog, TASK, &[Answer::status(500, "")]).await;
-    let Routed::Candidates { why, candidates } = &routed else { panic!("{routed:?}") };
-    assert_eq!((why, candidates.len() > 1), (&Undecided::Model(LlmError::Server(500)), true));
+    assert_eq!((why(&routed), routed.candidates.len() > 1), (&Undecided::Model(LlmError::Server(500)), true));
+}
+
+#[tokio::test]
+async fn a_tool_that_somebody_chose_is_filled_in() {
+    let answer = Answer::tool_call("files__read_file", &json!({"path": "/w/a.txt"}));
+    let server = Scripted::answering([answer]).await;
+    let router = asking(Mode::Catalog, &server);
+    let (catalog, task) = (catalog(), task("order a pizza and put it on file"));
+    let mut chosen = catalog.find(TASK).0.remove(0);
+    let routed = router.fill(&catalog, &task, &chosen).await.expect("there is a model");
+    assert_eq!(routed.decided, read("/w/a.txt"));
+    assert_eq!(server.asked()[0].body["tools"].as_array().unwrap().len(), 1);
+    chosen.tool = "fly".to_owned();
+    assert!(router.fill(&catalog, &task, &chosen).await.is_none());
 }
 
 #[tokio::test]
 async fn it_learns() {
-    let mut router = router(Mode::Catalog);
-    router.learn("snapshot the dashboard", "web", "take_screenshot");
-    router.learn("anything", "web", "nothing");
-    let task = Task { query: "dashboard".to_owned(), context: None };
-    let routed = router.route(None, &task, later()).await;
-    assert!(
-        matches!(routed, Routed::Candidates { candidates, .. } if candidates[0].tool == "take_screenshot")
-    );
+    let mut catalog = catalog();
+    catalog.learn("snapshot the dashboard", "web", "take_screenshot");
+    catalog.learn("anything", "web", "nothing");
+    assert_eq!(catalog.find("dashboard").0[0].tool, "take_screenshot");
 }

@@ -18,6 +18,7 @@ use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConf
 use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
 use scrubjay_gateway::{tree, warden};
+use scrubjay_router::Router;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
@@ -64,6 +65,8 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let loaded = config::load_with(global, flags(args.http, args.auth_token_file.as_deref()))?;
     let config = resolve(args, &loaded)?;
+    // Whoever requires a model learns at once that there is none.
+    loaded.llm_config()?;
     let redactor = loaded.redactor(Some(&loaded.home()?))?;
     let runtime = super::runtime()?;
     match warden::role() {
@@ -139,9 +142,14 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let workspace = workspace(&config);
     let toolsets = toolsets::mounts(args, &loaded, workspace.as_deref().unwrap_or(Path::new(".")))?;
+    let routing = loaded.router();
+    let router = routing.as_ref().map(|(router, _)| router.clone());
+    if let Some(router) = &router {
+        router.use_model(loaded.llm_config()?);
+    }
     // Whoever starts us on standard streams is the owner; a client on HTTP may not start programs.
     let options: Option<TakeOptions> = match config.http {
-        None => Some(Box::new(move |options| take_options(&loaded, &log, options))),
+        None => Some(Box::new(move |options| take_options(&loaded, &log, router.as_deref(), options))),
         Some(_) => None,
     };
     let gateway = Gateway::new(config.naming, new_recording, options, |events, recording| {
@@ -154,6 +162,9 @@ async fn serve(
         });
         configured.chain(own).collect()
     });
+    if let Some((router, consent)) = routing {
+        gateway.route_with(router, consent);
+    }
     match config.http {
         None => front::stdio::serve(gateway, "serve").await.context("cannot use the standard streams"),
         Some(http) => {
@@ -170,15 +181,21 @@ async fn serve(
 }
 
 /// Reads the options a client brings with `initialize`.
-fn take_options(loaded: &Loaded, log: &Log, options: &str) -> Result<Vec<BackendConfig>, serde_json::Value> {
+fn take_options(
+    loaded: &Loaded,
+    log: &Log,
+    router: Option<&Router>,
+    options: &str,
+) -> Result<Vec<BackendConfig>, serde_json::Value> {
     let value = serde_json::from_str(options).unwrap_or_default();
-    match loaded.with_options(&value) {
-        Ok(adopted) => {
-            log.adopt(&adopted);
-            Ok(adopted.backends.clone())
-        }
-        Err(problems) => Err(serde_json::to_value(problems).unwrap_or_default()),
+    let told = |problems| serde_json::to_value::<Vec<_>>(problems).unwrap_or_default();
+    let adopted = loaded.with_options(&value).map_err(told)?;
+    let model = adopted.llm_config().map_err(|e| told(e.problems))?;
+    log.adopt(&adopted);
+    if let Some(router) = router {
+        router.use_model(model);
     }
+    Ok(adopted.backends)
 }
 
 fn workspace(config: &ServeConfig) -> Option<PathBuf> {

@@ -11,6 +11,7 @@ use super::level::LogLevel;
 use super::node::{Node, Origin, Value, below};
 use super::privacy::{Fields, KeyId, Keys, Rules};
 use super::problem::{Problem, entries};
+use super::router::{Calls, RouterMode, Share};
 use super::setting::{
     Address, Count, Hosts, Location, Origins, Setting, Shown, Size, Span, Text, Token, Toolsets,
 };
@@ -122,6 +123,7 @@ section! {
         serve: RawServe, Free;
         files: RawFiles, Free;
         llm: RawLlm, Free;
+        router: RawRouter, Free;
         recorder: RawRecorder, Free;
         backends: Option<Given<Backends>>, Owner;
     }
@@ -176,6 +178,17 @@ section! {
 }
 
 section! {
+    /// `router`: how tasks in plain words become calls.
+    RawRouter {
+        mode: Option<Given<RouterMode>>, Free;
+        threshold: Option<Given<Share>>, Owner;
+        confirm_destructive: Option<Given<bool>>, Owner;
+        destructive: Option<Given<Calls>>, Owner;
+        allowed: Option<Given<Calls>>, Owner;
+    }
+}
+
+section! {
     /// `recorder`: what is recorded, and how.
     RawRecorder {
         privacy: RawPrivacy, Owner;
@@ -215,6 +228,7 @@ serve: { max_body_size: 16MiB, max_sessions: 10000, session_idle: 1h, naming: wh
 files: { max_size: 10MiB, allow_vcs: false }
 llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, retries: 2, concurrency: 4,
   required: false, allow_insecure: false }
+router: { mode: catalog, threshold: 0.5, confirm_destructive: true, destructive: [], allowed: [] }
 recorder: { privacy: { redact_sensitive: true, sensitive_fields: [], hash_ids: false,
   encryption: { enabled: false, key_id: default }, keys: {}, rules: [] } }
 ";
@@ -307,7 +321,7 @@ mod tests {
         );
         let expected = [
             "c.yaml:1: logLevel is not a known key: did you mean `log_level`?",
-            "c.yaml:10: colour is not a known key: known are log_level, data, storage, on_record_failure, durability, limits, serve, files, llm, recorder, backends",
+            "c.yaml:10: colour is not a known key: known are log_level, data, storage, on_record_failure, durability, limits, serve, files, llm, router, recorder, backends",
             "c.yaml:2: log_level must be trace, debug, info, warn, error, fatal or silent, not \"loud\"",
             "c.yaml:4: serve.htpp is not a known key: did you mean `http`?",
             "c.yaml:5: serve.http must be an address and a port like 127.0.0.1:8080, not \"8080\"",
@@ -357,6 +371,10 @@ mod tests {
             "llm.model",
             "llm.required",
             "llm.allow_insecure",
+            "router.threshold",
+            "router.confirm_destructive",
+            "router.destructive",
+            "router.allowed",
             "recorder.privacy.redact_sensitive",
             "recorder.privacy.sensitive_fields",
             "recorder.privacy.hash_ids",

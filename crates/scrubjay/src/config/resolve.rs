@@ -6,8 +6,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::config::{BackendConfig, HttpConfig, Secret, ServeConfig};
+use scrubjay_gateway::gateway::Consent;
 use scrubjay_gateway::relay;
 use scrubjay_llm::LlmConfig;
+use scrubjay_router::Router;
 use scrubjay_store::home::Home;
 use scrubjay_store::ledger::Storage;
 use scrubjay_store::ledger::project::DEFAULT_PROJECT;
@@ -184,6 +186,11 @@ impl Loaded {
         Ok(ServeConfig { backends: self.backends.clone(), naming, http, workspace: None })
     }
 
+    /// Returns what routes tasks and what needs a yes; none where no task is routed.
+    pub(crate) fn router(&self) -> Option<(Arc<Router>, Consent)> {
+        self.raw.router.resolve()
+    }
+
     /// Returns how the model is reached.
     ///
     /// # Errors
@@ -242,7 +249,7 @@ impl Loaded {
 }
 
 /// Returns a value that the defaults give at least.
-fn taken<T: Clone>(given: Option<&Given<T>>) -> T {
+pub(super) fn taken<T: Clone>(given: Option<&Given<T>>) -> T {
     given.expect("the defaults give every such value").value.clone()
 }
 

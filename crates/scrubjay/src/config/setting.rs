@@ -93,7 +93,7 @@ pub(crate) fn texts(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Opti
 }
 
 /// Reads a value from text with a function that says what it must be.
-fn parse<T>(
+pub(super) fn parse<T>(
     node: &Node,
     key: &str,
     problems: &mut Vec<Problem>,
@@ -343,7 +343,8 @@ impl Setting for Toolsets {
     }
 }
 
-fn list(
+/// Returns the texts of a list, each of which must fit.
+pub(super) fn list(
     node: &Node,
     key: &str,
     problems: &mut Vec<Problem>,

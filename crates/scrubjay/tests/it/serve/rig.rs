@@ -239,7 +239,7 @@ impl Piped {
         Self::started(command)
     }
 
-    fn started(mut command: Command) -> Self {
+    pub(super) fn started(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("scrubjay starts");
         let lines = lines_of(child.stdout.take().expect("it is piped"));

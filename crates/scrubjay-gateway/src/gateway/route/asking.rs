@@ -1,0 +1,235 @@
+//! What is asked of people: whether a call may destroy something, which tool is meant, what a model has to know.
+//!
+//! By elicitation, in the client's era; a client that cannot be asked is not.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrubjay_core::inert::inert;
+use scrubjay_router::{Candidate, Plan};
+use serde_json::{Value, json};
+
+use super::super::calls::ask_client;
+use crate::backend::Answer;
+use crate::session::Call;
+
+/// How long a person may take.
+const ANSWER_MAX: Duration = Duration::from_secs(600);
+/// Among so many tools one chooses.
+const CHOICES_MAX: usize = 5;
+/// No more of a call's arguments is shown.
+const SHOWN_CHARS_MAX: usize = 500;
+/// An answer is cut to so many characters.
+const ANSWER_CHARS_MAX: usize = 4000;
+const NONE_OF_THESE: &str = "none of these";
+
+/// Words that begin the names of what destroys, where its server says neither yes nor no.
+const DESTROYING: [&str; 14] = [
+    "delete",
+    "remove",
+    "rm",
+    "rmdir",
+    "drop",
+    "destroy",
+    "erase",
+    "wipe",
+    "purge",
+    "truncate",
+    "unlink",
+    "kill",
+    "reset",
+    "overwrite",
+];
+
+/// Which calls need a yes before they are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Consent {
+    /// Whether those that destroy do.
+    pub confirm_destructive: bool,
+    /// Calls that count as destroying, whatever their server says: `backend/tool`, which may end in `*`.
+    pub destructive: Vec<String>,
+    /// Calls that need no yes, whatever they do.
+    pub allowed: Vec<String>,
+}
+
+impl Consent {
+    /// Tells whether a call needs a yes.
+    pub(super) fn is_needed(&self, plan: &Plan, definition: Option<&Value>) -> bool {
+        let name = plan.tool().unwrap_or(&plan.mcp_method);
+        let full = format!("{}/{name}", plan.backend_id);
+        let is_one_of = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, &full));
+        self.confirm_destructive
+            && !is_one_of(&self.allowed)
+            && (is_one_of(&self.destructive) || destroys(name, definition))
+    }
+}
+
+fn fits(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
+}
+
+/// Tells whether a call destroys: as its server says, else as its name does.
+fn destroys(name: &str, definition: Option<&Value>) -> bool {
+    let hint = |key: &str| definition.and_then(|definition| definition["annotations"][key].as_bool());
+    match (hint("readOnlyHint"), hint("destructiveHint")) {
+        (Some(true), _) => false,
+        (_, Some(told)) => told,
+        _ => {
+            let last = name.rsplit(['/', '.', ':']).next().unwrap_or(name);
+            DESTROYING.contains(&first_word(last).to_ascii_lowercase().as_str())
+        }
+    }
+}
+
+/// Returns the first word of a name like `delete_file` or `deleteFile`.
+fn first_word(name: &str) -> &str {
+    let mut after_lower = false;
+    let end = name.find(|c: char| {
+        let ends = !c.is_ascii_alphabetic() || (c.is_ascii_uppercase() && after_lower);
+        after_lower = c.is_ascii_lowercase();
+        ends
+    });
+    &name[..end.unwrap_or(name.len())]
+}
+
+/// Why there is no yes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoYes {
+    /// The client cannot be asked.
+    Unasked,
+    /// The answer is no.
+    Declined,
+}
+
+impl NoYes {
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Unasked => "needs_confirmation",
+            Self::Declined => "declined",
+        }
+    }
+}
+
+impl fmt::Display for NoYes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unasked => {
+                "the client cannot be asked for a yes; call it directly, or allow it with router.allowed"
+            }
+            Self::Declined => "it was not confirmed",
+        })
+    }
+}
+
+/// Tells whether a client shows forms.
+pub(super) fn can_ask(call: &Call) -> bool {
+    let capabilities: Value = serde_json::from_str(&call.facts.capabilities).unwrap_or_default();
+    let elicitation = &capabilities["elicitation"];
+    // An empty one means forms; one that names only URLs does not.
+    elicitation.is_object() && (elicitation.get("form").is_some() || elicitation.get("url").is_none())
+}
+
+/// Asks for a yes.
+pub(super) async fn confirm(call: &Arc<Call>, plan: &Plan) -> Result<(), NoYes> {
+    if !can_ask(call) {
+        return Err(NoYes::Unasked);
+    }
+    let (what, with) = match plan.tool() {
+        Some(tool) => (tool, &plan.mcp_params["arguments"]),
+        None => (plan.mcp_method.as_str(), &plan.mcp_params),
+    };
+    let with = with.to_string();
+    let shown: String = with.chars().take(SHOWN_CHARS_MAX).collect();
+    let more = if shown.len() < with.len() { "…" } else { "" };
+    let message = format!(
+        "Call {}/{} with {}{more}? It may destroy something.",
+        plan.backend_id,
+        inert(what),
+        inert(&shown)
+    );
+    let confirm = json!({ "type": "boolean", "title": "Call it", "default": false });
+    let content = ask(call, &message, "confirm", &confirm).await;
+    if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NoYes::Declined) }
+}
+
+/// Asks which of the nearest tools is meant.
+pub(super) async fn which(call: &Arc<Call>, candidates: &[Candidate]) -> Option<Candidate> {
+    let nearest = &candidates[..candidates.len().min(CHOICES_MAX)];
+    let names = nearest.iter().map(|candidate| candidate.name.as_str());
+    let choices: Vec<&str> = names.chain([NONE_OF_THESE]).collect();
+    let tool = json!({ "type": "string", "title": "Tool", "enum": choices });
+    let content = ask(call, "Which tool is meant?", "tool", &tool).await?;
+    nearest.iter().find(|candidate| content.as_str() == Some(candidate.name.as_str())).cloned()
+}
+
+/// Asks what a model has to know.
+pub(super) async fn more(call: &Arc<Call>, question: &str) -> Option<String> {
+    let answer = json!({ "type": "string", "title": "Answer" });
+    let content = ask(call, question, "answer", &answer).await?;
+    let answer: String = content.as_str()?.trim().chars().take(ANSWER_CHARS_MAX).collect();
+    (!answer.is_empty()).then_some(answer)
+}
+
+/// Shows a form with one field, and returns what was filled in, where it was sent.
+async fn ask(call: &Arc<Call>, message: &str, field: &str, schema: &Value) -> Option<Value> {
+    let params = json!({
+        "message": message,
+        "requestedSchema": { "type": "object", "properties": { field: schema }, "required": [field] },
+    });
+    let params = params.to_string();
+    let asked = ask_client(call, "elicitation/create", Some(&params));
+    let Ok(Answer::Result(answer)) = tokio::time::timeout(ANSWER_MAX, asked).await else { return None };
+    let mut answer: Value = serde_json::from_str(&answer).ok()?;
+    (answer["action"] == "accept").then(|| answer["content"][field].take())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(tool: &str) -> Plan {
+        Plan {
+            backend_id: "files".to_owned(),
+            mcp_method: "tools/call".to_owned(),
+            mcp_params: json!({ "name": tool }),
+        }
+    }
+
+    #[test]
+    fn what_destroys_needs_a_yes() {
+        let consent = Consent { confirm_destructive: true, ..Consent::default() };
+        let needed =
+            |tool: &str, hints: Value| consent.is_needed(&plan(tool), Some(&json!({ "annotations": hints })));
+        assert!(needed("write_file", json!({ "destructiveHint": true })));
+        assert!(!needed("write_file", json!({ "destructiveHint": true, "readOnlyHint": true })));
+        assert!(!needed("delete_draft", json!({ "destructiveHint": false })));
+        for tool in
+            ["delete_file", "deleteFile", "Delete File", "rm", "fs/rm", "files.remove-all", "DROP_TABLE"]
+        {
+            assert!(needed(tool, json!({})), "{tool}");
+        }
+        for tool in ["read_file", "removed_items", "list", "format", "", "_delete"] {
+            assert!(!needed(tool, json!(null)), "{tool}");
+        }
+        let method = Plan { mcp_method: "fs/rm".to_owned(), mcp_params: json!({}), ..plan("") };
+        assert!(consent.is_needed(&method, None));
+    }
+
+    #[test]
+    fn the_owner_has_the_last_word() {
+        let list = |patterns: &[&str]| patterns.iter().map(ToString::to_string).collect();
+        let hints = json!({ "annotations": { "readOnlyHint": true } });
+        let consent = Consent {
+            confirm_destructive: true,
+            destructive: list(&["files/read*", "web/*"]),
+            allowed: list(&["files/delete_file"]),
+        };
+        assert!(consent.is_needed(&plan("read_file"), Some(&hints)));
+        assert!(!consent.is_needed(&plan("list"), Some(&hints)));
+        assert!(!consent.is_needed(&plan("delete_file"), None));
+        assert!(consent.is_needed(&plan("delete_files"), None));
+        let off = Consent { confirm_destructive: false, ..consent };
+        assert!(!off.is_needed(&plan("read_file"), Some(&hints)));
+    }
+}

@@ -1,0 +1,85 @@
+//! The catalog that tasks are routed over: the gateway's own list of tools, kept until some backend's changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use scrubjay_router::{Catalog, Tool};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::super::Gateway;
+use super::super::lists::Kind;
+use super::Routing;
+use crate::session::{Call, lock};
+
+/// How long a catalog is kept in which a backend is missing.
+const PARTIAL_FOR: Duration = Duration::from_secs(30);
+
+/// One catalog for each era: a backend may describe its tools to each in other words.
+#[derive(Default)]
+pub(super) struct Catalogs {
+    kept: [tokio::sync::Mutex<Option<Kept>>; 2],
+    /// Counts what may have changed a list.
+    changes: AtomicU64,
+}
+
+struct Kept {
+    catalog: Arc<Catalog>,
+    changes: u64,
+    /// Until then, where it is not whole.
+    until: Option<Instant>,
+}
+
+impl Gateway {
+    /// Notes that a list of tools may have changed.
+    pub(in super::super) fn tools_changed(&self) {
+        if let Some(routing) = self.routing.get() {
+            routing.catalogs.changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the catalog, asking all backends where it may have changed.
+    pub(super) async fn catalog(self: &Arc<Self>, routing: &Routing, call: &Arc<Call>) -> Arc<Catalog> {
+        let catalogs = &routing.catalogs;
+        // Whoever comes while backends are asked waits for the same answers.
+        let mut kept = catalogs.kept[call.facts.era as usize].lock().await;
+        let changes = catalogs.changes.load(Ordering::Relaxed);
+        if let Some(kept) = &*kept
+            && kept.changes == changes
+            && kept.until.is_none_or(|until| Instant::now() < until)
+        {
+            return kept.catalog.clone();
+        }
+        let tools = self.all_tools(call).await;
+        let backends: Vec<String> = self
+            .backends()
+            .iter()
+            .filter(|backend| !backend.is_own)
+            .map(|backend| backend.id.clone())
+            .collect();
+        let same = kept.as_ref().filter(|kept| kept.catalog.is_of(&backends, &tools));
+        let catalog = match same {
+            Some(kept) => kept.catalog.clone(),
+            None => {
+                tracing::debug!(backends = backends.len(), tools = tools.len(), "the catalog is read anew");
+                Arc::new(Catalog::new(backends, tools))
+            }
+        };
+        let until = (!lock(&self.missed).is_empty()).then(|| Instant::now() + PARTIAL_FOR);
+        *kept = Some(Kept { catalog: catalog.clone(), changes, until });
+        catalog
+    }
+
+    /// Asks every backend for its tools, under their own names.
+    async fn all_tools(self: &Arc<Self>, call: &Arc<Call>) -> Vec<Tool> {
+        let listed = self.gather(call, Kind::Tools).await;
+        let tool = |(listed_as, raw): (String, String)| {
+            let (backend, own) = self.known_owner(Kind::Tools, &listed_as)?;
+            let mut definition: Value = serde_json::from_str(&raw).ok()?;
+            definition["name"] = own.into();
+            Some(Tool { backend: backend.id.clone(), listed_as, definition })
+        };
+        listed.into_iter().filter_map(tool).collect()
+    }
+}

@@ -1,0 +1,181 @@
+//! What a client is told of a task: the backend's result with the choice in it, or why there is none.
+
+use scrubjay_core::envelope::Era;
+use scrubjay_core::message::{self, Splice};
+use scrubjay_router::{Mode, Plan, Routed, Task, Undecided};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::super::code;
+use super::asking::NoYes;
+
+/// No call could be told, or none was to be made.
+const NO_ACTION: i64 = -32000;
+/// The client has not said what it is yet.
+pub(super) const NOT_INITIALIZED: i64 = -32001;
+/// The member of `_meta` that says what was chosen and why.
+const META_ROUTE: &str = "scrubjay/route";
+const NO_ACTION_TEXT: &str = "AI orchestrator could not determine an action for your query.";
+/// No more of a backend's words is repeated.
+const SUMMARY_CHARS_MAX: usize = 500;
+
+/// Why a task has no result.
+pub(super) struct Refusal {
+    code: i64,
+    message: String,
+    data: Option<Value>,
+}
+
+impl Refusal {
+    pub(super) fn new(code: i64, message: &str) -> Self {
+        Self { code, message: message.to_owned(), data: None }
+    }
+
+    /// Says what is wrong with a task.
+    pub(super) fn params(problems: &[Value]) -> Self {
+        let told = |p: &Value| {
+            format!("{} {}", p["path"].as_str().unwrap_or(""), p["message"].as_str().unwrap_or(""))
+        };
+        let all: Vec<String> = problems.iter().map(|p| told(p).trim().to_owned()).collect();
+        let message = format!("the task is not valid: {}", all.join("; "));
+        Self { code: code::INVALID_PARAMS, message, data: Some(json!({ "problems": problems })) }
+    }
+
+    /// Says why no call could be told, and which tools come nearest.
+    pub(super) fn undecided(task: &Task, routed: &Routed, why: &Undecided) -> Self {
+        let mut data = alternatives(task, routed, why.reason());
+        if let Some(missing) = why.missing() {
+            data["missing"] = missing.into();
+        }
+        Self {
+            code: NO_ACTION,
+            message: format!("{NO_ACTION_TEXT} {}", sentence(&why.to_string())),
+            data: Some(data),
+        }
+    }
+
+    /// Says that a call was not made for want of a yes.
+    pub(super) fn unconfirmed(task: &Task, routed: &Routed, plan: &Plan, why: NoYes) -> Self {
+        let mut data = alternatives(task, routed, why.reason());
+        data["plan"] = json!(plan);
+        let what = plan.tool().unwrap_or(&plan.mcp_method);
+        let message = format!("{}/{what} may destroy something and was not called: {why}.", plan.backend_id);
+        Self { code: NO_ACTION, message, data: Some(data) }
+    }
+
+    /// Passes on a backend's error in plain words.
+    pub(super) fn backend(plan: &Plan, error: &Value, chosen: Value) -> Self {
+        let said: String =
+            error["message"].as_str().unwrap_or("it failed").chars().take(SUMMARY_CHARS_MAX).collect();
+        let what = plan.tool().unwrap_or(&plan.mcp_method);
+        let message = format!("{}/{what} failed: {said}", plan.backend_id);
+        let data = json!({ "backend": plan.backend_id, "error": error, "chosen": chosen });
+        Self { code: error["code"].as_i64().unwrap_or(code::INTERNAL), message, data: Some(data) }
+    }
+
+    /// Writes it as the error of a request.
+    pub(super) fn error(&self) -> String {
+        message::error(self.code, &self.message, self.data.as_ref())
+    }
+
+    /// Writes it as a tool's result, which a model gets to see.
+    pub(super) fn tool_result(&self) -> Value {
+        let error = json!({ "code": self.code, "message": self.message, "data": self.data });
+        let text = match &self.data {
+            Some(data) => format!("{}\n{data}", self.message),
+            None => self.message.clone(),
+        };
+        json!({
+            "content": [{ "type": "text", "text": text }],
+            "structuredContent": { "error": error },
+            "isError": true,
+        })
+    }
+}
+
+fn alternatives(task: &Task, routed: &Routed, reason: &str) -> Value {
+    json!({
+        "query": task.query,
+        "reason": reason,
+        "confidence": routed.confidence,
+        "candidates": routed.candidates,
+    })
+}
+
+/// Describes a choice: the call, how sure it is, which words led to it, what else came near.
+pub(super) fn chosen(mode: Mode, plan: &Plan, routed: &Routed) -> Value {
+    let is_it = |c: &&scrubjay_router::Candidate| {
+        c.backend == plan.backend_id && Some(c.tool.as_str()) == plan.tool()
+    };
+    let place = routed.candidates.iter().position(|c| is_it(&c));
+    let others = routed.candidates.iter().filter(|c| !is_it(c)).take(4);
+    json!({
+        "mode": match mode { Mode::Catalog => "catalog", Mode::Backends => "backends" },
+        "plan": plan,
+        "confidence": routed.confidence,
+        "rank": place.map(|place| place + 1),
+        "why": place.map(|place| &routed.candidates[place].why),
+        "alternatives": others.map(|c| json!({ "name": c.name, "score": c.score })).collect::<Vec<_>>(),
+        "model": routed.model,
+    })
+}
+
+/// Puts a choice into a result's `_meta`; what a backend says under that name is replaced.
+pub(super) fn with_choice(result: &str, chosen: &Value) -> String {
+    let Ok(object) = serde_json::from_str::<&RawValue>(result) else { return result.to_owned() };
+    let chosen = chosen.to_string();
+    let whole = format!("{{\"{META_ROUTE}\":{chosen}}}");
+    let metas = message::members_named(Some(object), "_meta");
+    let mut splice = Splice::new(object.get());
+    if metas.is_empty() {
+        splice = splice.add_member(Some(object), "_meta", &whole);
+    }
+    for meta in metas {
+        let said = message::members_named(Some(meta), META_ROUTE);
+        splice = match (meta.get().starts_with('{'), said.is_empty()) {
+            (false, _) => splice.replace(Some(meta), &whole),
+            (true, true) => splice.add_member(Some(meta), META_ROUTE, &chosen),
+            (true, false) => said.into_iter().fold(splice, |s, other| s.replace(Some(other), &chosen)),
+        };
+    }
+    splice.finish()
+}
+
+/// Gives a result of our own what a modern client expects of it.
+pub(super) fn with_type(mut result: Value, era: Era) -> Value {
+    if era == Era::Modern {
+        result["resultType"] = "complete".into();
+    }
+    result
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
+    let end = if text.ends_with(['.', '?', '!']) { "" } else { "." };
+    format!("{first}{}{end}", chars.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_put_into_a_result_and_nothing_else_changes() {
+        let check = |result: &str, expected: &str| {
+            assert_eq!(with_choice(result, &json!({"a": 1})), expected);
+        };
+        check(r#"{"n": 1.0}"#, r#"{"_meta":{"scrubjay/route":{"a":1}},"n": 1.0}"#);
+        check(r#"{"_meta": {"x":1e400}}"#, r#"{"_meta": {"scrubjay/route":{"a":1},"x":1e400}}"#);
+        check(r#"{"_meta":{"scrubjay/route":"forged"}}"#, r#"{"_meta":{"scrubjay/route":{"a":1}}}"#);
+        check(r#"{"_meta":null}"#, r#"{"_meta":{"scrubjay/route":{"a":1}}}"#);
+        check("not JSON", "not JSON");
+    }
+
+    #[test]
+    fn reasons_become_sentences() {
+        assert_eq!(sentence("the model chose no tool"), "The model chose no tool.");
+        assert_eq!(sentence("what?"), "What?");
+        assert_eq!(sentence(""), ".");
+    }
+}

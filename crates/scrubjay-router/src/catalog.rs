@@ -1,0 +1,138 @@
+//! The tools there are, ready to be found.
+
+use scrubjay_core::retrieval::{Index, Match, Settings, Shortlist, ToolText};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Task;
+
+/// So many tools are put before a model, and returned as candidates.
+pub const SHORTLIST_MAX: usize = 10;
+
+/// A tool of a backend.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    /// The server that has it.
+    pub backend: String,
+    /// The name that clients call it by.
+    pub listed_as: String,
+    /// Its definition, as the server lists it.
+    pub definition: Value,
+}
+
+impl Tool {
+    /// Returns its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.definition["name"].as_str().unwrap_or_default()
+    }
+
+    /// Returns the schema of its arguments.
+    pub(crate) fn schema(&self) -> &Value {
+        &self.definition["inputSchema"]
+    }
+
+    pub(crate) fn description(&self) -> &str {
+        self.definition["description"].as_str().unwrap_or_default()
+    }
+
+    /// Returns the arguments that it cannot do without.
+    fn needs(&self) -> Vec<String> {
+        let required = self.schema()["required"].as_array().into_iter().flatten();
+        required.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+}
+
+/// A tool that a task may mean.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Candidate {
+    /// The name that clients call it by.
+    pub name: String,
+    /// The server that has it.
+    pub backend: String,
+    /// Its name there.
+    pub tool: String,
+    /// How well it fits; comparable within one answer.
+    pub score: f32,
+    /// Which words fit where.
+    pub why: Vec<Match>,
+    /// The arguments that it cannot do without.
+    pub needs: Vec<String>,
+}
+
+/// The tools of all backends.
+pub struct Catalog {
+    backends: Vec<String>,
+    tools: Vec<Tool>,
+    index: Index,
+}
+
+impl Catalog {
+    /// Reads a catalog. Backends are those that a model may be told of as a whole, with or without tools.
+    #[must_use]
+    pub fn new(backends: Vec<String>, tools: Vec<Tool>) -> Self {
+        let texts: Vec<ToolText> =
+            tools.iter().map(|tool| ToolText::from_definition(&tool.backend, &tool.definition)).collect();
+        Self { backends, tools, index: Index::new(&texts, Settings::full()) }
+    }
+
+    /// Remembers that a task meant a tool.
+    pub fn learn(&mut self, query: &str, backend: &str, tool: &str) {
+        let meant = self.tools.iter().position(|t| t.backend == backend && t.name() == tool);
+        if let Some(meant) = meant {
+            self.index.learn(query, meant);
+        }
+    }
+
+    /// Tells whether it was made of these.
+    #[must_use]
+    pub fn is_of(&self, backends: &[String], tools: &[Tool]) -> bool {
+        self.backends == backends && self.tools == tools
+    }
+
+    /// Returns the backends with their tools.
+    pub(crate) fn by_backend(&self) -> impl Iterator<Item = (&str, Vec<&Tool>)> {
+        let tools_of = |id: &str| self.tools.iter().filter(|tool| tool.backend == id).collect();
+        self.backends.iter().map(move |id| (id.as_str(), tools_of(id)))
+    }
+
+    /// Returns a backend's tool.
+    #[must_use]
+    pub fn tool(&self, backend: &str, name: &str) -> Option<&Tool> {
+        self.tools.iter().find(|tool| tool.backend == backend && tool.name() == name)
+    }
+
+    /// Returns the tools that come nearest to a task, best first, and how likely the right one is among them.
+    #[must_use]
+    pub fn find(&self, query: &str) -> (Vec<Candidate>, f32) {
+        let shortlist = self.index.search(query, SHORTLIST_MAX);
+        let confidence = shortlist.confidence;
+        (self.candidates(shortlist), confidence)
+    }
+
+    pub(crate) fn search(&self, task: &Task) -> Shortlist {
+        match &task.asked {
+            Some((_, answer)) => self.index.search(&format!("{} {answer}", task.query), SHORTLIST_MAX),
+            None => self.index.search(&task.query, SHORTLIST_MAX),
+        }
+    }
+
+    pub(crate) fn chosen(&self, shortlist: &Shortlist) -> Vec<&Tool> {
+        shortlist.hits.iter().map(|hit| &self.tools[hit.tool]).collect()
+    }
+
+    pub(crate) fn candidates(&self, shortlist: Shortlist) -> Vec<Candidate> {
+        let candidate = |hit: scrubjay_core::retrieval::Hit| {
+            let tool = &self.tools[hit.tool];
+            Candidate {
+                name: tool.listed_as.clone(),
+                backend: tool.backend.clone(),
+                tool: tool.name().to_owned(),
+                score: hit.score,
+                why: hit.why,
+                needs: tool.needs(),
+            }
+        };
+        shortlist.hits.into_iter().map(candidate).collect()
+    }
+}

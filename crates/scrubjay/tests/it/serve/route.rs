@@ -1,0 +1,228 @@
+//! Tasks in plain words through a running gateway: what is called, what is asked, what is refused and how.
+
+mod forms;
+mod rig;
+mod seed;
+
+use scrubjay_llm::scripted::Answer;
+use serde_json::{Value, json};
+
+use super::rig::{answer_text, entries, scrubjay};
+use rig::{Model, Routing};
+
+const TASK: &str = "echo the text hello back to me";
+
+fn echo(text: &str) -> Answer {
+    Answer::tool_call("sample__echo", &json!({ "text": text }))
+}
+
+#[test]
+fn a_task_becomes_a_call_of_a_real_tool() {
+    let model = Model::answering(&[echo("hello")]);
+    let mut routing = Routing::start(Some(&model), &[]).opened();
+    let context = json!({ "currentWorkingDirectory": "/w", "selectionText": null });
+    let answer = routing.ask("agentify/orchestrateTask", &json!({ "query": TASK, "context": context }));
+    assert_eq!(answer_text(&answer), "hello", "{answer}");
+    let chosen = &answer["result"]["_meta"]["scrubjay/route"];
+    let plan = json!({ "backendId": "sample", "mcpMethod": "tools/call",
+        "mcpParams": { "name": "echo", "arguments": { "text": "hello" } } });
+    assert_eq!((&chosen["plan"], &chosen["mode"], &chosen["rank"]), (&plan, &json!("catalog"), &json!(1)));
+    assert!(chosen["confidence"].as_f64().is_some_and(|c| c >= 0.5), "{chosen}");
+    assert_eq!(chosen["why"][0]["word"], "echo");
+    let asked = &model.asked()[0];
+    let functions = asked.body["tools"].as_array().unwrap();
+    assert!(!functions.is_empty() && functions.len() <= 15);
+    assert_eq!(functions[0]["function"]["name"], "sample__echo");
+    assert_eq!(functions[0]["function"]["parameters"]["required"], json!(["text"]));
+    assert!(asked.last_text().contains(r#"Context: {"currentWorkingDirectory":"/w","selectionText":null}"#));
+    // The client's request and both legs of the call are one operation on its tape.
+    let data = routing.data();
+    let (log, _directory) = routing.finish();
+    let tape = entries(&data, "serve");
+    let message = |entry: &Value| -> Value {
+        serde_json::from_str(entry["raw"].as_str().unwrap_or("")).unwrap_or_default()
+    };
+    let request =
+        tape.iter().find(|e| message(e)["method"] == "agentify/orchestrateTask").expect("it is on tape");
+    let legs: Vec<&Value> =
+        tape.iter().filter(|e| e["via"] == "sample" && e["operation"] == request["entry"]).collect();
+    let called = legs.iter().find(|e| message(e)["method"] == "tools/call").expect("the call is on tape");
+    assert_eq!(message(called)["params"]["name"], "echo");
+    assert!(legs.iter().any(|e| message(e)["result"]["content"][0]["text"] == "hello"), "{legs:?}");
+    let note =
+        tape.iter().find(|e| e["kind"] == "note" && message(e)["event"] == "task_routed").expect("a note");
+    assert!(note["entry"].as_u64() < called["entry"].as_u64(), "first recorded, then called");
+    assert!(log.contains("task routed") && !log.contains("hello"), "{log}");
+}
+
+#[test]
+fn what_comes_of_no_call_has_its_code_and_its_reason() {
+    let two = [("sample__echo", r#"{"text":"a"}"#.to_owned()), ("sample__echo", "{}".to_owned())];
+    let garbled = Answer::tool_calls(&[("sample__echo", "{\"text\":".to_owned())]);
+    let wrong = Answer::tool_call("sample__echo", &json!({ "text": 7 }));
+    let script = [
+        (vec![Answer::text("Which text?")], "no_tool_call", "The model chose no tool."),
+        (
+            vec![Answer::tool_calls(&two)],
+            "several_tool_calls",
+            "The model chose 2 tools where one is wanted.",
+        ),
+        (vec![garbled.clone(), garbled], "bad_arguments", "The arguments do not fit: they are not JSON."),
+        (vec![wrong.clone(), wrong], "bad_arguments", "The arguments do not fit: /text: "),
+        (
+            vec![Answer::tool_call("nobody", &json!({}))],
+            "unknown_tool",
+            "The model chose a tool that does not exist.",
+        ),
+        (vec![Answer::status(401, "")], "model_unauthorized", "The model's endpoint does not accept the key"),
+        (vec![Answer::status(429, "")], "model_rate_limited", "The model's endpoint is asked too often"),
+        (vec![Answer::status(500, "")], "model_failed", "The model's endpoint failed with status 500."),
+        (vec![Answer::status(200, "{}")], "model_failed", "The model's endpoint sent no usable answer"),
+    ];
+    let answers: Vec<Answer> = script.iter().flat_map(|(answers, ..)| answers.clone()).collect();
+    let model = Model::answering(&answers);
+    let mut routing = Routing::start(Some(&model), &[]).opened();
+    for (_, reason, told) in &script {
+        let error = &routing.task(TASK)["error"];
+        let message = error["message"].as_str().unwrap_or_default();
+        let expected = format!("AI orchestrator could not determine an action for your query. {told}");
+        assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(-32000), &json!(reason)), "{error}");
+        assert!(message.starts_with(&expected), "{message}");
+        assert_eq!(
+            (&error["data"]["query"], &error["data"]["candidates"][0]["name"]),
+            (&json!(TASK), &json!("echo"))
+        );
+    }
+    assert_eq!(model.asked().len(), answers.len(), "one repair, and only of arguments");
+}
+
+#[test]
+fn a_model_that_does_not_answer_is_waited_for_only_so_long() {
+    let model = Model::answering(&[Answer::never()]);
+    let mut routing = Routing::start(Some(&model), &[("SCRUBJAY_LLM_TIMEOUT", "200ms")]).opened();
+    let error = &routing.task(TASK)["error"];
+    assert_eq!(
+        (&error["code"], &error["data"]["reason"]),
+        (&json!(-32000), &json!("model_timed_out")),
+        "{error}"
+    );
+}
+
+#[test]
+fn wrong_arguments_are_mended_once() {
+    let model = Model::answering(&[Answer::tool_call("sample__echo", &json!({})), echo("hello")]);
+    let mut routing = Routing::start(Some(&model), &[]).opened();
+    let answer = routing.task(TASK);
+    assert_eq!(answer_text(&answer), "hello", "{answer}");
+    assert!(
+        model.asked()[1].last_text().contains("\"text\" is a required property"),
+        "{}",
+        model.asked()[1].last_text()
+    );
+}
+
+#[test]
+fn what_a_backend_says_of_a_failure_is_passed_on() {
+    let call = |method: &str| Answer::tool_call("sample", &json!({ "mcp_method": method, "mcp_params": {} }));
+    let fail = json!({ "mcp_method": "tools/call", "mcp_params": { "name": "fail", "arguments": { "message": "no luck" } } });
+    let model =
+        Model::answering(&[call("fs/readFile"), Answer::tool_call("sample", &fail), call("resources/list")]);
+    let mut routing = Routing::start(Some(&model), &[("SCRUBJAY_ROUTER_MODE", "backends")]).opened();
+    let error = &routing.task("read it")["error"];
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!(error["code"] == -32601 && message.starts_with("sample/fs/readFile failed: "), "{error}");
+    assert_eq!(
+        (&error["data"]["backend"], &error["data"]["error"]["code"]),
+        (&json!("sample"), &json!(-32601))
+    );
+    // A tool that fails has a result, which says so.
+    let answer = routing.task("fail");
+    assert_eq!((answer_text(&answer), &answer["result"]["isError"]), ("no luck", &json!(true)));
+    // Any method may be meant; to a tool's caller its result is text.
+    let answer = routing.call("orchestrate_task", &json!({ "query": "what is there?" }));
+    assert!(answer_text(&answer).contains("sample://"), "{answer}");
+    assert_eq!(answer["result"]["_meta"]["scrubjay/route"]["plan"]["mcpMethod"], "resources/list");
+}
+
+#[test]
+fn a_task_that_makes_no_sense_is_told_so_whole() {
+    let mut routing = Routing::start(None, &[]);
+    let context = json!({ "activeDocumentURI": "here", "selectionText": 3 });
+    let bad = json!({ "query": "", "context": context });
+    let expected = json!([
+        { "path": "query", "message": "must not be empty" },
+        { "path": "context.activeDocumentURI", "message": "must be a URL" },
+        { "path": "context.selectionText", "message": "must be a string or null" },
+    ]);
+    let error = &routing.ask("agentify/orchestrateTask", &bad)["error"];
+    assert_eq!((&error["code"], &error["data"]["problems"]), (&json!(-32602), &expected));
+    let error = &routing.task(TASK)["error"];
+    assert_eq!(
+        (&error["code"], &error["message"]),
+        (&json!(-32001), &json!("Gateway not fully initialized"))
+    );
+    let mut routing = routing.opened();
+    let answer = routing.call("orchestrate_task", &bad);
+    assert_eq!(answer["result"]["isError"], true, "a tool's caller reads it as a result: {answer}");
+    assert_eq!(answer["result"]["structuredContent"]["error"]["data"]["problems"], expected);
+}
+
+#[test]
+fn without_a_model_the_nearest_tools_are_the_answer() {
+    let mut routing = Routing::start(None, &[]).opened();
+    let error = &routing.task(TASK)["error"];
+    assert_eq!((&error["code"], &error["data"]["reason"]), (&json!(-32000), &json!("no_model")));
+    let best = &error["data"]["candidates"][0];
+    assert_eq!(
+        (&best["name"], &best["backend"], &best["needs"]),
+        (&json!("echo"), &json!("sample"), &json!(["text"]))
+    );
+    assert!(best["score"].as_f64() > Some(0.0) && best["why"][0]["word"] == "echo", "{best}");
+    let listed = routing.ask("tools/list", &json!({}));
+    let names: Vec<&str> =
+        listed["result"]["tools"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+    assert!(names.ends_with(&["orchestrate_task", "find_tools"]), "{names:?}");
+    let found = routing.call("find_tools", &json!({ "query": TASK }))["result"]["structuredContent"].clone();
+    assert_eq!((&found["serves"], &found["tools"][0]["name"]), (&json!(true), &json!("echo")), "{found}");
+    assert_eq!(found["tools"][0]["inputSchema"]["required"], json!(["text"]));
+}
+
+#[test]
+fn what_no_tool_serves_is_left_alone() {
+    let model = Model::answering(&[echo("never")]);
+    let mut routing = Routing::start(Some(&model), &[]).opened_with_forms();
+    for query in ["order a large pizza with mushrooms", "book a flight to Lisbon on Friday", "???"] {
+        let error = &routing.task(query)["error"];
+        let reason = error["data"]["reason"].as_str().unwrap_or_default();
+        assert!(error["code"] == -32000 && ["nothing_fits", "unsure"].contains(&reason), "{query}: {error}");
+        let found = routing.call("find_tools", &json!({ "query": query }));
+        assert_eq!(found["result"]["structuredContent"]["serves"], false, "{found}");
+    }
+    assert!(model.asked().is_empty(), "no model is asked about it");
+}
+
+#[test]
+fn a_router_that_is_off_is_not_there() {
+    let mut routing = Routing::start(None, &[("SCRUBJAY_ROUTER_MODE", "off")]).opened();
+    assert_eq!(routing.task(TASK)["error"]["code"], -32601);
+    let listed = routing.ask("tools/list", &json!({})).to_string();
+    assert!(listed.contains("\"echo\"") && !listed.contains("orchestrate_task"), "{listed}");
+    assert_eq!(routing.call("find_tools", &json!({ "query": TASK }))["error"]["code"], -32602);
+}
+
+#[test]
+fn whoever_requires_a_model_starts_with_one_or_not_at_all() {
+    let scratch = super::rig::scratch();
+    let run = |key: Option<&str>| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.arg("--data").arg(scratch.path().join("data")).args(["serve", "--toolsets", "sample"]);
+        command.env("HOME", scratch.path()).env("SCRUBJAY_LLM_REQUIRED", "true").env_remove("OPENAI_API_KEY");
+        command.envs(key.map(|key| ("OPENAI_API_KEY", key))).current_dir(scratch.path());
+        command.stdin(std::process::Stdio::null()).output().expect("scrubjay starts")
+    };
+    let refused = run(None);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("set OPENAI_API_KEY or llm.api_key"));
+    assert!(run(Some("sk-0123456789")).status.success());
+    scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
+}

@@ -1,0 +1,167 @@
+//! A gateway that routes, with a model that says what a test tells it to.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+
+use scrubjay_llm::scripted::{Answer, Asked, Scripted};
+use serde_json::{Value, json};
+
+use super::super::rig::{PATIENCE, Piped, scratch};
+
+/// A model; it answers until the tests are over.
+pub(super) struct Model(Arc<Scripted>);
+
+impl Model {
+    pub(super) fn answering(answers: &[Answer]) -> Self {
+        let (model, made) = mpsc::channel();
+        let answers = answers.to_vec();
+        std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                model.send(Arc::new(Scripted::answering(answers).await)).expect("the test waits");
+                std::future::pending::<()>().await;
+            });
+        });
+        Self(made.recv_timeout(PATIENCE).expect("the endpoint starts"))
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.0.url()
+    }
+
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        self.0.asked()
+    }
+}
+
+/// A gateway on standard streams, its data, its log.
+pub(super) struct Routing {
+    pub(super) piped: Piped,
+    pub(super) directory: tempfile::TempDir,
+    next: u64,
+}
+
+impl Routing {
+    /// Starts a gateway before the sample server, with these variables.
+    pub(super) fn start(model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
+        let sample = json!({ "id": "sample", "type": "stdio",
+            "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
+        Self::before(&json!([sample]), model, variables)
+    }
+
+    /// Starts a gateway before these backends.
+    pub(super) fn before(backends: &Value, model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
+        let directory = scratch();
+        let config = directory.path().join("scrubjay-config.json");
+        let settings = if backends.is_null() { json!({}) } else { json!({ "backends": backends }) };
+        std::fs::write(&config, settings.to_string()).expect("it is ours");
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "exec \"$@\" 2>\"$SCRATCH/log\"",
+            "sh",
+            env!("CARGO_BIN_EXE_scrubjay"),
+            "--config",
+        ]);
+        command.arg(&config).arg("--data").arg(directory.path().join("data"));
+        command.args(["serve", "--toolsets", "none"]);
+        command.env("SCRATCH", directory.path()).env("HOME", directory.path()).env_remove("OPENAI_API_KEY");
+        command.env("SCRUBJAY_LLM_RETRIES", "0").envs(variables.iter().copied());
+        if let Some(model) = model {
+            command.env("OPENAI_BASE_URL", model.url());
+        }
+        Self { piped: Piped::started(command), directory, next: 100 }
+    }
+
+    pub(super) fn data(&self) -> std::path::PathBuf {
+        self.directory.path().join("data")
+    }
+
+    /// Opens the conversation as a client with these capabilities and options.
+    pub(super) fn open(&mut self, capabilities: &Value, options: &Value) -> Value {
+        let params = json!({
+            "protocolVersion": "2025-11-25", "capabilities": capabilities,
+            "clientInfo": { "name": "test", "version": "1" }, "initializationOptions": options,
+        });
+        let greeted = self.ask("initialize", &params);
+        self.piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        greeted
+    }
+
+    /// Opens it as a client that cannot be asked anything.
+    pub(super) fn opened(mut self) -> Self {
+        let greeted = self.open(&json!({}), &Value::Null);
+        assert!(greeted["result"].is_object(), "{greeted}");
+        self
+    }
+
+    /// Opens it as a client that shows forms.
+    pub(super) fn opened_with_forms(mut self) -> Self {
+        let greeted = self.open(&json!({ "elicitation": {} }), &Value::Null);
+        assert!(greeted["result"].is_object(), "{greeted}");
+        self
+    }
+
+    pub(super) fn say(&mut self, method: &str, params: &Value) -> Value {
+        self.next += 1;
+        self.piped.say(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }));
+        json!(self.next)
+    }
+
+    pub(super) fn ask(&mut self, method: &str, params: &Value) -> Value {
+        let id = self.say(method, params);
+        self.piped.hear_answer(&id).pop().expect("an answer")
+    }
+
+    pub(super) fn task(&mut self, query: &str) -> Value {
+        self.ask("agentify/orchestrateTask", &json!({ "query": query }))
+    }
+
+    pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// Gives a task, answers the one form that comes of it, and returns that form and the answer.
+    pub(super) fn task_with_form(&mut self, query: &str, answer: &Value) -> (Value, Value) {
+        let id = self.say("agentify/orchestrateTask", &json!({ "query": query }));
+        let form = self.hear_form();
+        self.piped.say(&json!({ "jsonrpc": "2.0", "id": form["id"], "result": answer }));
+        (form["params"].clone(), self.piped.hear_answer(&id).pop().expect("an answer"))
+    }
+
+    fn hear_form(&mut self) -> Value {
+        loop {
+            let heard = self.piped.hear();
+            if heard["method"] == "elicitation/create" {
+                return heard;
+            }
+            assert!(heard.get("result").is_none() && heard.get("error").is_none(), "no form comes: {heard}");
+        }
+    }
+
+    /// Ends it; returns its log and its directory.
+    pub(super) fn finish(self) -> (String, tempfile::TempDir) {
+        self.piped.finish();
+        let log = std::fs::read(self.directory.path().join("log")).expect("there is a log");
+        (String::from_utf8_lossy(&log).into_owned(), self.directory)
+    }
+}
+
+/// Tells whether any file below a directory holds this text.
+pub(super) fn holds(directory: &Path, text: &str) -> Option<std::path::PathBuf> {
+    for entry in std::fs::read_dir(directory).expect("it is ours").map(|entry| entry.expect("it is there")) {
+        let path = entry.path();
+        let found = if path.is_dir() {
+            holds(&path, text)
+        } else {
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            bytes.windows(text.len()).any(|window| window == text.as_bytes()).then_some(path)
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
