@@ -6,6 +6,7 @@
 pub mod diff;
 pub mod entry;
 pub mod envelope;
+pub mod exchange;
 pub mod export;
 pub mod framing;
 pub mod id;
@@ -14,6 +15,7 @@ mod json;
 pub mod message;
 pub mod operation;
 pub mod oversize;
+pub mod query;
 pub mod reading;
 pub mod redact;
 pub mod retrieval;
