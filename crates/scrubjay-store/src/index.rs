@@ -10,7 +10,7 @@ mod fill;
 mod gather;
 mod lease;
 mod look;
-mod past;
+
 mod search;
 mod snippet;
 
@@ -28,8 +28,8 @@ use crate::home::{FindError, Home};
 use lease::Lease;
 
 pub use catch_up::CaughtUp;
-pub use past::TapeCalls;
-pub use search::{Facets, Found, Hit};
+
+pub use search::{Facet, Facets, Found, Hit};
 pub use snippet::Snippet;
 
 /// What the tables and the text in them are like; another number makes the index anew.

@@ -7,14 +7,14 @@ use serde::Serialize;
 use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
 use tokio::sync::mpsc;
 
-use super::fill::Fill;
+use super::fill::{Names, fill};
 use super::gather::{Step, gather};
 use super::lease::Lease;
 use super::{Index, IndexError, id_of, int};
 use crate::home::{Home, TapeFile};
 
-/// So many steps wait to be written while the next is read.
-const STEPS_MAX: usize = 2;
+/// So many loads wait to be written while the next is read.
+const LOADS_MAX: usize = 1;
 
 /// What catching up did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -36,7 +36,7 @@ pub(super) struct Seen {
 }
 
 /// A tape as the index knows it.
-#[derive(Clone, Copy, Debug, sqlx::FromRow)]
+#[derive(Clone, Copy, Debug)]
 struct Known {
     number: i64,
     is_sealed: bool,
@@ -72,8 +72,11 @@ impl Index {
     ) -> Result<CaughtUp, IndexError> {
         let mut connection = self.pool.acquire().await?;
         let plan = self.plan(&mut connection).await?;
-        let mut done =
-            CaughtUp { tapes: plan.read.len() as u64, removed: plan.forget.len() as u64, ..CaughtUp::default() };
+        let mut done = CaughtUp {
+            tapes: plan.read.len() as u64,
+            removed: plan.forget.len() as u64,
+            ..CaughtUp::default()
+        };
         if !plan.forget.is_empty() {
             let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
             for number in plan.forget {
@@ -84,17 +87,20 @@ impl Index {
         if plan.read.is_empty() {
             return Ok(done);
         }
-        let (steps, mut arriving) = mpsc::channel::<Step>(STEPS_MAX);
+        let (loads, mut arriving) = mpsc::channel::<Vec<Step>>(LOADS_MAX);
         let home = self.home.clone();
         // Tapes are read beside the writing of what was read before.
-        let reading = tokio::task::spawn_blocking(move || gather(&home, &plan.read, &steps));
-        let mut fill = Fill::new(&mut connection);
-        while let Some(step) = arriving.recv().await {
-            done.entries += step.new_entries;
-            fill.take(step).await?;
+        let reading = tokio::task::spawn_blocking(move || gather(&home, &plan.read, &loads));
+        let mut names = Names::default();
+        while let Some(load) = arriving.recv().await {
+            done.entries += load.iter().map(|step| step.new_entries).sum::<u64>();
+            let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+            for step in &load {
+                fill(&mut tx, &mut names, step).await?;
+            }
+            tx.commit().await?;
             tell(done.entries);
         }
-        fill.finish().await?;
         // A panic there has been reported by its thread; what was sent before is right.
         let _ = reading.await;
         Ok(done)
@@ -102,18 +108,18 @@ impl Index {
 
     async fn plan(&self, connection: &mut SqliteConnection) -> Result<Plan, IndexError> {
         let home = self.home.clone();
-        let seen = tokio::task::spawn_blocking(move || look(&home)).await.unwrap_or_else(|_| Ok(Vec::new()))?;
-        #[derive(sqlx::FromRow)]
-        struct Row {
-            id: String,
-            #[sqlx(flatten)]
-            known: Known,
-        }
-        let rows: Vec<Row> =
+        let seen =
+            tokio::task::spawn_blocking(move || look(&home)).await.unwrap_or_else(|_| Ok(Vec::new()))?;
+        let rows: Vec<(String, i64, bool, i64, i64)> =
             sqlx::query_as("SELECT id, number, is_sealed, file_bytes, next_entry FROM tapes")
                 .fetch_all(connection)
                 .await?;
-        let known = rows.into_iter().filter_map(|row| Some((row.id.parse().ok()?, row.known))).collect();
+        let known = rows
+            .into_iter()
+            .filter_map(|(id, number, is_sealed, file_bytes, next_entry)| {
+                Some((id.parse().ok()?, Known { number, is_sealed, file_bytes, next_entry }))
+            })
+            .collect();
         Ok(compare(seen, known))
     }
 }
@@ -159,7 +165,9 @@ pub(super) async fn forget(connection: &mut SqliteConnection, number: i64) -> Re
     let (first, last) = (id_of(number, 0), id_of(number, u64::MAX));
     // Numbers alone: nothing of a recording gets into the statement.
     for statement in [
-        format!("DELETE FROM texts WHERE rowid IN (SELECT id FROM exchanges WHERE id BETWEEN {first} AND {last})"),
+        format!(
+            "DELETE FROM texts WHERE rowid IN (SELECT id FROM exchanges WHERE id BETWEEN {first} AND {last})"
+        ),
         format!("DELETE FROM exchanges WHERE id BETWEEN {first} AND {last}"),
         format!("DELETE FROM definitions WHERE tape = {number}"),
         format!("DELETE FROM tapes WHERE number = {number}"),

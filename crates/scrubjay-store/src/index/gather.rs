@@ -10,9 +10,9 @@ use tokio::sync::mpsc::Sender;
 use super::catch_up::Planned;
 use crate::home::Home;
 
-/// A step ends after so many entries, or so much text.
-const STEP_ENTRIES: u64 = 16_384;
-const STEP_TEXT_BYTES: usize = 16 << 20;
+/// So many entries, or so much text, are written together.
+const LOAD_ENTRIES: u64 = 32_768;
+const LOAD_TEXT_BYTES: usize = 16 << 20;
 
 /// A piece of what is new on one tape.
 #[derive(Debug, Default)]
@@ -45,62 +45,81 @@ pub(super) struct TapeFacts {
 /// Nobody listens any more.
 struct Gone;
 
-/// Reads all of them, one after the other.
-pub(super) fn gather(home: &Home, tapes: &[Planned], steps: &Sender<Step>) {
-    for planned in tapes {
-        if read(home, planned, steps).is_err() {
-            return;
-        }
+/// Steps that are written together: many small tapes cost no more than one large one.
+struct Load<'a> {
+    sender: &'a Sender<Vec<Step>>,
+    steps: Vec<Step>,
+    entries: u64,
+    text_bytes: usize,
+}
+
+impl Load<'_> {
+    fn is_full(&self) -> bool {
+        self.entries >= LOAD_ENTRIES || self.text_bytes >= LOAD_TEXT_BYTES
+    }
+
+    fn send(&mut self) -> Result<(), Gone> {
+        (self.entries, self.text_bytes) = (0, 0);
+        self.sender.blocking_send(std::mem::take(&mut self.steps)).map_err(|_| Gone)
     }
 }
 
-fn read(home: &Home, planned: &Planned, steps: &Sender<Step>) -> Result<(), Gone> {
-    let mut gathering = Gathering::new(planned, steps);
-    if let Err(e) = gathering.fold(home, planned.next_entry)? {
+/// Reads all of them, one after the other.
+pub(super) fn gather(home: &Home, tapes: &[Planned], sender: &Sender<Vec<Step>>) {
+    let mut load = Load { sender, steps: Vec::new(), entries: 0, text_bytes: 0 };
+    for planned in tapes {
+        if read(home, planned, &mut load).is_err() {
+            return;
+        }
+    }
+    // Nobody left to hear it has no need of it.
+    let _ = load.send();
+}
+
+fn read(home: &Home, planned: &Planned, load: &mut Load<'_>) -> Result<(), Gone> {
+    let mut gathering = Gathering::new(planned);
+    if let Err(e) = gathering.fold(home, planned.next_entry, load)? {
         gathering.facts.damage = Some(e);
     }
     // Fewer entries than were there before: damage took some, and what the index has may be of those.
     if gathering.next_entry < planned.next_entry {
-        gathering = Gathering::new(planned, steps);
+        gathering = Gathering::new(planned);
         gathering.begins_anew = true;
-        if let Err(e) = gathering.fold(home, 0)? {
+        if let Err(e) = gathering.fold(home, 0, load)? {
             gathering.facts.damage = Some(e);
         }
     }
     gathering.facts.file_bytes = planned.seen.file_bytes;
     gathering.facts.is_sealed = planned.seen.is_sealed;
-    gathering.send()
+    gathering.put(load);
+    if load.is_full() { load.send() } else { Ok(()) }
 }
 
 struct Gathering<'a> {
     planned: &'a Planned,
-    steps: &'a Sender<Step>,
     facts: TapeFacts,
     exchanges: Exchanges,
     begins_anew: bool,
     rows: Vec<(Exchange, bool)>,
-    text_bytes: usize,
     new_entries: u64,
     next_entry: u64,
 }
 
 impl<'a> Gathering<'a> {
-    fn new(planned: &'a Planned, steps: &'a Sender<Step>) -> Self {
+    fn new(planned: &'a Planned) -> Self {
         Self {
             planned,
-            steps,
             facts: TapeFacts { id: planned.seen.file.id.to_string(), ..TapeFacts::default() },
             exchanges: Exchanges::default(),
             begins_anew: false,
             rows: Vec::new(),
-            text_bytes: 0,
             new_entries: 0,
             next_entry: 0,
         }
     }
 
     /// Folds the tape; what cannot be read is told, and what can be is kept.
-    fn fold(&mut self, home: &Home, known_to: u64) -> Result<Result<(), String>, Gone> {
+    fn fold(&mut self, home: &Home, known_to: u64, load: &mut Load<'_>) -> Result<Result<(), String>, Gone> {
         let tape = match home.open(&self.planned.seen.file) {
             Ok(tape) => tape,
             Err(e) => return Ok(Err(e.to_string())),
@@ -134,9 +153,14 @@ impl<'a> Gathering<'a> {
                 continue;
             }
             self.new_entries += 1;
-            self.keep_settled();
-            if self.new_entries >= STEP_ENTRIES || self.text_bytes >= STEP_TEXT_BYTES {
-                self.send()?;
+            load.entries += 1;
+            for settled in self.exchanges.take_settled() {
+                load.text_bytes += settled.exchange.text.len();
+                self.rows.push((settled.exchange, settled.was_given));
+            }
+            if load.is_full() {
+                self.put(load);
+                load.send()?;
             }
         }
         if skipping {
@@ -145,18 +169,11 @@ impl<'a> Gathering<'a> {
         Ok(entries.damage().first().map_or(Ok(()), |damage| Err(damage.what.clone())))
     }
 
-    fn keep_settled(&mut self) {
-        for settled in self.exchanges.take_settled() {
-            self.text_bytes += settled.exchange.text.len();
-            self.rows.push((settled.exchange, settled.was_given));
-        }
-    }
-
-    fn send(&mut self) -> Result<(), Gone> {
+    fn put(&mut self, load: &mut Load<'_>) {
         self.rows.extend(self.exchanges.waiting().map(|exchange| (exchange.clone(), false)));
         // In this order the text of many is written at once.
         self.rows.sort_by_key(|(exchange, _)| exchange.place);
-        let step = Step {
+        load.steps.push(Step {
             number: self.planned.number,
             begins_anew: std::mem::take(&mut self.begins_anew),
             rows: std::mem::take(&mut self.rows),
@@ -164,8 +181,6 @@ impl<'a> Gathering<'a> {
             new_entries: std::mem::take(&mut self.new_entries),
             next_entry: self.next_entry,
             tape: self.facts.clone(),
-        };
-        self.text_bytes = 0;
-        self.steps.blocking_send(step).map_err(|_| Gone)
+        });
     }
 }
