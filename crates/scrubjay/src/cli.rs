@@ -89,6 +89,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Tape(commands::tape::TapeCommand),
     #[command(subcommand)]
+    Index(commands::index::IndexCommand),
+    #[command(subcommand)]
     Route(commands::route::RouteCommand),
     #[command(subcommand)]
     Config(commands::config::ConfigCommand),

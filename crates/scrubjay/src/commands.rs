@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod index;
 pub(crate) mod redact;
 pub(crate) mod route;
 pub(crate) mod sample_server;
@@ -22,6 +23,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(global, &args),
         Command::Wrap(args) => wrap::run(global, &args),
         Command::Tape(command) => tape::run(global, &command),
+        Command::Index(command) => index::run(global, &command),
         Command::Route(command) => route::run(global, &command),
         Command::Config(command) => config::run(global, &command),
         Command::Redact(args) => redact::run(global, &args),

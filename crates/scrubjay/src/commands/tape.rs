@@ -5,6 +5,7 @@ mod follow;
 mod import;
 mod ls;
 mod rm;
+mod search;
 mod show;
 mod verify;
 
@@ -17,12 +18,13 @@ use scrubjay_store::tape::reader::Tape;
 
 use crate::cli::Global;
 
-/// List, show, check, export and import recordings
+/// List, show, search, check, export and import recordings
 #[derive(Debug, Subcommand)]
 pub(crate) enum TapeCommand {
     Ls(ls::LsArgs),
     Show(show::ShowArgs),
     Follow(follow::FollowArgs),
+    Search(search::SearchArgs),
     Verify(verify::VerifyArgs),
     Export(export::ExportArgs),
     Import(import::ImportArgs),
@@ -35,6 +37,7 @@ pub(crate) fn run(global: &Global, command: &TapeCommand) -> anyhow::Result<Exit
         TapeCommand::Ls(args) => ls::run(global, &home, args),
         TapeCommand::Show(args) => show::run(global, &home, args),
         TapeCommand::Follow(args) => follow::run(global, &home, args),
+        TapeCommand::Search(args) => search::run(global, &home, args),
         TapeCommand::Verify(args) => verify::run(global, &home, args),
         TapeCommand::Export(args) => export::run(global, &home, args),
         TapeCommand::Import(args) => import::run(global, &home, args),
