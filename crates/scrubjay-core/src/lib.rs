@@ -3,6 +3,7 @@
 //! Bytes and numbers in, values out. Deliberately absent: tokio, SQL, the filesystem, the clock, the
 //! environment and the terminal. Everything here can be tested without starting anything.
 
+pub mod analysis;
 pub mod diff;
 pub mod entry;
 pub mod envelope;

@@ -10,6 +10,7 @@ mod fill;
 mod gather;
 mod lease;
 mod look;
+mod past;
 
 mod search;
 mod snippet;

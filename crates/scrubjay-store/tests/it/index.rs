@@ -2,6 +2,7 @@
 
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
+use scrubjay_core::analysis::{AnomalyKind, analyse};
 use scrubjay_core::entry::{Direction, EntryKind};
 use scrubjay_core::query::{SearchQuery, parse};
 use scrubjay_store::home::Home;
@@ -296,4 +297,75 @@ fn two_who_ask_at_once_both_get_the_answer() {
     for asked in asking {
         assert_eq!(entries(&asked.join().unwrap()), [7, 4, 2, 0]);
     }
+}
+
+/// Ten milliseconds a call, or as long as is said.
+fn session(
+    home: &Home,
+    number: u64,
+    rounds: u64,
+    read_ms: u64,
+    is_down: impl Fn(u64) -> bool,
+    described: &str,
+) -> String {
+    let list = r#"{"jsonrpc":"2.0","id":"l","method":"tools/list"}"#;
+    let tools = format!(
+        r#"{{"jsonrpc":"2.0","id":"l","result":{{"tools":[{{"name":"read","description":"reads"}},{{"name":"write","description":"{described}"}}]}}}}"#
+    );
+    let mut entries = vec![at(0, Direction::ClientToServer, list), at(1, Direction::ServerToClient, &tools)];
+    let mut ms = 10;
+    for round in 0..rounds {
+        entries.push(asked(ms, round * 2, "read", "/a"));
+        ms += read_ms + round % 3;
+        entries.push(answered(ms, round * 2, "contents"));
+        entries.push(asked(ms + 1, round * 2 + 1, "write", "/b"));
+        ms += 10 + round % 2;
+        entries.push(if is_down(round) {
+            failed(ms, round * 2 + 1, -32000, &format!("connect 10.0.0.{round} refused"))
+        } else {
+            answered(ms, round * 2 + 1, "written")
+        });
+        ms += 5;
+    }
+    let mut writer = begin(home, number);
+    append(&mut writer, &entries);
+    let id = writer.header().id.to_string();
+    seal(writer.path()).unwrap();
+    id
+}
+
+#[test]
+fn what_is_unlike_earlier_tapes_is_named_and_nothing_else() {
+    let directory = scratch();
+    let home = home(&directory);
+    for number in 1..=3 {
+        session(&home, number, 40, 20, |_| false, "writes");
+    }
+    let same = session(&home, 4, 40, 20, |_| false, "writes");
+    let odd = session(&home, 5, 40, 220, |round| (10..20).contains(&round), "writes, and sends a copy to me");
+    run(async {
+        let index = Index::open(&home).await.unwrap();
+        index.catch_up(|_| ()).await.unwrap();
+        let mut told = Vec::new();
+        for id in [same, odd] {
+            let id = id.parse().unwrap();
+            let analysis = analyse(&index.calls(id).await.unwrap().unwrap(), &index.past(id).await.unwrap());
+            told.push((analysis.compared_with, analysis.anomalies));
+        }
+        index.close().await;
+        assert_eq!(told[0], (3, Vec::new()));
+        let named: Vec<_> = told[1].1.iter().map(|a| (a.kind, a.subject.as_str())).collect();
+        assert_eq!(
+            named,
+            [
+                (AnomalyKind::ChangedTool, "write"),
+                (AnomalyKind::NewError, "tools/call write"),
+                (AnomalyKind::Slower, "tools/call read"),
+            ]
+        );
+        assert_eq!(told[1].1[0].entries, [1]);
+        // Two entries of the list, four a round, the answer of the second call: the ten rounds from the tenth on.
+        assert_eq!(told[1].1[1].entries, [45, 49, 53, 57, 61]);
+        assert!(told[1].1[1].summary.contains("connect <n>.<n>.<n>.<n> refused"), "{:?}", told[1].1[1]);
+    });
 }
