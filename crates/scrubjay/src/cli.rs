@@ -91,6 +91,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Record(commands::record::RecordCommand),
     #[command(subcommand)]
+    Index(commands::index::IndexCommand),
+    #[command(subcommand)]
     Route(commands::route::RouteCommand),
     #[command(subcommand)]
     Session(commands::session::SessionCommand),

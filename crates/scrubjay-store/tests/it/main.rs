@@ -11,6 +11,7 @@ mod fixture;
 mod follow;
 mod home;
 mod hostile;
+mod index;
 mod ledger;
 mod modes;
 mod progress;

@@ -208,10 +208,8 @@ async fn conflict_resolution() {
     assert_eq!((&touching["written"], &touching["conflict"]["fields"]), (&json!(false), &json!(["body"])));
     let forced = json!({ "id": "R001", "body": "merged version", "force": true });
     let forced = second.call("update_record", forced).await;
-    assert_eq!(
-        (&forced["record"]["body"], &forced["record"]["version"]),
-        (&json!("merged version"), &json!(3))
-    );
+    assert_eq!(forced["record"]["body"], "merged version");
+    assert_eq!(forced["record"]["version"], 3);
     assert_eq!((&forced["overridden_session"], &forced["conflict"]), (&s1, &Value::Null));
     let merged = json!({ "id": "R001", "title": "Shared!", "merge": true });
     let merged = first.call("update_record", merged).await;
@@ -236,8 +234,8 @@ async fn conflict_resolution() {
         ]
     );
     let resolved = first.call("get_recent_activity", json!({ "types": ["conflict_resolved"] })).await;
-    assert_eq!(resolved["activity"][0]["session_id"], s2);
-    assert_eq!(resolved["activity"][0]["record_id"], "R001");
+    let resolved = &resolved["activity"][0];
+    assert_eq!((&resolved["session_id"], &resolved["record_id"]), (&s2, &json!("R001")));
     let history = first.call("get_record_history", json!({ "id": "R001" })).await;
     let told: Vec<_> = history["history"]
         .as_array()
