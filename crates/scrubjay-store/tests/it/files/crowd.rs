@@ -28,7 +28,9 @@ const PATHS: [&str; 3] = ["a", "b", "dir/c"];
 const LIMIT_S: &str = "100";
 
 async fn open(directory: &Path) -> (Arc<Files>, Ledger) {
-    let ledger = Ledger::open(&Storage::File(directory.join("data/ledger.db"))).await.unwrap();
+    let ledger = Ledger::open(&Storage::File(directory.join("data/ledger.db")), crate::database::redactor())
+        .await
+        .unwrap();
     let workspace = Workspace::open(&directory.join("workspace")).unwrap();
     let files = Files::new(ledger.clone(), workspace, directory.join("locks"), FILE_BYTES_MAX);
     (Arc::new(files), ledger)

@@ -70,7 +70,10 @@ struct Lab {
 
 impl Lab {
     async fn open(directory: &Path) -> Self {
-        let ledger = Ledger::open(&Storage::File(directory.join("data/ledger.db"))).await.unwrap();
+        let ledger =
+            Ledger::open(&Storage::File(directory.join("data/ledger.db")), crate::database::redactor())
+                .await
+                .unwrap();
         let workspace = Workspace::open(&directory.join("workspace")).unwrap();
         let locks = directory.join("locks");
         let files = Arc::new(Files::new(ledger.clone(), workspace.clone(), locks, FILE_BYTES_MAX));
