@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::peer::{Place, without};
+use super::peer::{Peer, Place, without};
 
 fn ids(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|r| r["id"].as_str().unwrap()).collect()
@@ -219,6 +219,11 @@ async fn conflict_resolution() {
     assert_eq!((&merged["merged"], &merged["record"]["body"]), (&json!(["body"]), &json!("merged version")));
     assert_eq!((&merged["record"]["title"], &merged["record"]["version"]), (&json!("Shared!"), &json!(4)));
 
+    told_afterwards(&mut first, &s2).await;
+}
+
+/// The timeline and the history tell of both versions, and of who decided.
+async fn told_afterwards(first: &mut Peer, s2: &Value) {
     let told = first.call("get_recent_activity", json!({ "record_id": "R001" })).await;
     let mut names = kinds(&told["activity"]);
     names.reverse();
@@ -237,7 +242,7 @@ async fn conflict_resolution() {
         ]
     );
     let resolved = first.call("get_recent_activity", json!({ "types": ["conflict_resolved"] })).await;
-    assert_eq!(resolved["activity"][0]["session_id"], s2);
+    assert_eq!(&resolved["activity"][0]["session_id"], s2);
     assert_eq!(resolved["activity"][0]["record_id"], "R001");
     let history = first.call("get_record_history", json!({ "id": "R001" })).await;
     let told: Vec<_> = history["history"]
