@@ -66,6 +66,7 @@ struct ChangedView {
     by_session: String,
     /// How the body differs.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(default)]
     diff: String,
     /// Parent, children and grandchildren shown here that other sessions have changed since.
     around: Vec<String>,

@@ -72,6 +72,7 @@ pub(super) struct ActivityView {
     record_id: Option<String>,
     summary: String,
     #[serde(skip_serializing_if = "Value::is_null")]
+    #[schemars(default)]
     details: Value,
 }
 

@@ -28,9 +28,11 @@ pub(super) struct ContextView {
     #[serde(skip_serializing_if = "Option::is_none")]
     siblings: Option<Vec<RefView>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
     warnings: Vec<Warning>,
     /// What is not here for want of room.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
     left_out: Vec<LeftOut>,
     /// About how long this is.
     tokens: i64,

@@ -109,6 +109,7 @@ struct ConflictView {
     activated_version: i64,
     /// Which fields both changed, so that they could not be merged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
     fields: Vec<&'static str>,
 }
 

@@ -59,11 +59,14 @@ pub(super) struct RecordView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) resolved_by: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
     pub(super) related: Vec<String>,
     #[serde(skip_serializing_if = "Map::is_empty")]
+    #[schemars(default)]
     pub(super) metadata: Map<String, Value>,
     /// The code it speaks of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
     pub(super) citations: Vec<String>,
     /// Counts this record's changes.
     pub(super) version: i64,
@@ -126,6 +129,7 @@ pub(super) struct RefView {
     pub(super) open_children_count: i64,
     /// Whether code it cites has changed since.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
     pub(super) suspect: bool,
 }
 

@@ -14,8 +14,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use scrubjay_core::inert::inert;
 use scrubjay_store::ledger::records::book::{self, Book};
-use scrubjay_store::ledger::{Ledger, Read, project};
-use tokio::runtime::Runtime;
+use scrubjay_store::ledger::{Read, project};
 
 use super::ledger;
 use crate::cli::Global;
@@ -48,37 +47,31 @@ pub(crate) fn run(global: &Global, command: &RecordCommand) -> anyhow::Result<Ex
     }
 }
 
-/// A project's records, at one moment.
-struct Opened {
-    runtime: Runtime,
-    ledger: Ledger,
-    read: Read,
-    book: Book,
-}
-
-/// Opens the records of a project.
-fn open(global: &Global, whose: &Whose) -> anyhow::Result<Opened> {
+/// Looks into the records of a project, at one moment.
+fn look<T>(
+    global: &Global,
+    whose: &Whose,
+    with: impl AsyncFnOnce(&mut Read, &Book) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let (runtime, ledger, loaded) = ledger::open(global)?;
     let directory = std::env::current_dir().context("cannot tell the working directory")?;
     let project = loaded.toolset_setup(&directory, whose.project.as_deref())?.project;
-    let (read, book) = runtime.block_on(async {
-        let mut read = ledger.read().await?;
-        if project::get(&mut read, &project).await?.is_none() {
-            let known = project::list(&mut read, "", 20).await?;
-            let known: Vec<_> = known.iter().map(|project| project.id.as_str()).collect();
-            bail!("there is no project \"{project}\": name one with --project; known are {known:?}");
-        }
-        let book = book::open(&mut read, &project).await?;
-        anyhow::Ok((read, book))
-    })?;
-    Ok(Opened { runtime, ledger, read, book })
-}
-
-impl Opened {
-    fn close(self) {
-        drop(self.read);
-        self.runtime.block_on(self.ledger.close());
-    }
+    // All of it within the runtime: a reading cannot even be dropped outside.
+    runtime.block_on(async {
+        let looked = async {
+            let mut read = ledger.read().await?;
+            if project::get(&mut read, &project).await?.is_none() {
+                let known = project::list(&mut read, "", 20).await?;
+                let known: Vec<_> = known.iter().map(|project| project.id.as_str()).collect();
+                bail!("there is no project \"{project}\": name one with --project; known are {known:?}");
+            }
+            let book = book::open(&mut read, &project).await?;
+            with(&mut read, &book).await
+        };
+        let looked = looked.await;
+        ledger.close().await;
+        looked
+    })
 }
 
 /// Prints text of several lines, each of them harmless.

@@ -88,8 +88,9 @@ async fn grandchildren(
     let rows = sqlx::query(sql!(
         "SELECT ",
         REF,
-        " FROM records c JOIN records r ON r.book = c.book AND r.parent = c.number
-         WHERE c.book = $1 AND c.parent = $2 ORDER BY r.parent, r.number LIMIT $3",
+        " FROM records r WHERE r.book = $1
+         AND r.parent IN (SELECT c.number FROM records c WHERE c.book = $1 AND c.parent = $2)
+         ORDER BY r.parent, r.number LIMIT $3",
     ))
     .bind(book.id)
     .bind(id.0)

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::peer::{Place, without};
+use super::peer::{Peer, Place, without};
 
 fn ids(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|r| r["id"].as_str().unwrap()).collect()
@@ -193,6 +193,7 @@ async fn conflict_resolution() {
         .collect();
     current.sort_by_key(|(_, is_current)| is_current.as_bool());
     assert_eq!(current, [(s1.clone(), json!(false)), (s2.clone(), json!(true))]);
+
     first.call("update_record", json!({ "id": "R001", "body": "version A" })).await;
     let conflict = second.call("update_record", json!({ "id": "R001", "body": "version B" })).await;
     assert_eq!(conflict["written"], false);
@@ -208,14 +209,21 @@ async fn conflict_resolution() {
     assert_eq!((&touching["written"], &touching["conflict"]["fields"]), (&json!(false), &json!(["body"])));
     let forced = json!({ "id": "R001", "body": "merged version", "force": true });
     let forced = second.call("update_record", forced).await;
-    assert_eq!(forced["record"]["body"], "merged version");
-    assert_eq!(forced["record"]["version"], 3);
+    assert_eq!(
+        (&forced["record"]["body"], &forced["record"]["version"]),
+        (&json!("merged version"), &json!(3))
+    );
     assert_eq!((&forced["overridden_session"], &forced["conflict"]), (&s1, &Value::Null));
     let merged = json!({ "id": "R001", "title": "Shared!", "merge": true });
     let merged = first.call("update_record", merged).await;
     assert_eq!((&merged["merged"], &merged["record"]["body"]), (&json!(["body"]), &json!("merged version")));
     assert_eq!((&merged["record"]["title"], &merged["record"]["version"]), (&json!("Shared!"), &json!(4)));
 
+    told_afterwards(&mut first, &s2).await;
+}
+
+/// The timeline and the history tell of both versions, and of who decided.
+async fn told_afterwards(first: &mut Peer, s2: &Value) {
     let told = first.call("get_recent_activity", json!({ "record_id": "R001" })).await;
     let mut names = kinds(&told["activity"]);
     names.reverse();
@@ -234,8 +242,8 @@ async fn conflict_resolution() {
         ]
     );
     let resolved = first.call("get_recent_activity", json!({ "types": ["conflict_resolved"] })).await;
-    let resolved = &resolved["activity"][0];
-    assert_eq!((&resolved["session_id"], &resolved["record_id"]), (&s2, &json!("R001")));
+    assert_eq!(&resolved["activity"][0]["session_id"], s2);
+    assert_eq!(resolved["activity"][0]["record_id"], "R001");
     let history = first.call("get_record_history", json!({ "id": "R001" })).await;
     let told: Vec<_> = history["history"]
         .as_array()

@@ -7,7 +7,7 @@ use scrubjay_core::diff::unified;
 use scrubjay_store::ledger::records::full;
 use serde_json::json;
 
-use super::{Whose, json, open, print_text};
+use super::{Whose, json, look, print_text};
 use crate::cli::Global;
 use crate::render::print_json;
 
@@ -28,14 +28,12 @@ pub(crate) struct DiffArgs {
 
 pub(super) fn run(global: &Global, args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
-    let mut at = open(global, &args.whose)?;
-    let (old, new) = at.runtime.block_on(async {
-        let new = full(&mut at.read, &at.book, id, args.to).await?;
+    let (old, new) = look(global, &args.whose, async |read, book| {
+        let new = full(read, book, id, args.to).await?;
         let from = args.from.unwrap_or((new.version - 1).max(1));
-        let old = full(&mut at.read, &at.book, id, Some(from)).await?;
-        anyhow::Ok((old, new))
+        let old = full(read, book, id, Some(from)).await?;
+        Ok((old, new))
     })?;
-    at.close();
     let (a, b) = (&old.content, &new.content);
     let names = [old.version, new.version].map(|version| format!("{id}@{version}"));
     let body = unified(a.body.as_bytes(), b.body.as_bytes(), &names[0], &names[1]);

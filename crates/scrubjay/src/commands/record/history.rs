@@ -6,7 +6,7 @@ use clap::Args;
 use scrubjay_core::diff::unified;
 use scrubjay_store::ledger::records::history;
 
-use super::{Whose, json, open, print_text};
+use super::{Whose, json, look, print_text};
 use crate::cli::Global;
 use crate::render::print_json;
 
@@ -24,11 +24,10 @@ pub(crate) struct HistoryArgs {
 
 pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
-    let mut at = open(global, &args.whose)?;
     // One more, for the last one shown to be compared with.
-    let listed = history::versions(&mut at.read, &at.book, id, 0, i64::MAX, args.limit + 1);
-    let versions = at.runtime.block_on(listed)?;
-    at.close();
+    let versions = look(global, &args.whose, async |read, book| {
+        Ok(history::versions(read, book, id, 0, i64::MAX, args.limit + 1).await?)
+    })?;
     let shown = versions.len().min(usize::try_from(args.limit).unwrap_or(usize::MAX));
     if global.json {
         print_json(&versions[..shown].iter().map(json::version).collect::<Vec<_>>())?;

@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 use scrubjay_store::ledger::records::State;
 use scrubjay_store::ledger::records::listing::{self, Filter, Place};
 
-use super::{Whose, json, open};
+use super::{Whose, json, look};
 use crate::cli::Global;
 use crate::render::{Align, Table, local_time, print_json};
 
@@ -39,7 +38,6 @@ fn state(text: &str) -> Result<State, String> {
 }
 
 pub(super) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let mut at = open(global, &args.whose)?;
     let filter = Filter {
         states: args.state.clone(),
         types: args.kind.clone(),
@@ -50,9 +48,8 @@ pub(super) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
         after: args.after.as_deref().map(str::parse).transpose()?,
         limit: args.limit,
     };
-    let listed = at.runtime.block_on(listing::list(&mut at.read, &at.book, &filter));
-    let (records, total) = listed.context("cannot list the records")?;
-    at.close();
+    let (records, total) =
+        look(global, &args.whose, async |read, book| Ok(listing::list(read, book, &filter).await?))?;
     if global.json {
         print_json(&records.iter().map(json::brief).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);

@@ -6,7 +6,7 @@ use clap::Args;
 use scrubjay_store::ledger::records::{activation, citation, full};
 use serde_json::json;
 
-use super::{Whose, json, open, print_text};
+use super::{Whose, json, look, print_text};
 use crate::cli::Global;
 use crate::render::print_json;
 
@@ -24,14 +24,12 @@ pub(crate) struct ShowArgs {
 
 pub(super) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
-    let mut at = open(global, &args.whose)?;
-    let (record, holders, suspects) = at.runtime.block_on(async {
-        let record = full(&mut at.read, &at.book, id, args.version).await?;
-        let holders = activation::holders(&mut at.read, &at.book, id).await?;
-        let suspects = citation::suspects(&mut at.read, &at.book, id).await?;
-        anyhow::Ok((record, holders, suspects))
+    let (record, holders, suspects) = look(global, &args.whose, async |read, book| {
+        let record = full(read, book, id, args.version).await?;
+        let holders = activation::holders(read, book, id).await?;
+        let suspects = citation::suspects(read, book, id).await?;
+        Ok((record, holders, suspects))
     })?;
-    at.close();
     if global.json {
         let mut value = json::whole(&record);
         let sessions: Vec<_> = holders.iter().map(|holder| &holder.session_id).collect();

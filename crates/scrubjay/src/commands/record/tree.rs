@@ -7,7 +7,7 @@ use scrubjay_store::ledger::records::RecordRef;
 use scrubjay_store::ledger::records::listing::{self, Filter, Place};
 use scrubjay_store::ledger::records::require;
 
-use super::{Whose, json, open, print_text};
+use super::{Whose, json, look, print_text};
 use crate::cli::Global;
 use crate::render::print_json;
 
@@ -28,19 +28,17 @@ pub(crate) struct TreeArgs {
 
 pub(super) fn run(global: &Global, args: &TreeArgs) -> anyhow::Result<ExitCode> {
     let top = args.id.as_deref().map(str::parse).transpose()?;
-    let mut at = open(global, &args.whose)?;
     let place = top.map_or(Place::Roots(args.depth), |id| Place::Below(id, args.depth));
     let filter = Filter { place, limit: args.limit, ..Filter::default() };
-    let (records, total) = at.runtime.block_on(async {
+    let (records, total) = look(global, &args.whose, async |read, book| {
         let mut records: Vec<RecordRef> = Vec::new();
         if let Some(id) = top {
-            records.push(require(&mut at.read, &at.book, id).await?);
+            records.push(require(read, book, id).await?);
         }
-        let (below, total) = listing::list(&mut at.read, &at.book, &filter).await?;
+        let (below, total) = listing::list(read, book, &filter).await?;
         records.extend(below);
-        anyhow::Ok((records, total + i64::from(top.is_some())))
+        Ok((records, total + i64::from(top.is_some())))
     })?;
-    at.close();
     if global.json {
         print_json(&records.iter().map(json::brief).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
