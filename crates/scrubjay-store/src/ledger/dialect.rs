@@ -85,9 +85,11 @@ impl Dialect {
             // The first: waiting for a lock must be possible before anything takes one.
             Self::Sqlite => connection
                 .execute(
-                    // Searches read some megabytes at once; a checkpoint must be rare among small commits.
-                    "PRAGMA busy_timeout=30000; PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON;
-                     PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16384; PRAGMA wal_autocheckpoint=4000",
+                    // Contents of a few kilobytes leave much of a small page empty. Searches read some megabytes at
+                    // once; a checkpoint must be rare among small commits.
+                    "PRAGMA busy_timeout=30000; PRAGMA page_size=16384; PRAGMA journal_mode=WAL;
+                     PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16384;
+                     PRAGMA wal_autocheckpoint=1000",
                 )
                 .await
                 .map(drop),
