@@ -81,7 +81,7 @@ pub fn measure(series: &mut Series, beside: &Path, data: &Path, rounds: usize) -
         let begun = clock::now();
         let mut command = Command::new(beside.join("scrubjay"));
         command.arg("--config").arg(&config).arg("--data").arg(data.join("tapes-of-many"));
-        command.args(["serve", "--http", "127.0.0.1:0"]);
+        command.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
         let gateway = Gateway::start(command)?;
         let mut connection = Connection::open(gateway.port)?;
         let listed = connection.list()?;

@@ -85,7 +85,10 @@ impl Targets {
         let (relay, raw_port) = start_raw(beside, &["relay", &server_port.to_string()])?;
         let backend = beside.join("bench-server");
         let mut own = Command::new(beside.join("scrubjay"));
-        own.arg("--data").arg(data).args(["serve", "--http", "127.0.0.1:0", "--"]).arg(&backend);
+        own.arg("--data")
+            .arg(data)
+            .args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0", "--"])
+            .arg(&backend);
         let own = Gateway::start(own)?;
         Ok(Self { server, relay, own, raw_port, backend })
     }

@@ -63,7 +63,12 @@ pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 fn serve(data: &Path, options: &[&str], backend: &[String]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
-    command.arg("--data").arg(data).arg("serve").args(options).arg("--").args(backend);
+    command.arg("--data").arg(data).arg("serve");
+    if !options.contains(&"--toolsets") {
+        // What is looked at are the backends.
+        command.args(["--toolsets", "none"]);
+    }
+    command.args(options).arg("--").args(backend);
     command
 }
 
@@ -126,7 +131,7 @@ impl Served {
         std::fs::write(&file, config).expect("the directory is ours");
         let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
         command.arg("--config").arg(file).arg("--data").arg(directory.join("data"));
-        command.args(["serve", "--http", "127.0.0.1:0"]);
+        command.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
         command.envs(authority.map(|file| ("SSL_CERT_FILE", file)));
         Self::started(command)
     }
