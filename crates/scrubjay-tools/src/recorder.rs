@@ -5,6 +5,7 @@
 
 mod audit;
 mod file_op;
+mod narrative;
 mod plan;
 mod reported;
 mod resources;

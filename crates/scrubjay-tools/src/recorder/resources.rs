@@ -18,7 +18,7 @@ use scrubjay_store::views::{self, SessionView, ViewError, evolution, story, time
 use serde::Serialize;
 use serde_json::json;
 
-use super::Recorder;
+use super::{Recorder, narrative};
 use crate::shared::Shared;
 
 const SESSIONS_URI: &str = "scrubjay://sessions";
@@ -196,7 +196,12 @@ async fn render(shared: &Shared, place: &Place) -> Result<(String, &'static str)
     };
     let session = views::find_session(&mut read, id).await?;
     Ok(match place {
-        Place::Story(_) => (story::read(&mut read, &session).await?.markdown(), MARKDOWN),
+        Place::Story(_) => {
+            let mut story = story::read(&mut read, &session).await?;
+            drop(read);
+            narrative::add(shared, &mut story).await?;
+            (story.markdown(), MARKDOWN)
+        }
         Place::Files(_) => (pretty(&evolution::files(&mut read, &session).await?), JSON),
         Place::File(_, path, page) => {
             (pretty(&evolution::read(&mut read, &session, path, page.after, page.limit).await?), JSON)

@@ -10,7 +10,7 @@ use scrubjay_store::views::{self, SessionView, evolution, story, timeline};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Recorder;
+use super::{Recorder, narrative};
 use crate::reply::{Failure, Reply, reply};
 
 /// How many events a page has where nobody says.
@@ -104,7 +104,9 @@ impl Recorder {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let (mut read, session) = self.look_at(args.session_id.as_deref(), &context).await?;
-        let story = story::read(&mut read, &session).await?;
+        let mut story = story::read(&mut read, &session).await?;
+        drop(read);
+        narrative::add(&self.shared, &mut story).await?;
         reply(story.markdown(), &story)
     }
 

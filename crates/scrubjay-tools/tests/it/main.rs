@@ -8,3 +8,4 @@ mod progress;
 mod recorder;
 mod records;
 mod sample;
+mod story;

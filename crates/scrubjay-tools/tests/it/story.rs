@@ -1,0 +1,119 @@
+//! The views of the `recorder` toolset as a client meets them: a story told by a model, a timeline that is
+//! followed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use scrubjay_core::redact::Redactor;
+use scrubjay_llm::scripted::{Answer, Scripted};
+use scrubjay_llm::{LlmConfig, Secret};
+use scrubjay_store::ledger::Storage;
+use scrubjay_tools::{Setup, Shared, serve_recorder};
+use serde_json::{Value, json};
+
+use crate::client::{Client, Era};
+
+async fn client(home: &Path, era: Era, llm: Option<LlmConfig>) -> Client {
+    std::fs::create_dir_all(home.join("ws")).unwrap();
+    let shared = Arc::new(Shared::new(Setup {
+        storage: Storage::File(home.join("data/ledger.db")),
+        redactor: Arc::new(Redactor::standard()),
+        project: "birds".to_owned(),
+        workspace: home.join("ws"),
+        allow_vcs: false,
+        file_bytes_max: 1 << 20,
+        locks: home.join("locks"),
+        llm,
+        stale_after_ticks: 20,
+    }));
+    let mut client = Client::connect_to(era, |reader, writer| serve_recorder(shared, reader, writer));
+    client.greet().await;
+    client
+}
+
+async fn work(client: &mut Client) -> String {
+    let started = client.call("record_session_start", json!({ "title": "Count" })).await;
+    client.call("record_plan", json!({ "steps": ["Look", "Tell"] })).await;
+    let file = json!({ "path": "seen.txt", "action": "create", "content": "two jays\n" });
+    client.call("file_op", file).await;
+    let edit = json!({ "path": "seen.txt", "action": "edit", "content": "three jays\n" });
+    client.call("file_op", edit).await;
+    client.call("audit_event", json!({ "type": "decision", "description": "Only jays count." })).await;
+    started["result"]["structuredContent"]["session_id"].as_str().unwrap().to_owned()
+}
+
+fn data(answer: &Value) -> &Value {
+    &answer["result"]["structuredContent"]
+}
+
+#[tokio::test]
+async fn a_model_tells_each_step_once_and_again_when_it_changed() {
+    let home = tempfile::tempdir().unwrap();
+    let model =
+        Scripted::answering([Answer::text("Jays were counted."), Answer::text("They were told.")]).await;
+    let llm = LlmConfig { api_key: Some(Secret::new("sk-x")), base_url: model.url(), ..LlmConfig::default() };
+    let mut client = client(home.path(), Era::Legacy, Some(llm)).await;
+    let id = work(&mut client).await;
+    let story = client.call("get_story", json!({})).await;
+    let chapter = |story: &Value| data(story)["chapters"].as_array().unwrap()[1].clone();
+    assert_eq!(chapter(&story)["narrative"], "Jays were counted.");
+    assert_eq!(chapter(&story)["iterations"][0]["revisions"], 2, "small edits are one iteration");
+    assert_eq!(chapter(&story)["decisions"][0]["text"], "Only jays count.");
+    assert!(model.asked()[0].last_text().contains("created seen.txt"));
+    let again = client.call("get_story", json!({ "session_id": id })).await;
+    assert_eq!((chapter(&again), model.asked().len()), (chapter(&story), 1), "what was told is kept");
+    client.call("audit_event", json!({ "type": "note", "description": "A fourth came." })).await;
+    let told =
+        client.ask("resources/read", json!({ "uri": format!("scrubjay://sessions/{id}/story") })).await;
+    let text = told["result"]["contents"][0]["text"].as_str().unwrap();
+    assert!(text.contains("They were told.") && text.contains("A fourth came."), "{text}");
+}
+
+#[tokio::test]
+async fn without_a_model_the_story_stands() {
+    let home = tempfile::tempdir().unwrap();
+    let mut client = client(home.path(), Era::Legacy, None).await;
+    work(&mut client).await;
+    let story = client.call("get_story", json!({})).await;
+    assert_eq!(data(&story)["totals"]["files"], 1);
+    assert!(story["result"]["content"][0]["text"].as_str().unwrap().contains("decision: Only jays count."));
+}
+
+#[tokio::test]
+async fn pages_and_files_are_read_by_uri() {
+    let home = tempfile::tempdir().unwrap();
+    let mut client = client(home.path(), Era::Modern, None).await;
+    let id = work(&mut client).await;
+    let read = async |client: &mut Client, rest: &str| -> Value {
+        let uri = format!("scrubjay://sessions/{id}/{rest}");
+        let answer = client.ask("resources/read", json!({ "uri": uri })).await;
+        serde_json::from_str(answer["result"]["contents"][0]["text"].as_str().unwrap()).unwrap()
+    };
+    let first = read(&mut client, "timeline?limit=4").await;
+    let next = first["next_after"].as_i64().unwrap();
+    let rest = read(&mut client, &format!("timeline?after={next}")).await;
+    let count = |page: &Value| page["events"].as_array().unwrap().len();
+    assert_eq!((count(&first), count(&first) + count(&rest)), (4, first["total"].as_u64().unwrap() as usize));
+    let file = read(&mut client, "evolution/seen.txt").await;
+    let diff = file["revisions"][1]["diff"].as_str().unwrap();
+    assert_eq!(diff, "--- a/seen.txt\n+++ b/seen.txt\n@@ -1 +1 @@\n-two jays\n+three jays\n");
+    assert_eq!(file["revisions"][1]["step"], "Look");
+    let unknown = client.ask("resources/read", json!({ "uri": "scrubjay://sessions/nobody/story" })).await;
+    assert!(unknown["error"]["message"].as_str().unwrap().contains("no session"), "{unknown}");
+}
+
+#[tokio::test]
+async fn whoever_follows_a_timeline_hears_of_changes() {
+    let home = tempfile::tempdir().unwrap();
+    let mut follower = client(home.path(), Era::Legacy, None).await;
+    let id = work(&mut follower).await;
+    let uri = format!("scrubjay://sessions/{id}/timeline");
+    follower.ask("resources/subscribe", json!({ "uri": uri })).await;
+    // Another process, as it were: a ledger of its own.
+    let mut other = client(home.path(), Era::Legacy, None).await;
+    let note = json!({ "type": "note", "description": "from elsewhere", "session_id": id });
+    other.call("audit_event", note).await;
+    let heard = follower.receive().await;
+    assert_eq!(heard["method"], "notifications/resources/updated");
+    assert_eq!(heard["params"]["uri"], uri);
+}
