@@ -39,11 +39,11 @@ async fn work(client: &mut Client) -> String {
     let edit = json!({ "path": "seen.txt", "action": "edit", "content": "three jays\n" });
     client.call("file_op", edit).await;
     client.call("audit_event", json!({ "type": "decision", "description": "Only jays count." })).await;
-    started["result"]["structuredContent"]["session_id"].as_str().unwrap().to_owned()
+    started["structuredContent"]["session_id"].as_str().unwrap().to_owned()
 }
 
 fn data(answer: &Value) -> &Value {
-    &answer["result"]["structuredContent"]
+    &answer["structuredContent"]
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn without_a_model_the_story_stands() {
     work(&mut client).await;
     let story = client.call("get_story", json!({})).await;
     assert_eq!(data(&story)["totals"]["files"], 1);
-    assert!(story["result"]["content"][0]["text"].as_str().unwrap().contains("decision: Only jays count."));
+    assert!(story["content"][0]["text"].as_str().unwrap().contains("decision: Only jays count."));
 }
 
 #[tokio::test]
