@@ -1,5 +1,6 @@
 //! Tasks in plain words through a running gateway: what is called, what is asked, what is refused and how.
 
+mod flow;
 mod forms;
 mod rig;
 mod seed;
