@@ -4,6 +4,7 @@ mod flow;
 mod forms;
 mod rig;
 mod seed;
+mod steps;
 
 use scrubjay_llm::scripted::Answer;
 use serde_json::{Value, json};
