@@ -3,8 +3,9 @@
     python_host.py MODE URL CALLS
     python_host.py MODE COMMAND CALLS
 
-MODE is `auto`, `legacy` or a modern protocol version; CALLS is a JSON array of [tool, arguments].
-Prints one JSON object: `version`, `tools` (their names) and `answers` (the text of each call).
+MODE is `auto`, `legacy` or a modern protocol version; CALLS is a JSON array of [tool, arguments], or of
+["read", URI] for a resource. Prints one JSON object: `version`, `tools` (their names) and `answers` (the text
+of each call, `ERROR ` before it where the tool failed).
 """
 
 import asyncio
@@ -25,8 +26,13 @@ async def main() -> None:
         tools = await client.list_tools()
         answers = []
         for name, arguments in json.loads(calls):
+            if isinstance(arguments, str):
+                read = await client.read_resource(arguments)
+                answers.append("".join(getattr(part, "text", "") for part in read.contents))
+                continue
             result = await client.call_tool(name, arguments)
-            answers.append("".join(getattr(part, "text", "") for part in result.content))
+            text = "".join(getattr(part, "text", "") for part in result.content)
+            answers.append(f"ERROR {text}" if result.is_error else text)
         names = [tool.name for tool in tools.tools]
         print(json.dumps({"version": client.protocol_version, "tools": names, "answers": answers}))
 

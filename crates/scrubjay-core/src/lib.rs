@@ -3,17 +3,21 @@
 //! Bytes and numbers in, values out. Deliberately absent: tokio, SQL, the filesystem, the clock, the
 //! environment and the terminal. Everything here can be tested without starting anything.
 
+pub mod analysis;
 pub mod diff;
 pub mod entry;
 pub mod envelope;
+pub mod exchange;
 pub mod export;
 pub mod framing;
 pub mod id;
 pub mod inert;
 mod json;
+pub mod merge;
 pub mod message;
 pub mod operation;
 pub mod oversize;
+pub mod query;
 pub mod reading;
 pub mod redact;
 pub mod retrieval;

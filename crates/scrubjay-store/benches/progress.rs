@@ -71,9 +71,13 @@ async fn log(ledger: &Ledger, project: &str, title: &str, content: &str) -> Stri
 }
 
 /// Fills a project; its first entry is logged as usual, and lends the others its session and event.
+///
+/// The other projects' entries are shorter: they shall be many, not large.
 async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, count: usize) {
+    let (title_words, content_words) = if number == 0 { (5, 14) } else { (3, 5) };
     let first = log(ledger, project, "the first", "of them").await;
-    let mut at_us = 1_600_000_000_000_000 + (number * 7) as i64;
+    // No two projects share a moment.
+    let mut at_us = 1_600_000_000_000_000 + number as i64;
     for batch in 0..count.div_ceil(BATCH) {
         let mut write = ledger.write(Survives::Process).await.unwrap();
         let row = sqlx::query("SELECT scope, session_id, event_id FROM progress_entries WHERE id = $1")
@@ -86,8 +90,9 @@ async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, co
         for part in 0..BATCH / ROWS {
             let (mut entries, mut texts, mut tags) = (Vec::new(), Vec::new(), Vec::new());
             for n in 0..ROWS {
-                at_us += 1_000 + dice.roll(1_000_000) as i64 * 11;
-                let (title, content) = (format!("fixed {}", dice.words(5)), dice.words(14));
+                at_us += 16 * (60 + dice.roll(700_000) as i64);
+                let (title, content) =
+                    (format!("fixed {}", dice.words(title_words)), dice.words(content_words));
                 let scoped = |text: &str| {
                     text.split(' ').map(|word| format!("{scope}x{word}")).collect::<Vec<_>>().join(" ")
                 };
@@ -120,17 +125,41 @@ async fn fill(ledger: &Ledger, dice: &mut Dice, project: &str, number: usize, co
     write.commit().await.unwrap();
 }
 
-/// Prints how long something took, each time it was done.
-fn tell(what: &str, mut times: Vec<Duration>) {
-    times.sort_unstable();
-    let at = |part: usize| times[(times.len() * part / 1000).min(times.len() - 1)].as_secs_f64() * 1e3;
-    println!(
-        "{what:<28} p50 {:7.2} ms   p99 {:7.2} ms   max {:7.2} ms   of {}",
-        at(500),
-        at(990),
-        at(1000),
-        times.len()
-    );
+/// What one thing took each time it was done: time, and this process's share of the processors.
+#[derive(Default)]
+struct Took(Vec<Duration>, Vec<Duration>);
+
+impl Took {
+    async fn time<T>(&mut self, what: impl Future<Output = T>) -> T {
+        let (start, start_cpu) = (clock::now().instant, processor());
+        let result = what.await;
+        self.0.push(start.elapsed());
+        self.1.push(processor() - start_cpu);
+        result
+    }
+
+    fn tell(mut self, what: &str) {
+        self.0.sort_unstable();
+        self.1.sort_unstable();
+        let at = |times: &[Duration], part: usize| {
+            times[(times.len() * part / 1000).min(times.len() - 1)].as_secs_f64() * 1e3
+        };
+        println!(
+            "{what:<22} p50 {:7.2}  p99 {:7.2}  max {:7.2} ms   processor p50 {:6.2}  p99 {:6.2} ms   of {}",
+            at(&self.0, 500),
+            at(&self.0, 990),
+            at(&self.0, 1000),
+            at(&self.1, 500),
+            at(&self.1, 990),
+            self.0.len()
+        );
+    }
+}
+
+/// What the processors did for this process: it tells more than time on a machine that does other things too.
+fn processor() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
 
 async fn find(ledger: &Ledger, says: Says<'_>, tags: &[String]) -> i64 {
@@ -141,22 +170,19 @@ async fn find(ledger: &Ledger, says: Says<'_>, tags: &[String]) -> i64 {
 
 async fn measure(ledger: &Ledger, dice: &mut Dice, times: usize) {
     let mut ids = Vec::new();
-    let mut took = Vec::new();
+    let mut took = Took::default();
     for _ in 0..times {
         let (title, content) = (format!("fixed {}", dice.words(5)), dice.words(60));
-        let start = clock::now().instant;
-        ids.push(log(ledger, "large", &title, &content).await);
-        took.push(start.elapsed());
+        ids.push(took.time(log(ledger, "large", &title, &content)).await);
     }
-    tell("log", took);
-    let mut took = Vec::new();
+    took.tell("log");
+    let mut took = Took::default();
     for id in &ids {
-        let start = clock::now().instant;
-        progress::get(&mut ledger.read().await.unwrap(), "large", id).await.unwrap().unwrap();
-        took.push(start.elapsed());
+        let get = async { progress::get(&mut ledger.read().await.unwrap(), "large", id).await };
+        took.time(get).await.unwrap().unwrap();
     }
-    tell("get", took);
-    let mut took: [Vec<Duration>; 6] = Default::default();
+    took.tell("get");
+    let mut took: [Took; 6] = Default::default();
     let tags = ["bench".to_owned()];
     for n in 0..times / 5 {
         let word = dice.word();
@@ -183,9 +209,7 @@ async fn measure(ledger: &Ledger, dice: &mut Dice, times: usize) {
         .into_iter()
         .enumerate()
         {
-            let start = clock::now().instant;
-            find(ledger, says, tags).await;
-            took[which].push(start.elapsed());
+            took[which].time(find(ledger, says, tags)).await;
         }
     }
     let names = [
@@ -197,7 +221,7 @@ async fn measure(ledger: &Ledger, dice: &mut Dice, times: usize) {
         "search words by tag",
     ];
     for (name, took) in names.into_iter().zip(took) {
-        tell(name, took);
+        took.tell(name);
     }
 }
 
@@ -210,7 +234,11 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut dice = Dice(7);
-        let open = async || Ledger::open(&storage, std::sync::Arc::new(scrubjay_core::redact::Redactor::standard())).await.unwrap();
+        let open = async || {
+            Ledger::open(&storage, std::sync::Arc::new(scrubjay_core::redact::Redactor::standard()))
+                .await
+                .unwrap()
+        };
         let ledger = open().await;
         fill(&ledger, &mut dice, "large", 0, count).await;
         ledger.close().await;

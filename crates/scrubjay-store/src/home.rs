@@ -95,6 +95,12 @@ impl Home {
         self.root.join("ledger.db")
     }
 
+    /// Returns the file of the index.
+    #[must_use]
+    pub fn index(&self) -> PathBuf {
+        self.root.join("index.db")
+    }
+
     /// Returns the key of this directory's hashes; makes it when first asked.
     ///
     /// # Errors

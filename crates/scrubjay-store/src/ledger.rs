@@ -10,6 +10,7 @@ pub mod event;
 pub mod plan;
 pub mod progress;
 pub mod project;
+pub mod records;
 pub mod revision;
 mod schema;
 pub mod session;

@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod files;
 pub mod home;
+pub mod index;
 pub mod ledger;
 pub mod recording;
 pub mod tape;

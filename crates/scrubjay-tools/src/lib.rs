@@ -6,6 +6,7 @@
 
 pub mod progress;
 mod recorder;
+mod records;
 mod reply;
 mod sample;
 mod serve;
@@ -13,6 +14,7 @@ mod shared;
 
 pub use progress::serve_progress;
 pub use recorder::serve_recorder;
+pub use records::{STALE_AFTER_TICKS, serve_records};
 pub use sample::{SampleServer, serve_sample};
 pub use serve::ServeError;
 pub use shared::{Setup, Shared};

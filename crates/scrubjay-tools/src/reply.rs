@@ -1,6 +1,8 @@
 //! How tools answer: data for programs with a text for people, or a failure that says what to do next.
 
-use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock};
+use std::sync::Arc;
+
+use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, JsonObject};
 use scrubjay_store::files::FileError;
 use scrubjay_store::ledger::LedgerError;
 use scrubjay_store::ledger::session::SessionError;
@@ -82,7 +84,7 @@ impl From<FileError> for Failure {
             FileError::Refused { code, message, event_id, found } => {
                 // The message says what to do; the code tells programs which case it is.
                 let (message, hint) = match message.split_once(": ") {
-                    Some((what, hint)) => (what.to_owned(), hint.to_owned()),
+                    Some((what, hint)) => (what.to_owned(), sentence(hint)),
                     None => (message, "Nothing was changed.".to_owned()),
                 };
                 let code =
@@ -105,6 +107,13 @@ impl From<FileError> for Failure {
             FileError::Interrupted => Self::new("INTERRUPTED", message, "Read the file, then try again."),
         }
     }
+}
+
+/// Writes what follows a colon as a sentence of its own.
+fn sentence(text: &str) -> String {
+    let mut rest = text.chars();
+    let first = rest.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", rest.as_str().trim_end_matches('.'))
 }
 
 /// What a refusal is called in an answer.
@@ -162,7 +171,23 @@ impl From<SessionError> for Failure {
     }
 }
 
-/// Returns the schema of an answer; a failure has the same shape from every tool, and may come instead.
-pub(crate) fn schema<T: schemars::JsonSchema + 'static>() -> std::sync::Arc<rmcp::model::JsonObject> {
-    rmcp::handler::server::tool::schema_for_type::<T>()
+/// Returns the schema of an answer: the data, or a failure, which has the same shape from every tool.
+///
+/// Some hosts hold failures against the schema too, so it must let them pass; its root stays an object, as the
+/// protocol wants it.
+pub(crate) fn schema<T: schemars::JsonSchema + 'static>() -> Arc<JsonObject> {
+    let mut schema = JsonObject::clone(&rmcp::handler::server::tool::schema_for_type::<T>());
+    let required = schema.remove("required").unwrap_or_else(|| json!([]));
+    let text = json!({ "type": "string" });
+    let failure = json!({
+        "description": "Why it was not done; then nothing else is there.",
+        "type": "object",
+        "properties": { "code": text, "message": text, "recovery_hint": text, "details": {} },
+        "required": ["code", "message", "recovery_hint"],
+    });
+    schema.insert("anyOf".to_owned(), json!([{ "required": required }, { "required": ["error"] }]));
+    if let Some(properties) = schema.entry("properties").or_insert_with(|| json!({})).as_object_mut() {
+        properties.insert("error".to_owned(), failure);
+    }
+    Arc::new(schema)
 }

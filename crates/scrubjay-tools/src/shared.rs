@@ -44,6 +44,8 @@ pub struct Setup {
     pub locks: PathBuf,
     /// The model that summarises.
     pub llm: Option<LlmConfig>,
+    /// A session is stale when a project was written to more often since the session last looked.
+    pub stale_after_ticks: i64,
 }
 
 /// What all toolsets share.

@@ -89,6 +89,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Tape(commands::tape::TapeCommand),
     #[command(subcommand)]
+    Record(commands::record::RecordCommand),
+    #[command(subcommand)]
+    Index(commands::index::IndexCommand),
+    #[command(subcommand)]
     Route(commands::route::RouteCommand),
     #[command(subcommand)]
     Session(commands::session::SessionCommand),

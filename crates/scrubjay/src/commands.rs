@@ -3,8 +3,10 @@
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod index;
 mod ledger;
 pub(crate) mod progress;
+pub(crate) mod record;
 pub(crate) mod redact;
 pub(crate) mod route;
 pub(crate) mod sample_server;
@@ -25,6 +27,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(global, &args),
         Command::Wrap(args) => wrap::run(global, &args),
         Command::Tape(command) => tape::run(global, &command),
+        Command::Record(command) => record::run(global, &command),
+        Command::Index(command) => index::run(global, &command),
         Command::Route(command) => route::run(global, &command),
         Command::Session(command) => session::run(global, &command),
         Command::Progress(command) => progress::run(global, command),

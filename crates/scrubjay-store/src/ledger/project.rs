@@ -88,3 +88,18 @@ pub async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
         .await?;
     Ok(row.try_get(0)?)
 }
+
+/// Returns projects by id, after one of them, so many.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn list(on: &mut impl Conn, after: &str, limit: i64) -> Result<Vec<Project>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT id, name, description, created_ns, tick FROM projects WHERE id > $1 ORDER BY id LIMIT $2",
+    )
+    .bind(after)
+    .bind(limit)
+    .fetch_all(on.conn())
+    .await?;
+    Ok(rows.iter().map(Project::of).collect::<Result<_, _>>()?)
+}

@@ -23,7 +23,7 @@ pub enum Source {
 }
 
 /// How far a change is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Meant; whether it happened is not known.

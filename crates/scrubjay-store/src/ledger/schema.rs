@@ -13,6 +13,11 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("schema/2.sqlite.sql"),
         postgres: include_str!("schema/2.postgres.sql"),
     },
+    Step {
+        all: include_str!("schema/3.sql"),
+        sqlite: include_str!("schema/3.sqlite.sql"),
+        postgres: include_str!("schema/3.postgres.sql"),
+    },
 ];
 
 /// What is done on both databases, where `{number}` and `{bytes}` are words that differ, and what on one:

@@ -367,6 +367,11 @@ pub async fn end(
     session.ended_ns = Some(write.at_ns);
     update(write, &session).await?;
     sqlx::query("DELETE FROM callers WHERE session_id = $1").bind(&session.id).execute(write.conn()).await?;
+    // It holds no records any more, and starts fresh should it be resumed.
+    sqlx::query("DELETE FROM record_actives WHERE session_id = $1")
+        .bind(&session.id)
+        .execute(write.conn())
+        .await?;
     let event = NewEvent::new(EventKind::SessionClosed, summary.unwrap_or("session ended"));
     event::append(write, &session, caller, event).await?;
     Ok(session)

@@ -250,12 +250,14 @@ pub(super) fn remove(
     let aside = temporary::name().map_err(|e| WorkspaceError::io("remove", shown, e))?;
     match renameat_with(&directory, path.name(), &directory, &aside, RenameFlags::NOREPLACE) {
         Ok(()) => {
-            if let Err(e) = check(&directory, &aside, shown, expected) {
+            let checked = check(&directory, &aside, shown, expected).map_err(|e| changed_by_now(e, shown));
+            let removed =
+                checked.and_then(|_| unlinkat(&directory, &aside, AtFlags::empty()).map_err(failed));
+            if let Err(e) = removed {
                 renameat_with(&directory, &aside, &directory, path.name(), RenameFlags::NOREPLACE)
                     .map_err(|e| stranded(e, shown, &aside))?;
-                return Err(changed_by_now(e, shown));
+                return Err(e);
             }
-            unlinkat(&directory, &aside, AtFlags::empty()).map_err(failed)?;
         }
         Err(e) if is_unsupported(e) => {
             unlinkat(&directory, path.name(), AtFlags::empty()).map_err(failed)?;

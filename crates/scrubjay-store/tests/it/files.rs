@@ -1,5 +1,9 @@
 //! What is promised of file changes: recorded first, then made; settled after a crash; taken back byte for byte.
 
+mod crowd;
+mod killed;
+mod settled;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -39,26 +39,42 @@ pub(crate) struct Client {
 impl Client {
     /// Connects and says nothing yet.
     pub(crate) fn connect(era: Era) -> Self {
+        Self::connect_to(era, serve_sample)
+    }
+
+    /// Connects to any server of this crate.
+    pub(crate) fn connect_to<F>(
+        era: Era,
+        serve: impl FnOnce(ReadHalf<DuplexStream>, WriteHalf<DuplexStream>) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), ServeError>> + Send + 'static,
+    {
         let (near, far) = tokio::io::duplex(DUPLEX_BYTES);
         let (reader, writer) = tokio::io::split(near);
         let (server_reader, server_writer) = tokio::io::split(far);
-        let server = tokio::spawn(serve_sample(server_reader, server_writer));
+        let server = tokio::spawn(serve(server_reader, server_writer));
         Self { era, lines: BufReader::new(reader).lines(), writer, server, last_id: 0 }
     }
 
     /// Connects and opens a conversation the way clients of that era do.
     pub(crate) async fn open(era: Era) -> Self {
         let mut client = Self::connect(era);
-        match era {
+        client.greet().await;
+        client
+    }
+
+    /// Opens the conversation.
+    pub(crate) async fn greet(&mut self) {
+        match self.era {
             Era::Legacy => {
-                client.initialize("2025-11-25").await;
-                client.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+                self.initialize("2025-11-25").await;
+                self.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
             }
             Era::Modern => {
-                client.ask("server/discover", json!({})).await;
+                self.ask("server/discover", json!({})).await;
             }
         }
-        client
     }
 
     /// Sends `initialize` and returns the answer.

@@ -5,4 +5,6 @@
 mod client;
 mod eras;
 mod progress;
+mod recorder;
+mod records;
 mod sample;

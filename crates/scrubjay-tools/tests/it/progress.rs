@@ -16,6 +16,8 @@ const KEY: &str = "sk-canary-0123456789";
 
 fn shared(home: &Path, llm: Option<LlmConfig>) -> Arc<Shared> {
     Arc::new(Shared::new(Setup {
+        stale_after_ticks: 20,
+        redactor: std::sync::Arc::new(scrubjay_core::redact::Redactor::standard()),
         storage: Storage::File(home.join("data/ledger.db")),
         project: "default".to_owned(),
         workspace: home.to_owned(),
@@ -351,6 +353,9 @@ async fn one_question_for_all_who_ask_at_once() {
         calls.push(tokio::spawn(async move { client.done("get_context", wanted).await.1 }));
     }
     model.arrived(1).await;
+    // The others have had time to ask, and wait instead.
+    let asked_again = tokio::time::timeout(Duration::from_millis(500), model.arrived(2)).await;
+    assert!(asked_again.is_err());
     model.release(100);
     for call in calls {
         assert_eq!(call.await.unwrap()["summary"], "Once.");

@@ -1,6 +1,9 @@
 //! `scrubjay demo`: a short real conversation through the real relay, and what is left of it.
 
+mod scenes;
+
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 
 use anyhow::Context;
@@ -9,86 +12,28 @@ use scrubjay_store::home::{Home, TapeFile};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
+use self::scenes::{SCENES, Scene};
 use super::tape;
 use crate::cli::Global;
 
 /// Record a scripted conversation with a sample server, and show the recording
 ///
 /// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol,
-/// then behind `scrubjay serve` beside a toolset of Scrubjay's own, and prints the tapes.
+/// then behind `scrubjay serve` beside a toolset of Scrubjay's own, and prints the tapes. At last an agent
+/// works with Scrubjay's own tools, and its story is told.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
-
-/// A client of the first era: a handshake, then calls.
-const LEGACY: [&str; 9] = [
-    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"1"}}}"#,
-    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-    r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
-    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"what, where and when"}}}"#,
-    r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"to":3,"delay_ms":20},"_meta":{"progressToken":"count-1"}}}"#,
-    r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"slow","arguments":{"ms":250}}}"#,
-    r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"fail","arguments":{"message":"the disk is on fire"}}}"#,
-    r#"{"jsonrpc":"2.0","id":6,"method":"resources/read","params":{"uri":"sample://readme"}}"#,
-    r#"{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"summarize","arguments":{"topic":"flight recorders"}}}"#,
-];
-
-/// A client of the second era: every request carries its version.
-const MODERN: [&str; 3] = [
-    r#"{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"scrubjay-demo","version":"2"}}}}"#,
-    r#"{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"large","arguments":{"bytes":1048576},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
-    r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"no_such_tool","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
-];
-
-/// A client of the gateway: two backends offer the same names, so one's are prefixed.
-const GATEWAY: [&str; 6] = [
-    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"3"}}}"#,
-    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
-    r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
-    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"to the toolset"}}}"#,
-    r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"scrubjay__slow","arguments":{"ms":40}}}"#,
-    r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"scrubjay__fail","arguments":{}}}"#,
-];
-
-/// One conversation: what it shows, how it is started, what is said.
-struct Scene {
-    title: &'static str,
-    name: &'static str,
-    command: &'static [&'static str],
-    script: &'static [&'static str],
-}
-
-const SCENES: [Scene; 3] = [
-    Scene {
-        title: "An agent that opens with a handshake (2025-11-25)",
-        name: "demo-legacy",
-        command: &["wrap", "--name", "demo-legacy"],
-        script: &LEGACY,
-    },
-    Scene {
-        title: "An agent whose every request stands alone (2026-07-28)",
-        name: "demo-modern",
-        command: &["wrap", "--name", "demo-modern"],
-        script: &MODERN,
-    },
-    Scene {
-        title: "One gateway in front of several servers; VIA tells the gateway's time from the backend's",
-        name: "serve",
-        command: &["serve", "--log-level", "warn", "--toolsets", "sample"],
-        script: &GATEWAY,
-    },
-];
 
 pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let scratch = tempfile::Builder::new().prefix("scrubjay-demo-").tempdir()?.keep();
     let home = Home::new(scratch.clone());
+    std::fs::create_dir(workspace(&home))?;
     let runtime = super::runtime()?;
     for scene in &SCENES {
         let held = runtime.block_on(converse(&home, scene));
         held.with_context(|| format!("the {} conversation", scene.name))?;
-        let file = newest(&home, scene.name)?;
         if !global.json {
-            writeln!(anstream::stdout(), "\n{}, recorded as tape {}:\n", scene.title, file.id.short())?;
-            tape::print_tape(&home.open(&file)?, 0, u64::MAX)?;
+            show(&home, scene)?;
         }
     }
     if global.json {
@@ -103,9 +48,28 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
          \n  scrubjay --data {data} tape ls\
          \n  scrubjay --data {data} tape show latest --entry 3\
          \n  scrubjay --data {data} tape verify\
+         \n  scrubjay --data {data} session timeline demo\
+         \n  scrubjay --data {data} session evolution demo feeder/monday.txt\
+         \n  scrubjay --data {data} session rewind demo --to 4\
+         \n  scrubjay --data {data} record tree --project default\
          \n\nTo record a server of your own, put `scrubjay wrap --` before its command in your host's configuration."
     )?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn workspace(home: &Home) -> PathBuf {
+    home.root().join("workspace")
+}
+
+/// Shows what is left of a conversation.
+fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
+    let file = newest(home, scene.name)?;
+    writeln!(anstream::stdout(), "\n{}, recorded as tape {}:\n", scene.title, file.id.short())?;
+    let Some(session) = scene.session else { return tape::print_tape(&home.open(&file)?, 0, u64::MAX) };
+    let mut teller = std::process::Command::new(std::env::current_exe()?);
+    let told = teller.arg("--data").arg(home.root()).args(["session", "story", session]).status()?;
+    anyhow::ensure!(told.success(), "the story could not be told");
+    Ok(())
 }
 
 /// Finds the newest tape with this name.
@@ -118,16 +82,18 @@ fn newest(home: &Home, name: &str) -> anyhow::Result<TapeFile> {
 
 async fn converse(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let program = std::env::current_exe()?;
-    let mut recorder = Command::new(&program)
-        .arg("--data")
-        .arg(home.root())
-        .args(scene.command)
-        .arg("--")
-        .arg(&program)
-        .arg("sample-server")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut command = Command::new(&program);
+    command.arg("--data").arg(home.root());
+    for word in scene.command {
+        match *word {
+            "{workspace}" => command.arg(workspace(home)),
+            word => command.arg(word),
+        };
+    }
+    if scene.has_server {
+        command.arg("--").arg(&program).arg("sample-server");
+    }
+    let mut recorder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     talk(&mut recorder, scene.script).await?;
     let status = recorder.wait().await?;
     anyhow::ensure!(status.success(), "the recorder ended with {status}");

@@ -5,7 +5,9 @@ mod follow;
 mod import;
 mod ls;
 mod rm;
+mod search;
 mod show;
+mod stats;
 mod verify;
 
 use std::process::ExitCode;
@@ -17,12 +19,14 @@ use scrubjay_store::tape::reader::Tape;
 
 use crate::cli::Global;
 
-/// List, show, check, export and import recordings
+/// List, show, search, analyse, check, export and import recordings
 #[derive(Debug, Subcommand)]
 pub(crate) enum TapeCommand {
     Ls(ls::LsArgs),
     Show(show::ShowArgs),
     Follow(follow::FollowArgs),
+    Search(search::SearchArgs),
+    Stats(stats::StatsArgs),
     Verify(verify::VerifyArgs),
     Export(export::ExportArgs),
     Import(import::ImportArgs),
@@ -35,6 +39,8 @@ pub(crate) fn run(global: &Global, command: &TapeCommand) -> anyhow::Result<Exit
         TapeCommand::Ls(args) => ls::run(global, &home, args),
         TapeCommand::Show(args) => show::run(global, &home, args),
         TapeCommand::Follow(args) => follow::run(global, &home, args),
+        TapeCommand::Search(args) => search::run(global, &home, args),
+        TapeCommand::Stats(args) => stats::run(global, &home, args),
         TapeCommand::Verify(args) => verify::run(global, &home, args),
         TapeCommand::Export(args) => export::run(global, &home, args),
         TapeCommand::Import(args) => import::run(global, &home, args),

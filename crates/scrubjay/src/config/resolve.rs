@@ -137,6 +137,7 @@ impl Loaded {
             file_bytes_max: taken(self.raw.files.max_size.as_ref()).0,
             locks: self.home()?.locks(),
             llm: Some(self.llm_config()?),
+            stale_after_ticks: scrubjay_tools::STALE_AFTER_TICKS,
         })
     }
 

@@ -9,6 +9,8 @@ pub(crate) enum Toolset {
     Recorder,
     /// What was done and how: logged, summarised, found again
     Progress,
+    /// Design reasoning that outlives a conversation
+    Records,
     /// A few sample tools
     Sample,
 }
@@ -19,6 +21,7 @@ impl Toolset {
         match self {
             Self::Recorder => "recorder",
             Self::Progress => "progress",
+            Self::Records => "records",
             Self::Sample => "sample",
         }
     }

@@ -6,6 +6,7 @@ mod front;
 mod http;
 mod listen;
 mod peers;
+mod recorder_peers;
 mod redaction;
 mod remote;
 mod rig;

@@ -49,7 +49,7 @@ fn launcher_of_three(directory: &Path, peers: &Path) -> String {
     launcher_of(directory, &format!("--config '{}' serve", text(&path)))
 }
 
-fn launcher_of(directory: &Path, command: &str) -> String {
+pub(super) fn launcher_of(directory: &Path, command: &str) -> String {
     let (program, data) = (env!("CARGO_BIN_EXE_scrubjay"), text(&directory.join("data")));
     let script = format!("#!/bin/sh\nexec '{program}' --data '{data}' {command}\n");
     let path = directory.join("launch");
@@ -58,8 +58,13 @@ fn launcher_of(directory: &Path, command: &str) -> String {
     text(&path)
 }
 
-/// Runs a host to its end and returns what it printed.
-fn run(directory: &Path, program: &Path, args: &[&str]) -> String {
+/// Runs a host to its end, which must be a good one, and returns what it printed.
+pub(super) fn run(directory: &Path, program: &Path, args: &[&str]) -> String {
+    run_to(0, directory, program, args)
+}
+
+/// Runs a host to an end of this exit code.
+pub(super) fn run_to(code: i32, directory: &Path, program: &Path, args: &[&str]) -> String {
     let mut host = Command::new("timeout");
     host.args(["--kill-after=5", HOST_LIMIT_S]).arg(program).args(args).stdin(Stdio::null());
     host.env_clear().env("PATH", std::env::var_os("PATH").expect("a PATH")).env("HOME", directory);
@@ -67,7 +72,7 @@ fn run(directory: &Path, program: &Path, args: &[&str]) -> String {
     let output = host.output().expect("coreutils' timeout is installed");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {}\n{said}\n{complaint}", output.status);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {}\n{said}\n{complaint}", output.status);
     said
 }
 

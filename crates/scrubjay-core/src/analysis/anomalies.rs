@@ -1,0 +1,292 @@
+//! What is unlike this server's tapes before: slower, larger, failing anew or more often, tools that changed, and
+//! things asked in an order that never came.
+//!
+//! Everything has to be well past chance and past what matters before it is said: a false alarm costs more than
+//! a late one. Without earlier tapes there is nothing to be unlike.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::errors::{Kind, kind};
+use super::numbers::{median, median_and_spread};
+use super::{Call, SHOWN_MAX, TapeCalls};
+use crate::units;
+
+/// So many calls now, and so many before, make a comparison.
+const NOW_MIN: usize = 8;
+const BEFORE_MIN: usize = 20;
+/// A tape with so many calls has a median worth the name.
+const TAPE_MIN: usize = 5;
+/// So many of the usual deviations away.
+const DEVIATIONS: f64 = 5.0;
+/// Less than this is no matter.
+const SLOWER_NS_MIN: u64 = 5_000_000;
+const LARGER_BYTES_MIN: u64 = 1024;
+/// So many failures are more than a mishap.
+const FAILURES_MIN: usize = 3;
+/// So often an order must come to be one.
+const ORDER_MIN: usize = 3;
+/// It is past chance when chance would bring it less often than this.
+const CHANCE_MAX: f64 = 0.001;
+
+/// Something unlike before.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Anomaly {
+    /// In what way.
+    pub kind: AnomalyKind,
+    /// What.
+    pub subject: String,
+    /// In words.
+    pub summary: String,
+    /// How much now: nanoseconds, bytes, or a count.
+    pub now: u64,
+    /// How much before.
+    pub before: u64,
+    /// The entries that show it.
+    pub entries: Vec<u64>,
+}
+
+/// In what way something is unlike before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnomalyKind {
+    /// A tool is not what it was.
+    ChangedTool,
+    /// A tool was not there.
+    NewTool,
+    /// It fails as it never did.
+    NewError,
+    /// It fails more often.
+    MoreErrors,
+    /// It takes longer.
+    Slower,
+    /// Its answers are larger.
+    Larger,
+    /// Asked in an order that never came.
+    NewSequence,
+}
+
+pub(super) fn anomalies(now: &TapeCalls, past: &[TapeCalls]) -> Vec<Anomaly> {
+    if past.is_empty() {
+        return Vec::new();
+    }
+    let groups = group(&now.calls);
+    let before: Vec<Groups<'_>> = past.iter().map(|tape| group(&tape.calls)).collect();
+    let mut found = tools(now, past);
+    for (subject, calls) in &groups {
+        let earlier: Vec<&[&Call]> =
+            before.iter().filter_map(|tape| tape.get(*subject)).map(Vec::as_slice).collect();
+        let failing = failures(subject, calls, &earlier);
+        found.extend(failing);
+        found.extend(slower(subject, calls, &earlier));
+        found.extend(larger(subject, calls, &earlier));
+    }
+    found.extend(orders(now, past));
+    found.sort_by(|a, b| a.kind.cmp(&b.kind).then_with(|| a.subject.cmp(&b.subject)));
+    found
+}
+
+type Groups<'a> = BTreeMap<&'a Arc<str>, Vec<&'a Call>>;
+
+fn group(calls: &[Call]) -> Groups<'_> {
+    let mut groups: Groups<'_> = BTreeMap::new();
+    for call in calls.iter().filter(|call| call.is_request()) {
+        groups.entry(&call.subject).or_default().push(call);
+    }
+    groups
+}
+
+fn tools(now: &TapeCalls, past: &[TapeCalls]) -> Vec<Anomaly> {
+    let mut found: BTreeMap<&str, Anomaly> = BTreeMap::new();
+    // The newest first, so the first that has a list, or a tool, knew it last.
+    let Some(last_list) = past.iter().find(|tape| !tape.definitions.is_empty()) else { return Vec::new() };
+    let mut known: HashMap<&str, HashSet<[u8; 16]>> = HashMap::new();
+    for tape in past.iter().rev().filter(|tape| !tape.definitions.is_empty()) {
+        let mut of_tape: HashMap<&str, HashSet<[u8; 16]>> = HashMap::new();
+        for definition in tape.definitions.iter().filter(|d| d.via.is_none()) {
+            of_tape.entry(&definition.tool).or_default().insert(definition.hash);
+        }
+        known.extend(of_tape);
+    }
+    for definition in now.definitions.iter().filter(|d| d.via.is_none()) {
+        let (kind, summary) = match known.get(definition.tool.as_str()) {
+            Some(hashes) if hashes.contains(&definition.hash) => continue,
+            Some(_) => (AnomalyKind::ChangedTool, "its definition is not what it was".to_owned()),
+            None => (AnomalyKind::NewTool, format!("it was in no list up to tape {}", last_list.tape)),
+        };
+        let anomaly = found.entry(&definition.tool).or_insert_with(|| Anomaly {
+            kind,
+            subject: definition.tool.clone(),
+            summary,
+            now: 0,
+            before: 0,
+            entries: Vec::new(),
+        });
+        anomaly.now += 1;
+        anomaly.entries.push(definition.entry);
+        anomaly.entries.truncate(SHOWN_MAX);
+    }
+    found.into_values().collect()
+}
+
+fn slower(subject: &str, calls: &[&Call], earlier: &[&[&Call]]) -> Option<Anomaly> {
+    let took = |calls: &[&Call]| -> Vec<u64> {
+        calls.iter().filter(|c| !c.failed).filter_map(|c| c.took_ns).collect()
+    };
+    let (now, before) =
+        risen(&took(calls), &earlier.iter().map(|c| took(c)).collect::<Vec<_>>(), SLOWER_NS_MIN)?;
+    Some(Anomaly {
+        kind: AnomalyKind::Slower,
+        subject: subject.to_owned(),
+        summary: format!("it takes {}, and took {}", units::duration(now), units::duration(before)),
+        now,
+        before,
+        entries: extreme(calls, |call| call.took_ns.unwrap_or(0)),
+    })
+}
+
+fn larger(subject: &str, calls: &[&Call], earlier: &[&[&Call]]) -> Option<Anomaly> {
+    let sizes = |calls: &[&Call]| -> Vec<u64> {
+        calls.iter().filter(|c| !c.failed && c.answer.is_some()).map(|c| c.answered_bytes).collect()
+    };
+    let (now, before) =
+        risen(&sizes(calls), &earlier.iter().map(|c| sizes(c)).collect::<Vec<_>>(), LARGER_BYTES_MIN)?;
+    Some(Anomaly {
+        kind: AnomalyKind::Larger,
+        subject: subject.to_owned(),
+        summary: format!("its answers have {}, and had {}", units::size(now), units::size(before)),
+        now,
+        before,
+        entries: extreme(calls, |call| call.answered_bytes),
+    })
+}
+
+/// Compares medians; returns both where the one of now is beyond doubt higher.
+#[expect(clippy::cast_precision_loss, reason = "a comparison needs no more than 52 bits")]
+fn risen(now: &[u64], tapes: &[Vec<u64>], matters: u64) -> Option<(u64, u64)> {
+    let mut before: Vec<u64> = tapes.concat();
+    if now.len() < NOW_MIN || before.len() < BEFORE_MIN {
+        return None;
+    }
+    let middle = median(&mut now.to_vec());
+    let (usual, spread) = median_and_spread(&mut before);
+    let is_far = middle as f64 > usual as f64 + DEVIATIONS * spread;
+    let is_much = middle >= usual.saturating_mul(2) && middle - usual >= matters;
+    // A tape on a slow day is no other server.
+    let was_so =
+        tapes.iter().filter(|t| t.len() >= TAPE_MIN).any(|t| median(&mut t.clone()) >= middle / 4 * 3);
+    (is_far && is_much && !was_so).then_some((middle, usual))
+}
+
+fn extreme(calls: &[&Call], value: impl Fn(&Call) -> u64) -> Vec<u64> {
+    let mut calls = calls.to_vec();
+    calls.sort_by_key(|call| (std::cmp::Reverse(value(call)), call.entry));
+    calls.iter().take(SHOWN_MAX).map(|call| call.entry).collect()
+}
+
+/// Failures of a kind that never came; else, that there are more than there were.
+fn failures(subject: &str, calls: &[&Call], earlier: &[&[&Call]]) -> Vec<Anomaly> {
+    let before: usize = earlier.iter().map(|calls| calls.len()).sum();
+    if before < BEFORE_MIN {
+        return Vec::new();
+    }
+    let known: HashSet<Kind<'_>> =
+        earlier.iter().flat_map(|calls| calls.iter()).filter(|c| c.failed).map(|c| kind(c)).collect();
+    let mut kinds: BTreeMap<Kind<'_>, Vec<&Call>> = BTreeMap::new();
+    for call in calls.iter().filter(|call| call.failed) {
+        kinds.entry(kind(call)).or_default().push(call);
+    }
+    let mut found = Vec::new();
+    for (kind, failed) in
+        kinds.iter().filter(|(kind, failed)| failed.len() >= FAILURES_MIN && !known.contains(*kind))
+    {
+        let code = kind.1.map(|code| format!("{code} ")).unwrap_or_default();
+        found.push(Anomaly {
+            kind: AnomalyKind::NewError,
+            subject: subject.to_owned(),
+            summary: format!("{} of {} fail as none did before: {code}{}", failed.len(), calls.len(), kind.2),
+            now: failed.len() as u64,
+            before: 0,
+            entries: shown(failed),
+        });
+    }
+    let failed: Vec<&Call> =
+        calls.iter().copied().filter(|call| call.failed && known.contains(&kind(call))).collect();
+    let failed_before = earlier.iter().flat_map(|calls| calls.iter()).filter(|call| call.failed).count();
+    if failed.len() >= FAILURES_MIN && is_more(failed.len(), calls.len(), failed_before, before) {
+        found.push(Anomaly {
+            kind: AnomalyKind::MoreErrors,
+            subject: subject.to_owned(),
+            summary: format!("{} of {} fail, and {failed_before} of {before} did", failed.len(), calls.len()),
+            now: failed.len() as u64,
+            before: failed_before as u64,
+            entries: shown(&failed),
+        });
+    }
+    found
+}
+
+fn shown(calls: &[&Call]) -> Vec<u64> {
+    calls.iter().take(SHOWN_MAX).map(|call| call.answer.unwrap_or(call.entry)).collect()
+}
+
+/// Tells whether a rate is at least three times what it was, and so far off that chance does not bring it.
+#[expect(clippy::cast_precision_loss, reason = "counts of calls are small")]
+fn is_more(now: usize, of: usize, before: usize, of_before: usize) -> bool {
+    let usual = (before as f64 + 1.0) / (of_before as f64 + 2.0);
+    let expected = of as f64 * usual;
+    let deviation = (expected * (1.0 - usual)).sqrt().max(0.5);
+    now as f64 >= 3.0 * expected && (now as f64 - expected) / deviation > DEVIATIONS
+}
+
+/// Steps from one thing to the next that earlier tapes had every chance to show, and never did.
+#[expect(clippy::cast_precision_loss, reason = "counts of calls are small")]
+fn orders(now: &TapeCalls, past: &[TapeCalls]) -> Vec<Anomaly> {
+    let mut known: HashSet<(&str, &str)> = HashSet::new();
+    let mut left: HashMap<&str, usize> = HashMap::new();
+    let mut came: HashMap<&str, usize> = HashMap::new();
+    for tape in past {
+        for (first, second) in steps(&tape.calls) {
+            known.insert((&first.subject, &second.subject));
+            *left.entry(&first.subject).or_default() += 1;
+            *came.entry(&second.subject).or_default() += 1;
+        }
+    }
+    let mut fresh: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
+    let mut leaves: HashMap<&str, usize> = HashMap::new();
+    for (first, second) in steps(&now.calls) {
+        *leaves.entry(&first.subject).or_default() += 1;
+        if !known.contains(&(&first.subject, &second.subject)) {
+            fresh.entry((&first.subject, &second.subject)).or_default().push(first.entry);
+        }
+    }
+    let is_beyond_chance = |((first, second), entries): &(&(&str, &str), &Vec<u64>)| {
+        let (chances, seen) = (left.get(first).copied().unwrap_or(0), came.get(second).copied().unwrap_or(0));
+        let rate = entries.len() as f64 / leaves.get(first).copied().unwrap_or(1) as f64;
+        let never = (1.0 - rate).powi(i32::try_from(chances).unwrap_or(i32::MAX));
+        entries.len() >= ORDER_MIN && chances >= BEFORE_MIN && seen >= BEFORE_MIN && never < CHANCE_MAX
+    };
+    fresh
+        .iter()
+        .filter(is_beyond_chance)
+        .map(|((first, second), entries)| Anomaly {
+            kind: AnomalyKind::NewSequence,
+            subject: format!("{first} → {second}"),
+            summary: format!(
+                "{} times now; never in {} chances before",
+                entries.len(),
+                left.get(first).unwrap_or(&0)
+            ),
+            now: entries.len() as u64,
+            before: 0,
+            entries: entries.iter().copied().take(SHOWN_MAX).collect(),
+        })
+        .collect()
+}
+
+fn steps(calls: &[Call]) -> impl Iterator<Item = (&Call, &Call)> {
+    let asked = || calls.iter().filter(|call| call.is_clients());
+    asked().zip(asked().skip(1))
+}

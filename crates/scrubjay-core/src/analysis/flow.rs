@@ -1,0 +1,129 @@
+//! How messages flowed: how many, how many at once, and when there were none.
+
+use serde::Serialize;
+
+use super::Call;
+use crate::exchange::What;
+
+/// Into so many stretches a tape is divided.
+const STRETCHES: u64 = 24;
+
+/// How messages flowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Flow {
+    /// From the first message to the last.
+    pub duration_ns: u64,
+    /// What the client asked.
+    pub client_requests: u64,
+    /// What the server asked.
+    pub server_requests: u64,
+    /// What either side said without being asked.
+    pub notifications: u64,
+    /// Lines of standard error.
+    pub stderr_lines: u64,
+    /// What is not JSON-RPC, or answers nothing.
+    pub odd: u64,
+    /// Requests without an answer.
+    pub unanswered: u64,
+    /// How many requests were under way at once, at most.
+    pub in_flight_max: u64,
+    /// The entry with which so many were.
+    pub in_flight_max_entry: Option<u64>,
+    /// The longest time without any request beginning or under way.
+    pub longest_silence: Option<Silence>,
+    /// Requests and failures in stretches of equal length.
+    pub stretches: Vec<Stretch>,
+}
+
+/// A time in which nothing happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Silence {
+    /// When it began, since the tape did.
+    pub from_ns: u64,
+    /// How long it was.
+    pub duration_ns: u64,
+    /// The entry that ended it.
+    pub before_entry: u64,
+}
+
+/// One stretch of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stretch {
+    /// When it begins, since the tape did.
+    pub from_ns: u64,
+    /// Requests that began in it.
+    pub requests: u64,
+    /// How many of those failed.
+    pub failures: u64,
+}
+
+pub(super) fn flow(calls: &[Call]) -> Flow {
+    let mut flow = Flow::default();
+    for call in calls {
+        match call.what {
+            What::Request if call.by_client => flow.client_requests += 1,
+            What::Request => flow.server_requests += 1,
+            What::Notification => flow.notifications += 1,
+            What::Stderr => flow.stderr_lines += 1,
+            What::Opaque | What::Batch | What::Response | What::Error => flow.odd += 1,
+            What::TooLong | What::Gap | What::End | What::Note => {}
+        }
+        flow.unanswered += u64::from(call.is_request() && call.answer.is_none());
+        flow.duration_ns = flow.duration_ns.max(call.end_ns().unwrap_or(call.since_start_ns));
+    }
+    add_stretches(&mut flow, calls);
+    add_crowd(&mut flow, calls);
+    flow
+}
+
+fn add_stretches(flow: &mut Flow, calls: &[Call]) {
+    let length = (flow.duration_ns / STRETCHES).saturating_add(1);
+    if flow.client_requests + flow.server_requests == 0 {
+        return;
+    }
+    flow.stretches =
+        (0..STRETCHES).map(|n| Stretch { from_ns: n.saturating_mul(length), ..Stretch::default() }).collect();
+    for call in calls.iter().filter(|call| call.is_request()) {
+        let place = usize::try_from(call.since_start_ns / length).unwrap_or(usize::MAX);
+        if let Some(stretch) = flow.stretches.get_mut(place) {
+            stretch.requests += 1;
+            stretch.failures += u64::from(call.failed);
+        }
+    }
+}
+
+/// Walks through beginnings and ends.
+fn add_crowd(flow: &mut Flow, calls: &[Call]) {
+    let mut turns: Vec<(u64, bool, u64)> = Vec::new();
+    for call in calls.iter().filter(|call| call.is_request()) {
+        turns.push((call.since_start_ns, true, call.entry));
+        turns.extend(call.end_ns().map(|end| (end, false, call.entry)));
+    }
+    // At one moment, ends come first.
+    turns.sort_unstable();
+    let (mut open, mut idle_since) = (0u64, None);
+    // What is never answered keeps nothing busy.
+    let answered: std::collections::HashSet<u64> =
+        calls.iter().filter(|c| c.took_ns.is_some()).map(|c| c.entry).collect();
+    for (at, begins, entry) in turns {
+        if begins {
+            let silence = idle_since.take().map(|from: u64| (from, at.saturating_sub(from)));
+            if let Some((from_ns, duration_ns)) = silence
+                && flow.longest_silence.as_ref().is_none_or(|longest| longest.duration_ns < duration_ns)
+            {
+                flow.longest_silence = Some(Silence { from_ns, duration_ns, before_entry: entry });
+            }
+            if !answered.contains(&entry) {
+                idle_since = (open == 0).then_some(at);
+                continue;
+            }
+            open += 1;
+            if open > flow.in_flight_max {
+                (flow.in_flight_max, flow.in_flight_max_entry) = (open, Some(entry));
+            }
+        } else {
+            open = open.saturating_sub(1);
+            idle_since = (open == 0).then_some(at);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Conversations in, exchanges out.
+
+use super::*;
+use crate::entry::{Direction, Terminator, Transport};
+use crate::reading::Reader;
+use Direction::{ClientToServer as C, ServerToClient as S};
+
+const CALL: &str =
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{"path":"/a"}}}"#;
+const FAILED: &str =
+    r#"{"jsonrpc":"2.0","id":1,"result":{"isError":true,"content":[{"type":"text","text":"no file '/a'"}]}}"#;
+
+fn entry(kind: EntryKind, direction: Direction, at: u64, payload: &str) -> Entry<'_> {
+    Entry {
+        kind,
+        direction,
+        transport: Transport::Stdio,
+        terminator: Terminator::Lf,
+        wall_ns: 1000 + at,
+        since_start_ns: at,
+        processing_ns: 0,
+        via: None,
+        operation: None,
+        payload: payload.as_bytes(),
+    }
+}
+
+fn fold(script: &[(Direction, &str)]) -> Exchanges {
+    let (mut reader, mut exchanges) = (Reader::default(), Exchanges::default());
+    for (number, (direction, line)) in (0..).zip(script) {
+        let entry = entry(EntryKind::Message, *direction, number * 10, line);
+        let reading = reader.read(&entry);
+        exchanges.observe(number, &entry, &reading);
+    }
+    exchanges
+}
+
+#[test]
+fn a_request_and_its_answer_are_one() {
+    let mut exchanges = fold(&[
+        (C, CALL),
+        (S, r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"busy"}}"#),
+        (S, FAILED),
+        (C, r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#),
+        (S, FAILED),
+    ]);
+    let settled = exchanges.take_settled();
+    let [notice, call, alone] = settled.as_slice() else { panic!("{settled:?}") };
+    assert_eq!((notice.exchange.place, notice.exchange.what), (1, What::Notification));
+    let call = &call.exchange;
+    assert_eq!((call.place, call.entry, call.answer, call.took_ns), (0, 0, Some(2), Some(20)));
+    assert_eq!((call.method.as_deref(), call.name.as_deref()), (Some("tools/call"), Some("t")));
+    assert_eq!((call.failed, call.error_shape.as_deref()), (true, Some("no file '…'")));
+    assert_eq!(call.text, "tools/call\nt\n/a\n\ntext\nno file '/a'\n");
+    assert_eq!((call.asked_bytes, call.answered_bytes), (CALL.len() as u64, FAILED.len() as u64));
+    assert_eq!((alone.exchange.what, alone.exchange.entry), (What::Response, 4));
+    let waiting: Vec<u64> = exchanges.waiting().map(|e| e.entry).collect();
+    assert_eq!(waiting, [3]);
+    assert_eq!(exchanges.waiting().count(), 0);
+}
+
+#[test]
+fn what_was_given_while_it_waited_says_so() {
+    let (mut reader, mut exchanges) = (Reader::default(), Exchanges::default());
+    let asked = entry(EntryKind::Message, C, 0, CALL);
+    exchanges.observe(0, &asked, &reader.read(&asked));
+    assert_eq!(exchanges.waiting().count(), 1);
+    let answer = entry(EntryKind::Message, S, 5, FAILED);
+    exchanges.observe(1, &answer, &reader.read(&answer));
+    let settled = exchanges.take_settled();
+    assert!(settled.len() == 1 && settled[0].was_given, "{settled:?}");
+}
+
+#[test]
+fn the_messages_of_a_batch_stand_apart() {
+    let mut exchanges = fold(&[
+        (C, r#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]"#),
+        (S, r#"[{"jsonrpc":"2.0","id":2,"result":{"said":"two"}},{"jsonrpc":"2.0","id":1,"result":{}}]"#),
+    ]);
+    let settled = exchanges.take_settled();
+    let seen: Vec<_> = settled
+        .iter()
+        .map(|s| (s.exchange.place, s.exchange.method.as_deref(), s.exchange.text.as_str()))
+        .collect();
+    assert_eq!(seen, [(1, Some("b"), "b\n\ntwo\n"), (0, Some("a"), "a\n\n")]);
+}
+
+#[test]
+fn definitions_are_told_apart() {
+    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    let answer = |text: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{{"name":"t","description":"{text}"}},{{"name":"u"}}]}}}}"#
+        )
+    };
+    let (one, other) = (answer("one"), answer("other"));
+    let mut exchanges = fold(&[(C, list), (S, &one), (C, list), (S, &one), (C, list), (S, &other)]);
+    let seen: Vec<_> = exchanges.take_definitions().into_iter().map(|d| (d.tool, d.entry)).collect();
+    assert_eq!(seen, [("t".to_owned(), 1), ("u".to_owned(), 1), ("t".to_owned(), 5)]);
+}
+
+#[test]
+fn every_kind_has_a_name_and_a_number() {
+    for (at, (what, name)) in (0..).zip(What::ALL) {
+        assert_eq!((what.code(), what.as_str()), (at, name));
+        assert_eq!((What::of_code(at), What::parse(name)), (Some(what), Some(what)));
+        assert!(What::NAMES.contains(name));
+    }
+    assert_eq!(What::of_code(11), None);
+}

@@ -1,0 +1,199 @@
+//! The text of a message by which it is found: its values, without keys and punctuation.
+//!
+//! Strings as they read, escapes undone; numbers as they are. What is no JSON is taken as it stands.
+
+use std::fmt::{self, Write};
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// So much text of one message is found.
+pub const TEXT_BYTES_MAX: usize = 256 * 1024;
+/// A longer run without any break is data, not a word.
+const WORD_BYTES_MAX: usize = 256;
+
+/// Appends the text of a message; returns whether some of it had to be left out.
+pub fn searchable(payload: &[u8], out: &mut String) -> bool {
+    let begin = out.len();
+    let mut gather = Gather { out, begin, clipped: false, depth: 0 };
+    let read = {
+        let mut json = serde_json::Deserializer::from_slice(payload);
+        (&mut gather).deserialize(&mut json).and_then(|()| json.end())
+    };
+    if read.is_err() {
+        gather.out.truncate(begin);
+        gather.clipped = false;
+        gather.push(&String::from_utf8_lossy(payload));
+    }
+    gather.clipped
+}
+
+struct Gather<'a> {
+    out: &'a mut String,
+    begin: usize,
+    clipped: bool,
+    depth: usize,
+}
+
+impl Gather<'_> {
+    fn push(&mut self, text: &str) {
+        let room = TEXT_BYTES_MAX.saturating_sub(self.out.len() - self.begin);
+        if text.len() >= room {
+            self.clipped = true;
+            let end = (0..=room.min(text.len())).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            self.push_words(&text[..end]);
+        } else {
+            self.push_words(text);
+        }
+        self.out.push('\n');
+    }
+
+    fn push_words(&mut self, text: &str) {
+        if text.len() <= WORD_BYTES_MAX {
+            return self.out.push_str(text);
+        }
+        let mut rest = text;
+        while !rest.is_empty() {
+            let is_data = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'_' | b'-');
+            let run = rest.bytes().take_while(is_data).count();
+            if run > WORD_BYTES_MAX {
+                self.clipped = true;
+                self.out.push_str("… ");
+            } else {
+                self.out.push_str(&rest[..run]);
+            }
+            rest = &rest[run..];
+            let between = rest.bytes().take_while(|b| !is_data(b)).count();
+            self.out.push_str(&rest[..between]);
+            rest = &rest[between..];
+        }
+    }
+
+    fn number(&mut self, number: impl fmt::Display) {
+        let room = TEXT_BYTES_MAX.saturating_sub(self.out.len() - self.begin);
+        if room < 32 {
+            self.clipped = true;
+        } else {
+            writeln!(self.out, "{number}").expect("writing to a string cannot fail");
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Gather<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Gather<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.number(number);
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.number(number);
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.number(number);
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.push(text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        self.depth += 1;
+        while seq.next_element_seed(&mut *self)?.is_some() {}
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        self.depth += 1;
+        while let Some(is_outside) = map.next_key_seed(Key)? {
+            // Every message has these; nobody looks for them.
+            if is_outside && self.depth == 1 {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                map.next_value_seed(&mut *self)?;
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+}
+
+/// Reads a key, and tells whether it is one of the outside of every message.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<bool, E> {
+        Ok(key == "jsonrpc" || key == "id")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(payload: &[u8], expected: &str, clipped: bool) {
+        let mut out = "before".to_owned();
+        assert_eq!(searchable(payload, &mut out), clipped, "{expected}");
+        assert_eq!(out, format!("before{expected}"));
+    }
+
+    #[test]
+    fn values_are_found_and_the_outside_is_not() {
+        check(
+            br#"{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":["one\ntwo",3,true,null,{"id":"x"}],"n":-1.5}}"#,
+            "m\none\ntwo\n3\nx\n-1.5\n",
+            false,
+        );
+        check(b"no \xff JSON", "no \u{fffd} JSON\n", false);
+        check(br#"{"a":1} more"#, "{\"a\":1} more\n", false);
+    }
+
+    #[test]
+    fn what_is_too_much_is_left_out_and_said() {
+        let data = format!(r#"{{"blob":"{}","said":"hello"}}"#, "A".repeat(WORD_BYTES_MAX + 1));
+        check(data.as_bytes(), "… \nhello\n", true);
+        let mut out = String::new();
+        let long = format!("\"{}\"", "word ".repeat(TEXT_BYTES_MAX));
+        assert!(searchable(long.as_bytes(), &mut out));
+        assert!(out.len() <= TEXT_BYTES_MAX + 1);
+    }
+}

@@ -1,0 +1,109 @@
+//! A test of one field of a message's parameters or result.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What one field must be like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FieldFilter {
+    /// The way to the field: keys, places in a list, or `*` for any of either.
+    pub path: Vec<String>,
+    /// What it must be like.
+    #[serde(flatten)]
+    pub test: Test,
+}
+
+/// What a value must be like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "test", content = "value")]
+pub enum Test {
+    /// There.
+    Exists,
+    /// This; text that reads like a number equals that number.
+    Equals(Value),
+    /// A text that holds this, whatever its case; of anything else, its JSON.
+    Contains(String),
+    /// A number above this.
+    Greater(f64),
+    /// A number below this.
+    Less(f64),
+}
+
+impl FieldFilter {
+    /// Tells whether a message has such a field under the given member: `params` or `result`.
+    #[must_use]
+    pub fn holds(&self, message: &Value, member: &str) -> bool {
+        message.get(member).is_some_and(|body| self.test.reaches(body, &self.path))
+    }
+}
+
+impl Test {
+    fn reaches(&self, value: &Value, path: &[String]) -> bool {
+        let Some((step, rest)) = path.split_first() else { return self.holds(value) };
+        match value {
+            Value::Object(members) if step == "*" => members.values().any(|v| self.reaches(v, rest)),
+            Value::Array(items) if step == "*" => items.iter().any(|v| self.reaches(v, rest)),
+            Value::Object(members) => members.get(step).is_some_and(|v| self.reaches(v, rest)),
+            Value::Array(items) => {
+                step.parse().ok().and_then(|at: usize| items.get(at)).is_some_and(|v| self.reaches(v, rest))
+            }
+            _ => false,
+        }
+    }
+
+    fn holds(&self, value: &Value) -> bool {
+        match self {
+            Self::Exists => true,
+            Self::Equals(wanted) => {
+                value == wanted
+                    || value.as_f64().is_some_and(|number| Some(number) == wanted.as_f64())
+                    || value
+                        .as_str()
+                        .is_some_and(|text| !wanted.is_string() && text == wanted.to_string().as_str())
+            }
+            Self::Contains(part) => {
+                let part = part.to_lowercase();
+                match value {
+                    Value::String(text) => text.to_lowercase().contains(&part),
+                    other => other.to_string().to_lowercase().contains(&part),
+                }
+            }
+            Self::Greater(bound) => value.as_f64().is_some_and(|number| number > *bound),
+            Self::Less(bound) => value.as_f64().is_some_and(|number| number < *bound),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(path: &str, test: Test, expected: bool) {
+        let message = json!({"params": {"name": "read", "arguments": {
+            "path": "/Tmp/a", "depth": 3, "size": "12", "list": [{"n": 1}, {"n": 7}]}}});
+        let filter = FieldFilter { path: path.split('.').map(str::to_owned).collect(), test: test.clone() };
+        assert_eq!(filter.holds(&message, "params"), expected, "{path} {test:?}");
+        assert!(!filter.holds(&message, "result"));
+    }
+
+    #[test]
+    fn fields_are_tested() {
+        check("arguments.path", Test::Exists, true);
+        check("arguments.nothing", Test::Exists, false);
+        check("arguments.path", Test::Equals(json!("/Tmp/a")), true);
+        check("arguments.path", Test::Equals(json!("/tmp/a")), false);
+        check("arguments.depth", Test::Equals(json!(3.0)), true);
+        check("arguments.size", Test::Equals(json!(12)), true);
+        check("arguments.path", Test::Contains("TMP".to_owned()), true);
+        check("arguments", Test::Contains("tmp/a".to_owned()), true);
+        check("arguments.depth", Test::Greater(2.5), true);
+        check("arguments.depth", Test::Greater(3.0), false);
+        check("arguments.depth", Test::Less(3.5), true);
+        check("arguments.path", Test::Less(3.5), false);
+        check("arguments.list.1.n", Test::Equals(json!(7)), true);
+        check("arguments.list.*.n", Test::Greater(6.0), true);
+        check("arguments.list.*.n", Test::Greater(7.0), false);
+        check("*.path", Test::Exists, true);
+    }
+}

@@ -1,0 +1,178 @@
+//! What there is to read: tapes that are new, have grown, were sealed, or are gone.
+
+use std::collections::HashMap;
+
+use scrubjay_core::id::TapeId;
+use serde::Serialize;
+use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
+use tokio::sync::mpsc;
+
+use super::fill::{Names, fill};
+use super::gather::{Step, gather};
+use super::lease::Lease;
+use super::{Index, IndexError, id_of, int};
+use crate::home::{Home, TapeFile};
+
+/// So many loads wait to be written while the next is read.
+const LOADS_MAX: usize = 1;
+
+/// What catching up did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CaughtUp {
+    /// Tapes that were read.
+    pub tapes: u64,
+    /// Entries that are new.
+    pub entries: u64,
+    /// Tapes that were forgotten.
+    pub removed: u64,
+}
+
+/// A tape as it is in the directory.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) file: TapeFile,
+    pub(super) is_sealed: bool,
+    pub(super) file_bytes: u64,
+}
+
+/// A tape as the index knows it.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: i64,
+    is_sealed: bool,
+    file_bytes: i64,
+    next_entry: i64,
+}
+
+/// A tape to be read, and from where on it is new.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    pub(super) seen: Seen,
+    pub(super) number: i64,
+    pub(super) next_entry: u64,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    read: Vec<Planned>,
+    forget: Vec<i64>,
+}
+
+impl Index {
+    /// Tells whether there is nothing to read.
+    pub(super) async fn is_current(&self) -> Result<bool, IndexError> {
+        let plan = self.plan(&mut *self.pool.acquire().await?).await?;
+        Ok(plan.read.is_empty() && plan.forget.is_empty())
+    }
+
+    pub(super) async fn catch_up_with(
+        &self,
+        _lease: &Lease,
+        mut tell: impl FnMut(u64),
+    ) -> Result<CaughtUp, IndexError> {
+        let mut connection = self.pool.acquire().await?;
+        let plan = self.plan(&mut connection).await?;
+        let mut done = CaughtUp {
+            tapes: plan.read.len() as u64,
+            removed: plan.forget.len() as u64,
+            ..CaughtUp::default()
+        };
+        if !plan.forget.is_empty() {
+            let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+            for number in plan.forget {
+                forget(&mut tx, number).await?;
+            }
+            tx.commit().await?;
+        }
+        if plan.read.is_empty() {
+            return Ok(done);
+        }
+        let (loads, mut arriving) = mpsc::channel::<Vec<Step>>(LOADS_MAX);
+        let home = self.home.clone();
+        // Tapes are read beside the writing of what was read before.
+        let reading = tokio::task::spawn_blocking(move || gather(&home, &plan.read, &loads));
+        let mut names = Names::default();
+        while let Some(load) = arriving.recv().await {
+            done.entries += load.iter().map(|step| step.new_entries).sum::<u64>();
+            let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+            for step in &load {
+                fill(&mut tx, &mut names, step).await?;
+            }
+            tx.commit().await?;
+            tell(done.entries);
+        }
+        // A panic there has been reported by its thread; what was sent before is right.
+        let _ = reading.await;
+        Ok(done)
+    }
+
+    async fn plan(&self, connection: &mut SqliteConnection) -> Result<Plan, IndexError> {
+        let home = self.home.clone();
+        let seen =
+            tokio::task::spawn_blocking(move || look(&home)).await.unwrap_or_else(|_| Ok(Vec::new()))?;
+        let rows: Vec<(String, i64, bool, i64, i64)> =
+            sqlx::query_as("SELECT id, number, is_sealed, file_bytes, next_entry FROM tapes")
+                .fetch_all(connection)
+                .await?;
+        let known = rows
+            .into_iter()
+            .filter_map(|(id, number, is_sealed, file_bytes, next_entry)| {
+                Some((id.parse().ok()?, Known { number, is_sealed, file_bytes, next_entry }))
+            })
+            .collect();
+        Ok(compare(seen, known))
+    }
+}
+
+/// Looks at all tapes, the oldest first.
+fn look(home: &Home) -> Result<Vec<Seen>, IndexError> {
+    let mut seen = Vec::new();
+    for file in home.list()?.into_iter().rev() {
+        // One that is sealed at this moment is met under its new name.
+        let sealed = file.path.with_extension("tape");
+        let path = if file.path.exists() { file.path.clone() } else { sealed };
+        if let Ok(facts) = std::fs::metadata(&path) {
+            let is_sealed = path.extension().is_some_and(|e| e == "tape");
+            seen.push(Seen { file: TapeFile { id: file.id, path }, is_sealed, file_bytes: facts.len() });
+        }
+    }
+    Ok(seen)
+}
+
+fn compare(seen: Vec<Seen>, mut known: HashMap<TapeId, Known>) -> Plan {
+    let mut plan = Plan::default();
+    let mut next_number = known.values().map(|k| k.number).max().unwrap_or(0) + 1;
+    for tape in seen {
+        match known.remove(&tape.file.id) {
+            Some(known) if known.is_sealed == tape.is_sealed && known.file_bytes == int(tape.file_bytes) => {}
+            Some(known) => plan.read.push(Planned {
+                seen: tape,
+                number: known.number,
+                next_entry: super::uint(known.next_entry),
+            }),
+            None => {
+                plan.read.push(Planned { seen: tape, number: next_number, next_entry: 0 });
+                next_number += 1;
+            }
+        }
+    }
+    plan.forget = known.into_values().map(|known| known.number).collect();
+    plan
+}
+
+/// Removes everything of a tape.
+pub(super) async fn forget(connection: &mut SqliteConnection, number: i64) -> Result<(), sqlx::Error> {
+    let (first, last) = (id_of(number, 0), id_of(number, u64::MAX));
+    // Numbers alone: nothing of a recording gets into the statement.
+    for statement in [
+        format!(
+            "DELETE FROM texts WHERE rowid IN (SELECT id FROM exchanges WHERE id BETWEEN {first} AND {last})"
+        ),
+        format!("DELETE FROM exchanges WHERE id BETWEEN {first} AND {last}"),
+        format!("DELETE FROM definitions WHERE tape = {number}"),
+        format!("DELETE FROM tapes WHERE number = {number}"),
+    ] {
+        connection.execute(AssertSqlSafe(statement)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Looks at single entries on their tapes: for filters on fields, and for snippets.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use scrubjay_core::entry::Entry;
+
+use crate::home::{Home, TapeFile};
+use crate::tape::entries::Entries;
+use crate::tape::reader::State;
+
+/// Entries nearer than this are walked to; a sealed tape is searched for those farther on.
+const WALK_MAX: u64 = 512;
+
+/// Calls back with each wanted entry that can be read: tapes by their file, entries in order.
+///
+/// A tape that is gone or cannot be read is passed over: the index is only ever behind the tapes.
+pub(super) fn look(
+    home: &Home,
+    wanted: &BTreeMap<TapeKey, Vec<u64>>,
+    mut show: impl FnMut(&TapeKey, u64, &Entry<'_>),
+) {
+    for (key, entries) in wanted {
+        let _ = look_at(home, key, entries, &mut show);
+    }
+}
+
+/// A tape, by its number in the index.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TapeKey {
+    pub(super) number: i64,
+    pub(super) id: String,
+    pub(super) started_ns: u64,
+}
+
+fn look_at(
+    home: &Home,
+    key: &TapeKey,
+    wanted: &[u64],
+    show: &mut impl FnMut(&TapeKey, u64, &Entry<'_>),
+) -> io::Result<()> {
+    let Ok(id) = key.id.parse() else { return Ok(()) };
+    let live = home.live_path(id, key.started_ns);
+    let opened = home.open(&TapeFile { id, path: live });
+    let Ok(tape) = opened.or_else(|e| home.find(&key.id).map_err(|_| e).and_then(|file| home.open(&file)))
+    else {
+        return Ok(());
+    };
+    let is_sealed = tape.state() == State::Sealed;
+    let mut at = 0;
+    let mut entries: Option<Entries> = None;
+    for number in wanted {
+        if entries.is_none() || is_sealed && *number > at + WALK_MAX {
+            entries = Some(tape.entries_from(*number)?);
+        }
+        let Some(reading) = entries.as_mut() else { continue };
+        while at <= *number {
+            let Some((found, entry)) = reading.next()? else { break };
+            at = found + 1;
+            if found == *number {
+                show(key, found, &entry);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! The calls of tapes, for analysis: of one tape, and of the same server's tapes before it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use scrubjay_core::analysis::{Call, TapeCalls};
+use scrubjay_core::exchange::{Definition, What};
+use scrubjay_core::id::TapeId;
+use sqlx::{Row as _, SqliteConnection};
+
+use super::fill::{BY_CLIENT, SECOND_LEG};
+use super::search::names;
+use super::{Index, IndexError, id_of, uint};
+
+/// A tape is compared with so many before it, and with so many calls of each.
+const TAPES_MAX: i64 = 20;
+const PAST_CALLS_MAX: i64 = 2_000;
+
+impl Index {
+    /// Returns the calls of a tape; none where the index does not have it.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn calls(&self, tape: TapeId) -> Result<Option<TapeCalls>, IndexError> {
+        let mut tx = self.pool.begin().await?;
+        let found: Option<(i64, String)> = sqlx::query_as("SELECT number, server FROM tapes WHERE id = $1")
+            .bind(tape.as_str())
+            .fetch_optional(&mut *tx)
+            .await?;
+        let Some((number, server)) = found else { return Ok(None) };
+        Ok(Some(load(&mut tx, number, tape.to_string(), server, -1).await?))
+    }
+
+    /// Returns the calls of the tapes of the same server before a tape, the newest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn past(&self, tape: TapeId) -> Result<Vec<TapeCalls>, IndexError> {
+        let mut tx = self.pool.begin().await?;
+        let rows: Vec<(i64, String, String)> = sqlx::query_as(
+            "SELECT p.number, p.id, p.server FROM tapes t JOIN tapes p ON p.server = t.server \
+             WHERE t.id = $1 AND (p.started_ns, p.id) < (t.started_ns, t.id) \
+             ORDER BY p.started_ns DESC, p.id DESC LIMIT $2",
+        )
+        .bind(tape.as_str())
+        .bind(TAPES_MAX)
+        .fetch_all(&mut *tx)
+        .await?;
+        let mut past = Vec::with_capacity(rows.len());
+        for (number, id, server) in rows {
+            past.push(load(&mut tx, number, id, server, PAST_CALLS_MAX).await?);
+        }
+        Ok(past)
+    }
+}
+
+async fn load(
+    connection: &mut SqliteConnection,
+    number: i64,
+    tape: String,
+    server: String,
+    limit: i64,
+) -> Result<TapeCalls, sqlx::Error> {
+    let rows = sqlx::query(
+        "SELECT entry, answer, since_start_ns, what, marks, method, name, took_ns, failed, code, shape, \
+         asked_bytes, answered_bytes FROM exchanges WHERE id BETWEEN $1 AND $2 AND marks & $3 = 0 \
+         ORDER BY id LIMIT $4",
+    )
+    .bind(id_of(number, 0))
+    .bind(id_of(number, u64::MAX))
+    .bind(SECOND_LEG)
+    .bind(limit)
+    .fetch_all(&mut *connection)
+    .await?;
+    let mut subjects = Subjects::default();
+    let mut calls = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let what = What::of_code(row.try_get(3)?).unwrap_or(What::Opaque);
+        calls.push(Unnamed {
+            subject: subjects.number(what, row.try_get(5)?, row.try_get(6)?),
+            shape: row.try_get(10)?,
+            call: Call {
+                entry: uint(row.try_get(0)?),
+                answer: row.try_get::<Option<i64>, _>(1)?.map(uint),
+                since_start_ns: uint(row.try_get(2)?),
+                what,
+                by_client: row.try_get::<i64, _>(4)? & BY_CLIENT != 0,
+                subject: Arc::default(),
+                took_ns: row.try_get::<Option<i64>, _>(7)?.map(uint),
+                failed: row.try_get::<i64, _>(8)? != 0,
+                code: row.try_get(9)?,
+                shape: None,
+                asked_bytes: uint(row.try_get(11)?),
+                answered_bytes: uint(row.try_get(12)?),
+            },
+        });
+    }
+    let calls = name(connection, calls, &subjects).await?;
+    Ok(TapeCalls { tape, server, calls, definitions: definitions(connection, number).await? })
+}
+
+struct Unnamed {
+    subject: usize,
+    shape: Option<i64>,
+    call: Call,
+}
+
+/// What calls are about, each once: the method, and the name where it is a tool's.
+#[derive(Default)]
+struct Subjects {
+    known: HashMap<(i64, Option<i64>, Option<i64>), usize>,
+    all: Vec<(What, Option<i64>, Option<i64>)>,
+}
+
+impl Subjects {
+    fn number(&mut self, what: What, method: Option<i64>, name: Option<i64>) -> usize {
+        let all = &mut self.all;
+        *self.known.entry((what.code(), method, name)).or_insert_with(|| {
+            all.push((what, method, name));
+            all.len() - 1
+        })
+    }
+}
+
+async fn name(
+    connection: &mut SqliteConnection,
+    calls: Vec<Unnamed>,
+    subjects: &Subjects,
+) -> Result<Vec<Call>, sqlx::Error> {
+    let numbers = subjects.all.iter().flat_map(|(_, method, name)| [*method, *name]);
+    let texts = names(connection, numbers.chain(calls.iter().map(|call| call.shape))).await?;
+    let text = |number: Option<i64>| number.and_then(|n| texts.get(&n)).map(String::as_str);
+    // Of one text one value, so that equal subjects are cheap to compare.
+    let mut same: HashMap<String, Arc<str>> = HashMap::new();
+    let names: Vec<Arc<str>> = subjects
+        .all
+        .iter()
+        .map(|(what, method, name)| {
+            let subject = match (text(*method), text(*name)) {
+                (Some("tools/call"), Some(tool)) => format!("tools/call {tool}"),
+                (Some(method), _) => method.to_owned(),
+                (None, _) => what.as_str().to_owned(),
+            };
+            Arc::clone(same.entry(subject).or_insert_with_key(|text| text.as_str().into()))
+        })
+        .collect();
+    let shapes: HashMap<i64, Arc<str>> = texts.iter().map(|(n, text)| (*n, text.as_str().into())).collect();
+    let named = |unnamed: Unnamed| Call {
+        subject: Arc::clone(&names[unnamed.subject]),
+        shape: unnamed.shape.and_then(|n| shapes.get(&n).cloned()),
+        ..unnamed.call
+    };
+    Ok(calls.into_iter().map(named).collect())
+}
+
+async fn definitions(connection: &mut SqliteConnection, number: i64) -> Result<Vec<Definition>, sqlx::Error> {
+    let rows: Vec<(String, Option<String>, Vec<u8>, i64)> = sqlx::query_as(
+        "SELECT t.name, v.name, d.hash, d.entry FROM definitions d JOIN names t ON t.id = d.tool \
+         LEFT JOIN names v ON v.id = d.via WHERE d.tape = $1 ORDER BY d.entry, t.name, v.name, d.hash",
+    )
+    .bind(number)
+    .fetch_all(connection)
+    .await?;
+    let definition = |(tool, via, hash, entry): (String, Option<String>, Vec<u8>, i64)| {
+        Some(Definition { tool, via, hash: hash.try_into().ok()?, entry: uint(entry) })
+    };
+    Ok(rows.into_iter().filter_map(definition).collect())
+}

@@ -1,0 +1,329 @@
+//! Answers a query: the page that was asked for, and what all that was found is made of.
+//!
+//! What the rows know is asked of the database. What only a message knows — the fields of its parameters and
+//! its result — is looked up on the tapes, for those rows that fit in everything else.
+
+mod facets;
+mod narrow;
+
+use std::collections::{BTreeMap, HashMap};
+
+use scrubjay_core::exchange::{What, searchable};
+use scrubjay_core::export::iso_time;
+use scrubjay_core::query::{SearchQuery, SortField, SortOrder};
+use serde::Serialize;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
+
+use super::look::{TapeKey, look};
+use super::snippet::{Snippet, cut};
+use super::{Index, IndexError, tape_of, uint};
+use crate::home::Home;
+use facets::Group;
+use narrow::Narrowed;
+
+pub use facets::{Facet, Facets};
+
+/// So many rows are looked up on tapes; the answer says when there were more.
+const CANDIDATES_MAX: usize = 50_000;
+
+/// The answer to a query.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// How many fit.
+    pub total: u64,
+    /// Whether only the first so many were looked at, because the query has to look at messages themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looked_at_only: Option<u64>,
+    /// The page that was asked for.
+    pub hits: Vec<Hit>,
+    /// What all that fit are made of.
+    pub facets: Facets,
+}
+
+/// One thing that was found: a request with its answer, or what stands alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hit {
+    /// The tape it is on.
+    pub tape: String,
+    /// The connection's name.
+    pub server: String,
+    /// The session.
+    pub session: String,
+    /// The entry that began it.
+    pub entry: u64,
+    /// The entry that answered it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<u64>,
+    /// When, in ISO 8601.
+    pub time: String,
+    /// When, nanoseconds since the Unix epoch.
+    pub wall_ns: u64,
+    /// What it is.
+    #[serde(rename = "type")]
+    pub what: What,
+    /// What answered it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered_with: Option<What>,
+    /// The method.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// The tool, prompt or resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The backend, for what passed between the gateway and one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<String>,
+    /// How long the answer took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_time_ns: Option<u64>,
+    /// Whether it failed.
+    pub failed: bool,
+    /// The code of the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<i64>,
+    /// The size of request and answer.
+    pub size_bytes: u64,
+    /// The text that was looked for, where it stands; without any, the beginning.
+    pub snippet: Snippet,
+}
+
+/// A row as it is needed to choose and to show.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    id: i64,
+    entry: u64,
+    answer: Option<u64>,
+    wall_ns: i64,
+    what: i64,
+    answered_with: Option<i64>,
+    method: Option<i64>,
+    name: Option<i64>,
+    via: Option<i64>,
+    took_ns: Option<i64>,
+    failed: bool,
+    code: Option<i64>,
+    bytes: i64,
+}
+
+const COLUMNS: &str = "e.id, e.entry, e.answer, e.wall_ns, e.what, e.answered_with, e.method, e.name, e.via, \
+                       e.took_ns, e.failed, e.code, e.asked_bytes + e.answered_bytes";
+
+impl Row {
+    fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            entry: uint(row.try_get(1)?),
+            answer: row.try_get::<Option<i64>, _>(2)?.map(uint),
+            wall_ns: row.try_get(3)?,
+            what: row.try_get(4)?,
+            answered_with: row.try_get(5)?,
+            method: row.try_get(6)?,
+            name: row.try_get(7)?,
+            via: row.try_get(8)?,
+            took_ns: row.try_get(9)?,
+            failed: row.try_get::<i64, _>(10)? != 0,
+            code: row.try_get(11)?,
+            bytes: row.try_get(12)?,
+        })
+    }
+}
+
+/// What is known of a tape.
+#[derive(Clone, Debug)]
+struct TapeRow {
+    number: i64,
+    id: String,
+    server: String,
+    session: String,
+    started_ns: i64,
+}
+
+type Tapes = HashMap<i64, TapeRow>;
+
+impl Index {
+    /// Searches what was caught up with so far.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn search(&self, query: &SearchQuery) -> Result<Found, IndexError> {
+        // Everything is of one moment.
+        let mut tx = self.pool.begin().await?;
+        let tapes = load_tapes(&mut tx).await?;
+        let narrowed = Narrowed::new(&mut tx, query, &tapes).await?;
+        let (rows, looked_at_only, facets) = if query.params.is_empty() && query.results.is_empty() {
+            let facets = facets::count(&mut tx, &narrowed, &tapes).await?;
+            (fetch(&mut tx, query, &narrowed, query.limit, query.offset).await?, None, facets)
+        } else {
+            let candidates = fetch(&mut tx, query, &narrowed, CANDIDATES_MAX + 1, 0).await?;
+            let cut_off = (candidates.len() > CANDIDATES_MAX).then_some(CANDIDATES_MAX as u64);
+            let fit = self.filter(query, &tapes, candidates).await;
+            let facets = facets::add_up(&mut tx, fit.iter().map(Group::of), &tapes).await?;
+            (fit.into_iter().skip(query.offset).take(query.limit).collect(), cut_off, facets)
+        };
+        let names = names_of(&mut tx, &rows).await?;
+        tx.commit().await?;
+        let hits = self.show(query, tapes, rows, names).await;
+        Ok(Found { total: facets.total, looked_at_only, hits, facets })
+    }
+
+    /// Keeps those whose messages are as the query wants them.
+    async fn filter(&self, query: &SearchQuery, tapes: &Tapes, mut candidates: Vec<Row>) -> Vec<Row> {
+        candidates.truncate(CANDIDATES_MAX);
+        let wanted = wanted(tapes, &candidates);
+        let (home, query) = (self.home.clone(), query.clone());
+        let fitting = move || {
+            let mut fits: HashMap<(i64, u64, bool), bool> = HashMap::new();
+            look(&home, &wanted, |key, number, entry| {
+                let message = serde_json::from_slice(entry.payload).unwrap_or_default();
+                let params = query.params.iter().all(|filter| filter.holds(&message, "params"));
+                let results = query.results.iter().all(|filter| filter.holds(&message, "result"));
+                fits.insert((key.number, number, false), params);
+                fits.insert((key.number, number, true), results);
+            });
+            candidates.retain(|row| {
+                let tape = tape_of(row.id);
+                let fit = |number: u64, part: bool| fits.get(&(tape, number, part)).copied().unwrap_or(false);
+                // A result that stands alone is its own answer.
+                fit(row.entry, false)
+                    && (query.results.is_empty() || fit(row.answer.unwrap_or(row.entry), true))
+            });
+            candidates
+        };
+        tokio::task::spawn_blocking(fitting).await.unwrap_or_default()
+    }
+
+    async fn show(
+        &self,
+        query: &SearchQuery,
+        tapes: Tapes,
+        rows: Vec<Row>,
+        names: HashMap<i64, String>,
+    ) -> Vec<Hit> {
+        let (home, terms) = (self.home.clone(), query.text.clone());
+        let work = move || {
+            let texts = texts(&home, &wanted(&tapes, &rows));
+            let hit = |row: &Row| {
+                let tape = tapes.get(&tape_of(row.id));
+                let name = |number: Option<i64>| number.and_then(|n| names.get(&n).cloned());
+                let text: Vec<&str> = [Some(row.entry), row.answer]
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|number| texts.get(&(tape_of(row.id), number)).map(String::as_str))
+                    .collect();
+                Hit {
+                    tape: tape.map(|t| t.id.clone()).unwrap_or_default(),
+                    server: tape.map(|t| t.server.clone()).unwrap_or_default(),
+                    session: tape.map(|t| t.session.clone()).unwrap_or_default(),
+                    entry: row.entry,
+                    answer: row.answer,
+                    time: iso_time(uint(row.wall_ns)),
+                    wall_ns: uint(row.wall_ns),
+                    what: What::of_code(row.what).unwrap_or(What::Opaque),
+                    answered_with: row.answered_with.and_then(What::of_code),
+                    method: name(row.method),
+                    name: name(row.name),
+                    via: name(row.via),
+                    response_time_ns: row.took_ns.map(uint),
+                    failed: row.failed,
+                    error_code: row.code,
+                    size_bytes: uint(row.bytes),
+                    snippet: cut(&text.join("\n"), &terms),
+                }
+            };
+            rows.iter().map(hit).collect()
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or_default()
+    }
+}
+
+async fn load_tapes(connection: &mut SqliteConnection) -> Result<Tapes, sqlx::Error> {
+    let rows: Vec<(i64, String, String, String, i64)> =
+        sqlx::query_as("SELECT number, id, server, session, started_ns FROM tapes")
+            .fetch_all(connection)
+            .await?;
+    let tape = |(number, id, server, session, started_ns)| {
+        (number, TapeRow { number, id, server, session, started_ns })
+    };
+    Ok(rows.into_iter().map(tape).collect())
+}
+
+async fn fetch(
+    connection: &mut SqliteConnection,
+    query: &SearchQuery,
+    narrowed: &Narrowed,
+    limit: usize,
+    offset: usize,
+) -> Result<Vec<Row>, sqlx::Error> {
+    let mut sql = QueryBuilder::<Sqlite>::new(format!("SELECT {COLUMNS} "));
+    narrowed.push(&mut sql);
+    let direction = match query.order {
+        SortOrder::Descending => "DESC",
+        SortOrder::Ascending => "ASC",
+    };
+    let by = match query.sort {
+        SortField::Time => String::new(),
+        SortField::Took => format!("e.took_ns IS NULL, e.took_ns {direction}, "),
+        SortField::Size => format!("e.asked_bytes + e.answered_bytes {direction}, "),
+    };
+    // Numbers of tapes are the index's own: an index made anew may number them otherwise.
+    sql.push(format!(
+        " ORDER BY {by}e.wall_ns {direction}, (SELECT id FROM tapes WHERE number = e.id >> 32) {direction}, \
+         e.id {direction} LIMIT "
+    ));
+    sql.push_bind(i64::try_from(limit).unwrap_or(i64::MAX)).push(" OFFSET ");
+    sql.push_bind(i64::try_from(offset).unwrap_or(i64::MAX));
+    let rows = sql.build().persistent(false).fetch_all(connection).await?;
+    rows.iter().map(Row::read).collect()
+}
+
+async fn names_of(
+    connection: &mut SqliteConnection,
+    rows: &[Row],
+) -> Result<HashMap<i64, String>, sqlx::Error> {
+    names(connection, rows.iter().flat_map(|row| [row.method, row.name, row.via])).await
+}
+
+/// Looks up names by their numbers.
+pub(super) async fn names(
+    connection: &mut SqliteConnection,
+    numbers: impl Iterator<Item = Option<i64>>,
+) -> Result<HashMap<i64, String>, sqlx::Error> {
+    let mut numbers: Vec<i64> = numbers.flatten().collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut sql = QueryBuilder::<Sqlite>::new("SELECT id, name FROM names WHERE id IN (");
+    sql.push(list(&numbers)).push(")");
+    let rows = sql.build_query_as::<(i64, String)>().persistent(false).fetch_all(connection).await?;
+    Ok(rows.into_iter().collect())
+}
+
+/// Writes numbers of our own into a statement.
+fn list(numbers: &[i64]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns which entries are to be looked at, in the order of their tapes.
+fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
+    let mut wanted: BTreeMap<TapeKey, Vec<u64>> = BTreeMap::new();
+    for row in rows {
+        let Some(tape) = tapes.get(&tape_of(row.id)) else { continue };
+        let key = TapeKey { number: tape.number, id: tape.id.clone(), started_ns: uint(tape.started_ns) };
+        wanted.entry(key).or_default().extend([Some(row.entry), row.answer].into_iter().flatten());
+    }
+    for entries in wanted.values_mut() {
+        entries.sort_unstable();
+        entries.dedup();
+    }
+    wanted
+}
+
+fn texts(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), String> {
+    let mut texts = HashMap::new();
+    look(home, wanted, |key, number, entry| {
+        let mut text = String::new();
+        searchable(entry.payload, &mut text);
+        texts.insert((key.number, number), text);
+    });
+    texts
+}

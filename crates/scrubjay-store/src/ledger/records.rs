@@ -1,0 +1,202 @@
+//! Records: pieces of design reasoning in a tree, kept whole in every version, shared by many sessions.
+//!
+//! A session activates a record to reason with it and to change it; a change is checked against the version
+//! that was activated, never against a clock. A project's records are one [`Book`], numbered from 1.
+//! What an agent is told of all this, and in which words, is the toolset's business.
+
+pub mod activation;
+pub mod activity;
+pub mod book;
+pub mod bundle;
+pub mod citation;
+mod content;
+mod create;
+pub mod diff;
+pub mod error;
+pub mod history;
+pub mod listing;
+mod row;
+pub mod saving;
+mod scope;
+pub mod search;
+pub mod sync;
+mod transition;
+mod update;
+mod words;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub use content::{BODY_CHARS_MAX, RELATED_MAX, SUMMARY_CHARS_MAX, TITLE_CHARS_MAX, TYPE_CHARS_MAX};
+pub use create::{NewRecord, create};
+pub use error::RecordError;
+pub use row::{find, full, require};
+pub use scope::{Scope, current, enter, project};
+pub use transition::{Moved, Transition, transition};
+pub use update::{Changes, Clash, Outcome, Updated, update};
+
+/// No record lies deeper; a root has depth 1.
+pub const DEPTH_MAX: i64 = 32;
+
+/// A record's number within its project, written `R001`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordId(pub i64);
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "R{:03}", self.0)
+    }
+}
+
+impl FromStr for RecordId {
+    type Err = RecordError;
+
+    fn from_str(text: &str) -> Result<Self, RecordError> {
+        let digits = text.trim().strip_prefix(['R', 'r']).unwrap_or_default();
+        let valid = !digits.is_empty() && digits.len() <= 12 && digits.bytes().all(|b| b.is_ascii_digit());
+        let number = valid.then(|| digits.parse().ok()).flatten().filter(|number| *number > 0);
+        number.map(Self).ok_or_else(|| RecordError::NotFound(text.to_owned()))
+    }
+}
+
+impl Serialize for RecordId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Where a record is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum State {
+    /// Being worked on.
+    Open,
+    /// Put off.
+    Later,
+    /// Answered by another record.
+    Resolved,
+    /// Given up.
+    Discarded,
+}
+
+impl State {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Open, Self::Later, Self::Resolved, Self::Discarded];
+
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Open => "OPEN",
+            Self::Later => "LATER",
+            Self::Resolved => "RESOLVED",
+            Self::Discarded => "DISCARDED",
+        }
+    }
+
+    /// Returns the state with that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// Returns where a record may go from here.
+    #[must_use]
+    pub fn next(self) -> &'static [Self] {
+        match self {
+            Self::Open => &[Self::Later, Self::Resolved, Self::Discarded],
+            Self::Later => &[Self::Open, Self::Discarded],
+            Self::Resolved | Self::Discarded => &[Self::Open],
+        }
+    }
+}
+
+/// What lists show of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordRef {
+    /// Its id.
+    pub id: RecordId,
+    /// What kind of thought it is, in the user's words.
+    pub kind: String,
+    /// What it is about.
+    pub title: String,
+    /// The gist.
+    pub summary: String,
+    /// Where it is in its life.
+    pub state: State,
+    /// What it hangs on.
+    pub parent: Option<RecordId>,
+    /// How many records hang on it.
+    pub children: i64,
+    /// How many of those are open.
+    pub open_children: i64,
+    /// How deep it lies; a root has 1.
+    pub depth: i64,
+    /// Its newest version.
+    pub version: i64,
+    /// The project's tick when that was written.
+    pub tick: i64,
+    /// How many pieces of code it cites.
+    pub cited: i64,
+    /// When it was created.
+    pub created_ns: i64,
+    /// When it was last changed.
+    pub modified_ns: i64,
+    /// Where it lies in the tree: its ancestors' numbers and its own.
+    pub(crate) path: String,
+}
+
+/// What a version says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// What kind of thought it is.
+    pub kind: String,
+    /// What it is about.
+    pub title: String,
+    /// The gist.
+    pub summary: String,
+    /// All of it.
+    pub body: String,
+    /// Where it is in its life.
+    pub state: State,
+    /// What answered it.
+    pub resolved_by: Option<RecordId>,
+    /// What it has to do with, beyond the tree.
+    pub related: Vec<RecordId>,
+    /// Whatever else the user keeps with it.
+    pub metadata: Map<String, Value>,
+    /// The code it speaks of, as `path#L1-L9`.
+    pub citations: Vec<String>,
+}
+
+/// A record, whole, in one of its versions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What lists show of it, as it is now.
+    pub now: RecordRef,
+    /// Which version this is.
+    pub version: i64,
+    /// When that was written.
+    pub at_ns: i64,
+    /// What it says.
+    pub content: Content,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_people_write_them() {
+        let read = |text: &str| text.parse::<RecordId>().ok().map(|id| id.to_string());
+        assert_eq!(read("R001").as_deref(), Some("R001"));
+        assert_eq!(read(" r7 ").as_deref(), Some("R007"));
+        assert_eq!(read("R12345").as_deref(), Some("R12345"));
+        for wrong in ["", "R", "7", "R-1", "R0", "R1x", "R+1", "R9999999999999", "RR1"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

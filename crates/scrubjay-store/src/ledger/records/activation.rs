@@ -1,0 +1,155 @@
+//! Which session works with which record, and which version of it the session has seen.
+
+use serde_json::json;
+use sqlx::Row;
+
+use super::book::Book;
+use super::scope::Scope;
+use super::{RecordError, RecordId, RecordRef, row};
+use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::{Conn, LedgerError, Write, project};
+
+/// How many sessions are told of.
+const HOLDERS_SHOWN_MAX: i64 = 50;
+
+/// What a session has seen of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Which version.
+    pub version: i64,
+    /// The project's tick at that time.
+    pub tick: i64,
+}
+
+/// A session that has a record activated and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Which.
+    pub session_id: String,
+    /// When something last happened in it.
+    pub last_activity_ns: i64,
+}
+
+/// What came of an activation.
+#[derive(Clone, Debug)]
+pub struct Activated {
+    /// The record.
+    pub now: RecordRef,
+    /// What the session had seen of it before, where it did.
+    pub before: Option<Held>,
+    /// Who else works with it, the most recently active first.
+    pub others: Vec<Holder>,
+    /// The project's tick.
+    pub tick: i64,
+}
+
+/// Returns what a session has seen of a record, where it has it activated.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn held(on: &mut impl Conn, session: &str, id: RecordId) -> Result<Option<Held>, LedgerError> {
+    let row = sqlx::query("SELECT version, tick FROM record_actives WHERE session_id = $1 AND number = $2")
+        .bind(session)
+        .bind(id.0)
+        .fetch_optional(on.conn())
+        .await?;
+    Ok(match row {
+        Some(row) => Some(Held { version: row.try_get(0)?, tick: row.try_get(1)? }),
+        None => None,
+    })
+}
+
+/// Notes that the session has seen a record as it is now.
+pub(super) async fn hold(
+    write: &mut Write,
+    scope: &Scope,
+    now: &RecordRef,
+    tick: i64,
+) -> Result<(), LedgerError> {
+    sqlx::query(
+        "INSERT INTO record_actives (session_id, number, book, version, tick) VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT (session_id, number) DO UPDATE SET version = excluded.version, tick = excluded.tick",
+    )
+    .bind(&scope.session.id)
+    .bind(now.id.0)
+    .bind(scope.book.id)
+    .bind(now.version)
+    .bind(tick)
+    .execute(write.conn())
+    .await?;
+    Ok(())
+}
+
+/// Activates a record in the session, or looks at it again.
+///
+/// # Errors
+/// There is no such record, or the ledger failed.
+pub async fn activate(
+    write: &mut Write,
+    scope: &Scope,
+    id: RecordId,
+    overridden: bool,
+) -> Result<Activated, RecordError> {
+    let now = row::require(write, &scope.book, id).await?;
+    let before = held(write, &scope.session.id, id).await?;
+    let mut others = holders(write, &scope.book, id).await?;
+    others.retain(|holder| holder.session_id != scope.session.id);
+    let tick = project::get(write, &scope.book.project).await?.map_or(0, |p| p.tick);
+    hold(write, scope, &now, tick).await?;
+    let mut told = json!({ "version": now.version, "tick": tick, "already_loaded": before.is_some() });
+    if let Some(other) = others.first() {
+        told["also_active_in"] = json!(other.session_id);
+        told["override"] = json!(overridden);
+    }
+    let event = NewEvent::new(EventKind::Activation, format!("activated {id}: {}", now.title));
+    event::append(write, &scope.session, &scope.caller, event.about(id.to_string()).with(told)).await?;
+    Ok(Activated { now, before, others, tick })
+}
+
+/// Returns the sessions that have a record activated and have not ended, the most recently active first.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn holders(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Holder>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT s.id, s.last_activity_ns FROM record_actives a JOIN sessions s ON s.id = a.session_id
+         WHERE a.book = $1 AND a.number = $2 AND s.ended_ns IS NULL
+         ORDER BY s.last_activity_ns DESC, s.id LIMIT $3",
+    )
+    .bind(book.id)
+    .bind(id.0)
+    .bind(HOLDERS_SHOWN_MAX)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter()
+        .map(|row| Ok(Holder { session_id: row.try_get(0)?, last_activity_ns: row.try_get(1)? }))
+        .collect()
+}
+
+/// Returns the records a session has activated, in order, so many at most, and how many there are.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn active(
+    on: &mut impl Conn,
+    session: &str,
+    limit: i64,
+) -> Result<(Vec<RecordId>, i64), LedgerError> {
+    let rows =
+        sqlx::query("SELECT number FROM record_actives WHERE session_id = $1 ORDER BY number LIMIT $2")
+            .bind(session)
+            .bind(limit)
+            .fetch_all(on.conn())
+            .await?;
+    let ids =
+        rows.iter().map(|row| Ok(RecordId(row.try_get(0)?))).collect::<Result<Vec<_>, LedgerError>>()?;
+    if (ids.len() as i64) < limit {
+        let count = ids.len() as i64;
+        return Ok((ids, count));
+    }
+    let row = sqlx::query("SELECT count(*) FROM record_actives WHERE session_id = $1")
+        .bind(session)
+        .fetch_one(on.conn())
+        .await?;
+    Ok((ids, row.try_get(0)?))
+}

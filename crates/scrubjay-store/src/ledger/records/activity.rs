@@ -1,0 +1,112 @@
+//! The latest events of a project that concern records and sessions, and the sessions that are open.
+
+use sqlx::Row;
+
+use super::RecordId;
+use crate::ledger::event::{self, Event, EventKind};
+use crate::ledger::{Conn, LedgerError};
+
+/// The kinds of events that tell of records and of sessions.
+pub const KINDS: [EventKind; 10] = [
+    EventKind::RecordCreated,
+    EventKind::RecordUpdated,
+    EventKind::StateTransition,
+    EventKind::SessionStarted,
+    EventKind::SessionSaved,
+    EventKind::SessionClosed,
+    EventKind::SessionBranched,
+    EventKind::Activation,
+    EventKind::ConflictDetected,
+    EventKind::ConflictResolved,
+];
+
+/// Which events to return.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Of these kinds; of [`KINDS`] where there are none.
+    pub kinds: Vec<EventKind>,
+    /// No older than this, nanoseconds since the Unix epoch.
+    pub since_ns: i64,
+    /// About this record.
+    pub record: Option<RecordId>,
+    /// How many at most.
+    pub limit: i64,
+}
+
+/// Returns the latest events of a project, the newest first.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn recent(on: &mut impl Conn, project: &str, wanted: &Wanted) -> Result<Vec<Event>, LedgerError> {
+    let kinds = if wanted.kinds.is_empty() { &KINDS[..] } else { &wanted.kinds };
+    let kinds: Vec<_> = kinds.iter().map(|kind| format!("'{}'", kind.name())).collect();
+    let about = if wanted.record.is_some() { "subject = $2" } else { "$2 = ''" };
+    // Both parts are names of ours.
+    let text = format!(
+        "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry
+         FROM events WHERE project_id = $1 AND {about} AND at_ns >= $3 AND kind IN ({})
+         ORDER BY id DESC LIMIT $4",
+        kinds.join(", ")
+    );
+    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+        .bind(project)
+        .bind(wanted.record.map(|id| id.to_string()).unwrap_or_default())
+        .bind(wanted.since_ns)
+        .bind(wanted.limit)
+        .fetch_all(on.conn())
+        .await?;
+    rows.iter().map(event::of_row).collect()
+}
+
+/// A session that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenSession {
+    /// Which.
+    pub id: String,
+    /// What it is called.
+    pub title: Option<String>,
+    /// The project's tick when it last looked.
+    pub last_sync_tick: i64,
+    /// When something last happened in it.
+    pub last_activity_ns: i64,
+}
+
+/// Returns the sessions of a project that have not ended, the most recently active first.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn open_sessions(
+    on: &mut impl Conn,
+    project: &str,
+    limit: i64,
+) -> Result<Vec<OpenSession>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT id, title, last_sync_tick, last_activity_ns FROM sessions
+         WHERE project_id = $1 AND ended_ns IS NULL ORDER BY last_activity_ns DESC LIMIT $2",
+    )
+    .bind(project)
+    .bind(limit)
+    .fetch_all(on.conn())
+    .await?;
+    let session = |row: &sqlx::any::AnyRow| {
+        Ok(OpenSession {
+            id: row.try_get(0)?,
+            title: row.try_get(1)?,
+            last_sync_tick: row.try_get(2)?,
+            last_activity_ns: row.try_get(3)?,
+        })
+    };
+    rows.iter().map(session).collect()
+}
+
+/// Returns how many sessions of a project have not ended.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn count_open_sessions(on: &mut impl Conn, project: &str) -> Result<i64, LedgerError> {
+    let row = sqlx::query("SELECT count(*) FROM sessions WHERE project_id = $1 AND ended_ns IS NULL")
+        .bind(project)
+        .fetch_one(on.conn())
+        .await?;
+    Ok(row.try_get(0)?)
+}

@@ -1,0 +1,121 @@
+//! A project's book of records: which number is next, and how many there are of each kind.
+//!
+//! The totals are kept with every write, so that nobody has to count a large project.
+
+use serde::Serialize;
+use sqlx::Row;
+
+use super::State;
+use crate::ledger::{Conn, LedgerError, Write, project};
+
+/// A project's book.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Book {
+    /// What its records are filed under; 0 while there are none.
+    pub(crate) id: i64,
+    /// Which project's.
+    pub project: String,
+    /// How many records it has.
+    pub totals: Totals,
+}
+
+/// How many records there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// All of them, which is also the number of the newest.
+    pub records: i64,
+    /// Without a parent.
+    pub roots: i64,
+    /// Being worked on.
+    pub open: i64,
+    /// Put off.
+    pub later: i64,
+    /// Answered.
+    pub resolved: i64,
+    /// Given up.
+    pub discarded: i64,
+}
+
+impl Totals {
+    fn of(&mut self, state: State) -> &mut i64 {
+        match state {
+            State::Open => &mut self.open,
+            State::Later => &mut self.later,
+            State::Resolved => &mut self.resolved,
+            State::Discarded => &mut self.discarded,
+        }
+    }
+
+    pub(super) fn born(&mut self, state: State, root: bool) {
+        self.records += 1;
+        self.roots += i64::from(root);
+        *self.of(state) += 1;
+    }
+
+    pub(super) fn moved(&mut self, from: State, to: State) {
+        *self.of(from) -= 1;
+        *self.of(to) += 1;
+    }
+}
+
+/// Opens a project's book; one that was never written to is empty.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn open(on: &mut impl Conn, project: &str) -> Result<Book, LedgerError> {
+    let row = sqlx::query(
+        "SELECT id, last, roots, open, later, resolved, discarded FROM record_books WHERE project_id = $1",
+    )
+    .bind(project)
+    .fetch_optional(on.conn())
+    .await?;
+    let mut book = Book { id: 0, project: project.to_owned(), totals: Totals::default() };
+    if let Some(row) = row {
+        book.id = row.try_get(0)?;
+        book.totals = Totals {
+            records: row.try_get(1)?,
+            roots: row.try_get(2)?,
+            open: row.try_get(3)?,
+            later: row.try_get(4)?,
+            resolved: row.try_get(5)?,
+            discarded: row.try_get(6)?,
+        };
+    }
+    Ok(book)
+}
+
+/// Opens a project's book for writing, and begins it where there is none.
+pub(super) async fn begin(write: &mut Write, project: &str) -> Result<Book, LedgerError> {
+    let mut book = open(write, project).await?;
+    if book.id == 0 {
+        project::ensure(write, project).await?;
+        let row = sqlx::query(
+            "INSERT INTO record_books (project_id, last, roots, open, later, resolved, discarded)
+             VALUES ($1, 0, 0, 0, 0, 0, 0) RETURNING id",
+        )
+        .bind(project)
+        .fetch_one(write.conn())
+        .await?;
+        book.id = row.try_get(0)?;
+    }
+    Ok(book)
+}
+
+/// Stores the totals.
+pub(super) async fn update(write: &mut Write, book: &Book) -> Result<(), LedgerError> {
+    let totals = &book.totals;
+    sqlx::query(
+        "UPDATE record_books SET last = $2, roots = $3, open = $4, later = $5, resolved = $6, discarded = $7
+         WHERE id = $1",
+    )
+    .bind(book.id)
+    .bind(totals.records)
+    .bind(totals.roots)
+    .bind(totals.open)
+    .bind(totals.later)
+    .bind(totals.resolved)
+    .bind(totals.discarded)
+    .execute(write.conn())
+    .await?;
+    Ok(())
+}

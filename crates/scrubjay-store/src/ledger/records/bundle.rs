@@ -1,0 +1,129 @@
+//! What is needed to reason with a record: its parent and open children whole, the rest as references.
+
+use sqlx::Row;
+
+use super::book::Book;
+use super::row::{REF, VERSION, sql};
+use super::{Record, RecordError, RecordId, RecordRef, State, listing, row};
+use crate::ledger::{Conn, LedgerError};
+
+/// How many open children are whole.
+pub const OPEN_CHILDREN_MAX: i64 = 50;
+/// How many references there are of each kind.
+pub const REFS_MAX: i64 = 100;
+
+/// A record with what surrounds it.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// The record.
+    pub target: Record,
+    /// What it hangs on.
+    pub parent: Option<Record>,
+    /// What hangs on it and is open: the first ones.
+    pub open: Vec<Record>,
+    /// What else hangs on it: the first ones.
+    pub other: Vec<RecordRef>,
+    /// What hangs on those: the first ones.
+    pub grandchildren: Vec<RecordRef>,
+    /// How many of those there are.
+    pub grandchildren_total: i64,
+}
+
+/// Gathers what is needed to reason with a record.
+///
+/// # Errors
+/// There is no such record, or the ledger failed.
+pub async fn gather(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Bundle, RecordError> {
+    let target = row::full(on, book, id, None).await?;
+    let parent = match target.now.parent {
+        Some(parent) => Some(row::full(on, book, parent, None).await?),
+        None => None,
+    };
+    let mut bundle =
+        Bundle { target, parent, open: vec![], other: vec![], grandchildren: vec![], grandchildren_total: 0 };
+    if bundle.target.now.open_children > 0 {
+        bundle.open = open_children(on, book, id).await?;
+    }
+    if bundle.target.now.children > bundle.target.now.open_children {
+        bundle.other = listing::children(on, book, id, None, REFS_MAX).await?;
+    }
+    if bundle.target.now.children > 0 {
+        (bundle.grandchildren, bundle.grandchildren_total) = grandchildren(on, book, id).await?;
+    }
+    Ok(bundle)
+}
+
+async fn open_children(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Record>, LedgerError> {
+    let rows = sqlx::query(sql!(
+        "SELECT ",
+        REF,
+        ", ",
+        VERSION,
+        " FROM records r JOIN record_versions v
+         ON v.book = r.book AND v.number = r.number AND v.version = r.version
+         WHERE r.book = $1 AND r.parent = $2 AND r.state = $3 ORDER BY r.number LIMIT $4",
+    ))
+    .bind(book.id)
+    .bind(id.0)
+    .bind(State::Open.name())
+    .bind(OPEN_CHILDREN_MAX)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(Record::of).collect()
+}
+
+async fn grandchildren(
+    on: &mut impl Conn,
+    book: &Book,
+    id: RecordId,
+) -> Result<(Vec<RecordRef>, i64), LedgerError> {
+    let total = sqlx::query(
+        "SELECT CAST(coalesce(sum(children), 0) AS BIGINT) FROM records WHERE book = $1 AND parent = $2",
+    )
+    .bind(book.id)
+    .bind(id.0)
+    .fetch_one(on.conn())
+    .await?
+    .try_get(0)?;
+    let rows = sqlx::query(sql!(
+        "SELECT ",
+        REF,
+        " FROM records r WHERE r.book = $1
+         AND r.parent IN (SELECT c.number FROM records c WHERE c.book = $1 AND c.parent = $2)
+         ORDER BY r.parent, r.number LIMIT $3",
+    ))
+    .bind(book.id)
+    .bind(id.0)
+    .bind(REFS_MAX)
+    .fetch_all(on.conn())
+    .await?;
+    Ok((rows.iter().map(RecordRef::of).collect::<Result<_, _>>()?, total))
+}
+
+/// Returns the records beside one, and how many there are.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn siblings(
+    on: &mut impl Conn,
+    book: &Book,
+    target: &RecordRef,
+) -> Result<(Vec<RecordRef>, i64), LedgerError> {
+    let rows = sqlx::query(sql!(
+        "SELECT ",
+        REF,
+        " FROM records r WHERE r.book = $1 AND r.parent = $2 AND r.number <> $3
+         ORDER BY r.number LIMIT $4",
+    ))
+    .bind(book.id)
+    .bind(target.parent.map_or(0, |p| p.0))
+    .bind(target.id.0)
+    .bind(REFS_MAX)
+    .fetch_all(on.conn())
+    .await?;
+    let total = match target.parent {
+        Some(parent) => row::find(on, book, parent).await?.map_or(0, |p| p.children),
+        None => book.totals.roots,
+    };
+    Ok((rows.iter().map(RecordRef::of).collect::<Result<_, _>>()?, total - 1))
+}

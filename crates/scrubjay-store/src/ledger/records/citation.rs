@@ -1,0 +1,215 @@
+//! Code that records speak of, and whether it is still what it was.
+//!
+//! A citation keeps the lines as they were when it was made, as far as the ledger knows the file. It is
+//! suspect once the newest revision of that file says something else there. Files themselves are never read.
+
+use scrubjay_core::diff;
+use sqlx::Row;
+
+use super::book::Book;
+use super::scope::Scope;
+use super::{RecordError, RecordId};
+use crate::ledger::blob::{self, Hash};
+use crate::ledger::{Conn, LedgerError, Write, revision};
+
+/// How many pieces of code a record cites.
+pub const CITATIONS_MAX: usize = 20;
+/// No path is longer.
+const PATH_CHARS_MAX: usize = 1_000;
+
+/// A piece of code: some lines of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Citation {
+    /// The file, relative to the workspace.
+    pub path: String,
+    /// The first line, from 1.
+    pub first: i64,
+    /// The last line.
+    pub last: i64,
+}
+
+/// A citation whose lines have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// The record that cites.
+    pub id: RecordId,
+    /// What it cites, as it was written.
+    pub citation: String,
+    /// What changed, as a unified diff; nothing where the file is gone.
+    pub diff: Option<String>,
+}
+
+/// Reads `path#L3-L9` or `path#L3`.
+fn read(text: &str) -> Option<Citation> {
+    let (path, lines) = text.rsplit_once("#L")?;
+    let (first, last) = lines.split_once('-').unwrap_or((lines, lines));
+    let number = |text: &str| text.parse::<u32>().ok().filter(|n| *n > 0).map(i64::from);
+    let (first, last) = (number(first)?, number(last.strip_prefix('L').unwrap_or(last))?);
+    let valid = first <= last
+        && !path.is_empty()
+        && path.chars().count() <= PATH_CHARS_MAX
+        && !path.chars().any(char::is_control);
+    valid.then(|| Citation { path: path.to_owned(), first, last })
+}
+
+impl Citation {
+    fn cut(&self, text: &str) -> String {
+        let (skipped, count) = ((self.first - 1) as usize, (self.last - self.first + 1) as usize);
+        text.split_inclusive('\n').skip(skipped).take(count).collect()
+    }
+}
+
+/// Checks that citations can be read.
+pub(super) fn check(citations: &[String]) -> Result<(), RecordError> {
+    if citations.len() > CITATIONS_MAX {
+        return Err(RecordError::Invalid(format!("a record has at most {CITATIONS_MAX} citations")));
+    }
+    match citations.iter().find(|text| read(text).is_none()) {
+        Some(wrong) => Err(RecordError::Invalid(format!(
+            "\"{wrong}\" is not a citation: write it like src/main.rs#L10-L20"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Keeps the citations of a record in place of those before, with the lines as they are now.
+pub(super) async fn keep(
+    write: &mut Write,
+    scope: &Scope,
+    id: RecordId,
+    citations: &[String],
+) -> Result<(), LedgerError> {
+    sqlx::query("DELETE FROM record_citations WHERE book = $1 AND number = $2")
+        .bind(scope.book.id)
+        .bind(id.0)
+        .execute(write.conn())
+        .await?;
+    let Some(workspace) = scope.session.workspace.as_deref().or(scope.caller.workspace.as_deref()) else {
+        return Ok(());
+    };
+    for (place, citation) in citations.iter().filter_map(|text| read(text)).enumerate() {
+        let newest = revision::latest(write, workspace, &citation.path).await?;
+        let content = match newest.as_ref().and_then(|revision| revision.after) {
+            Some(hash) => match lines(write, &hash, &citation).await? {
+                Some(lines) => Some(blob::put(write, lines.as_bytes()).await?),
+                None => None,
+            },
+            None => None,
+        };
+        sqlx::query(
+            "INSERT INTO record_citations (book, number, place, workspace, path, first_line, last_line,
+                 revision, content) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        )
+        .bind(scope.book.id)
+        .bind(id.0)
+        .bind(place as i64)
+        .bind(workspace)
+        .bind(&citation.path)
+        .bind(citation.first)
+        .bind(citation.last)
+        .bind(newest.map_or(0, |revision| revision.id))
+        .bind(content.map(|hash| hash.to_vec()))
+        .execute(write.conn())
+        .await?;
+    }
+    Ok(())
+}
+
+/// Returns which of a record's citations say something else by now.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Suspect>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT workspace, path, first_line, last_line, revision, content FROM record_citations
+         WHERE book = $1 AND number = $2 ORDER BY place",
+    )
+    .bind(book.id)
+    .bind(id.0)
+    .fetch_all(on.conn())
+    .await?;
+    let mut suspects = Vec::new();
+    for row in &rows {
+        let (workspace, cited): (String, i64) = (row.try_get(0)?, row.try_get(4)?);
+        let citation = Citation { path: row.try_get(1)?, first: row.try_get(2)?, last: row.try_get(3)? };
+        let Some(newest) = revision::latest(on, &workspace, &citation.path).await? else { continue };
+        if newest.id == cited {
+            continue;
+        }
+        let kept = row.try_get::<Option<Vec<u8>>, _>(5)?.map(hash_of).transpose()?;
+        let then = match kept {
+            Some(hash) => text(on, &hash).await?,
+            // The file was not known when it was cited: it was what its first revision since found there.
+            None => match before(on, &workspace, &citation.path, cited).await? {
+                Some(hash) => lines(on, &hash, &citation).await?,
+                None => None,
+            },
+        };
+        let Some(then) = then else { continue };
+        let now = match newest.after {
+            Some(hash) => lines(on, &hash, &citation).await?,
+            None => None,
+        };
+        if now.as_ref() != Some(&then) {
+            let written = format!("{}#L{}-L{}", citation.path, citation.first, citation.last);
+            let diff = now.map(|now| diff::unified(then.as_bytes(), now.as_bytes(), &written, &written));
+            suspects.push(Suspect { id, citation: written, diff });
+        }
+    }
+    Ok(suspects)
+}
+
+/// Returns what the first revision after one found in the file.
+async fn before(
+    on: &mut impl Conn,
+    workspace: &str,
+    path: &str,
+    after: i64,
+) -> Result<Option<Hash>, LedgerError> {
+    let row = sqlx::query(
+        "SELECT before_hash FROM revisions WHERE workspace = $1 AND path = $2 AND state = 'done' AND id > $3
+         ORDER BY id LIMIT 1",
+    )
+    .bind(workspace)
+    .bind(path)
+    .bind(after)
+    .fetch_optional(on.conn())
+    .await?;
+    match row {
+        Some(row) => row.try_get::<Option<Vec<u8>>, _>(0)?.map(hash_of).transpose(),
+        None => Ok(None),
+    }
+}
+
+fn hash_of(bytes: Vec<u8>) -> Result<Hash, LedgerError> {
+    Hash::try_from(bytes).map_err(|_| LedgerError::Damaged("a hash has the wrong length".to_owned()))
+}
+
+async fn text(on: &mut impl Conn, hash: &Hash) -> Result<Option<String>, LedgerError> {
+    let bytes = blob::get(on, hash).await?;
+    Ok(diff::as_text(&bytes).map(str::to_owned))
+}
+
+/// Returns the cited lines of a content; nothing where it is not text.
+async fn lines(on: &mut impl Conn, hash: &Hash, citation: &Citation) -> Result<Option<String>, LedgerError> {
+    Ok(text(on, hash).await?.map(|text| citation.cut(&text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn citations_are_read_as_people_write_them() {
+        let lines = |text: &str| read(text).map(|c| (c.path, c.first, c.last));
+        assert_eq!(lines("src/a.rs#L3-L9"), Some(("src/a.rs".to_owned(), 3, 9)));
+        assert_eq!(lines("a#b.rs#L3-9"), Some(("a#b.rs".to_owned(), 3, 9)));
+        assert_eq!(lines("a.rs#L3"), Some(("a.rs".to_owned(), 3, 3)));
+        for wrong in ["", "a.rs", "a.rs#3", "#L1", "a.rs#L0", "a.rs#L9-L3", "a.rs#L1-", "a\n#L1"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        let cited = Citation { path: String::new(), first: 2, last: 3 };
+        assert_eq!(cited.cut("a\nb\nc\nd"), "b\nc\n");
+        assert_eq!(cited.cut("a\nb"), "b");
+    }
+}

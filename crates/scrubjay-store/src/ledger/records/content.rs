@@ -1,0 +1,167 @@
+//! What a record may say, and how a version of it is kept.
+
+use super::book::Book;
+use super::scope::Scope;
+use super::{Content, RecordError, RecordId, citation, row};
+use crate::ledger::{Conn, LedgerError, Write};
+
+/// No type is longer.
+pub const TYPE_CHARS_MAX: usize = 100;
+/// No title is longer.
+pub const TITLE_CHARS_MAX: usize = 500;
+/// No summary is longer.
+pub const SUMMARY_CHARS_MAX: usize = 5_000;
+/// No body is longer.
+pub const BODY_CHARS_MAX: usize = 100_000;
+/// No record is related to more.
+pub const RELATED_MAX: usize = 100;
+/// No metadata is larger, as JSON.
+const METADATA_BYTES_MAX: usize = 64 * 1024;
+
+/// How a version came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The record was created with it.
+    Created,
+    /// What it says changed.
+    Modified,
+    /// Its state changed.
+    StateChanged,
+}
+
+impl Change {
+    /// Returns its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Modified => "modified",
+            Self::StateChanged => "state_changed",
+        }
+    }
+
+    pub(super) fn from_name(name: &str) -> Result<Self, LedgerError> {
+        [Self::Created, Self::Modified, Self::StateChanged]
+            .into_iter()
+            .find(|change| change.name() == name)
+            .ok_or_else(|| LedgerError::Damaged(format!("unknown change \"{name}\"")))
+    }
+}
+
+/// Takes secrets out of what a record says.
+pub(super) fn cleaned(write: &Write, content: Content) -> Content {
+    let metadata = serde_json::from_str(&write.clean_json(&serde_json::Value::Object(content.metadata)))
+        .unwrap_or_default();
+    Content {
+        kind: write.clean(&content.kind),
+        title: write.clean(&content.title),
+        summary: write.clean(&content.summary),
+        body: write.clean(&content.body),
+        metadata,
+        ..content
+    }
+}
+
+/// Checks what is to be kept, except whether the records it names are there.
+pub(super) fn check(content: &Content) -> Result<(), RecordError> {
+    let texts = [
+        ("type", &content.kind, TYPE_CHARS_MAX, false),
+        ("title", &content.title, TITLE_CHARS_MAX, false),
+        ("summary", &content.summary, SUMMARY_CHARS_MAX, true),
+        ("body", &content.body, BODY_CHARS_MAX, true),
+    ];
+    for (name, text, chars_max, may_be_empty) in texts {
+        if !may_be_empty && text.trim().is_empty() {
+            return Err(RecordError::Invalid(format!("{name} must not be empty")));
+        }
+        if text.chars().count() > chars_max {
+            return Err(RecordError::Invalid(format!("{name} has at most {chars_max} characters")));
+        }
+        // PostgreSQL cannot keep one, and no text that people write has one.
+        if text.contains('\0') {
+            return Err(RecordError::Invalid(format!("{name} must not contain a NUL character")));
+        }
+    }
+    if content.related.len() > RELATED_MAX {
+        return Err(RecordError::Invalid(format!("related has at most {RELATED_MAX} records")));
+    }
+    let metadata = serde_json::to_string(&content.metadata).unwrap_or_default();
+    if metadata.len() > METADATA_BYTES_MAX {
+        return Err(RecordError::Invalid(format!("metadata has at most {METADATA_BYTES_MAX} bytes as JSON")));
+    }
+    citation::check(&content.citations)
+}
+
+/// Checks that the records one names are there.
+pub(super) async fn check_related(
+    write: &mut Write,
+    book: &Book,
+    related: &[RecordId],
+) -> Result<(), RecordError> {
+    for id in related {
+        row::require(write, book, *id).await?;
+    }
+    Ok(())
+}
+
+/// One more version.
+pub(super) struct NewVersion<'a> {
+    pub(super) id: RecordId,
+    pub(super) version: i64,
+    pub(super) tick: i64,
+    pub(super) change: Change,
+    pub(super) reason: Option<&'a str>,
+    pub(super) content: &'a Content,
+}
+
+/// Keeps a version, whole.
+pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>) -> Result<(), LedgerError> {
+    let content = new.content;
+    let related: Vec<i64> = content.related.iter().map(|id| id.0).collect();
+    let damaged = |e: serde_json::Error| LedgerError::Damaged(e.to_string());
+    sqlx::query(
+        "INSERT INTO record_versions (book, number, version, tick, at_ns, session_id, change, reason, type,
+             title, summary, body, state, resolved_by, related, metadata, citations)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+    )
+    .bind(scope.book.id)
+    .bind(new.id.0)
+    .bind(new.version)
+    .bind(new.tick)
+    .bind(write.at_ns())
+    .bind(&scope.session.id)
+    .bind(new.change.name())
+    .bind(new.reason)
+    .bind(&content.kind)
+    .bind(&content.title)
+    .bind(&content.summary)
+    .bind(&content.body)
+    .bind(content.state.name())
+    .bind(content.resolved_by.map(|id| id.0))
+    .bind(serde_json::to_string(&related).map_err(damaged)?)
+    .bind(serde_json::to_string(&content.metadata).map_err(damaged)?)
+    .bind(serde_json::to_string(&content.citations).map_err(damaged)?)
+    .execute(write.conn())
+    .await?;
+    Ok(())
+}
+
+/// Moves a record on to a version that was kept.
+pub(super) async fn advance(write: &mut Write, book: &Book, new: &NewVersion<'_>) -> Result<(), LedgerError> {
+    sqlx::query(
+        "UPDATE records SET version = $3, tick = $4, modified_ns = $5, title = $6, summary = $7, state = $8,
+             cited = $9 WHERE book = $1 AND number = $2",
+    )
+    .bind(book.id)
+    .bind(new.id.0)
+    .bind(new.version)
+    .bind(new.tick)
+    .bind(write.at_ns())
+    .bind(&new.content.title)
+    .bind(&new.content.summary)
+    .bind(new.content.state.name())
+    .bind(new.content.citations.len() as i64)
+    .execute(write.conn())
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! A new record: below one that the session has activated, or a root.
+
+use serde_json::{Map, Value, json};
+
+use super::content::{self, Change, NewVersion};
+use super::scope::Scope;
+use super::{
+    Content, DEPTH_MAX, Record, RecordError, RecordId, RecordRef, State, activation, book, citation, row,
+    words,
+};
+use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::{Conn, LedgerError, Write};
+
+/// What a new record says.
+#[derive(Clone, Debug)]
+pub struct NewRecord {
+    /// What it hangs on.
+    pub parent: Option<RecordId>,
+    /// What kind of thought it is.
+    pub kind: String,
+    /// What it is about.
+    pub title: String,
+    /// The gist.
+    pub summary: String,
+    /// All of it.
+    pub body: String,
+    /// Where its life begins.
+    pub state: State,
+    /// What it has to do with.
+    pub related: Vec<RecordId>,
+    /// Whatever else the user keeps with it.
+    pub metadata: Map<String, Value>,
+    /// The code it speaks of.
+    pub citations: Vec<String>,
+}
+
+/// Creates a record, and activates it in the session.
+///
+/// # Errors
+/// The parent is not there or not activated, lies too deep, or what is said is not a record.
+pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Result<Record, RecordError> {
+    let parent = match new.parent {
+        Some(id) => Some(parent(write, scope, id).await?),
+        None => None,
+    };
+    let content = Content {
+        kind: new.kind,
+        title: new.title,
+        summary: new.summary,
+        body: new.body,
+        state: new.state,
+        resolved_by: None,
+        related: new.related,
+        metadata: new.metadata,
+        citations: new.citations,
+    };
+    content::check(&content)?;
+    let content = content::cleaned(write, content);
+    content::check_related(write, &scope.book, &content.related).await?;
+    let tick = scope.tick(write).await?;
+    scope.book.totals.born(content.state, parent.is_none());
+    book::update(write, &scope.book).await?;
+    let now = place(write, scope, parent.as_ref(), &content, tick).await?;
+    let first =
+        NewVersion { id: now.id, version: 1, tick, change: Change::Created, reason: None, content: &content };
+    content::keep(write, scope, &first).await?;
+    citation::keep(write, scope, now.id, &content.citations).await?;
+    words::put(write, &scope.book, &now, &content).await?;
+    activation::hold(write, scope, &now, tick).await?;
+    let told = json!({ "tick": tick, "version": 1, "type": content.kind, "state": content.state,
+        "parent_id": now.parent });
+    let event = NewEvent::new(EventKind::RecordCreated, format!("created {}: {}", now.id, content.title));
+    event::append(write, &scope.session, &scope.caller, event.about(now.id.to_string()).with(told)).await?;
+    Ok(Record { now, version: 1, at_ns: write.at_ns(), content })
+}
+
+async fn parent(write: &mut Write, scope: &Scope, id: RecordId) -> Result<RecordRef, RecordError> {
+    let parent = row::require(write, &scope.book, id).await?;
+    if activation::held(write, &scope.session.id, id).await?.is_none() {
+        return Err(RecordError::ParentNotActivated(id));
+    }
+    if parent.depth >= DEPTH_MAX {
+        return Err(RecordError::TooDeep { parent: id, depth: parent.depth + 1 });
+    }
+    Ok(parent)
+}
+
+/// Puts the record into the tree, under the newest number.
+async fn place(
+    write: &mut Write,
+    scope: &Scope,
+    parent: Option<&RecordRef>,
+    content: &Content,
+    tick: i64,
+) -> Result<RecordRef, LedgerError> {
+    let id = RecordId(scope.book.totals.records);
+    let now = RecordRef {
+        id,
+        kind: content.kind.clone(),
+        title: content.title.clone(),
+        summary: content.summary.clone(),
+        state: content.state,
+        parent: parent.map(|p| p.id),
+        children: 0,
+        open_children: 0,
+        depth: parent.map_or(1, |p| p.depth + 1),
+        version: 1,
+        tick,
+        cited: content.citations.len() as i64,
+        created_ns: write.at_ns(),
+        modified_ns: write.at_ns(),
+        path: parent.map_or_else(|| row::path("", id), |p| p.child_path(id)),
+    };
+    sqlx::query(
+        "INSERT INTO records (book, number, type, title, summary, state, parent, depth, path, children,
+             open_children, version, tick, cited, created_ns, modified_ns)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, 1, $10, $11, $12, $12)",
+    )
+    .bind(scope.book.id)
+    .bind(id.0)
+    .bind(&now.kind)
+    .bind(&now.title)
+    .bind(&now.summary)
+    .bind(now.state.name())
+    .bind(now.parent.map_or(0, |p| p.0))
+    .bind(now.depth)
+    .bind(&now.path)
+    .bind(tick)
+    .bind(now.cited)
+    .bind(now.created_ns)
+    .execute(write.conn())
+    .await?;
+    if let Some(parent) = parent {
+        count_child(write, scope, parent.id, 1, i64::from(content.state == State::Open)).await?;
+    }
+    Ok(now)
+}
+
+/// Counts children that came, or were opened or closed.
+pub(super) async fn count_child(
+    write: &mut Write,
+    scope: &Scope,
+    parent: RecordId,
+    more: i64,
+    more_open: i64,
+) -> Result<(), LedgerError> {
+    sqlx::query(
+        "UPDATE records SET children = children + $3, open_children = open_children + $4
+         WHERE book = $1 AND number = $2",
+    )
+    .bind(scope.book.id)
+    .bind(parent.0)
+    .bind(more)
+    .bind(more_open)
+    .execute(write.conn())
+    .await?;
+    Ok(())
+}

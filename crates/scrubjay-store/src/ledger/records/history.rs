@@ -1,0 +1,100 @@
+//! A record's versions, each whole, the newest first.
+
+use sqlx::Row;
+
+use super::book::Book;
+use super::row::{VERSION, VERSION_COLUMNS, sql};
+use super::{Content, RecordError, RecordId, row};
+use crate::ledger::{Conn, LedgerError};
+
+pub use super::content::Change;
+
+/// A version, with how it came to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Which.
+    pub version: i64,
+    /// When.
+    pub at_ns: i64,
+    /// The project's tick.
+    pub tick: i64,
+    /// Whose.
+    pub session_id: String,
+    /// How.
+    pub change: Change,
+    /// Why.
+    pub reason: Option<String>,
+    /// What it says.
+    pub content: Content,
+}
+
+impl Version {
+    /// Reads the columns of a version and the four that follow: tick, session, change, reason.
+    pub(super) fn of(row: &sqlx::any::AnyRow) -> Result<Self, LedgerError> {
+        let change: String = row.try_get(VERSION_COLUMNS + 2)?;
+        Ok(Self {
+            version: row.try_get(0)?,
+            at_ns: row.try_get(1)?,
+            content: Content::of(row, 0)?,
+            tick: row.try_get(VERSION_COLUMNS)?,
+            session_id: row.try_get(VERSION_COLUMNS + 1)?,
+            change: Change::from_name(&change)?,
+            reason: row.try_get(VERSION_COLUMNS + 3)?,
+        })
+    }
+}
+
+/// The columns that follow a version's own.
+pub(super) const HOW: &str = ", v.tick, v.session_id, v.change, v.reason";
+
+/// Returns versions of a record, the newest first: no older than a time, before one of them, so many.
+///
+/// # Errors
+/// There is no such record, or the ledger failed.
+pub async fn versions(
+    on: &mut impl Conn,
+    book: &Book,
+    id: RecordId,
+    since_ns: i64,
+    before: i64,
+    limit: i64,
+) -> Result<Vec<Version>, RecordError> {
+    row::require(on, book, id).await?;
+    let rows = sqlx::query(sql!(
+        "SELECT ",
+        VERSION,
+        HOW,
+        " FROM record_versions v
+         WHERE v.book = $1 AND v.number = $2 AND v.version < $3 AND v.at_ns >= $4
+         ORDER BY v.version DESC LIMIT $5",
+    ))
+    .bind(book.id)
+    .bind(id.0)
+    .bind(before)
+    .bind(since_ns)
+    .bind(limit)
+    .fetch_all(on.conn())
+    .await?;
+    Ok(rows.iter().map(Version::of).collect::<Result<_, _>>()?)
+}
+
+/// Returns the session that wrote a version.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn author(
+    on: &mut impl Conn,
+    book: &Book,
+    id: RecordId,
+    version: i64,
+) -> Result<String, LedgerError> {
+    let row = sqlx::query(
+        "SELECT session_id FROM record_versions WHERE book = $1 AND number = $2 AND version = $3",
+    )
+    .bind(book.id)
+    .bind(id.0)
+    .bind(version)
+    .fetch_one(on.conn())
+    .await?;
+    Ok(row.try_get(0)?)
+}

@@ -1,0 +1,200 @@
+//! Lists of records: filtered by state, type and place in the tree, a page at a time.
+
+use sqlx::Row;
+
+use super::book::Book;
+use super::row::{REF, sql};
+use super::{RecordError, RecordId, RecordRef, State, row};
+use crate::ledger::{Conn, LedgerError};
+
+/// How many types a list is filtered by.
+pub const TYPES_MAX: usize = 20;
+
+/// Which records to list.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// In one of these states; any where there are none.
+    pub states: Vec<State>,
+    /// Of one of these types; any where there are none.
+    pub types: Vec<String>,
+    /// Where in the tree.
+    pub place: Place,
+    /// The last record of the page before.
+    pub after: Option<RecordId>,
+    /// How many at most.
+    pub limit: i64,
+}
+
+/// Where in the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// Anywhere, in the order of creation.
+    #[default]
+    Anywhere,
+    /// From the roots so many levels down, in the order of the tree; 1 is the roots alone.
+    Roots(i64),
+    /// Below a record, so many levels down.
+    Below(RecordId, i64),
+}
+
+/// Lists records; returns the page, and how many there are without the limit.
+///
+/// # Errors
+/// The record to begin at or after is not there, or the ledger failed.
+pub async fn list(
+    on: &mut impl Conn,
+    book: &Book,
+    filter: &Filter,
+) -> Result<(Vec<RecordRef>, i64), RecordError> {
+    if filter.types.len() > TYPES_MAX {
+        return Err(RecordError::Invalid(format!("at most {TYPES_MAX} types can be asked for")));
+    }
+    let place = placed(on, book, filter.place).await?;
+    let after = match filter.after {
+        Some(id) => Some(row::require(on, book, id).await?),
+        None => None,
+    };
+    let mut condition = place.condition.to_owned();
+    if !filter.states.is_empty() {
+        let states: Vec<_> = filter.states.iter().map(|state| format!("'{}'", state.name())).collect();
+        condition += &format!(" AND r.state IN ({})", states.join(", "));
+    }
+    if !filter.types.is_empty() {
+        let types: Vec<_> = (0..filter.types.len()).map(|n| format!("${}", n + 8)).collect();
+        condition += &format!(" AND r.type IN ({})", types.join(", "));
+    }
+    // Both texts name all the same binds, so that they can be bound alike.
+    let page = format!(
+        "SELECT {REF} FROM records r WHERE {condition}
+         AND (r.number > $4 OR $6 = 1) AND (r.path > $5 OR $6 = 0) ORDER BY {} LIMIT $7",
+        place.order
+    );
+    let count =
+        format!("SELECT count(*) FROM records r WHERE {condition} AND $4 >= 0 AND $5 >= '' AND $6 + $7 >= 0");
+    let mut rows = Vec::new();
+    let mut total = 0;
+    for (text, counts) in [(page, false), (count, true)] {
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
+            .bind(book.id)
+            .bind(&place.first)
+            .bind(&place.end)
+            .bind(after.as_ref().map_or(0, |r| r.id.0))
+            .bind(after.as_ref().map_or("", |r| &r.path))
+            .bind(i64::from(place.by_path))
+            .bind(filter.limit);
+        for kind in &filter.types {
+            query = query.bind(kind);
+        }
+        if counts {
+            total = query.fetch_one(on.conn()).await?.try_get(0)?;
+        } else {
+            rows = query.fetch_all(on.conn()).await?;
+        }
+    }
+    let page = rows.iter().map(RecordRef::of).collect::<Result<_, _>>()?;
+    Ok((page, total))
+}
+
+/// A place in words of the database; numbers in it are ours.
+struct Placed {
+    condition: String,
+    first: String,
+    end: String,
+    order: &'static str,
+    by_path: bool,
+}
+
+async fn placed(on: &mut impl Conn, book: &Book, place: Place) -> Result<Placed, RecordError> {
+    // Every bind is named, whether or not it matters.
+    let any = "r.book = $1 AND $2 >= '' AND $3 >= ''";
+    let by_number = |condition: String| Placed {
+        condition,
+        first: String::new(),
+        end: String::new(),
+        order: "r.number",
+        by_path: false,
+    };
+    Ok(match place {
+        Place::Anywhere => by_number(any.to_owned()),
+        Place::Roots(depth) if depth <= 1 => by_number(format!("{any} AND r.parent = 0")),
+        Place::Roots(depth) => Placed {
+            condition: format!("{any} AND r.depth <= {depth}"),
+            first: String::new(),
+            end: String::new(),
+            order: "r.path",
+            by_path: true,
+        },
+        Place::Below(id, depth) => {
+            let top = row::require(on, book, id).await?;
+            if depth <= 1 {
+                by_number(format!("{any} AND r.parent = {}", id.0))
+            } else {
+                let (first, end) = top.subtree();
+                let deepest = top.depth.saturating_add(depth);
+                Placed {
+                    condition: format!(
+                        "r.book = $1 AND r.path > $2 AND r.path < $3 AND r.depth <= {deepest}"
+                    ),
+                    first,
+                    end,
+                    order: "r.path",
+                    by_path: true,
+                }
+            }
+        }
+    })
+}
+
+/// Returns the first children of a record: of one state, or all that are not open.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn children(
+    on: &mut impl Conn,
+    book: &Book,
+    id: RecordId,
+    state: Option<State>,
+    limit: i64,
+) -> Result<Vec<RecordRef>, LedgerError> {
+    let condition = if state.is_some() { "r.state = $3" } else { "r.state <> $3" };
+    let rows = sqlx::query(sql!(
+        "SELECT ",
+        REF,
+        " FROM records r WHERE r.book = $1 AND r.parent = $2 AND ",
+        condition,
+        " ORDER BY r.number LIMIT $4",
+    ))
+    .bind(book.id)
+    .bind(id.0)
+    .bind(state.unwrap_or(State::Open).name())
+    .bind(limit)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(RecordRef::of).collect()
+}
+
+/// Returns the newest records in a state, or the newest roots.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn newest(
+    on: &mut impl Conn,
+    book: &Book,
+    state: Option<State>,
+    limit: i64,
+) -> Result<Vec<RecordRef>, LedgerError> {
+    let condition = if state.is_some() { "r.state = $2" } else { "r.parent = 0 AND $2 = ''" };
+    let rows = sqlx::query(sql!(
+        "SELECT ",
+        REF,
+        " FROM records r WHERE r.book = $1 AND ",
+        condition,
+        " ORDER BY r.number DESC LIMIT $3",
+    ))
+    .bind(book.id)
+    .bind(state.map_or("", State::name))
+    .bind(limit)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(RecordRef::of).collect()
+}

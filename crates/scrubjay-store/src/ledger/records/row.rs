@@ -1,0 +1,167 @@
+//! How records lie in their tables, and how they are read.
+
+use serde_json::{Map, Value};
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::book::Book;
+use super::{Content, Record, RecordError, RecordId, RecordRef, State};
+use crate::ledger::{Conn, LedgerError};
+
+/// The columns of a reference, of `records r`.
+pub(super) const REF: &str = "r.number, r.type, r.title, r.summary, r.state, r.parent, r.children,
+    r.open_children, r.depth, r.version, r.tick, r.cited, r.created_ns, r.modified_ns, r.path";
+/// The columns of a version, of `record_versions v`.
+pub(super) const VERSION: &str = "v.version, v.at_ns, v.type, v.title, v.summary, v.body, v.state,
+    v.resolved_by, v.related, v.metadata, v.citations";
+const REF_COLUMNS: usize = 15;
+/// How many columns a version has.
+pub(super) const VERSION_COLUMNS: usize = 11;
+/// How wide a number is in a path: all are alike, so that a range of texts is a subtree.
+const PATH_DIGITS: usize = 9;
+
+impl RecordRef {
+    pub(super) fn of(row: &AnyRow) -> Result<Self, LedgerError> {
+        let parent: i64 = row.try_get(5)?;
+        Ok(Self {
+            id: RecordId(row.try_get(0)?),
+            kind: row.try_get(1)?,
+            title: row.try_get(2)?,
+            summary: row.try_get(3)?,
+            state: state(row.try_get(4)?)?,
+            parent: (parent != 0).then_some(RecordId(parent)),
+            children: row.try_get(6)?,
+            open_children: row.try_get(7)?,
+            depth: row.try_get(8)?,
+            version: row.try_get(9)?,
+            tick: row.try_get(10)?,
+            cited: row.try_get(11)?,
+            created_ns: row.try_get(12)?,
+            modified_ns: row.try_get(13)?,
+            path: row.try_get(14)?,
+        })
+    }
+
+    /// Returns the path of a child.
+    pub(super) fn child_path(&self, child: RecordId) -> String {
+        path(&self.path, child)
+    }
+
+    /// Returns the first path of its subtree, and the first one after.
+    pub(super) fn subtree(&self) -> (String, String) {
+        let above = &self.path[..self.path.len() - PATH_DIGITS];
+        (self.path.clone(), path(above, RecordId(self.id.0 + 1)))
+    }
+
+    /// Returns its ancestors, the root first, and itself.
+    pub(super) fn lineage(&self) -> Vec<RecordId> {
+        let digits = self.path.as_bytes().chunks(PATH_DIGITS);
+        digits.filter_map(|n| std::str::from_utf8(n).ok()?.parse().ok()).map(RecordId).collect()
+    }
+}
+
+/// Returns the path of a record below another.
+pub(super) fn path(above: &str, id: RecordId) -> String {
+    format!("{above}{:0PATH_DIGITS$}", id.0)
+}
+
+fn state(name: String) -> Result<State, LedgerError> {
+    State::from_name(&name).ok_or_else(|| LedgerError::Damaged(format!("unknown state \"{name}\"")))
+}
+
+fn json<T: serde::de::DeserializeOwned>(row: &AnyRow, column: usize) -> Result<T, LedgerError> {
+    let text: String = row.try_get(column)?;
+    serde_json::from_str(&text).map_err(|e| LedgerError::Damaged(format!("a record: {e}")))
+}
+
+impl Content {
+    /// Reads the columns of a version that begin there.
+    pub(super) fn of(row: &AnyRow, at: usize) -> Result<Self, LedgerError> {
+        let related: Vec<i64> = json(row, at + 8)?;
+        let metadata: Map<String, Value> = json(row, at + 9)?;
+        Ok(Self {
+            kind: row.try_get(at + 2)?,
+            title: row.try_get(at + 3)?,
+            summary: row.try_get(at + 4)?,
+            body: row.try_get(at + 5)?,
+            state: state(row.try_get(at + 6)?)?,
+            resolved_by: row.try_get::<Option<i64>, _>(at + 7)?.map(RecordId),
+            related: related.into_iter().map(RecordId).collect(),
+            metadata,
+            citations: json(row, at + 10)?,
+        })
+    }
+}
+
+impl Record {
+    /// Reads a row of both kinds of columns.
+    pub(super) fn of(row: &AnyRow) -> Result<Self, LedgerError> {
+        Ok(Self {
+            now: RecordRef::of(row)?,
+            version: row.try_get(REF_COLUMNS)?,
+            at_ns: row.try_get(REF_COLUMNS + 1)?,
+            content: Content::of(row, REF_COLUMNS)?,
+        })
+    }
+}
+
+/// A query of ours, from constants alone.
+macro_rules! sql {
+    ($($part:expr),* $(,)?) => { sqlx::AssertSqlSafe([$($part),*].concat()) };
+}
+pub(super) use sql;
+
+/// Returns a record's reference, where there is one.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn find(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Option<RecordRef>, LedgerError> {
+    let row = sqlx::query(sql!("SELECT ", REF, " FROM records r WHERE r.book = $1 AND r.number = $2"))
+        .bind(book.id)
+        .bind(id.0)
+        .fetch_optional(on.conn())
+        .await?;
+    row.as_ref().map(RecordRef::of).transpose()
+}
+
+/// Returns a record's reference.
+///
+/// # Errors
+/// There is no such record, or the ledger failed.
+pub async fn require(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<RecordRef, RecordError> {
+    find(on, book, id).await?.ok_or_else(|| RecordError::NotFound(id.to_string()))
+}
+
+/// Returns a record whole, in one version, or in its newest.
+///
+/// # Errors
+/// There is no such record or version, or the ledger failed.
+pub async fn full(
+    on: &mut impl Conn,
+    book: &Book,
+    id: RecordId,
+    version: Option<i64>,
+) -> Result<Record, RecordError> {
+    let row = sqlx::query(sql!(
+        "SELECT ",
+        REF,
+        ", ",
+        VERSION,
+        " FROM records r JOIN record_versions v
+         ON v.book = r.book AND v.number = r.number AND v.version = CASE $3 WHEN 0 THEN r.version ELSE $3 END
+         WHERE r.book = $1 AND r.number = $2",
+    ))
+    .bind(book.id)
+    .bind(id.0)
+    .bind(version.unwrap_or(0))
+    .fetch_optional(on.conn())
+    .await?;
+    match row {
+        Some(row) => Ok(Record::of(&row)?),
+        None => {
+            require(on, book, id).await?;
+            let wanted = format!("version {}", version.unwrap_or(0));
+            Err(RecordError::NoVersion { id, wanted })
+        }
+    }
+}

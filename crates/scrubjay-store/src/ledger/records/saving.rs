@@ -1,0 +1,107 @@
+//! Saving a session, and closing it. Everything is stored as it is written: a save is a mark to compare with.
+
+use serde_json::json;
+use sqlx::Row;
+
+use super::scope::Scope;
+use super::{RecordId, activation};
+use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::session::{self, Session};
+use crate::ledger::{Conn, LedgerError, Write};
+
+/// How many records are named; all are counted.
+pub const NAMED_MAX: i64 = 1_000;
+
+/// What was saved.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// The records this session changed since it was last saved: the first ones.
+    pub records: Vec<RecordId>,
+    /// How many there are.
+    pub count: i64,
+    /// When.
+    pub at_ns: i64,
+    /// The project's tick.
+    pub tick: i64,
+}
+
+/// What was closed.
+#[derive(Clone, Debug)]
+pub struct Closed {
+    /// The session as it is now.
+    pub session: Session,
+    /// The records it had activated: the first ones.
+    pub deactivated: Vec<RecordId>,
+    /// How many there were.
+    pub count: i64,
+    /// The records it changed since it was last saved: the first ones.
+    pub unsaved: Vec<RecordId>,
+    /// How many there are.
+    pub unsaved_count: i64,
+}
+
+/// Returns the tick of a session's last save.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn last(on: &mut impl Conn, session: &str) -> Result<Option<i64>, LedgerError> {
+    let row = sqlx::query("SELECT max(tick) FROM record_saves WHERE session_id = $1")
+        .bind(session)
+        .fetch_one(on.conn())
+        .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// Marks a session as saved.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn save(write: &mut Write, scope: &mut Scope, summary: Option<&str>) -> Result<Saved, LedgerError> {
+    let (records, count) = unsaved(write, &scope.session.id).await?;
+    let tick = scope.tick(write).await?;
+    let at_ns = write.at_ns();
+    sqlx::query("INSERT INTO record_saves (session_id, tick, at_ns) VALUES ($1, $2, $3)")
+        .bind(&scope.session.id)
+        .bind(tick)
+        .bind(at_ns)
+        .execute(write.conn())
+        .await?;
+    scope.session.last_save_ns = Some(at_ns);
+    session::update(write, &scope.session).await?;
+    let told = json!({ "tick": tick, "saved_records": records, "saved_count": count });
+    let event = NewEvent::new(EventKind::SessionSaved, summary.unwrap_or("session saved")).with(told);
+    event::append(write, &scope.session, &scope.caller, event).await?;
+    Ok(Saved { records, count, at_ns, tick })
+}
+
+/// Ends a session.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn close(write: &mut Write, scope: Scope, summary: Option<&str>) -> Result<Closed, LedgerError> {
+    let (deactivated, count) = activation::active(write, &scope.session.id, NAMED_MAX).await?;
+    let (unsaved, unsaved_count) = unsaved(write, &scope.session.id).await?;
+    let session = session::end(write, &scope.caller, scope.session, summary).await?;
+    Ok(Closed { session, deactivated, count, unsaved, unsaved_count })
+}
+
+async fn unsaved(write: &mut Write, session: &str) -> Result<(Vec<RecordId>, i64), LedgerError> {
+    let since = last(write, session).await?.unwrap_or(0);
+    let rows = sqlx::query(
+        "SELECT DISTINCT number FROM record_versions WHERE session_id = $1 AND tick > $2
+         ORDER BY number LIMIT $3",
+    )
+    .bind(session)
+    .bind(since)
+    .bind(NAMED_MAX)
+    .fetch_all(write.conn())
+    .await?;
+    let row =
+        sqlx::query("SELECT count(DISTINCT number) FROM record_versions WHERE session_id = $1 AND tick > $2")
+            .bind(session)
+            .bind(since)
+            .fetch_one(write.conn())
+            .await?;
+    let ids = rows.iter().map(|row| Ok(RecordId(row.try_get(0)?))).collect::<Result<_, LedgerError>>()?;
+    Ok((ids, row.try_get(0)?))
+}

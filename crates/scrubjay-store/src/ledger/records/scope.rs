@@ -1,0 +1,117 @@
+//! Where a call works: whose session, in which project, on which book.
+
+use super::RecordError;
+use super::book::{self, Book};
+use crate::ledger::project::{self, Project};
+use crate::ledger::session::{self, Caller, Session, SessionError};
+use crate::ledger::{Conn, LedgerError, Write};
+
+/// Where a mutation works.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// Who calls, as of that project.
+    pub caller: Caller,
+    /// The session.
+    pub session: Session,
+    /// The project's records.
+    pub book: Book,
+}
+
+/// Returns the project meant: the one named, or the caller's own, which may not have begun yet.
+///
+/// # Errors
+/// The one named does not exist, or the ledger failed.
+pub async fn project(
+    on: &mut impl Conn,
+    caller: &Caller,
+    named: Option<&str>,
+) -> Result<Option<Project>, RecordError> {
+    let found = project::get(on, named.unwrap_or(&caller.project)).await?;
+    match (&found, named) {
+        (None, Some(id)) if id != caller.project => Err(RecordError::NoProject(id.to_owned())),
+        _ => Ok(found),
+    }
+}
+
+/// Enters the session to work in: the one named, or the caller's own in that project, begun where needed.
+///
+/// # Errors
+/// The session or project named does not exist, the session is closed or of another project.
+pub async fn enter(
+    write: &mut Write,
+    caller: &Caller,
+    project: Option<&str>,
+    session: Option<&str>,
+) -> Result<Scope, RecordError> {
+    let mut caller = caller.clone();
+    let session = match session {
+        Some(id) => {
+            let found = session::current(write, &caller, Some(id)).await?;
+            if let Some(other) = project.filter(|project| *project != found.project_id) {
+                self::project(write, &caller, Some(other)).await?;
+                return Err(SessionError::OtherProject(found.id, found.project_id).into());
+            }
+            if found.ended_ns.is_some() {
+                return Err(RecordError::Closed(found.id));
+            }
+            caller.project.clone_from(&found.project_id);
+            found
+        }
+        None => {
+            self::project(write, &caller, project).await?;
+            own(write, &mut caller, project).await?
+        }
+    };
+    let book = book::begin(write, &session.project_id).await?;
+    Ok(Scope { caller, session, book })
+}
+
+/// Returns the caller's session in a project, where it has one.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn current(
+    on: &mut impl Conn,
+    caller: &Caller,
+    project: &str,
+) -> Result<Option<Session>, LedgerError> {
+    match session::of_caller(on, caller).await? {
+        Some(session) if session.project_id == project => Ok(Some(session)),
+        _ => session::of_caller(on, &Caller { key: key_in(caller, project), ..caller.clone() }).await,
+    }
+}
+
+fn key_in(caller: &Caller, project: &str) -> String {
+    format!("{}\u{1f}{project}", caller.key)
+}
+
+/// A session belongs to one project, so a caller that works on several has one in each.
+async fn own(write: &mut Write, caller: &mut Caller, project: Option<&str>) -> Result<Session, RecordError> {
+    let home = caller.project.clone();
+    if let Some(project) = project {
+        project.clone_into(&mut caller.project);
+    }
+    let known = session::of_caller(write, caller).await?;
+    let elsewhere = match &known {
+        Some(session) => session.project_id != caller.project,
+        None => caller.project != home,
+    };
+    if elsewhere {
+        caller.key = key_in(caller, &caller.project);
+    } else if let Some(session) = known {
+        return Ok(session);
+    }
+    Ok(session::current(write, caller, None).await?)
+}
+
+impl Scope {
+    /// Moves the project's clock on. A session that had seen everything has seen its own write too.
+    pub(super) async fn tick(&mut self, write: &mut Write) -> Result<i64, LedgerError> {
+        let tick = project::tick(write, &self.book.project).await?;
+        if self.session.last_sync_tick == tick - 1 {
+            self.session.last_sync_tick = tick;
+            session::update(write, &self.session).await?;
+        }
+        Ok(tick)
+    }
+}

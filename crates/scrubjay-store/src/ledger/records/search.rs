@@ -1,0 +1,271 @@
+//! Finding records by what they say.
+//!
+//! All words must match; where no record has all of them, any word does. Very common words match more records
+//! than can be ranked in time: then the newest are ranked, and the answer says so.
+
+use sqlx::Row;
+
+use super::book::Book;
+use super::row::sql;
+use super::words::{self, Word, of_ancestor, of_state, of_text, of_type, words};
+use super::{RecordError, RecordId, RecordRef, State, listing, row};
+use crate::ledger::dialect::Dialect;
+use crate::ledger::{Conn, LedgerError};
+
+/// How many matches are ranked.
+pub const RANKED_MAX: i64 = 1_000;
+/// No query is longer.
+pub const QUERY_CHARS_MAX: usize = 1_000;
+/// No query has more words or phrases.
+const TERMS_MAX: usize = 32;
+/// How long a snippet is.
+const SNIPPET_CHARS: usize = 160;
+/// How much of it stands before the match.
+const LEAD_CHARS: usize = 50;
+
+/// What to look for.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// Words, "phrases" and beginnings of words*.
+    pub query: String,
+    /// Of one of these types; any where there are none.
+    pub types: Vec<String>,
+    /// In one of these states; any where there are none.
+    pub states: Vec<State>,
+    /// Below this record.
+    pub below: Option<RecordId>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The best matches.
+    pub hits: Vec<Hit>,
+    /// How many match.
+    pub total: i64,
+    /// Whether they have all the words, or some.
+    pub all_words: bool,
+    /// Whether only the newest of them were ranked.
+    pub newest_only: bool,
+}
+
+/// A record that matches.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    /// The record.
+    pub now: RecordRef,
+    /// How well it matches, from 0 to 1; the best has 1.
+    pub relevance: f64,
+    /// Where it matches, with the matches between `**`.
+    pub snippet: String,
+}
+
+/// A word, a phrase, or the beginning of a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    words: Vec<String>,
+    begins: bool,
+}
+
+/// Looks for records.
+///
+/// # Errors
+/// The query has no words, the record to look below is not there, or the ledger failed.
+pub async fn search(on: &mut impl Conn, book: &Book, search: &Search) -> Result<Found, RecordError> {
+    if search.query.chars().count() > QUERY_CHARS_MAX {
+        return Err(RecordError::Invalid(format!("query has at most {QUERY_CHARS_MAX} characters")));
+    }
+    if search.types.len() > listing::TYPES_MAX {
+        return Err(RecordError::Invalid(format!("at most {} types can be asked for", listing::TYPES_MAX)));
+    }
+    let terms = terms(&search.query);
+    if terms.is_empty() || terms.len() > TERMS_MAX {
+        return Err(RecordError::Invalid(format!("query needs 1 to {TERMS_MAX} words or \"phrases\"")));
+    }
+    let mut filters: Vec<Vec<String>> = Vec::new();
+    if let Some(below) = search.below {
+        row::require(on, book, below).await?;
+        filters.push(vec![of_ancestor(book, below)]);
+    }
+    filters.push(search.states.iter().map(|state| of_state(book, *state)).collect());
+    filters.push(search.types.iter().map(|kind| of_type(book, kind)).collect());
+    filters.retain(|any_of| !any_of.is_empty());
+
+    let (mut all_words, mut ranked, mut total) = (true, vec![], 0);
+    for all in [true, false] {
+        if !all && (total > 0 || terms.len() == 1) {
+            break;
+        }
+        all_words = all;
+        let text = expression(on.dialect(), book, &terms, all, &filters);
+        (ranked, total) = matches(on, book, &text).await?;
+    }
+    let newest_only = total > ranked.len() as i64;
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
+    let best = ranked.first().map_or(0.0, |first| first.1);
+    ranked.truncate(search.limit);
+    let mut hits = Vec::new();
+    for (id, score) in ranked {
+        let record = row::full(on, book, id, None).await?;
+        let content = &record.content;
+        let snippet = snippet(&[&content.body, &content.summary, &content.title], &terms);
+        let relevance = if best > 0.0 { (score / best).clamp(0.0, 1.0) } else { 1.0 };
+        hits.push(Hit { now: record.now, relevance, snippet });
+    }
+    Ok(Found { hits, total, all_words, newest_only })
+}
+
+/// Returns the newest matches with their scores, and how many there are in all.
+async fn matches(
+    on: &mut impl Conn,
+    book: &Book,
+    expression: &str,
+) -> Result<(Vec<(RecordId, f64)>, i64), LedgerError> {
+    let (page, count) = match on.dialect() {
+        Dialect::Sqlite => (
+            sql!(
+                "SELECT rowid, -bm25(record_texts, 8.0, 4.0, 1.0, 2.0, 0.0) FROM record_texts
+                 WHERE record_texts MATCH $1 AND $2 >= 0 ORDER BY rowid DESC LIMIT $3"
+            ),
+            sql!("SELECT count(*) FROM record_texts WHERE record_texts MATCH $1 AND $2 >= 0 AND $3 >= 0"),
+        ),
+        Dialect::Postgres => (
+            sql!(
+                "SELECT number, CAST(ts_rank('{0, 0.1, 0.4, 1}', words, CAST($1 AS tsquery)) AS DOUBLE PRECISION)
+                 FROM record_texts WHERE book = $2 AND words @@ CAST($1 AS tsquery)
+                 ORDER BY number DESC LIMIT $3"
+            ),
+            sql!("SELECT count(*) FROM record_texts
+                  WHERE words @@ CAST($1 AS tsquery) AND book = $2 AND $3 >= 0"),
+        ),
+    };
+    let rows = sqlx::query(page).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_all(on.conn()).await?;
+    let score =
+        |row: &sqlx::any::AnyRow| Ok((words::record_of(row.try_get(0)?), row.try_get::<f64, _>(1)?.max(0.0)));
+    let ranked = rows.iter().map(score).collect::<Result<Vec<_>, LedgerError>>()?;
+    if (ranked.len() as i64) < RANKED_MAX {
+        let total = ranked.len() as i64;
+        return Ok((ranked, total));
+    }
+    let row = sqlx::query(count).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_one(on.conn()).await?;
+    Ok((ranked, row.try_get(0)?))
+}
+
+/// Reads a query: words, "phrases" and beginnings*. Text without spaces between its words is a phrase.
+fn terms(query: &str) -> Vec<Term> {
+    let mut terms = Vec::new();
+    for (n, part) in query.split('"').enumerate() {
+        let pieces: Vec<&str> = if n % 2 == 1 { vec![part] } else { part.split_whitespace().collect() };
+        for piece in pieces {
+            let found: Vec<String> = words(piece).into_iter().map(|word| word.text).collect();
+            let begins = n % 2 == 0 && piece.ends_with('*') && found.len() == 1;
+            if !found.is_empty() {
+                terms.push(Term { words: found, begins });
+            }
+        }
+    }
+    terms
+}
+
+/// Writes what must match the way the database reads it. It holds only letters, digits and words of ours.
+fn expression(dialect: Dialect, book: &Book, terms: &[Term], all: bool, filters: &[Vec<String>]) -> String {
+    let (and, or) = match dialect {
+        Dialect::Sqlite => (" AND ", " OR "),
+        Dialect::Postgres => (" & ", " | "),
+    };
+    let term = |term: &Term| {
+        let kept: Vec<String> = term.words.iter().map(|word| of_text(book, word)).collect();
+        match dialect {
+            Dialect::Sqlite => format!("\"{}\"{}", kept.join(" "), if term.begins { " *" } else { "" }),
+            Dialect::Postgres => {
+                let quoted: Vec<_> = kept.iter().map(|word| format!("'{word}'")).collect();
+                format!("({}{})", quoted.join(" <-> "), if term.begins { ":*" } else { "" })
+            }
+        }
+    };
+    let facet = |word: &String| match dialect {
+        Dialect::Sqlite => format!("\"{word}\""),
+        Dialect::Postgres => format!("'{word}'"),
+    };
+    let texts: Vec<_> = terms.iter().map(term).collect();
+    let mut parts = vec![format!("({})", texts.join(if all { and } else { or }))];
+    for any_of in filters {
+        let any_of: Vec<_> = any_of.iter().map(facet).collect();
+        parts.push(format!("({})", any_of.join(or)));
+    }
+    parts.join(and)
+}
+
+/// Returns the text around the first match, on one line, with all matches in it marked.
+fn snippet(texts: &[&str], terms: &[Term]) -> String {
+    let matching = |word: &Word| {
+        terms.iter().any(|term| {
+            let whole = term.words.contains(&word.text);
+            whole || term.begins && term.words.iter().any(|start| word.text.starts_with(start))
+        })
+    };
+    for text in texts {
+        let matches: Vec<Word> = words(text).into_iter().filter(matching).collect();
+        if let Some(first) = matches.first() {
+            return around(text, first.at.start, &matches);
+        }
+    }
+    // It matches by its type alone.
+    let text = texts.iter().find(|text| !text.is_empty()).unwrap_or(&"");
+    around(text, 0, &[])
+}
+
+fn around(text: &str, at: usize, matches: &[Word]) -> String {
+    let start = text[..at].char_indices().rev().nth(LEAD_CHARS - 1).map_or(0, |(start, _)| start);
+    let end = text[start..].char_indices().nth(SNIPPET_CHARS).map_or(text.len(), |(end, _)| start + end);
+    let mut marked = String::new();
+    let mut from = start;
+    for word in matches.iter().filter(|word| word.at.start >= start && word.at.end <= end) {
+        marked += &text[from..word.at.start];
+        marked += &format!("**{}**", &text[word.at.clone()]);
+        from = word.at.end;
+    }
+    marked += &text[from..end];
+    let line = marked.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("{}{line}{}", if start > 0 { "…" } else { "" }, if end < text.len() { "…" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn book() -> Book {
+        Book { id: 7, project: String::new(), totals: Default::default() }
+    }
+
+    #[test]
+    fn queries_become_expressions_that_cannot_be_escaped_from() {
+        let check = |query: &str, sqlite: &str, postgres: &str| {
+            let terms = terms(query);
+            assert_eq!(expression(Dialect::Sqlite, &book(), &terms, true, &[]), sqlite);
+            assert_eq!(expression(Dialect::Postgres, &book(), &terms, true, &[]), postgres);
+        };
+        check("Blue jay*", "(\"7xblue\" AND \"7xjay\" *)", "(('7xblue') & ('7xjay':*))");
+        check("\"blue jay\"", "(\"7xblue 7xjay\")", "(('7xblue' <-> '7xjay'))");
+        check(
+            "a') OR NEAR(b",
+            "(\"7xa\" AND \"7xor\" AND \"7xnear 7xb\")",
+            "(('7xa') & ('7xor') & ('7xnear' <-> '7xb'))",
+        );
+        let filters = [vec!["7sopen".to_owned(), "7slater".to_owned()]];
+        let text = expression(Dialect::Sqlite, &book(), &terms("x y"), false, &filters);
+        assert_eq!(text, "(\"7xx\" OR \"7xy\") AND (\"7sopen\" OR \"7slater\")");
+    }
+
+    #[test]
+    fn snippets_mark_what_matches() {
+        let long = format!("{} the Blue\n jay nests {}", "lead ".repeat(40), "tail ".repeat(60));
+        let shown = snippet(&[&long], &terms("blue nes*"));
+        assert!(shown.starts_with('…') && shown.ends_with('…'), "{shown}");
+        assert!(shown.contains("the **Blue** jay **nests** tail"), "{shown}");
+        assert_eq!(snippet(&["no", "Überall"], &terms("uberall")), "**Überall**");
+        assert_eq!(snippet(&["body"], &terms("question")), "body");
+    }
+}

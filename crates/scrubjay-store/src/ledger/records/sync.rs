@@ -1,0 +1,136 @@
+//! What others wrote since a session last looked, and how much of it matters to that session.
+
+use sqlx::Row;
+
+use super::history::{HOW, Version};
+use super::row::{VERSION, VERSION_COLUMNS, sql};
+use super::scope::Scope;
+use super::{Content, RecordError, RecordId, row};
+use crate::ledger::{Conn, LedgerError, Write, project, session};
+
+/// How many changes one look shows.
+pub const CHANGES_MAX: i64 = 100;
+/// After so much text a look shows no more changes.
+const TEXT_BYTES_MAX: usize = 256 * 1024;
+
+/// What others wrote.
+#[derive(Clone, Debug)]
+pub struct Synced {
+    /// The project's tick.
+    pub tick: i64,
+    /// What the session had seen before.
+    pub before: i64,
+    /// What it has seen now; less than the project's tick where there is more to show.
+    pub seen: i64,
+    /// What changed, in order.
+    pub changes: Vec<Foreign>,
+    /// How many of the writes since were others' changes of records.
+    pub total: i64,
+    /// How near they were.
+    pub nearness: Nearness,
+}
+
+/// A change that another session made.
+#[derive(Clone, Debug)]
+pub struct Foreign {
+    /// Which record.
+    pub id: RecordId,
+    /// What it says since, and who made it so.
+    pub version: Version,
+    /// What it said before.
+    pub old: Option<Content>,
+}
+
+/// How many changes were about records near to a session, each counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nearness {
+    /// Those it has active.
+    pub active: i64,
+    /// Parents of those.
+    pub parents: i64,
+    /// Children of those.
+    pub children: i64,
+    /// Any others.
+    pub elsewhere: i64,
+}
+
+/// Shows a session what others wrote, and notes that it has seen it.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn sync(write: &mut Write, scope: &mut Scope) -> Result<Synced, RecordError> {
+    let tick = project::get(write, &scope.book.project).await?.map_or(0, |p| p.tick);
+    let before = scope.session.last_sync_tick;
+    let nearness = nearness(write, scope, before).await?;
+    let total = nearness.active + nearness.parents + nearness.children + nearness.elsewhere;
+    let (changes, whole) = changes(write, scope, before).await?;
+    let seen = if whole { tick } else { changes.last().map_or(tick, |change| change.version.tick) };
+    scope.session.last_sync_tick = seen;
+    session::update(write, &scope.session).await?;
+    Ok(Synced { tick, before, seen, changes, total, nearness })
+}
+
+async fn changes(write: &mut Write, scope: &Scope, before: i64) -> Result<(Vec<Foreign>, bool), RecordError> {
+    let rows = sqlx::query(sql!(
+        "SELECT ",
+        VERSION,
+        HOW,
+        ", v.number FROM record_versions v
+         WHERE v.book = $1 AND v.tick > $2 AND v.session_id <> $3 ORDER BY v.tick LIMIT $4",
+    ))
+    .bind(scope.book.id)
+    .bind(before)
+    .bind(&scope.session.id)
+    .bind(CHANGES_MAX + 1)
+    .fetch_all(write.conn())
+    .await?;
+    let mut changes = Vec::new();
+    let mut bytes = 0;
+    for row in &rows {
+        if changes.len() as i64 == CHANGES_MAX || bytes > TEXT_BYTES_MAX {
+            return Ok((changes, false));
+        }
+        let (id, version) = (RecordId(row.try_get(VERSION_COLUMNS + 4)?), Version::of(row)?);
+        let old = match version.version {
+            1 => None,
+            n => Some(row::full(write, &scope.book, id, Some(n - 1)).await?.content),
+        };
+        bytes += version.content.body.len() + old.as_ref().map_or(0, |old| old.body.len());
+        changes.push(Foreign { id, version, old });
+    }
+    Ok((changes, true))
+}
+
+async fn nearness(write: &mut Write, scope: &Scope, before: i64) -> Result<Nearness, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT near, count(*) FROM (
+             SELECT CASE
+                 WHEN EXISTS (SELECT 1 FROM record_actives a WHERE a.session_id = $3 AND a.number = v.number)
+                     THEN 'active'
+                 WHEN EXISTS (SELECT 1 FROM records c JOIN record_actives a
+                         ON a.session_id = $3 AND a.number = c.number
+                         WHERE c.book = $1 AND c.parent = v.number) THEN 'parent'
+                 WHEN EXISTS (SELECT 1 FROM record_actives a WHERE a.session_id = $3 AND a.number = r.parent)
+                     THEN 'child'
+                 ELSE 'elsewhere' END AS near
+             FROM record_versions v JOIN records r ON r.book = v.book AND r.number = v.number
+             WHERE v.book = $1 AND v.tick > $2 AND v.session_id <> $3) AS writes
+         GROUP BY near",
+    )
+    .bind(scope.book.id)
+    .bind(before)
+    .bind(&scope.session.id)
+    .fetch_all(write.conn())
+    .await?;
+    let mut nearness = Nearness::default();
+    for row in &rows {
+        let count: i64 = row.try_get(1)?;
+        match row.try_get::<String, _>(0)?.as_str() {
+            "active" => nearness.active = count,
+            "parent" => nearness.parents = count,
+            "child" => nearness.children = count,
+            _ => nearness.elsewhere = count,
+        }
+    }
+    Ok(nearness)
+}

@@ -1,0 +1,121 @@
+//! A record's way from state to state.
+
+use serde_json::json;
+
+use super::content::{self, Change, NewVersion};
+use super::scope::Scope;
+use super::{
+    Record, RecordError, RecordId, RecordRef, State, activation, book, create, history, listing, row, update,
+    words,
+};
+use crate::ledger::Write;
+use crate::ledger::event::{self, EventKind, NewEvent};
+
+/// Where a record is to go.
+#[derive(Clone, Debug)]
+pub struct Transition {
+    /// Where to.
+    pub to: State,
+    /// Why.
+    pub reason: Option<String>,
+    /// What answered it.
+    pub resolved_by: Option<RecordId>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Moved {
+    /// The record as it is now.
+    pub record: Record,
+    /// Its children that are still open, where it is not any more: the first ones.
+    pub open_children: Vec<RecordRef>,
+}
+
+/// How many open children are told of.
+const CHILDREN_SHOWN_MAX: i64 = 50;
+
+/// Changes a record's state.
+///
+/// A change by another session since it was activated is an error here, and told on the timeline: what
+/// returns [`RecordError::Conflict`] must be committed.
+///
+/// # Errors
+/// It is not there, not activated, cannot go there, or lacks what it needs to.
+pub async fn transition(
+    write: &mut Write,
+    scope: &mut Scope,
+    id: RecordId,
+    transition: Transition,
+) -> Result<Moved, RecordError> {
+    let current = row::full(write, &scope.book, id, None).await?;
+    let held = activation::held(write, &scope.session.id, id).await?;
+    let held = held.ok_or(RecordError::NotActivated(id))?;
+    if held.version != current.version {
+        let by = history::author(write, &scope.book, id, current.version).await?;
+        update::detected(write, scope, &current, held, &by).await?;
+        return Err(RecordError::Conflict { by, activated: held.version, other: Box::new(current) });
+    }
+    let (from, to) = (current.content.state, transition.to);
+    if !from.next().contains(&to) {
+        return Err(RecordError::InvalidTransition { id, from, to });
+    }
+    let reason = transition.reason.as_deref().map(|reason| write.clean(reason.trim()));
+    let reason = reason.as_deref().filter(|reason| !reason.is_empty());
+    check(write, scope, &transition, reason).await?;
+
+    let mut content = current.content.clone();
+    content.state = to;
+    content.resolved_by = transition.resolved_by.filter(|_| to == State::Resolved);
+    let tick = scope.tick(write).await?;
+    let version = current.version + 1;
+    let new = NewVersion { id, version, tick, change: Change::StateChanged, reason, content: &content };
+    content::keep(write, scope, &new).await?;
+    content::advance(write, &scope.book, &new).await?;
+    scope.book.totals.moved(from, to);
+    book::update(write, &scope.book).await?;
+    let opened = i64::from(to == State::Open) - i64::from(from == State::Open);
+    if let Some(parent) = current.now.parent.filter(|_| opened != 0) {
+        create::count_child(write, scope, parent, 0, opened).await?;
+    }
+    let record = row::full(write, &scope.book, id, None).await?;
+    words::put(write, &scope.book, &record.now, &content).await?;
+    activation::hold(write, scope, &record.now, tick).await?;
+    let told = json!({ "tick": tick, "version": version, "from": from, "to": to, "reason": reason,
+        "resolved_by": content.resolved_by });
+    let summary = format!("{id}: {} → {}", from.name(), to.name());
+    let event = NewEvent::new(EventKind::StateTransition, summary).about(id.to_string()).with(told);
+    event::append(write, &scope.session, &scope.caller, event).await?;
+    let open_children = match to {
+        State::Open => Vec::new(),
+        _ => listing::children(write, &scope.book, id, Some(State::Open), CHILDREN_SHOWN_MAX).await?,
+    };
+    Ok(Moved { record, open_children })
+}
+
+async fn check(
+    write: &mut Write,
+    scope: &Scope,
+    transition: &Transition,
+    reason: Option<&str>,
+) -> Result<(), RecordError> {
+    let to = transition.to;
+    match to {
+        State::Later | State::Discarded if reason.is_none() => {
+            Err(RecordError::Incomplete { to, needs: "a reason" })
+        }
+        State::Resolved => {
+            let by = transition.resolved_by;
+            let by =
+                by.ok_or(RecordError::Incomplete { to, needs: "resolved_by, the record that resolved it" })?;
+            row::require(write, &scope.book, by).await.map(drop)
+        }
+        _ => Ok(()),
+    }?;
+    match reason {
+        Some(reason) if reason.chars().count() > content::SUMMARY_CHARS_MAX || reason.contains('\0') => {
+            let max = content::SUMMARY_CHARS_MAX;
+            Err(RecordError::Invalid(format!("reason has at most {max} characters, and no NUL")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,210 @@
+//! How records are found by their words, the same on both databases.
+//!
+//! Texts are cut into words here, and each word carries its book, so that looking into one project costs
+//! nothing of another. State, type and ancestors are words too: a filter is one more word to match.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+use super::book::Book;
+use super::{Content, RecordId, RecordRef, State};
+use crate::ledger::dialect::Dialect;
+use crate::ledger::{Conn, LedgerError, Write};
+
+/// No word is longer; the rest of it is not looked at.
+const WORD_CHARS_MAX: usize = 64;
+/// Above the numbers of a book's records.
+const BOOK_SHIFT: u32 = 40;
+
+/// A word of a text, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) text: String,
+    pub(super) at: Range<usize>,
+}
+
+/// Cuts a text into words: letters and digits, without case and accents. Where a script writes no spaces
+/// each character is one.
+pub(super) fn words(text: &str) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut start = None;
+    for (at, c) in text.char_indices() {
+        let alone = stands_alone(c);
+        if alone || !(c.is_alphanumeric() || is_combining_mark(c)) {
+            push(&mut words, text, start.take(), at);
+        }
+        if alone {
+            push(&mut words, text, Some(at), at + c.len_utf8());
+        } else if start.is_none() && c.is_alphanumeric() {
+            start = Some(at);
+        }
+    }
+    push(&mut words, text, start, text.len());
+    words
+}
+
+fn push(words: &mut Vec<Word>, text: &str, start: Option<usize>, end: usize) {
+    let Some(start) = start else { return };
+    let folded: String = text[start..end]
+        .nfkd()
+        .flat_map(char::to_lowercase)
+        .filter(|c| c.is_alphanumeric() && !is_combining_mark(*c))
+        .take(WORD_CHARS_MAX)
+        .collect();
+    if !folded.is_empty() {
+        words.push(Word { text: folded, at: start..end });
+    }
+}
+
+fn stands_alone(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+/// Returns a word of a text as it is kept.
+pub(super) fn of_text(book: &Book, word: &str) -> String {
+    format!("{}x{word}", book.id)
+}
+
+/// Returns the word for a state.
+pub(super) fn of_state(book: &Book, state: State) -> String {
+    format!("{}s{}", book.id, state.name().to_lowercase())
+}
+
+/// Returns the word for a type; any text may be one, so it is a hash.
+pub(super) fn of_type(book: &Book, kind: &str) -> String {
+    format!("{}t{}", book.id, &blake3::hash(kind.as_bytes()).to_hex()[..16])
+}
+
+/// Returns the word for whatever hangs on a record, however far below.
+pub(super) fn of_ancestor(book: &Book, id: RecordId) -> String {
+    format!("{}a{}", book.id, id.0)
+}
+
+/// Returns the row a record's words are kept in.
+fn row_of(book: &Book, id: RecordId) -> i64 {
+    (book.id << BOOK_SHIFT) | id.0
+}
+
+/// Returns the record whose words are kept in a row.
+pub(super) fn record_of(row: i64) -> RecordId {
+    RecordId(row & ((1 << BOOK_SHIFT) - 1))
+}
+
+fn facets(book: &Book, now: &RecordRef, content: &Content) -> Vec<String> {
+    let mut facets = vec![of_state(book, content.state), of_type(book, &content.kind)];
+    let lineage = now.lineage();
+    facets.extend(lineage.iter().filter(|id| **id != now.id).map(|id| of_ancestor(book, *id)));
+    facets
+}
+
+/// Keeps the words of a record's newest version, in place of those before.
+pub(super) async fn put(
+    write: &mut Write,
+    book: &Book,
+    now: &RecordRef,
+    content: &Content,
+) -> Result<(), LedgerError> {
+    let kept = |text: &str| words(text).iter().map(|word| of_text(book, &word.text)).collect::<Vec<_>>();
+    let texts = [&content.title, &content.summary, &content.body, &content.kind].map(|text| kept(text));
+    let facets = facets(book, now, content);
+    match write.dialect() {
+        Dialect::Sqlite => put_sqlite(write, row_of(book, now.id), now.version > 1, &texts, &facets).await,
+        Dialect::Postgres => {
+            sqlx::query(
+                "INSERT INTO record_texts (book, number, words) VALUES ($1, $2, CAST($3 AS tsvector))
+                 ON CONFLICT (book, number) DO UPDATE SET words = excluded.words",
+            )
+            .bind(book.id)
+            .bind(now.id.0)
+            .bind(vector(&texts, &facets))
+            .execute(write.conn())
+            .await?;
+            Ok(())
+        }
+    }
+}
+
+async fn put_sqlite(
+    write: &mut Write,
+    row: i64,
+    replaces: bool,
+    texts: &[Vec<String>; 4],
+    facets: &[String],
+) -> Result<(), LedgerError> {
+    if replaces {
+        sqlx::query("DELETE FROM record_texts WHERE rowid = $1").bind(row).execute(write.conn()).await?;
+    }
+    let [title, summary, body, kind] = texts.each_ref().map(|words| words.join(" "));
+    sqlx::query(
+        "INSERT INTO record_texts (rowid, title, summary, body, type, facets)
+         VALUES ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(row)
+    .bind(title)
+    .bind(summary)
+    .bind(body)
+    .bind(kind)
+    .bind(facets.join(" "))
+    .execute(write.conn())
+    .await?;
+    Ok(())
+}
+
+/// Writes words the way PostgreSQL reads them: each with its places, and how much it counts there.
+fn vector(texts: &[Vec<String>; 4], facets: &[String]) -> String {
+    /// PostgreSQL keeps no more places of one word, and none beyond.
+    const PLACES_MAX: usize = 255;
+    const PLACE_MAX: usize = 16_383;
+    let mut places: BTreeMap<&str, Vec<(usize, char)>> = BTreeMap::new();
+    let mut at = 0;
+    for (words, weight) in texts.iter().zip(['A', 'B', 'C', 'B']) {
+        for word in words {
+            at += 1;
+            let places = places.entry(word).or_default();
+            if places.len() < PLACES_MAX {
+                places.push((at.min(PLACE_MAX), weight));
+            }
+        }
+        // A phrase does not go on in the next text.
+        at += 1;
+    }
+    let mut vector = String::new();
+    for (word, places) in &places {
+        let places: Vec<_> = places.iter().map(|(at, weight)| format!("{at}{weight}")).collect();
+        write!(vector, "'{word}':{} ", places.join(",")).expect("a string takes any text");
+    }
+    for facet in facets {
+        write!(vector, "'{facet}':1D ").expect("a string takes any text");
+    }
+    vector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_no_case_and_no_accents_and_know_their_place() {
+        let check = |text: &str, expected: &[&str]| {
+            let words = words(text);
+            assert_eq!(words.iter().map(|w| w.text.as_str()).collect::<Vec<_>>(), expected, "{text}");
+            assert!(words.iter().all(|w| text.get(w.at.clone()).is_some()));
+        };
+        check("The Blue-Jay's nest, 2nd!", &["the", "blue", "jay", "s", "nest", "2nd"]);
+        check("Élan über cafe\u{301}", &["elan", "uber", "cafe"]);
+        check("東京 Tower", &["東", "京", "tower"]);
+        check("ﬁne ΣΑΣ", &["fine", "σασ"]);
+        check(" \n'' \u{301}", &[]);
+        assert_eq!(words("a b")[1].at, 2..3);
+    }
+
+    #[test]
+    fn rows_tell_their_record() {
+        let book = Book { id: 77, project: String::new(), totals: Default::default() };
+        assert_eq!(record_of(row_of(&book, RecordId(123_456))), RecordId(123_456));
+    }
+}

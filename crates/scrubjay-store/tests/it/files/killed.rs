@@ -1,0 +1,375 @@
+//! Killed at every system call of a change: afterwards disk and ledger tell the same story.
+//!
+//! A process makes four changes; `strace` kills it as one of its threads enters one call, each call in turn.
+//! What it had acknowledged is done, what it had begun is settled, and no file is there that nobody meant.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrubjay_store::files::{Action, Body, Change, FILE_BYTES_MAX, FileError, Files, Made};
+use scrubjay_store::ledger::blob;
+use scrubjay_store::ledger::revision::{self, State};
+use scrubjay_store::ledger::{Ledger, Storage};
+use scrubjay_store::workspace::Workspace;
+use tempfile::TempDir;
+
+use crate::database::caller;
+use crate::fixture::scratch;
+
+/// Where the process that is killed works.
+const DIRECTORY: &str = "SCRUBJAY_TEST_KILLED_IN";
+/// The longest it may take.
+const LIMIT_S: &str = "30";
+/// Everything by which it changes the disk or takes a lock.
+const CALLS: [&str; 18] = [
+    "fchmod",
+    "fcntl",
+    "fdatasync",
+    "flock",
+    "fsync",
+    "ftruncate",
+    "linkat",
+    "mkdir",
+    "mkdirat",
+    "openat",
+    "openat2",
+    "pwrite64",
+    "rename",
+    "renameat",
+    "renameat2",
+    "unlink",
+    "unlinkat",
+    "write",
+];
+/// Makes the system one that can neither swap two files nor rename without replacing.
+const OLD_SYSTEM: &str = "inject=renameat2:error=EINVAL";
+/// Those that put a file in its place on such a system.
+const PLACING: [&str; 3] = ["linkat", "renameat", "unlinkat"];
+/// How many connections a ledger opens.
+const CONNECTIONS: usize = 4;
+
+/// What the process does: a path, what is there before, what is there after.
+const CHANGES: [(&str, Option<&str>, Option<&str>); 4] = [
+    ("made", None, Some("made\n")),
+    ("kept", Some("one\ntwo\n"), Some("one\nzwei\n")),
+    ("gone", Some("gone\n"), None),
+    ("new/dir/made", None, Some("made as well\n")),
+];
+
+/// A workspace and its ledger.
+struct Lab {
+    files: Arc<Files>,
+    ledger: Ledger,
+    workspace: Workspace,
+}
+
+impl Lab {
+    async fn open(directory: &Path) -> Self {
+        let ledger =
+            Ledger::open(&Storage::File(directory.join("data/ledger.db")), crate::database::redactor())
+                .await
+                .unwrap();
+        let workspace = Workspace::open(&directory.join("workspace")).unwrap();
+        let locks = directory.join("locks");
+        let files = Arc::new(Files::new(ledger.clone(), workspace.clone(), locks, FILE_BYTES_MAX));
+        Self { files, ledger, workspace }
+    }
+
+    async fn change(&self, path: &str, before: Option<&str>, after: Option<&str>) -> Result<Made, FileError> {
+        let body = |text: &str| Body::Bytes(text.as_bytes().to_vec());
+        let action = match (before, after) {
+            (None, Some(after)) => Action::Create(body(after)),
+            (_, Some(after)) => Action::Edit(body(after)),
+            (_, None) => Action::Delete,
+        };
+        let path = path.to_owned();
+        let change = Change { session: None, path, action, expected: None, mode: None, rewinds_to: None };
+        self.files.change(&caller("agent"), change).await
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    // One thread for each kind of work, so that a thread's calls are the same in every run.
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(1).thread_keep_alive(Duration::from_secs(60)).build().unwrap()
+}
+
+fn say(line: &str) {
+    std::io::stdout().write_all(format!("\n{line}\n").as_bytes()).unwrap();
+}
+
+#[test]
+#[ignore = "run by the test below, which kills it"]
+fn one_that_is_killed() {
+    let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
+    runtime().block_on(async {
+        let lab = Lab::open(&directory).await;
+        // Every connection is there, with a thread of its own, before the counting begins.
+        let mut open = Vec::new();
+        for _ in 0..CONNECTIONS {
+            open.push(lab.ledger.read().await.unwrap());
+        }
+        drop(open);
+        say(&format!("ready {}", std::process::id()));
+        let told = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+        told.await.unwrap().unwrap();
+        for (path, before, after) in CHANGES {
+            match lab.change(path, before, after).await {
+                Ok(_) => say(&format!("made {path}")),
+                Err(error) => say(&format!("failed {path}: {error}")),
+            }
+        }
+    });
+}
+
+/// The directory in which all runs happen, one after the other, and what it is at the start of each.
+struct Runs {
+    scratch: TempDir,
+}
+
+impl Runs {
+    fn new() -> Self {
+        let runs = Self { scratch: scratch() };
+        std::fs::create_dir_all(runs.place().join("workspace")).unwrap();
+        runtime().block_on(async {
+            let lab = Lab::open(&runs.place()).await;
+            lab.change("kept", None, CHANGES[1].1).await.unwrap();
+            lab.ledger.close().await;
+        });
+        // One file of which the ledger knows nothing yet.
+        std::fs::write(runs.place().join("workspace/gone"), CHANGES[2].1.unwrap()).unwrap();
+        copy(&runs.place(), &runs.scratch.path().join("template"));
+        runs
+    }
+
+    fn place(&self) -> PathBuf {
+        self.scratch.path().join("run")
+    }
+
+    /// Starts a process that waits for a word in a place as good as new.
+    fn start(&self) -> Victim {
+        std::fs::remove_dir_all(self.place()).unwrap();
+        copy(&self.scratch.path().join("template"), &self.place());
+        Victim::start(&self.place())
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+/// The process that is killed.
+struct Victim {
+    child: Child,
+    said: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    pid: String,
+    /// Its threads, in the order in which they came.
+    threads: Vec<String>,
+}
+
+impl Victim {
+    fn start(place: &Path) -> Self {
+        let mut child = Command::new("timeout")
+            .arg(LIMIT_S)
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "files::killed::one_that_is_killed"])
+            .args(["--ignored", "--nocapture", "--test-threads=1"])
+            .env(DIRECTORY, place)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = said.by_ref().map(Result::unwrap).find(|line| line.starts_with("ready")).unwrap();
+        let pid = ready.split(' ').nth(1).unwrap().to_owned();
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let mut threads: Vec<u32> =
+            tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+        threads.sort_unstable();
+        let threads = threads.iter().map(u32::to_string).collect();
+        Self { child, said, pid, threads }
+    }
+
+    /// Lets it work under a tracer; returns which changes it acknowledged, and whether it was killed.
+    fn go(mut self, tracer: &mut Command) -> Option<(BTreeSet<String>, bool)> {
+        let mut tracing = tracer.stderr(Stdio::piped()).spawn().ok()?;
+        let mut told = BufReader::new(tracing.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let attached = told.any(|line| line.contains("attached"));
+        if attached {
+            self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        }
+        drop(self.child.stdin.take());
+        let said = self.said.map_while(Result::ok);
+        let made = said.filter_map(|line| line.strip_prefix("made ").map(str::to_owned)).collect();
+        // `timeout` ends as its command did.
+        let ended = self.child.wait().unwrap();
+        let killed = ended.signal() == Some(9);
+        assert!(killed || ended.success(), "the process ended with {ended}: {tracer:?}");
+        told.for_each(drop);
+        tracing.wait().unwrap();
+        attached.then_some((made, killed))
+    }
+}
+
+/// How often each thread makes each call.
+type Counted = BTreeMap<(usize, &'static str), usize>;
+
+/// Lets a process finish, on this system or an older one.
+fn count(runs: &Runs, injected: &[&str]) -> Option<Counted> {
+    let victim = runs.start();
+    let threads = victim.threads.clone();
+    let log = runs.scratch.path().join("calls");
+    let mut tracer = Command::new("strace");
+    tracer.args(["-f", "-e", &format!("trace={}", CALLS.join(",")), "-p", &victim.pid, "-o"]).arg(&log);
+    tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
+    let (made, killed) = victim.go(&mut tracer)?;
+    assert!(made.len() == CHANGES.len() && !killed);
+    let mut counted = BTreeMap::new();
+    for line in std::fs::read_to_string(log).unwrap().lines() {
+        let (thread, rest) = line.split_once(' ').unwrap();
+        let call = CALLS.into_iter().find(|call| rest.trim_start().starts_with(&format!("{call}(")));
+        let Some(call) = call else { continue };
+        let thread = threads.iter().position(|known| known == thread).expect("no thread came later");
+        *counted.entry((thread, call)).or_default() += 1;
+    }
+    Some(counted)
+}
+
+/// What came of processes that were killed.
+#[derive(Debug, Default)]
+struct Tally {
+    points: usize,
+    kills: usize,
+    /// Those that did not acknowledge every change.
+    unmade: usize,
+    states: BTreeMap<State, usize>,
+}
+
+/// Lets something happen to a process at each of the calls, and checks what it leaves.
+fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) -> Tally {
+    let mut tally = Tally::default();
+    for ((thread, call), times) in counted {
+        for number in 1..=times {
+            let victim = runs.start();
+            let mut tracer = Command::new("strace");
+            tracer.args(["-o", "/dev/null", "-e", &format!("trace={}", CALLS.join(","))]);
+            tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
+            tracer.args(["-e", &format!("inject={call}:{harm}:when={number}")]);
+            tracer.args(["-p", &victim.threads[thread]]);
+            let (made, killed) = victim.go(&mut tracer).unwrap();
+            let what = format!("thread {thread}, {call} {number}");
+            for state in runtime().block_on(check(&runs.place(), &made, &what)) {
+                *tally.states.entry(state).or_default() += 1;
+            }
+            tally.points += 1;
+            tally.unmade += usize::from(made.len() < CHANGES.len());
+            tally.kills += usize::from(killed);
+        }
+    }
+    tally
+}
+
+#[test]
+fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
+    let runs = Runs::new();
+    // Where nothing can be traced, the tests of `scrubjay` say so.
+    let Some(counted) = count(&runs, &[]) else { return };
+    let tally = harm_at_each(&runs, counted, "signal=KILL", &[]);
+    // Threads take turns a little differently each time, so a few calls may not come.
+    assert!(tally.kills > 200 && tally.kills * 10 > tally.points * 8, "{tally:?}");
+    assert!(tally.states[&State::Done] > 200 && tally.states[&State::Failed] > 20, "{tally:?}");
+}
+
+#[test]
+fn killed_where_files_cannot_be_swapped_it_leaves_them_agreed() {
+    let runs = Runs::new();
+    let Some(mut counted) = count(&runs, &[OLD_SYSTEM]) else { return };
+    counted.retain(|(_, call), _| PLACING.contains(call));
+    let tally = harm_at_each(&runs, counted, "signal=KILL", &[OLD_SYSTEM]);
+    assert!(tally.kills >= 5 && tally.kills == tally.points, "{tally:?}");
+}
+
+#[test]
+fn after_a_call_that_fails_disk_and_ledger_agree() {
+    let runs = Runs::new();
+    let Some(mut counted) = count(&runs, &[]) else { return };
+    // Threads wake each other by writing, and take it for granted; so does the database that it can unlock.
+    counted.retain(|(_, call), _| !["write", "fcntl"].contains(call));
+    let tally = harm_at_each(&runs, counted, "error=EIO", &[]);
+    assert!(tally.kills == 0 && tally.unmade > 100, "{tally:?}");
+}
+
+/// Looks at what a killed process left, settles it, and goes on; returns how each change it began ended.
+async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<State> {
+    let lab = Lab::open(place).await;
+    lab.files.settle(&caller("next")).await.unwrap();
+    let mut read = lab.ledger.read().await.unwrap();
+    let root = lab.files.root();
+    let mut states = Vec::new();
+    for (path, before, after) in CHANGES {
+        let revisions = revision::page(&mut read, &root, path, 0, 10).await.unwrap();
+        let there = std::fs::read(place.join("workspace").join(path)).ok();
+        let intent = revisions.iter().find(|r| r.after == after.map(|a| blob::hash(a.as_bytes())));
+        let expected = match intent.map(|intent| intent.state) {
+            Some(State::Done) => after,
+            Some(State::Failed) | None => before,
+            other => panic!("{what}: {path} is {other:?}"),
+        };
+        assert_eq!(there.as_deref(), expected.map(str::as_bytes), "{what}: {path} is {revisions:?}");
+        assert!(!made.contains(path) || expected == after, "{what}: {path} was acknowledged and is lost");
+        if let Some(last) = revisions.iter().rev().find(|r| r.state == State::Done) {
+            assert_eq!(last.after, there.as_deref().map(blob::hash), "{what}: {path}");
+        }
+        for hash in revisions.iter().flat_map(|r| [r.before, r.after]).flatten() {
+            blob::get(&mut read, &hash).await.unwrap();
+        }
+        states.extend(intent.map(|intent| intent.state));
+    }
+    drop(read);
+    check_nothing_else_is_there(&lab, place, what);
+    // Whatever was held is free again, and what did not happen can still be done.
+    for (path, before, after) in CHANGES {
+        if std::fs::read(place.join("workspace").join(path)).ok().as_deref() != after.map(str::as_bytes) {
+            lab.change(path, before, after).await.unwrap();
+        }
+    }
+    lab.ledger.close().await;
+    states
+}
+
+/// Every file was meant by someone; a temporary one is known as such, and goes.
+fn check_nothing_else_is_there(lab: &Lab, place: &Path, what: &str) {
+    let mut left = files_below(&place.join("workspace"), "");
+    left.retain(|path| CHANGES.iter().all(|(known, ..)| known != path));
+    assert!(left.len() <= 1, "{what}: {left:?}");
+    let is_ours = |path: &String| path.contains(".scrubjay-") && path.ends_with(".tmp");
+    assert!(left.iter().all(is_ours), "{what}: {left:?}");
+    let paths: Vec<_> = CHANGES.iter().map(|(path, ..)| lab.workspace.locate(path).unwrap()).collect();
+    let swept = lab.workspace.sweep_temporaries(&paths, u64::MAX).unwrap();
+    assert_eq!(swept, left.len(), "{what}: {left:?}");
+}
+
+fn files_below(directory: &Path, name: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let name = format!("{name}{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => all.extend(files_below(&entry.path(), &format!("{name}/"))),
+            false => all.push(name),
+        }
+    }
+    all
+}

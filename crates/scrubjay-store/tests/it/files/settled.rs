@@ -1,0 +1,80 @@
+//! Changes that were meant and never told of: settled by what stands there now, whatever that is.
+
+use std::os::unix::fs::symlink;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use scrubjay_store::files::{Action, FILE_BYTES_MAX, FileError};
+use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
+use scrubjay_store::ledger::revision::{self, Revision, Source, State};
+use scrubjay_store::ledger::{Survives, blob, session};
+
+use super::{Place, text};
+use crate::database::{Database, caller, on_both};
+
+on_both![whatever_stands_there];
+
+/// Records the intent to edit a file, as a process does that is killed then.
+async fn mean(place: &Place, path: &str, before: &str, after: &str) {
+    let mut write = place.ledger.write(Survives::Power).await.unwrap();
+    let agent = caller("agent");
+    let session = session::current(&mut write, &agent, None).await.unwrap();
+    let event = NewEvent::new(EventKind::FileEdit, format!("edit {path}")).about(path);
+    let event_id = event::append(&mut write, &session, &agent, event).await.unwrap();
+    let meant = Revision {
+        id: 0,
+        workspace: place.files.root(),
+        path: path.to_owned(),
+        event_id,
+        source: Source::Enforced,
+        state: State::Pending,
+        before: Some(blob::put(&mut write, before.as_bytes()).await.unwrap()),
+        after: Some(blob::put(&mut write, after.as_bytes()).await.unwrap()),
+        size: after.len() as i64,
+        lines: 1,
+        added: 1,
+        removed: 1,
+        mode: None,
+    };
+    revision::insert(&mut write, &meant).await.unwrap();
+    write.commit().await.unwrap();
+}
+
+async fn whatever_stands_there(database: Database) {
+    let place = Place::new(database).await;
+    let cases = [
+        ("after", State::Done, 1),
+        ("before", State::Failed, 1),
+        ("other", State::Changed, 2),
+        ("nothing", State::Changed, 1),
+        ("directory", State::Changed, 1),
+        ("link", State::Changed, 1),
+        ("pipe", State::Changed, 1),
+        ("large", State::Changed, 1),
+        ("file/below", State::Changed, 1),
+    ];
+    for (path, ..) in cases {
+        mean(&place, path, "before", "after").await;
+    }
+    for same in ["after", "before", "other", "file"] {
+        std::fs::write(place.root.join(same), same).unwrap();
+    }
+    std::fs::create_dir(place.root.join("directory")).unwrap();
+    symlink("after", place.root.join("link")).unwrap();
+    mknodat(CWD, place.root.join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    std::fs::File::create(place.root.join("large")).unwrap().set_len(FILE_BYTES_MAX + 1).unwrap();
+
+    assert_eq!(place.files.settle(&caller("next")).await.unwrap(), cases.len());
+    for (path, state, revisions) in cases {
+        let mut read = place.ledger.read().await.unwrap();
+        let evolution = revision::page(&mut read, &place.files.root(), path, 0, 10).await.unwrap();
+        assert_eq!((evolution[0].state, evolution.len()), (state, revisions), "{path}");
+    }
+    // A change of what cannot be settled is refused, and told like any other.
+    mean(&place, "pipe", "before", "after").await;
+    let refused = place.change("pipe", Action::Edit(text("x"))).await;
+    assert!(
+        matches!(refused, Err(FileError::Refused { code: "not_a_regular_file", event_id: Some(_), .. })),
+        "{refused:?}"
+    );
+    place.change("after", Action::Edit(text("later"))).await.unwrap();
+}

@@ -1,0 +1,371 @@
+//! The index is what the tapes say: caught up with in any number of steps, or made anew.
+
+use jiff::tz::TimeZone;
+use proptest::prelude::*;
+use scrubjay_core::analysis::{AnomalyKind, analyse};
+use scrubjay_core::entry::{Direction, EntryKind};
+use scrubjay_core::query::{SearchQuery, parse};
+use scrubjay_store::home::Home;
+use scrubjay_store::index::{Found, Index};
+use scrubjay_store::tape::seal::seal;
+use scrubjay_store::tape::writer::Writer;
+
+use crate::fixture::{Owned, any_entry, begin, home, scratch};
+
+const NOW: u64 = 1_800_000_000_000_000_000;
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+fn query(text: &str) -> SearchQuery {
+    parse(text, NOW, &TimeZone::UTC).unwrap()
+}
+
+/// A message at a time; milliseconds since the tape began.
+fn at(ms: u64, direction: Direction, payload: &str) -> Owned {
+    Owned {
+        direction,
+        wall_ns: NOW + ms * 1_000_000,
+        since_start_ns: ms * 1_000_000,
+        ..Owned::message(payload)
+    }
+}
+
+fn asked(ms: u64, id: u64, tool: &str, path: &str) -> Owned {
+    let line = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"path":"{path}","depth":{id}}}}}}}"#
+    );
+    at(ms, Direction::ClientToServer, &line)
+}
+
+fn answered(ms: u64, id: u64, text: &str) -> Owned {
+    let line = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{text}"}}],"count":{id}}}}}"#
+    );
+    at(ms, Direction::ServerToClient, &line)
+}
+
+fn failed(ms: u64, id: u64, code: i64, message: &str) -> Owned {
+    let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#);
+    at(ms, Direction::ServerToClient, &line)
+}
+
+fn append(writer: &mut Writer, entries: &[Owned]) {
+    writer.append(entries.iter().map(Owned::written)).unwrap();
+}
+
+/// What somebody who asks sees.
+async fn search(home: &Home, text: &str) -> Found {
+    let index = Index::open(home).await.unwrap();
+    index.catch_up(|_| ()).await.unwrap();
+    let found = index.search(&query(text)).await.unwrap();
+    index.close().await;
+    found
+}
+
+/// The entries that a query finds.
+fn entries(found: &Found) -> Vec<u64> {
+    found.hits.iter().map(|hit| hit.entry).collect()
+}
+
+fn a_tape() -> Vec<Owned> {
+    vec![
+        asked(0, 1, "read_file", "/etc/hosts"),
+        answered(30, 1, "127.0.0.1 localhost"),
+        asked(40, 2, "read_file", "/nope"),
+        failed(940, 2, -32000, "connection refused by host"),
+        asked(1000, 3, "search", "/src"),
+        Owned { kind: EntryKind::Stderr, ..at(1100, Direction::ServerToClient, "Refused to say WHY") },
+        answered(3000, 3, "nothing \\\"found\\\" in größe"),
+        asked(4000, 4, "search", "/slow"),
+    ]
+}
+
+#[test]
+fn every_filter_filters() {
+    let directory = scratch();
+    let home = home(&directory);
+    let mut writer = begin(&home, 1);
+    append(&mut writer, &a_tape());
+    seal(writer.path()).unwrap();
+    run(async {
+        for (text, expected) in [
+            ("", vec![7, 5, 4, 2, 0]),
+            ("tool:read_file", vec![2, 0]),
+            ("tool:read*", vec![2, 0]),
+            ("tool:nothing", vec![]),
+            ("method:tools/call error:true", vec![2]),
+            ("error:false", vec![7, 5, 4, 0]),
+            ("code:-32000", vec![2]),
+            ("code:-1", vec![]),
+            ("tool:read_file error:true >500ms since:2d \"connection refused\"", vec![2]),
+            (">500ms", vec![4, 2]),
+            (">500ms <1s", vec![2]),
+            ("refused", vec![5, 2]),
+            ("\"refused connection\"", vec![]),
+            ("refus*", vec![5, 2]),
+            ("refused type:stderr", vec![5]),
+            ("type:error", vec![2]),
+            ("type:response", vec![4, 0]),
+            ("type:request", vec![7, 4, 2, 0]),
+            ("größe", vec![4]),
+            ("\"nothing found\"", vec![4]),
+            ("/etc/hosts localhost", vec![0]),
+            ("arg.path=/nope", vec![2]),
+            ("arg.path~ETC", vec![0]),
+            ("arg.depth>2", vec![7, 4]),
+            ("arg.depth<2", vec![0]),
+            ("arg.nothing", vec![]),
+            ("result.count>2", vec![4]),
+            ("result.content.*.text~localhost arg.path", vec![0]),
+            ("arg.path result.count=1", vec![0]),
+            ("sort:took", vec![4, 2, 0, 7, 5]),
+            ("sort:-took tool:*", vec![0, 2, 4, 7]),
+            ("sort:-time limit:2", vec![0, 2]),
+            ("sort:-time limit:2 offset:2", vec![4, 5]),
+            ("arg.path offset:1 limit:1", vec![4]),
+            ("server:test", vec![7, 5, 4, 2, 0]),
+            ("server:other", vec![]),
+            ("tape:zzz", vec![]),
+        ] {
+            assert_eq!(entries(&search(&home, text).await), expected, "{text}");
+        }
+    });
+}
+
+#[test]
+fn an_answer_says_what_it_is_made_of_and_why() {
+    let directory = scratch();
+    let home = home(&directory);
+    let mut writer = begin(&home, 1);
+    append(&mut writer, &a_tape());
+    run(async {
+        let found = search(&home, "tool:* limit:1").await;
+        let facet = |facets: &[scrubjay_store::index::Facet]| -> Vec<(String, u64)> {
+            facets.iter().map(|f| (f.value.clone(), f.count)).collect()
+        };
+        assert_eq!((found.total, found.hits.len()), (4, 1));
+        assert_eq!(facet(&found.facets.tools), [("read_file".to_owned(), 2), ("search".to_owned(), 2)]);
+        assert_eq!(facet(&found.facets.methods), [("tools/call".to_owned(), 4)]);
+        assert_eq!(facet(&found.facets.error_codes), [("-32000".to_owned(), 1)]);
+        assert_eq!(facet(&found.facets.days), [("2027-01-15".to_owned(), 4)]);
+        assert_eq!(found.facets, search(&home, "arg.path").await.facets);
+        let refused = search(&home, "\"connection refused\"").await;
+        let hit = &refused.hits[0];
+        let (begin, end) = hit.snippet.marks[0];
+        assert_eq!(&hit.snippet.text[begin..end], "connection refused", "{hit:?}");
+        assert_eq!(
+            (hit.answer, hit.error_code, hit.response_time_ns),
+            (Some(3), Some(-32000), Some(900_000_000))
+        );
+        assert_eq!((hit.server.as_str(), hit.name.as_deref()), ("test", Some("read_file")));
+    });
+}
+
+#[test]
+fn a_tape_that_grows_is_sealed_and_removed_is_followed() {
+    let directory = scratch();
+    let home = home(&directory);
+    let all = a_tape();
+    let mut writer = begin(&home, 1);
+    run(async {
+        append(&mut writer, &all[..3]);
+        assert_eq!(entries(&search(&home, "tool:*").await), [2, 0]);
+        assert_eq!(entries(&search(&home, "refused").await), [0u64; 0]);
+        append(&mut writer, &all[3..6]);
+        assert_eq!(entries(&search(&home, "refused").await), [5, 2]);
+        append(&mut writer, &all[6..]);
+        let live = search(&home, "").await;
+        let sealed = seal(writer.path()).unwrap();
+        assert_eq!(search(&home, "").await, live);
+        std::fs::remove_file(sealed).unwrap();
+        assert_eq!(search(&home, "").await.total, 0);
+        assert_eq!(search(&home, "refused").await.total, 0);
+    });
+}
+
+#[test]
+fn an_index_that_is_no_index_is_made_anew() {
+    let directory = scratch();
+    let home = home(&directory);
+    let mut writer = begin(&home, 1);
+    append(&mut writer, &a_tape());
+    run(async {
+        let whole = search(&home, "").await;
+        std::fs::write(home.index(), "not a database at all, and long enough to be taken for one").unwrap();
+        assert_eq!(search(&home, "").await, whole);
+        std::fs::remove_file(home.index()).unwrap();
+        assert_eq!(search(&home, "").await, whole);
+    });
+}
+
+/// Queries that between them see every column.
+const QUESTIONS: [&str; 8] = [
+    "limit:1000",
+    "via:* limit:1000",
+    "refused",
+    "t*",
+    "error:true",
+    "sort:took limit:1000",
+    "type:request type:stderr",
+    "arg.path",
+];
+
+async fn answers(index: &Index) -> Vec<Found> {
+    let mut answers = Vec::new();
+    for question in QUESTIONS {
+        answers.push(index.search(&query(question)).await.unwrap());
+    }
+    answers
+}
+
+fn any_message() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        3 => (0u64..6, "[a-z]{1,4}").prop_map(|(id, path)| asked(0, id, "tool", &path).payload),
+        3 => (0u64..6).prop_map(|id| answered(0, id, "said it").payload),
+        2 => (0u64..6).prop_map(|id| failed(0, id, -1, "refused").payload),
+        1 => (0u64..6).prop_map(|id| format!(r#"[{{"jsonrpc":"2.0","id":{id},"method":"a"}},{{"jsonrpc":"2.0","id":"x{id}","method":"b"}}]"#).into_bytes()),
+        1 => (0u64..6).prop_map(|id| format!(r#"[{{"jsonrpc":"2.0","id":{id},"result":{{}}}},{{"jsonrpc":"2.0","id":"x{id}","result":{{}}}}]"#).into_bytes()),
+        1 => Just(br#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"t"}]}}"#.to_vec()),
+        1 => prop::collection::vec(any::<u8>(), 0..60),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Append(usize, Vec<Owned>),
+    Seal(usize),
+    Remove(usize),
+    CatchUp,
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (0usize..3, prop::collection::vec(any_entry(any_message()), 0..6)).prop_map(|(t, e)| Act::Append(t, e)),
+        1 => (0usize..3).prop_map(Act::Seal),
+        1 => (0usize..3).prop_map(Act::Remove),
+        4 => Just(Act::CatchUp),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
+
+    #[test]
+    fn caught_up_with_step_by_step_is_made_anew(acts in prop::collection::vec(any_act(), 0..16)) {
+        let directory = scratch();
+        let home = home(&directory);
+        let mut writers: [Option<Writer>; 3] = Default::default();
+        let mut made = 0;
+        run(async {
+            let index = Index::open(&home).await.unwrap();
+            for act in acts {
+                match act {
+                    Act::Append(tape, entries) => {
+                        let writer = writers[tape].get_or_insert_with(|| { made += 1; begin(&home, made) });
+                        append(writer, &entries);
+                    }
+                    Act::Seal(tape) => if let Some(writer) = writers[tape].take() { seal(writer.path()).unwrap(); },
+                    Act::Remove(tape) => if let Some(writer) = writers[tape].take() { std::fs::remove_file(writer.path()).unwrap(); },
+                    Act::CatchUp => { index.catch_up(|_| ()).await.unwrap(); }
+                }
+            }
+            index.catch_up(|_| ()).await.unwrap();
+            let step_by_step = answers(&index).await;
+            index.close().await;
+            let (index, _) = Index::rebuild(&home, |_| ()).await.unwrap();
+            assert_eq!(answers(&index).await, step_by_step);
+            assert_eq!(index.catch_up(|_| ()).await.unwrap(), Default::default());
+            index.close().await;
+        });
+    }
+}
+
+#[test]
+fn two_who_ask_at_once_both_get_the_answer() {
+    let directory = scratch();
+    let home = home(&directory);
+    let mut writer = begin(&home, 1);
+    append(&mut writer, &a_tape());
+    let asking: Vec<_> = (0..4)
+        .map(|_| {
+            let home = home.clone();
+            std::thread::spawn(move || run(search(&home, "tool:*")))
+        })
+        .collect();
+    for asked in asking {
+        assert_eq!(entries(&asked.join().unwrap()), [7, 4, 2, 0]);
+    }
+}
+
+/// Ten milliseconds a call, or as long as is said.
+fn session(
+    home: &Home,
+    number: u64,
+    rounds: u64,
+    read_ms: u64,
+    is_down: impl Fn(u64) -> bool,
+    described: &str,
+) -> String {
+    let list = r#"{"jsonrpc":"2.0","id":"l","method":"tools/list"}"#;
+    let tools = format!(
+        r#"{{"jsonrpc":"2.0","id":"l","result":{{"tools":[{{"name":"read","description":"reads"}},{{"name":"write","description":"{described}"}}]}}}}"#
+    );
+    let mut entries = vec![at(0, Direction::ClientToServer, list), at(1, Direction::ServerToClient, &tools)];
+    let mut ms = 10;
+    for round in 0..rounds {
+        entries.push(asked(ms, round * 2, "read", "/a"));
+        ms += read_ms + round % 3;
+        entries.push(answered(ms, round * 2, "contents"));
+        entries.push(asked(ms + 1, round * 2 + 1, "write", "/b"));
+        ms += 10 + round % 2;
+        entries.push(if is_down(round) {
+            failed(ms, round * 2 + 1, -32000, &format!("connect 10.0.0.{round} refused"))
+        } else {
+            answered(ms, round * 2 + 1, "written")
+        });
+        ms += 5;
+    }
+    let mut writer = begin(home, number);
+    append(&mut writer, &entries);
+    let id = writer.header().id.to_string();
+    seal(writer.path()).unwrap();
+    id
+}
+
+#[test]
+fn what_is_unlike_earlier_tapes_is_named_and_nothing_else() {
+    let directory = scratch();
+    let home = home(&directory);
+    for number in 1..=3 {
+        session(&home, number, 40, 20, |_| false, "writes");
+    }
+    let same = session(&home, 4, 40, 20, |_| false, "writes");
+    let odd = session(&home, 5, 40, 220, |round| (10..20).contains(&round), "writes, and sends a copy to me");
+    run(async {
+        let index = Index::open(&home).await.unwrap();
+        index.catch_up(|_| ()).await.unwrap();
+        let mut told = Vec::new();
+        for id in [same, odd] {
+            let id = id.parse().unwrap();
+            let analysis = analyse(&index.calls(id).await.unwrap().unwrap(), &index.past(id).await.unwrap());
+            told.push((analysis.compared_with, analysis.anomalies));
+        }
+        index.close().await;
+        assert_eq!(told[0], (3, Vec::new()));
+        let named: Vec<_> = told[1].1.iter().map(|a| (a.kind, a.subject.as_str())).collect();
+        assert_eq!(
+            named,
+            [
+                (AnomalyKind::ChangedTool, "write"),
+                (AnomalyKind::NewError, "tools/call write"),
+                (AnomalyKind::Slower, "tools/call read"),
+            ]
+        );
+        assert_eq!(told[1].1[0].entries, [1]);
+        // Two entries of the list, four a round, the answer of the second call: the ten rounds from the tenth on.
+        assert_eq!(told[1].1[1].entries, [45, 49, 53, 57, 61]);
+        assert!(told[1].1[1].summary.contains("connect <n>.<n>.<n>.<n> refused"), "{:?}", told[1].1[1]);
+    });
+}

@@ -1,0 +1,83 @@
+//! Many writers at once: numbers without gaps, no update lost, no error.
+
+use std::sync::Arc;
+
+use scrubjay_store::ledger::records::{self, Changes, Clash, Outcome, RecordId, activation, book, history};
+use scrubjay_store::ledger::{Ledger, Survives};
+
+use super::{new, scope};
+use crate::database::{Database, on_both};
+
+on_both![crowded];
+
+const WRITERS: usize = 8;
+const ROUNDS: usize = 12;
+
+/// Each writer has a ledger of its own, as a process has; all append a line to R001 and create records.
+async fn crowded(database: Database) {
+    let first = database.open().await;
+    let mut write = first.write(Survives::Power).await.unwrap();
+    let mut own = scope(&mut write, "first").await;
+    records::create(&mut write, &mut own, new(None, "shared", "")).await.unwrap();
+    write.commit().await.unwrap();
+    let storage = Arc::new(database.storage.clone());
+    let writers: Vec<_> = (0..WRITERS).map(|n| tokio::spawn(work(Arc::clone(&storage), n))).collect();
+    let mut created = vec![];
+    for writer in writers {
+        created.extend(writer.await.unwrap());
+    }
+    created.sort_unstable();
+    assert_eq!(created, (2..2 + (WRITERS * ROUNDS) as i64).collect::<Vec<_>>(), "no gap, no number twice");
+
+    let mut read = first.read().await.unwrap();
+    let book = book::open(&mut read, "birds").await.unwrap();
+    let shared = records::full(&mut read, &book, RecordId(1), None).await.unwrap();
+    let mut lines: Vec<_> = shared.content.body.lines().map(str::to_owned).collect();
+    lines.sort();
+    let mut expected: Vec<_> =
+        (0..WRITERS).flat_map(|n| (0..ROUNDS).map(move |i| format!("{n}/{i}"))).collect();
+    expected.sort();
+    assert_eq!(lines, expected, "no update is lost");
+    let versions = history::versions(&mut read, &book, RecordId(1), 0, i64::MAX, 1000).await.unwrap();
+    assert_eq!(versions.len(), 1 + WRITERS * ROUNDS);
+    assert!(versions.windows(2).all(|two| two[0].tick > two[1].tick), "ticks follow the order of writes");
+}
+
+async fn work(storage: Arc<scrubjay_store::ledger::Storage>, n: usize) -> Vec<i64> {
+    let ledger = Ledger::open(&storage, crate::database::redactor()).await.unwrap();
+    let key = format!("writer {n}");
+    let mut created = vec![];
+    for i in 0..ROUNDS {
+        append(&ledger, &key, &format!("{n}/{i}")).await;
+        let mut write = ledger.write(Survives::Process).await.unwrap();
+        let mut own = scope(&mut write, &key).await;
+        let record = records::create(&mut write, &mut own, new(Some(1), "child", "")).await.unwrap();
+        write.commit().await.unwrap();
+        created.push(record.now.id.0);
+    }
+    created
+}
+
+/// Looks, changes and writes in three mutations, so that others come in between; begins again when they did.
+async fn append(ledger: &Ledger, key: &str, line: &str) {
+    for _ in 0..10_000 {
+        let mut write = ledger.write(Survives::Process).await.unwrap();
+        let own = scope(&mut write, key).await;
+        activation::activate(&mut write, &own, RecordId(1), true).await.unwrap();
+        let seen = records::full(&mut write, &own.book, RecordId(1), None).await.unwrap();
+        write.commit().await.unwrap();
+        tokio::task::yield_now().await;
+
+        let body = format!("{}{line}\n", seen.content.body);
+        let mut write = ledger.write(Survives::Process).await.unwrap();
+        let mut own = scope(&mut write, key).await;
+        let changes = Changes { body: Some(body), ..Changes::default() };
+        let updated =
+            records::update(&mut write, &mut own, RecordId(1), changes, Clash::Refuse).await.unwrap();
+        write.commit().await.unwrap();
+        if updated.outcome == Outcome::Written {
+            return;
+        }
+    }
+    panic!("{line} never had its turn");
+}

@@ -1,0 +1,142 @@
+//! The `records` toolset: design reasoning that outlives the conversation it came from.
+//!
+//! One file for each group of tools. The rules are the store's; here is what an agent may ask, what it is
+//! told, and in which words.
+
+mod activation;
+mod activity;
+mod budget;
+mod failure;
+mod history;
+mod lifecycle;
+mod mutation;
+mod orientation;
+mod project;
+mod sync;
+mod time;
+mod transition;
+mod view;
+
+use std::sync::Arc;
+
+use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, ServerHandler, tool_handler};
+use scrubjay_store::ledger::project::Project;
+use scrubjay_store::ledger::records::book::{self, Book};
+use scrubjay_store::ledger::records::{self, RecordError, Scope};
+use scrubjay_store::ledger::session::Caller;
+use scrubjay_store::ledger::{Read, Survives, Write};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::reply::Failure;
+use crate::serve::{ServeError, serve_until_eof};
+use crate::shared::Shared;
+
+/// After so many writes that a session has not seen it is stale, unless the setup says otherwise.
+pub const STALE_AFTER_TICKS: i64 = 20;
+
+/// Serves the toolset to one client until `reader` ends.
+///
+/// # Errors
+///
+/// Fails when the conversation cannot be opened or its task dies; a client that hangs up is no error.
+pub async fn serve_records<R, W>(shared: Arc<Shared>, reader: R, writer: W) -> Result<(), ServeError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    serve_until_eof(Records::new(shared), reader, writer).await
+}
+
+/// The toolset.
+#[derive(Clone)]
+struct Records {
+    shared: Arc<Shared>,
+    tool_router: ToolRouter<Self>,
+}
+
+/// What a tool that only looks works with.
+struct Looking {
+    read: Read,
+    caller: Caller,
+    project: Project,
+    book: Book,
+}
+
+impl Records {
+    fn new(shared: Arc<Shared>) -> Self {
+        let tool_router = Self::project_tools()
+            + Self::orientation_tools()
+            + Self::activation_tools()
+            + Self::sync_tools()
+            + Self::mutation_tools()
+            + Self::transition_tools()
+            + Self::lifecycle_tools()
+            + Self::history_tools()
+            + Self::activity_tools();
+        Self { shared, tool_router }
+    }
+
+    /// Looks into a project: the one named, or the caller's own, which begins with the first look.
+    async fn look(
+        &self,
+        context: &RequestContext<RoleServer>,
+        named: Option<&str>,
+    ) -> Result<Looking, Failure> {
+        let caller = self.shared.caller(context);
+        let ledger = self.shared.ledger().await?;
+        let mut read = ledger.read().await?;
+        let mut found = records::project(&mut read, &caller, named).await?;
+        if found.is_none() {
+            drop(read);
+            let mut write = ledger.write(Survives::Process).await?;
+            scrubjay_store::ledger::project::ensure(&mut write, &caller.project).await?;
+            write.commit().await?;
+            read = ledger.read().await?;
+            found = records::project(&mut read, &caller, named).await?;
+        }
+        let project = found.ok_or_else(|| RecordError::NoProject(caller.project.clone()))?;
+        let book = book::open(&mut read, &project.id).await?;
+        Ok(Looking { read, caller, project, book })
+    }
+
+    /// Begins a mutation in a session: the one named, or the caller's own in that project.
+    async fn work(
+        &self,
+        context: &RequestContext<RoleServer>,
+        survives: Survives,
+        project: Option<&str>,
+        session: Option<&str>,
+    ) -> Result<(Write, Scope), Failure> {
+        let caller = self.shared.caller(context);
+        let mut write = self.shared.ledger().await?.write(survives).await?;
+        let scope = records::enter(&mut write, &caller, project, session).await?;
+        Ok((write, scope))
+    }
+
+    /// Tells whether a session that last looked at one tick is stale at another.
+    fn is_stale(&self, tick: i64, seen: i64) -> bool {
+        tick - seen > self.shared.setup().stale_after_ticks
+    }
+}
+
+#[tool_handler(router = self.tool_router)]
+impl ServerHandler for Records {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        ServerConfig::new(capabilities)
+            .with_server_info(
+                Implementation::new("scrubjay-records", env!("CARGO_PKG_VERSION"))
+                    .with_title("Scrubjay records"),
+            )
+            .with_instructions(
+                "Design reasoning that survives this chat. Begin with get_project_overview. Activate a record \
+                 before you reason with it or change it; create records for questions, decisions and \
+                 conclusions, with bodies that stand alone. Move them on with transition. Call save_session at \
+                 milestones, sync_session when you come back, close_session at the end. project_id and \
+                 session_id may be left out everywhere.",
+            )
+    }
+}

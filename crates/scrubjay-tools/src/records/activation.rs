@@ -1,0 +1,224 @@
+//! `activate`: a record with everything needed to reason with it.
+
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
+use schemars::JsonSchema;
+use scrubjay_core::diff::unified;
+use scrubjay_store::ledger::records::activation::{self, Activated, Held};
+use scrubjay_store::ledger::records::bundle::{self, Bundle};
+use scrubjay_store::ledger::records::{Record, RecordRef, Scope, State, citation, full, history};
+use scrubjay_store::ledger::{Survives, Write};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Records;
+use super::budget::{self, ContextView};
+use super::time::iso;
+use crate::reply::{Failure, Reply, reply};
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct ActivateArgs {
+    /// The record.
+    id: String,
+    /// Go on although another session works on it, and say nothing of that.
+    #[serde(default, rename = "override")]
+    overridden: bool,
+    /// How long the answer may be, in tokens (about four characters each). What does not fit is left out, and
+    /// said: first the target, then its parent, open children, siblings, other children, grandchildren.
+    max_tokens: Option<i64>,
+    /// The session. Left out: this connection's own.
+    session_id: Option<String>,
+    /// The project. Left out: the default one.
+    project_id: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ActivateReply {
+    /// The session in which it is active now.
+    session_id: String,
+    context: ContextView,
+    /// Whether this session had activated it before.
+    already_loaded: bool,
+    /// What changed since this session last activated it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<ChangedView>,
+    /// Another session works on it too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conflict: Option<ConflictView>,
+}
+
+#[derive(Clone, Serialize, JsonSchema)]
+struct ConflictView {
+    session_id: String,
+    last_activity: String,
+    message: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ChangedView {
+    /// The version this session had seen, and the one it sees now.
+    from_version: i64,
+    to_version: i64,
+    /// Which fields of the record differ.
+    fields: Vec<&'static str>,
+    /// Who wrote the newest version.
+    by_session: String,
+    /// How the body differs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(default)]
+    diff: String,
+    /// Parent, children and grandchildren shown here that other sessions have changed since.
+    around: Vec<String>,
+}
+
+/// Something to know before going on.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct Warning {
+    /// conflict, stale, orphan or suspect.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    message: String,
+    details: Value,
+}
+
+#[tool_router(router = activation_tools, vis = "pub(super)")]
+impl Records {
+    /// Load a record to reason with it: the record, its parent and its open children whole, the rest in brief.
+    /// Needed before it, or anything below it, is changed.
+    #[tool(title = "Activate a record", output_schema = crate::reply::schema::<ActivateReply>(), annotations(destructive_hint = false, idempotent_hint = true, open_world_hint = false))]
+    async fn activate(
+        &self,
+        Parameters(args): Parameters<ActivateArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
+        let (mut write, scope) = self.work(&context, Survives::Process, project, session).await?;
+        let id = args.id.parse()?;
+        let activated = activation::activate(&mut write, &scope, id, args.overridden).await?;
+        let bundle = bundle::gather(&mut write, &scope.book, id).await?;
+        let changed = match activated.before {
+            Some(held) => changed(&mut write, &scope, &bundle, held).await?,
+            None => None,
+        };
+        let conflict = conflict(&activated).filter(|_| !args.overridden);
+        let mut warnings = self.warnings(&scope, &activated, &bundle);
+        warnings.extend(conflict.clone().map(|conflict| Warning {
+            kind: "conflict",
+            message: conflict.message.clone(),
+            details: json!({ "session_id": conflict.session_id, "last_activity": conflict.last_activity }),
+        }));
+        warnings.extend(suspects(&mut write, &scope, &bundle.target).await?);
+        let siblings = match args.max_tokens {
+            Some(_) => Some(bundle::siblings(&mut write, &scope.book, &bundle.target.now).await?),
+            None => None,
+        };
+        write.commit().await?;
+        let context = budget::fit(&bundle, siblings, args.max_tokens, warnings);
+        let mut text = context.text();
+        if let Some(changed) = changed.as_ref().filter(|c| c.from_version != c.to_version) {
+            text += &format!(
+                "\nChanged since you last activated it (version {} → {}, by session {}): {}\n{}",
+                changed.from_version,
+                changed.to_version,
+                changed.by_session,
+                changed.fields.join(", "),
+                changed.diff
+            );
+        }
+        let already_loaded = activated.before.is_some();
+        let session_id = scope.session.id;
+        reply(text, &ActivateReply { session_id, context, already_loaded, changed, conflict })
+    }
+
+    fn warnings(&self, scope: &Scope, activated: &Activated, bundle: &Bundle) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let (tick, seen) = (activated.tick, scope.session.last_sync_tick);
+        if self.is_stale(tick, seen) {
+            warnings.push(Warning {
+                kind: "stale",
+                message: format!("{} writes occurred since your last sync; call sync_session", tick - seen),
+                details: json!({ "project_tick": tick, "last_sync_tick": seen, "tick_gap": tick - seen }),
+            });
+        }
+        let living = [State::Open, State::Later].contains(&activated.now.state);
+        let ended = bundle
+            .parent
+            .as_ref()
+            .map(|parent| &parent.now)
+            .filter(|parent| living && [State::Resolved, State::Discarded].contains(&parent.state));
+        if let Some(RecordRef { id, state, .. }) = ended {
+            warnings.push(Warning {
+                kind: "orphan",
+                message: format!("its parent {id} is {}", state.name()),
+                details: json!({ "parent_id": id, "parent_state": state }),
+            });
+        }
+        warnings
+    }
+}
+
+fn conflict(activated: &Activated) -> Option<ConflictView> {
+    let other = activated.others.first()?;
+    let more = match activated.others.len() {
+        1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
+    let last_activity = iso(other.last_activity_ns);
+    let message = format!(
+        "{} is active in session {}{more} too, last heard of at {last_activity}; ask the user before you change it",
+        activated.now.id, other.session_id
+    );
+    Some(ConflictView { session_id: other.session_id.clone(), last_activity, message })
+}
+
+async fn changed(
+    write: &mut Write,
+    scope: &Scope,
+    bundle: &Bundle,
+    held: Held,
+) -> Result<Option<ChangedView>, Failure> {
+    let (target, book) = (&bundle.target, &scope.book);
+    let mut around = Vec::new();
+    let whole = bundle.parent.iter().chain(&bundle.open).map(|record| &record.now);
+    for now in whole.chain(&bundle.other).chain(&bundle.grandchildren).filter(|now| now.tick > held.tick) {
+        if history::author(write, book, now.id, now.version).await? != scope.session.id {
+            around.push(now.id.to_string());
+        }
+    }
+    if held.version == target.version && around.is_empty() {
+        return Ok(None);
+    }
+    let old = full(write, book, target.now.id, Some(held.version)).await?;
+    let names = [held.version, target.version].map(|version| format!("{}@{version}", target.now.id));
+    Ok(Some(ChangedView {
+        from_version: held.version,
+        to_version: target.version,
+        fields: old.content.differences(&target.content),
+        by_session: history::author(write, book, target.now.id, target.version).await?,
+        diff: unified(old.content.body.as_bytes(), target.content.body.as_bytes(), &names[0], &names[1]),
+        around,
+    }))
+}
+
+async fn suspects(write: &mut Write, scope: &Scope, target: &Record) -> Result<Option<Warning>, Failure> {
+    if target.now.cited == 0 {
+        return Ok(None);
+    }
+    let suspects = citation::suspects(write, &scope.book, target.now.id).await?;
+    let Some(first) = suspects.first() else { return Ok(None) };
+    let details: Vec<_> =
+        suspects.iter().map(|s| json!({ "citation": s.citation, "diff": s.diff })).collect();
+    Ok(Some(Warning {
+        kind: "suspect",
+        message: format!("{} has changed since it was cited; check whether this still holds", first.citation),
+        details: json!(details),
+    }))
+}
+
+impl Warning {
+    /// Writes it as one line.
+    pub(super) fn line(&self) -> String {
+        format!("Warning ({}): {}\n", self.kind, self.message)
+    }
+}

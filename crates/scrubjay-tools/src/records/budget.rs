@@ -1,0 +1,180 @@
+//! A context bundle as an agent sees it, and how it is made to fit into so many tokens.
+//!
+//! The order is the order of need: the target, its parent, its open children, its siblings in brief, its other
+//! children, its grandchildren. What is left out is said.
+
+use schemars::JsonSchema;
+use scrubjay_store::ledger::records::bundle::Bundle;
+use scrubjay_store::ledger::records::{Record, RecordRef};
+use serde::Serialize;
+
+use super::activation::Warning;
+use super::view::{RecordView, RefView, section};
+
+/// What a record costs beside its texts.
+const RECORD_TOKENS: i64 = 60;
+/// What a reference costs beside its texts.
+const REF_TOKENS: i64 = 40;
+/// How many ids of one kind are named among what was left out.
+const NAMED_MAX: usize = 20;
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ContextView {
+    target: RecordView,
+    parent: Option<RecordView>,
+    children: ChildrenView,
+    grandchildren: Vec<RefView>,
+    /// Records beside the target; only with max_tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    siblings: Option<Vec<RefView>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    warnings: Vec<Warning>,
+    /// What is not here for want of room.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    left_out: Vec<LeftOut>,
+    /// About how long this is.
+    tokens: i64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ChildrenView {
+    /// OPEN children, whole.
+    open: Vec<RecordView>,
+    /// Other children, in brief.
+    other: Vec<RefView>,
+}
+
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+struct LeftOut {
+    /// target_body, parent, open_children, siblings, other_children or grandchildren.
+    what: &'static str,
+    /// How many.
+    count: i64,
+    /// The first of them; activate or get_record_ref shows them.
+    ids: Vec<String>,
+}
+
+/// Estimates how many tokens a text is.
+fn tokens(text: &str) -> i64 {
+    (text.chars().count() as i64 + 3) / 4
+}
+
+fn record_tokens(record: &Record) -> i64 {
+    let content = &record.content;
+    RECORD_TOKENS + tokens(&content.title) + tokens(&content.summary) + tokens(&content.body)
+}
+
+fn ref_tokens(now: &RecordRef) -> i64 {
+    REF_TOKENS + tokens(&now.title) + tokens(&now.summary)
+}
+
+/// What room is left, and what did not find any.
+struct Room {
+    max: Option<i64>,
+    used: i64,
+    left_out: Vec<LeftOut>,
+}
+
+impl Room {
+    fn has(&self, tokens: i64) -> bool {
+        self.max.is_none_or(|max| self.used + tokens <= max)
+    }
+
+    /// Takes as many as there is room for, in order; `total` counts those that were not even read.
+    fn take<T, V>(
+        &mut self,
+        what: &'static str,
+        (all, total): (&[T], i64),
+        cost: impl Fn(&T) -> i64,
+        now: impl Fn(&T) -> &RecordRef,
+        view: impl Fn(&T) -> V,
+    ) -> Vec<V> {
+        let mut taken = Vec::new();
+        for one in all {
+            if !self.has(cost(one)) {
+                break;
+            }
+            self.used += cost(one);
+            taken.push(view(one));
+        }
+        let count = total - taken.len() as i64;
+        if count > 0 {
+            let ids = all[taken.len()..].iter().take(NAMED_MAX).map(|one| now(one).id.to_string()).collect();
+            self.left_out.push(LeftOut { what, count, ids });
+        }
+        taken
+    }
+}
+
+/// Shows a bundle, in so many tokens where a limit is given.
+pub(super) fn fit(
+    bundle: &Bundle,
+    siblings: Option<(Vec<RecordRef>, i64)>,
+    max: Option<i64>,
+    warnings: Vec<Warning>,
+) -> ContextView {
+    let mut room = Room { max, used: 0, left_out: Vec::new() };
+    let target = target(&bundle.target, &mut room);
+    let whole = |record: &Record| RecordView::of(record);
+    fn now(record: &Record) -> &RecordRef {
+        &record.now
+    }
+    fn same(now: &RecordRef) -> &RecordRef {
+        now
+    }
+    let parents = bundle.parent.as_slice();
+    let parent = room.take("parent", (parents, parents.len() as i64), record_tokens, now, whole).pop();
+    let counts = &bundle.target.now;
+    let open = (bundle.open.as_slice(), counts.open_children);
+    let open = room.take("open_children", open, record_tokens, now, whole);
+    let siblings = siblings
+        .map(|(siblings, total)| room.take("siblings", (&siblings, total), ref_tokens, same, RefView::of));
+    let other = (bundle.other.as_slice(), counts.children - counts.open_children);
+    let other = room.take("other_children", other, ref_tokens, same, RefView::of);
+    let grandchildren = (bundle.grandchildren.as_slice(), bundle.grandchildren_total);
+    let grandchildren = room.take("grandchildren", grandchildren, ref_tokens, same, RefView::of);
+    let Room { used, left_out, .. } = room;
+    let children = ChildrenView { open, other };
+    ContextView { target, parent, children, grandchildren, siblings, warnings, left_out, tokens: used }
+}
+
+/// The target is always there; of its body as much as there is room for.
+fn target(record: &Record, room: &mut Room) -> RecordView {
+    let mut view = RecordView::of(record);
+    room.used = record_tokens(record);
+    if let Some(max) = room.max.filter(|max| room.used > *max) {
+        let body = tokens(&view.body);
+        let kept = (body - (room.used - max)).max(0);
+        view.body = view.body.chars().take(kept as usize * 4).collect();
+        room.used -= body - kept;
+        room.left_out.push(LeftOut { what: "target_body", count: body - kept, ids: vec![view.id.clone()] });
+    }
+    view
+}
+
+impl ContextView {
+    /// Writes it as text.
+    pub(super) fn text(&self) -> String {
+        let mut text: String = self.warnings.iter().map(Warning::line).collect();
+        text += &self.target.text();
+        if let Some(parent) = &self.parent {
+            text += &format!("\nParent\n{}", parent.text());
+        }
+        for child in &self.children.open {
+            text += &format!("\nOpen child\n{}", child.text());
+        }
+        for (heading, refs) in [
+            ("Siblings", self.siblings.as_deref().unwrap_or_default()),
+            ("Other children", &self.children.other),
+            ("Grandchildren", &self.grandchildren),
+        ] {
+            text += &section(heading, refs, refs.len() as i64);
+        }
+        for left in &self.left_out {
+            text += &format!("Left out: {} {} {}\n", left.count, left.what, left.ids.join(", "));
+        }
+        text
+    }
+}

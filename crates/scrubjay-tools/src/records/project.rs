@@ -1,0 +1,165 @@
+//! `create_project`, `list_projects` and `get_project`.
+
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
+use schemars::JsonSchema;
+use scrubjay_core::id::TapeId;
+use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::project::{self, Project};
+use scrubjay_store::ledger::records::{activity, book};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Records;
+use super::time::iso;
+use super::view::limit;
+use crate::reply::{Failure, Reply, reply};
+
+const ID_CHARS_MAX: usize = 100;
+const NAME_CHARS_MAX: usize = 200;
+const DESCRIPTION_CHARS_MAX: usize = 5_000;
+const PROJECTS_SHOWN: i64 = 100;
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct CreateArgs {
+    /// The id, such as "my-app-design". Left out: one is made.
+    #[serde(alias = "project_id")]
+    id: Option<String>,
+    /// What people read.
+    name: String,
+    /// What it is about.
+    description: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct ListArgs {
+    /// The last project of the page before.
+    after: Option<String>,
+    /// How many at most. Default and maximum: 100.
+    limit: Option<i64>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct GetArgs {
+    /// The project. Left out: the default one.
+    #[serde(alias = "project_id")]
+    id: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ProjectView {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) description: Option<String>,
+    pub(super) created: String,
+    /// Counts the writes to the project.
+    pub(super) tick: i64,
+}
+
+impl From<&Project> for ProjectView {
+    fn from(project: &Project) -> Self {
+        Self {
+            id: project.id.clone(),
+            name: project.name.clone(),
+            description: project.description.clone(),
+            created: iso(project.created_ns),
+            tick: project.tick,
+        }
+    }
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ListReply {
+    projects: Vec<Listed>,
+    /// Give it as `after` for the next page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Listed {
+    id: String,
+    name: String,
+    description: Option<String>,
+    tick: i64,
+    /// How many sessions have not ended.
+    open_sessions: i64,
+    /// How many records are OPEN.
+    open_records: i64,
+}
+
+#[tool_router(router = project_tools, vis = "pub(super)")]
+impl Records {
+    /// Create a project: a body of work with records of its own.
+    #[tool(title = "Create a project", output_schema = crate::reply::schema::<ProjectView>(), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn create_project(&self, Parameters(args): Parameters<CreateArgs>) -> Reply {
+        let id = args.id.unwrap_or_else(random_id);
+        let description = args.description.as_deref();
+        for (what, text, chars_max) in [
+            ("id", id.as_str(), ID_CHARS_MAX),
+            ("name", args.name.trim(), NAME_CHARS_MAX),
+            ("description", description.unwrap_or("-"), DESCRIPTION_CHARS_MAX),
+        ] {
+            let controls = what != "description" && text.chars().any(char::is_control);
+            if text.is_empty() || text.chars().count() > chars_max || controls || text.contains('\0') {
+                return Err(Failure::new(
+                    "INVALID_PROJECT",
+                    format!("{what} has 1 to {chars_max} characters, and no control characters"),
+                    "Change that and call again.",
+                ));
+            }
+        }
+        let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
+        if !project::insert(&mut write, &id, args.name.trim(), description).await? {
+            return Err(Failure::new(
+                "PROJECT_EXISTS",
+                format!("a project with the id \"{id}\" exists already"),
+                "Use it by giving it as project_id, or choose another id.",
+            )
+            .with(json!({ "id": id })));
+        }
+        let created = project::get(&mut write, &id).await?;
+        write.commit().await?;
+        let created = created.as_ref().map(ProjectView::from);
+        reply(format!("Created project {id}. Give project_id \"{id}\" to work in it."), &created)
+    }
+
+    /// List all projects.
+    #[tool(title = "List projects", output_schema = crate::reply::schema::<ListReply>(), annotations(read_only_hint = true, open_world_hint = false))]
+    async fn list_projects(&self, Parameters(args): Parameters<ListArgs>) -> Reply {
+        let limit = limit(args.limit, PROJECTS_SHOWN, PROJECTS_SHOWN);
+        let mut read = self.shared.ledger().await?.read().await?;
+        let all = project::list(&mut read, args.after.as_deref().unwrap_or_default(), limit).await?;
+        let next = (all.len() as i64 == limit).then(|| all.last().map(|p| p.id.clone())).flatten();
+        let mut projects = Vec::new();
+        let mut text = format!("{} projects\n", all.len());
+        for project in all {
+            let book = book::open(&mut read, &project.id).await?;
+            let open_sessions = activity::count_open_sessions(&mut read, &project.id).await?;
+            let open_records = book.totals.open;
+            text += &format!("- {}: {} ({open_records} open records)\n", project.id, project.name);
+            let Project { id, name, description, tick, .. } = project;
+            projects.push(Listed { id, name, description, tick, open_sessions, open_records });
+        }
+        reply(text, &ListReply { projects, next })
+    }
+
+    /// Get a project's details.
+    #[tool(title = "Get a project", output_schema = crate::reply::schema::<ProjectView>(), annotations(read_only_hint = true, open_world_hint = false))]
+    async fn get_project(
+        &self,
+        Parameters(args): Parameters<GetArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        let project = self.look(&context, args.id.as_deref()).await?.project;
+        let text = format!("Project {}: {}, at tick {}.", project.id, project.name, project.tick);
+        reply(text, &ProjectView::from(&project))
+    }
+}
+
+fn random_id() -> String {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random).expect("the system has a source of randomness");
+    TapeId::from_random(random).to_string()
+}

@@ -1,0 +1,84 @@
+//! `transition`: a record's way from state to state.
+
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, tool, tool_router};
+use schemars::JsonSchema;
+use scrubjay_store::ledger::Survives;
+use scrubjay_store::ledger::records::{self, RecordError, Transition};
+use serde::{Deserialize, Serialize};
+
+use super::Records;
+use super::view::{RecordView, RefView, WorkflowState, refs, section};
+use crate::reply::{Reply, reply};
+
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct TransitionArgs {
+    /// The record, activated before.
+    id: String,
+    /// OPEN goes to LATER, RESOLVED or DISCARDED; LATER to OPEN or DISCARDED; RESOLVED and DISCARDED to OPEN.
+    to_state: WorkflowState,
+    /// Why. Required for LATER and DISCARDED.
+    reason: Option<String>,
+    /// The record that resolved it. Required for RESOLVED.
+    resolved_by: Option<String>,
+    /// The session. Left out: this connection's own.
+    session_id: Option<String>,
+    /// The project. Left out: the default one.
+    project_id: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct TransitionReply {
+    record: RecordView,
+    /// Children are still open; they stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cascade_warning: Option<CascadeView>,
+    session_id: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct CascadeView {
+    /// At most 50 of them.
+    open_children: Vec<RefView>,
+    message: String,
+}
+
+#[tool_router(router = transition_tools, vis = "pub(super)")]
+impl Records {
+    /// Move an activated record to another state: put it off, resolve it, discard it, reopen it.
+    #[tool(title = "Change a record's state", output_schema = crate::reply::schema::<TransitionReply>(), annotations(destructive_hint = false, open_world_hint = false))]
+    async fn transition(
+        &self,
+        Parameters(args): Parameters<TransitionArgs>,
+        context: RequestContext<RoleServer>,
+    ) -> Reply {
+        let wanted = Transition {
+            to: args.to_state.into(),
+            reason: args.reason,
+            resolved_by: args.resolved_by.as_deref().map(str::parse).transpose()?,
+        };
+        let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
+        let (mut write, mut scope) = self.work(&context, Survives::Power, project, session).await?;
+        let moved = match records::transition(&mut write, &mut scope, args.id.parse()?, wanted).await {
+            Ok(moved) => moved,
+            Err(conflict @ RecordError::Conflict { .. }) => {
+                // The timeline tells of it.
+                write.commit().await?;
+                return Err(conflict.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let open = moved.record.now.open_children;
+        let open_children = refs(&mut write, &scope.book, &moved.open_children).await?;
+        write.commit().await?;
+        let record = RecordView::of(&moved.record);
+        let mut text = format!("{} is {}: {}", record.id, record.state, record.title);
+        let cascade_warning = (!open_children.is_empty()).then(|| {
+            let message = format!("{open} children of {} are still OPEN; they were not changed", record.id);
+            text += &format!("\n{message}{}", section("Open children", &open_children, open));
+            CascadeView { open_children, message }
+        });
+        reply(text, &TransitionReply { record, cascade_warning, session_id: scope.session.id })
+    }
+}

@@ -1,0 +1,199 @@
+//! Records as agents see them: as data, and as lines of text.
+
+use std::fmt::Write as _;
+
+use schemars::JsonSchema;
+use scrubjay_store::ledger::records::book::Book;
+use scrubjay_store::ledger::records::{Record, RecordId, RecordRef, State, citation};
+use scrubjay_store::ledger::{Conn, LedgerError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::time::iso;
+
+/// A workflow state, as agents write it.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum WorkflowState {
+    Open,
+    Later,
+    Resolved,
+    Discarded,
+}
+
+impl From<WorkflowState> for State {
+    fn from(state: WorkflowState) -> Self {
+        match state {
+            WorkflowState::Open => Self::Open,
+            WorkflowState::Later => Self::Later,
+            WorkflowState::Resolved => Self::Resolved,
+            WorkflowState::Discarded => Self::Discarded,
+        }
+    }
+}
+
+/// Reads states.
+pub(super) fn states(given: Option<Vec<WorkflowState>>) -> Vec<State> {
+    given.unwrap_or_default().into_iter().map(State::from).collect()
+}
+
+/// Writes ids.
+pub(super) fn ids(ids: &[RecordId]) -> Vec<String> {
+    ids.iter().map(RecordId::to_string).collect()
+}
+
+/// A record, whole.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct RecordView {
+    pub(super) id: String,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) title: String,
+    pub(super) summary: String,
+    pub(super) body: String,
+    /// OPEN, LATER, RESOLVED or DISCARDED.
+    pub(super) state: &'static str,
+    pub(super) parent_id: Option<String>,
+    pub(super) created: String,
+    pub(super) modified: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) resolved_by: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub(super) related: Vec<String>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    #[schemars(default)]
+    pub(super) metadata: Map<String, Value>,
+    /// The code it speaks of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub(super) citations: Vec<String>,
+    /// Counts this record's changes.
+    pub(super) version: i64,
+}
+
+impl RecordView {
+    pub(super) fn of(record: &Record) -> Self {
+        let content = record.content.clone();
+        Self {
+            id: record.now.id.to_string(),
+            kind: content.kind,
+            title: content.title,
+            summary: content.summary,
+            body: content.body,
+            state: content.state.name(),
+            parent_id: record.now.parent.map(|id| id.to_string()),
+            created: iso(record.now.created_ns),
+            modified: iso(record.at_ns),
+            resolved_by: content.resolved_by.map(|id| id.to_string()),
+            related: ids(&content.related),
+            metadata: content.metadata,
+            citations: content.citations,
+            version: record.version,
+        }
+    }
+
+    /// Writes it as text, all of it.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{} [{}] {}: {}\n", self.id, self.state, self.kind, self.title);
+        if let Some(by) = &self.resolved_by {
+            let _ = writeln!(text, "resolved by {by}");
+        }
+        if !self.related.is_empty() {
+            let _ = writeln!(text, "related: {}", self.related.join(", "));
+        }
+        if !self.summary.is_empty() {
+            let _ = writeln!(text, "{}", self.summary);
+        }
+        if !self.body.is_empty() {
+            let _ = writeln!(text, "\n{}", self.body);
+        }
+        text
+    }
+}
+
+/// A record, in brief.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct RefView {
+    pub(super) id: String,
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) title: String,
+    pub(super) summary: String,
+    /// OPEN, LATER, RESOLVED or DISCARDED.
+    pub(super) state: &'static str,
+    pub(super) parent_id: Option<String>,
+    /// How many records hang directly on it.
+    pub(super) children_count: i64,
+    /// How many of those are OPEN.
+    pub(super) open_children_count: i64,
+    /// Whether code it cites has changed since.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
+    pub(super) suspect: bool,
+}
+
+impl RefView {
+    pub(super) fn of(now: &RecordRef) -> Self {
+        Self {
+            id: now.id.to_string(),
+            kind: now.kind.clone(),
+            title: now.title.clone(),
+            summary: now.summary.clone(),
+            state: now.state.name(),
+            parent_id: now.parent.map(|id| id.to_string()),
+            children_count: now.children,
+            open_children_count: now.open_children,
+            suspect: false,
+        }
+    }
+
+    /// Writes it as one line.
+    pub(super) fn line(&self) -> String {
+        let suspect = if self.suspect { " (suspect: cited code has changed)" } else { "" };
+        let below = match self.children_count {
+            0 => String::new(),
+            n => format!(" ({n} below, {} open)", self.open_children_count),
+        };
+        format!(
+            "{} [{}] {}: {}{below}{suspect} — {}",
+            self.id, self.state, self.kind, self.title, self.summary
+        )
+    }
+}
+
+/// Shows records in brief, and which of them are suspect.
+pub(super) async fn refs(
+    on: &mut impl Conn,
+    book: &Book,
+    records: &[RecordRef],
+) -> Result<Vec<RefView>, LedgerError> {
+    let mut views = Vec::with_capacity(records.len());
+    for now in records {
+        let mut view = RefView::of(now);
+        view.suspect = now.cited > 0 && !citation::suspects(on, book, now.id).await?.is_empty();
+        views.push(view);
+    }
+    Ok(views)
+}
+
+/// Writes records in brief under a heading; nothing where there are none.
+pub(super) fn section(heading: &str, records: &[RefView], total: i64) -> String {
+    if records.is_empty() {
+        return String::new();
+    }
+    let more = total - records.len() as i64;
+    let mut text = format!("\n{heading} ({total})\n");
+    for record in records {
+        let _ = writeln!(text, "- {}", record.line());
+    }
+    if more > 0 {
+        let _ = writeln!(text, "- … and {more} more");
+    }
+    text
+}
+
+/// Returns a page size within bounds.
+pub(super) fn limit(given: Option<i64>, default: i64, max: i64) -> i64 {
+    given.unwrap_or(default).clamp(1, max)
+}

@@ -1,0 +1,7 @@
+//! The records toolset as agents meet it: several clients at once on one data directory.
+
+mod activation;
+mod errors;
+mod patterns;
+mod peer;
+mod tools;

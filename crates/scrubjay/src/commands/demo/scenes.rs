@@ -1,0 +1,96 @@
+//! What is said in the demo.
+
+/// A client of the first era: a handshake, then calls.
+const LEGACY: [&str; 9] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"1"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"what, where and when"}}}"#,
+    r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"count","arguments":{"to":3,"delay_ms":20},"_meta":{"progressToken":"count-1"}}}"#,
+    r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"slow","arguments":{"ms":250}}}"#,
+    r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"fail","arguments":{"message":"the disk is on fire"}}}"#,
+    r#"{"jsonrpc":"2.0","id":6,"method":"resources/read","params":{"uri":"sample://readme"}}"#,
+    r#"{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"summarize","arguments":{"topic":"flight recorders"}}}"#,
+];
+
+/// A client of the second era: every request carries its version.
+const MODERN: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"scrubjay-demo","version":"2"}}}}"#,
+    r#"{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"large","arguments":{"bytes":1048576},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
+    r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"no_such_tool","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
+];
+
+/// A client of the gateway: two backends offer the same names, so one's are prefixed.
+const GATEWAY: [&str; 6] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"3"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"text":"to the toolset"}}}"#,
+    r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"scrubjay__slow","arguments":{"ms":40}}}"#,
+    r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"scrubjay__fail","arguments":{}}}"#,
+];
+
+/// An agent at work: a plan, files changed through the recorder, what was done and why.
+const WORK: [&str; 13] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"4"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"record_session_start","arguments":{"id":"demo","title":"Count the jays","user_message":"How many jays came to the feeder?"}}}"#,
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"record_plan","arguments":{"steps":["Write down what was seen","Add it up"]}}}"#,
+    r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"file_op","arguments":{"path":"feeder/monday.txt","action":"create","content":"08:10 two jays\n09:30 a sparrow\n"}}}"#,
+    r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"file_op","arguments":{"path":"feeder/monday.txt","action":"edit","edits":[{"old_text":"09:30 a sparrow","new_text":"09:30 three jays"}]}}}"#,
+    r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"file_op","arguments":{"path":"../diary.txt","action":"create","content":"not yours"}}}"#,
+    r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"record_plan_step","arguments":{"status":"done"}}}"#,
+    r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"create_record","arguments":{"parent_id":null,"type":"question","title":"Does a sparrow count?","summary":"Only jays count.","body":"The user asked for jays. A sparrow is not one."}}}"#,
+    r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"audit_event","arguments":{"type":"decision","description":"Only jays count; the sparrow was a jay seen badly."}}}"#,
+    r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"file_op","arguments":{"path":"total.txt","action":"create","content":"5 jays\n"}}}"#,
+    r#"{"jsonrpc":"2.0","id":10,"method":"tools/call","params":{"name":"log_progress","arguments":{"projectId":"default","title":"Counted the jays","content":"Five, from feeder/monday.txt; the sum is in total.txt.","tags":["jays"]}}}"#,
+    r#"{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"record_session_end","arguments":{}}}"#,
+];
+
+/// One conversation: what it shows, how it is started, what is said.
+pub(super) struct Scene {
+    pub(super) title: &'static str,
+    pub(super) name: &'static str,
+    /// The command; `{workspace}` stands for a directory of the demo's own.
+    pub(super) command: &'static [&'static str],
+    /// Whether the sample server is behind it.
+    pub(super) has_server: bool,
+    pub(super) script: &'static [&'static str],
+    /// The session whose story is told instead of showing the tape.
+    pub(super) session: Option<&'static str>,
+}
+
+pub(super) const SCENES: [Scene; 4] = [
+    Scene {
+        title: "An agent that opens with a handshake (2025-11-25)",
+        name: "demo-legacy",
+        command: &["wrap", "--name", "demo-legacy"],
+        has_server: true,
+        script: &LEGACY,
+        session: None,
+    },
+    Scene {
+        title: "An agent whose every request stands alone (2026-07-28)",
+        name: "demo-modern",
+        command: &["wrap", "--name", "demo-modern"],
+        has_server: true,
+        script: &MODERN,
+        session: None,
+    },
+    Scene {
+        title: "One gateway in front of several servers; VIA tells the gateway's time from the backend's",
+        name: "serve",
+        command: &["serve", "--log-level", "warn", "--toolsets", "sample"],
+        has_server: true,
+        script: &GATEWAY,
+        session: None,
+    },
+    Scene {
+        title: "An agent that works through Scrubjay's own tools: recorded first, then done",
+        name: "serve",
+        command: &["serve", "--log-level", "warn", "--project", "default", "--workspace", "{workspace}"],
+        has_server: false,
+        script: &WORK,
+        session: Some("demo"),
+    },
+];

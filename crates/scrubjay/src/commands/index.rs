@@ -1,0 +1,94 @@
+//! `scrubjay index …`: the tables by which recordings are searched.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use scrubjay_core::units;
+use scrubjay_store::clock;
+use scrubjay_store::home::Home;
+use scrubjay_store::index::Index;
+use tokio::runtime::Runtime;
+
+use crate::cli::Global;
+use crate::render::{Table, print_json};
+
+/// Look after the tables by which recordings are searched
+#[derive(Debug, Subcommand)]
+pub(crate) enum IndexCommand {
+    /// Make them anew from the recordings; they hold nothing that is not on a tape
+    Rebuild,
+}
+
+pub(crate) fn run(global: &Global, command: &IndexCommand) -> anyhow::Result<ExitCode> {
+    let home = global.home()?;
+    match command {
+        IndexCommand::Rebuild => rebuild(global, &home),
+    }
+}
+
+fn rebuild(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
+    let began = clock::now().instant;
+    let mut progress = Progress::new(global);
+    let done = super::runtime()?.block_on(async {
+        let (index, done) = Index::rebuild(home, |entries| progress.show(entries)).await?;
+        index.close().await;
+        anyhow::Ok(done)
+    })?;
+    progress.clear();
+    let took_ns = clock::saturate(clock::now().instant.saturating_duration_since(began));
+    let index_bytes = std::fs::metadata(home.index()).map_or(0, |facts| facts.len());
+    if global.json {
+        print_json(&serde_json::json!({
+            "tapes": done.tapes, "entries": done.entries, "took_ns": took_ns, "index_bytes": index_bytes,
+        }))?;
+    } else if !global.quiet {
+        Table::note().line(&format!(
+            "{} entries of {} tapes in {}; the index has {}",
+            done.entries,
+            done.tapes,
+            units::duration(took_ns),
+            units::size(index_bytes),
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the index, and catches up with the tapes.
+pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runtime, Index)> {
+    let runtime = super::runtime()?;
+    let mut progress = Progress::new(global);
+    let index = runtime.block_on(async {
+        let index = Index::open(home).await?;
+        index.catch_up(|entries| progress.show(entries)).await?;
+        anyhow::Ok(index)
+    })?;
+    progress.clear();
+    Ok((runtime, index))
+}
+
+/// A line on a terminal that says how far it is.
+struct Progress {
+    is_wanted: bool,
+    is_shown: bool,
+}
+
+impl Progress {
+    fn new(global: &Global) -> Self {
+        Self { is_wanted: !global.quiet && std::io::stderr().is_terminal(), is_shown: false }
+    }
+
+    fn show(&mut self, entries: u64) {
+        if self.is_wanted {
+            self.is_shown = true;
+            // Whether anybody sees it changes nothing.
+            let _ = write!(std::io::stderr(), "\rindexing: {entries} entries");
+        }
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            let _ = write!(std::io::stderr(), "\r\u{1b}[K");
+        }
+    }
+}

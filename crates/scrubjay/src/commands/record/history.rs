@@ -1,0 +1,58 @@
+//! `scrubjay record history`: a record's versions, the newest first.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use scrubjay_core::diff::unified;
+use scrubjay_store::ledger::records::history;
+
+use super::{Whose, json, look, print_text};
+use crate::cli::Global;
+use crate::render::print_json;
+
+/// Show how a record came to be what it is
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// Which record, such as R001
+    id: String,
+    /// At most so many versions
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=1_000))]
+    limit: i64,
+    #[command(flatten)]
+    whose: Whose,
+}
+
+pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCode> {
+    let id = args.id.parse()?;
+    // One more, for the last one shown to be compared with.
+    let versions = look(global, &args.whose, async |read, book| {
+        Ok(history::versions(read, book, id, 0, i64::MAX, args.limit + 1).await?)
+    })?;
+    let shown = versions.len().min(usize::try_from(args.limit).unwrap_or(usize::MAX));
+    if global.json {
+        print_json(&versions[..shown].iter().map(json::version).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = String::new();
+    for (n, version) in versions[..shown].iter().enumerate() {
+        text += &format!(
+            "version {}  tick {}  {}  session {}  {}",
+            version.version,
+            version.tick,
+            json::time(version.at_ns),
+            version.session_id,
+            version.change.name()
+        );
+        text += &version.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        text.push('\n');
+        if let Some(old) = versions.get(n + 1) {
+            let fields = old.content.differences(&version.content);
+            text += &format!("  changed: {}\n", fields.join(", "));
+            let names = [old.version, version.version].map(|version| format!("{id}@{version}"));
+            text +=
+                &unified(old.content.body.as_bytes(), version.content.body.as_bytes(), &names[0], &names[1]);
+        }
+    }
+    print_text(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

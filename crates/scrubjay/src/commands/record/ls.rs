@@ -1,0 +1,87 @@
+//! `scrubjay record ls`: records as a table.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use scrubjay_store::ledger::records::State;
+use scrubjay_store::ledger::records::listing::{self, Filter, Place};
+
+use super::{Whose, json, look};
+use crate::cli::Global;
+use crate::render::{Align, Table, local_time, print_json};
+
+/// List records
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    #[command(flatten)]
+    whose: Whose,
+    /// Only records in this state: open, later, resolved or discarded
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Vec<State>,
+    /// Only records of this type
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Vec<String>,
+    /// Only what hangs on this record
+    #[arg(long, value_name = "ID")]
+    parent: Option<String>,
+    /// Begin after this record
+    #[arg(long, value_name = "ID")]
+    after: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    limit: i64,
+}
+
+fn state(text: &str) -> Result<State, String> {
+    State::from_name(&text.to_uppercase())
+        .ok_or_else(|| "known are open, later, resolved and discarded".to_owned())
+}
+
+pub(super) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
+    let filter = Filter {
+        states: args.state.clone(),
+        types: args.kind.clone(),
+        place: match &args.parent {
+            Some(id) => Place::Below(id.parse()?, 1),
+            None => Place::Anywhere,
+        },
+        after: args.after.as_deref().map(str::parse).transpose()?,
+        limit: args.limit,
+    };
+    let (records, total) =
+        look(global, &args.whose, async |read, book| Ok(listing::list(read, book, &filter).await?))?;
+    if global.json {
+        print_json(&records.iter().map(json::brief).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        ("ID", Align::Left),
+        ("STATE", Align::Left),
+        ("TYPE", Align::Left),
+        ("PARENT", Align::Left),
+        ("OPEN", Align::Right),
+        ("BELOW", Align::Right),
+        ("MODIFIED", Align::Left),
+        ("TITLE", Align::Left),
+    ]);
+    for now in &records {
+        table.row(
+            false,
+            &[
+                &now.id.to_string(),
+                now.state.name(),
+                &now.kind,
+                &now.parent.map(|id| id.to_string()).unwrap_or_default(),
+                &now.open_children.to_string(),
+                &now.children.to_string(),
+                &local_time(u64::try_from(now.modified_ns).unwrap_or(0)),
+                &now.title,
+            ],
+        );
+    }
+    table.print()?;
+    if total > records.len() as i64 {
+        Table::note().line(&format!("{} of {total}; --limit shows more", records.len()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

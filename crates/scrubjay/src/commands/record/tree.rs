@@ -1,0 +1,60 @@
+//! `scrubjay record tree`: records under what they hang on.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use scrubjay_store::ledger::records::RecordRef;
+use scrubjay_store::ledger::records::listing::{self, Filter, Place};
+use scrubjay_store::ledger::records::require;
+
+use super::{Whose, json, look, print_text};
+use crate::cli::Global;
+use crate::render::print_json;
+
+/// Show records as a tree
+#[derive(Debug, Args)]
+pub(crate) struct TreeArgs {
+    /// Begin with this record; all roots where there is none
+    id: Option<String>,
+    /// How many levels down
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i64).range(1..=64))]
+    depth: i64,
+    /// At most so many records
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    limit: i64,
+    #[command(flatten)]
+    whose: Whose,
+}
+
+pub(super) fn run(global: &Global, args: &TreeArgs) -> anyhow::Result<ExitCode> {
+    let top = args.id.as_deref().map(str::parse).transpose()?;
+    let place = top.map_or(Place::Roots(args.depth), |id| Place::Below(id, args.depth));
+    let filter = Filter { place, limit: args.limit, ..Filter::default() };
+    let (records, total) = look(global, &args.whose, async |read, book| {
+        let mut records: Vec<RecordRef> = Vec::new();
+        if let Some(id) = top {
+            records.push(require(read, book, id).await?);
+        }
+        let (below, total) = listing::list(read, book, &filter).await?;
+        records.extend(below);
+        Ok((records, total + i64::from(top.is_some())))
+    })?;
+    if global.json {
+        print_json(&records.iter().map(json::brief).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let first = records.first().map_or(1, |record| record.depth);
+    let mut text = String::new();
+    for now in &records {
+        let indent = "  ".repeat(usize::try_from(now.depth - first).unwrap_or(0));
+        let hidden = now.children > 0 && now.depth - first + i64::from(top.is_none()) >= args.depth;
+        let more = if hidden { format!(" (+{})", now.children) } else { String::new() };
+        text += &format!("{indent}{} [{}] {}: ", now.id, now.state.name(), now.kind);
+        text += &format!("{}{more}\n", now.title.replace('\n', " "));
+    }
+    if total > records.len() as i64 {
+        text += &format!("{} of {total}; --limit shows more\n", records.len());
+    }
+    print_text(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

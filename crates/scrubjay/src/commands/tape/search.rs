@@ -1,0 +1,132 @@
+//! `scrubjay tape search`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::tz::TimeZone;
+use scrubjay_core::query;
+use scrubjay_core::units;
+use scrubjay_store::clock;
+use scrubjay_store::home::Home;
+use scrubjay_store::index::{Facet, Found, Hit, Snippet};
+
+use crate::cli::Global;
+use crate::commands::index;
+use crate::render::{Align, Table, local_time, print_json};
+
+/// Search all recordings
+///
+/// Words are text to be found, "quoted" ones in that order, rea* by their beginning. These narrow:
+///
+///   tool:read_file method:tools/* name:file:///a type:stderr via:BACKEND
+///   server:NAME session:ID tape:ID          what they are about, and where they are
+///   error:true error:false code:-32601      how they ended
+///   <2s >500ms                              how long the answer took
+///   since:2d until:2026-11-01T14:30         when
+///   arg.path=/etc/hosts arg.depth>2 param.name result.content.*.text~refused
+///                                           fields: = is, ~ holds, > above, < below, alone: is there
+///   sort:took sort:size sort:-time limit:50 offset:20
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct SearchArgs {
+    /// What to look for, for example: tool:read_file error:true >500ms since:2d '"connection refused"'
+    #[arg(value_name = "QUERY")]
+    query: Vec<String>,
+    /// Also say what everything found is made of: methods, tools, sessions, error codes, days
+    #[arg(long)]
+    facets: bool,
+}
+
+pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Result<ExitCode> {
+    let query = query::parse(&args.query.join(" "), clock::now().wall_ns, &TimeZone::system())?;
+    let (runtime, index) = index::open_current(global, home)?;
+    let found = runtime.block_on(async {
+        let found = index.search(&query).await;
+        index.close().await;
+        found
+    })?;
+    if global.json {
+        print_json(&serde_json::json!({
+            "query": query,
+            "total": found.total,
+            "looked_at_only": found.looked_at_only,
+            "hits": found.hits,
+            "facets": found.facets,
+        }))?;
+    } else {
+        print(&found, args.facets)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(found: &Found, facets: bool) -> anyhow::Result<()> {
+    let mut note = Table::note();
+    if found.hits.is_empty() {
+        return note.line(if found.total == 0 {
+            "nothing found"
+        } else {
+            "nothing so far down: lower the offset"
+        });
+    }
+    for hit in &found.hits {
+        note.line(&headline(hit))?;
+        note.line(&format!("    {}", marked(&hit.snippet)))?;
+    }
+    let cut_off = found
+        .looked_at_only
+        .map(|n| format!("; only the first {n} that might fit were looked at: narrow the query"))
+        .unwrap_or_default();
+    note.line(&format!("{} of {} found{cut_off}", found.hits.len(), found.total))?;
+    if facets {
+        print_facets(found)?;
+    }
+    Ok(())
+}
+
+fn headline(hit: &Hit) -> String {
+    let subject: Vec<&str> = [hit.method.as_deref(), hit.name.as_deref()].into_iter().flatten().collect();
+    let mut words = vec![
+        local_time(hit.wall_ns),
+        hit.tape.get(..6).unwrap_or_default().to_owned(),
+        format!("#{}", hit.entry),
+        hit.server.clone(),
+        if subject.is_empty() { hit.what.as_str().to_owned() } else { subject.join(" ") },
+    ];
+    words.extend(hit.via.as_ref().map(|via| format!("via {via}")));
+    words.extend(hit.response_time_ns.map(units::duration));
+    if hit.failed {
+        words.push(hit.error_code.map_or("failed".to_owned(), |code| format!("failed {code}")));
+    }
+    words.join("  ")
+}
+
+/// Puts marks that need no colour around what was looked for.
+fn marked(snippet: &Snippet) -> String {
+    let mut out = String::new();
+    for (at, c) in snippet.text.chars().enumerate() {
+        out.extend(snippet.marks.iter().filter(|(_, end)| *end == at).map(|_| '»'));
+        out.extend(snippet.marks.iter().filter(|(begin, _)| *begin == at).map(|_| '«'));
+        out.push(c);
+    }
+    let end = snippet.text.chars().count();
+    out.extend(snippet.marks.iter().filter(|(_, stop)| *stop == end).map(|_| '»'));
+    out
+}
+
+fn print_facets(found: &Found) -> anyhow::Result<()> {
+    let facets = &found.facets;
+    let mut table = Table::new(&[("OF", Align::Left), ("VALUE", Align::Left), ("COUNT", Align::Right)]);
+    let lists: [(&str, &[Facet]); 5] = [
+        ("method", &facets.methods),
+        ("tool", &facets.tools),
+        ("session", &facets.sessions),
+        ("error code", &facets.error_codes),
+        ("day (UTC)", &facets.days),
+    ];
+    for (name, values) in lists {
+        for facet in values {
+            table.row(false, &[name, &facet.value, &facet.count.to_string()]);
+        }
+    }
+    table.print()
+}

@@ -1,0 +1,223 @@
+//! `scrubjay tape stats`: what a tape shows.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use scrubjay_core::analysis::{Analysis, AnomalyKind, Remedy, analyse};
+use scrubjay_core::units;
+use scrubjay_store::home::Home;
+
+use crate::cli::Global;
+use crate::commands::index;
+use crate::render::{Align, Table, print_json};
+
+/// Say what a recording shows: flow, patterns, errors, performance, bottlenecks, what is unlike before
+///
+/// It is compared with earlier recordings of the same name (`wrap --name`).
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    /// Which tape: its id, the beginning of it, or `latest`
+    #[arg(default_value = "latest")]
+    id: String,
+    /// At most so many rows of each table
+    #[arg(long, default_value_t = 10)]
+    limit: usize,
+}
+
+pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Result<ExitCode> {
+    let tape = home.find(&args.id)?;
+    let (runtime, index) = index::open_current(global, home)?;
+    let (now, past) = runtime.block_on(async {
+        let read = (index.calls(tape.id).await?, index.past(tape.id).await?);
+        index.close().await;
+        anyhow::Ok(read)
+    })?;
+    let now = now.with_context(|| format!("tape {} was removed", tape.id))?;
+    let analysis = analyse(&now, &past);
+    if global.json {
+        print_json(&analysis)?;
+    } else {
+        print(&analysis, args.limit)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
+    print_flow(analysis)?;
+    print_performance(analysis, limit)?;
+    print_bottlenecks(analysis, limit)?;
+    print_errors(analysis, limit)?;
+    print_sequences(analysis, limit)?;
+    print_anomalies(analysis)
+}
+
+fn print_flow(analysis: &Analysis) -> anyhow::Result<()> {
+    let flow = &analysis.message_flow;
+    let mut note = Table::note();
+    note.line(&format!("tape {} of {}", analysis.tape, analysis.server))?;
+    note.line(&format!(
+        "{} requests of the client, {} of the server, {} notifications in {}; {} unanswered; at most {} at once{}",
+        flow.client_requests,
+        flow.server_requests,
+        flow.notifications,
+        units::duration(flow.duration_ns),
+        flow.unanswered,
+        flow.in_flight_max,
+        flow.in_flight_max_entry.map(|entry| format!(" (#{entry})")).unwrap_or_default(),
+    ))?;
+    if let Some(silence) = &flow.longest_silence {
+        let length = units::duration(silence.duration_ns);
+        note.line(&format!("longest silence {length}, before #{}", silence.before_entry))?;
+    }
+    let most = flow.stretches.iter().map(|stretch| stretch.requests).max().unwrap_or(0).max(1);
+    let bars: String = flow.stretches.iter().map(|stretch| bar(stretch.requests, most)).collect();
+    if flow.stretches.is_empty() { Ok(()) } else { note.line(&format!("requests over time {bars}")) }
+}
+
+/// Draws a number as a block of one of eight heights.
+fn bar(value: u64, most: u64) -> char {
+    const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let height = value.saturating_mul(8).div_ceil(most.max(1));
+    BLOCKS[usize::try_from(height).unwrap_or(8).min(8)]
+}
+
+fn print_performance(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        ("CALLS OF", Align::Left),
+        ("COUNT", Align::Right),
+        ("FAILED", Align::Right),
+        ("P50", Align::Right),
+        ("P90", Align::Right),
+        ("P99", Align::Right),
+        ("MAX", Align::Right),
+        ("SHARE", Align::Right),
+        ("ANSWER", Align::Right),
+        ("FAST TO SLOW", Align::Left),
+    ]);
+    for profile in analysis.performance_profile.iter().take(limit) {
+        let most = profile.histogram.iter().map(|bin| bin.count).max().unwrap_or(1);
+        table.row(
+            profile.failed > 0,
+            &[
+                &profile.subject,
+                &profile.count.to_string(),
+                &profile.failed.to_string(),
+                &units::duration(profile.p50_ns),
+                &units::duration(profile.p90_ns),
+                &units::duration(profile.p99_ns),
+                &format!(
+                    "{} {}",
+                    units::duration(profile.max_ns),
+                    profile.slowest_entry.map(|e| format!("#{e}")).unwrap_or_default()
+                ),
+                &format!("{:.0} %", profile.share * 100.0),
+                &units::size(profile.answered_bytes),
+                &profile.histogram.iter().map(|bin| bar(bin.count, most)).collect::<String>(),
+            ],
+        );
+    }
+    if analysis.performance_profile.is_empty() { Ok(()) } else { section("", &table) }
+}
+
+fn section(title: &str, table: &Table) -> anyhow::Result<()> {
+    Table::note().line(title)?;
+    table.print()
+}
+
+fn shown(entries: &[u64]) -> String {
+    entries.iter().map(|entry| format!("#{entry}")).collect::<Vec<_>>().join(" ")
+}
+
+fn print_bottlenecks(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        ("SPEED UP FIRST", Align::Left),
+        ("SAVES", Align::Right),
+        ("IF", Align::Left),
+        ("SLOWEST", Align::Left),
+    ]);
+    for bottleneck in analysis.bottlenecks.iter().take(limit) {
+        let remedy = match bottleneck.remedy {
+            Remedy::CutTail => "none took longer than the median",
+            Remedy::Halve => "each took half as long",
+        };
+        let saves = units::duration(bottleneck.saves_ns);
+        table.row(false, &[&bottleneck.subject, &saves, remedy, &shown(&bottleneck.entries)]);
+    }
+    if analysis.bottlenecks.is_empty() { Ok(()) } else { section("", &table) }
+}
+
+fn print_errors(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        ("FAILED", Align::Left),
+        ("COUNT", Align::Right),
+        ("CODE", Align::Right),
+        ("WITH", Align::Left),
+        ("ENTRIES", Align::Left),
+    ]);
+    for group in analysis.common_errors.iter().take(limit) {
+        table.row(
+            true,
+            &[
+                &group.subject,
+                &format!("{} of {}", group.count, group.of_calls),
+                &group.code.map(|code| code.to_string()).unwrap_or_default(),
+                &group.shape,
+                &shown(&group.entries),
+            ],
+        );
+    }
+    if analysis.common_errors.is_empty() { Ok(()) } else { section("", &table) }
+}
+
+fn print_sequences(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        ("ONE AFTER THE OTHER", Align::Left),
+        ("COUNT", Align::Right),
+        ("GAPS", Align::Left),
+        ("FIRST", Align::Left),
+    ]);
+    for sequence in analysis.method_sequences.iter().take(limit) {
+        let gaps: Vec<String> = sequence.gaps_ns.iter().map(|ns| units::duration(*ns)).collect();
+        table.row(
+            false,
+            &[
+                &sequence.subjects.join(" → "),
+                &sequence.count.to_string(),
+                &gaps.join(", "),
+                &shown(&sequence.entries),
+            ],
+        );
+    }
+    if analysis.method_sequences.is_empty() { Ok(()) } else { section("", &table) }
+}
+
+fn print_anomalies(analysis: &Analysis) -> anyhow::Result<()> {
+    let mut note = Table::note();
+    note.line("")?;
+    if analysis.compared_with == 0 {
+        return note.line("there is no earlier tape of this name to compare with");
+    }
+    if analysis.anomalies.is_empty() {
+        return note.line(&format!("nothing unlike the {} tapes before", analysis.compared_with));
+    }
+    note.line(&format!("unlike the {} tapes before:", analysis.compared_with))?;
+    for anomaly in &analysis.anomalies {
+        let kind = match anomaly.kind {
+            AnomalyKind::ChangedTool => "changed tool",
+            AnomalyKind::NewTool => "new tool",
+            AnomalyKind::NewError => "new error",
+            AnomalyKind::MoreErrors => "more errors",
+            AnomalyKind::Slower => "slower",
+            AnomalyKind::Larger => "larger",
+            AnomalyKind::NewSequence => "new order",
+        };
+        note.line(&format!(
+            "  {kind}: {}: {} ({})",
+            anomaly.subject,
+            anomaly.summary,
+            shown(&anomaly.entries)
+        ))?;
+    }
+    Ok(())
+}
