@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::arguments::problems;
-use crate::functions::{Functions, Meant};
+use crate::functions::{Functions, Meant, PLAN};
 use crate::{Plan, Tool};
 
 /// No more of a model's words is passed on.
@@ -49,15 +49,39 @@ struct Method {
     mcp_params: serde_json::Map<String, Value>,
 }
 
-/// Reads an answer.
-pub(crate) fn plan(reply: &ChatReply, functions: &Functions<'_>) -> Result<Plan, BadAnswer> {
+#[derive(Deserialize)]
+struct Steps {
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    function: String,
+    arguments: Value,
+}
+
+/// Reads an answer: one call, or the steps of a plan where there may be several.
+pub(crate) fn plans(reply: &ChatReply, functions: &Functions<'_>) -> Result<Vec<Plan>, BadAnswer> {
     let call = match reply.tool_calls.as_slice() {
         [] => return Err(BadAnswer::NoCall { said: short(&reply.text) }),
         [call] => call,
         several => return Err(BadAnswer::Several(several.len())),
     };
-    let meant = functions.meant(&call.name).ok_or(BadAnswer::Unknown)?;
     let arguments: Value = serde_json::from_str(&call.arguments).map_err(|_| wrong("they are not JSON"))?;
+    if functions.steps_max == 1 || call.name != PLAN {
+        return Ok(vec![plan(&call.name, arguments, functions)?]);
+    }
+    let Steps { steps } = serde_json::from_value(arguments)
+        .map_err(|_| wrong("steps must be a list of {function, arguments}"))?;
+    if steps.is_empty() || steps.len() > functions.steps_max {
+        return Err(wrong(&format!("steps must be 1 to {}", functions.steps_max)));
+    }
+    steps.into_iter().map(|step| plan(&step.function, step.arguments, functions)).collect()
+}
+
+/// Reads the call of one function.
+fn plan(name: &str, arguments: Value, functions: &Functions<'_>) -> Result<Plan, BadAnswer> {
+    let meant = functions.meant(name).ok_or(BadAnswer::Unknown)?;
     if !arguments.is_object() {
         return Err(wrong("they are not an object"));
     }

@@ -14,6 +14,9 @@ const DESCRIPTION_CHARS_MAX: usize = 1024;
 /// A longer schema is not shown to a model; its arguments are checked all the same.
 const SCHEMA_BYTES_MAX: usize = 16 * 1024;
 
+/// The function that takes several calls at once.
+pub(crate) const PLAN: &str = "plan_steps";
+
 /// What is said of the backends that the contract knows by name, before their own tools are named.
 const KNOWN_BACKENDS: [(&str, &str); 2] = [
     (
@@ -57,25 +60,27 @@ pub(crate) enum Meant<'t> {
 /// The functions of one question.
 pub(crate) struct Functions<'t> {
     list: Vec<(String, Meant<'t>)>,
+    /// So many calls may be planned at once.
+    pub(crate) steps_max: usize,
 }
 
 impl<'t> Functions<'t> {
     /// Makes a function of each tool.
     pub(crate) fn of_tools(tools: &[&'t Tool]) -> Self {
-        let mut taken = HashSet::new();
+        let mut taken = HashSet::from([PLAN.to_owned()]);
         let name = |tool: &&'t Tool| {
             let name = free_name(&format!("{}__{}", tool.backend, tool.name()), &mut taken);
             (name, Meant::Tool(tool))
         };
-        Self { list: tools.iter().map(name).collect() }
+        Self { list: tools.iter().map(name).collect(), steps_max: 1 }
     }
 
     /// Makes a function of each backend.
     pub(crate) fn of_backends(catalog: &'t Catalog) -> Self {
-        let mut taken = HashSet::new();
+        let mut taken = HashSet::from([PLAN.to_owned()]);
         let name =
             |(id, tools): (&'t str, Vec<&'t Tool>)| (free_name(id, &mut taken), Meant::Backend(id, tools));
-        Self { list: catalog.by_backend().map(name).collect() }
+        Self { list: catalog.by_backend().map(name).collect(), steps_max: 1 }
     }
 
     /// Tells whether there is nothing to choose from.
@@ -110,7 +115,33 @@ impl<'t> Functions<'t> {
                 }),
             },
         };
-        self.list.iter().map(offer).collect()
+        let several = (self.steps_max > 1).then(|| self.several());
+        self.list.iter().map(offer).chain(several).collect()
+    }
+
+    /// Describes the function that takes several calls.
+    fn several(&self) -> scrubjay_llm::Tool {
+        let names: Vec<&str> = self.list.iter().map(|(name, _)| name.as_str()).collect();
+        let step = json!({
+            "type": "object",
+            "properties": {
+                "function": {"type": "string", "enum": names},
+                "arguments": {"type": "object", "description": "As that function takes them."},
+            },
+            "required": ["function", "arguments"],
+        });
+        scrubjay_llm::Tool {
+            name: PLAN.to_owned(),
+            description:
+                "For a task that needs several calls, one after the other, each of which can be written down \
+                now: calls the other functions in this order."
+                    .to_owned(),
+            parameters: json!({
+                "type": "object",
+                "properties": {"steps": {"type": "array", "items": step, "maxItems": self.steps_max}},
+                "required": ["steps"],
+            }),
+        }
     }
 }
 

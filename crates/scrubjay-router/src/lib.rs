@@ -66,6 +66,8 @@ impl Plan {
 pub struct Routed {
     /// The call that is meant, or why none can be told.
     pub decided: Result<Plan, Undecided>,
+    /// The calls that follow it, where several are planned.
+    pub then: Vec<Plan>,
     /// How likely the shortlist holds the right tool, 0 to 1.
     pub confidence: f32,
     /// The tools that come nearest, best first.
@@ -78,6 +80,7 @@ pub struct Routed {
 pub struct Router {
     mode: Mode,
     threshold: f32,
+    steps_max: usize,
     model: Mutex<Model>,
 }
 
@@ -92,7 +95,13 @@ impl Router {
     /// Makes a router that acts on a confidence of at least the threshold, and knows no model yet.
     #[must_use]
     pub fn new(mode: Mode, threshold: f32) -> Self {
-        Self { mode, threshold, model: Mutex::default() }
+        Self { mode, threshold, steps_max: 1, model: Mutex::default() }
+    }
+
+    /// Lets a task become so many calls, one after the other.
+    #[must_use]
+    pub fn with_steps(self, steps_max: usize) -> Self {
+        Self { steps_max: steps_max.max(1), ..self }
     }
 
     /// Asks this model from now on; one that cannot be called counts as none.
@@ -116,21 +125,30 @@ impl Router {
     /// Finds the call that a task means; without a model, or where it is not to be told, the nearest tools.
     pub async fn route(&self, catalog: &Catalog, task: &Task) -> Routed {
         let shortlist = catalog.search(task);
-        let unsure = self.mode == Mode::Catalog && shortlist.confidence < self.threshold;
+        // A model that sees only backends may know better than the words of their tools.
+        let falls_short = |of: f32| self.mode == Mode::Catalog && shortlist.confidence < of;
+        let unsure = falls_short(self.threshold);
+        // Of the words of several calls each tool has only its part.
+        let hopeless = falls_short(self.threshold / self.steps_max as f32);
         let decided = match self.client() {
             Err(why) => Err(why.into()),
-            // A model that sees only backends may know better than the words of their tools.
-            Ok(_) if unsure => Err(Undecided::of(&shortlist)),
+            Ok(_) if hopeless => Err(Undecided::of(&shortlist)),
             Ok(client) => {
-                let functions = match self.mode {
+                let mut functions = match self.mode {
                     Mode::Catalog => Functions::of_tools(&catalog.chosen(&shortlist)),
                     Mode::Backends => Functions::of_backends(catalog),
                 };
-                return self.routed(catalog, shortlist, task, &client, &functions).await;
+                functions.steps_max = self.steps_max;
+                let mut routed = self.routed(catalog, shortlist, task, &client, &functions).await;
+                if unsure && routed.decided.is_ok() && routed.then.is_empty() {
+                    routed.decided = Err(Undecided::Unsure);
+                }
+                return routed;
             }
         };
         Routed {
             decided,
+            then: Vec::new(),
             confidence: shortlist.confidence,
             candidates: catalog.candidates(shortlist),
             model: None,
@@ -158,8 +176,13 @@ impl Router {
             ..ChatRequest::new(prompt::system(self.mode), prompt::user(task))
         };
         let deadline = Instant::now() + client.config().timeout.saturating_mul(ATTEMPTS).min(DEADLINE_MAX);
+        let (decided, then) = match decide(client, request, functions, deadline).await {
+            Ok(mut plans) => (Ok(plans.remove(0)), plans),
+            Err(why) => (Err(why), Vec::new()),
+        };
         Routed {
-            decided: decide(client, request, functions, deadline).await,
+            decided,
+            then,
             confidence: shortlist.confidence,
             candidates: catalog.candidates(shortlist),
             model: Some(client.config().model.clone()),
@@ -186,19 +209,19 @@ async fn decide(
     mut request: ChatRequest,
     functions: &Functions<'_>,
     deadline: Instant,
-) -> Result<Plan, Undecided> {
+) -> Result<Vec<Plan>, Undecided> {
     if functions.is_empty() {
         return Err(Undecided::NothingFits);
     }
     let reply = client.chat(&request, deadline).await?;
-    let wrong = match answer::plan(&reply, functions) {
-        Ok(plan) => return Ok(plan),
+    let wrong = match answer::plans(&reply, functions) {
+        Ok(plans) => return Ok(plans),
         Err(wrong @ BadAnswer::Arguments { .. }) => wrong,
         Err(other) => return Err(other.into()),
     };
     request.messages.extend(mend(reply, &wrong));
     let reply = client.chat(&request, deadline).await?;
-    Ok(answer::plan(&reply, functions)?)
+    Ok(answer::plans(&reply, functions)?)
 }
 
 /// Says what was wrong with a call, in the form of its result.

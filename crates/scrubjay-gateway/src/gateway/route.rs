@@ -7,6 +7,7 @@
 mod asking;
 mod catalog;
 mod outcome;
+mod steps;
 mod task;
 mod tools;
 
@@ -122,6 +123,9 @@ impl Gateway {
                 return Err(Refusal::undecided(&task, &routed, why));
             }
         };
+        if !routed.then.is_empty() {
+            return Box::pin(self.carry_out_steps(routing, call, &catalog, &task, &routed, plan)).await;
+        }
         let definition = plan.tool().and_then(|name| catalog.tool(&plan.backend_id, name));
         if routing.consent.is_needed(&plan, definition.map(|tool| &tool.definition)) {
             asking::confirm(call, &plan)

@@ -122,6 +122,34 @@ async fn exactly_one_call_counts() {
 }
 
 #[tokio::test]
+async fn several_steps_are_planned_where_they_may_be() {
+    let step = |path: &str| json!({"function": "files__read_file", "arguments": {"path": path}});
+    let planned = |steps: Value| Answer::tool_call("plan_steps", &json!({ "steps": steps }));
+    let route = async |steps_max: usize, answer: Answer| {
+        let server = Scripted::answering([answer]).await;
+        let router = asking(Mode::Catalog, &server).with_steps(steps_max);
+        let routed = router.route(&catalog(), &task(TASK)).await;
+        (routed, server.asked()[0].body["tools"].as_array().unwrap().len())
+    };
+    let (routed, offered) = route(3, planned(json!([step("/a"), step("/b")]))).await;
+    assert_eq!((routed.decided, routed.then), (read("/a"), vec![read("/b").unwrap()]));
+    let (routed, fewer) = route(1, planned(json!([step("/a")]))).await;
+    assert_eq!((why(&routed).reason(), fewer), ("unknown_tool", offered - 1));
+    let wrong = json!({"function": "files__read_file", "arguments": {}});
+    let inner = json!({"function": "plan_steps", "arguments": {"steps": []}});
+    for (steps, expected) in [
+        (json!([]), "bad_arguments"),
+        (json!([step("/a"), step("/b"), step("/c"), step("/d")]), "bad_arguments"),
+        (json!([step("/a"), wrong]), "bad_arguments"),
+        (json!([inner]), "unknown_tool"),
+        (json!("read"), "bad_arguments"),
+    ] {
+        let (routed, _) = route(3, planned(steps)).await;
+        assert_eq!((why(&routed).reason(), routed.then.len()), (expected, 0));
+    }
+}
+
+#[tokio::test]
 async fn what_nothing_serves_costs_nothing() {
     for (query, expected) in [
         ("order a large pizza with mushrooms", Undecided::NothingFits),

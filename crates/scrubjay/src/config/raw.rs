@@ -185,6 +185,7 @@ section! {
         confirm_destructive: Option<Given<bool>>, Owner;
         destructive: Option<Given<Calls>>, Owner;
         allowed: Option<Given<Calls>>, Owner;
+        max_steps: Option<Given<Count<1, 10>>>, Owner;
     }
 }
 
@@ -228,7 +229,8 @@ serve: { max_body_size: 16MiB, max_sessions: 10000, session_idle: 1h, naming: wh
 files: { max_size: 10MiB, allow_vcs: false }
 llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, retries: 2, concurrency: 4,
   required: false, allow_insecure: false }
-router: { mode: catalog, threshold: 0.5, confirm_destructive: true, destructive: [], allowed: [] }
+router: { mode: catalog, threshold: 0.5, confirm_destructive: true, destructive: [], allowed: [],
+  max_steps: 1 }
 recorder: { privacy: { redact_sensitive: true, sensitive_fields: [], hash_ids: false,
   encryption: { enabled: false, key_id: default }, keys: {}, rules: [] } }
 ";
@@ -375,6 +377,7 @@ mod tests {
             "router.confirm_destructive",
             "router.destructive",
             "router.allowed",
+            "router.max_steps",
             "recorder.privacy.redact_sensitive",
             "recorder.privacy.sensitive_fields",
             "recorder.privacy.hash_ids",

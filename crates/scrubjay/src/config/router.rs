@@ -74,7 +74,10 @@ impl RawRouter {
             destructive: taken(self.destructive.as_ref()).0,
             allowed: taken(self.allowed.as_ref()).0,
         };
-        Some((Arc::new(Router::new(mode, taken(self.threshold.as_ref()).0)), consent))
+        let steps_max =
+            usize::try_from(taken(self.max_steps.as_ref()).0).expect("the key's range ends at 10");
+        let router = Router::new(mode, taken(self.threshold.as_ref()).0).with_steps(steps_max);
+        Some((Arc::new(router), consent))
     }
 }
 

@@ -135,6 +135,30 @@ pub(super) async fn confirm(call: &Arc<Call>, plan: &Plan) -> Result<(), NoYes> 
     if !can_ask(call) {
         return Err(NoYes::Unasked);
     }
+    let message = format!("Call {}? It may destroy something.", described(plan));
+    let confirm = json!({ "type": "boolean", "title": "Call it", "default": false });
+    let content = ask(call, &message, "confirm", &confirm).await;
+    if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NoYes::Declined) }
+}
+
+/// Asks for a yes to several calls, of which some may destroy something.
+pub(super) async fn approve(call: &Arc<Call>, steps: &[(&Plan, bool)]) -> Result<(), NoYes> {
+    if !can_ask(call) {
+        return Err(NoYes::Unasked);
+    }
+    let line = |(i, (plan, destroys)): (usize, &(&Plan, bool))| {
+        let end = if *destroys { " (it may destroy something)" } else { "" };
+        format!("{}. {}{end}", i + 1, described(plan))
+    };
+    let lines: Vec<String> = steps.iter().enumerate().map(line).collect();
+    let message = format!("Make these calls, one after the other?\n{}", lines.join("\n"));
+    let confirm = json!({ "type": "boolean", "title": "Make them", "default": false });
+    let content = ask(call, &message, "confirm", &confirm).await;
+    if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NoYes::Declined) }
+}
+
+/// Describes a call to a person.
+fn described(plan: &Plan) -> String {
     let (what, with) = match plan.tool() {
         Some(tool) => (tool, &plan.mcp_params["arguments"]),
         None => (plan.mcp_method.as_str(), &plan.mcp_params),
@@ -142,15 +166,7 @@ pub(super) async fn confirm(call: &Arc<Call>, plan: &Plan) -> Result<(), NoYes> 
     let with = with.to_string();
     let shown: String = with.chars().take(SHOWN_CHARS_MAX).collect();
     let more = if shown.len() < with.len() { "…" } else { "" };
-    let message = format!(
-        "Call {}/{} with {}{more}? It may destroy something.",
-        plan.backend_id,
-        inert(what),
-        inert(&shown)
-    );
-    let confirm = json!({ "type": "boolean", "title": "Call it", "default": false });
-    let content = ask(call, &message, "confirm", &confirm).await;
-    if content == Some(Value::Bool(true)) { Ok(()) } else { Err(NoYes::Declined) }
+    format!("{}/{} with {}{more}", plan.backend_id, inert(what), inert(&shown))
 }
 
 /// Asks which of the nearest tools is meant.

@@ -63,6 +63,27 @@ impl Refusal {
         Self { code: NO_ACTION, message, data: Some(data) }
     }
 
+    /// Says that the calls of a plan were not made for want of a yes.
+    pub(super) fn unapproved(task: &Task, routed: &Routed, steps: &[Plan], why: NoYes) -> Self {
+        let mut data = alternatives(task, routed, why.reason());
+        data["steps"] = json!(steps);
+        let message = match why {
+            NoYes::Unasked => "the client cannot be asked for a yes; call the steps directly",
+            NoYes::Declined => "they were not confirmed",
+        };
+        let message = format!("{} calls were planned and none was made: {message}.", steps.len());
+        Self { code: NO_ACTION, message, data: Some(data) }
+    }
+
+    /// Adds what was done before.
+    pub(super) fn after(mut self, done: &[Value]) -> Self {
+        self.message = format!("stopped at step {}: {}", done.len() + 1, self.message);
+        if let Some(data) = &mut self.data {
+            data["done"] = json!(done);
+        }
+        self
+    }
+
     /// Passes on a backend's error in plain words.
     pub(super) fn backend(plan: &Plan, error: &Value, chosen: Value) -> Self {
         let said: String =
@@ -118,6 +139,19 @@ pub(super) fn chosen(mode: Mode, plan: &Plan, routed: &Routed) -> Value {
         "alternatives": others.map(|c| json!({ "name": c.name, "score": c.score })).collect::<Vec<_>>(),
         "model": routed.model,
     })
+}
+
+/// Puts the results of several calls together: everything they say, in order.
+pub(super) fn of_steps(done: &[Value]) -> Value {
+    let content: Vec<Value> = done
+        .iter()
+        .flat_map(|step| match step["result"]["content"].as_array() {
+            Some(content) => content.clone(),
+            None => vec![json!({ "type": "text", "text": step["result"].to_string() })],
+        })
+        .collect();
+    let steps: Vec<&Value> = done.iter().map(|step| &step["result"]["_meta"][META_ROUTE]).collect();
+    json!({ "content": content, "isError": false, "_meta": { META_ROUTE: { "steps": steps } } })
 }
 
 /// Puts a choice into a result's `_meta`; what a backend says under that name is replaced.

@@ -1,8 +1,10 @@
 //! Tasks in plain words through a running gateway: what is called, what is asked, what is refused and how.
 
+mod flow;
 mod forms;
 mod rig;
 mod seed;
+mod steps;
 
 use scrubjay_llm::scripted::Answer;
 use serde_json::{Value, json};

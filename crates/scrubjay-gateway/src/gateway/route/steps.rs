@@ -1,0 +1,52 @@
+//! A task of several calls: shown whole, approved or not, then made one after the other.
+//!
+//! It stops at the first thing that did not go as planned, and says what was done before.
+
+use std::sync::Arc;
+
+use scrubjay_router::{Catalog, Plan, Routed, Task};
+use serde_json::{Value, json};
+
+use super::super::Gateway;
+use super::outcome::{self, Refusal};
+use super::{Routing, asking};
+use crate::session::Call;
+
+impl Gateway {
+    /// Asks for a yes to all steps, and makes them.
+    pub(super) async fn carry_out_steps(
+        self: &Arc<Self>,
+        routing: &Routing,
+        call: &Arc<Call>,
+        catalog: &Catalog,
+        task: &Task,
+        routed: &Routed,
+        first: Plan,
+    ) -> Result<String, Refusal> {
+        let steps: Vec<Plan> = std::iter::once(first).chain(routed.then.iter().cloned()).collect();
+        let destroys = |plan: &Plan| {
+            let tool = plan.tool().and_then(|name| catalog.tool(&plan.backend_id, name));
+            routing.consent.is_needed(plan, tool.map(|tool| &tool.definition))
+        };
+        let marked: Vec<(&Plan, bool)> = steps.iter().map(|plan| (plan, destroys(plan))).collect();
+        asking::approve(call, &marked).await.map_err(|why| Refusal::unapproved(task, routed, &steps, why))?;
+        tracing::info!(steps = steps.len(), confidence = routed.confidence, "task routed");
+        let mut done: Vec<Value> = Vec::new();
+        for plan in &steps {
+            let chosen = outcome::chosen(routing.router.mode(), plan, routed);
+            call.session
+                .record_note(&json!({ "event": "task_routed", "step": done.len() + 1, "chosen": chosen }));
+            let result = match self.call_chosen(call, plan, None, chosen).await {
+                Ok(result) => serde_json::from_str::<Value>(&result).unwrap_or_default(),
+                Err(refusal) => return Err(refusal.after(&done)),
+            };
+            if result["isError"] == true {
+                let said = result["content"][0]["text"].as_str().unwrap_or("it failed");
+                let error = json!({ "message": said, "result": result });
+                return Err(Refusal::backend(plan, &error, json!(plan)).after(&done));
+            }
+            done.push(json!({ "plan": plan, "result": result }));
+        }
+        Ok(outcome::of_steps(&done).to_string())
+    }
+}
