@@ -17,6 +17,7 @@ mod peers;
 mod probes;
 mod redaction;
 mod route;
+mod search;
 mod serve;
 mod stderr;
 mod storage;
