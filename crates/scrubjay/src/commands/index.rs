@@ -64,8 +64,8 @@ pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runt
             Err(IndexError::Busy(_)) if !global.quiet => {
                 tell("another process is filling the index: what it has not come to yet is missing here");
             }
-            Err(IndexError::Busy(_)) => {}
-            done => drop(done?),
+            Ok(_) | Err(IndexError::Busy(_)) => {}
+            Err(e) => return Err(e.into()),
         }
         anyhow::Ok(index)
     })?;
