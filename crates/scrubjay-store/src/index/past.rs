@@ -14,7 +14,7 @@ use super::{Index, IndexError, id_of, uint};
 
 /// A tape is compared with so many before it, and with so many calls of each.
 const TAPES_MAX: i64 = 20;
-const PAST_CALLS_MAX: i64 = 2_000;
+const PAST_CALLS_MAX: i64 = 1_000;
 
 impl Index {
     /// Returns the calls of a tape; none where the index does not have it.
