@@ -37,6 +37,8 @@ pub use snippet::Snippet;
 const VERSION: i64 = 1;
 /// How long anyone waits for a lock or a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long anyone waits for another who is catching up: its first time may take minutes.
+const CATCHING_UP_MAX: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: u32 = 4;
 
 /// The index cannot be used.
@@ -99,12 +101,13 @@ impl Index {
     /// Reads what tapes have grown by since the last time, and forgets those that are gone.
     ///
     /// # Errors
-    /// The tapes cannot be listed, or the index cannot be written.
+    /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] where another process
+    /// is at it and takes long: what it has so far can be asked for.
     pub async fn catch_up(&self, tell: impl FnMut(u64)) -> Result<CaughtUp, IndexError> {
         if self.is_current().await? {
             return Ok(CaughtUp::default());
         }
-        let lease = Lease::take(&self.home, PATIENCE).await?;
+        let lease = Lease::take(&self.home, CATCHING_UP_MAX).await?;
         self.catch_up_with(&lease, tell).await
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Strings as they read, escapes undone; numbers as they are. What is no JSON is taken as it stands.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -36,6 +37,7 @@ struct Gather<'a> {
 
 impl Gather<'_> {
     fn push(&mut self, text: &str) {
+        let text = &*without_colours(text);
         let room = TEXT_BYTES_MAX.saturating_sub(self.out.len() - self.begin);
         if text.len() >= room {
             self.clipped = true;
@@ -76,6 +78,20 @@ impl Gather<'_> {
             writeln!(self.out, "{number}").expect("writing to a string cannot fail");
         }
     }
+}
+
+/// Takes out what colours a terminal: it would stick to the word behind it.
+fn without_colours(text: &str) -> Cow<'_, str> {
+    let Some((first, rest)) = text.split_once("\u{1b}[") else { return Cow::Borrowed(text) };
+    let mut out = first.to_owned();
+    for piece in rest.split("\u{1b}[") {
+        // Numbers and separators, then one letter that ends the sequence.
+        let end = piece.find(|c: char| !c.is_ascii_digit() && !matches!(c, ';' | ':' | '?'));
+        let last = end.and_then(|at| piece[at..].chars().next()).map_or(0, char::len_utf8);
+        out.push(' ');
+        out.push_str(&piece[end.unwrap_or(piece.len()) + last..]);
+    }
+    Cow::Owned(out)
 }
 
 impl<'de> DeserializeSeed<'de> for &mut Gather<'_> {
@@ -184,6 +200,7 @@ mod tests {
             false,
         );
         check(b"no \xff JSON", "no \u{fffd} JSON\n", false);
+        check("a\u{1b}[1;31mneedle\u{1b}[0m b\u{1b}[".as_bytes(), "a needle  b \n", false);
         check(br#"{"a":1} more"#, "{\"a\":1} more\n", false);
     }
 

@@ -57,9 +57,7 @@ impl Test {
             Self::Equals(wanted) => {
                 value == wanted
                     || value.as_f64().is_some_and(|number| Some(number) == wanted.as_f64())
-                    || value
-                        .as_str()
-                        .is_some_and(|text| !wanted.is_string() && text == wanted.to_string().as_str())
+                    || value.as_str().is_some_and(|text| spells(text, wanted))
             }
             Self::Contains(part) => {
                 let part = part.to_lowercase();
@@ -72,6 +70,12 @@ impl Test {
             Self::Less(bound) => value.as_f64().is_some_and(|number| number < *bound),
         }
     }
+}
+
+/// Tells whether a text is how a number, or another value that is no text, is written.
+fn spells(text: &str, value: &Value) -> bool {
+    let written = value.to_string();
+    !value.is_string() && written == text
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use scrubjay_core::analysis::{Call, TapeCalls};
 use scrubjay_core::exchange::{Definition, What};
 use scrubjay_core::id::TapeId;
-use sqlx::{Row as _, SqliteConnection};
+use sqlx::SqliteConnection;
 
 use super::fill::{BY_CLIENT, SECOND_LEG};
 use super::search::names;
@@ -14,7 +14,7 @@ use super::{Index, IndexError, id_of, uint};
 
 /// A tape is compared with so many before it, and with so many calls of each.
 const TAPES_MAX: i64 = 20;
-const PAST_CALLS_MAX: i64 = 2_000;
+const PAST_CALLS_MAX: i64 = 1_000;
 
 impl Index {
     /// Returns the calls of a tape; none where the index does not have it.
@@ -61,48 +61,60 @@ async fn load(
     server: String,
     limit: i64,
 ) -> Result<TapeCalls, sqlx::Error> {
-    let rows = sqlx::query(
-        "SELECT entry, answer, since_start_ns, what, marks, method, name, took_ns, failed, code, shape, \
-         asked_bytes, answered_bytes FROM exchanges WHERE id BETWEEN $1 AND $2 AND marks & $3 = 0 \
-         ORDER BY id LIMIT $4",
+    // All rows as one text: a value of its own for each column of each row would cost more than all the rest.
+    let text: Option<String> = sqlx::query_scalar(
+        "SELECT group_concat(entry || ',' || ifnull(answer, '') || ',' || since_start_ns || ',' || what || ',' \
+         || marks || ',' || ifnull(method, '') || ',' || ifnull(name, '') || ',' || ifnull(took_ns, '') || ',' \
+         || failed || ',' || ifnull(code, '') || ',' || ifnull(shape, '') || ',' || asked_bytes || ',' \
+         || answered_bytes, ';') FROM (SELECT * FROM exchanges WHERE id BETWEEN $1 AND $2 AND marks & $3 = 0 \
+         ORDER BY id LIMIT $4)",
     )
     .bind(id_of(number, 0))
     .bind(id_of(number, u64::MAX))
     .bind(SECOND_LEG)
     .bind(limit)
-    .fetch_all(&mut *connection)
+    .fetch_one(&mut *connection)
     .await?;
     let mut subjects = Subjects::default();
-    let mut calls = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let what = What::of_code(row.try_get(3)?).unwrap_or(What::Opaque);
-        calls.push(Unnamed {
-            subject: subjects.number(what, row.try_get(5)?, row.try_get(6)?),
-            shape: row.try_get(10)?,
-            call: Call {
-                entry: uint(row.try_get(0)?),
-                answer: row.try_get::<Option<i64>, _>(1)?.map(uint),
-                since_start_ns: uint(row.try_get(2)?),
-                what,
-                by_client: row.try_get::<i64, _>(4)? & BY_CLIENT != 0,
-                subject: Arc::default(),
-                took_ns: row.try_get::<Option<i64>, _>(7)?.map(uint),
-                failed: row.try_get::<i64, _>(8)? != 0,
-                code: row.try_get(9)?,
-                shape: None,
-                asked_bytes: uint(row.try_get(11)?),
-                answered_bytes: uint(row.try_get(12)?),
-            },
-        });
-    }
+    let text = text.unwrap_or_default();
+    let calls = text.split(';').filter_map(|row| Unnamed::parse(row, &mut subjects)).collect();
     let calls = name(connection, calls, &subjects).await?;
     Ok(TapeCalls { tape, server, calls, definitions: definitions(connection, number).await? })
 }
 
+/// A call without its names, which are looked up for all together.
 struct Unnamed {
     subject: usize,
     shape: Option<i64>,
     call: Call,
+}
+
+impl Unnamed {
+    fn parse(row: &str, subjects: &mut Subjects) -> Option<Self> {
+        let mut columns = row.split(',').map(|column| column.parse::<i64>().ok());
+        let mut next = || columns.next().flatten();
+        let (entry, answer, since_start_ns) = (next()?, next(), next()?);
+        let (what, marks, method, name) = (What::of_code(next()?)?, next()?, next(), next());
+        let (took_ns, failed, code, shape) = (next(), next()?, next(), next());
+        Some(Self {
+            subject: subjects.number(what, method, name),
+            shape,
+            call: Call {
+                entry: uint(entry),
+                answer: answer.map(uint),
+                since_start_ns: uint(since_start_ns),
+                what,
+                by_client: marks & BY_CLIENT != 0,
+                subject: Arc::default(),
+                took_ns: took_ns.map(uint),
+                failed: failed != 0,
+                code,
+                shape: None,
+                asked_bytes: uint(next()?),
+                answered_bytes: uint(next()?),
+            },
+        })
+    }
 }
 
 /// What calls are about, each once: the method, and the name where it is a tool's.

@@ -182,6 +182,32 @@ fn a_tape_that_grows_is_sealed_and_removed_is_followed() {
         std::fs::remove_file(sealed).unwrap();
         assert_eq!(search(&home, "").await.total, 0);
         assert_eq!(search(&home, "refused").await.total, 0);
+        // The next tape takes the place of the one that is gone, and nothing of its text.
+        append(&mut begin(&home, 2), &[all[0].clone(), all[1].clone(), all[4].clone()]);
+        assert_eq!(search(&home, "refused").await.total, 0);
+        assert_eq!(entries(&search(&home, "localhost").await), [0]);
+    });
+}
+
+#[test]
+fn both_legs_of_an_operation_are_found_once() {
+    let directory = scratch();
+    let home = home(&directory);
+    let leg = |entry: Owned| Owned { via: Some("files".to_owned()), operation: Some(0), ..entry };
+    let alone = Owned { operation: None, ..leg(asked(50, 9, "ping", "/")) };
+    let all = [
+        asked(0, 1, "t", "/"),
+        leg(asked(1, 7, "t", "/")),
+        leg(answered(2, 7, "x")),
+        answered(3, 1, "x"),
+        alone,
+    ];
+    append(&mut begin(&home, 1), &all);
+    run(async {
+        assert_eq!(entries(&search(&home, "").await), [4, 0]);
+        assert_eq!(entries(&search(&home, "via:files").await), [4, 1]);
+        assert_eq!(search(&home, "via:files").await.hits[1].answer, Some(2));
+        assert_eq!(entries(&search(&home, "via:other").await), [0u64; 0]);
     });
 }
 

@@ -7,10 +7,10 @@ use clap::Subcommand;
 use scrubjay_core::units;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::index::Index;
+use scrubjay_store::index::{Index, IndexError};
 use tokio::runtime::Runtime;
 
-use crate::cli::Global;
+use crate::cli::{Global, tell};
 use crate::render::{Table, print_json};
 
 /// Look after the tables by which recordings are searched
@@ -60,7 +60,13 @@ pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runt
     let mut progress = Progress::new(global);
     let index = runtime.block_on(async {
         let index = Index::open(home).await?;
-        index.catch_up(|entries| progress.show(entries)).await?;
+        match index.catch_up(|entries| progress.show(entries)).await {
+            Err(IndexError::Busy(_)) if !global.quiet => {
+                tell("another process is filling the index: what it has not come to yet is missing here");
+            }
+            Ok(_) | Err(IndexError::Busy(_)) => {}
+            Err(e) => return Err(e.into()),
+        }
         anyhow::Ok(index)
     })?;
     progress.clear();

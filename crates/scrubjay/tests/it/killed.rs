@@ -117,7 +117,7 @@ fn the_worker_is_killed_under_load() {
             seen_bytes += evidence.client_received.len();
         }
     }
-    assert!(seen_bytes > 1 << 20, "there was no load: {seen_bytes} bytes came back");
+    assert!(seen_bytes > 1 << 16, "there was no load: {seen_bytes} bytes came back");
 }
 
 #[test]

@@ -20,8 +20,7 @@ use crate::render::{Align, Table, local_time, print_json};
 ///
 ///   tool:read_file method:tools/* name:file:///a type:stderr via:BACKEND
 ///   server:NAME session:ID tape:ID          what they are about, and where they are
-///   error:true error:false code:-32601      how they ended
-///   <2s >500ms                              how long the answer took
+///   error:true code:-32601 >500ms <2s       how they ended, and after how long
 ///   since:2d until:2026-11-01T14:30         when
 ///   arg.path=/etc/hosts arg.depth>2 param.name result.content.*.text~refused
 ///                                           fields: = is, ~ holds, > above, < below, alone: is there

@@ -1,0 +1,319 @@
+//! Measures the index: how fast it catches up, how large it is, how fast it answers.
+//!
+//! `index-bench [ENTRIES] [DIR]`: makes that many entries (a million by default) of made-up conversations on
+//! tapes in a directory of its own, which is removed at the end, and prints a figure a line.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use scrubjay_bench::clock::now;
+use scrubjay_core::analysis::analyse;
+use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
+use scrubjay_core::id::TapeId;
+use scrubjay_core::query::parse;
+use scrubjay_core::redact::{RedactionConfig, Redactor};
+use scrubjay_store::home::Home;
+use scrubjay_store::index::Index;
+use scrubjay_store::tape::header::{Header, Origin, SessionRef};
+use scrubjay_store::tape::reader::Tape;
+use scrubjay_store::tape::seal::seal;
+use scrubjay_store::tape::writer::Writer;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// One tape of this many, for the figures of one tape; the others have a tenth.
+const LARGE_TAPE: u64 = 100_000;
+const START_NS: u64 = 1_790_000_000_000_000_000;
+const TOOLS: [&str; 12] = [
+    "read_file",
+    "write_file",
+    "list_directory",
+    "search",
+    "run_query",
+    "fetch",
+    "create_issue",
+    "get_issue",
+    "commit",
+    "diff",
+    "run_tests",
+    "summarise",
+];
+/// So often each kind of query is asked.
+const ROUNDS: usize = 20;
+
+/// A cheap source of varied numbers, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed ^ mixed >> 31
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.roll() % limit
+    }
+
+    /// A word of a language in which few words are frequent and most are rare.
+    fn word(&mut self) -> String {
+        let bits = 1 + self.below(16);
+        let mut number = self.below(1 << bits);
+        let mut word = String::new();
+        loop {
+            word.push_str(
+                [
+                    "ba", "ce", "di", "fo", "gu", "ha", "ki", "lo", "mu", "ne", "pi", "ro", "su", "te", "vi",
+                    "za",
+                ][(number & 15) as usize],
+            );
+            number >>= 4;
+            if number == 0 {
+                return word;
+            }
+        }
+    }
+
+    /// A word somebody may look for: not one of those that stand in every other message.
+    fn telling_word(&mut self) -> String {
+        loop {
+            let word = self.word();
+            if word.len() > 4 {
+                return word;
+            }
+        }
+    }
+
+    fn words(&mut self, count: u64) -> String {
+        (0..count).map(|_| self.word()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Makes up a query.
+type Ask = fn(&mut Dice) -> String;
+
+struct Made {
+    tapes: u64,
+    entries: u64,
+    message_bytes: u64,
+    file_bytes: u64,
+}
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let entries: u64 = arguments.get(1).map_or(Ok(1_000_000), |text| text.parse())?;
+    let parent = arguments.get(2).map_or_else(std::env::temp_dir, PathBuf::from);
+    let directory = parent.join(format!("scrubjay-index-bench-{}", std::process::id()));
+    let home = Home::new(directory.join("data"));
+    home.create()?;
+    let outcome = measure(&home, entries);
+    std::fs::remove_dir_all(&directory)?;
+    outcome
+}
+
+fn measure(home: &Home, entries: u64) -> Outcome<()> {
+    let made = make(home, entries)?;
+    say("tapes", made.tapes, "");
+    say("entries", made.entries, "");
+    say("messages", made.message_bytes / 1_000_000, "MB");
+    say("tapes on disk", made.file_bytes / 1_000_000, "MB");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let begun = now();
+        let (index, done) = Index::rebuild(home, |_| ()).await?;
+        let took = begun.elapsed();
+        say("catch-up", (done.entries as f64 / took.as_secs_f64()) as u64, "entries/s");
+        index.close().await;
+        say("index", std::fs::metadata(home.index())?.len() / 1_000_000, "MB");
+        let index = Index::open(home).await?;
+        timed("nothing to catch up with", ROUNDS, async || Ok(index.catch_up(|_| ()).await.map(|_| ())?))
+            .await?;
+        search(&index).await?;
+        statistics(home, &index).await?;
+        index.close().await;
+        Outcome::Ok(())
+    })?;
+    list(home)
+}
+
+fn say(what: &str, figure: u64, unit: &str) {
+    #[expect(clippy::print_stdout, reason = "this is what it is for")]
+    {
+        println!("{what:40} {figure:>10} {unit}");
+    }
+}
+
+/// Runs something often and tells the median and the 95th percentile.
+async fn timed(what: &str, rounds: usize, mut work: impl AsyncFnMut() -> Outcome<()>) -> Outcome<()> {
+    let mut took = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let begun: Instant = now();
+        work().await?;
+        took.push(begun.elapsed().as_micros() as u64);
+    }
+    took.sort_unstable();
+    say(&format!("{what}, p50"), took[took.len() / 2], "us");
+    say(&format!("{what}, p95"), took[(took.len() * 95).div_ceil(100) - 1], "us");
+    Ok(())
+}
+
+async fn search(index: &Index) -> Outcome<()> {
+    let mut dice = Dice(77);
+    let kinds: [(&str, Ask); 8] = [
+        ("rare word", |dice| dice.telling_word() + "zz"),
+        ("word", Dice::telling_word),
+        ("word and tool", |dice| format!("{} tool:{}", dice.telling_word(), TOOLS[dice.below(12) as usize])),
+        ("word, failed and slow", |dice| format!("{} error:true >20ms", dice.telling_word())),
+        ("phrase and method", |dice| {
+            format!("\"{} {}\" method:tools/call", dice.telling_word(), dice.word())
+        }),
+        ("refused, failed, since", |_| "\"connection refused\" error:true since:1d".to_owned()),
+        ("field equals, and tool", |dice| format!("arg.path=/src/{}.rs tool:read_file", dice.telling_word())),
+        ("failed", |_| "error:true".to_owned()),
+    ];
+    let at = START_NS + 86_400_000_000_000;
+    let mut all = Vec::new();
+    for (kind, query) in kinds {
+        let mut found = 0;
+        let begun_with = all.len();
+        for _ in 0..ROUNDS {
+            let query = parse(&query(&mut dice), at, &jiff::tz::TimeZone::UTC)?;
+            let begun = now();
+            found += index.search(&query).await?.total;
+            all.push(begun.elapsed().as_micros() as u64);
+        }
+        let mut these = all[begun_with..].to_vec();
+        these.sort_unstable();
+        say(&format!("search: {kind}, found"), found / ROUNDS as u64, "");
+        say(&format!("search: {kind}, p50"), these[ROUNDS / 2], "us");
+        say(&format!("search: {kind}, max"), these[ROUNDS - 1], "us");
+    }
+    let everywhere = parse("ba", at, &jiff::tz::TimeZone::UTC)?;
+    timed("search: a word of every other message", 3, async || {
+        Ok(index.search(&everywhere).await.map(|_| ())?)
+    })
+    .await?;
+    all.sort_unstable();
+    say("search: all, p50", all[all.len() / 2], "us");
+    say("search: all, p95", all[(all.len() * 95).div_ceil(100) - 1], "us");
+    Ok(())
+}
+
+async fn statistics(home: &Home, index: &Index) -> Outcome<()> {
+    let large = home.list()?.first().ok_or("no tape")?.id;
+    timed("stats of the largest tape", 10, async || {
+        let now = index.calls(large).await?.ok_or("no calls")?;
+        let past = index.past(large).await?;
+        std::hint::black_box(analyse(&now, &past));
+        Ok(())
+    })
+    .await
+}
+
+/// What `tape ls` reads.
+fn list(home: &Home) -> Outcome<()> {
+    let begun = now();
+    for file in home.list()?.iter().take(50) {
+        let tape = home.open(file)?;
+        std::hint::black_box((tape.state(), tape.footer().map(|footer| footer.metadata.clone())));
+    }
+    say("tape ls of 50", begun.elapsed().as_micros() as u64, "us");
+    Ok(())
+}
+
+fn make(home: &Home, entries: u64) -> Outcome<Made> {
+    let off = Redactor::new(&RedactionConfig { redact_sensitive: false, ..RedactionConfig::default() });
+    let off = off.map_err(|_| "no redaction is always possible")?;
+    let mut made = Made { tapes: 0, entries: 0, message_bytes: 0, file_bytes: 0 };
+    let large = LARGE_TAPE.min(entries);
+    while made.entries < entries {
+        // The large one comes last, so that it has all others before it.
+        let left = entries - made.entries;
+        let count = if left <= large { left } else { (large / 10).min(left - large) };
+        made.tapes += 1;
+        let sealed = make_tape(home, &off, made.tapes, count, &mut made.message_bytes)?;
+        made.file_bytes += Tape::open(&sealed)?.file_bytes()?;
+        made.entries += count;
+    }
+    Ok(made)
+}
+
+fn make_tape(home: &Home, off: &Redactor, number: u64, entries: u64, bytes: &mut u64) -> Outcome<PathBuf> {
+    let mut dice = Dice(number);
+    let mut random = [0; 10];
+    random[..8].copy_from_slice(&dice.roll().to_be_bytes());
+    let started_wall_ns = START_NS + number * 600_000_000_000;
+    let id = TapeId::from_random(random);
+    let header = Header {
+        id,
+        name: ["files", "issues", "database"][(number % 3) as usize].to_owned(),
+        transport: Transport::Stdio,
+        started_wall_ns,
+        program: None,
+        workspace: None,
+        session: SessionRef::of_connection(id.as_str()),
+        origin: Origin::default(),
+        continues: None,
+        part: 1,
+        recorder: "bench".to_owned(),
+    };
+    let path = home.live_path(id, started_wall_ns);
+    let mut writer = Writer::create(path.clone(), header, now())?;
+    let mut since_start_ns = 0;
+    for pair in 0..entries / 2 {
+        let (asked, answered) = exchange(&mut dice, pair);
+        *bytes += (asked.len() + answered.len()) as u64;
+        for (direction, line) in [(Direction::ClientToServer, &asked), (Direction::ServerToClient, &answered)]
+        {
+            since_start_ns += dice.below(30_000_000);
+            let entry = Entry {
+                kind: EntryKind::Message,
+                direction,
+                transport: Transport::Stdio,
+                terminator: Terminator::Lf,
+                wall_ns: started_wall_ns + since_start_ns,
+                since_start_ns,
+                processing_ns: 1000,
+                via: None,
+                operation: None,
+                payload: line.as_bytes(),
+            };
+            let redacted = off.redact(line.as_bytes());
+            writer.append(std::iter::once(entry.with_payload(redacted.payload())))?;
+        }
+    }
+    drop(writer);
+    Ok(seal(Path::new(&path))?)
+}
+
+/// A call of about 200 bytes and an answer of about 400.
+fn exchange(dice: &mut Dice, id: u64) -> (String, String) {
+    let tool = TOOLS[dice.below(12) as usize];
+    let asked = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"path":"/src/{}.rs","limit":{},"query":"{}"}},"_meta":{{"progressToken":{id}}}}}}}"#,
+        dice.word(),
+        dice.below(1000),
+        dice.words(6),
+    );
+    let answered = match dice.below(50) {
+        0 => format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32000,"message":"connection refused by {}"}}}}"#,
+            dice.word()
+        ),
+        1 => format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"isError":true,"content":[{{"type":"text","text":"no such file: {}"}}]}}}}"#,
+            dice.words(2)
+        ),
+        _ => {
+            let length = 20 + dice.below(80);
+            format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{}"}}],"structuredContent":{{"lines":{},"took":{}}}}}}}"#,
+                dice.words(length),
+                dice.below(5000),
+                dice.below(100_000),
+            )
+        }
+    };
+    (asked, answered)
+}

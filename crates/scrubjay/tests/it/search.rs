@@ -1,0 +1,69 @@
+//! `tape search`, `tape stats` and `index rebuild` as a user types them.
+
+use serde_json::{Value, json};
+
+use crate::harness::Lab;
+
+/// What is said to a server that repeats everything: each line is on tape twice.
+const LINES: &[u8] =
+    b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"read_file\",\
+    \"arguments\":{\"path\":\"/etc/hosts\"}}}\n\
+    {\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32000,\"message\":\"connection refused\"}}\n\
+    the \x1b[31mneedle\x1b[0m in plain text\n";
+
+fn entries(found: &Value) -> Vec<(Value, Value)> {
+    found["hits"].as_array().unwrap().iter().map(|hit| (hit["tape"].clone(), hit["entry"].clone())).collect()
+}
+
+#[test]
+fn what_was_recorded_is_found() {
+    let lab = Lab::new();
+    assert_eq!(lab.json(&["tape", "search", "needle", "--json"])["total"], 0);
+    let id = lab.record("echo", LINES);
+    let found = lab.json(&["tape", "search", "needle", "--json"]);
+    assert_eq!(found["total"], 2);
+    assert_eq!(found["hits"][0]["tape"], id.as_str());
+    let refused =
+        lab.json(&["tape", "search", "tool:read_file", "error:true", "\"connection refused\"", "--json"]);
+    assert!(refused["total"].as_u64().unwrap() >= 1, "{refused}");
+    assert_eq!(refused["hits"][0]["error_code"], -32000);
+    assert_eq!(refused["facets"]["tools"][0]["value"], "read_file");
+    let text = String::from_utf8(lab.run_well(&["tape", "search", "needle", "--facets"])).unwrap();
+    assert!(text.contains("«") && text.contains("needle") && !text.contains('\x1b'), "{text:?}");
+    assert!(text.contains("2 of 2 found") && text.contains("session"), "{text}");
+    let told = lab.run_badly(&["tape", "search", "tol:read_file"]);
+    assert!(told.contains("tool:") && told.contains("quote"), "{told}");
+    lab.run_well(&["tape", "rm", &id]);
+    assert_eq!(lab.json(&["tape", "search", "needle", "--json"])["total"], 0);
+}
+
+#[test]
+fn an_index_made_anew_gives_the_same_answers() {
+    let lab = Lab::new();
+    lab.record("one", LINES);
+    lab.record("two", LINES);
+    let before = lab.json(&["tape", "search", "needle", "--json"]);
+    let rebuilt = lab.json(&["index", "rebuild", "--json"]);
+    assert_eq!(rebuilt["tapes"], 2);
+    let after = lab.json(&["tape", "search", "needle", "--json"]);
+    assert_eq!((entries(&before), &before), (entries(&after), &after));
+    assert_eq!(before["total"], 4);
+}
+
+#[test]
+fn a_tape_says_what_it_shows() {
+    let lab = Lab::new();
+    lab.run_badly(&["tape", "stats"]);
+    let first = lab.record("echo", LINES);
+    let second = lab.record("echo", LINES);
+    let shown = lab.json(&["tape", "stats", "--json"]);
+    assert_eq!(
+        (&shown["tape"], &shown["server"], &shown["compared_with"]),
+        (&json!(second), &json!("echo"), &json!(1))
+    );
+    assert_eq!(shown["anomalies"], json!([]));
+    assert_eq!(shown["common_errors"][0]["shape"], "connection refused");
+    assert_eq!(lab.json(&["tape", "stats", &first, "--json"])["compared_with"], 0);
+    let text = String::from_utf8(lab.run_well(&["tape", "stats"])).unwrap();
+    assert!(text.contains("tools/call read_file") && text.contains("nothing unlike"), "{text}");
+}
