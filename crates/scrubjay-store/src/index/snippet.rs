@@ -23,7 +23,8 @@ pub(super) fn cut(text: &str, terms: &[Term]) -> Snippet {
     // One character each, so that places in both are the same.
     let small: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
     let mut places: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&small, term)).collect();
-    places.sort_unstable();
+    // Of two that begin together the longer one is marked.
+    places.sort_unstable_by_key(|(begin, end)| (*begin, std::cmp::Reverse(*end)));
     places.dedup_by(|next, first| next.0 < first.1);
     let first = places.first().map_or(0, |(begin, _)| *begin);
     let begin = first.saturating_sub(BEFORE);
