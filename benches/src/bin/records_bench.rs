@@ -178,6 +178,8 @@ struct Peer {
 impl Peer {
     async fn connect(home: std::path::PathBuf, storage: Storage) -> io::Result<Self> {
         let setup = Setup {
+            llm: None,
+            redactor: std::sync::Arc::new(scrubjay_core::redact::Redactor::standard()),
             storage,
             project: "large".to_owned(),
             locks: home.join("locks"),
