@@ -32,6 +32,32 @@ enum Source {
     },
 }
 
+/// What the bytes are behind which a live file has no whole entry.
+#[derive(Debug)]
+enum End {
+    /// An entry that is being written, or that a crash cut off.
+    CutOff {
+        bytes: u64,
+    },
+    /// An entry that was whole once.
+    Damaged,
+}
+
+impl End {
+    fn look(file: &File, here: u64) -> io::Result<Self> {
+        let bytes = file.metadata()?.len().saturating_sub(here);
+        // Zeros are what a crash of the system leaves where the last bytes should be.
+        let solid = search::solid_end(file, here)?.saturating_sub(here);
+        let mut prefix = [0; 4];
+        sealed::read_at_most(file, &mut prefix, here)?;
+        let cut_off = match frame::claimed_length(prefix) {
+            Some(whole) => solid < whole as u64,
+            None => solid < prefix.len() as u64,
+        };
+        Ok(if cut_off { Self::CutOff { bytes } } else { Self::Damaged })
+    }
+}
+
 /// A reading of a tape, entry by entry.
 ///
 /// At the end of a live tape [`Entries::next`] returns `None`; asked again later it goes on.
@@ -158,8 +184,15 @@ impl Entries {
         }
         let Source::Live(file) = &self.source else { return Ok(false) };
         let here = Place { offset: self.chunk_offset + self.at as u64, number: self.next };
-        let Some(found) = search::next_frame(file, here, &mut self.search_work_bytes)? else {
-            self.look_at_end(here.offset)?;
+        let found = search::next_frame(file, here, &mut self.search_work_bytes)?;
+        let end = End::look(file, here.offset)?;
+        // The writer may have gone on between the reading and the search: what it had not finished then is no
+        // damage, whatever stands behind it now.
+        if self.load(wanted)? {
+            return Ok(true);
+        }
+        let Some(found) = found else {
+            self.note_end(here.offset, &end);
             return Ok(false);
         };
         self.note_lost(here.offset, found.number);
@@ -193,26 +226,16 @@ impl Entries {
         Ok(true)
     }
 
-    /// Tells an entry that a crash cut off from one that was whole once.
-    fn look_at_end(&mut self, here: u64) -> io::Result<()> {
-        let Source::Live(file) = &self.source else { return Ok(()) };
-        let unread = file.metadata()?.len().saturating_sub(here);
-        // Zeros are what a crash of the system leaves where the last bytes should be.
-        let solid = search::solid_end(file, here)? - here;
-        let mut prefix = [0; 4];
-        sealed::read_at_most(file, &mut prefix, here)?;
-        let cut_off = match frame::claimed_length(prefix) {
-            Some(whole) => solid < whole as u64,
-            None => solid < prefix.len() as u64,
-        };
-        if cut_off {
-            self.unfinished_bytes = unread;
-        } else {
-            let listed = self.damage.len();
-            self.note(Some(self.next), here, format!("entry {} and what follows cannot be read", self.next));
-            self.end_is_damaged = self.damage.len() > listed;
+    fn note_end(&mut self, here: u64, end: &End) {
+        match end {
+            End::CutOff { bytes } => self.unfinished_bytes = *bytes,
+            End::Damaged => {
+                let listed = self.damage.len();
+                let what = format!("entry {} and what follows cannot be read", self.next);
+                self.note(Some(self.next), here, what);
+                self.end_is_damaged = self.damage.len() > listed;
+            }
         }
-        Ok(())
     }
 
     /// Goes on behind damage in the block, or with the next block; returns whether there is one.
