@@ -11,7 +11,7 @@ use scrubjay_core::redact::{Payload, RedactionConfig, Redactor};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::tape::header::{Header, Origin};
-use scrubjay_store::tape::reader::Tape;
+use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::seal::seal;
 use scrubjay_store::tape::writer::Writer;
 use tempfile::TempDir;
@@ -170,7 +170,18 @@ pub(crate) fn begin(home: &Home, seed: u64) -> Writer {
 pub(crate) fn record_live(home: &Home, entries: &[Owned]) -> PathBuf {
     let mut writer = begin(home, 1);
     writer.append(entries.iter().map(Owned::written)).unwrap();
-    writer.path().to_owned()
+    let path = writer.path().to_owned();
+    drop(writer);
+    until_abandoned(&Tape::open(&path).unwrap());
+    path
+}
+
+/// Waits until nobody holds a tape whose writer is gone: another test's child, forked in this moment, holds
+/// the lock as well until it executes its program.
+pub(crate) fn until_abandoned(tape: &Tape) {
+    while tape.state() == State::Live {
+        std::thread::yield_now();
+    }
 }
 
 pub(crate) fn record_sealed(home: &Home, entries: &[Owned]) -> PathBuf {

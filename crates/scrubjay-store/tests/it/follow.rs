@@ -9,7 +9,7 @@ use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::seal::seal;
 use scrubjay_store::tape::verify::verify;
 
-use crate::fixture::{Dice, Owned, begin, home, numbered, read, record_live, scratch};
+use crate::fixture::{Dice, Owned, begin, home, numbered, read, record_live, scratch, until_abandoned};
 
 fn stream(count: usize) -> Vec<Owned> {
     let mut dice = Dice::new(31);
@@ -77,7 +77,7 @@ fn readers_see_each_entry_once_while_it_is_written_and_sealed() {
         });
         assert_eq!(early.state(), State::Live, "the lock is held until the writer is gone");
         drop(writer);
-        assert_eq!(early.state(), State::Abandoned, "which ends who follows it");
+        until_abandoned(&early);
     }
 }
 

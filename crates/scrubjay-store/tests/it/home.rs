@@ -9,7 +9,7 @@ use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::seal::seal;
 use scrubjay_store::tape::verify::verify;
 
-use crate::fixture::{Owned, begin, header, home, numbered, read, scratch};
+use crate::fixture::{Owned, begin, header, home, numbered, read, scratch, until_abandoned};
 
 /// Makes an empty file of a tape with this id.
 fn place(home: &Home, when: &str, id: &str, extension: &str) {
@@ -111,6 +111,7 @@ fn the_lock_tells_what_became_of_the_writer() {
     drop(writer);
     assert_eq!(tape.state(), State::Live, "as long as somebody syncs it");
     drop(handle);
+    until_abandoned(&tape);
     // Looking does not make it look alive to others.
     let other = Tape::open(&path).unwrap();
     for _ in 0..3 {

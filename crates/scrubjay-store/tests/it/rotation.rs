@@ -9,7 +9,7 @@ use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::verify::verify;
 
 use crate::failure::{end, recording, say};
-use crate::fixture::{Dice, Owned, home, read, scratch};
+use crate::fixture::{Dice, Owned, home, read, scratch, until_abandoned};
 
 fn in_order(home: &Home) -> Vec<Tape> {
     let mut tapes: Vec<Tape> = home.list().unwrap().iter().map(|file| home.open(file).unwrap()).collect();
@@ -120,6 +120,7 @@ fn tapes_whose_sealing_could_not_keep_up_are_sealed_later() {
         say(&mut recording, &[text]).unwrap();
     }
     recording.finish(&end()).unwrap().unwrap();
+    in_order(&home).iter().for_each(until_abandoned);
     let waiting = in_order(&home).iter().filter(|tape| tape.state() == State::Abandoned).count();
     let outcomes = home.seal_abandoned().unwrap();
     assert_eq!(outcomes.len(), waiting);
@@ -166,7 +167,7 @@ fn a_recording_that_is_dropped_leaves_an_abandoned_tape() {
     assert_eq!(tape.state(), State::Live);
     assert_eq!(home.seal_abandoned().unwrap().len(), 0, "its writer lives");
     drop(recording);
-    assert_eq!(tape.state(), State::Abandoned);
+    until_abandoned(&tape);
     assert_eq!(home.seal_abandoned().unwrap().len(), 1);
     let sealed = home.open(&home.find("latest").unwrap()).unwrap();
     assert_eq!(read(&sealed)[0].1.payload, b"said");
