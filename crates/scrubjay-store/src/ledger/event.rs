@@ -136,6 +136,15 @@ pub struct Event {
     pub entry: Option<i64>,
 }
 
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry FROM events ",
+            $rest
+        )
+    };
+}
+
 pub(crate) fn of_row(row: &AnyRow) -> Result<Event, LedgerError> {
     let (kind, details): (String, String) = (row.try_get(4)?, row.try_get(8)?);
     let damaged = |what: String| LedgerError::Damaged(what);
@@ -204,15 +213,12 @@ pub struct Page<'a> {
 /// # Errors
 /// The ledger failed.
 pub async fn page(on: &mut impl Conn, page: Page<'_>) -> Result<Vec<Event>, LedgerError> {
-    let rows = sqlx::query(
-        "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry
-         FROM events WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3",
-    )
-    .bind(page.session)
-    .bind(page.after)
-    .bind(page.limit)
-    .fetch_all(on.conn())
-    .await?;
+    let rows = sqlx::query(select!("WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3"))
+        .bind(page.session)
+        .bind(page.after)
+        .bind(page.limit)
+        .fetch_all(on.conn())
+        .await?;
     rows.iter().map(of_row).collect()
 }
 
@@ -221,13 +227,7 @@ pub async fn page(on: &mut impl Conn, page: Page<'_>) -> Result<Vec<Event>, Ledg
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerError> {
-    let row = sqlx::query(
-        "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry
-         FROM events WHERE id = $1",
-    )
-    .bind(id)
-    .fetch_optional(on.conn())
-    .await?;
+    let row = sqlx::query(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(of_row).transpose()
 }
 

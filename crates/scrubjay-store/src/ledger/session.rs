@@ -91,8 +91,16 @@ impl From<sqlx::Error> for SessionError {
     }
 }
 
-const SELECT: &str = "SELECT id, project_id, title, user_message, agent, workspace, told_by, parent_session,
-    created_ns, last_activity_ns, ended_ns, current_step, last_sync_tick, last_save_ns FROM sessions WHERE id = $1";
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT s.id, s.project_id, s.title, s.user_message, s.agent, s.workspace, s.told_by, s.parent_session, \
+             s.created_ns, s.last_activity_ns, s.ended_ns, s.current_step, s.last_sync_tick, s.last_save_ns \
+             FROM sessions s ",
+            $rest
+        )
+    };
+}
 
 impl Session {
     pub(crate) fn of(row: &AnyRow) -> Result<Self, sqlx::Error> {
@@ -120,7 +128,7 @@ impl Session {
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Session>, LedgerError> {
-    let row = sqlx::query(SELECT).bind(id).fetch_optional(on.conn()).await?;
+    let row = sqlx::query(select!("WHERE s.id = $1")).bind(id).fetch_optional(on.conn()).await?;
     Ok(row.as_ref().map(Session::of).transpose()?)
 }
 
@@ -129,14 +137,11 @@ pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Session>, Ledger
 /// # Errors
 /// The ledger failed.
 pub async fn of_caller(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
-    let row = sqlx::query("SELECT session_id FROM callers WHERE caller = $1")
+    let row = sqlx::query(select!("JOIN callers c ON c.session_id = s.id WHERE c.caller = $1"))
         .bind(&caller.key)
         .fetch_optional(on.conn())
         .await?;
-    match row {
-        Some(row) => get(on, row.try_get(0)?).await,
-        None => Ok(None),
-    }
+    Ok(row.as_ref().map(Session::of).transpose()?)
 }
 
 /// Returns the session to work in: the one named, or the caller's own, which begins where there is none.
@@ -388,13 +393,11 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<Session>, LedgerError> {
     let (before_ns, before_id) = before.unwrap_or((i64::MAX, ""));
-    let rows = sqlx::query(
-        "SELECT id, project_id, title, user_message, agent, workspace, told_by, parent_session,
-             created_ns, last_activity_ns, ended_ns, current_step, last_sync_tick, last_save_ns FROM sessions
-         WHERE ($1 = '' OR project_id = $1)
-           AND (last_activity_ns < $2 OR (last_activity_ns = $2 AND id > $3))
-         ORDER BY last_activity_ns DESC, id LIMIT $4",
-    )
+    let rows = sqlx::query(select!(
+        "WHERE ($1 = '' OR s.project_id = $1)
+           AND (s.last_activity_ns < $2 OR (s.last_activity_ns = $2 AND s.id > $3))
+         ORDER BY s.last_activity_ns DESC, s.id LIMIT $4"
+    ))
     .bind(project.unwrap_or_default())
     .bind(before_ns)
     .bind(before_id)
@@ -417,16 +420,12 @@ pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
 /// # Errors
 /// The ledger failed.
 pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Session>, LedgerError> {
-    let rows = sqlx::query(
-        "SELECT id, project_id, title, user_message, agent, workspace, told_by, parent_session,
-             created_ns, last_activity_ns, ended_ns, current_step, last_sync_tick, last_save_ns FROM sessions
-         WHERE substr(id, 1, $2) = $1 ORDER BY id LIMIT $3",
-    )
-    .bind(start)
-    .bind(start.chars().count() as i64)
-    .bind(limit)
-    .fetch_all(on.conn())
-    .await?;
+    let rows = sqlx::query(select!("WHERE substr(s.id, 1, $2) = $1 ORDER BY s.id LIMIT $3"))
+        .bind(start)
+        .bind(start.chars().count() as i64)
+        .bind(limit)
+        .fetch_all(on.conn())
+        .await?;
     Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
 }
 
