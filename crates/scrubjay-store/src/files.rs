@@ -13,6 +13,7 @@ mod settle;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use scrubjay_core::diff::LineCount;
 use thiserror::Error;
 
 use crate::ledger::blob::Hash;
@@ -206,5 +207,6 @@ struct Draft<'a> {
     source: Source,
     before: Option<&'a [u8]>,
     after: Option<&'a [u8]>,
+    counted: LineCount,
     mode: Option<u32>,
 }

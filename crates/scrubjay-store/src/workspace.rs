@@ -11,7 +11,6 @@ mod resolve;
 mod staged;
 mod temporary;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -187,30 +186,26 @@ impl Workspace {
         staged::remove(&self.root, path, self.durability, expected)
     }
 
-    /// Removes the temporary files that a crash left in the directories of the given paths, if they were last
-    /// written before the given time and no process holds them. Returns how many.
+    /// Removes the temporary files that a crash left beside a file, if no process holds them and their content
+    /// is known; another may hold what someone else wrote in the last moment. Returns how many.
     ///
     /// # Errors
-    /// A directory is locked or cannot be read.
-    pub fn sweep_temporaries<'a>(
+    /// The directory is locked or cannot be read.
+    pub fn sweep_temporaries(
         &self,
-        paths: impl IntoIterator<Item = &'a FilePath>,
-        before_wall_ns: u64,
+        path: &FilePath,
+        bytes_max: u64,
+        is_known: &dyn Fn(&[u8]) -> bool,
     ) -> Result<usize, WorkspaceError> {
-        let directories: BTreeMap<&str, &FilePath> =
-            paths.into_iter().map(|path| (path.directory(), path)).collect();
-        let mut removed = 0;
-        for (name, path) in directories {
-            let directory = match content::opened(self.root.directory(name), name) {
-                Ok(Some(directory)) => directory,
-                // What is no directory of the workspace any more holds nothing of ours.
-                Ok(None) | Err(WorkspaceError::Refused(_)) => continue,
-                Err(e) => return Err(e),
-            };
-            staged::lock(&self.root, &directory, path)?;
-            removed += temporary::sweep(&directory, before_wall_ns)
-                .map_err(|e| WorkspaceError::io("clear up in", name, e))?;
-        }
-        Ok(removed)
+        let name = path.directory();
+        let directory = match content::opened(self.root.directory(name), name) {
+            Ok(Some(directory)) => directory,
+            // What is no directory of the workspace any more holds nothing of ours.
+            Ok(None) | Err(WorkspaceError::Refused(_)) => return Ok(0),
+            Err(e) => return Err(e),
+        };
+        staged::lock(&self.root, &directory, path)?;
+        temporary::sweep(&directory, bytes_max, is_known)
+            .map_err(|e| WorkspaceError::io("clear up in", name, e))
     }
 }

@@ -26,7 +26,6 @@ impl Files {
             Err(refusal) => return Err(self.refuse(caller, &change, refusal.into()).await?),
         };
         let lock = self.hold(path.as_str()).await?;
-        self.settle_path(caller, path.as_str()).await?;
         let before = match self.look(&path).await {
             Ok(before) => before,
             Err(error) => return Err(self.refuse_or_fail(caller, &change, error).await?),
@@ -41,7 +40,14 @@ impl Files {
         }
         let mode = change.mode.or(before.as_ref().map(|b| b.mode));
         let intent = Intent { path, before, after, mode };
-        let made = self.intend(caller, &change, &intent).await?;
+        let made = match self.intend(caller, &change, &intent).await? {
+            Some(made) => made,
+            None => {
+                // Whoever began them is gone: the lock is ours.
+                self.settle_path(caller, intent.path.as_str()).await?;
+                self.intend(caller, &change, &intent).await?.ok_or(FileError::Interrupted)?
+            }
+        };
         let Some(revision) = made.revision.clone() else { return Ok(made) };
         let outcome = self.act(intent).await;
         let state = match &outcome {
@@ -72,10 +78,20 @@ impl Files {
         })
     }
 
-    /// Commits what is meant, before anything is touched.
-    async fn intend(&self, caller: &Caller, change: &Change, intent: &Intent) -> Result<Made, FileError> {
+    /// Commits what is meant, before anything is touched; nothing, where earlier changes of the path are open.
+    async fn intend(
+        &self,
+        caller: &Caller,
+        change: &Change,
+        intent: &Intent,
+    ) -> Result<Option<Made>, FileError> {
         let before = intent.before.as_ref().map(|b| b.bytes.as_slice());
+        // Whatever takes time is done before the turn comes: others wait for it.
+        let counted = diff::count(before.unwrap_or_default(), intent.after.as_deref().unwrap_or_default());
         let mut write = self.ledger.write(Survives::Power).await?;
+        if !revision::pending(&mut write, &self.root(), Some(intent.path.as_str())).await?.is_empty() {
+            return Ok(None);
+        }
         let session = session::current(&mut write, caller, change.session.as_deref()).await?;
         let observed =
             self.observe(&mut write, caller, &session, &intent.path, intent.before.as_ref()).await?;
@@ -86,7 +102,6 @@ impl Files {
             Action::Delete => EventKind::FileDelete,
         };
         let unchanged = before == after;
-        let counted = diff::count(before.unwrap_or_default(), after.unwrap_or_default());
         let mut details = json!({
             "path": path, "action": change.action.name(),
             "before": before.map(|b| hex(&blob::hash(b))), "after": after.map(|a| hex(&blob::hash(a))),
@@ -105,13 +120,14 @@ impl Files {
         let revision = match unchanged {
             true => None,
             false => {
-                let draft = Draft { path, source: Source::Enforced, before, after, mode: intent.mode };
+                let draft =
+                    Draft { path, source: Source::Enforced, before, after, counted, mode: intent.mode };
                 Some(self.add(&mut write, event_id, State::Pending, draft).await?)
             }
         };
         let hash = after.map(blob::hash);
         write.commit().await?;
-        Ok(Made { session_id: session.id, event_id, revision, path: path.to_owned(), hash, observed })
+        Ok(Some(Made { session_id: session.id, event_id, revision, path: path.to_owned(), hash, observed }))
     }
 
     /// Records what someone else made of a file since it was last seen.
@@ -149,7 +165,9 @@ impl Files {
         let event = event.about(path.as_str()).with(details);
         let event_id = event::append(write, session, caller, event).await?;
         let mode = found.map(|content| content.mode);
-        let draft = Draft { path: path.as_str(), source: Source::Observed, before, after: found_bytes, mode };
+        let counted = diff::count(before.unwrap_or_default(), found_bytes.unwrap_or_default());
+        let (path, source) = (path.as_str(), Source::Observed);
+        let draft = Draft { path, source, before, after: found_bytes, counted, mode };
         self.add(write, event_id, State::Done, draft).await?;
         Ok(!first_seen)
     }
@@ -161,7 +179,6 @@ impl Files {
         state: State,
         draft: Draft<'_>,
     ) -> Result<Revision, LedgerError> {
-        let counted = diff::count(draft.before.unwrap_or_default(), draft.after.unwrap_or_default());
         let mut revision = Revision {
             id: 0,
             workspace: self.root(),
@@ -169,12 +186,16 @@ impl Files {
             event_id,
             source: draft.source,
             state,
-            before: kept(write, draft.before).await?,
+            before: match draft.source {
+                // The ledger has it: it was the last state, or was observed just now.
+                Source::Enforced => draft.before.map(blob::hash),
+                Source::Reported | Source::Observed => kept(write, draft.before).await?,
+            },
             after: kept(write, draft.after).await?,
             size: draft.after.map_or(0, |after| after.len() as i64),
             lines: draft.after.map_or(0, |after| diff::lines(after) as i64),
-            added: counted.added as i64,
-            removed: counted.removed as i64,
+            added: draft.counted.added as i64,
+            removed: draft.counted.removed as i64,
             mode: draft.mode.map(i64::from),
         };
         revision.id = revision::insert(write, &revision).await?;
@@ -306,6 +327,7 @@ impl Files {
             source: Source::Reported,
             before: before.as_deref(),
             after: after.as_deref(),
+            counted: diff::count(before.as_deref().unwrap_or_default(), after.as_deref().unwrap_or_default()),
             mode,
         };
         let revision = self.add(&mut write, event_id, State::Done, draft).await?;

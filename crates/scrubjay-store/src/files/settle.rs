@@ -1,11 +1,11 @@
 //! Finds out what became of changes that a crash left open, by looking at the files.
 
 use super::{FileError, Files};
-use crate::ledger::blob::Hash;
+use crate::ledger::blob::{self, Hash};
 use crate::ledger::revision::{self, Revision, State};
 use crate::ledger::session::{self, Caller};
-use crate::ledger::{Survives, event};
-use crate::workspace::WorkspaceError;
+use crate::ledger::{LedgerError, Survives, Write, event};
+use crate::workspace::{FilePath, WorkspaceError};
 
 impl Files {
     /// Settles every open change of this workspace that nobody is making right now; returns how many. A file
@@ -55,9 +55,34 @@ impl Files {
         {
             self.observe(&mut write, caller, &session, &location, found.as_ref()).await?;
         }
+        let left = contents(&mut write, &open).await?;
         write.commit().await?;
+        self.sweep(location, left).await;
         Ok(open.len())
     }
+
+    /// Clears away what the changes left beside the file; what cannot be cleared away stays, and harms nothing.
+    async fn sweep(&self, path: FilePath, left: Vec<Vec<u8>>) {
+        let (workspace, bytes_max) = (self.workspace.clone(), self.bytes_max);
+        let sweeping = tokio::task::spawn_blocking(move || {
+            // A killed process has written all of it, or a beginning.
+            let is_known = |content: &[u8]| left.iter().any(|known| known.starts_with(content));
+            workspace.sweep_temporaries(&path, bytes_max, &is_known)
+        });
+        // Only a panic there is an error here, and it has been reported.
+        let _ = sweeping.await;
+    }
+}
+
+/// Returns what a change may have left in a temporary file: what it wrote, or what it took away.
+async fn contents(write: &mut Write, open: &[Revision]) -> Result<Vec<Vec<u8>>, LedgerError> {
+    let mut contents = Vec::new();
+    for revision in open {
+        for hash in [revision.before, revision.after].into_iter().flatten() {
+            contents.push(blob::get(write, &hash).await?);
+        }
+    }
+    Ok(contents)
 }
 
 /// Says how a change ended by what is there now: a content, no file, or nothing that can be compared.

