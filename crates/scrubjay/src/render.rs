@@ -125,7 +125,7 @@ pub(crate) fn local_time(wall_ns: u64) -> String {
 /// Prints text of several lines, each of them inert.
 pub(crate) fn print_lines(text: &str) -> anyhow::Result<()> {
     let mut out = io::BufWriter::new(anstream::stdout().lock());
-    for line in text.split('\n') {
+    for line in text.trim_end_matches('\n').split('\n') {
         writeln!(out, "{}", inert(line))?;
     }
     Ok(out.flush()?)

@@ -1,16 +1,23 @@
-//! What commands that look into the ledger share: opening it.
+//! What commands that look into the ledger share: opening it, and leaving it.
 
 use scrubjay_store::ledger::Ledger;
-use tokio::runtime::Runtime;
 
 use crate::cli::Global;
 use crate::config::{self, Loaded};
 
-/// Opens the ledger that the configuration names.
-pub(crate) fn open(global: &Global) -> anyhow::Result<(Runtime, Ledger, Loaded)> {
+/// Works on the ledger that the configuration names.
+///
+/// All of it happens within the runtime: a reading cannot even be dropped outside.
+pub(crate) fn within<T>(
+    global: &Global,
+    work: impl AsyncFnOnce(&Ledger, &Loaded) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let loaded = config::load_with(global, Vec::new())?;
-    let runtime = super::runtime()?;
-    let ledger =
-        runtime.block_on(Ledger::open(&loaded.storage()?, loaded.redactor(Some(&loaded.home()?))?))?;
-    Ok((runtime, ledger, loaded))
+    let (storage, redactor) = (loaded.storage()?, loaded.redactor(Some(&loaded.home()?))?);
+    super::runtime()?.block_on(async {
+        let ledger = Ledger::open(&storage, redactor).await?;
+        let worked = work(&ledger, &loaded).await;
+        ledger.close().await;
+        worked
+    })
 }

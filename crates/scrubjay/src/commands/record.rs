@@ -7,12 +7,10 @@ mod ls;
 mod show;
 mod tree;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use scrubjay_core::inert::inert;
 use scrubjay_store::ledger::records::book::{self, Book};
 use scrubjay_store::ledger::{Read, project};
 
@@ -53,32 +51,16 @@ fn look<T>(
     whose: &Whose,
     with: impl AsyncFnOnce(&mut Read, &Book) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let (runtime, ledger, loaded) = ledger::open(global)?;
     let directory = std::env::current_dir().context("cannot tell the working directory")?;
-    let project = loaded.toolset_setup(&directory, whose.project.as_deref())?.project;
-    // All of it within the runtime: a reading cannot even be dropped outside.
-    runtime.block_on(async {
-        let looked = async {
-            let mut read = ledger.read().await?;
-            if project::get(&mut read, &project).await?.is_none() {
-                let known = project::list(&mut read, "", 20).await?;
-                let known: Vec<_> = known.iter().map(|project| project.id.as_str()).collect();
-                bail!("there is no project \"{project}\": name one with --project; known are {known:?}");
-            }
-            let book = book::open(&mut read, &project).await?;
-            with(&mut read, &book).await
-        };
-        let looked = looked.await;
-        ledger.close().await;
-        looked
+    ledger::within(global, async |ledger, loaded| {
+        let project = loaded.toolset_setup(&directory, whose.project.as_deref())?.project;
+        let mut read = ledger.read().await?;
+        if project::get(&mut read, &project).await?.is_none() {
+            let known = project::list(&mut read, "", 20).await?;
+            let known: Vec<_> = known.iter().map(|project| project.id.as_str()).collect();
+            bail!("there is no project \"{project}\": name one with --project; known are {known:?}");
+        }
+        let book = book::open(&mut read, &project).await?;
+        with(&mut read, &book).await
     })
-}
-
-/// Prints text of several lines, each of them harmless.
-fn print_text(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::BufWriter::new(anstream::stdout().lock());
-    for line in text.lines() {
-        writeln!(out, "{}", inert(line))?;
-    }
-    Ok(out.flush()?)
 }

@@ -23,6 +23,7 @@ mod redaction;
 mod route;
 mod search;
 mod serve;
+mod session;
 mod stderr;
 mod storage;
 mod streams;

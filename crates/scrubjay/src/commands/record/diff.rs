@@ -7,9 +7,9 @@ use scrubjay_core::diff::unified;
 use scrubjay_store::ledger::records::full;
 use serde_json::json;
 
-use super::{Whose, json, look, print_text};
+use super::{Whose, json, look};
 use crate::cli::Global;
-use crate::render::print_json;
+use crate::render::{print_json, print_lines};
 
 /// Compare two versions of a record
 #[derive(Debug, Args)]
@@ -52,6 +52,6 @@ pub(super) fn run(global: &Global, args: &DiffArgs) -> anyhow::Result<ExitCode> 
     for (name, pair) in &fields {
         text += &format!("{name}: {} → {}\n", pair["old"], pair["new"]);
     }
-    print_text(&(text + &body))?;
+    print_lines(&(text + &body))?;
     Ok(ExitCode::SUCCESS)
 }

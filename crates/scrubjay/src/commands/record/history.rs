@@ -6,9 +6,9 @@ use clap::Args;
 use scrubjay_core::diff::unified;
 use scrubjay_store::ledger::records::history;
 
-use super::{Whose, json, look, print_text};
+use super::{Whose, json, look};
 use crate::cli::Global;
-use crate::render::print_json;
+use crate::render::{print_json, print_lines};
 
 /// Show how a record came to be what it is
 #[derive(Debug, Args)]
@@ -53,6 +53,6 @@ pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCod
                 &unified(old.content.body.as_bytes(), version.content.body.as_bytes(), &names[0], &names[1]);
         }
     }
-    print_text(&text)?;
+    print_lines(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,9 @@ use clap::Args;
 use scrubjay_store::ledger::records::{activation, citation, full};
 use serde_json::json;
 
-use super::{Whose, json, look, print_text};
+use super::{Whose, json, look};
 use crate::cli::Global;
-use crate::render::print_json;
+use crate::render::{print_json, print_lines};
 
 /// Show a record
 #[derive(Debug, Args)]
@@ -60,6 +60,6 @@ pub(super) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> 
         fact("", suspect.diff.clone().unwrap_or_default());
     }
     text += &format!("\n{}\n\n{}\n", content.summary, content.body);
-    print_text(&text)?;
+    print_lines(&text)?;
     Ok(ExitCode::SUCCESS)
 }

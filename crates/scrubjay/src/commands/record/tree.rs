@@ -7,9 +7,9 @@ use scrubjay_store::ledger::records::RecordRef;
 use scrubjay_store::ledger::records::listing::{self, Filter, Place};
 use scrubjay_store::ledger::records::require;
 
-use super::{Whose, json, look, print_text};
+use super::{Whose, json, look};
 use crate::cli::Global;
-use crate::render::print_json;
+use crate::render::{print_json, print_lines};
 
 /// Show records as a tree
 #[derive(Debug, Args)]
@@ -55,6 +55,6 @@ pub(super) fn run(global: &Global, args: &TreeArgs) -> anyhow::Result<ExitCode> 
     if total > records.len() as i64 {
         text += &format!("{} of {total}; --limit shows more\n", records.len());
     }
-    print_text(&text)?;
+    print_lines(&text)?;
     Ok(ExitCode::SUCCESS)
 }

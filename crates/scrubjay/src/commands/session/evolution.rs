@@ -25,18 +25,17 @@ pub(crate) struct EvolutionArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &EvolutionArgs) -> anyhow::Result<ExitCode> {
-    let (runtime, ledger, _) = ledger::open(global)?;
-    // What was read is given back to it.
-    let _inside = runtime.enter();
-    let mut read = runtime.block_on(ledger.read())?;
-    let session = runtime.block_on(views::find_session(&mut read, &args.session))?;
-    match &args.path {
-        None => show_files(global, &runtime.block_on(evolution::files(&mut read, &session))?),
-        Some(path) => {
-            let page = evolution::read(&mut read, &session, path, args.after, args.limit.into());
-            show_revisions(global, &runtime.block_on(page)?)
+    ledger::within(global, async |ledger, _| {
+        let mut read = ledger.read().await?;
+        let session = views::find_session(&mut read, &args.session).await?;
+        match &args.path {
+            None => show_files(global, &evolution::files(&mut read, &session).await?),
+            Some(path) => {
+                let page = evolution::read(&mut read, &session, path, args.after, args.limit.into());
+                show_revisions(global, &page.await?)
+            }
         }
-    }
+    })
 }
 
 fn show_files(global: &Global, files: &evolution::Files) -> anyhow::Result<ExitCode> {

@@ -22,10 +22,9 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let (runtime, ledger, _) = ledger::open(global)?;
-    let sessions = runtime.block_on(async {
+    let sessions = ledger::within(global, async |ledger, _| {
         let mut read = ledger.read().await?;
-        session::list(&mut read, args.project.as_deref(), None, args.limit.into()).await
+        Ok(session::list(&mut read, args.project.as_deref(), None, args.limit.into()).await?)
     })?;
     if global.json {
         print_json(&sessions.iter().map(SessionView::new).collect::<Vec<_>>())?;

@@ -40,13 +40,12 @@ pub(crate) struct RewindArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode> {
-    let (runtime, ledger, loaded) = ledger::open(global)?;
-    runtime.block_on(async {
+    ledger::within(global, async |ledger, loaded| {
         let session = views::find_session(&mut ledger.read().await?, &args.session).await?;
         let root = session.workspace.clone().context("this session has no workspace: it changed no files")?;
         let setup = loaded.toolset_setup(&PathBuf::from(&root), Some(&session.project_id))?;
         let workspace = Workspace::open(&setup.workspace)?.allow_vcs(setup.allow_vcs);
-        let files = Arc::new(Files::new(ledger, workspace, setup.locks, setup.file_bytes_max));
+        let files = Arc::new(Files::new(ledger.clone(), workspace, setup.locks, setup.file_bytes_max));
         let caller = Caller {
             key: "scrubjay session rewind".to_owned(),
             told_by: "command".to_owned(),

@@ -17,11 +17,10 @@ pub(crate) struct StoryArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &StoryArgs) -> anyhow::Result<ExitCode> {
-    let (runtime, ledger, _) = ledger::open(global)?;
-    let story = runtime.block_on(async {
+    let story = ledger::within(global, async |ledger, _| {
         let mut read = ledger.read().await?;
         let session = views::find_session(&mut read, &args.session).await?;
-        anyhow::Ok(story::read(&mut read, &session).await?)
+        Ok(story::read(&mut read, &session).await?)
     })?;
     match global.json {
         true => print_json(&story)?,

@@ -25,11 +25,10 @@ pub(crate) struct TimelineArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &TimelineArgs) -> anyhow::Result<ExitCode> {
-    let (runtime, ledger, _) = ledger::open(global)?;
-    let timeline = runtime.block_on(async {
+    let timeline = ledger::within(global, async |ledger, _| {
         let mut read = ledger.read().await?;
         let session = views::find_session(&mut read, &args.session).await?;
-        anyhow::Ok(timeline::read(&mut read, &session, args.after, args.limit.into()).await?)
+        Ok(timeline::read(&mut read, &session, args.after, args.limit.into()).await?)
     })?;
     if global.json {
         print_json(&timeline)?;
