@@ -117,3 +117,56 @@ async fn whoever_follows_a_timeline_hears_of_changes() {
     assert_eq!(heard["method"], "notifications/resources/updated");
     assert_eq!(heard["params"]["uri"], uri);
 }
+
+#[tokio::test]
+async fn a_client_of_the_newer_era_hears_of_changes_and_of_new_sessions() {
+    let home = tempfile::tempdir().unwrap();
+    let mut follower = client(home.path(), Era::Modern, None).await;
+    let id = work(&mut follower).await;
+    let uri = format!("scrubjay://sessions/{id}/timeline");
+    let wanted = json!({ "resourceSubscriptions": [uri], "resourcesListChanged": true });
+    follower.send_request("subscriptions/listen", json!({ "notifications": wanted })).await;
+    assert_eq!(follower.receive().await["method"], "notifications/subscriptions/acknowledged");
+    let mut other = client(home.path(), Era::Legacy, None).await;
+    let note = json!({ "type": "note", "description": "from elsewhere", "session_id": id });
+    other.call("audit_event", note).await;
+    let heard = follower.receive().await;
+    assert_eq!(
+        (&heard["method"], &heard["params"]["uri"]),
+        (&json!("notifications/resources/updated"), &json!(uri))
+    );
+    other.call("record_session_start", json!({ "title": "Another" })).await;
+    assert_eq!(follower.receive().await["method"], "notifications/resources/list_changed");
+}
+
+#[tokio::test]
+async fn contents_come_whole_as_passages_or_as_base64_and_only_onto_what_was_expected() {
+    let home = tempfile::tempdir().unwrap();
+    let mut client = client(home.path(), Era::Legacy, None).await;
+    let disk = |name: &str| std::fs::read(home.path().join("ws").join(name)).unwrap();
+    let bytes = json!({ "path": "a.bin", "action": "create", "content": "AP8K", "encoding": "base64" });
+    let made = client.call("file_op", bytes).await;
+    assert_eq!(disk("a.bin"), [0, 255, 10]);
+    let hash = data(&made)["after_hash"].clone();
+    let edit = |content: &str, expected: &Value| json!({ "path": "a.bin", "action": "edit", "content": content, "expected_hash": expected });
+    client.call("file_op", edit("one two\n", &hash)).await;
+    let lost = client.call("file_op", edit("three\n", &hash)).await;
+    assert_eq!((&lost["isError"], &data(&lost)["error"]["code"]), (&json!(true), &json!("CONFLICT")));
+    let edits = json!([{ "old_text": "two", "new_text": "2" }]);
+    client.call("file_op", json!({ "path": "a.bin", "action": "edit", "edits": edits })).await;
+    assert_eq!(disk("a.bin"), b"one 2\n");
+    let same =
+        client.call("file_op", json!({ "path": "a.bin", "action": "edit", "content": "one 2\n" })).await;
+    assert_eq!(data(&same)["unchanged"], true);
+    for (wrong, code) in [
+        (json!({ "path": "a.bin", "action": "edit" }), "CONTENT_REQUIRED"),
+        (
+            json!({ "path": "a.bin", "action": "edit", "content": "!", "encoding": "base64" }),
+            "INVALID_CONTENT",
+        ),
+        (json!({ "path": "a.bin", "action": "edit", "content": "x", "edits": [] }), "INVALID_CONTENT"),
+        (json!({ "path": "a.bin", "action": "delete", "expected_hash": "zz" }), "INVALID_HASH"),
+    ] {
+        assert_eq!(data(&client.call("file_op", wrong).await)["error"]["code"], code);
+    }
+}
