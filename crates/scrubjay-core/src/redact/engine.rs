@@ -19,6 +19,10 @@ use super::{Finding, Redacted, RedactionConfig, text};
 /// Clothes upon clothes (JSON in strings, base64) are looked into so deep.
 const DEPTH_MAX: usize = 6;
 
+/// From this size on a message is looked at in parts, at the same time.
+const LARGE_BYTES: usize = 1 << 20;
+const PARTS: usize = 4;
+
 /// Names that are looked for in base64 too.
 const BASE64_NAMES: &[&str] = &[
     "password",
@@ -282,6 +286,28 @@ impl Redactor {
         {
             return true;
         }
+        if raw.len() < LARGE_BYTES {
+            return self.is_part_suspicious(raw, 0..raw.len());
+        }
+        // Whoever waits for a message of this size waits for this: all processors look.
+        let part_bytes = raw.len().div_ceil(PARTS).next_multiple_of(2);
+        let parts = (0..raw.len()).step_by(part_bytes).map(|at| at..raw.len().min(at + part_bytes));
+        std::thread::scope(|scope| {
+            let look = |part: Range<usize>| move || self.is_part_suspicious(raw, part);
+            let mut looking = Vec::with_capacity(PARTS);
+            let mut found = false;
+            for part in parts {
+                match std::thread::Builder::new().spawn_scoped(scope, look(part.clone())) {
+                    Ok(one) => looking.push(one),
+                    Err(_) => found |= self.is_part_suspicious(raw, part),
+                }
+            }
+            // Where one could not look to its end, there may be anything.
+            looking.into_iter().fold(found, |found, one| found | one.join().unwrap_or(true))
+        })
+    }
+
+    fn is_part_suspicious(&self, raw: &[u8], part: Range<usize>) -> bool {
         // An escape of any kind changes what stands beside an anchor.
         let escaped = OnceCell::new();
         let escaped = || {
@@ -289,7 +315,7 @@ impl Redactor {
                 memchr::memmem::find(raw, br"\/").is_some() || memchr::memmem::find(raw, br"\u00").is_some()
             })
         };
-        let found = self.filter.hits(raw, |hit| {
+        let found = self.filter.hits_in(raw, part, |hit| {
             let suspicious = match self.owners[usize::from(hit.owner)] {
                 Owner::Format(detector, _) => detector.find(raw, hit.at).is_some() || escaped(),
                 Owner::Name => {

@@ -1,19 +1,22 @@
 //! Finds the places where a secret may stand, at the speed of memory.
 //!
-//! Every pattern leaves two of its three-byte windows, folded in case, in a bitmap: one for either parity of
-//! its place. Looking at every second place of a text is then enough. What the bitmap lets through is
-//! compared with the patterns; what a pattern means is its owner's business.
+//! Every pattern leaves two of its three-byte windows in a table, in each case they may be written in: one for
+//! either parity of its place. Looking at every second place of a text is then enough. What the table lets
+//! through is compared with the patterns; what a pattern means is its owner's business.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-const WORDS: usize = 1024;
+/// How many places the table has: the hash of a window is one of them.
+const PLACES: usize = 1 << 17;
 const BLOCK: usize = 64;
 /// A block needs to see so many bytes beyond its end.
-const BEYOND: usize = 4;
+const BEYOND: usize = 8;
 /// Separators that a name may be written with.
 const SEPARATORS: [u8; 2] = *b"-_";
 /// The letters of running text, the most frequent first.
 const FREQUENT: &[u8] = b" etaoinsrhldcumfpgwybvkxjqz";
+/// Windows with rare letters that stand in frequent words all the same.
+const COMMON: [&[u8; 3]; 4] = [b"key", b"ook", b"ok_", b" ke"];
 
 /// How a pattern is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +39,11 @@ struct Pattern {
 /// A window of a pattern.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    folded: u32,
+    bytes: u32,
     pattern: u16,
     /// Where in the pattern it begins.
     offset: u8,
-    /// One more than the number of the next window with the same bit.
+    /// One more than the number of the next window at the same place.
     next: u16,
 }
 
@@ -56,17 +59,19 @@ pub(super) struct Hit {
 /// The patterns of all who look for something.
 #[derive(Clone, Debug)]
 pub(super) struct Prefilter {
-    bits: Box<[u64; WORDS]>,
-    /// For each bit, one more than the number of the last window there.
-    heads: Box<[u16; WORDS * 64]>,
+    /// For each place, whether there is a window: a byte is read faster than a bit.
+    table: Box<[u8; PLACES]>,
+    /// For each place, one more than the number of the last window there.
+    heads: Box<[u16; PLACES]>,
     windows: Vec<Window>,
     patterns: Vec<Pattern>,
 }
 
 impl Prefilter {
     pub(super) fn new() -> Self {
-        let heads = vec![0; WORDS * 64].try_into().expect("the length is the same");
-        Self { bits: Box::new([0; WORDS]), heads, windows: Vec::new(), patterns: Vec::new() }
+        let table = vec![0; PLACES].try_into().expect("the length is the same");
+        let heads = vec![0; PLACES].try_into().expect("the length is the same");
+        Self { table, heads, windows: Vec::new(), patterns: Vec::new() }
     }
 
     /// Adds a pattern of at least three bytes.
@@ -81,7 +86,11 @@ impl Prefilter {
             }
             return;
         }
-        let rarity = |i: usize| -> usize { bytes[i..i + 4].iter().map(|b| rank(*b)).sum() };
+        let rarity = |i: usize| -> usize {
+            let window = &bytes[i..i + 4];
+            let common = COMMON.iter().any(|c| window.windows(3).any(|w| w.eq_ignore_ascii_case(*c)));
+            if common { 0 } else { window.iter().map(|b| rank(*b)).sum() }
+        };
         let best = (0..=bytes.len() - 4).max_by_key(|i| rarity(*i)).unwrap_or(0);
         let [a, b, c, d] = [bytes[best], bytes[best + 1], bytes[best + 2], bytes[best + 3]];
         let offset = u8::try_from(best).unwrap_or(u8::MAX);
@@ -101,29 +110,53 @@ impl Prefilter {
         }
     }
 
+    /// Leaves a window in each case that the pattern may be written in.
     fn window(&mut self, window: [u8; 3], pattern: u16, offset: u8) {
-        let folded = fold(u32::from_le_bytes([window[0], window[1], window[2], 0]));
-        let place = place(folded);
-        self.bits[place >> 6] |= 1 << (place & 63);
-        let same = |w: &Window| (w.folded, w.pattern, w.offset) == (folded, pattern, offset);
+        if self.patterns[usize::from(pattern)].kind == Kind::Exact {
+            return self.exact_window(window, pattern, offset);
+        }
+        for upper in 0..8 {
+            let case = |i: usize| {
+                let b = window[i];
+                if upper >> i & 1 == 1 { b.to_ascii_uppercase() } else { b.to_ascii_lowercase() }
+            };
+            self.exact_window([case(0), case(1), case(2)], pattern, offset);
+        }
+    }
+
+    fn exact_window(&mut self, window: [u8; 3], pattern: u16, offset: u8) {
+        let bytes = u32::from_le_bytes([0, window[0], window[1], window[2]]);
+        let place = place(bytes);
+        let same = |w: &Window| (w.bytes, w.pattern, w.offset) == (bytes, pattern, offset);
         if self.windows.iter().rev().take_while(|w| w.pattern == pattern).any(same) {
             return;
         }
+        self.table[place] = 1;
         let head = &mut self.heads[place];
-        self.windows.push(Window { folded, pattern, offset, next: *head });
+        self.windows.push(Window { bytes, pattern, offset, next: *head });
         *head = u16::try_from(self.windows.len()).expect("there are few windows");
     }
 
     /// Calls back for each place where a pattern stands, in order, until told to stop.
-    pub(super) fn hits(&self, text: &[u8], mut tell: impl FnMut(Hit) -> ControlFlow<()>) -> ControlFlow<()> {
-        let mut at = 0;
-        while at + BLOCK + BEYOND <= text.len() {
+    pub(super) fn hits(&self, text: &[u8], tell: impl FnMut(Hit) -> ControlFlow<()>) -> ControlFlow<()> {
+        self.hits_in(text, 0..text.len(), tell)
+    }
+
+    /// The same for a part of a text: every pattern that has a window there; one at its edge may be in both.
+    pub(super) fn hits_in(
+        &self,
+        text: &[u8],
+        part: Range<usize>,
+        mut tell: impl FnMut(Hit) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut at = part.start;
+        while at < part.end && at + BLOCK + BEYOND <= text.len() {
             let block = text[at..].first_chunk().expect("the block is within the text");
             self.look(text, block, at, &mut tell)?;
             at += BLOCK;
         }
         let mut last = [0; BLOCK + BEYOND];
-        while at < text.len() {
+        while at < part.end {
             let rest = &text[at..text.len().min(at + BLOCK + BEYOND)];
             last.fill(0);
             last[..rest.len()].copy_from_slice(rest);
@@ -143,14 +176,16 @@ impl Prefilter {
         tell: &mut impl FnMut(Hit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let mut places = 0u64;
-        for i in (0..BLOCK).step_by(2) {
-            let place = place(fold(word(block, i)));
-            places |= ((self.bits[place >> 6] >> (place & 63)) & 1) << i;
+        for at in (0..BLOCK).step_by(8) {
+            let (word, beyond) = (word(block, at), word(block, at + 1));
+            let windows = [word as u32, (word >> 16) as u32, (word >> 32) as u32, (beyond >> 40) as u32];
+            let found = windows.map(|window| u64::from(self.table[place(window << 8)]));
+            places |= (found[0] | found[1] << 2 | found[2] << 4 | found[3] << 6) << at;
         }
         while places != 0 {
             let i = places.trailing_zeros() as usize;
             places &= places - 1;
-            self.compare(text, fold(word(block, i)), at + i, tell)?;
+            self.compare(text, (word(block, i) as u32) << 8, at + i, tell)?;
         }
         ControlFlow::Continue(())
     }
@@ -158,15 +193,15 @@ impl Prefilter {
     fn compare(
         &self,
         text: &[u8],
-        folded: u32,
+        bytes: u32,
         at: usize,
         tell: &mut impl FnMut(Hit) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let mut next = self.heads[place(folded)];
+        let mut next = self.heads[place(bytes)];
         while next != 0 {
             let window = self.windows[usize::from(next) - 1];
             next = window.next;
-            if window.folded != folded {
+            if window.bytes != bytes {
                 continue;
             }
             let pattern = &self.patterns[usize::from(window.pattern)];
@@ -176,10 +211,6 @@ impl Prefilter {
         }
         ControlFlow::Continue(())
     }
-}
-
-fn word(block: &[u8; BLOCK + BEYOND], i: usize) -> u32 {
-    u32::from_le_bytes([block[i], block[i + 1], block[i + 2], block[i + 3]])
 }
 
 impl Pattern {
@@ -197,13 +228,12 @@ impl Pattern {
     }
 }
 
-/// Folds three bytes in case; others come together too, which costs a comparison.
-fn fold(word: u32) -> u32 {
-    (word & 0x00ff_ffff) | 0x0020_2020
+fn word(block: &[u8; BLOCK + BEYOND], at: usize) -> u64 {
+    block[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-fn place(folded: u32) -> usize {
-    (folded.wrapping_mul(0x9E37_79B1) >> 16) as usize
+fn place(window: u32) -> usize {
+    (window.wrapping_mul(0x9E37_79B1) >> 15) as usize
 }
 
 fn rank(byte: u8) -> usize {

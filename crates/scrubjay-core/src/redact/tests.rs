@@ -114,6 +114,20 @@ fn every_format_goes_from_every_place() {
 }
 
 #[test]
+fn a_large_message_hides_nothing_where_its_parts_meet() {
+    let secret = format!("ghp_{}", "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3");
+    let clean = "nothing to see here. ".repeat(60_000);
+    assert!(matches!(STANDARD.redact(clean.as_bytes()).0, Cow::Borrowed(_)));
+    for quarter in 0..=4 {
+        for shift in 0..12 {
+            let at = (clean.len() * quarter / 4 + shift).saturating_sub(6).min(clean.len());
+            let text = format!("{} {secret} {}", &clean[..at], &clean[at..]);
+            assert!(!leaks(&redact(&text), &secret), "at {at}");
+        }
+    }
+}
+
+#[test]
 fn the_mark_names_the_format() {
     for (name, canary) in canaries() {
         let (_, findings) = Redactor::standard().explain(canary.as_bytes());
