@@ -122,6 +122,7 @@ section! {
         limits: RawLimits, Free;
         serve: RawServe, Free;
         files: RawFiles, Free;
+        records: RawRecords, Free;
         llm: RawLlm, Free;
         router: RawRouter, Free;
         recorder: RawRecorder, Free;
@@ -160,6 +161,13 @@ section! {
     RawFiles {
         max_size: Option<Given<Size<1024, GIB>>>, Free;
         allow_vcs: Option<Given<bool>>, Owner;
+    }
+}
+
+section! {
+    /// `records`: design reasoning that agents share.
+    RawRecords {
+        stale_after: Option<Given<Count<1, 1_000_000>>>, Free;
     }
 }
 
@@ -227,6 +235,7 @@ limits: { max_message_size: 16MiB, max_tape_size: 100MB, max_tape_duration: 1h }
 serve: { max_body_size: 16MiB, max_sessions: 10000, session_idle: 1h, naming: where-needed,
   allowed_hosts: [], allowed_origins: [], toolsets: [recorder, progress, records] }
 files: { max_size: 10MiB, allow_vcs: false }
+records: { stale_after: 20 }
 llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, retries: 2, concurrency: 4,
   required: false, allow_insecure: false }
 router: { mode: catalog, threshold: 0.5, confirm_destructive: true, destructive: [], allowed: [],
@@ -323,7 +332,7 @@ mod tests {
         );
         let expected = [
             "c.yaml:1: logLevel is not a known key: did you mean `log_level`?",
-            "c.yaml:10: colour is not a known key: known are log_level, data, storage, on_record_failure, durability, limits, serve, files, llm, router, recorder, backends",
+            "c.yaml:10: colour is not a known key: known are log_level, data, storage, on_record_failure, durability, limits, serve, files, records, llm, router, recorder, backends",
             "c.yaml:2: log_level must be trace, debug, info, warn, error, fatal or silent, not \"loud\"",
             "c.yaml:4: serve.htpp is not a known key: did you mean `http`?",
             "c.yaml:5: serve.http must be an address and a port like 127.0.0.1:8080, not \"8080\"",

@@ -137,7 +137,8 @@ impl Loaded {
             file_bytes_max: taken(self.raw.files.max_size.as_ref()).0,
             locks: self.home()?.locks(),
             llm: Some(self.llm_config()?),
-            stale_after_ticks: scrubjay_tools::STALE_AFTER_TICKS,
+            stale_after_ticks: i64::try_from(taken(self.raw.records.stale_after.as_ref()).0)
+                .unwrap_or(i64::MAX),
         })
     }
 

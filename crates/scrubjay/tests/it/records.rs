@@ -33,13 +33,17 @@ struct Gateway {
 }
 
 impl Gateway {
-    fn start(home: &Path, conversation: &str) -> Self {
+    fn spawn(home: &Path, conversation: &str) -> Self {
         let mut command = command(home);
         command.args(["serve", "--toolsets", "recorder,records", "--project", "birds"]);
         command.env("CLAUDE_CODE_SESSION_ID", conversation).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut gateway = Self { child, stdin, stdout };
+        Self { child, stdin, stdout }
+    }
+
+    fn start(home: &Path, conversation: &str) -> Self {
+        let mut gateway = Self::spawn(home, conversation);
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
         assert!(gateway.say(&hello));
@@ -152,14 +156,10 @@ fn what_was_acknowledged_survives_kills() {
     let expected: Vec<_> = (1..=numbers.len()).map(|n| format!("R{n:03}")).collect();
     assert_eq!(numbers, expected, "no number is missing");
     assert!(acknowledged.len() >= ROUNDS as usize && numbers.len() <= acknowledged.len() + ROUNDS as usize);
-    // The last of each round, where a kill can have cut something short, and the first ones.
-    let ids = acknowledged
-        .keys()
-        .filter(|id| listed.len() < 60 || id.ends_with('7'))
-        .chain(acknowledged.keys().last());
-    for id in ids {
-        let said = &acknowledged[id];
-        let record = printed_json(home.path(), &["show", id]);
+    let mut gateway = Gateway::start(home.path(), "the one who looks");
+    for (n, (id, said)) in (1..).zip(&acknowledged) {
+        let bundle = gateway.call(n, "activate", &json!({ "id": id })).unwrap();
+        let record = &bundle["context"]["target"];
         let (body, version) = (record["body"].as_str().unwrap(), record["version"].as_i64().unwrap());
         assert!(
             body.starts_with(said.as_str()) && asked.contains(&body.to_owned()),
@@ -167,6 +167,101 @@ fn what_was_acknowledged_survives_kills() {
         );
         assert_eq!(version, if body.ends_with("changed") { 2 } else { 1 });
     }
+}
+
+/// The same system sees the writes: memory of code that has changed says so by itself.
+#[test]
+fn a_record_is_suspect_once_the_code_it_cites_has_changed() {
+    let home = tempfile::tempdir().unwrap();
+    let mut gateway = Gateway::start(home.path(), "one");
+    let mut n = 0;
+    let mut call = |tool: &str, arguments: Value| {
+        n += 1;
+        gateway.call(n, tool, &arguments).unwrap()
+    };
+    let file =
+        |action: &str, content: &str| json!({ "path": "nest.rs", "action": action, "content": content });
+    call("file_op", file("create", "one\ntwo\nthree\nfour\n"));
+    let record = |title: &str, lines: &str| {
+        json!({ "type": "decision", "title": title, "summary": "s", "body": "b",
+            "citations": [format!("nest.rs#{lines}")] })
+    };
+    call("create_record", record("Why two", "L2-L3"));
+    call("create_record", record("Why four", "L4-L4"));
+    let suspects = |listed: &Value, key: &str| -> Vec<String> {
+        let listed = listed[key].as_array().unwrap().iter().filter(|r| r["suspect"] == true);
+        listed.map(|r| r["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(suspects(&call("list_records", json!({})), "records"), none);
+
+    call("file_op", file("edit", "one\n2\nthree\nfour\n"));
+    let context = call("activate", json!({ "id": "R001" }))["context"].clone();
+    let warning = context["warnings"].as_array().unwrap().iter().find(|w| w["type"] == "suspect").unwrap();
+    assert!(warning.to_string().contains("-two\\n+2\\n"), "with the difference: {warning}");
+    assert_eq!(suspects(&call("list_records", json!({})), "records"), ["R001"]);
+    assert_eq!(suspects(&call("get_project_overview", json!({})), "root_records"), ["R001"]);
+
+    // Someone else's change shows with the next look at the file.
+    std::fs::write(home.path().join("nest.rs"), "one\ntwo\nthree\n4\n").unwrap();
+    call("file_op", file("edit", "0\ntwo\nthree\n4\n"));
+    assert_eq!(suspects(&call("list_records", json!({})), "records"), ["R002"]);
+    drop(gateway);
+    let shown = printed(home.path(), &["record", "show", "R002", "--project", "birds"]);
+    assert!(shown.contains("nest.rs#L4-L4 has changed since") && shown.contains("-four\n"), "{shown}");
+}
+
+/// How far a session may fall behind before it is told is the user's to say.
+#[test]
+fn a_session_is_stale_after_as_many_writes_as_configured() {
+    let home = tempfile::tempdir().unwrap();
+    let write = json!({ "type": "t", "title": "t", "summary": "s", "body": "b" });
+    for (allowed, is_stale) in [(2, true), (4, false)] {
+        std::fs::write(home.path().join("scrubjay.yaml"), format!("records: {{ stale_after: {allowed} }}\n"))
+            .unwrap();
+        let mut one = Gateway::start(home.path(), &format!("one of {allowed}"));
+        let mut two = Gateway::start(home.path(), &format!("two of {allowed}"));
+        one.call(1, "create_record", &write).unwrap();
+        for n in 1..=3 {
+            two.call(n, "create_record", &write).unwrap();
+        }
+        let context = one.call(2, "activate", &json!({ "id": "R001" })).unwrap()["context"].clone();
+        let warned =
+            context["warnings"].as_array().is_some_and(|all| all.iter().any(|w| w["type"] == "stale"));
+        assert_eq!(warned, is_stale, "after {allowed}: {context}");
+    }
+}
+
+/// A modern client opens no session: each request says all there is to know.
+#[test]
+fn modern_clients_keep_records_too() {
+    let home = tempfile::tempdir().unwrap();
+    let mut gateway = Gateway::spawn(home.path(), "one");
+    let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "m", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {} });
+    let mut ask = |id: u64, tool: &str, arguments: Value| {
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
+        assert!(
+            gateway.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
+        );
+        let answer = gateway.hear().unwrap();
+        assert_eq!(
+            (&answer["id"], &answer["result"]["resultType"]),
+            (&json!(id), &json!("complete")),
+            "{answer}"
+        );
+        answer["result"].clone()
+    };
+    let record = json!({ "type": "t", "title": "nest", "summary": "s", "body": "b" });
+    let created = ask(1, "create_record", record);
+    assert_eq!(created["structuredContent"]["record"]["id"], "R001");
+    let context = ask(2, "activate", json!({ "id": "R001" }))["structuredContent"]["context"].clone();
+    assert_eq!(context["target"]["title"], "nest");
+    let again = ask(3, "activate", json!({ "id": "R001" }));
+    assert_eq!(again["structuredContent"]["already_loaded"], true, "it is one session: {again}");
+    let missing = ask(4, "activate", json!({ "id": "R009" }));
+    assert_eq!(missing["structuredContent"]["error"]["code"], "RECORD_NOT_FOUND", "{missing}");
 }
 
 /// People see what agents wrote, as text that cannot steer a terminal, and as JSON.
