@@ -163,3 +163,42 @@ fn the_older_variables_work() {
     assert!(file.exists());
     check_files(&home.path().join("old"));
 }
+
+/// So does its file in the working directory, once it is trusted; the environment is over it.
+#[test]
+fn the_older_file_works_and_the_environment_is_over_it() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let model = runtime.block_on(Scripted::start(|_| Answer::text("Summed up.")));
+    let home = tempfile::tempdir().unwrap();
+    let file = json!({"dbPath": "./old/progress.db", "logging": {"level": "warn"},
+        "openai": {"apiKey": KEY, "baseUrl": model.url(), "model": "from-the-file"}});
+    std::fs::write(home.path().join("agent-progress.config.json"), file.to_string()).unwrap();
+    let serve = ["serve", "--toolsets", "progress"];
+    let summed_up = |variables: &[(&str, &str)]| {
+        let entry = json!({"projectId": "p", "title": "t", "content": "It was done."});
+        let mut command = scrubjay(home.path(), &serve);
+        command.envs(variables.iter().copied());
+        let (answers, _) = converse(command, &[("log_progress", entry)]);
+        let wanted = json!({"projectId": "p", "id": answers[0]["result"]["structuredContent"]["id"]});
+        let mut command = scrubjay(home.path(), &serve);
+        command.envs(variables.iter().copied());
+        let (answers, _) = converse(command, &[("get_context", wanted)]);
+        answers[0]["result"]["structuredContent"]["summarySource"].clone()
+    };
+    let asked = || model.asked().last().map(|asked| asked.body["model"].clone());
+    let (in_file, in_variable) = (home.path().join("old/progress.db"), home.path().join("new/progress.db"));
+
+    assert_eq!(
+        (summed_up(&[]), in_file.exists()),
+        (json!("fallback"), false),
+        "a stranger's file moves nothing"
+    );
+    assert!(run(scrubjay(home.path(), &["trust", "agent-progress.config.json", "--yes"])).status.success());
+    assert_eq!((summed_up(&[]), in_file.exists()), (json!("model"), true));
+    assert_eq!(asked(), Some(json!("from-the-file")));
+
+    let over =
+        [("AGENT_PROGRESS_MODEL", "from-outside"), ("AGENT_PROGRESS_DB_PATH", in_variable.to_str().unwrap())];
+    assert_eq!((summed_up(&over), in_variable.exists()), (json!("model"), true));
+    assert_eq!(asked(), Some(json!("from-outside")));
+}
