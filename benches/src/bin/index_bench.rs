@@ -1,13 +1,15 @@
 //! Measures the index: how fast it catches up, how large it is, how fast it answers.
 //!
-//! `index-bench [ENTRIES] [DIR]`: makes that many entries (a million by default) of made-up conversations on
-//! tapes in a directory of its own, which is removed at the end, and prints a figure a line.
+//! `index-bench [--quick] [ENTRIES] [DIR]`: makes that many entries (a million by default, 20,000 with `--quick`) of
+//! made-up conversations on tapes in a directory of its own, which is removed at the end. Prints a figure a line, and
+//! writes `bench-results/index.json`. With `SCRUBJAY_BENCH_POSTGRES` the index is there instead of in a file.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use scrubjay_bench::clock::now;
+use scrubjay_bench::json::Json;
 use scrubjay_core::analysis::analyse;
 use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
 use scrubjay_core::id::TapeId;
@@ -15,6 +17,7 @@ use scrubjay_core::query::parse;
 use scrubjay_core::redact::{RedactionConfig, Redactor};
 use scrubjay_store::home::Home;
 use scrubjay_store::index::Index;
+use scrubjay_store::ledger::Storage;
 use scrubjay_store::tape::header::{Header, Origin, SessionRef};
 use scrubjay_store::tape::reader::Tape;
 use scrubjay_store::tape::seal::seal;
@@ -101,51 +104,77 @@ struct Made {
 }
 
 fn main() -> Outcome<()> {
-    let arguments: Vec<String> = std::env::args().collect();
-    let entries: u64 = arguments.get(1).map_or(Ok(1_000_000), |text| text.parse())?;
-    let parent = arguments.get(2).map_or_else(std::env::temp_dir, PathBuf::from);
+    let is_quick = std::env::args().any(|argument| argument == "--quick");
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|text| text != "--quick").collect();
+    let usual = if is_quick { 20_000 } else { 1_000_000 };
+    let entries: u64 = arguments.first().map_or(Ok(usual), |text| text.parse())?;
+    let parent = arguments.get(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let directory = parent.join(format!("scrubjay-index-bench-{}", std::process::id()));
     let home = Home::new(directory.join("data"));
     home.create()?;
-    let outcome = measure(&home, entries);
+    let mut figures = Figures::default();
+    let outcome = measure(&home, entries, &mut figures);
     std::fs::remove_dir_all(&directory)?;
-    outcome
+    outcome?;
+    std::fs::create_dir_all("bench-results")?;
+    Ok(std::fs::write("bench-results/index.json", format!("{}\n", Json::Object(figures.0)))?)
 }
 
-fn measure(home: &Home, entries: u64) -> Outcome<()> {
-    let made = make(home, entries)?;
-    say("tapes", made.tapes, "");
-    say("entries", made.entries, "");
-    say("messages", made.message_bytes / 1_000_000, "MB");
-    say("tapes on disk", made.file_bytes / 1_000_000, "MB");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let begun = now();
-        let (index, done) = Index::rebuild(home, |_| ()).await?;
-        let took = begun.elapsed();
-        say("catch-up", (done.entries as f64 / took.as_secs_f64()) as u64, "entries/s");
-        index.close().await;
-        say("index", std::fs::metadata(home.index())?.len() / 1_000_000, "MB");
-        let index = Index::open(home).await?;
-        timed("nothing to catch up with", ROUNDS, async || Ok(index.catch_up(|_| ()).await.map(|_| ())?))
-            .await?;
-        search(&index).await?;
-        statistics(home, &index).await?;
-        index.close().await;
-        Outcome::Ok(())
-    })?;
-    list(home)
-}
+/// What was measured, in order.
+#[derive(Default)]
+struct Figures(Vec<(String, Json)>);
 
-fn say(what: &str, figure: u64, unit: &str) {
-    #[expect(clippy::print_stdout, reason = "this is what it is for")]
-    {
-        println!("{what:40} {figure:>10} {unit}");
+impl Figures {
+    fn say(&mut self, what: &str, figure: u64, unit: &str) {
+        #[expect(clippy::print_stdout, reason = "this is what it is for")]
+        {
+            println!("{what:48} {figure:>10} {unit}");
+        }
+        let key = if unit.is_empty() { what.to_owned() } else { format!("{what} ({unit})") };
+        self.0.push((key, Json::Number(figure as f64)));
     }
 }
 
+fn measure(home: &Home, entries: u64, figures: &mut Figures) -> Outcome<()> {
+    let made = make(home, entries)?;
+    figures.say("tapes", made.tapes, "");
+    figures.say("entries", made.entries, "");
+    figures.say("messages", made.message_bytes / 1_000_000, "MB");
+    figures.say("tapes on disk", made.file_bytes / 1_000_000, "MB");
+    let storage = match std::env::var("SCRUBJAY_BENCH_POSTGRES") {
+        Ok(url) => Storage::Postgres(url),
+        Err(_) => Storage::File(home.ledger()),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let begun = now();
+        let (index, done) = Index::rebuild(home, &storage, |_| ()).await?;
+        let took = begun.elapsed();
+        figures.say("catch-up", (done.entries as f64 / took.as_secs_f64()) as u64, "entries/s");
+        index.close().await;
+        if let Some(bytes) = index.file_bytes() {
+            figures.say("index", bytes / 1_000_000, "MB");
+        }
+        let index = Index::open(home, &storage).await?;
+        timed(figures, "nothing to catch up with", ROUNDS, async || {
+            Ok(index.catch_up(|_| ()).await.map(|_| ())?)
+        })
+        .await?;
+        search(&index, figures).await?;
+        statistics(home, &index, figures).await?;
+        index.close().await;
+        Outcome::Ok(())
+    })?;
+    list(home, figures)
+}
+
 /// Runs something often and tells the median and the 95th percentile.
-async fn timed(what: &str, rounds: usize, mut work: impl AsyncFnMut() -> Outcome<()>) -> Outcome<()> {
+async fn timed(
+    figures: &mut Figures,
+    what: &str,
+    rounds: usize,
+    mut work: impl AsyncFnMut() -> Outcome<()>,
+) -> Outcome<()> {
     let mut took = Vec::with_capacity(rounds);
     for _ in 0..rounds {
         let begun: Instant = now();
@@ -153,12 +182,12 @@ async fn timed(what: &str, rounds: usize, mut work: impl AsyncFnMut() -> Outcome
         took.push(begun.elapsed().as_micros() as u64);
     }
     took.sort_unstable();
-    say(&format!("{what}, p50"), took[took.len() / 2], "us");
-    say(&format!("{what}, p95"), took[(took.len() * 95).div_ceil(100) - 1], "us");
+    figures.say(&format!("{what}, p50"), took[took.len() / 2], "us");
+    figures.say(&format!("{what}, p95"), took[(took.len() * 95).div_ceil(100) - 1], "us");
     Ok(())
 }
 
-async fn search(index: &Index) -> Outcome<()> {
+async fn search(index: &Index, figures: &mut Figures) -> Outcome<()> {
     let mut dice = Dice(77);
     let kinds: [(&str, Ask); 8] = [
         ("rare word", |dice| dice.telling_word() + "zz"),
@@ -185,24 +214,29 @@ async fn search(index: &Index) -> Outcome<()> {
         }
         let mut these = all[begun_with..].to_vec();
         these.sort_unstable();
-        say(&format!("search: {kind}, found"), found / ROUNDS as u64, "");
-        say(&format!("search: {kind}, p50"), these[ROUNDS / 2], "us");
-        say(&format!("search: {kind}, max"), these[ROUNDS - 1], "us");
+        figures.say(&format!("search: {kind}, found"), found / ROUNDS as u64, "");
+        figures.say(&format!("search: {kind}, p50"), these[ROUNDS / 2], "us");
+        figures.say(&format!("search: {kind}, max"), these[ROUNDS - 1], "us");
     }
     let everywhere = parse("ba", at, &jiff::tz::TimeZone::UTC)?;
-    timed("search: a word of every other message", 3, async || {
+    timed(figures, "search: a word of every other message", ROUNDS, async || {
         Ok(index.search(&everywhere).await.map(|_| ())?)
     })
     .await?;
+    let narrowed = parse("ba tool:fetch error:true", at, &jiff::tz::TimeZone::UTC)?;
+    timed(figures, "search: such a word, a tool, failed", ROUNDS, async || {
+        Ok(index.search(&narrowed).await.map(|_| ())?)
+    })
+    .await?;
     all.sort_unstable();
-    say("search: all, p50", all[all.len() / 2], "us");
-    say("search: all, p95", all[(all.len() * 95).div_ceil(100) - 1], "us");
+    figures.say("search: all, p50", all[all.len() / 2], "us");
+    figures.say("search: all, p95", all[(all.len() * 95).div_ceil(100) - 1], "us");
     Ok(())
 }
 
-async fn statistics(home: &Home, index: &Index) -> Outcome<()> {
+async fn statistics(home: &Home, index: &Index, figures: &mut Figures) -> Outcome<()> {
     let large = home.list()?.first().ok_or("no tape")?.id;
-    timed("stats of the largest tape", 10, async || {
+    timed(figures, "stats of the largest tape", 10, async || {
         let now = index.calls(large).await?.ok_or("no calls")?;
         let past = index.past(large).await?;
         std::hint::black_box(analyse(&now, &past));
@@ -212,13 +246,13 @@ async fn statistics(home: &Home, index: &Index) -> Outcome<()> {
 }
 
 /// What `tape ls` reads.
-fn list(home: &Home) -> Outcome<()> {
+fn list(home: &Home, figures: &mut Figures) -> Outcome<()> {
     let begun = now();
     for file in home.list()?.iter().take(50) {
         let tape = home.open(file)?;
         std::hint::black_box((tape.state(), tape.footer().map(|footer| footer.metadata.clone())));
     }
-    say("tape ls of 50", begun.elapsed().as_micros() as u64, "us");
+    figures.say("tape ls of 50", begun.elapsed().as_micros() as u64, "us");
     Ok(())
 }
 

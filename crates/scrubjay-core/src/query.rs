@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::What;
 
 pub use field::{FieldFilter, Test};
-pub use syntax::{QueryError, parse};
+pub use syntax::{QueryError, QueryProblem, moment, parse};
 
 /// No answer lists more than this at once.
 pub const LIMIT_MAX: usize = 1000;
@@ -29,6 +29,8 @@ pub struct SearchQuery {
     pub methods: Vec<String>,
     /// A call of one of these tools; a `*` stands for anything.
     pub tools: Vec<String>,
+    /// Not a call of one of these tools; a `*` stands for anything.
+    pub except_tools: Vec<String>,
     /// About one of these tools, prompts or resources; a `*` stands for anything.
     pub names: Vec<String>,
     /// Holding a message of one of these types.
@@ -72,6 +74,7 @@ impl Default for SearchQuery {
             to_ns: None,
             methods: Vec::new(),
             tools: Vec::new(),
+            except_tools: Vec::new(),
             names: Vec::new(),
             types: Vec::new(),
             sessions: Vec::new(),
@@ -104,6 +107,31 @@ pub enum Term {
 }
 
 impl Term {
+    /// Reads a text: these words, one right after the other; with a `*` at the end the beginning of a word.
+    ///
+    /// # Errors
+    /// There is nothing in it that could be found.
+    pub fn of(text: String) -> Result<Self, QueryProblem> {
+        match text.strip_suffix('*') {
+            Some(beginning) if beginning.contains(char::is_alphanumeric) => {
+                Ok(Self::Prefix(beginning.to_owned()))
+            }
+            _ => Self::phrase(text),
+        }
+    }
+
+    /// Takes a text as it stands: these words, one right after the other.
+    ///
+    /// # Errors
+    /// There is nothing in it that could be found.
+    pub fn phrase(text: String) -> Result<Self, QueryProblem> {
+        if text.contains(char::is_alphanumeric) {
+            Ok(Self::Phrase(text))
+        } else {
+            Err(QueryProblem::NoWord(text))
+        }
+    }
+
     /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -1,45 +1,53 @@
-//! The index: tables by which tapes are searched and compared, in a database file of its own.
+//! The index: tables by which tapes are searched and compared, in a database file of its own, or in a schema of
+//! its own where the ledger is in PostgreSQL.
 //!
 //! Derived from tapes and disposable: whatever is wrong with it, it is made anew. It is filled by *catching
-//! up*: whoever is about to ask takes the lease (a lock on a file) and reads what tapes have grown by, live
-//! ones too. Nothing here is on the way of a message, and no lock of the ledger is touched. `catch_up.rs` says
-//! what is to be read, `gather.rs` reads tapes, `fill.rs` writes rows, `search.rs` and `past.rs` ask.
+//! up*: whoever is about to ask takes the lease and reads what tapes have grown by, live ones too. Nothing here is
+//! on the way of a message, and no lock of the ledger is touched. `catch_up.rs` says what is to be read,
+//! `gather.rs` reads tapes, `fill.rs` writes rows, `search.rs` and `past.rs` ask; only `dialect.rs` knows which
+//! database it is.
 
 mod catch_up;
+mod dialect;
 mod fill;
 mod gather;
 mod lease;
 mod look;
 mod past;
-
 mod search;
 mod snippet;
+mod sql;
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Executor, SqlitePool};
+use sqlx::{Any, AnyPool, AssertSqlSafe, Connection, Executor, Transaction};
 use thiserror::Error;
 
 use crate::home::{FindError, Home};
+use crate::ledger::Storage;
+use crate::ledger::dialect::Dialect;
+use dialect::Place;
+use gather::Open;
 use lease::Lease;
 
 pub use catch_up::CaughtUp;
-
-pub use search::{Facet, Facets, Found, Hit};
+pub use search::{Facet, Facets, Found, Hit, WhyBounded};
 pub use snippet::Snippet;
 
 /// What the tables and the text in them are like; another number makes the index anew.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// How long anyone waits for a lock or a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long anyone waits for another who is catching up: its first time may take minutes.
 const CATCHING_UP_MAX: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: u32 = 4;
+/// A text that more exchanges hold is frequent: only so many of them are looked at.
+const FREQUENT_MAX: usize = 20_000;
 
 /// The index cannot be used.
 #[derive(Debug, Error)]
@@ -67,35 +75,53 @@ pub enum IndexError {
 #[derive(Clone, Debug)]
 pub struct Index {
     home: Home,
-    pool: SqlitePool,
+    place: Place,
+    pool: AnyPool,
+    /// Live tapes that were read here, to go on with.
+    open: Arc<Mutex<Open>>,
+    frequent_max: usize,
 }
 
 impl Index {
     /// Opens the index; makes it where there is none that this version can use.
     ///
+    /// It is a file beside the tapes, or, where the ledger is in PostgreSQL, a schema beside the ledger's.
+    ///
     /// # Errors
     /// It cannot be made.
-    pub async fn open(home: &Home) -> Result<Self, IndexError> {
-        if let Some(index) = Self::open_existing(home).await {
+    pub async fn open(home: &Home, storage: &Storage) -> Result<Self, IndexError> {
+        let place = Self::place(home, storage).await?;
+        if let Some(index) = Self::open_existing(home, &place).await? {
             return Ok(index);
         }
-        let lease = Lease::take(home, PATIENCE).await?;
+        let lease = Lease::take(home, &place, PATIENCE).await?;
         // Somebody else may have made it meanwhile.
-        if let Some(index) = Self::open_existing(home).await {
+        if let Some(index) = Self::open_existing(home, &place).await? {
             return Ok(index);
         }
-        Self::make(home, &lease).await
+        Self::make(home, place, &lease).await
     }
 
     /// Makes the index anew from the tapes.
     ///
     /// # Errors
     /// It cannot be made, or the tapes cannot be listed.
-    pub async fn rebuild(home: &Home, tell: impl FnMut(u64)) -> Result<(Self, CaughtUp), IndexError> {
-        let lease = Lease::take(home, PATIENCE).await?;
-        let index = Self::make(home, &lease).await?;
+    pub async fn rebuild(
+        home: &Home,
+        storage: &Storage,
+        tell: impl FnMut(u64),
+    ) -> Result<(Self, CaughtUp), IndexError> {
+        let place = Self::place(home, storage).await?;
+        let lease = Lease::take(home, &place, PATIENCE).await?;
+        let index = Self::make(home, place, &lease).await?;
         let caught_up = index.catch_up_with(&lease, tell).await?;
         Ok((index, caught_up))
+    }
+
+    /// Sets how many exchanges may hold a text before only those on the tapes that came last are looked at.
+    #[must_use]
+    pub fn frequent_after(self, exchanges: usize) -> Self {
+        Self { frequent_max: exchanges, ..self }
     }
 
     /// Reads what tapes have grown by since the last time, and forgets those that are gone.
@@ -107,8 +133,17 @@ impl Index {
         if self.is_current().await? {
             return Ok(CaughtUp::default());
         }
-        let lease = Lease::take(&self.home, CATCHING_UP_MAX).await?;
+        let lease = Lease::take(&self.home, &self.place, CATCHING_UP_MAX).await?;
         self.catch_up_with(&lease, tell).await
+    }
+
+    /// Returns how large it is, where it is a file.
+    #[must_use]
+    pub fn file_bytes(&self) -> Option<u64> {
+        match &self.place {
+            Place::File(path) => std::fs::metadata(path).ok().map(|facts| facts.len()),
+            Place::Schema { .. } => None,
+        }
     }
 
     /// Closes all connections.
@@ -116,63 +151,89 @@ impl Index {
         self.pool.close().await;
     }
 
-    async fn open_existing(home: &Home) -> Option<Self> {
-        let path = home.index();
-        if !path.exists() {
-            return None;
+    async fn place(home: &Home, storage: &Storage) -> Result<Place, IndexError> {
+        let (home, storage) = (home.clone(), storage.clone());
+        let place = tokio::task::spawn_blocking(move || Place::of(&home, &storage)).await;
+        place.map_err(|e| IndexError::Database(sqlx::Error::Configuration(e.into())))?
+    }
+
+    fn new(home: &Home, place: Place) -> Result<Self, IndexError> {
+        let pool = place.pool()?;
+        Ok(Self { home: home.clone(), place, pool, open: Arc::default(), frequent_max: FREQUENT_MAX })
+    }
+
+    async fn open_existing(home: &Home, place: &Place) -> Result<Option<Self>, IndexError> {
+        if matches!(place, Place::File(path) if !path.exists()) {
+            return Ok(None);
         }
-        let index = Self { home: home.clone(), pool: pool(&path) };
-        let version: Result<i64, _> = sqlx::query_scalar("PRAGMA user_version").fetch_one(&index.pool).await;
-        match version {
-            Ok(VERSION) => Some(index),
+        let version = async {
+            let mut connection = place.connect().await?;
+            let version = sqlx::query_scalar("SELECT version FROM version").fetch_one(&mut connection).await;
+            connection.close().await?;
+            version
+        };
+        match version.await {
+            Ok(VERSION) => Self::new(home, place.clone()).map(Some),
             // Another version's, half made, or no database at all.
-            _ => {
-                index.close().await;
-                None
-            }
+            _ => Ok(None),
         }
     }
 
     /// Makes an empty one in place of whatever is there.
-    async fn make(home: &Home, _lease: &Lease) -> Result<Self, IndexError> {
-        let path = home.index();
-        let failed = |source| IndexError::File { path: path.clone(), source };
-        for suffix in ["", "-wal", "-shm"] {
-            let mut name = path.clone().into_os_string();
-            name.push(suffix);
-            match std::fs::remove_file(Path::new(&name)) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
-                _ => {}
+    async fn make(home: &Home, place: Place, _lease: &Lease) -> Result<Self, IndexError> {
+        if let Place::File(path) = &place {
+            let failed = |source| IndexError::File { path: path.clone(), source };
+            // What SQLite puts beside it follows its mode.
+            let create =
+                || OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed);
+            create()?;
+            // In place, so that whoever has it open goes on with the new one.
+            if empty(&place).await.is_err() {
+                // No database, or a broken one.
+                remove(path).map_err(failed)?;
+                create()?;
+                empty(&place).await?;
             }
+        } else {
+            empty(&place).await?;
         }
-        // What SQLite puts beside it follows its mode.
-        OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
-        let index = Self { home: home.clone(), pool: pool(&path) };
-        let mut connection = index.pool.acquire().await?;
-        connection.execute(include_str!("index/schema.sql")).await?;
-        // Last: what has a version is whole.
-        connection.execute(sqlx::AssertSqlSafe(format!("PRAGMA user_version = {VERSION}"))).await?;
-        drop(connection);
-        Ok(index)
+        Self::new(home, place)
+    }
+
+    fn dialect(&self) -> Dialect {
+        self.place.dialect()
+    }
+
+    /// Begins to read: everything read is of one moment.
+    async fn read(&self) -> Result<Transaction<'static, Any>, sqlx::Error> {
+        self.pool.begin_with(self.dialect().begin_read()).await
     }
 }
 
-fn pool(path: &Path) -> SqlitePool {
-    let options = SqliteConnectOptions::new()
-        .filename(path)
-        .busy_timeout(PATIENCE)
-        .journal_mode(SqliteJournalMode::Wal)
-        // Lost with the power, it is made anew.
-        .synchronous(SqliteSynchronous::Normal)
-        .pragma("temp_store", "MEMORY")
-        .pragma("cache_size", "-65536")
-        .pragma("mmap_size", "1073741824")
-        .pragma("wal_autocheckpoint", "8192")
-        .row_buffer_size(1024);
-    SqlitePoolOptions::new()
-        .max_connections(CONNECTIONS_MAX)
-        .acquire_timeout(PATIENCE)
-        .connect_lazy_with(options)
+/// Throws everything away and makes the tables, at once.
+async fn empty(place: &Place) -> Result<(), sqlx::Error> {
+    let mut connection = place.connect().await?;
+    let mut tx = connection.begin_with(dialect::begin_write(place.dialect())).await?;
+    for statement in place.making() {
+        // The text is one of ours.
+        tx.execute(AssertSqlSafe(statement)).await?;
+    }
+    sqlx::query("INSERT INTO version (version) VALUES ($1)").bind(VERSION).execute(&mut *tx).await?;
+    tx.commit().await?;
+    connection.close().await
+}
+
+/// Removes a database file, and what SQLite puts beside it.
+fn remove(path: &Path) -> io::Result<()> {
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = path.to_owned().into_os_string();
+        name.push(suffix);
+        match std::fs::remove_file(Path::new(&name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Returns a number as the database holds it.
@@ -192,4 +253,9 @@ fn id_of(tape: i64, place: u64) -> i64 {
 
 fn tape_of(id: i64) -> i64 {
     id >> 32
+}
+
+/// Returns a text as both databases can hold it: PostgreSQL knows no NUL.
+fn without_nul(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{2400}").into() } else { text.into() }
 }

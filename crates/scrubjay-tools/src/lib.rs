@@ -11,6 +11,7 @@ mod reply;
 mod sample;
 mod serve;
 mod shared;
+mod tapes;
 
 pub use progress::serve_progress;
 pub use recorder::serve_recorder;
@@ -18,3 +19,4 @@ pub use records::{STALE_AFTER_TICKS, serve_records};
 pub use sample::{SampleServer, serve_sample};
 pub use serve::ServeError;
 pub use shared::{Setup, Shared};
+pub use tapes::serve_tapes;

@@ -1,5 +1,5 @@
-//! What all toolsets share: the ledger and the model, opened with the first call that needs them, and who is
-//! calling.
+//! What all toolsets share: the ledger, the index and the model, opened with the first call that needs them, and
+//! who is calling.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -11,6 +11,8 @@ use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redactor;
 use scrubjay_llm::LlmConfig;
 use scrubjay_store::files::{FileError, Files};
+use scrubjay_store::home::Home;
+use scrubjay_store::index::{Index, IndexError};
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
 use scrubjay_store::workspace::Workspace;
@@ -40,6 +42,8 @@ pub struct Setup {
     pub allow_vcs: bool,
     /// The largest file they may write.
     pub file_bytes_max: u64,
+    /// The data directory, whose tapes can be searched.
+    pub home: Home,
     /// A directory for the locks of files that are being changed.
     pub locks: PathBuf,
     /// The model that summarises.
@@ -54,6 +58,7 @@ pub struct Shared {
     setup: Setup,
     ledger: OnceCell<Ledger>,
     files: OnceCell<Arc<Files>>,
+    index: OnceCell<Index>,
     /// Rung when something was written here.
     news: Notify,
     llm: OnceLock<Option<scrubjay_llm::Client>>,
@@ -89,6 +94,7 @@ impl Shared {
             setup,
             ledger: OnceCell::new(),
             files: OnceCell::new(),
+            index: OnceCell::new(),
             news: Notify::new(),
             llm: OnceLock::new(),
             flights: Flights::default(),
@@ -126,6 +132,14 @@ impl Shared {
         let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
         files.settle(&self.described(Told::default())).await?;
         Ok(Arc::new(files))
+    }
+
+    /// Returns the index of the tapes, opened by whoever needs it first; it may be behind them.
+    ///
+    /// # Errors
+    /// It cannot be opened; the next call tries again.
+    pub async fn index(&self) -> Result<&Index, IndexError> {
+        self.index.get_or_try_init(|| Index::open(&self.setup.home, &self.setup.storage)).await
     }
 
     /// Says that something was written.

@@ -107,6 +107,9 @@ pub(crate) enum Command {
     SampleServer(commands::sample_server::SampleServerArgs),
 }
 
+/// The exit code of a command that was typed wrong.
+pub(crate) const WRONG_USAGE: u8 = 2;
+
 /// Tells a person what went wrong, and returns the exit code for it.
 pub(crate) fn explain(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = error

@@ -68,6 +68,22 @@ pub enum AnomalyKind {
     NewSequence,
 }
 
+impl AnomalyKind {
+    /// Says it in words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::ChangedTool => "changed tool",
+            Self::NewTool => "new tool",
+            Self::NewError => "new error",
+            Self::MoreErrors => "more errors",
+            Self::Slower => "slower",
+            Self::Larger => "larger",
+            Self::NewSequence => "new order",
+        }
+    }
+}
+
 pub(super) fn anomalies(now: &TapeCalls, past: &[TapeCalls]) -> Vec<Anomaly> {
     if past.is_empty() {
         return Vec::new();

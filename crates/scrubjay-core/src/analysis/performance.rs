@@ -81,6 +81,17 @@ pub enum Remedy {
     Halve,
 }
 
+impl Remedy {
+    /// Says what would have to be so.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::CutTail => "none took longer than the median",
+            Self::Halve => "each took half as long",
+        }
+    }
+}
+
 fn by_subject(calls: &[Call]) -> HashMap<&Arc<str>, Vec<&Call>> {
     let mut groups: HashMap<&Arc<str>, Vec<&Call>> = HashMap::new();
     for call in calls.iter().filter(|call| call.is_request()) {

@@ -1,8 +1,10 @@
 //! The short form people type: `tool:read_file error:true >500ms since:2d "connection refused"`.
 //!
 //! Words are text to be found; `name:value` narrows. Whatever is not understood is an error that says what is
-//! known, because a filter that silently became text would answer another question. Knows no clock: the
-//! caller says what time it is, and where.
+//! known and where it stands, because a filter that silently became text would answer another question. Knows no
+//! clock: the caller says what time it is, and where.
+
+use std::ops::Range;
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
@@ -17,12 +19,22 @@ use crate::units::parse_duration;
 /// A query is no longer than this.
 const QUERY_BYTES_MAX: usize = 4096;
 
-const KNOWN: &str = "tool: method: name: type: session: tape: server: via: error: code: since: until: sort: \
-                     limit: offset: >500ms <2s param.FIELD arg.FIELD result.FIELD, and text";
+const KNOWN: &str = "tool: -tool: method: name: type: session: tape: server: via: error: code: since: until: \
+                     sort: limit: offset: >500ms <2s param.FIELD arg.FIELD result.FIELD, and text";
 
-/// What cannot be understood in a query.
+/// What cannot be understood in a query, and where it stands.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum QueryError {
+#[error("{problem}")]
+pub struct QueryError {
+    /// What is wrong.
+    pub problem: QueryProblem,
+    /// Which bytes of the query it is about; none where it is about all of it.
+    pub at: Range<usize>,
+}
+
+/// What cannot be understood.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum QueryProblem {
     /// A filter nobody knows.
     #[error(
         "there is no filter \"{0}\": known are {KNOWN}. To search for the text itself, quote it: '\"{1}\"'"
@@ -48,27 +60,30 @@ pub enum QueryError {
 /// A part of it cannot be understood.
 pub fn parse(text: &str, now_ns: u64, zone: &TimeZone) -> Result<SearchQuery, QueryError> {
     if text.len() > QUERY_BYTES_MAX {
-        return Err(QueryError::Long);
+        return Err(QueryError { problem: QueryProblem::Long, at: 0..0 });
     }
     let mut query = SearchQuery::default();
     for word in words(text)? {
-        if let Some(bound) = word.text.strip_prefix(['>', '<']).filter(|_| !word.is_quoted) {
-            let ns = response_time(&word.text, bound.trim_start_matches('='))?;
-            let bound = if word.text.starts_with('>') {
-                &mut query.min_response_ns
-            } else {
-                &mut query.max_response_ns
-            };
-            *bound = Some(ns);
-        } else if let Some(filters) = field_target(&mut query, &word) {
-            filters.0.push(field(filters.1, &word.text)?);
-        } else if let Some((name, value)) = word.filter() {
-            narrow(&mut query, name, value, &word.text, &Clock { now_ns, zone })?;
-        } else {
-            query.text.push(term(word)?);
-        }
+        let at = word.at.clone();
+        add(&mut query, word, &Clock { now_ns, zone }).map_err(|problem| QueryError { problem, at })?;
     }
     Ok(query)
+}
+
+fn add(query: &mut SearchQuery, word: Word, clock: &Clock<'_>) -> Result<(), QueryProblem> {
+    if let Some(bound) = word.text.strip_prefix(['>', '<']).filter(|_| !word.is_quoted) {
+        let ns = response_time(&word.text, bound.trim_start_matches('='))?;
+        let bound =
+            if word.text.starts_with('>') { &mut query.min_response_ns } else { &mut query.max_response_ns };
+        *bound = Some(ns);
+    } else if let Some(filters) = field_target(query, &word) {
+        filters.0.push(field(filters.1, &word.text)?);
+    } else if let Some((name, value)) = word.filter() {
+        narrow(query, name, value, &word.text, clock)?;
+    } else {
+        query.text.push(term(word)?);
+    }
+    Ok(())
 }
 
 struct Clock<'a> {
@@ -83,13 +98,16 @@ struct Word {
     is_quoted: bool,
     /// Where in the text the first quoted part begins.
     quoted_from: usize,
+    /// Where in the query it stands.
+    at: Range<usize>,
 }
 
 impl Word {
     /// Splits `name:value`; a name is of small letters, and `://` is an address.
     fn filter(&self) -> Option<(&str, &str)> {
         let (name, value) = self.text.split_once(':')?;
-        let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        let bare = name.strip_prefix('-').unwrap_or(name);
+        let is_name = !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
         (is_name && name.len() < self.quoted_from && !value.starts_with("//")).then_some((name, value))
     }
 }
@@ -98,8 +116,11 @@ fn words(text: &str) -> Result<Vec<Word>, QueryError> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
+        let begin = text.len() - rest.len();
+        let is_quoted = rest.starts_with('"');
         let mut word =
-            Word { text: String::new(), is_quoted: rest.starts_with('"'), quoted_from: usize::MAX };
+            Word { text: String::new(), is_quoted, quoted_from: usize::MAX, at: begin..text.len() };
+        let mut opened = begin;
         let mut characters = rest.char_indices();
         let mut end = rest.len();
         let mut open = false;
@@ -107,6 +128,7 @@ fn words(text: &str) -> Result<Vec<Word>, QueryError> {
             match c {
                 '"' => {
                     open = !open;
+                    opened = begin + at;
                     word.quoted_from = word.quoted_from.min(word.text.len());
                 }
                 '\\' if open => word.text.extend(characters.next().map(|(_, next)| next)),
@@ -118,27 +140,22 @@ fn words(text: &str) -> Result<Vec<Word>, QueryError> {
             }
         }
         if open {
-            return Err(QueryError::Quote);
+            return Err(QueryError { problem: QueryProblem::Quote, at: opened..text.len() });
         }
+        word.at.end = begin + end;
         words.push(word);
         rest = rest[end..].trim_start();
     }
     Ok(words)
 }
 
-fn term(word: Word) -> Result<Term, QueryError> {
-    if !word.text.contains(char::is_alphanumeric) {
-        return Err(QueryError::NoWord(word.text));
-    }
-    match word.text.strip_suffix('*') {
-        Some(beginning) if !word.is_quoted => Ok(Term::Prefix(beginning.to_owned())),
-        _ => Ok(Term::Phrase(word.text)),
-    }
+fn term(word: Word) -> Result<Term, QueryProblem> {
+    if word.is_quoted { Term::phrase(word.text) } else { Term::of(word.text) }
 }
 
-fn response_time(typed: &str, bound: &str) -> Result<u64, QueryError> {
+fn response_time(typed: &str, bound: &str) -> Result<u64, QueryProblem> {
     let duration = parse_duration(bound).map_err(|_| {
-        QueryError::Value(format!("\"{typed}\" is no response time: write it like >500ms or <2s"))
+        QueryProblem::Value(format!("\"{typed}\" is no response time: write it like >500ms or <2s"))
     })?;
     Ok(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -160,7 +177,7 @@ fn field_target<'q>(
 }
 
 /// Reads `target.path`, `target.path=value`, `~part`, `>number` or `<number`.
-fn field(begin: &[&str], typed: &str) -> Result<FieldFilter, QueryError> {
+fn field(begin: &[&str], typed: &str) -> Result<FieldFilter, QueryProblem> {
     let (_, rest) = typed.split_once('.').unwrap_or_default();
     let (path, test) = match rest.find(['=', '~', '>', '<']) {
         None => (rest, Test::Exists),
@@ -168,7 +185,7 @@ fn field(begin: &[&str], typed: &str) -> Result<FieldFilter, QueryError> {
             let value = &rest[at + 1..];
             let number = || {
                 value.parse().map_err(|_| {
-                    QueryError::Value(format!(
+                    QueryProblem::Value(format!(
                         "\"{typed}\": \"{value}\" is not a number, so nothing is above or below it"
                     ))
                 })
@@ -185,7 +202,7 @@ fn field(begin: &[&str], typed: &str) -> Result<FieldFilter, QueryError> {
         }
     };
     if path.split('.').any(str::is_empty) {
-        return Err(QueryError::Value(format!(
+        return Err(QueryProblem::Value(format!(
             "\"{typed}\" names no field: write it like arg.path, param.name=read_file, result.count>3 or \
              result.content.*.text~refused"
         )));
@@ -200,14 +217,16 @@ fn narrow(
     value: &str,
     typed: &str,
     clock: &Clock<'_>,
-) -> Result<(), QueryError> {
-    let bad = |expected: &str| QueryError::Value(format!("\"{typed}\": {expected}"));
-    let known = ["tool", "method", "name", "type", "session", "tape", "server", "via", "error", "code"];
+) -> Result<(), QueryProblem> {
+    let bad = |expected: &str| QueryProblem::Value(format!("\"{typed}\": {expected}"));
+    let known =
+        ["tool", "-tool", "method", "name", "type", "session", "tape", "server", "via", "error", "code"];
     if value.is_empty() && known.contains(&name) {
         return Err(bad("a value is missing behind the colon"));
     }
     match name {
         "tool" => query.tools.push(value.to_owned()),
+        "-tool" => query.except_tools.push(value.to_owned()),
         "method" => query.methods.push(value.to_owned()),
         "name" => query.names.push(value.to_owned()),
         "session" => query.sessions.push(value.to_owned()),
@@ -222,8 +241,8 @@ fn narrow(
         "error" | "code" => query
             .error_codes
             .push(value.parse().map_err(|_| bad("expected true, false or a code like -32601"))?),
-        "since" => query.from_ns = Some(moment(value, clock).map_err(|e| bad(&e))?),
-        "until" => query.to_ns = Some(moment(value, clock).map_err(|e| bad(&e))?),
+        "since" => query.from_ns = Some(moment(value, clock.now_ns, clock.zone).map_err(|e| bad(&e))?),
+        "until" => query.to_ns = Some(moment(value, clock.now_ns, clock.zone).map_err(|e| bad(&e))?),
         "sort" => {
             let (field, order) = match value.strip_prefix('-') {
                 Some(field) => (field, SortOrder::Ascending),
@@ -242,17 +261,20 @@ fn narrow(
             query.limit = limit.ok_or_else(|| bad(&format!("expected a number from 1 to {LIMIT_MAX}")))?;
         }
         "offset" => query.offset = value.parse().map_err(|_| bad("expected a number"))?,
-        _ => return Err(QueryError::Unknown(format!("{name}:"), typed.to_owned())),
+        _ => return Err(QueryProblem::Unknown(format!("{name}:"), typed.to_owned())),
     }
     Ok(())
 }
 
-/// Reads `2d` (so long ago), a date, or a date and time.
-fn moment(value: &str, clock: &Clock<'_>) -> Result<u64, String> {
+/// Reads a time: `2d` (so long ago), a date, or a date and time in this zone.
+///
+/// # Errors
+/// It is none of these; the text says what is expected.
+pub fn moment(value: &str, now_ns: u64, zone: &TimeZone) -> Result<u64, String> {
     if let Ok(ago) = parse_duration(value) {
-        return Ok(clock.now_ns.saturating_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)));
+        return Ok(now_ns.saturating_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)));
     }
-    let local = |time: DateTime| time.to_zoned(clock.zone.clone()).ok().map(|zoned| zoned.timestamp());
+    let local = |time: DateTime| time.to_zoned(zone.clone()).ok().map(|zoned| zoned.timestamp());
     let time = value.parse::<Timestamp>().ok();
     let time = time.or_else(|| value.parse::<DateTime>().ok().and_then(local));
     let time = time.or_else(|| value.parse::<Date>().ok().and_then(|day| local(day.into())));
@@ -270,6 +292,12 @@ mod tests {
 
     fn read(text: &str) -> SearchQuery {
         parse(text, NOW, &TimeZone::UTC).unwrap()
+    }
+
+    /// What a query is refused for, with what it is about.
+    fn place(text: &str) -> String {
+        let error = parse(text, NOW, &TimeZone::UTC).unwrap_err();
+        text[error.at].to_owned()
     }
 
     fn refuses(text: &str, told: &str) {
@@ -340,6 +368,7 @@ mod tests {
         assert_eq!(read("read_file").text, text("read_file"));
         assert_eq!(read(r#""say \"hi\"""#).text, text("say \"hi\""));
         assert_eq!(read("tool:\"a b\"").tools, ["a b"]);
+        assert_eq!(read("-tool:x*").except_tools, ["x*"]);
         assert_eq!(read(""), SearchQuery::default());
     }
 
@@ -359,12 +388,24 @@ mod tests {
         refuses("\"open", "not closed");
         refuses("---", "letters");
         refuses(&"x".repeat(5000), "4096");
+        refuses("-tol:read", "-tool:");
+    }
+
+    #[test]
+    fn where_it_stands_is_said() {
+        assert_eq!(place("größe  tol:read error:true"), "tol:read");
+        assert_eq!(place("a tool:x \"open b"), "\"open b");
+        assert_eq!(place("a  --- b"), "---");
+        assert_eq!(place("tool:\"a b\" since:yesterday"), "since:yesterday");
+        assert_eq!(place(&"x".repeat(5000)), "");
     }
 
     proptest::proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in ".{0,60}") {
-            let _ = parse(&text, NOW, &TimeZone::UTC);
+            if let Err(error) = parse(&text, NOW, &TimeZone::UTC) {
+                assert!(text.get(error.at).is_some());
+            }
         }
     }
 }

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use scrubjay_core::id::TapeId;
 use serde::Serialize;
-use sqlx::{AssertSqlSafe, Connection, Executor, SqliteConnection};
+use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use tokio::sync::mpsc;
 
+use super::dialect::begin_write;
 use super::fill::{Names, fill};
-use super::gather::{Step, gather};
+use super::gather::{Open, Step, gather};
 use super::lease::Lease;
 use super::{Index, IndexError, id_of, int};
 use crate::home::{Home, TapeFile};
@@ -23,6 +24,8 @@ pub struct CaughtUp {
     pub tapes: u64,
     /// Entries that are new.
     pub entries: u64,
+    /// Entries that were read: the new ones, and those that had to be read again to tell what they belong to.
+    pub read: u64,
     /// Tapes that were forgotten.
     pub removed: u64,
 }
@@ -77,47 +80,57 @@ impl Index {
             removed: plan.forget.len() as u64,
             ..CaughtUp::default()
         };
+        // Taken for as long as it lasts: where it fails, nothing here is known to be what the index has.
+        let mut open = self.swap_open(Open::default());
         if !plan.forget.is_empty() {
-            let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+            open.forget(&plan.forget);
+            let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
             for number in plan.forget {
                 forget(&mut tx, number).await?;
             }
             tx.commit().await?;
         }
         if plan.read.is_empty() {
+            self.swap_open(open);
             return Ok(done);
         }
         let (loads, mut arriving) = mpsc::channel::<Vec<Step>>(LOADS_MAX);
         let home = self.home.clone();
         // Tapes are read beside the writing of what was read before.
-        let reading = tokio::task::spawn_blocking(move || gather(&home, &plan.read, &loads));
+        let reading = tokio::task::spawn_blocking(move || gather(&home, &plan.read, open, &loads));
         let mut names = Names::default();
         while let Some(load) = arriving.recv().await {
             done.entries += load.iter().map(|step| step.new_entries).sum::<u64>();
-            let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
+            done.read += load.iter().map(|step| step.read_entries).sum::<u64>();
+            let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
             for step in &load {
-                fill(&mut tx, &mut names, step).await?;
+                fill(&mut tx, self.dialect(), &mut names, step).await?;
             }
             tx.commit().await?;
             tell(done.entries);
         }
         // A panic there has been reported by its thread; what was sent before is right.
-        let _ = reading.await;
+        self.swap_open(reading.await.unwrap_or_default());
         Ok(done)
     }
 
-    async fn plan(&self, connection: &mut SqliteConnection) -> Result<Plan, IndexError> {
+    fn swap_open(&self, open: Open) -> Open {
+        let mut held = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        std::mem::replace(&mut held, open)
+    }
+
+    async fn plan(&self, connection: &mut AnyConnection) -> Result<Plan, IndexError> {
         let home = self.home.clone();
         let seen =
             tokio::task::spawn_blocking(move || look(&home)).await.unwrap_or_else(|_| Ok(Vec::new()))?;
-        let rows: Vec<(String, i64, bool, i64, i64)> =
+        let rows: Vec<(String, i64, i64, i64, i64)> =
             sqlx::query_as("SELECT id, number, is_sealed, file_bytes, next_entry FROM tapes")
                 .fetch_all(connection)
                 .await?;
         let known = rows
             .into_iter()
             .filter_map(|(id, number, is_sealed, file_bytes, next_entry)| {
-                Some((id.parse().ok()?, Known { number, is_sealed, file_bytes, next_entry }))
+                Some((id.parse().ok()?, Known { number, is_sealed: is_sealed != 0, file_bytes, next_entry }))
             })
             .collect();
         Ok(compare(seen, known))
@@ -161,7 +174,7 @@ fn compare(seen: Vec<Seen>, mut known: HashMap<TapeId, Known>) -> Plan {
 }
 
 /// Removes everything of a tape.
-pub(super) async fn forget(connection: &mut SqliteConnection, number: i64) -> Result<(), sqlx::Error> {
+pub(super) async fn forget(connection: &mut AnyConnection, number: i64) -> Result<(), sqlx::Error> {
     let (first, last) = (id_of(number, 0), id_of(number, u64::MAX));
     // Numbers alone: nothing of a recording gets into the statement.
     for statement in [

@@ -1,18 +1,24 @@
 //! Writes what was read: many rows a statement, because each statement is a trip to another thread.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use scrubjay_core::exchange::Exchange;
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::{AnyConnection, AssertSqlSafe, Executor};
 
 use super::catch_up::forget;
+use super::dialect::{kept_text, text_place};
 use super::gather::Step;
-use super::{id_of, int};
+use super::sql::{list, values};
+use super::{id_of, int, without_nul};
+use crate::ledger::dialect::Dialect;
 
 /// So many rows go into one statement; it may have 32,766 values.
 const ROWS_MAX: usize = 256;
 /// So many names are remembered; the others are looked up.
 const NAMES_MAX: usize = 100_000;
+/// A longer name is known by its beginning and its hash: PostgreSQL looks up none that are longer.
+const NAME_BYTES_MAX: usize = 1024;
 
 /// The second leg of something shown already.
 pub(super) const SECOND_LEG: i64 = 1;
@@ -20,6 +26,16 @@ pub(super) const SECOND_LEG: i64 = 1;
 pub(super) const BY_CLIENT: i64 = 2;
 /// Not all of its text is found.
 pub(super) const CLIPPED: i64 = 4;
+
+/// Returns a name as it is kept.
+pub(super) fn kept_name(name: &str) -> Cow<'_, str> {
+    if name.len() <= NAME_BYTES_MAX {
+        return without_nul(name);
+    }
+    let end = (0..=NAME_BYTES_MAX).rfind(|at| name.is_char_boundary(*at)).unwrap_or(0);
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    format!("{}…{}", without_nul(&name[..end]), &hash[..16]).into()
+}
 
 /// The numbers of names.
 #[derive(Debug, Default)]
@@ -30,23 +46,24 @@ pub(super) struct Names {
 impl Names {
     async fn number(
         &mut self,
-        connection: &mut SqliteConnection,
+        connection: &mut AnyConnection,
         name: Option<&str>,
     ) -> Result<Option<i64>, sqlx::Error> {
-        let Some(name) = name else { return Ok(None) };
-        if let Some(number) = self.known.get(name) {
+        let Some(name) = name.map(kept_name) else { return Ok(None) };
+        if let Some(number) = self.known.get(&*name) {
             return Ok(Some(*number));
         }
         let number = sqlx::query_scalar(
-            "INSERT INTO names (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = name RETURNING id",
+            "INSERT INTO names (name) VALUES ($1) ON CONFLICT (name) DO UPDATE SET name = excluded.name \
+             RETURNING id",
         )
-        .bind(name)
+        .bind(&*name)
         .fetch_one(connection)
         .await?;
         if self.known.len() >= NAMES_MAX {
             self.known.clear();
         }
-        self.known.insert(name.to_owned(), number);
+        self.known.insert(name.into_owned(), number);
         Ok(Some(number))
     }
 }
@@ -60,7 +77,8 @@ struct Numbers {
 
 /// Writes one step, within the caller's transaction.
 pub(super) async fn fill(
-    connection: &mut SqliteConnection,
+    connection: &mut AnyConnection,
+    dialect: Dialect,
     names: &mut Names,
     step: &Step,
 ) -> Result<(), sqlx::Error> {
@@ -68,7 +86,7 @@ pub(super) async fn fill(
         forget(connection, step.number).await?;
     }
     for rows in step.rows.chunks(ROWS_MAX) {
-        replace_texts(connection, step.number, rows).await?;
+        let clipped = replace_texts(connection, dialect, step.number, rows).await?;
         let mut numbers = Vec::with_capacity(rows.len());
         for (row, _) in rows {
             numbers.push(Numbers {
@@ -78,7 +96,7 @@ pub(super) async fn fill(
                 shape: names.number(connection, row.error_shape.as_deref()).await?,
             });
         }
-        write_rows(connection, step.number, rows, &numbers).await?;
+        write_rows(connection, step.number, rows, &numbers, &clipped).await?;
     }
     for definition in &step.definitions {
         sqlx::query("INSERT INTO definitions (tape, tool, via, hash, entry) VALUES ($1, $2, $3, $4, $5)")
@@ -93,68 +111,100 @@ pub(super) async fn fill(
     write_tape(connection, step).await
 }
 
+/// Writes the texts of some rows; tells of which not all is found.
 async fn replace_texts(
-    connection: &mut SqliteConnection,
+    connection: &mut AnyConnection,
+    dialect: Dialect,
     tape: i64,
     rows: &[(Exchange, bool)],
-) -> Result<(), sqlx::Error> {
+) -> Result<Vec<bool>, sqlx::Error> {
     let earlier: Vec<i64> =
         rows.iter().filter(|(_, was)| *was).map(|(row, _)| id_of(tape, row.place)).collect();
     if !earlier.is_empty() {
-        let mut delete = QueryBuilder::<Sqlite>::new("DELETE FROM texts WHERE rowid IN (");
-        let mut list = delete.separated(", ");
-        for id in earlier {
-            list.push_bind(id);
-        }
-        delete.push(")");
-        delete.build().persistent(false).execute(&mut *connection).await?;
+        // Numbers alone: nothing of a recording gets into the statement.
+        let delete = format!("DELETE FROM texts WHERE rowid IN ({})", list(&earlier));
+        connection.execute(AssertSqlSafe(delete)).await?;
     }
-    let mut insert = QueryBuilder::<Sqlite>::new("INSERT INTO texts (rowid, text) ");
-    insert.push_values(rows, |mut tuple, (row, _)| {
-        tuple.push_bind(id_of(tape, row.place)).push_bind(row.text.as_str());
+    let places = values(rows.len(), 2, |column, number| match column {
+        0 => format!("${number}"),
+        _ => text_place(dialect, number),
     });
-    insert.build().persistent(rows.len() == ROWS_MAX).execute(connection).await?;
-    Ok(())
+    let insert = format!("INSERT INTO texts (rowid, text) VALUES {places}");
+    let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(rows.len() == ROWS_MAX);
+    let mut clipped = Vec::with_capacity(rows.len());
+    for (row, _) in rows {
+        let (text, is_clipped) = kept_text(dialect, &row.text);
+        insert = insert.bind(id_of(tape, row.place)).bind(text);
+        clipped.push(is_clipped || row.clipped);
+    }
+    insert.execute(connection).await?;
+    Ok(clipped)
 }
 
+/// The columns of an exchange.
+const COLUMNS: [&str; 17] = [
+    "id",
+    "entry",
+    "answer",
+    "wall_ns",
+    "since_start_ns",
+    "what",
+    "answered_with",
+    "method",
+    "name",
+    "via",
+    "marks",
+    "took_ns",
+    "failed",
+    "code",
+    "shape",
+    "asked_bytes",
+    "answered_bytes",
+];
+
 async fn write_rows(
-    connection: &mut SqliteConnection,
+    connection: &mut AnyConnection,
     tape: i64,
     rows: &[(Exchange, bool)],
     numbers: &[Numbers],
+    clipped: &[bool],
 ) -> Result<(), sqlx::Error> {
-    let mut insert = QueryBuilder::<Sqlite>::new(
-        "INSERT OR REPLACE INTO exchanges (id, entry, answer, wall_ns, since_start_ns, what, answered_with, \
-         method, name, via, marks, took_ns, failed, code, shape, asked_bytes, answered_bytes) ",
+    let taken: Vec<String> = COLUMNS[1..].iter().map(|name| format!("{name} = excluded.{name}")).collect();
+    let insert = format!(
+        "INSERT INTO exchanges ({}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
+        COLUMNS.join(", "),
+        values(rows.len(), COLUMNS.len(), |_, number| format!("${number}")),
+        taken.join(", ")
     );
-    insert.push_values(rows.iter().zip(numbers), |mut tuple, ((row, _), numbers)| {
+    let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(rows.len() == ROWS_MAX);
+    for (((row, _), numbers), clipped) in rows.iter().zip(numbers).zip(clipped) {
         let marks = i64::from(row.is_second_leg) * SECOND_LEG
             + i64::from(row.by_client) * BY_CLIENT
-            + i64::from(row.clipped) * CLIPPED;
-        tuple
-            .push_bind(id_of(tape, row.place))
-            .push_bind(int(row.entry))
-            .push_bind(row.answer.map(int))
-            .push_bind(int(row.wall_ns))
-            .push_bind(int(row.since_start_ns))
-            .push_bind(row.what.code())
-            .push_bind(row.answered_with.map(|what| what.code()))
-            .push_bind(numbers.method)
-            .push_bind(numbers.name)
-            .push_bind(numbers.via)
-            .push_bind(marks)
-            .push_bind(row.took_ns.map(int))
-            .push_bind(i64::from(row.failed))
-            .push_bind(row.error_code)
-            .push_bind(numbers.shape)
-            .push_bind(int(row.asked_bytes))
-            .push_bind(int(row.answered_bytes));
-    });
-    insert.build().persistent(rows.len() == ROWS_MAX).execute(connection).await?;
+            + i64::from(*clipped) * CLIPPED;
+        insert = insert
+            .bind(id_of(tape, row.place))
+            .bind(int(row.entry))
+            .bind(row.answer.map(int))
+            .bind(int(row.wall_ns))
+            .bind(int(row.since_start_ns))
+            .bind(row.what.code())
+            .bind(row.answered_with.map(|what| what.code()))
+            .bind(numbers.method)
+            .bind(numbers.name)
+            .bind(numbers.via)
+            .bind(marks)
+            .bind(row.took_ns.map(int))
+            .bind(i64::from(row.failed))
+            .bind(row.error_code)
+            .bind(numbers.shape)
+            .bind(int(row.asked_bytes))
+            .bind(int(row.answered_bytes));
+    }
+    insert.execute(connection).await?;
     Ok(())
 }
 
-async fn write_tape(connection: &mut SqliteConnection, step: &Step) -> Result<(), sqlx::Error> {
+async fn write_tape(connection: &mut AnyConnection, step: &Step) -> Result<(), sqlx::Error> {
     let tape = &step.tape;
     sqlx::query(
         "INSERT INTO tapes (number, id, server, session, started_ns, is_sealed, file_bytes, next_entry, damage) \
@@ -164,14 +214,14 @@ async fn write_tape(connection: &mut SqliteConnection, step: &Step) -> Result<()
          next_entry = excluded.next_entry, damage = excluded.damage",
     )
     .bind(step.number)
-    .bind(&tape.id)
-    .bind(&tape.server)
-    .bind(&tape.session)
+    .bind(tape.id.as_str())
+    .bind(&*without_nul(&tape.server))
+    .bind(&*without_nul(&tape.session))
     .bind(int(tape.started_ns))
-    .bind(tape.is_sealed)
+    .bind(i64::from(tape.is_sealed))
     .bind(int(tape.file_bytes))
     .bind(int(step.next_entry))
-    .bind(&tape.damage)
+    .bind(tape.damage.as_deref().map(|damage| without_nul(damage).into_owned()))
     .execute(connection)
     .await?;
     Ok(())

@@ -1,7 +1,11 @@
 //! Reads tapes into steps: rows that are complete, and rows that stand as they are for now.
 //!
-//! A tape that was read before is folded from its beginning again, since what a message belongs to follows
-//! from all before it; only what is new becomes rows. So it does not matter how often one stops in between.
+//! What a message belongs to follows from all before it. So a live tape that was read to its end stays open here,
+//! with all that is known of it, and the next time only what it has grown by is read. A tape that somebody else
+//! read before is folded from its beginning again, and only what is new becomes rows. So it does not matter how
+//! often one stops in between, nor who goes on.
+
+use std::collections::VecDeque;
 
 use scrubjay_core::exchange::{Definition, Exchange, Exchanges};
 use scrubjay_core::reading::Reader;
@@ -9,7 +13,10 @@ use tokio::sync::mpsc::Sender;
 
 use super::catch_up::Planned;
 use crate::home::Home;
+use crate::tape::entries::Entries;
 
+/// So many live tapes stay open; those read longest ago go first.
+const OPEN_MAX: usize = 32;
 /// So many entries, or so much text, are written together.
 const LOAD_ENTRIES: u64 = 32_768;
 const LOAD_TEXT_BYTES: usize = 16 << 20;
@@ -25,6 +32,8 @@ pub(super) struct Step {
     pub(super) rows: Vec<(Exchange, bool)>,
     pub(super) definitions: Vec<Definition>,
     pub(super) new_entries: u64,
+    /// Entries that were read for it, new or not.
+    pub(super) read_entries: u64,
     pub(super) next_entry: u64,
     pub(super) tape: TapeFacts,
 }
@@ -64,77 +73,128 @@ impl Load<'_> {
     }
 }
 
-/// Reads all of them, one after the other.
-pub(super) fn gather(home: &Home, tapes: &[Planned], sender: &Sender<Vec<Step>>) {
+/// Everything that is known of a tape that was read up to an entry.
+#[derive(Debug, Default)]
+struct Fold {
+    facts: TapeFacts,
+    reader: Reader,
+    exchanges: Exchanges,
+    next_entry: u64,
+}
+
+/// A live tape that was read to its end, to go on with.
+#[derive(Debug)]
+struct OpenTape {
+    number: i64,
+    fold: Fold,
+    entries: Entries,
+}
+
+/// The live tapes that stay open.
+#[derive(Debug, Default)]
+pub(super) struct Open {
+    tapes: VecDeque<OpenTape>,
+}
+
+impl Open {
+    /// Takes out a tape, where the index has just what was read of it here.
+    fn take(&mut self, planned: &Planned) -> Option<OpenTape> {
+        let id = planned.seen.file.id.as_str();
+        let at = self.tapes.iter().position(|tape| tape.fold.facts.id == id)?;
+        let tape = self.tapes.remove(at)?;
+        (tape.number == planned.number && tape.fold.next_entry == planned.next_entry).then_some(tape)
+    }
+
+    fn keep(&mut self, tape: OpenTape) {
+        self.tapes.push_back(tape);
+        while self.tapes.len() > OPEN_MAX {
+            self.tapes.pop_front();
+        }
+    }
+
+    /// Lets go of tapes that are gone.
+    pub(super) fn forget(&mut self, numbers: &[i64]) {
+        self.tapes.retain(|tape| !numbers.contains(&tape.number));
+    }
+}
+
+/// Reads all of them, one after the other; returns those that stay open.
+pub(super) fn gather(home: &Home, tapes: &[Planned], mut open: Open, sender: &Sender<Vec<Step>>) -> Open {
     let mut load = Load { sender, steps: Vec::new(), entries: 0, text_bytes: 0 };
     for planned in tapes {
-        if read(home, planned, &mut load).is_err() {
-            return;
+        if read(home, planned, &mut open, &mut load).is_err() {
+            return Open::default();
         }
     }
     // Nobody left to hear it has no need of it.
     let _ = load.send();
+    open
 }
 
-fn read(home: &Home, planned: &Planned, load: &mut Load<'_>) -> Result<(), Gone> {
-    let mut gathering = Gathering::new(planned);
-    if let Err(e) = gathering.fold(home, planned.next_entry, load)? {
-        gathering.facts.damage = Some(e);
-    }
+fn read(home: &Home, planned: &Planned, open: &mut Open, load: &mut Load<'_>) -> Result<(), Gone> {
+    let mut gathering = Gathering::new(planned, open.take(planned));
+    let mut outcome = gathering.read(home, planned.next_entry, load)?;
     // Fewer entries than were there before: damage took some, and what the index has may be of those.
-    if gathering.next_entry < planned.next_entry {
-        gathering = Gathering::new(planned);
+    if gathering.fold.next_entry < planned.next_entry {
+        gathering = Gathering::new(planned, None);
         gathering.begins_anew = true;
-        if let Err(e) = gathering.fold(home, 0, load)? {
-            gathering.facts.damage = Some(e);
-        }
+        outcome = gathering.read(home, 0, load)?;
     }
-    gathering.facts.file_bytes = planned.seen.file_bytes;
-    gathering.facts.is_sealed = planned.seen.is_sealed;
+    gathering.fold.facts.damage = outcome.err();
+    gathering.fold.facts.file_bytes = planned.seen.file_bytes;
+    gathering.fold.facts.is_sealed = planned.seen.is_sealed;
     gathering.put(load);
+    let Gathering { fold, entries, .. } = gathering;
+    if let Some(entries) = entries.filter(|_| !planned.seen.is_sealed && fold.facts.damage.is_none()) {
+        open.keep(OpenTape { number: planned.number, fold, entries });
+    }
     if load.is_full() { load.send() } else { Ok(()) }
 }
 
 struct Gathering<'a> {
     planned: &'a Planned,
-    facts: TapeFacts,
-    exchanges: Exchanges,
+    fold: Fold,
+    entries: Option<Entries>,
     begins_anew: bool,
     rows: Vec<(Exchange, bool)>,
     new_entries: u64,
-    next_entry: u64,
+    read_entries: u64,
 }
 
 impl<'a> Gathering<'a> {
-    fn new(planned: &'a Planned) -> Self {
-        Self {
-            planned,
-            facts: TapeFacts { id: planned.seen.file.id.to_string(), ..TapeFacts::default() },
-            exchanges: Exchanges::default(),
-            begins_anew: false,
-            rows: Vec::new(),
-            new_entries: 0,
-            next_entry: 0,
-        }
+    fn new(planned: &'a Planned, open: Option<OpenTape>) -> Self {
+        let (fold, entries) = match open {
+            Some(open) => (open.fold, Some(open.entries)),
+            None => {
+                let facts = TapeFacts { id: planned.seen.file.id.to_string(), ..TapeFacts::default() };
+                (Fold { facts, ..Fold::default() }, None)
+            }
+        };
+        Self { planned, fold, entries, begins_anew: false, rows: Vec::new(), new_entries: 0, read_entries: 0 }
     }
 
-    /// Folds the tape; what cannot be read is told, and what can be is kept.
-    fn fold(&mut self, home: &Home, known_to: u64, load: &mut Load<'_>) -> Result<Result<(), String>, Gone> {
-        let tape = match home.open(&self.planned.seen.file) {
-            Ok(tape) => tape,
-            Err(e) => return Ok(Err(e.to_string())),
-        };
-        if let Some(header) = tape.header() {
-            self.facts.server.clone_from(&header.name);
-            self.facts.session.clone_from(&header.session.id);
-            self.facts.started_ns = header.started_wall_ns;
+    /// Opens the tape at its beginning, unless it is open.
+    fn entries(&mut self, home: &Home) -> Result<Entries, String> {
+        if let Some(entries) = self.entries.take() {
+            return Ok(entries);
         }
-        let mut entries = match tape.entries() {
+        let tape = home.open(&self.planned.seen.file).map_err(|e| e.to_string())?;
+        if let Some(header) = tape.header() {
+            let facts = &mut self.fold.facts;
+            facts.server.clone_from(&header.name);
+            facts.session.clone_from(&header.session.id);
+            facts.started_ns = header.started_wall_ns;
+        }
+        tape.entries().map_err(|e| e.to_string())
+    }
+
+    /// Reads the tape to its end; what cannot be read is told, and what can be is kept.
+    fn read(&mut self, home: &Home, known_to: u64, load: &mut Load<'_>) -> Result<Result<(), String>, Gone> {
+        let mut entries = match self.entries(home) {
             Ok(entries) => entries,
-            Err(e) => return Ok(Err(e.to_string())),
+            Err(e) => return Ok(Err(e)),
         };
-        let mut reader = Reader::default();
-        let mut skipping = known_to > 0;
+        let mut skipping = self.fold.next_entry < known_to;
         loop {
             let (number, entry) = match entries.next() {
                 Ok(Some(next)) => next,
@@ -143,18 +203,19 @@ impl<'a> Gathering<'a> {
             };
             if skipping && number >= known_to {
                 skipping = false;
-                self.exchanges.waiting().for_each(drop);
+                self.fold.exchanges.waiting().for_each(drop);
             }
-            let reading = reader.read(&entry);
-            self.exchanges.observe(number, &entry, &reading);
-            self.next_entry = number + 1;
+            let reading = self.fold.reader.read(&entry);
+            self.fold.exchanges.observe(number, &entry, &reading);
+            self.fold.next_entry = number + 1;
+            self.read_entries += 1;
             if skipping {
-                self.exchanges.skip();
+                self.fold.exchanges.skip();
                 continue;
             }
             self.new_entries += 1;
             load.entries += 1;
-            for settled in self.exchanges.take_settled() {
+            for settled in self.fold.exchanges.take_settled() {
                 load.text_bytes += settled.exchange.text.len();
                 self.rows.push((settled.exchange, settled.was_given));
             }
@@ -164,23 +225,27 @@ impl<'a> Gathering<'a> {
             }
         }
         if skipping {
-            self.exchanges.waiting().for_each(drop);
+            self.fold.exchanges.waiting().for_each(drop);
         }
-        Ok(entries.damage().first().map_or(Ok(()), |damage| Err(damage.what.clone())))
+        let damage = entries.damage().first().map_or(Ok(()), |damage| Err(damage.what.clone()));
+        self.entries = Some(entries);
+        Ok(damage)
     }
 
     fn put(&mut self, load: &mut Load<'_>) {
-        self.rows.extend(self.exchanges.waiting().map(|exchange| (exchange.clone(), false)));
+        let exchanges = &mut self.fold.exchanges;
+        self.rows.extend(exchanges.waiting().map(|exchange| (exchange.clone(), false)));
         // In this order the text of many is written at once.
         self.rows.sort_by_key(|(exchange, _)| exchange.place);
         load.steps.push(Step {
             number: self.planned.number,
             begins_anew: std::mem::take(&mut self.begins_anew),
             rows: std::mem::take(&mut self.rows),
-            definitions: self.exchanges.take_definitions(),
+            definitions: exchanges.take_definitions(),
             new_entries: std::mem::take(&mut self.new_entries),
-            next_entry: self.next_entry,
-            tape: self.facts.clone(),
+            read_entries: std::mem::take(&mut self.read_entries),
+            next_entry: self.fold.next_entry,
+            tape: self.fold.facts.clone(),
         });
     }
 }

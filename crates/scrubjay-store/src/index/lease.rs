@@ -1,13 +1,16 @@
-//! The right to fill the index: a lock on a file, which the kernel takes back from whoever dies.
+//! The right to fill the index: a lock on a file, or of the PostgreSQL server, which is taken back from whoever dies.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use sqlx::{AnyConnection, Connection};
 
 use super::IndexError;
+use super::dialect::{self, Place};
 use crate::clock;
 use crate::home::Home;
 
@@ -15,29 +18,53 @@ use crate::home::Home;
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The lease; given back when dropped.
-#[derive(Debug)]
 pub(super) struct Lease {
-    _file: File,
+    _held: Held,
+}
+
+#[expect(dead_code, reason = "held, and never looked at")]
+enum Held {
+    File(File),
+    /// A connection of its own: the lock goes with it. Locked by nobody; so the lease can be shared.
+    Connection(Mutex<AnyConnection>),
 }
 
 impl Lease {
     /// Waits for the lease.
-    pub(super) async fn take(home: &Home, patience: Duration) -> Result<Self, IndexError> {
-        let path = home.root().join("index.lock");
-        let failed = |source| IndexError::File { path: path.clone(), source };
-        home.create().map_err(failed)?;
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
+    pub(super) async fn take(home: &Home, place: &Place, patience: Duration) -> Result<Self, IndexError> {
         let begun = clock::now().instant;
-        loop {
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { _file: file }),
-                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-                Err(e) => return Err(failed(e.into())),
+        let is_late = || clock::now().instant.saturating_duration_since(begun) > patience;
+        match place {
+            Place::File(_) => {
+                let path = home.root().join("index.lock");
+                let failed = |source| IndexError::File { path: path.clone(), source };
+                home.create().map_err(failed)?;
+                let file =
+                    OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
+                loop {
+                    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                        Ok(()) => return Ok(Self { _held: Held::File(file) }),
+                        Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                        Err(e) => return Err(failed(e.into())),
+                    }
+                    wait(is_late(), patience).await?;
+                }
             }
-            if clock::now().instant.saturating_duration_since(begun) > patience {
-                return Err(IndexError::Busy(patience));
+            Place::Schema { url, name } => {
+                let mut connection = AnyConnection::connect(url).await?;
+                while !dialect::try_lock(&mut connection, name).await? {
+                    wait(is_late(), patience).await?;
+                }
+                Ok(Self { _held: Held::Connection(Mutex::new(connection)) })
             }
-            tokio::time::sleep(INTERVAL).await;
         }
     }
+}
+
+async fn wait(is_late: bool, patience: Duration) -> Result<(), IndexError> {
+    if is_late {
+        return Err(IndexError::Busy(patience));
+    }
+    tokio::time::sleep(INTERVAL).await;
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use scrubjay_core::analysis::{Call, TapeCalls};
 use scrubjay_core::exchange::{Definition, What};
 use scrubjay_core::id::TapeId;
-use sqlx::SqliteConnection;
+use sqlx::AnyConnection;
 
 use super::fill::{BY_CLIENT, SECOND_LEG};
 use super::search::names;
@@ -22,13 +22,27 @@ impl Index {
     /// # Errors
     /// The database failed.
     pub async fn calls(&self, tape: TapeId) -> Result<Option<TapeCalls>, IndexError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.read().await?;
         let found: Option<(i64, String)> = sqlx::query_as("SELECT number, server FROM tapes WHERE id = $1")
             .bind(tape.as_str())
             .fetch_optional(&mut *tx)
             .await?;
         let Some((number, server)) = found else { return Ok(None) };
-        Ok(Some(load(&mut tx, number, tape.to_string(), server, -1).await?))
+        Ok(Some(load(&mut tx, number, tape.to_string(), server, i64::MAX).await?))
+    }
+
+    /// Returns the newest tape of a session, by its id or the beginning of it.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn newest_of_session(&self, session: &str) -> Result<Option<TapeId>, IndexError> {
+        let mut tx = self.read().await?;
+        let rows: Vec<(String, String)> =
+            sqlx::query_as("SELECT id, session FROM tapes ORDER BY started_ns DESC, id DESC")
+                .fetch_all(&mut *tx)
+                .await?;
+        let found = rows.iter().find(|(_, of)| of.starts_with(session));
+        Ok(found.and_then(|(id, _)| id.parse().ok()))
     }
 
     /// Returns the calls of the tapes of the same server before a tape, the newest first.
@@ -36,7 +50,7 @@ impl Index {
     /// # Errors
     /// The database failed.
     pub async fn past(&self, tape: TapeId) -> Result<Vec<TapeCalls>, IndexError> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.read().await?;
         let rows: Vec<(i64, String, String)> = sqlx::query_as(
             "SELECT p.number, p.id, p.server FROM tapes t JOIN tapes p ON p.server = t.server \
              WHERE t.id = $1 AND (p.started_ns, p.id) < (t.started_ns, t.id) \
@@ -55,7 +69,7 @@ impl Index {
 }
 
 async fn load(
-    connection: &mut SqliteConnection,
+    connection: &mut AnyConnection,
     number: i64,
     tape: String,
     server: String,
@@ -63,11 +77,11 @@ async fn load(
 ) -> Result<TapeCalls, sqlx::Error> {
     // All rows as one text: a value of its own for each column of each row would cost more than all the rest.
     let text: Option<String> = sqlx::query_scalar(
-        "SELECT group_concat(entry || ',' || ifnull(answer, '') || ',' || since_start_ns || ',' || what || ',' \
-         || marks || ',' || ifnull(method, '') || ',' || ifnull(name, '') || ',' || ifnull(took_ns, '') || ',' \
-         || failed || ',' || ifnull(code, '') || ',' || ifnull(shape, '') || ',' || asked_bytes || ',' \
-         || answered_bytes, ';') FROM (SELECT * FROM exchanges WHERE id BETWEEN $1 AND $2 AND marks & $3 = 0 \
-         ORDER BY id LIMIT $4)",
+        "SELECT string_agg(entry || ',' || coalesce(answer || '', '') || ',' || since_start_ns || ',' || what \
+         || ',' || marks || ',' || coalesce(method || '', '') || ',' || coalesce(name || '', '') || ',' \
+         || coalesce(took_ns || '', '') || ',' || failed || ',' || coalesce(code || '', '') || ',' \
+         || coalesce(shape || '', '') || ',' || asked_bytes || ',' || answered_bytes, ';') \
+         FROM (SELECT * FROM exchanges WHERE id BETWEEN $1 AND $2 AND marks & $3 = 0 ORDER BY id LIMIT $4) AS e",
     )
     .bind(id_of(number, 0))
     .bind(id_of(number, u64::MAX))
@@ -135,7 +149,7 @@ impl Subjects {
 }
 
 async fn name(
-    connection: &mut SqliteConnection,
+    connection: &mut AnyConnection,
     calls: Vec<Unnamed>,
     subjects: &Subjects,
 ) -> Result<Vec<Call>, sqlx::Error> {
@@ -165,7 +179,7 @@ async fn name(
     Ok(calls.into_iter().map(named).collect())
 }
 
-async fn definitions(connection: &mut SqliteConnection, number: i64) -> Result<Vec<Definition>, sqlx::Error> {
+async fn definitions(connection: &mut AnyConnection, number: i64) -> Result<Vec<Definition>, sqlx::Error> {
     let rows: Vec<(String, Option<String>, Vec<u8>, i64)> = sqlx::query_as(
         "SELECT t.name, v.name, d.hash, d.entry FROM definitions d JOIN names t ON t.id = d.tool \
          LEFT JOIN names v ON v.id = d.via WHERE d.tape = $1 ORDER BY d.entry, t.name, v.name, d.hash",

@@ -1,7 +1,8 @@
 //! Answers a query: the page that was asked for, and what all that was found is made of.
 //!
 //! What the rows know is asked of the database. What only a message knows — the fields of its parameters and
-//! its result — is looked up on the tapes, for those rows that fit in everything else.
+//! its result — is looked up on the tapes, for those rows that fit in everything else. Where that, or a word that
+//! is almost everywhere, would take too long, only so much is looked at, and the answer says so.
 
 mod facets;
 mod narrow;
@@ -12,11 +13,12 @@ use scrubjay_core::exchange::{What, searchable};
 use scrubjay_core::export::iso_time;
 use scrubjay_core::query::{SearchQuery, SortField, SortOrder};
 use serde::Serialize;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row as _};
 
 use super::look::{TapeKey, look};
 use super::snippet::{Snippet, cut};
+use super::sql::{Sql, is_one_of, list};
 use super::{Index, IndexError, tape_of, uint};
 use crate::home::Home;
 use facets::Group;
@@ -30,15 +32,47 @@ const CANDIDATES_MAX: usize = 50_000;
 /// The answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Found {
-    /// How many fit.
+    /// How many fit: exactly, or, where not everything was looked at, at least.
     pub total: u64,
-    /// Whether only the first so many were looked at, because the query has to look at messages themselves.
+    /// Whether it is exactly so many.
+    pub total_is_exact: bool,
+    /// How many were looked at, where not everything was; hits and facets are of these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looked_at_only: Option<u64>,
+    /// Why not everything was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_bounded: Option<WhyBounded>,
     /// The page that was asked for.
     pub hits: Vec<Hit>,
     /// What all that fit are made of.
     pub facets: Facets,
+}
+
+/// Why not everything that might fit was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyBounded {
+    /// Fields are looked up in the messages themselves: in the first ones, in the order that was asked for.
+    Fields,
+    /// The words are in very many messages: in those on the tapes that came last.
+    FrequentWords,
+}
+
+impl WhyBounded {
+    /// Says it to a person, with what to do about it.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Fields => {
+                "that might fit were looked at, because fields are looked up in the messages: narrow the query \
+                 by words, tools or time"
+            }
+            Self::FrequentWords => {
+                "that hold these words were looked at, those on the tapes that came last, because they are in \
+                 very many: add rarer words, a tape: or an earlier until:"
+            }
+        }
+    }
 }
 
 /// One thing that was found: a request with its answer, or what stands alone.
@@ -110,7 +144,7 @@ const COLUMNS: &str = "e.id, e.entry, e.answer, e.wall_ns, e.what, e.answered_wi
                        e.took_ns, e.failed, e.code, e.asked_bytes + e.answered_bytes";
 
 impl Row {
-    fn read(row: &SqliteRow) -> Result<Self, sqlx::Error> {
+    fn read(row: &AnyRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             id: row.try_get(0)?,
             entry: uint(row.try_get(1)?),
@@ -148,23 +182,34 @@ impl Index {
     /// The database failed.
     pub async fn search(&self, query: &SearchQuery) -> Result<Found, IndexError> {
         // Everything is of one moment.
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.read().await?;
         let tapes = load_tapes(&mut tx).await?;
-        let narrowed = Narrowed::new(&mut tx, query, &tapes).await?;
-        let (rows, looked_at_only, facets) = if query.params.is_empty() && query.results.is_empty() {
+        let mut narrowed = Narrowed::new(&mut tx, self.dialect(), query, &tapes).await?;
+        let is_frequent = narrowed.bound_text(&mut tx, self.frequent_max).await?;
+        let mut bounded = is_frequent.then_some((self.frequent_max, WhyBounded::FrequentWords));
+        let (rows, facets) = if query.params.is_empty() && query.results.is_empty() {
             let facets = facets::count(&mut tx, &narrowed, &tapes).await?;
-            (fetch(&mut tx, query, &narrowed, query.limit, query.offset).await?, None, facets)
+            (fetch(&mut tx, query, &narrowed, query.limit, query.offset).await?, facets)
         } else {
             let candidates = fetch(&mut tx, query, &narrowed, CANDIDATES_MAX + 1, 0).await?;
-            let cut_off = (candidates.len() > CANDIDATES_MAX).then_some(CANDIDATES_MAX as u64);
+            if candidates.len() > CANDIDATES_MAX {
+                bounded = Some((CANDIDATES_MAX, WhyBounded::Fields));
+            }
             let fit = self.filter(query, &tapes, candidates).await;
             let facets = facets::add_up(&mut tx, fit.iter().map(Group::of), &tapes).await?;
-            (fit.into_iter().skip(query.offset).take(query.limit).collect(), cut_off, facets)
+            (fit.into_iter().skip(query.offset).take(query.limit).collect(), facets)
         };
         let names = names_of(&mut tx, &rows).await?;
         tx.commit().await?;
         let hits = self.show(query, tapes, rows, names).await;
-        Ok(Found { total: facets.total, looked_at_only, hits, facets })
+        Ok(Found {
+            total: facets.total,
+            total_is_exact: bounded.is_none(),
+            looked_at_only: bounded.map(|(count, _)| count as u64),
+            why_bounded: bounded.map(|(_, why)| why),
+            hits,
+            facets,
+        })
     }
 
     /// Keeps those whose messages are as the query wants them.
@@ -237,7 +282,7 @@ impl Index {
     }
 }
 
-async fn load_tapes(connection: &mut SqliteConnection) -> Result<Tapes, sqlx::Error> {
+async fn load_tapes(connection: &mut AnyConnection) -> Result<Tapes, sqlx::Error> {
     let rows: Vec<(i64, String, String, String, i64)> =
         sqlx::query_as("SELECT number, id, server, session, started_ns FROM tapes")
             .fetch_all(connection)
@@ -249,13 +294,13 @@ async fn load_tapes(connection: &mut SqliteConnection) -> Result<Tapes, sqlx::Er
 }
 
 async fn fetch(
-    connection: &mut SqliteConnection,
+    connection: &mut AnyConnection,
     query: &SearchQuery,
     narrowed: &Narrowed,
     limit: usize,
     offset: usize,
 ) -> Result<Vec<Row>, sqlx::Error> {
-    let mut sql = QueryBuilder::<Sqlite>::new(format!("SELECT {COLUMNS} "));
+    let mut sql = Sql::new(format!("SELECT {COLUMNS} "));
     narrowed.push(&mut sql);
     let direction = match query.order {
         SortOrder::Descending => "DESC",
@@ -267,40 +312,32 @@ async fn fetch(
         SortField::Size => format!("e.asked_bytes + e.answered_bytes {direction}, "),
     };
     // Numbers of tapes are the index's own: an index made anew may number them otherwise.
-    sql.push(format!(
+    sql.push(&format!(
         " ORDER BY {by}e.wall_ns {direction}, (SELECT id FROM tapes WHERE number = e.id >> 32) {direction}, \
-         e.id {direction} LIMIT "
+         e.id {direction} LIMIT {} OFFSET {}",
+        i64::try_from(limit).unwrap_or(i64::MAX),
+        i64::try_from(offset).unwrap_or(i64::MAX)
     ));
-    sql.push_bind(i64::try_from(limit).unwrap_or(i64::MAX)).push(" OFFSET ");
-    sql.push_bind(i64::try_from(offset).unwrap_or(i64::MAX));
-    let rows = sql.build().persistent(false).fetch_all(connection).await?;
+    let rows = sql.fetch(connection).await?;
     rows.iter().map(Row::read).collect()
 }
 
-async fn names_of(
-    connection: &mut SqliteConnection,
-    rows: &[Row],
-) -> Result<HashMap<i64, String>, sqlx::Error> {
+async fn names_of(connection: &mut AnyConnection, rows: &[Row]) -> Result<HashMap<i64, String>, sqlx::Error> {
     names(connection, rows.iter().flat_map(|row| [row.method, row.name, row.via])).await
 }
 
 /// Looks up names by their numbers.
 pub(super) async fn names(
-    connection: &mut SqliteConnection,
+    connection: &mut AnyConnection,
     numbers: impl Iterator<Item = Option<i64>>,
 ) -> Result<HashMap<i64, String>, sqlx::Error> {
     let mut numbers: Vec<i64> = numbers.flatten().collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let mut sql = QueryBuilder::<Sqlite>::new("SELECT id, name FROM names WHERE id IN (");
-    sql.push(list(&numbers)).push(")");
-    let rows = sql.build_query_as::<(i64, String)>().persistent(false).fetch_all(connection).await?;
-    Ok(rows.into_iter().collect())
-}
-
-/// Writes numbers of our own into a statement.
-fn list(numbers: &[i64]) -> String {
-    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    let rows = Sql::new(format!("SELECT id, name FROM names WHERE {}", is_one_of("id", &numbers)))
+        .fetch(connection)
+        .await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
 /// Returns which entries are to be looked at, in the order of their tapes.

@@ -58,7 +58,8 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn sqlite_url(path: &Path) -> String {
+/// Returns the URL of a SQLite file that is there.
+pub(crate) fn sqlite_url(path: &Path) -> String {
     use std::fmt::Write as _;
     use std::os::unix::ffi::OsStrExt;
     let mut url = "sqlite://".to_owned();
@@ -72,7 +73,7 @@ fn sqlite_url(path: &Path) -> String {
 }
 
 impl Dialect {
-    pub(super) fn of(storage: &Storage) -> Self {
+    pub(crate) fn of(storage: &Storage) -> Self {
         match storage {
             Storage::File(_) => Self::Sqlite,
             Storage::Postgres(_) => Self::Postgres,
@@ -105,7 +106,7 @@ impl Dialect {
         }
     }
 
-    pub(super) fn begin_read(self) -> &'static str {
+    pub(crate) fn begin_read(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN",
             Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",

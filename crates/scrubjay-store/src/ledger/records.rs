@@ -22,7 +22,7 @@ pub mod search;
 pub mod sync;
 mod transition;
 mod update;
-mod words;
+pub(crate) mod words;
 
 use std::fmt;
 use std::str::FromStr;

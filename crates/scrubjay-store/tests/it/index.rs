@@ -1,4 +1,4 @@
-//! The index is what the tapes say: caught up with in any number of steps, or made anew.
+//! The index is what the tapes say: caught up with in any number of steps, or made anew, on either database.
 
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
@@ -6,10 +6,12 @@ use scrubjay_core::analysis::{AnomalyKind, analyse};
 use scrubjay_core::entry::{Direction, EntryKind};
 use scrubjay_core::query::{SearchQuery, parse};
 use scrubjay_store::home::Home;
-use scrubjay_store::index::{Found, Index};
+use scrubjay_store::index::{CaughtUp, Found, Index, WhyBounded};
+use scrubjay_store::ledger::Storage;
 use scrubjay_store::tape::seal::seal;
 use scrubjay_store::tape::writer::Writer;
 
+use crate::database::{Database, on_both};
 use crate::fixture::{Owned, any_entry, begin, home, scratch};
 
 const NOW: u64 = 1_800_000_000_000_000_000;
@@ -55,10 +57,16 @@ fn append(writer: &mut Writer, entries: &[Owned]) {
     writer.append(entries.iter().map(Owned::written)).unwrap();
 }
 
-/// What somebody who asks sees.
-async fn search(home: &Home, text: &str) -> Found {
-    let index = Index::open(home).await.unwrap();
+/// Opens the index as it is, and catches up.
+async fn current(home: &Home, storage: &Storage) -> Index {
+    let index = Index::open(home, storage).await.unwrap();
     index.catch_up(|_| ()).await.unwrap();
+    index
+}
+
+/// What somebody who asks sees.
+async fn search(home: &Home, storage: &Storage, text: &str) -> Found {
+    let index = current(home, storage).await;
     let found = index.search(&query(text)).await.unwrap();
     index.close().await;
     found
@@ -82,117 +90,106 @@ fn a_tape() -> Vec<Owned> {
     ]
 }
 
-#[test]
-fn every_filter_filters() {
-    let directory = scratch();
-    let home = home(&directory);
+async fn every_filter_filters(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
     append(&mut writer, &a_tape());
     seal(writer.path()).unwrap();
-    run(async {
-        for (text, expected) in [
-            ("", vec![7, 5, 4, 2, 0]),
-            ("tool:read_file", vec![2, 0]),
-            ("tool:read*", vec![2, 0]),
-            ("tool:nothing", vec![]),
-            ("method:tools/call error:true", vec![2]),
-            ("error:false", vec![7, 5, 4, 0]),
-            ("code:-32000", vec![2]),
-            ("code:-1", vec![]),
-            ("tool:read_file error:true >500ms since:2d \"connection refused\"", vec![2]),
-            (">500ms", vec![4, 2]),
-            (">500ms <1s", vec![2]),
-            ("refused", vec![5, 2]),
-            ("\"refused connection\"", vec![]),
-            ("refus*", vec![5, 2]),
-            ("refused type:stderr", vec![5]),
-            ("type:error", vec![2]),
-            ("type:response", vec![4, 0]),
-            ("type:request", vec![7, 4, 2, 0]),
-            ("größe", vec![4]),
-            ("\"nothing found\"", vec![4]),
-            ("/etc/hosts localhost", vec![0]),
-            ("arg.path=/nope", vec![2]),
-            ("arg.path~ETC", vec![0]),
-            ("arg.depth>2", vec![7, 4]),
-            ("arg.depth<2", vec![0]),
-            ("arg.nothing", vec![]),
-            ("result.count>2", vec![4]),
-            ("result.content.*.text~localhost arg.path", vec![0]),
-            ("arg.path result.count=1", vec![0]),
-            ("sort:took", vec![4, 2, 0, 7, 5]),
-            ("sort:-took tool:*", vec![0, 2, 4, 7]),
-            ("sort:-time limit:2", vec![0, 2]),
-            ("sort:-time limit:2 offset:2", vec![4, 5]),
-            ("arg.path offset:1 limit:1", vec![4]),
-            ("server:test", vec![7, 5, 4, 2, 0]),
-            ("server:other", vec![]),
-            ("tape:zzz", vec![]),
-        ] {
-            assert_eq!(entries(&search(&home, text).await), expected, "{text}");
-        }
-    });
+    for (text, expected) in [
+        ("", vec![7, 5, 4, 2, 0]),
+        ("tool:read_file", vec![2, 0]),
+        ("tool:read*", vec![2, 0]),
+        ("tool:nothing", vec![]),
+        ("tool:READ*", vec![]),
+        ("-tool:read*", vec![7, 5, 4]),
+        ("-tool:search type:request", vec![2, 0]),
+        ("method:tools/call error:true", vec![2]),
+        ("error:false", vec![7, 5, 4, 0]),
+        ("code:-32000", vec![2]),
+        ("code:-1", vec![]),
+        ("tool:read_file error:true >500ms since:2d \"connection refused\"", vec![2]),
+        (">500ms", vec![4, 2]),
+        (">500ms <1s", vec![2]),
+        ("refused", vec![5, 2]),
+        ("\"refused connection\"", vec![]),
+        ("refus*", vec![5, 2]),
+        ("refused type:stderr", vec![5]),
+        ("type:error", vec![2]),
+        ("type:response", vec![4, 0]),
+        ("type:request", vec![7, 4, 2, 0]),
+        ("größe", vec![4]),
+        ("\"nothing found\"", vec![4]),
+        ("/etc/hosts localhost", vec![0]),
+        ("arg.path=/nope", vec![2]),
+        ("arg.path~ETC", vec![0]),
+        ("arg.depth>2", vec![7, 4]),
+        ("arg.depth<2", vec![0]),
+        ("arg.nothing", vec![]),
+        ("result.count>2", vec![4]),
+        ("result.content.*.text~localhost arg.path", vec![0]),
+        ("arg.path result.count=1", vec![0]),
+        ("sort:took", vec![4, 2, 0, 7, 5]),
+        ("sort:-took tool:*", vec![0, 2, 4, 7]),
+        ("sort:-time limit:2", vec![0, 2]),
+        ("sort:-time limit:2 offset:2", vec![4, 5]),
+        ("arg.path offset:1 limit:1", vec![4]),
+        ("server:test", vec![7, 5, 4, 2, 0]),
+        ("server:other", vec![]),
+        ("tape:zzz", vec![]),
+    ] {
+        assert_eq!(entries(&search(&home, storage, text).await), expected, "{text}");
+    }
 }
 
-#[test]
-fn an_answer_says_what_it_is_made_of_and_why() {
-    let directory = scratch();
-    let home = home(&directory);
+async fn an_answer_says_what_it_is_made_of_and_why(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
     append(&mut writer, &a_tape());
-    run(async {
-        let found = search(&home, "tool:* limit:1").await;
-        let facet = |facets: &[scrubjay_store::index::Facet]| -> Vec<(String, u64)> {
-            facets.iter().map(|f| (f.value.clone(), f.count)).collect()
-        };
-        assert_eq!((found.total, found.hits.len()), (4, 1));
-        assert_eq!(facet(&found.facets.tools), [("read_file".to_owned(), 2), ("search".to_owned(), 2)]);
-        assert_eq!(facet(&found.facets.methods), [("tools/call".to_owned(), 4)]);
-        assert_eq!(facet(&found.facets.error_codes), [("-32000".to_owned(), 1)]);
-        assert_eq!(facet(&found.facets.days), [("2027-01-15".to_owned(), 4)]);
-        assert_eq!(found.facets, search(&home, "arg.path").await.facets);
-        let refused = search(&home, "\"connection refused\"").await;
-        let hit = &refused.hits[0];
-        let (begin, end) = hit.snippet.marks[0];
-        assert_eq!(&hit.snippet.text[begin..end], "connection refused", "{hit:?}");
-        assert_eq!(
-            (hit.answer, hit.error_code, hit.response_time_ns),
-            (Some(3), Some(-32000), Some(900_000_000))
-        );
-        assert_eq!((hit.server.as_str(), hit.name.as_deref()), ("test", Some("read_file")));
-    });
+    let found = search(&home, storage, "tool:* limit:1").await;
+    let facet = |facets: &[scrubjay_store::index::Facet]| -> Vec<(String, u64)> {
+        facets.iter().map(|f| (f.value.clone(), f.count)).collect()
+    };
+    assert_eq!((found.total, found.hits.len()), (4, 1));
+    assert_eq!(facet(&found.facets.tools), [("read_file".to_owned(), 2), ("search".to_owned(), 2)]);
+    assert_eq!(facet(&found.facets.methods), [("tools/call".to_owned(), 4)]);
+    assert_eq!(facet(&found.facets.error_codes), [("-32000".to_owned(), 1)]);
+    assert_eq!(facet(&found.facets.days), [("2027-01-15".to_owned(), 4)]);
+    assert_eq!(found.facets, search(&home, storage, "arg.path").await.facets);
+    let refused = search(&home, storage, "\"connection refused\"").await;
+    let hit = &refused.hits[0];
+    let (begin, end) = hit.snippet.marks[0];
+    assert_eq!(&hit.snippet.text[begin..end], "connection refused", "{hit:?}");
+    assert_eq!(
+        (hit.answer, hit.error_code, hit.response_time_ns),
+        (Some(3), Some(-32000), Some(900_000_000))
+    );
+    assert_eq!((hit.server.as_str(), hit.name.as_deref()), ("test", Some("read_file")));
 }
 
-#[test]
-fn a_tape_that_grows_is_sealed_and_removed_is_followed() {
-    let directory = scratch();
-    let home = home(&directory);
+async fn a_tape_that_grows_is_sealed_and_removed_is_followed(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
     let all = a_tape();
     let mut writer = begin(&home, 1);
-    run(async {
-        append(&mut writer, &all[..3]);
-        assert_eq!(entries(&search(&home, "tool:*").await), [2, 0]);
-        assert_eq!(entries(&search(&home, "refused").await), [0u64; 0]);
-        append(&mut writer, &all[3..6]);
-        assert_eq!(entries(&search(&home, "refused").await), [5, 2]);
-        append(&mut writer, &all[6..]);
-        let live = search(&home, "").await;
-        let sealed = seal(writer.path()).unwrap();
-        assert_eq!(search(&home, "").await, live);
-        std::fs::remove_file(sealed).unwrap();
-        assert_eq!(search(&home, "").await.total, 0);
-        assert_eq!(search(&home, "refused").await.total, 0);
-        // The next tape takes the place of the one that is gone, and nothing of its text.
-        append(&mut begin(&home, 2), &[all[0].clone(), all[1].clone(), all[4].clone()]);
-        assert_eq!(search(&home, "refused").await.total, 0);
-        assert_eq!(entries(&search(&home, "localhost").await), [0]);
-    });
+    append(&mut writer, &all[..3]);
+    assert_eq!(entries(&search(&home, storage, "tool:*").await), [2, 0]);
+    assert_eq!(entries(&search(&home, storage, "refused").await), [0u64; 0]);
+    append(&mut writer, &all[3..6]);
+    assert_eq!(entries(&search(&home, storage, "refused").await), [5, 2]);
+    append(&mut writer, &all[6..]);
+    let live = search(&home, storage, "").await;
+    let sealed = seal(writer.path()).unwrap();
+    assert_eq!(search(&home, storage, "").await, live);
+    std::fs::remove_file(sealed).unwrap();
+    assert_eq!(search(&home, storage, "").await.total, 0);
+    assert_eq!(search(&home, storage, "refused").await.total, 0);
+    // The next tape takes the place of the one that is gone, and nothing of its text.
+    append(&mut begin(&home, 2), &[all[0].clone(), all[1].clone(), all[4].clone()]);
+    assert_eq!(search(&home, storage, "refused").await.total, 0);
+    assert_eq!(entries(&search(&home, storage, "localhost").await), [0]);
 }
 
-#[test]
-fn both_legs_of_an_operation_are_found_once() {
-    let directory = scratch();
-    let home = home(&directory);
+async fn both_legs_of_an_operation_are_found_once(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
     let leg = |entry: Owned| Owned { via: Some("files".to_owned()), operation: Some(0), ..entry };
     let alone = Owned { operation: None, ..leg(asked(50, 9, "ping", "/")) };
     let all = [
@@ -203,26 +200,25 @@ fn both_legs_of_an_operation_are_found_once() {
         alone,
     ];
     append(&mut begin(&home, 1), &all);
-    run(async {
-        assert_eq!(entries(&search(&home, "").await), [4, 0]);
-        assert_eq!(entries(&search(&home, "via:files").await), [4, 1]);
-        assert_eq!(search(&home, "via:files").await.hits[1].answer, Some(2));
-        assert_eq!(entries(&search(&home, "via:other").await), [0u64; 0]);
-    });
+    assert_eq!(entries(&search(&home, storage, "").await), [4, 0]);
+    assert_eq!(entries(&search(&home, storage, "via:files").await), [4, 1]);
+    assert_eq!(search(&home, storage, "via:files").await.hits[1].answer, Some(2));
+    assert_eq!(entries(&search(&home, storage, "via:other").await), [0u64; 0]);
 }
 
 #[test]
 fn an_index_that_is_no_index_is_made_anew() {
     let directory = scratch();
     let home = home(&directory);
+    let storage = &Storage::File(home.ledger());
     let mut writer = begin(&home, 1);
     append(&mut writer, &a_tape());
     run(async {
-        let whole = search(&home, "").await;
+        let whole = search(&home, storage, "").await;
         std::fs::write(home.index(), "not a database at all, and long enough to be taken for one").unwrap();
-        assert_eq!(search(&home, "").await, whole);
+        assert_eq!(search(&home, storage, "").await, whole);
         std::fs::remove_file(home.index()).unwrap();
-        assert_eq!(search(&home, "").await, whole);
+        assert_eq!(search(&home, storage, "").await, whole);
     });
 }
 
@@ -264,6 +260,7 @@ enum Act {
     Seal(usize),
     Remove(usize),
     CatchUp,
+    CatchUpElsewhere,
 }
 
 fn any_act() -> impl Strategy<Value = Act> {
@@ -272,7 +269,53 @@ fn any_act() -> impl Strategy<Value = Act> {
         1 => (0usize..3).prop_map(Act::Seal),
         1 => (0usize..3).prop_map(Act::Remove),
         4 => Just(Act::CatchUp),
+        1 => Just(Act::CatchUpElsewhere),
     ]
+}
+
+/// However often somebody catches up in between, the answers are those of an index made anew.
+fn check(storage: &Storage, acts: Vec<Act>) {
+    let directory = scratch();
+    let home = home(&directory);
+    let mut writers: [Option<Writer>; 3] = Default::default();
+    let mut made = 0;
+    run(async {
+        let index = Index::open(&home, storage).await.unwrap();
+        for act in acts {
+            match act {
+                Act::Append(tape, entries) => {
+                    let writer = writers[tape].get_or_insert_with(|| {
+                        made += 1;
+                        begin(&home, made)
+                    });
+                    append(writer, &entries);
+                }
+                Act::Seal(tape) => {
+                    if let Some(writer) = writers[tape].take() {
+                        seal(writer.path()).unwrap();
+                    }
+                }
+                Act::Remove(tape) => {
+                    if let Some(writer) = writers[tape].take() {
+                        std::fs::remove_file(writer.path()).unwrap();
+                    }
+                }
+                Act::CatchUp => drop(index.catch_up(|_| ()).await.unwrap()),
+                // Somebody else, who knows nothing of what was read here.
+                Act::CatchUpElsewhere => current(&home, storage).await.close().await,
+            }
+        }
+        index.catch_up(|_| ()).await.unwrap();
+        let step_by_step = answers(&index).await;
+        let (rebuilt, _) = Index::rebuild(&home, storage, |_| ()).await.unwrap();
+        assert_eq!(answers(&rebuilt).await, step_by_step);
+        assert_eq!(rebuilt.catch_up(|_| ()).await.unwrap(), CaughtUp::default());
+        // Whoever had it open goes on with the new one.
+        assert_eq!(answers(&index).await, step_by_step);
+        assert_eq!(index.catch_up(|_| ()).await.unwrap(), CaughtUp::default());
+        rebuilt.close().await;
+        index.close().await;
+    });
 }
 
 proptest! {
@@ -280,48 +323,38 @@ proptest! {
 
     #[test]
     fn caught_up_with_step_by_step_is_made_anew(acts in prop::collection::vec(any_act(), 0..16)) {
-        let directory = scratch();
-        let home = home(&directory);
-        let mut writers: [Option<Writer>; 3] = Default::default();
-        let mut made = 0;
-        run(async {
-            let index = Index::open(&home).await.unwrap();
-            for act in acts {
-                match act {
-                    Act::Append(tape, entries) => {
-                        let writer = writers[tape].get_or_insert_with(|| { made += 1; begin(&home, made) });
-                        append(writer, &entries);
-                    }
-                    Act::Seal(tape) => if let Some(writer) = writers[tape].take() { seal(writer.path()).unwrap(); },
-                    Act::Remove(tape) => if let Some(writer) = writers[tape].take() { std::fs::remove_file(writer.path()).unwrap(); },
-                    Act::CatchUp => { index.catch_up(|_| ()).await.unwrap(); }
-                }
-            }
-            index.catch_up(|_| ()).await.unwrap();
-            let step_by_step = answers(&index).await;
-            index.close().await;
-            let (index, _) = Index::rebuild(&home, |_| ()).await.unwrap();
-            assert_eq!(answers(&index).await, step_by_step);
-            assert_eq!(index.catch_up(|_| ()).await.unwrap(), Default::default());
-            index.close().await;
-        });
+        // The index of a ledger in a file is beside the tapes, wherever that is.
+        check(&Storage::File(std::path::PathBuf::new()), acts);
     }
 }
 
+/// Each data directory has a schema of its own, so one database does for all.
 #[test]
-fn two_who_ask_at_once_both_get_the_answer() {
-    let directory = scratch();
-    let home = home(&directory);
+fn caught_up_with_step_by_step_is_made_anew_in_postgres() {
+    let Some(database) = run(Database::postgres()) else { return };
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let acts = prop::collection::vec(any_act(), 0..16);
+    let outcome = runner.run(&acts, |acts| {
+        check(&database.storage, acts);
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+async fn two_who_ask_at_once_both_get_the_answer(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
     append(&mut writer, &a_tape());
     let asking: Vec<_> = (0..4)
         .map(|_| {
-            let home = home.clone();
-            std::thread::spawn(move || run(search(&home, "tool:*")))
+            let (home, storage) = (home.clone(), storage.clone());
+            std::thread::spawn(move || run(search(&home, &storage, "tool:*")))
         })
         .collect();
     for asked in asking {
-        assert_eq!(entries(&asked.join().unwrap()), [7, 4, 2, 0]);
+        let asked = tokio::task::spawn_blocking(|| asked.join().unwrap()).await.unwrap();
+        assert_eq!(entries(&asked), [7, 4, 2, 0]);
     }
 }
 
@@ -360,38 +393,177 @@ fn session(
     id
 }
 
-#[test]
-fn what_is_unlike_earlier_tapes_is_named_and_nothing_else() {
-    let directory = scratch();
-    let home = home(&directory);
+async fn what_is_unlike_earlier_tapes_is_named_and_nothing_else(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
     for number in 1..=3 {
         session(&home, number, 40, 20, |_| false, "writes");
     }
     let same = session(&home, 4, 40, 20, |_| false, "writes");
     let odd = session(&home, 5, 40, 220, |round| (10..20).contains(&round), "writes, and sends a copy to me");
-    run(async {
-        let index = Index::open(&home).await.unwrap();
-        index.catch_up(|_| ()).await.unwrap();
-        let mut told = Vec::new();
-        for id in [same, odd] {
-            let id = id.parse().unwrap();
-            let analysis = analyse(&index.calls(id).await.unwrap().unwrap(), &index.past(id).await.unwrap());
-            told.push((analysis.compared_with, analysis.anomalies));
-        }
-        index.close().await;
-        assert_eq!(told[0], (3, Vec::new()));
-        let named: Vec<_> = told[1].1.iter().map(|a| (a.kind, a.subject.as_str())).collect();
-        assert_eq!(
-            named,
-            [
-                (AnomalyKind::ChangedTool, "write"),
-                (AnomalyKind::NewError, "tools/call write"),
-                (AnomalyKind::Slower, "tools/call read"),
-            ]
-        );
-        assert_eq!(told[1].1[0].entries, [1]);
-        // Two entries of the list, four a round, the answer of the second call: the ten rounds from the tenth on.
-        assert_eq!(told[1].1[1].entries, [45, 49, 53, 57, 61]);
-        assert!(told[1].1[1].summary.contains("connect <n>.<n>.<n>.<n> refused"), "{:?}", told[1].1[1]);
-    });
+    let index = Index::open(&home, storage).await.unwrap();
+    index.catch_up(|_| ()).await.unwrap();
+    let mut told = Vec::new();
+    for id in [same, odd] {
+        let id = id.parse().unwrap();
+        let analysis = analyse(&index.calls(id).await.unwrap().unwrap(), &index.past(id).await.unwrap());
+        told.push((analysis.compared_with, analysis.anomalies));
+    }
+    index.close().await;
+    assert_eq!(told[0], (3, Vec::new()));
+    let named: Vec<_> = told[1].1.iter().map(|a| (a.kind, a.subject.as_str())).collect();
+    assert_eq!(
+        named,
+        [
+            (AnomalyKind::ChangedTool, "write"),
+            (AnomalyKind::NewError, "tools/call write"),
+            (AnomalyKind::Slower, "tools/call read"),
+        ]
+    );
+    assert_eq!(told[1].1[0].entries, [1]);
+    // Two entries of the list, four a round, the answer of the second call: the ten rounds from the tenth on.
+    assert_eq!(told[1].1[1].entries, [45, 49, 53, 57, 61]);
+    assert!(told[1].1[1].summary.contains("connect <n>.<n>.<n>.<n> refused"), "{:?}", told[1].1[1]);
 }
+
+async fn a_live_tape_is_read_on_from_where_it_was_left(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
+    let mut writer = begin(&home, 1);
+    let all: Vec<Owned> = (0..100)
+        .flat_map(|n| [asked(n * 10, n, "read", "/a"), answered(n * 10 + 5, n, "so it is")])
+        .collect();
+    let index = Index::open(&home, storage).await.unwrap();
+    let mut read = Vec::new();
+    // An answer comes with the next piece.
+    for piece in [&all[..51], &all[51..101], &all[101..103], &all[103..]] {
+        append(&mut writer, piece);
+        let caught_up = index.catch_up(|_| ()).await.unwrap();
+        read.push((caught_up.entries, caught_up.read));
+    }
+    assert_eq!(read, [(51, 51), (50, 50), (2, 2), (97, 97)]);
+    // Sealed meanwhile: what is left to read is read where it was.
+    append(&mut writer, &[asked(2000, 1000, "last", "/b")]);
+    seal(writer.path()).unwrap();
+    let caught_up = index.catch_up(|_| ()).await.unwrap();
+    assert_eq!((caught_up.tapes, caught_up.entries, caught_up.read), (1, 1, 1));
+    assert_eq!(index.catch_up(|_| ()).await.unwrap(), CaughtUp::default());
+    let mine = index.search(&query("limit:1000")).await.unwrap();
+    assert_eq!((mine.total, mine.hits[0].name.as_deref()), (101, Some("last")));
+    // Somebody else starts from nothing, once.
+    let mut writer = begin(&home, 2);
+    append(&mut writer, &all[..10]);
+    index.catch_up(|_| ()).await.unwrap();
+    append(&mut writer, &all[10..20]);
+    let other = Index::open(&home, storage).await.unwrap();
+    let caught_up = other.catch_up(|_| ()).await.unwrap();
+    assert_eq!((caught_up.entries, caught_up.read), (10, 20));
+    append(&mut writer, &all[20..30]);
+    // What is known here is of before that, and is not gone on with.
+    let caught_up = index.catch_up(|_| ()).await.unwrap();
+    assert_eq!((caught_up.entries, caught_up.read), (10, 30));
+    let (rebuilt, _) = Index::rebuild(&home, storage, |_| ()).await.unwrap();
+    let all = query("limit:1000");
+    assert_eq!(rebuilt.search(&all).await.unwrap(), index.search(&all).await.unwrap());
+}
+
+async fn a_frequent_word_is_looked_for_on_the_last_tapes_and_that_is_said(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
+    for tape in 1..=4 {
+        let mut writer = begin(&home, tape * 100);
+        let all: Vec<Owned> = (0..10)
+            .map(|n| {
+                let word = if n == 0 { "rare" } else { "plain" };
+                asked(tape * 100 + n, n, word, "/everywhere")
+            })
+            .collect();
+        append(&mut writer, &all);
+    }
+    let index = current(&home, storage).await;
+    let exact = index.search(&query("everywhere limit:1000")).await.unwrap();
+    assert_eq!((exact.total, exact.total_is_exact, exact.looked_at_only), (40, true, None));
+    let index = index.frequent_after(25);
+    let found = index.search(&query("everywhere limit:5")).await.unwrap();
+    assert_eq!((found.total, found.total_is_exact), (25, false));
+    assert_eq!((found.looked_at_only, found.why_bounded), (Some(25), Some(WhyBounded::FrequentWords)));
+    // The newest are the same, and the facets are of what was looked at.
+    assert_eq!(found.hits, exact.hits[..5]);
+    assert_eq!(found.facets.tools.iter().map(|facet| facet.count).sum::<u64>(), 25);
+    // What is not frequent, by itself or on the tapes in question, is exact.
+    let rare = index.search(&query("everywhere rare")).await.unwrap();
+    assert_eq!((rare.total, rare.total_is_exact), (4, true));
+    let tape = &exact.hits[39].tape;
+    let one = index.search(&query(&format!("everywhere tape:{tape}"))).await.unwrap();
+    assert_eq!((one.total, one.total_is_exact), (10, true));
+    // An earlier end of the time looks further back.
+    let until = exact.hits[19].wall_ns;
+    let query = SearchQuery { to_ns: Some(until), limit: 1000, ..query("everywhere") };
+    let index = index.frequent_after(15);
+    let earlier = index.search(&query).await.unwrap();
+    assert_eq!(earlier.hits, exact.hits[20..20 + earlier.hits.len()]);
+    assert!(!earlier.hits.is_empty() && !earlier.total_is_exact, "{}", earlier.total);
+}
+
+async fn two_directories_do_not_disturb_each_other(database: Database) {
+    let storage = &database.storage;
+    let (one, other) = (scratch(), scratch());
+    let (one, other) = (home(&one), home(&other));
+    append(&mut begin(&one, 1), &a_tape());
+    append(&mut begin(&other, 2), &a_tape()[..2]);
+    for _ in 0..2 {
+        assert_eq!(search(&one, storage, "").await.total, 5);
+        assert_eq!(search(&other, storage, "").await.total, 1);
+    }
+    Index::rebuild(&other, storage, |_| ()).await.unwrap();
+    let index = Index::open(&one, storage).await.unwrap();
+    assert_eq!(index.catch_up(|_| ()).await.unwrap(), CaughtUp::default());
+}
+
+/// What peers say may have no end and no sense, and is no reason to stop.
+async fn hostile_names_and_texts_are_kept(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
+    let long = "m".repeat(20_000);
+    let words: String = (0..200_000).map(|n| format!("{n:x} ")).collect();
+    append(
+        &mut begin(&home, 1),
+        &[
+            at(0, Direction::ClientToServer, &format!(r#"{{"jsonrpc":"2.0","method":"{long}"}}"#)),
+            at(
+                1,
+                Direction::ClientToServer,
+                r#"{"jsonrpc":"2.0","method":"a\u0000b","params":["yak\u0000zoo"]}"#,
+            ),
+            at(
+                2,
+                Direction::ClientToServer,
+                &format!(r#"{{"jsonrpc":"2.0","method":"x","params":["{words}"]}}"#),
+            ),
+            at(
+                3,
+                Direction::ClientToServer,
+                r#"{"jsonrpc":"2.0","method":"y","params":["it's ' \\ \":* & | !"]}"#,
+            ),
+        ],
+    );
+    assert_eq!(entries(&search(&home, storage, "").await), [3, 2, 1, 0]);
+    let mut by_method = query("");
+    by_method.methods = vec![long];
+    let index = current(&home, storage).await;
+    assert_eq!(entries(&index.search(&by_method).await.unwrap()), [0]);
+    by_method.methods = vec!["a\0b".to_owned()];
+    assert_eq!(entries(&index.search(&by_method).await.unwrap()), [1]);
+    assert_eq!(entries(&index.search(&query("yak zoo")).await.unwrap()), [1]);
+    assert_eq!(entries(&index.search(&query("1ff")).await.unwrap()), [2]);
+    assert_eq!(entries(&index.search(&query("\"it's\"")).await.unwrap()), [3]);
+}
+
+on_both!(
+    every_filter_filters,
+    an_answer_says_what_it_is_made_of_and_why,
+    a_tape_that_grows_is_sealed_and_removed_is_followed,
+    both_legs_of_an_operation_are_found_once,
+    two_who_ask_at_once_both_get_the_answer,
+    what_is_unlike_earlier_tapes_is_named_and_nothing_else,
+    a_live_tape_is_read_on_from_where_it_was_left,
+    a_frequent_word_is_looked_for_on_the_last_tapes_and_that_is_said,
+    two_directories_do_not_disturb_each_other,
+    hostile_names_and_texts_are_kept,
+);

@@ -9,3 +9,4 @@ mod recorder;
 mod records;
 mod sample;
 mod story;
+mod tapes;

@@ -20,7 +20,7 @@ use crate::cli::Global;
 ///
 /// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol,
 /// then behind `scrubjay serve` beside a toolset of Scrubjay's own, and prints the tapes. At last an agent
-/// works with Scrubjay's own tools, and its story is told.
+/// works with Scrubjay's own tools, and its story is told; another searches what was recorded.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
 
@@ -47,6 +47,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
         "\nEvery message was on tape before it was passed on. Look closer:\n\
          \n  scrubjay --data {data} tape ls\
          \n  scrubjay --data {data} tape show latest --entry 3\
+         \n  scrubjay --data {data} tape search error:true\
          \n  scrubjay --data {data} tape verify\
          \n  scrubjay --data {data} session timeline demo\
          \n  scrubjay --data {data} session evolution demo feeder/monday.txt\

@@ -11,6 +11,7 @@ use scrubjay_store::index::{Index, IndexError};
 use tokio::runtime::Runtime;
 
 use crate::cli::{Global, tell};
+use crate::config;
 use crate::render::{Table, print_json};
 
 /// Look after the tables by which recordings are searched
@@ -29,26 +30,26 @@ pub(crate) fn run(global: &Global, command: &IndexCommand) -> anyhow::Result<Exi
 
 fn rebuild(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
     let began = clock::now().instant;
+    let storage = config::load(global)?.storage()?;
     let mut progress = Progress::new(global);
-    let done = super::runtime()?.block_on(async {
-        let (index, done) = Index::rebuild(home, |entries| progress.show(entries)).await?;
+    let (done, index_bytes) = super::runtime()?.block_on(async {
+        let (index, done) = Index::rebuild(home, &storage, |entries| progress.show(entries)).await?;
         index.close().await;
-        anyhow::Ok(done)
+        anyhow::Ok((done, index.file_bytes()))
     })?;
     progress.clear();
     let took_ns = clock::saturate(clock::now().instant.saturating_duration_since(began));
-    let index_bytes = std::fs::metadata(home.index()).map_or(0, |facts| facts.len());
     if global.json {
         print_json(&serde_json::json!({
             "tapes": done.tapes, "entries": done.entries, "took_ns": took_ns, "index_bytes": index_bytes,
         }))?;
     } else if !global.quiet {
         Table::note().line(&format!(
-            "{} entries of {} tapes in {}; the index has {}",
+            "{} entries of {} tapes in {}{}",
             done.entries,
             done.tapes,
             units::duration(took_ns),
-            units::size(index_bytes),
+            index_bytes.map(|bytes| format!("; the index has {}", units::size(bytes))).unwrap_or_default(),
         ))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -56,10 +57,11 @@ fn rebuild(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
 
 /// Opens the index, and catches up with the tapes.
 pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runtime, Index)> {
+    let storage = config::load(global)?.storage()?;
     let runtime = super::runtime()?;
     let mut progress = Progress::new(global);
     let index = runtime.block_on(async {
-        let index = Index::open(home).await?;
+        let index = Index::open(home, &storage).await?;
         match index.catch_up(|entries| progress.show(entries)).await {
             Err(IndexError::Busy(_)) if !global.quiet => {
                 tell("another process is filling the index: what it has not come to yet is missing here");

@@ -54,7 +54,7 @@ pub(crate) struct ServeArgs {
     /// The project that agents work on [default: the name of the workspace's repository]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// Which of Scrubjay's own toolsets to serve, or none [default: recorder,progress,records]
+    /// Which of Scrubjay's own toolsets to serve, or none [default: recorder,progress,records,tapes]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = toolsets::parse)]
     toolsets: Option<Vec<Option<Toolset>>>,
     /// One more backend: the command that starts it

@@ -135,6 +135,7 @@ impl Loaded {
             workspace: workspace.to_owned(),
             allow_vcs: taken(self.raw.files.allow_vcs.as_ref()),
             file_bytes_max: taken(self.raw.files.max_size.as_ref()).0,
+            home: self.home()?,
             locks: self.home()?.locks(),
             llm: Some(self.llm_config()?),
             stale_after_ticks: i64::try_from(taken(self.raw.records.stale_after.as_ref()).0)

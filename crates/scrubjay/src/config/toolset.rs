@@ -11,6 +11,8 @@ pub(crate) enum Toolset {
     Progress,
     /// Design reasoning that outlives a conversation
     Records,
+    /// What was recorded: searched and analysed
+    Tapes,
     /// A few sample tools
     Sample,
 }
@@ -22,6 +24,7 @@ impl Toolset {
             Self::Recorder => "recorder",
             Self::Progress => "progress",
             Self::Records => "records",
+            Self::Tapes => "tapes",
             Self::Sample => "sample",
         }
     }

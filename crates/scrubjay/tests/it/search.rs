@@ -31,8 +31,13 @@ fn what_was_recorded_is_found() {
     let text = String::from_utf8(lab.run_well(&["tape", "search", "needle", "--facets"])).unwrap();
     assert!(text.contains("«") && text.contains("needle") && !text.contains('\x1b'), "{text:?}");
     assert!(text.contains("2 of 2 found") && text.contains("session"), "{text}");
-    let told = lab.run_badly(&["tape", "search", "tol:read_file"]);
-    assert!(told.contains("tool:") && told.contains("quote"), "{told}");
+    let told = lab.run(&["tape", "search", "needle", "tol:read_file", "error:true"]);
+    assert_eq!((told.code, told.stdout.as_slice()), (2, &b""[..]), "{}", told.stderr);
+    assert!(told.stderr.contains("tool:") && told.stderr.contains("quote"), "{}", told.stderr);
+    let lines: Vec<&str> = told.stderr.lines().collect();
+    let [typed, marks] = lines[lines.len() - 2..] else { panic!("{lines:?}") };
+    assert_eq!(marks.find('^'), typed.find("tol:"), "{lines:?}");
+    assert_eq!(marks.matches('^').count(), "tol:read_file".len(), "{lines:?}");
     lab.run_well(&["tape", "rm", &id]);
     assert_eq!(lab.json(&["tape", "search", "needle", "--json"])["total"], 0);
 }

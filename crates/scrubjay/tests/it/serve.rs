@@ -12,3 +12,4 @@ mod remote;
 mod rig;
 mod route;
 mod tape;
+mod tapes;

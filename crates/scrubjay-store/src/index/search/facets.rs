@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use scrubjay_core::export::iso_time;
 use serde::Serialize;
-use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
+use sqlx::{AnyConnection, Row as _};
 
 use super::narrow::Narrowed;
-use super::{Row, Tapes, names, tape_of, uint};
+use super::{Row, Sql, Tapes, names, tape_of, uint};
 
 /// Of each facet the most frequent values are told.
 const VALUES_MAX: usize = 20;
@@ -65,21 +65,21 @@ impl Group {
 
 /// Counts in the database.
 pub(super) async fn count(
-    connection: &mut SqliteConnection,
+    connection: &mut AnyConnection,
     narrowed: &Narrowed,
     tapes: &Tapes,
 ) -> Result<Facets, sqlx::Error> {
     let call: Option<i64> = sqlx::query_scalar("SELECT id FROM names WHERE name = 'tools/call'")
         .fetch_optional(&mut *connection)
         .await?;
-    let mut sql = QueryBuilder::<Sqlite>::new(format!(
+    let mut sql = Sql::new(format!(
         "SELECT e.method, CASE WHEN e.method = {} THEN e.name END, e.id >> 32, e.code, e.wall_ns / {DAY_NS}, \
          count(*) ",
         call.unwrap_or(-1)
     ));
     narrowed.push(&mut sql);
     sql.push(" GROUP BY 1, 2, 3, 4, 5");
-    let rows = sql.build().persistent(false).fetch_all(&mut *connection).await?;
+    let rows = sql.fetch(&mut *connection).await?;
     let mut groups = Vec::with_capacity(rows.len());
     for row in rows {
         groups.push(Group {
@@ -96,7 +96,7 @@ pub(super) async fn count(
 
 /// Adds groups up.
 pub(super) async fn add_up(
-    connection: &mut SqliteConnection,
+    connection: &mut AnyConnection,
     groups: impl Iterator<Item = Group>,
     tapes: &Tapes,
 ) -> Result<Facets, sqlx::Error> {

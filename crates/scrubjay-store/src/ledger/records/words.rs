@@ -22,14 +22,14 @@ const BOOK_SHIFT: u32 = 40;
 
 /// A word of a text, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word {
-    pub(super) text: String,
-    pub(super) at: Range<usize>,
+pub(crate) struct Word {
+    pub(crate) text: String,
+    pub(crate) at: Range<usize>,
 }
 
 /// Cuts a text into words: letters and digits, without case and accents. Where a script writes no spaces
 /// each character is one.
-pub(super) fn words(text: &str) -> Vec<Word> {
+pub(crate) fn words(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
     let mut start = None;
     for (at, c) in text.char_indices() {

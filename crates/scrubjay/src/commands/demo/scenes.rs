@@ -47,6 +47,14 @@ const WORK: [&str; 13] = [
     r#"{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"record_session_end","arguments":{}}}"#,
 ];
 
+/// An agent that looks back: what went wrong in all of this, and what took long.
+const LOOK: [&str; 4] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"5"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"search_tapes","arguments":{"query":"error:true \"on fire\""}}}"#,
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"analyze_tape","arguments":{}}}"#,
+];
+
 /// One conversation: what it shows, how it is started, what is said.
 pub(super) struct Scene {
     pub(super) title: &'static str,
@@ -60,7 +68,7 @@ pub(super) struct Scene {
     pub(super) session: Option<&'static str>,
 }
 
-pub(super) const SCENES: [Scene; 4] = [
+pub(super) const SCENES: [Scene; 5] = [
     Scene {
         title: "An agent that opens with a handshake (2025-11-25)",
         name: "demo-legacy",
@@ -92,5 +100,13 @@ pub(super) const SCENES: [Scene; 4] = [
         has_server: false,
         script: &WORK,
         session: Some("demo"),
+    },
+    Scene {
+        title: "An agent that looks back: what was said and what failed, in all recordings",
+        name: "serve",
+        command: &["serve", "--log-level", "warn", "--toolsets", "tapes"],
+        has_server: false,
+        script: &LOOK,
+        session: None,
     },
 ];

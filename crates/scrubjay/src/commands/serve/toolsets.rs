@@ -54,6 +54,7 @@ fn mount(toolset: Toolset, shared: Arc<Shared>) -> Mount {
             Toolset::Recorder => mounted(|r, w| scrubjay_tools::serve_recorder(shared, r, w)),
             Toolset::Progress => mounted(|r, w| scrubjay_tools::serve_progress(shared, r, w)),
             Toolset::Records => mounted(|r, w| scrubjay_tools::serve_records(shared, r, w)),
+            Toolset::Tapes => mounted(|r, w| scrubjay_tools::serve_tapes(shared, r, w)),
             Toolset::Sample => mounted(scrubjay_tools::serve_sample),
         }
     })

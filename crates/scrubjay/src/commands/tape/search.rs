@@ -1,16 +1,18 @@
 //! `scrubjay tape search`.
 
+use std::ops::Range;
 use std::process::ExitCode;
 
 use clap::Args;
 use jiff::tz::TimeZone;
+use scrubjay_core::inert::inert;
 use scrubjay_core::query;
 use scrubjay_core::units;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::index::{Facet, Found, Hit, Snippet};
 
-use crate::cli::Global;
+use crate::cli::{Global, WRONG_USAGE, tell};
 use crate::commands::index;
 use crate::render::{Align, Table, local_time, print_json};
 
@@ -18,7 +20,7 @@ use crate::render::{Align, Table, local_time, print_json};
 ///
 /// Words are text to be found, "quoted" ones in that order, rea* by their beginning. These narrow:
 ///
-///   tool:read_file method:tools/* name:file:///a type:stderr via:BACKEND
+///   tool:read_file -tool:ping method:tools/* name:file:///a type:stderr via:BACKEND
 ///   server:NAME session:ID tape:ID          what they are about, and where they are
 ///   error:true code:-32601 >500ms <2s       how they ended, and after how long
 ///   since:2d until:2026-11-01T14:30         when
@@ -37,7 +39,15 @@ pub(crate) struct SearchArgs {
 }
 
 pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Result<ExitCode> {
-    let query = query::parse(&args.query.join(" "), clock::now().wall_ns, &TimeZone::system())?;
+    let typed = args.query.join(" ");
+    let query = match query::parse(&typed, clock::now().wall_ns, &TimeZone::system()) {
+        Ok(query) => query,
+        Err(error) => {
+            tell(&error.to_string());
+            pointed(&typed, error.at).iter().for_each(|line| tell(line));
+            return Ok(ExitCode::from(WRONG_USAGE));
+        }
+    };
     let (runtime, index) = index::open_current(global, home)?;
     let found = runtime.block_on(async {
         let found = index.search(&query).await;
@@ -48,7 +58,9 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
         print_json(&serde_json::json!({
             "query": query,
             "total": found.total,
+            "total_is_exact": found.total_is_exact,
             "looked_at_only": found.looked_at_only,
+            "why_bounded": found.why_bounded,
             "hits": found.hits,
             "facets": found.facets,
         }))?;
@@ -58,24 +70,38 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
+/// So many characters of a query are shown before and behind what is wrong with it.
+const AROUND: usize = 60;
+
+/// Shows a place in what was typed, with a line beneath that points at it; nothing where it is about all of it.
+fn pointed(typed: &str, at: Range<usize>) -> Vec<String> {
+    let parts = [typed.get(..at.start), typed.get(at.clone()), typed.get(at.end..)];
+    let [Some(before), Some(place), Some(behind)] = parts else { return Vec::new() };
+    if place.is_empty() {
+        return Vec::new();
+    }
+    let before: Vec<char> = inert(before).chars().collect();
+    let before: String = before[before.len().saturating_sub(AROUND)..].iter().collect();
+    let place: String = inert(place).chars().take(AROUND).collect();
+    let behind: String = inert(behind).chars().take(AROUND).collect();
+    let marks = "^".repeat(place.chars().count());
+    vec![format!("  {before}{place}{behind}"), format!("  {}{marks}", " ".repeat(before.chars().count()))]
+}
+
 fn print(found: &Found, facets: bool) -> anyhow::Result<()> {
     let mut note = Table::note();
+    let bounded = found.why_bounded.zip(found.looked_at_only);
+    let bounded = bounded.map(|(why, count)| format!("; only {count} {}", why.words())).unwrap_or_default();
     if found.hits.is_empty() {
-        return note.line(if found.total == 0 {
-            "nothing found"
-        } else {
-            "nothing so far down: lower the offset"
-        });
+        let said = if found.total == 0 { "nothing found" } else { "nothing so far down: lower the offset" };
+        return note.line(&format!("{said}{bounded}"));
     }
     for hit in &found.hits {
         note.line(&headline(hit))?;
         note.line(&format!("    {}", marked(&hit.snippet)))?;
     }
-    let cut_off = found
-        .looked_at_only
-        .map(|n| format!("; only the first {n} that might fit were looked at: narrow the query"))
-        .unwrap_or_default();
-    note.line(&format!("{} of {} found{cut_off}", found.hits.len(), found.total))?;
+    let total = if found.total_is_exact { String::new() } else { "at least ".to_owned() };
+    note.line(&format!("{} of {total}{} found{bounded}", found.hits.len(), found.total))?;
     if facets {
         print_facets(found)?;
     }
@@ -128,4 +154,18 @@ fn print_facets(found: &Found) -> anyhow::Result<()> {
         }
     }
     table.print()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_pointed_at() {
+        assert_eq!(pointed("größe tol:x y", 8..13), ["  größe tol:x y", "        ^^^^^"]);
+        assert_eq!(pointed("\u{1b} \"a", 2..4), ["  \\u{1b} \"a", "         ^^"]);
+        let long = format!("{} tol:x", "y".repeat(500));
+        assert_eq!(pointed(&long, 501..506)[1].chars().count(), 2 + AROUND + 5);
+        assert_eq!(pointed("all of it", 0..0), [""; 0]);
+    }
 }

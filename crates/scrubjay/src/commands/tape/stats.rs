@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use scrubjay_core::analysis::{Analysis, AnomalyKind, Remedy, analyse};
+use scrubjay_core::analysis::{Analysis, analyse};
 use scrubjay_core::units;
 use scrubjay_store::home::Home;
 
@@ -137,12 +137,11 @@ fn print_bottlenecks(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
         ("SLOWEST", Align::Left),
     ]);
     for bottleneck in analysis.bottlenecks.iter().take(limit) {
-        let remedy = match bottleneck.remedy {
-            Remedy::CutTail => "none took longer than the median",
-            Remedy::Halve => "each took half as long",
-        };
         let saves = units::duration(bottleneck.saves_ns);
-        table.row(false, &[&bottleneck.subject, &saves, remedy, &shown(&bottleneck.entries)]);
+        table.row(
+            false,
+            &[&bottleneck.subject, &saves, bottleneck.remedy.words(), &shown(&bottleneck.entries)],
+        );
     }
     if analysis.bottlenecks.is_empty() { Ok(()) } else { section("", &table) }
 }
@@ -203,17 +202,9 @@ fn print_anomalies(analysis: &Analysis) -> anyhow::Result<()> {
     }
     note.line(&format!("unlike the {} tapes before:", analysis.compared_with))?;
     for anomaly in &analysis.anomalies {
-        let kind = match anomaly.kind {
-            AnomalyKind::ChangedTool => "changed tool",
-            AnomalyKind::NewTool => "new tool",
-            AnomalyKind::NewError => "new error",
-            AnomalyKind::MoreErrors => "more errors",
-            AnomalyKind::Slower => "slower",
-            AnomalyKind::Larger => "larger",
-            AnomalyKind::NewSequence => "new order",
-        };
         note.line(&format!(
-            "  {kind}: {}: {} ({})",
+            "  {}: {}: {} ({})",
+            anomaly.kind.words(),
             anomaly.subject,
             anomaly.summary,
             shown(&anomaly.entries)

@@ -1,0 +1,272 @@
+//! Where the two databases differ for the index: where it is, how it is reached and emptied, full-text search.
+//!
+//! On SQLite the index is a file beside the tapes. On PostgreSQL it is a schema beside the ledger's, one for each
+//! data directory: what it holds are that directory's tapes, and no other process may take them for gone.
+
+use std::path::PathBuf;
+
+use scrubjay_core::query::Term;
+use sqlx::any::AnyPoolOptions;
+use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor};
+
+use super::{CONNECTIONS_MAX, IndexError, PATIENCE};
+use crate::home::Home;
+use crate::ledger::Storage;
+use crate::ledger::dialect::{Dialect, sqlite_url};
+use crate::ledger::records::words::words;
+
+/// PostgreSQL keeps no more places of one word, and none beyond.
+const PLACES_MAX: usize = 255;
+const PLACE_MAX: usize = 16_383;
+/// PostgreSQL takes a megabyte of words for one text.
+const VECTOR_BYTES_MAX: usize = 1_000_000;
+
+/// Where the index is.
+#[derive(Clone)]
+pub(super) enum Place {
+    /// A SQLite file.
+    File(PathBuf),
+    /// A schema of a PostgreSQL database, whose URL may hold a password.
+    Schema { url: String, name: String },
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Schema { name, .. } => f.debug_tuple("Schema").field(name).finish(),
+        }
+    }
+}
+
+impl Place {
+    pub(super) fn of(home: &Home, storage: &Storage) -> Result<Self, IndexError> {
+        sqlx::any::install_default_drivers();
+        let Storage::Postgres(url) = storage else { return Ok(Self::File(home.index())) };
+        let key =
+            home.hash_key().map_err(|source| IndexError::File { path: home.root().to_owned(), source })?;
+        // Of the directory's own key: another directory has another, wherever either is moved to.
+        let id = blake3::derive_key("scrubjay: the schema of a data directory's index", &key);
+        let id: String = id[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self::Schema { url: url.clone(), name: format!("scrubjay_index_{id}") })
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        match self {
+            Self::File(_) => Dialect::Sqlite,
+            Self::Schema { .. } => Dialect::Postgres,
+        }
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::File(path) => sqlite_url(path),
+            Self::Schema { url, .. } => url.clone(),
+        }
+    }
+
+    fn greeting(&self) -> String {
+        match self {
+            // Lost with the power, it is made anew.
+            Self::File(_) => "PRAGMA busy_timeout=30000; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
+                              PRAGMA temp_store=MEMORY; PRAGMA cache_size=-65536; PRAGMA mmap_size=1073741824;
+                              PRAGMA wal_autocheckpoint=8192"
+                .to_owned(),
+            Self::Schema { name, .. } => {
+                format!("SET lock_timeout = '30s'; SET synchronous_commit = off; SET search_path TO {name}")
+            }
+        }
+    }
+
+    /// Connects once. A pool would try again and again where the file is no database.
+    pub(super) async fn connect(&self) -> Result<AnyConnection, sqlx::Error> {
+        let mut connection = AnyConnection::connect(&self.url()).await?;
+        connection.execute(AssertSqlSafe(self.greeting())).await?;
+        Ok(connection)
+    }
+
+    /// Prepares connections; none is made yet.
+    pub(super) fn pool(&self) -> Result<AnyPool, IndexError> {
+        let greeting = self.greeting();
+        let pool = AnyPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(PATIENCE)
+            .after_connect(move |connection, _| {
+                let greeting = greeting.clone();
+                Box::pin(async move { connection.execute(AssertSqlSafe(greeting)).await.map(drop) })
+            })
+            .connect_lazy(&self.url())?;
+        Ok(pool)
+    }
+
+    /// Returns what makes it empty: everything that was there goes, then come the tables.
+    pub(super) fn making(&self) -> Vec<String> {
+        let mut statements = match self {
+            Self::File(_) => ["version", "tapes", "names", "exchanges", "definitions", "texts"]
+                .iter()
+                .map(|table| format!("DROP TABLE IF EXISTS {table}"))
+                .collect(),
+            Self::Schema { name, .. } => {
+                vec![format!("DROP SCHEMA IF EXISTS {name} CASCADE"), format!("CREATE SCHEMA {name}")]
+            }
+        };
+        let (number, counted, id, bytes, own) = match self.dialect() {
+            Dialect::Sqlite => (
+                "INTEGER PRIMARY KEY",
+                "INTEGER PRIMARY KEY",
+                "TEXT",
+                "BLOB",
+                include_str!("schema.sqlite.sql"),
+            ),
+            Dialect::Postgres => (
+                "BIGINT PRIMARY KEY",
+                "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+                "TEXT COLLATE \"C\"",
+                "BYTEA",
+                include_str!("schema.postgres.sql"),
+            ),
+        };
+        let text = format!("{}{own}", include_str!("schema.sql"))
+            .replace("{number}", number)
+            .replace("{counted}", counted)
+            .replace("{id}", id)
+            .replace("{bytes}", bytes);
+        statements.extend(text.split(";\n").map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned));
+        statements
+    }
+}
+
+/// Returns how a transaction that writes begins.
+pub(super) fn begin_write(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => "BEGIN IMMEDIATE",
+        Dialect::Postgres => "BEGIN",
+    }
+}
+
+/// Returns the condition that a text matches what is bound to `place`.
+pub(super) fn matches(dialect: Dialect, place: &str) -> String {
+    match dialect {
+        Dialect::Sqlite => format!("texts MATCH {place}"),
+        Dialect::Postgres => format!("texts.text @@ CAST({place} AS tsquery)"),
+    }
+}
+
+/// Returns how matching texts lead to their exchanges.
+pub(super) fn from_texts(dialect: Dialect) -> &'static str {
+    match dialect {
+        // In this order: the text leaves the fewest.
+        Dialect::Sqlite => "CROSS JOIN",
+        Dialect::Postgres => "JOIN",
+    }
+}
+
+/// Writes what the text must hold, all of it, as the database reads it.
+pub(super) fn text_query(dialect: Dialect, terms: &[Term]) -> String {
+    let term = |term: &Term| {
+        let is_prefix = matches!(term, Term::Prefix(_));
+        match dialect {
+            Dialect::Sqlite => {
+                let quoted = term.as_str().replace('"', "\"\"");
+                Some(format!("\"{quoted}\"{}", if is_prefix { " *" } else { "" }))
+            }
+            Dialect::Postgres => {
+                let words: Vec<String> =
+                    words(term.as_str()).iter().map(|word| format!("'{}'", word.text)).collect();
+                let all = format!("({}{})", words.join(" <-> "), if is_prefix { ":*" } else { "" });
+                (!words.is_empty()).then_some(all)
+            }
+        }
+    };
+    let all: Option<Vec<String>> = terms.iter().map(term).collect();
+    // Without any word there is nothing to be found, and the empty query finds nothing.
+    all.unwrap_or_default().join(match dialect {
+        Dialect::Sqlite => " AND ",
+        Dialect::Postgres => " & ",
+    })
+}
+
+/// Writes a text as the database keeps it; tells whether some of it had to be left out.
+pub(super) fn kept_text(dialect: Dialect, text: &str) -> (String, bool) {
+    match dialect {
+        Dialect::Sqlite => (text.to_owned(), false),
+        Dialect::Postgres => vector(text),
+    }
+}
+
+/// Returns the placeholder for such a text.
+pub(super) fn text_place(dialect: Dialect, number: usize) -> String {
+    match dialect {
+        Dialect::Sqlite => format!("${number}"),
+        Dialect::Postgres => format!("CAST(${number} AS tsvector)"),
+    }
+}
+
+/// Writes a `tsvector`: each word with its places, as long as there is room.
+fn vector(text: &str) -> (String, bool) {
+    use std::collections::HashMap;
+    use std::fmt::Write as _;
+    let mut order: Vec<(String, Vec<usize>)> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    let (mut bytes, mut clipped) = (0, false);
+    for (at, word) in words(text).into_iter().enumerate() {
+        let number = match known.get(&word.text) {
+            Some(number) => *number,
+            None => {
+                // The word, its place in a list, and what makes it even.
+                let cost = word.text.len() + 6;
+                if bytes + cost > VECTOR_BYTES_MAX {
+                    clipped = true;
+                    continue;
+                }
+                bytes += cost;
+                known.insert(word.text.clone(), order.len());
+                order.push((word.text, Vec::new()));
+                order.len() - 1
+            }
+        };
+        let places = &mut order[number].1;
+        // Beyond, a word is found alone, and in no phrase.
+        if at + 1 < PLACE_MAX && places.len() < PLACES_MAX && bytes + 2 <= VECTOR_BYTES_MAX {
+            bytes += 2;
+            places.push(at + 1);
+        }
+    }
+    let mut vector = String::with_capacity(bytes * 2);
+    for (word, places) in order {
+        write!(vector, "'{word}'").expect("a string takes any text");
+        for (n, place) in places.iter().enumerate() {
+            let between = if n == 0 { ':' } else { ',' };
+            write!(vector, "{between}{place}").expect("a string takes any text");
+        }
+        vector.push(' ');
+    }
+    (vector, clipped)
+}
+
+/// Asks for the lock of a schema; tells whether it was free.
+pub(super) async fn try_lock(connection: &mut AnyConnection, schema: &str) -> Result<bool, sqlx::Error> {
+    let hash = blake3::hash(schema.as_bytes());
+    let key = i64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash is longer"));
+    sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(key).fetch_one(connection).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_written_for_each_database() {
+        let terms = [Term::Phrase("Read \"file\"".to_owned()), Term::Prefix("über".to_owned())];
+        assert_eq!(text_query(Dialect::Sqlite, &terms), "\"Read \"\"file\"\"\" AND \"über\" *");
+        assert_eq!(text_query(Dialect::Postgres, &terms), "('read' <-> 'file') & ('uber':*)");
+    }
+
+    #[test]
+    fn a_vector_has_every_word_once_and_a_limit() {
+        assert_eq!(vector("b a 'B\\"), ("'b':1,3 'a':2 ".to_owned(), false));
+        let many: String = (0..400_000).map(|n| format!("{n:x} ")).collect();
+        let (vector, clipped) = vector(&many);
+        assert!(clipped && vector.len() < 4 * VECTOR_BYTES_MAX);
+    }
+}

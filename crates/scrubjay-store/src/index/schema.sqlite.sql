@@ -1,0 +1,3 @@
+-- The text itself stays on the tapes.
+CREATE VIRTUAL TABLE texts USING fts5(text, content='', contentless_delete=1, tokenize='unicode61');
+INSERT INTO texts (texts, rank) VALUES ('hashsize', 33554432);

@@ -1,0 +1,312 @@
+//! What a tape shows as an agent sees it, in no more than so many tokens.
+
+use schemars::JsonSchema;
+use scrubjay_core::analysis::{Analysis, Anomaly, Bottleneck, ErrorGroup, Flow, Profile, Sequence};
+use serde::Serialize;
+
+use super::{ms, quoted, tokens};
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AnalysisView {
+    /// The tape.
+    tape: String,
+    /// The connection's name.
+    server: String,
+    /// How many earlier tapes of that name it was compared with.
+    compared_with: usize,
+    /// How messages flowed.
+    message_flow: FlowView,
+    /// What followed what, the most frequent first.
+    method_sequences: Vec<SequenceView>,
+    /// What failed, the most frequent first.
+    common_errors: Vec<ErrorView>,
+    /// How long calls took, what took most in all first.
+    performance_profile: Vec<ProfileView>,
+    /// What to speed up first.
+    bottlenecks: Vec<BottleneckView>,
+    /// What is unlike the tapes before.
+    anomalies: Vec<AnomalyView>,
+    /// How many rows of all these lists were left out: ask for a higher limit or more max_tokens.
+    left_out: usize,
+    /// What is to be known about this answer.
+    notes: Vec<String>,
+    /// About how long this is.
+    tokens: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct FlowView {
+    /// From the first message to the last.
+    duration_ms: f64,
+    client_requests: u64,
+    server_requests: u64,
+    notifications: u64,
+    stderr_lines: u64,
+    /// What is not JSON-RPC, or answers nothing.
+    odd: u64,
+    /// Requests without an answer.
+    unanswered: u64,
+    /// How many requests were under way at once, at most.
+    in_flight_max: u64,
+    /// The longest time without any request, and the entry that ended it.
+    longest_silence: Option<SilenceView>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct SilenceView {
+    duration_ms: f64,
+    before_entry: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct SequenceView {
+    /// What, in order.
+    subjects: Vec<String>,
+    count: u64,
+    /// The median time from each to the next.
+    gaps_ms: Vec<f64>,
+    /// The entries of the first time.
+    entries: Vec<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ErrorView {
+    /// What failed.
+    subject: String,
+    code: Option<i64>,
+    /// What the errors say, without what differs.
+    shape: String,
+    count: u64,
+    /// Out of how many calls of the same.
+    of_calls: u64,
+    entries: Vec<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ProfileView {
+    /// What was called.
+    subject: String,
+    count: u64,
+    failed: u64,
+    unanswered: u64,
+    p50_ms: f64,
+    p90_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+    slowest_entry: Option<u64>,
+    /// Its share of the time of all calls, 0 to 1.
+    share: f64,
+    /// The median size of the answers.
+    answer_bytes: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct BottleneckView {
+    subject: String,
+    /// How much waiting would be saved.
+    saves_ms: f64,
+    /// If this were so.
+    if_so: &'static str,
+    /// The slowest calls.
+    entries: Vec<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct AnomalyView {
+    /// changed tool, new tool, new error, more errors, slower, larger or new order.
+    kind: &'static str,
+    subject: String,
+    /// In words.
+    summary: String,
+    entries: Vec<u64>,
+}
+
+impl AnalysisView {
+    /// Takes so many rows of each list, and fewer where there is not enough room.
+    pub(super) fn fit(analysis: &Analysis, rows: usize, max_tokens: u64, note: Option<&str>) -> Self {
+        let mut rows = rows;
+        loop {
+            let mut view = Self::of(analysis, rows, note);
+            let data = serde_json::to_string(&view).unwrap_or_default();
+            view.tokens = tokens(&data) + tokens(&view.text());
+            if view.tokens <= max_tokens || rows <= 1 {
+                return view;
+            }
+            rows /= 2;
+        }
+    }
+
+    fn of(analysis: &Analysis, rows: usize, note: Option<&str>) -> Self {
+        let lengths = [
+            analysis.method_sequences.len(),
+            analysis.common_errors.len(),
+            analysis.performance_profile.len(),
+            analysis.bottlenecks.len(),
+            analysis.anomalies.len(),
+        ];
+        Self {
+            tape: analysis.tape.clone(),
+            server: quoted(&analysis.server),
+            compared_with: analysis.compared_with,
+            message_flow: FlowView::of(&analysis.message_flow),
+            method_sequences: first(&analysis.method_sequences, rows, SequenceView::of),
+            common_errors: first(&analysis.common_errors, rows, ErrorView::of),
+            performance_profile: first(&analysis.performance_profile, rows, ProfileView::of),
+            bottlenecks: first(&analysis.bottlenecks, rows, BottleneckView::of),
+            anomalies: first(&analysis.anomalies, rows, AnomalyView::of),
+            left_out: lengths.iter().map(|length| length.saturating_sub(rows)).sum(),
+            notes: note.map(str::to_owned).into_iter().collect(),
+            tokens: 0,
+        }
+    }
+
+    /// Writes it for people.
+    pub(super) fn text(&self) -> String {
+        let flow = &self.message_flow;
+        let mut lines = self.notes.clone();
+        lines.push(format!(
+            "Tape {} of {}: {} requests of the client, {} of the server, {} notifications in {} ms; {} \
+             unanswered; at most {} at once.",
+            self.tape,
+            self.server,
+            flow.client_requests,
+            flow.server_requests,
+            flow.notifications,
+            flow.duration_ms,
+            flow.unanswered,
+            flow.in_flight_max
+        ));
+        lines.extend(self.performance_profile.iter().map(ProfileView::line));
+        lines.extend(self.bottlenecks.iter().map(BottleneckView::line));
+        lines.extend(self.common_errors.iter().map(ErrorView::line));
+        lines.extend(self.method_sequences.iter().map(SequenceView::line));
+        lines.push(match (self.compared_with, self.anomalies.is_empty()) {
+            (0, _) => "There is no earlier tape of this name to compare with.".to_owned(),
+            (count, true) => format!("Nothing is unlike the {count} tapes before."),
+            (count, false) => format!("Unlike the {count} tapes before:"),
+        });
+        lines.extend(self.anomalies.iter().map(AnomalyView::line));
+        if self.left_out > 0 {
+            lines.push(format!("… {} rows more: ask for a higher limit or more max_tokens.", self.left_out));
+        }
+        lines.join("\n")
+    }
+}
+
+fn first<T, V>(all: &[T], rows: usize, view: impl Fn(&T) -> V) -> Vec<V> {
+    all.iter().take(rows).map(view).collect()
+}
+
+fn shown(entries: &[u64]) -> String {
+    entries.iter().map(|entry| format!("#{entry}")).collect::<Vec<_>>().join(" ")
+}
+
+impl FlowView {
+    fn of(flow: &Flow) -> Self {
+        Self {
+            duration_ms: ms(flow.duration_ns),
+            client_requests: flow.client_requests,
+            server_requests: flow.server_requests,
+            notifications: flow.notifications,
+            stderr_lines: flow.stderr_lines,
+            odd: flow.odd,
+            unanswered: flow.unanswered,
+            in_flight_max: flow.in_flight_max,
+            longest_silence: flow.longest_silence.as_ref().map(|silence| SilenceView {
+                duration_ms: ms(silence.duration_ns),
+                before_entry: silence.before_entry,
+            }),
+        }
+    }
+}
+
+impl SequenceView {
+    fn of(sequence: &Sequence) -> Self {
+        Self {
+            subjects: sequence.subjects.iter().map(|subject| quoted(subject)).collect(),
+            count: sequence.count,
+            gaps_ms: sequence.gaps_ns.iter().map(|ns| ms(*ns)).collect(),
+            entries: sequence.entries.clone(),
+        }
+    }
+
+    fn line(&self) -> String {
+        format!("order: {} ({} times, first {})", self.subjects.join(" → "), self.count, shown(&self.entries))
+    }
+}
+
+impl ErrorView {
+    fn of(group: &ErrorGroup) -> Self {
+        Self {
+            subject: quoted(&group.subject),
+            code: group.code,
+            shape: quoted(&group.shape),
+            count: group.count,
+            of_calls: group.of_calls,
+            entries: group.entries.clone(),
+        }
+    }
+
+    fn line(&self) -> String {
+        let code = self.code.map(|code| format!(" {code}")).unwrap_or_default();
+        let Self { subject, count, of_calls, shape, .. } = self;
+        format!("failed: {subject}: {count} of {of_calls} with{code} \"{shape}\" ({})", shown(&self.entries))
+    }
+}
+
+impl ProfileView {
+    fn of(profile: &Profile) -> Self {
+        Self {
+            subject: quoted(&profile.subject),
+            count: profile.count,
+            failed: profile.failed,
+            unanswered: profile.unanswered,
+            p50_ms: ms(profile.p50_ns),
+            p90_ms: ms(profile.p90_ns),
+            p99_ms: ms(profile.p99_ns),
+            max_ms: ms(profile.max_ns),
+            slowest_entry: profile.slowest_entry,
+            share: (profile.share * 1000.0).round() / 1000.0,
+            answer_bytes: profile.answered_bytes,
+        }
+    }
+
+    fn line(&self) -> String {
+        let slowest = self.slowest_entry.map(|entry| format!(" (#{entry})")).unwrap_or_default();
+        let Self { subject, count, failed, p50_ms, p99_ms, max_ms, .. } = self;
+        format!(
+            "calls: {subject}: {count}, {failed} failed, p50 {p50_ms} ms, p99 {p99_ms} ms, max {max_ms} ms{slowest}"
+        )
+    }
+}
+
+impl BottleneckView {
+    fn of(bottleneck: &Bottleneck) -> Self {
+        Self {
+            subject: quoted(&bottleneck.subject),
+            saves_ms: ms(bottleneck.saves_ns),
+            if_so: bottleneck.remedy.words(),
+            entries: bottleneck.entries.clone(),
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { subject, saves_ms, if_so, .. } = self;
+        format!("speed up first: {subject}: saves {saves_ms} ms if {if_so} ({})", shown(&self.entries))
+    }
+}
+
+impl AnomalyView {
+    fn of(anomaly: &Anomaly) -> Self {
+        Self {
+            kind: anomaly.kind.words(),
+            subject: quoted(&anomaly.subject),
+            summary: quoted(&anomaly.summary),
+            entries: anomaly.entries.clone(),
+        }
+    }
+
+    fn line(&self) -> String {
+        format!("{}: {}: {} ({})", self.kind, self.subject, self.summary, shown(&self.entries))
+    }
+}

@@ -1,0 +1,358 @@
+//! What an agent may ask of recordings, as it is written down and as the index takes it.
+
+use jiff::tz::TimeZone;
+use schemars::JsonSchema;
+use scrubjay_core::exchange::What;
+use scrubjay_core::query::{
+    FieldFilter, LIMIT_MAX, QueryProblem, SearchQuery, SortField, SortOrder, Term, Test, moment, parse,
+};
+use scrubjay_store::clock;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::reply::Failure;
+
+/// No list of arguments is longer.
+const ITEMS_MAX: usize = 100;
+/// No text in one is longer.
+const ITEM_CHARS_MAX: usize = 1024;
+/// No way to a field has more steps.
+const STEPS_MAX: usize = 32;
+
+/// The tool itself: each search is on tape too, and holds what is searched for.
+const SEARCHES: [&str; 2] = ["search_tapes", "*__search_tapes"];
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SearchArgs {
+    /// The short form. Words are text to be found, "quoted" ones in that order, rea* by their beginning;
+    /// filters narrow: tool:read_file -tool:ping method:tools/* name: type:stderr server: session: tape: via:
+    /// error:true code:-32601 >500ms <2s since:2d until:2026-11-01T14:30 arg.path=/etc/hosts arg.depth>2
+    /// result.content.*.text~refused sort:took limit:50 offset:20. The other arguments narrow it further.
+    pub(super) query: Option<String>,
+    /// Not before: a time like 2026-01-31T09:00:00Z, a day, or so long ago: 2d, 30m.
+    from: Option<String>,
+    /// Before that time.
+    to: Option<String>,
+    /// One of these methods; a * stands for anything.
+    methods: Vec<String>,
+    /// A call of one of these tools; a * stands for anything.
+    tools: Vec<String>,
+    /// About one of these tools, prompts or resources; a * stands for anything.
+    names: Vec<String>,
+    /// Of one of these types: request, response, error, notification, batch, opaque, stderr, too_long, gap,
+    /// end, note.
+    message_types: Vec<String>,
+    /// Of a session whose id begins so.
+    session_ids: Vec<String>,
+    /// On a tape whose id begins so.
+    tapes: Vec<String>,
+    /// Of a connection with one of these names.
+    servers: Vec<String>,
+    /// Passed to one of these backends.
+    via: Vec<String>,
+    /// Texts that must all be there, each word for word; one that ends with * by its beginning.
+    text: Vec<String>,
+    /// What fields of the parameters must be like.
+    param_filters: Vec<FilterArgs>,
+    /// What fields of the result must be like.
+    result_filters: Vec<FilterArgs>,
+    /// Failed with one of these codes.
+    error_codes: Vec<i64>,
+    /// Whether it failed.
+    has_errors: Option<bool>,
+    /// Answered after at least so many milliseconds.
+    min_response_time_ms: Option<f64>,
+    /// Answered after at most so many milliseconds.
+    max_response_time_ms: Option<f64>,
+    /// How many to pass over; next_offset of the page before.
+    offset: Option<usize>,
+    /// How many to list; 20 by default, 1000 at most.
+    limit: Option<usize>,
+    /// By what they are ordered; time by default.
+    sort_by: Option<SortBy>,
+    /// Which way; the newest, slowest or largest first by default.
+    sort_order: Option<Order>,
+    /// About how long the answer may be; 4000 by default. Hits that do not fit are on the next page.
+    pub(super) max_tokens: Option<u64>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FilterArgs {
+    /// The way to the field, like arguments.path or content.*.text: keys, places in a list, * for any.
+    field: String,
+    /// What it must be like: there, or compared with the value.
+    test: FieldTest,
+    /// What it is compared with; nothing for exists.
+    value: Option<Value>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum FieldTest {
+    Exists,
+    Equals,
+    Contains,
+    Greater,
+    Less,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum SortBy {
+    Time,
+    ResponseTime,
+    Size,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    Descending,
+    Ascending,
+}
+
+impl SearchArgs {
+    /// Returns what is asked; all that is wrong with it in a failure.
+    pub(super) fn meaning(&self) -> Result<SearchQuery, Failure> {
+        let now_ns = clock::now().wall_ns;
+        let mut query = self.short_form(now_ns)?;
+        self.check()?;
+        let time = |text: &Option<String>| match text {
+            None => Ok(None),
+            Some(text) => moment(text, now_ns, &TimeZone::UTC).map(Some).map_err(|expected| {
+                Failure::new("INVALID_TIME", format!("\"{text}\" is not a time"), format!("Give {expected}."))
+            }),
+        };
+        query.from_ns = time(&self.from)?.or(query.from_ns);
+        query.to_ns = time(&self.to)?.or(query.to_ns);
+        let names = [
+            (&mut query.methods, &self.methods),
+            (&mut query.tools, &self.tools),
+            (&mut query.names, &self.names),
+            (&mut query.sessions, &self.session_ids),
+            (&mut query.tapes, &self.tapes),
+            (&mut query.servers, &self.servers),
+            (&mut query.via, &self.via),
+        ];
+        for (all, more) in names {
+            all.extend(more.iter().cloned());
+        }
+        query.types.extend(self.types()?);
+        query.text.extend(self.terms()?);
+        query.params.extend(filters(&self.param_filters)?);
+        query.results.extend(filters(&self.result_filters)?);
+        query.error_codes.extend(&self.error_codes);
+        query.has_errors = self.has_errors.or(query.has_errors);
+        query.min_response_ns = nanoseconds(self.min_response_time_ms)?.or(query.min_response_ns);
+        query.max_response_ns = nanoseconds(self.max_response_time_ms)?.or(query.max_response_ns);
+        query.offset = self.offset.unwrap_or(query.offset);
+        query.limit = self.limit.unwrap_or(query.limit).clamp(1, LIMIT_MAX);
+        self.order(&mut query);
+        let about: Vec<&String> = query.tools.iter().chain(&query.names).collect();
+        if !about.iter().any(|name| name.contains("search_tapes")) {
+            query.except_tools.extend(SEARCHES.map(str::to_owned));
+        }
+        Ok(query)
+    }
+
+    fn short_form(&self, now_ns: u64) -> Result<SearchQuery, Failure> {
+        let text = self.query.as_deref().unwrap_or_default();
+        parse(text, now_ns, &TimeZone::UTC).map_err(|error| {
+            let part = text.get(error.at.clone()).unwrap_or_default();
+            let details = json!({ "part": part, "from": error.at.start, "to": error.at.end });
+            let hint = "Correct this part of query, or say it with the other arguments.";
+            Failure::new("INVALID_QUERY", error.to_string(), hint).with(details)
+        })
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let lists = [
+            &self.methods,
+            &self.tools,
+            &self.names,
+            &self.message_types,
+            &self.session_ids,
+            &self.tapes,
+            &self.servers,
+            &self.via,
+            &self.text,
+        ];
+        let longest = lists.iter().map(|list| list.len()).max().unwrap_or(0);
+        let counts = [longest, self.param_filters.len(), self.result_filters.len(), self.error_codes.len()];
+        let is_long = |text: &String| text.chars().count() > ITEM_CHARS_MAX;
+        if counts.iter().any(|count| *count > ITEMS_MAX) || lists.iter().any(|list| list.iter().any(is_long))
+        {
+            return Err(invalid(format!(
+                "a list has at most {ITEMS_MAX} items, and each at most {ITEM_CHARS_MAX} characters"
+            )));
+        }
+        Ok(())
+    }
+
+    fn types(&self) -> Result<Vec<What>, Failure> {
+        let one = |name: &String| {
+            What::parse(name).ok_or_else(|| {
+                Failure::new(
+                    "INVALID_ARGUMENT",
+                    format!("\"{name}\" is not a type of message"),
+                    format!("Known types are {}.", What::NAMES),
+                )
+            })
+        };
+        self.message_types.iter().map(one).collect()
+    }
+
+    fn terms(&self) -> Result<Vec<Term>, Failure> {
+        let one = |text: &String| {
+            Term::of(text.clone()).map_err(|problem: QueryProblem| invalid(problem.to_string()))
+        };
+        self.text.iter().map(one).collect()
+    }
+
+    fn order(&self, query: &mut SearchQuery) {
+        if let Some(by) = self.sort_by {
+            query.sort = match by {
+                SortBy::Time => SortField::Time,
+                SortBy::ResponseTime => SortField::Took,
+                SortBy::Size => SortField::Size,
+            };
+        }
+        if let Some(order) = self.sort_order {
+            query.order = match order {
+                Order::Descending => SortOrder::Descending,
+                Order::Ascending => SortOrder::Ascending,
+            };
+        }
+    }
+}
+
+fn invalid(message: String) -> Failure {
+    Failure::new("INVALID_ARGUMENT", message, "Correct it and ask again.")
+}
+
+fn nanoseconds(ms: Option<f64>) -> Result<Option<u64>, Failure> {
+    match ms {
+        Some(ms) if !(0.0..=1e12).contains(&ms) => {
+            Err(invalid(format!("{ms} is no response time: give milliseconds from 0 to 1e12")))
+        }
+        Some(ms) => Ok(Some((ms * 1e6) as u64)),
+        None => Ok(None),
+    }
+}
+
+fn filters(all: &[FilterArgs]) -> Result<Vec<FieldFilter>, Failure> {
+    all.iter().map(filter).collect()
+}
+
+fn filter(args: &FilterArgs) -> Result<FieldFilter, Failure> {
+    let wrong = |expected: &str| invalid(format!("the filter of field \"{}\" needs {expected}", args.field));
+    let path: Vec<String> = args.field.split('.').map(str::to_owned).collect();
+    if path.len() > STEPS_MAX || path.iter().any(String::is_empty) {
+        return Err(wrong("a field like arguments.path or content.*.text"));
+    }
+    let number = || args.value.as_ref().and_then(Value::as_f64).ok_or_else(|| wrong("a number as its value"));
+    let test = match args.test {
+        FieldTest::Exists => Test::Exists,
+        FieldTest::Equals => Test::Equals(args.value.clone().ok_or_else(|| wrong("a value"))?),
+        FieldTest::Contains => {
+            let part =
+                args.value.as_ref().and_then(Value::as_str).ok_or_else(|| wrong("a text as its value"))?;
+            Test::Contains(part.to_owned())
+        }
+        FieldTest::Greater => Test::Greater(number()?),
+        FieldTest::Less => Test::Less(number()?),
+    };
+    Ok(FieldFilter { path, test })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meaning(arguments: Value) -> Result<SearchQuery, Failure> {
+        serde_json::from_value::<SearchArgs>(arguments).unwrap().meaning()
+    }
+
+    #[test]
+    fn every_argument_narrows() {
+        let query = meaning(json!({
+            "query": "tool:a old >5ms limit:7", "from": "2026-01-31", "to": "2026-01-31T01:00:00Z",
+            "methods": ["m"], "tools": ["b"], "names": ["n"], "message_types": ["stderr"],
+            "session_ids": ["s"], "tapes": ["t"], "servers": ["v"], "via": ["w"], "text": ["two words", "beg*"],
+            "param_filters": [
+                { "field": "arguments.path", "test": "equals", "value": "/x" },
+                { "field": "a", "test": "exists" }, { "field": "b", "test": "greater", "value": 2 },
+            ],
+            "result_filters": [
+                { "field": "c.*", "test": "contains", "value": "y" }, { "field": "d", "test": "less", "value": 1.5 },
+            ],
+            "error_codes": [-1], "has_errors": true, "min_response_time_ms": 1.5, "max_response_time_ms": 9,
+            "offset": 3, "sort_by": "response_time", "sort_order": "ascending",
+        }));
+        let field =
+            |path: &str, test: Test| FieldFilter { path: path.split('.').map(str::to_owned).collect(), test };
+        let text = |text: &str| vec![text.to_owned()];
+        let expected = SearchQuery {
+            from_ns: Some(1_769_817_600_000_000_000),
+            to_ns: Some(1_769_821_200_000_000_000),
+            methods: text("m"),
+            tools: vec!["a".to_owned(), "b".to_owned()],
+            except_tools: SEARCHES.map(str::to_owned).to_vec(),
+            names: text("n"),
+            types: vec![What::Stderr],
+            sessions: text("s"),
+            tapes: text("t"),
+            servers: text("v"),
+            via: text("w"),
+            text: vec![
+                Term::Phrase("old".to_owned()),
+                Term::Phrase("two words".to_owned()),
+                Term::Prefix("beg".to_owned()),
+            ],
+            params: vec![
+                field("arguments.path", Test::Equals(json!("/x"))),
+                field("a", Test::Exists),
+                field("b", Test::Greater(2.0)),
+            ],
+            results: vec![field("c.*", Test::Contains("y".to_owned())), field("d", Test::Less(1.5))],
+            error_codes: vec![-1],
+            has_errors: Some(true),
+            min_response_ns: Some(1_500_000),
+            max_response_ns: Some(9_000_000),
+            offset: 3,
+            limit: 7,
+            sort: SortField::Took,
+            order: SortOrder::Ascending,
+        };
+        assert_eq!(query.unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (arguments, code) in [
+            (json!({ "query": "tol:x" }), "INVALID_QUERY"),
+            (json!({ "from": "yesterday" }), "INVALID_TIME"),
+            (json!({ "message_types": ["mesage"] }), "INVALID_ARGUMENT"),
+            (json!({ "text": ["---"] }), "INVALID_ARGUMENT"),
+            (json!({ "min_response_time_ms": -1 }), "INVALID_ARGUMENT"),
+            (json!({ "param_filters": [{ "field": "a..b", "test": "exists" }] }), "INVALID_ARGUMENT"),
+            (
+                json!({ "param_filters": [{ "field": "a", "test": "less", "value": "x" }] }),
+                "INVALID_ARGUMENT",
+            ),
+            (json!({ "param_filters": [{ "field": "a", "test": "equals" }] }), "INVALID_ARGUMENT"),
+            (json!({ "tools": vec!["x"; ITEMS_MAX + 1] }), "INVALID_ARGUMENT"),
+            (json!({ "tools": ["x".repeat(ITEM_CHARS_MAX + 1)] }), "INVALID_ARGUMENT"),
+        ] {
+            assert_eq!(meaning(arguments.clone()).unwrap_err().code, code, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn searches_are_left_out_unless_they_are_asked_for() {
+        assert!(!meaning(json!({})).unwrap().except_tools.is_empty());
+        assert!(meaning(json!({ "tools": ["search_tapes"] })).unwrap().except_tools.is_empty());
+    }
+}

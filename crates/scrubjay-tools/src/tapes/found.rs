@@ -1,0 +1,271 @@
+//! What was found as an agent sees it, in no more than so many tokens.
+
+use schemars::JsonSchema;
+use scrubjay_store::index::{Facet, Facets, Found, Hit, Snippet};
+use serde::Serialize;
+
+use super::{ms, quoted, tokens};
+
+/// So many values of each facet are told.
+const FACETS_MAX: usize = 10;
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct FoundView {
+    /// How many fit: exactly, or at least.
+    total: u64,
+    /// Whether it is exactly so many; if not, hits and facets are of those that were looked at.
+    total_is_exact: bool,
+    /// What is to be known about this answer.
+    notes: Vec<String>,
+    /// The page that was asked for, as far as there was room.
+    hits: Vec<HitView>,
+    /// The offset of the next page; none at the end.
+    next_offset: Option<u64>,
+    /// What everything that fits is made of, the most frequent first.
+    facets: FacetsView,
+    /// About how long this is.
+    tokens: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct HitView {
+    /// The tape.
+    tape: String,
+    /// The connection's name.
+    server: String,
+    /// The session.
+    session: String,
+    /// The entry that began it.
+    entry: u64,
+    /// The entry that answered it.
+    answer: Option<u64>,
+    /// When it began.
+    time: String,
+    /// What it is: request, notification, stderr and so on.
+    #[serde(rename = "type")]
+    what: &'static str,
+    method: Option<String>,
+    /// The tool, prompt or resource.
+    name: Option<String>,
+    /// The backend, for what passed between the gateway and one.
+    via: Option<String>,
+    /// How long the answer took.
+    response_time_ms: Option<f64>,
+    /// Whether it failed.
+    failed: bool,
+    error_code: Option<i64>,
+    /// The size of request and answer.
+    size_bytes: u64,
+    /// A piece of what was said, with «what was looked for» marked.
+    snippet: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct FacetsView {
+    methods: Vec<FacetView>,
+    tools: Vec<FacetView>,
+    sessions: Vec<FacetView>,
+    error_codes: Vec<FacetView>,
+    /// The last days (UTC).
+    days: Vec<FacetView>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct FacetView {
+    value: String,
+    count: u64,
+}
+
+impl FoundView {
+    /// Takes as much as there is room for; at least one hit.
+    pub(super) fn fit(found: &Found, offset: usize, max_tokens: u64, mut notes: Vec<String>) -> Self {
+        if let Some((why, count)) = found.why_bounded.zip(found.looked_at_only) {
+            notes.push(format!("Only {count} {}.", why.words()));
+        }
+        let facets = FacetsView::of(&found.facets);
+        let mut used = notes.iter().map(|note| tokens(note)).sum::<u64>() + cost(&facets) + 40;
+        let mut hits = Vec::new();
+        for hit in &found.hits {
+            let hit = HitView::of(hit);
+            // Each hit is there twice: as data and as text.
+            let more = cost(&hit) + tokens(&hit.line());
+            if !hits.is_empty() && used + more > max_tokens {
+                notes.push(
+                    "There was no room for more hits: go on at next_offset, or allow more max_tokens."
+                        .to_owned(),
+                );
+                break;
+            }
+            used += more;
+            hits.push(hit);
+        }
+        let end = offset as u64 + hits.len() as u64;
+        let is_all = hits.len() == found.hits.len() && end >= found.total;
+        let next_offset = (!is_all && !hits.is_empty()).then_some(end);
+        Self {
+            total: found.total,
+            total_is_exact: found.total_is_exact,
+            notes,
+            hits,
+            next_offset,
+            facets,
+            tokens: used,
+        }
+    }
+
+    /// Writes it for people.
+    pub(super) fn text(&self) -> String {
+        let at_least = if self.total_is_exact { "" } else { "at least " };
+        let mut text = format!("{} of {at_least}{} found.", self.hits.len(), self.total);
+        for note in &self.notes {
+            text.push(' ');
+            text.push_str(note);
+        }
+        for hit in &self.hits {
+            text.push('\n');
+            text.push_str(&hit.line());
+        }
+        if let Some(next) = self.next_offset {
+            text.push_str(&format!("\n… more at offset {next}"));
+        }
+        text
+    }
+}
+
+fn cost(data: &impl Serialize) -> u64 {
+    serde_json::to_string(data).map_or(0, |text| tokens(&text))
+}
+
+impl HitView {
+    fn of(hit: &Hit) -> Self {
+        let quote = |text: &Option<String>| text.as_deref().map(quoted);
+        Self {
+            tape: hit.tape.clone(),
+            server: quoted(&hit.server),
+            session: quoted(&hit.session),
+            entry: hit.entry,
+            answer: hit.answer,
+            time: hit.time.clone(),
+            what: hit.what.as_str(),
+            method: quote(&hit.method),
+            name: quote(&hit.name),
+            via: quote(&hit.via),
+            response_time_ms: hit.response_time_ns.map(ms),
+            failed: hit.failed,
+            error_code: hit.error_code,
+            size_bytes: hit.size_bytes,
+            snippet: marked(&hit.snippet),
+        }
+    }
+
+    fn line(&self) -> String {
+        let subject: Vec<&str> =
+            [self.method.as_deref(), self.name.as_deref()].into_iter().flatten().collect();
+        let mut words = vec![
+            self.time.clone(),
+            format!("tape {}", self.tape),
+            format!("#{}", self.entry),
+            self.server.clone(),
+            if subject.is_empty() { self.what.to_owned() } else { subject.join(" ") },
+        ];
+        words.extend(self.via.as_ref().map(|via| format!("via {via}")));
+        words.extend(self.response_time_ms.map(|ms| format!("{ms} ms")));
+        if self.failed {
+            words.push(self.error_code.map_or("failed".to_owned(), |code| format!("failed {code}")));
+        }
+        format!("{}\n    {}", words.join("  "), self.snippet)
+    }
+}
+
+impl FacetsView {
+    fn of(facets: &Facets) -> Self {
+        let most =
+            |all: &[Facet]| -> Vec<FacetView> { all.iter().take(FACETS_MAX).map(FacetView::of).collect() };
+        let days = &facets.days;
+        Self {
+            methods: most(&facets.methods),
+            tools: most(&facets.tools),
+            sessions: most(&facets.sessions),
+            error_codes: most(&facets.error_codes),
+            days: most(&days[days.len().saturating_sub(FACETS_MAX)..]),
+        }
+    }
+}
+
+impl FacetView {
+    fn of(facet: &Facet) -> Self {
+        Self { value: quoted(&facet.value), count: facet.count }
+    }
+}
+
+/// Puts marks around what was looked for, and makes all of it inert.
+fn marked(snippet: &Snippet) -> String {
+    let characters: Vec<char> = snippet.text.chars().collect();
+    let piece = |from: usize, to: usize| -> String {
+        quoted(&characters.get(from..to).unwrap_or_default().iter().collect::<String>())
+    };
+    let (mut out, mut at) = (String::new(), 0);
+    for (begin, end) in &snippet.marks {
+        out += &format!("{}«{}»", piece(at, *begin), piece(*begin, *end));
+        at = *end;
+    }
+    out + &piece(at, characters.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scrubjay_core::exchange::What;
+
+    fn hit(entry: u64) -> Hit {
+        Hit {
+            tape: "t".to_owned(),
+            server: "s\u{1b}[31m".to_owned(),
+            session: String::new(),
+            entry,
+            answer: None,
+            time: String::new(),
+            wall_ns: 0,
+            what: What::Request,
+            answered_with: None,
+            method: Some("m".repeat(5000)),
+            name: None,
+            via: None,
+            response_time_ns: Some(1_500_000),
+            failed: true,
+            error_code: Some(-1),
+            size_bytes: 1,
+            snippet: Snippet { text: "a\u{202e} needle b".to_owned(), marks: vec![(3, 9)] },
+        }
+    }
+
+    fn found(hits: u64) -> Found {
+        Found {
+            total: 50,
+            total_is_exact: true,
+            looked_at_only: None,
+            why_bounded: None,
+            hits: (0..hits).map(hit).collect(),
+            facets: Facets::default(),
+        }
+    }
+
+    #[test]
+    fn an_answer_has_a_limit_and_says_where_to_go_on() {
+        let view = FoundView::fit(&found(20), 10, 1000, Vec::new());
+        assert!(view.tokens <= 1000 && !view.hits.is_empty() && view.hits.len() < 20, "{}", view.tokens);
+        assert_eq!(view.next_offset, Some(10 + view.hits.len() as u64));
+        assert!(tokens(&view.text()) + cost(&view) <= 1200, "{}", view.text());
+        assert_eq!(FoundView::fit(&found(20), 0, 1, Vec::new()).hits.len(), 1);
+        assert_eq!(FoundView::fit(&found(5), 45, 100_000, Vec::new()).next_offset, None);
+        assert_eq!(FoundView::fit(&found(0), 60, 100_000, Vec::new()).next_offset, None);
+    }
+
+    #[test]
+    fn what_is_quoted_is_inert() {
+        let view = HitView::of(&hit(1));
+        assert_eq!(view.snippet, "a\\u{202e} «needle» b");
+        assert!(!view.line().contains('\u{1b}'));
+        assert!(view.method.is_some_and(|method| method.chars().count() <= super::super::QUOTED_CHARS_MAX));
+    }
+}
