@@ -2,6 +2,7 @@
 //!
 //! Everything that comes from outside is bound, or has become a number of our own before.
 
+use scrubjay_core::glob::Glob;
 use scrubjay_core::query::{FieldFilter, SearchQuery, Term, Test};
 use serde_json::Value;
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
@@ -72,10 +73,11 @@ impl Narrowed {
         if query.sessions.is_empty() && query.tapes.is_empty() && query.servers.is_empty() {
             return;
         }
+        let servers: Vec<Glob> = query.servers.iter().map(|server| Glob::new(server)).collect();
         let numbers: Vec<i64> = tapes
             .values()
             .filter(|t| begins(&query.sessions, &t.session) && begins(&query.tapes, &t.id))
-            .filter(|t| query.servers.is_empty() || query.servers.iter().any(|s| like(s, &t.server)))
+            .filter(|t| servers.is_empty() || servers.iter().any(|s| s.matches(&t.server)))
             .map(|t| t.number)
             .collect();
         self.conditions.push(match numbers.as_slice() {
@@ -138,19 +140,6 @@ impl Narrowed {
     }
 }
 
-/// Compares a name with one in which `*` stands for anything.
-fn like(pattern: &str, name: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
-    name.strip_prefix(first).is_some_and(|behind| {
-        rest.is_empty()
-            || behind
-                .char_indices()
-                .map(|(at, _)| at)
-                .chain([behind.len()])
-                .any(|at| like(rest, &behind[at..]))
-    })
-}
-
 fn term(term: &Term) -> String {
     let quoted = term.as_str().replace('"', "\"\"");
     match term {
@@ -166,25 +155,5 @@ fn hint(filter: &FieldFilter) -> Option<String> {
             Some(format!("\"{}\"", text.replace('"', "\"\"")))
         }
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::like;
-
-    #[test]
-    fn a_star_stands_for_anything() {
-        for (pattern, name, expected) in [
-            ("a", "a", true),
-            ("a", "ab", false),
-            ("a*", "ab", true),
-            ("*b", "ab", true),
-            ("a*c*e", "abcde", true),
-            ("a*c*e", "abde", false),
-            ("*", "é", true),
-        ] {
-            assert_eq!(like(pattern, name), expected, "{pattern} {name}");
-        }
     }
 }
