@@ -23,5 +23,6 @@ pub mod query;
 pub mod reading;
 pub mod redact;
 pub mod retrieval;
+pub mod rules;
 pub mod stats;
 pub mod units;
