@@ -311,6 +311,7 @@ fn make_tape(home: &Home, off: &Redactor, number: u64, entries: u64, bytes: &mut
                 processing_ns: 1000,
                 via: None,
                 operation: None,
+                judged: scrubjay_core::entry::Judged::default(),
                 payload: line.as_bytes(),
             };
             let redacted = off.redact(line.as_bytes());

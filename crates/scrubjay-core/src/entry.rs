@@ -3,7 +3,12 @@
 //! Shared by the relay that makes entries and the store that keeps them. How an entry is laid out in a
 //! file is the store's business.
 
+mod judged;
+
 use serde::{Deserialize, Serialize};
+
+pub(crate) use judged::add_line;
+pub use judged::{Acts, Judged, NAME_BYTES_MAX, is_name};
 
 /// Which way a message travelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -78,6 +83,8 @@ pub enum EntryKind {
     End,
     /// Something worth knowing that is not a message: payload is JSON with an `event`.
     Note,
+    /// The message of the next entry as it came, before rules changed it.
+    Original,
 }
 
 /// One entry of a tape: one that was read, or with another type of payload one to be written.
@@ -101,6 +108,8 @@ pub struct Entry<'a, P = &'a [u8]> {
     pub via: Option<&'a str>,
     /// The operation of the client that a message to or from a backend belongs to: the entry that began it.
     pub operation: Option<u64>,
+    /// What rules did to it.
+    pub judged: Judged<'a>,
     /// The message (or line, or JSON facts), without its line ending.
     pub payload: P,
 }
@@ -119,6 +128,7 @@ impl<'a, P> Entry<'a, P> {
             processing_ns: self.processing_ns,
             via: self.via,
             operation: self.operation,
+            judged: self.judged,
             payload,
         }
     }

@@ -340,7 +340,7 @@ fn related_task(meta: Option<&RawValue>) -> Option<String> {
 }
 
 /// Tells whether brackets nest deeper than the limit, in constant memory.
-fn deeper_than(json: &[u8], limit: usize) -> bool {
+pub(crate) fn deeper_than(json: &[u8], limit: usize) -> bool {
     if memchr::memchr2_iter(b'{', b'[', json).nth(limit).is_none() {
         return false;
     }

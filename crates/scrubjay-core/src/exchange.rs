@@ -20,7 +20,7 @@ use crate::reading::Reading;
 
 pub use definition::Definition;
 pub use shape::shape;
-pub use text::{TEXT_BYTES_MAX, searchable};
+pub use text::{TEXT_BYTES_MAX, searchable, searchable_marks};
 
 /// How much text of unanswered requests is held on to; the oldest go first.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -53,11 +53,13 @@ pub enum What {
     End,
     /// Something else worth knowing.
     Note,
+    /// A message as it came, before rules changed it.
+    Original,
 }
 
 impl What {
     /// All of them, in the order of their codes.
-    const ALL: [(Self, &str); 11] = [
+    const ALL: [(Self, &str); 12] = [
         (Self::Request, "request"),
         (Self::Response, "response"),
         (Self::Error, "error"),
@@ -69,10 +71,10 @@ impl What {
         (Self::Gap, "gap"),
         (Self::End, "end"),
         (Self::Note, "note"),
+        (Self::Original, "original"),
     ];
     /// Their names, for a person.
-    pub const NAMES: &'static str =
-        "request, response, error, notification, batch, opaque, stderr, too_long, gap, end and note";
+    pub const NAMES: &'static str = "request, response, error, notification, batch, opaque, stderr, too_long, gap, end, note and original";
 
     /// Reads a name.
     #[must_use]
@@ -117,6 +119,7 @@ impl What {
             EntryKind::Gap => Self::Gap,
             EntryKind::End => Self::End,
             EntryKind::Note => Self::Note,
+            EntryKind::Original => Self::Original,
         }
     }
 }
@@ -200,7 +203,11 @@ impl Exchanges {
         let envelope = &reading.envelope;
         self.observed += 1;
         if entry.kind != EntryKind::Message {
-            let exchange = self.begin(number, entry, What::of_entry(entry.kind), entry.payload);
+            let mut exchange = self.begin(number, entry, What::of_entry(entry.kind), entry.payload);
+            if entry.kind == EntryKind::Original {
+                let came = Envelope::parse(entry.payload);
+                (exchange.method, exchange.name) = (came.method, came.name);
+            }
             self.settle(exchange, false);
         } else if envelope.batch.is_empty() {
             let link = reading.link();
@@ -249,7 +256,7 @@ impl Exchanges {
         let asked = link.and_then(|l| l.answers).zip(message.id.clone());
         if let Some(waiting) = asked.and_then(|key| self.waiting.remove(&key)) {
             self.waiting_bytes -= waiting.exchange.text.len();
-            return self.answer(number, waiting, message, link, payload);
+            return self.answer(number, entry, waiting, message, link, payload);
         }
         let mut exchange = self.begin(number, entry, What::of_message(message.kind), payload);
         exchange.method = link.and_then(|l| l.method.clone()).or_else(|| message.method.clone());
@@ -268,6 +275,7 @@ impl Exchanges {
         self.next_place += 1;
         let mut text = String::new();
         let clipped = searchable(payload, &mut text);
+        searchable_marks(entry.judged, &mut text);
         Exchange {
             place,
             entry: number,
@@ -281,7 +289,7 @@ impl Exchanges {
             via: entry.via.map(str::to_owned),
             is_second_leg: entry.via.is_some()
                 && entry.operation.is_some()
-                && entry.kind == EntryKind::Message,
+                && matches!(entry.kind, EntryKind::Message | EntryKind::Original),
             by_client: entry.direction == crate::entry::Direction::ClientToServer,
             took_ns: None,
             failed: false,
@@ -297,6 +305,7 @@ impl Exchanges {
     fn answer(
         &mut self,
         number: u64,
+        entry: &Entry<'_>,
         waiting: Waiting,
         message: &Envelope,
         link: Option<&Link>,
@@ -310,6 +319,7 @@ impl Exchanges {
         fail(&mut exchange, message, payload);
         exchange.text.push('\n');
         exchange.clipped |= searchable(payload, &mut exchange.text);
+        searchable_marks(entry.judged, &mut exchange.text);
         if exchange.method.as_deref() == Some("tools/list") && !exchange.failed {
             self.define(number, exchange.via.as_deref(), payload);
         }

@@ -5,9 +5,9 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::entry::{Direction, Entry, EntryKind, Terminator, Transport};
+use crate::entry::{Acts, Direction, Entry, EntryKind, Judged, Terminator, Transport, is_name};
 use crate::envelope::{Defect, MessageKind};
 use crate::operation::{Flag, Role};
 use crate::reading::Reading;
@@ -66,6 +66,20 @@ pub struct EntryJson<'a> {
     /// What is odd about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<Flag>,
+    /// Whether rules changed it, held it back, blocked it or made it.
+    pub intercepted: bool,
+    /// Which of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub interception: Vec<&'static str>,
+    /// The rules that applied to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub applied_rules: Vec<&'a str>,
+    /// The tags that rules gave it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<&'a str>,
+    /// The message as it came, where rules changed it; it is the entry before, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original_message: Option<&'a str>,
     /// Its length.
     pub size_bytes: usize,
     /// How its line ended.
@@ -105,6 +119,11 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a Reading) -> E
         failed: reading.is_failure(),
         defects: &envelope.defects,
         flags: reading.links.iter().flat_map(|l| l.flags.iter().copied()).collect(),
+        intercepted: entry.judged.is_intercepted(),
+        interception: entry.judged.acts.names(),
+        applied_rules: entry.judged.rule_names(),
+        tags: entry.judged.tag_names(),
+        original_message: reading.original.as_deref().and_then(|raw| std::str::from_utf8(raw).ok()),
         size_bytes: entry.payload.len(),
         terminator: entry.terminator,
         raw,
@@ -125,8 +144,20 @@ pub struct ImportedEntry {
     #[serde(default)]
     processing_time_ns: u32,
     terminator: Terminator,
+    #[serde(default, deserialize_with = "lines")]
+    interception: String,
+    #[serde(default, deserialize_with = "lines")]
+    applied_rules: String,
+    #[serde(default, deserialize_with = "lines")]
+    tags: String,
     raw: Option<String>,
     raw_base64: Option<String>,
+}
+
+/// Reads a list of names, one a line; what can be none is left out.
+fn lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    Ok(names.into_iter().filter(|name| is_name(name)).collect::<Vec<_>>().join("\n"))
 }
 
 impl ImportedEntry {
@@ -158,6 +189,11 @@ impl ImportedEntry {
             via: self.via.as_deref(),
             // On the client's leg it follows from the messages; only a backend's leg has it written down.
             operation: self.operation.filter(|_| self.via.is_some()),
+            judged: Judged {
+                acts: Acts::of_names(self.interception.lines()),
+                rules: &self.applied_rules,
+                tags: &self.tags,
+            },
             payload,
         }
     }

@@ -1,7 +1,12 @@
 //! Picks values out of a JSON object without building a tree of it.
 //!
 //! `serde_json` does the reading; nested values stay raw text, so depth costs no stack and numbers keep
-//! their spelling.
+//! their spelling. Who must find or change places within a text goes by `tree`, `path` and `edit`.
+
+pub(crate) mod edit;
+pub(crate) mod escape;
+pub(crate) mod path;
+pub(crate) mod tree;
 
 use std::fmt;
 

@@ -298,7 +298,7 @@ fn demand_key(direction: Direction, method: Option<&str>, name: Option<&str>) ->
 
 /// A map that forgets its oldest key when it is full.
 #[derive(Debug)]
-struct Bounded<K, V> {
+pub(crate) struct Bounded<K, V> {
     map: HashMap<K, (u64, V)>,
     order: VecDeque<(u64, K)>,
     stamp: u64,
@@ -306,7 +306,7 @@ struct Bounded<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
-    fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         Self { map: HashMap::new(), order: VecDeque::new(), stamp: 0, max }
     }
 
@@ -314,7 +314,7 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         self.map.get(key).map(|(_, value)| value)
     }
 
-    fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.map.get_mut(key).map(|(_, value)| value)
     }
 
@@ -322,12 +322,12 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         self.map.values().map(|(_, value)| value)
     }
 
-    fn remove(&mut self, key: &K) -> Option<V> {
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         self.map.remove(key).map(|(_, value)| value)
     }
 
     /// Inserts, and returns whether something older had to go.
-    fn insert(&mut self, key: K, value: V) -> bool {
+    pub(crate) fn insert(&mut self, key: K, value: V) -> bool {
         self.stamp += 1;
         self.map.insert(key.clone(), (self.stamp, value));
         self.order.push_back((self.stamp, key));

@@ -17,6 +17,8 @@ pub struct Reading {
     pub envelope: Envelope,
     /// How the message, or each message of a batch, fits the others.
     pub links: Vec<Link>,
+    /// The message as it came, where rules changed it before it went on.
+    pub original: Option<Box<[u8]>>,
 }
 
 impl Reading {
@@ -42,6 +44,8 @@ pub struct Reader {
     backends: BTreeMap<String, Operations>,
     collector: Collector,
     next_entry: u64,
+    /// What the entry just read says the next one was before.
+    original: Option<Box<[u8]>>,
 }
 
 impl Reader {
@@ -49,10 +53,16 @@ impl Reader {
     pub fn read(&mut self, entry: &Entry<'_>) -> Reading {
         let number = self.next_entry;
         self.next_entry += 1;
+        let original = self.original.take();
+        if entry.judged.is_intercepted() && entry.kind == EntryKind::Message {
+            self.collector.observe_interception();
+        }
         if entry.kind != EntryKind::Message {
+            // It never went anywhere: neither counted as a message nor paired with one.
+            self.original = (entry.kind == EntryKind::Original).then(|| entry.payload.into());
             let gap = if entry.kind == EntryKind::Gap { gap_messages(entry.payload) } else { 0 };
             self.collector.observe_fact(entry.kind, gap);
-            return Reading { envelope: Envelope::default(), links: Vec::new() };
+            return Reading { envelope: Envelope::default(), links: Vec::new(), original: None };
         }
         let envelope = Envelope::parse(entry.payload);
         let at = At { entry: number, direction: entry.direction, since_start_ns: entry.since_start_ns };
@@ -72,7 +82,7 @@ impl Reader {
                 self.observe_backend(backend, entry.operation, at, &envelope)
             }
         };
-        Reading { envelope, links }
+        Reading { envelope, links, original }
     }
 
     /// Links a message of a backend's leg: its answer within that leg, its operation as written down.
@@ -109,7 +119,7 @@ fn gap_messages(payload: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Direction, Terminator, Transport};
+    use crate::entry::{Direction, Judged, Terminator, Transport};
 
     #[test]
     fn a_conversation_adds_up() {
@@ -146,6 +156,7 @@ mod tests {
                 processing_ns: 0,
                 via: None,
                 operation: None,
+                judged: Judged::default(),
                 payload: line.as_bytes(),
             });
             assert_eq!(reading.is_failure(), number == 4 || number == 6);

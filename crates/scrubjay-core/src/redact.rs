@@ -11,12 +11,10 @@ mod encoded;
 mod engine;
 mod lines;
 mod name;
-mod path;
 mod prefilter;
 mod rules;
 mod shape;
 mod text;
-mod tree;
 mod walk;
 
 use std::borrow::Cow;

@@ -32,6 +32,9 @@ pub struct TapeMetadata {
     /// Messages between the gateway and its backends, which the other figures leave out.
     #[serde(default)]
     pub backend_messages: u64,
+    /// Messages of either leg that rules changed, held back, blocked or made.
+    #[serde(default)]
+    pub intercepted: u64,
     /// Messages known to be missing.
     pub gap_messages: u64,
     /// Requests with no answer on this tape.
@@ -129,6 +132,11 @@ impl Collector {
         self.sums.stderr_lines += u64::from(kind == EntryKind::Stderr);
         // What an imported tape says of itself may be anything.
         self.sums.gap_messages = self.sums.gap_messages.saturating_add(gap_messages);
+    }
+
+    /// Notes that rules had a hand in the message that is taken next.
+    pub fn observe_interception(&mut self) {
+        self.sums.intercepted += 1;
     }
 
     /// Takes a message between the gateway and a backend.

@@ -9,11 +9,12 @@ pub mod connection;
 mod handshake;
 mod process;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::rules::{Judge, Rules};
 use scrubjay_store::recording::Recording;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -130,6 +131,10 @@ pub struct Backend {
     /// The one client it serves, where it serves one.
     owner: Option<Arc<Session>>,
     keeping: Options,
+    /// The rules for what is said to it and by it, where any are in force.
+    rules: OnceLock<Arc<Rules>>,
+    /// What rules know it by, where that is not its id.
+    known_as: Option<String>,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) recording: Arc<Mutex<Recording>>,
 }
@@ -163,6 +168,8 @@ impl Backend {
             speaks: Mutex::default(),
             owner: None,
             keeping: Options::default(),
+            rules: OnceLock::new(),
+            known_as: None,
             events,
             recording: Arc::new(Mutex::new(recording)),
         }
@@ -182,6 +189,8 @@ impl Backend {
             speaks: Mutex::default(),
             owner: None,
             keeping: Options::default(),
+            rules: OnceLock::new(),
+            known_as: None,
             events,
             recording: Arc::new(Mutex::new(recording)),
         }
@@ -191,6 +200,25 @@ impl Backend {
     #[must_use]
     pub fn keeping(self, keeping: Options) -> Self {
         Self { keeping, ..self }
+    }
+
+    /// Lets rules know it by another name than its id.
+    #[must_use]
+    pub fn known_as(self, name: Option<String>) -> Self {
+        Self { known_as: name, ..self }
+    }
+
+    /// Puts rules in force, before it starts; those that are in force already stay.
+    pub fn rule_with(&self, rules: Arc<Rules>) {
+        // It has one owner, who has one set of rules.
+        let _ = self.rules.set(rules);
+    }
+
+    /// Returns what judges the lines of a new connection.
+    fn judge(&self) -> Option<Judge> {
+        let name = self.known_as.as_deref().unwrap_or(&self.id);
+        let bytes_max = self.keeping.message_bytes_max;
+        self.rules.get().map(|rules| Judge::new(rules.clone(), name, bytes_max))
     }
 
     /// Serves one client alone: whatever it says is said to that one.

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use scrubjay_core::entry::Direction;
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::rules::Rules;
 use scrubjay_store::recording::Recording;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -76,6 +77,8 @@ pub struct Gateway {
     /// The one server everything goes to, where nothing is put together.
     through: Option<through::Through>,
     keeping: Options,
+    /// The rules for what is said to backends and by them, where any are in force.
+    rules: OnceLock<Arc<Rules>>,
 }
 
 /// Takes a client's `initializationOptions`: the backends in them, or what is wrong with them.
@@ -154,9 +157,25 @@ impl Gateway {
             options,
             through,
             keeping,
+            rules: OnceLock::new(),
         });
         tokio::spawn(events::attend(Arc::downgrade(&gateway), heard));
         gateway
+    }
+
+    /// Puts rules in force for every backend, those that clients bring later too; before any of them starts.
+    pub fn rule_with(&self, rules: &Arc<Rules>) {
+        // There is one configuration, which gives them once.
+        let _ = self.rules.set(rules.clone());
+        self.backends().iter().for_each(|backend| backend.rule_with(rules.clone()));
+    }
+
+    /// Puts the rules in force for a backend that is new.
+    fn ruled(&self, backend: Backend) -> Backend {
+        if let Some(rules) = self.rules.get() {
+            backend.rule_with(rules.clone());
+        }
+        backend
     }
 
     /// Begins a session.
@@ -240,12 +259,9 @@ impl Gateway {
         for config in more {
             if all.iter().all(|b| b.id != config.id) {
                 let tape = (self.new_recording)(&format!("backend {}", config.id), None);
-                all.push(Arc::new(Backend::new(
-                    config,
-                    std::env::current_dir().ok(),
-                    tape,
-                    self.events.clone(),
-                )));
+                let workspace = std::env::current_dir().ok();
+                let backend = Backend::new(config, workspace, tape, self.events.clone());
+                all.push(Arc::new(self.ruled(backend)));
             }
         }
         *backends = all.into();

@@ -15,19 +15,19 @@ use crate::session::lock;
 /// Where a message is on tape; `None` where it moves on without being on one.
 pub type Kept = Option<(u64, TapeId)>;
 
-/// Records an item, and does something before anything else is recorded.
+/// Records what belongs together, and does something before anything else is recorded.
 ///
 /// # Errors
-/// It could not be recorded, so it must not move on, and nothing was done.
+/// It could not be recorded, so none of it must move on, and nothing was done.
 pub(crate) fn keep(
     recording: &Mutex<Recording>,
     options: Options,
-    item: Item<'_>,
+    items: &[Item<'_>],
     then: impl FnOnce(),
 ) -> Result<Kept, RecordError> {
-    let bytes = item.payload.len() as u64;
+    let bytes = items.iter().map(|item| item.payload.len() as u64).sum();
     let mut recording = lock(recording);
-    let recorded = recording.record(clock::now(), std::iter::once(item));
+    let recorded = recording.record(clock::now(), items.iter().copied());
     let recorded = recorded.and_then(|entry| sync(&recording, options.durability).map(|()| entry));
     match recorded {
         Ok(entry) => {

@@ -9,6 +9,7 @@ pub mod child;
 pub mod config;
 pub mod front;
 pub mod gateway;
+mod judged;
 pub mod keeping;
 pub mod notice;
 pub mod pipe;

@@ -4,6 +4,8 @@
 //! Whatever arrived together is recorded with one write and forwarded with one write. A message is forwarded
 //! only when it is on tape; when it cannot be recorded, or is too long, whoever waits for it is told.
 
+mod intercept;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -11,6 +13,7 @@ use std::rc::Rc;
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::framing::{Batch, Framer, Step};
 use scrubjay_core::oversize::Oversize;
+use scrubjay_core::rules::Judge;
 use scrubjay_store::clock::{self, Moment};
 use scrubjay_store::recording::{Item, RecordError, Recording};
 use tokio::sync::Mutex;
@@ -77,6 +80,10 @@ pub struct Relay {
     to_server: Outlet,
     to_client: Outlet,
     report: Report,
+    /// The rules, where any are in force; without them nothing is looked into.
+    judge: Option<RefCell<Judge>>,
+    /// How many messages to the client a rule holds back.
+    held: Cell<usize>,
 }
 
 /// A writing end that is closed once.
@@ -135,7 +142,15 @@ impl Relay {
             to_server: Outlet::new(to_server),
             to_client: Outlet::new(to_client),
             report,
+            judge: None,
+            held: Cell::new(0),
         }
+    }
+
+    /// Puts rules in force.
+    #[must_use]
+    pub fn judged_by(self, judge: Option<Judge>) -> Self {
+        Self { judge: judge.map(RefCell::new), ..self }
     }
 
     /// Relays one direction until its source ends or its destination is gone, and closes the destination.
@@ -198,10 +213,10 @@ impl Relay {
         }
     }
 
-    /// Returns whether something waits for the client to read.
+    /// Returns whether something waits for the client to read, or for a rule to let it go there.
     #[must_use]
     pub fn client_is_slow(&self) -> bool {
-        self.to_client.turn.try_lock().is_err()
+        self.held.get() > 0 || self.to_client.turn.try_lock().is_err()
     }
 
     /// Passes the server's standard error on as it comes, and records it by lines.
@@ -247,6 +262,9 @@ impl Relay {
     }
 
     async fn pass(&self, direction: Direction, arrived: Moment, batch: Batch<'_>) -> Result<(), Gone> {
+        if let Some(judge) = &self.judge {
+            return self.pass_judged(judge, direction, arrived, batch).await;
+        }
         let items =
             batch.lines().map(|line| Item::new(EntryKind::Message, direction, line.terminator, line.bytes));
         let recorded = self.recording.borrow_mut().record(arrived, items);
@@ -282,21 +300,35 @@ impl Relay {
 
     /// Deals with messages that could not be recorded.
     async fn fail(&self, direction: Direction, batch: Batch<'_>, error: &RecordError) -> Result<(), Gone> {
+        if self.note_failure(batch.lines().len() as u64, batch.bytes().len() as u64, error) {
+            return self.outlet(direction).write(batch.bytes()).await;
+        }
+        for line in batch.lines() {
+            self.tell_not_recorded(direction, line.bytes, error).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes that messages could not be recorded; returns whether they move on all the same.
+    fn note_failure(&self, messages: u64, bytes: u64, error: &RecordError) -> bool {
         let forward = self.options.on_record_failure == OnRecordFailure::Forward;
-        let (messages, bytes) = (batch.lines().len() as u64, batch.bytes().len() as u64);
         self.recording.borrow_mut().note_gap(messages, bytes, forward, error);
         if !self.failing.replace(true) {
             let then = if forward { "forwarding without a recording" } else { "messages are not forwarded" };
             (self.report)(&format!("{error}; {then} until recording works again"));
         }
-        if forward {
-            return self.outlet(direction).write(batch.bytes()).await;
-        }
-        let why = error.to_string();
-        for line in batch.lines() {
-            for notice in notice::not_recorded(direction, line.bytes, &why) {
-                self.tell(&notice).await?;
-            }
+        forward
+    }
+
+    /// Tells whoever waits for a message that it was not recorded, and so not forwarded.
+    async fn tell_not_recorded(
+        &self,
+        direction: Direction,
+        line: &[u8],
+        error: &RecordError,
+    ) -> Result<(), Gone> {
+        for notice in notice::not_recorded(direction, line, &error.to_string()) {
+            self.tell(&notice).await?;
         }
         Ok(())
     }

@@ -319,22 +319,12 @@ impl Session {
         self.record_item(item, then)
     }
 
-    /// Records a line between gateway and backend, and does something before anything else is recorded.
+    /// Records what passes between gateway and backend, and does something before anything else is recorded.
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on, and nothing was done.
-    pub fn record_backend(
-        &self,
-        direction: Direction,
-        backend: &str,
-        operation: Option<u64>,
-        line: &str,
-        then: impl FnOnce(),
-    ) -> Result<Kept, RecordError> {
-        let mut item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
-        item.via = Some(backend);
-        item.operation = operation;
-        self.record_item(item, then)
+    pub fn record_backend(&self, items: &[Item<'_>], then: impl FnOnce()) -> Result<Kept, RecordError> {
+        keep(&self.recording, self.keeping, items, then)
     }
 
     /// Records something worth knowing that is not a message.
@@ -347,7 +337,7 @@ impl Session {
     }
 
     fn record_item(&self, item: Item<'_>, then: impl FnOnce()) -> Result<Kept, RecordError> {
-        keep(&self.recording, self.keeping, item, then)
+        keep(&self.recording, self.keeping, &[item], then)
     }
 
     /// Sends a line to the client, recorded first. What cannot be recorded is not sent.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use scrubjay_core::entry::{Direction, End};
+use scrubjay_core::rules::Judge;
 use scrubjay_store::recording::Recording;
 use scrubjay_store::tape::seal::SealError;
 use thiserror::Error;
@@ -62,6 +63,7 @@ pub async fn run(
     command: &[OsString],
     recording: Recording,
     options: Options,
+    judge: Option<Judge>,
     report: Report,
 ) -> Result<Outcome, WrapError> {
     let mut signals = passed_on()?;
@@ -69,7 +71,7 @@ pub async fn run(
     let Server { mut process, stdin, stdout, stderr } = child::start(program, arguments)?;
     let (from_host, to_host) = (Source::stdin()?, Sink::stdout()?);
     let complaints = Sink::stderr().ok();
-    let relay = Relay::new(options, recording, stdin, to_host, report);
+    let relay = Relay::new(options, recording, stdin, to_host, report).judged_by(judge);
 
     let server = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let burial = tokio::spawn(tree::bury_orphans(server));
@@ -122,6 +124,7 @@ pub async fn run_remote(
     endpoint: Endpoint,
     recording: Recording,
     options: Options,
+    judge: Option<Judge>,
     report: Report,
 ) -> Result<Outcome, WrapError> {
     let mut signals = passed_on()?;
@@ -137,7 +140,7 @@ pub async fn run_remote(
         tokio::spawn(
             async move { http::run(endpoint, bridge_reads, bridge_writes, stopped.notified()).await },
         );
-    let relay = Relay::new(options, recording, to_bridge, to_host, report);
+    let relay = Relay::new(options, recording, to_bridge, to_host, report).judged_by(judge);
     let (mut up_ended, mut down_ended, mut host_gone) = (false, false, false);
     let (mut ended, mut by_signal) = (None, None);
     {

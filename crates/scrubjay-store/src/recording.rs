@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use scrubjay_core::entry::{Direction, End, Entry, EntryKind, Gap, Terminator, Transport};
+use scrubjay_core::entry::{Direction, End, Entry, EntryKind, Gap, Judged, Terminator, Transport};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::{Lines, Payload, Redacted, Redactor};
 use thiserror::Error;
@@ -68,6 +68,8 @@ pub struct Item<'a> {
     pub via: Option<&'a str>,
     /// The operation such a message belongs to.
     pub operation: Option<u64>,
+    /// What rules did to it.
+    pub judged: Judged<'a>,
     /// The message or line; only a redacted copy of it is written.
     pub payload: &'a [u8],
 }
@@ -76,7 +78,7 @@ impl<'a> Item<'a> {
     /// Makes an item of the client's own leg.
     #[must_use]
     pub fn new(kind: EntryKind, direction: Direction, terminator: Terminator, payload: &'a [u8]) -> Self {
-        Self { kind, direction, terminator, via: None, operation: None, payload }
+        Self { kind, direction, terminator, via: None, operation: None, judged: Judged::default(), payload }
     }
 }
 
@@ -363,6 +365,7 @@ impl Stamp {
             processing_ns: self.processing_ns,
             via: item.via,
             operation: item.operation,
+            judged: item.judged,
             payload: item.payload,
         }
     }

@@ -19,6 +19,7 @@ pub(crate) mod project;
 mod raw;
 mod resolve;
 mod router;
+mod rules;
 mod setting;
 pub(crate) mod toolset;
 pub(crate) mod trust;
@@ -31,7 +32,7 @@ use scrubjay_store::home::Home;
 pub(crate) use self::environment::Environment;
 pub(crate) use self::level::LogLevel;
 pub(crate) use self::node::{Node, Value};
-pub(crate) use self::problem::ConfigError;
+pub(crate) use self::problem::{ConfigError, Problem};
 pub(crate) use self::resolve::Loaded;
 pub(crate) use self::setting::Shown;
 
@@ -93,6 +94,14 @@ pub(crate) struct Sources {
 /// A file cannot be read, or something in it is wrong: a `ConfigError` with every problem.
 pub(crate) fn load(global: &Global) -> anyhow::Result<Loaded> {
     load_with(global, Vec::new())
+}
+
+/// Loads the configuration without the file in the working directory.
+///
+/// # Errors
+/// As `load`.
+pub(crate) fn load_own(global: &Global) -> anyhow::Result<Loaded> {
+    Loader::new(global.sources(Vec::new())?)?.without_project().load()
 }
 
 /// Loads the configuration with a command's own flags over it.

@@ -66,7 +66,7 @@ pub(super) fn flow(calls: &[Call]) -> Flow {
             What::Notification => flow.notifications += 1,
             What::Stderr => flow.stderr_lines += 1,
             What::Opaque | What::Batch | What::Response | What::Error => flow.odd += 1,
-            What::TooLong | What::Gap | What::End | What::Note => {}
+            What::TooLong | What::Gap | What::End | What::Note | What::Original => {}
         }
         flow.unanswered += u64::from(call.is_request() && call.answer.is_none());
         flow.duration_ns = flow.duration_ns.max(call.end_ns().unwrap_or(call.since_start_ns));

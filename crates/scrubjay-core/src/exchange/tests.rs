@@ -21,6 +21,7 @@ fn entry(kind: EntryKind, direction: Direction, at: u64, payload: &str) -> Entry
         processing_ns: 0,
         via: None,
         operation: None,
+        judged: crate::entry::Judged::default(),
         payload: payload.as_bytes(),
     }
 }
@@ -106,5 +107,5 @@ fn every_kind_has_a_name_and_a_number() {
         assert_eq!((What::of_code(at), What::parse(name)), (Some(what), Some(what)));
         assert!(What::NAMES.contains(name));
     }
-    assert_eq!(What::of_code(11), None);
+    assert_eq!(What::of_code(12), None);
 }

@@ -7,6 +7,8 @@ use std::fmt::{self, Write};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::entry::Judged;
+
 /// So much text of one message is found.
 pub const TEXT_BYTES_MAX: usize = 256 * 1024;
 /// A longer run without any break is data, not a word.
@@ -26,6 +28,14 @@ pub fn searchable(payload: &[u8], out: &mut String) -> bool {
         gather.push(&String::from_utf8_lossy(payload));
     }
     gather.clipped
+}
+
+/// Adds the names of the rules that applied to a message, and its tags: it is found by them too.
+pub fn searchable_marks(judged: Judged<'_>, out: &mut String) {
+    for name in judged.rules.lines().chain(judged.tags.lines()) {
+        out.push_str(name);
+        out.push('\n');
+    }
 }
 
 struct Gather<'a> {

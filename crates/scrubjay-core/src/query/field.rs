@@ -51,7 +51,8 @@ impl Test {
         }
     }
 
-    fn holds(&self, value: &Value) -> bool {
+    /// Tells whether a value is like this.
+    pub(crate) fn holds(&self, value: &Value) -> bool {
         match self {
             Self::Exists => true,
             Self::Equals(wanted) => {

@@ -1,84 +1,9 @@
-//! Secrets in other clothes: JSON strings with escapes, and base64.
-//!
-//! A text is looked into undressed; a map leads from each of its bytes back to where that came from.
+//! Secrets in other clothes: letters spelled as JSON escapes, and base64.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use super::shape::Class;
-
-/// A text without its escapes, and the way back.
-#[derive(Debug)]
-pub(super) struct Unescaped<'a> {
-    pub(super) text: Cow<'a, [u8]>,
-    /// For each byte of the text and for its end, where it begins in the original; none where they are one.
-    places: Option<Vec<usize>>,
-}
-
-impl<'a> Unescaped<'a> {
-    /// Undoes the escapes of a JSON string's inside; what is no escape stays.
-    pub(super) fn new(raw: &'a [u8]) -> Self {
-        if memchr::memchr(b'\\', raw).is_none() {
-            return Self { text: Cow::Borrowed(raw), places: None };
-        }
-        let (mut text, mut places) = (Vec::with_capacity(raw.len()), Vec::with_capacity(raw.len() + 1));
-        let mut at = 0;
-        while at < raw.len() {
-            let (bytes, length) = unescape(&raw[at..]);
-            let mut utf8 = [0; 4];
-            let piece: &[u8] = match bytes {
-                Some(c) => c.encode_utf8(&mut utf8).as_bytes(),
-                None => &raw[at..at + length],
-            };
-            text.extend_from_slice(piece);
-            places.extend(std::iter::repeat_n(at, piece.len()));
-            at += length;
-        }
-        places.push(raw.len());
-        Self { text: Cow::Owned(text), places: Some(places) }
-    }
-
-    /// Leads a range of the text back to the original.
-    pub(super) fn original(&self, range: &Range<usize>) -> Range<usize> {
-        match &self.places {
-            None => range.clone(),
-            Some(places) => places[range.start]..places[range.end],
-        }
-    }
-}
-
-/// Reads one byte or escape: its character, where it is an escape, and its length.
-fn unescape(raw: &[u8]) -> (Option<char>, usize) {
-    let simple = |c| (Some(c), 2);
-    match raw {
-        [b'\\', b'n', ..] => simple('\n'),
-        [b'\\', b'r', ..] => simple('\r'),
-        [b'\\', b't', ..] => simple('\t'),
-        [b'\\', b'b', ..] => simple('\u{8}'),
-        [b'\\', b'f', ..] => simple('\u{c}'),
-        [b'\\', c @ (b'"' | b'\\' | b'/'), ..] => simple(char::from(*c)),
-        [b'\\', b'u', ..] => unicode(raw).map_or((None, 1), |(c, length)| (Some(c), length)),
-        _ => (None, 1),
-    }
-}
-
-fn unicode(raw: &[u8]) -> Option<(char, usize)> {
-    let unit = |at: usize| -> Option<u32> {
-        if raw.get(at..at + 2)? != b"\\u" {
-            return None;
-        }
-        let digits = raw.get(at + 2..at + 6)?;
-        digits.iter().try_fold(0, |value, d| Some(value * 16 + char::from(*d).to_digit(16)?))
-    };
-    let first = unit(0)?;
-    if (0xd800..0xdc00).contains(&first)
-        && let Some(second @ 0xdc00..0xe000) = unit(6)
-    {
-        let joined = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
-        return char::from_u32(joined).map(|c| (c, 12));
-    }
-    char::from_u32(first).map(|c| (c, 6))
-}
+use crate::json::escape::unicode;
 
 /// Tells whether an escape here spells a character that names and tokens are made of.
 pub(super) fn spells(raw: &[u8], at: usize) -> bool {
@@ -86,12 +11,6 @@ pub(super) fn spells(raw: &[u8], at: usize) -> bool {
         Some((c, _)) => c.is_ascii_alphanumeric() || "_-:/.\\%+=@ ".contains(c),
         None => false,
     }
-}
-
-/// Writes a text as the inside of a JSON string.
-pub(super) fn escape(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
 }
 
 /// Decodes base64 of either alphabet, as far as it goes; what is no digit is left out.
@@ -173,16 +92,6 @@ pub(super) fn run(text: &[u8], at: usize) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn escapes_lead_back() {
-        let raw = br#"a\u0070b\n\ud83d\ude00\\c\x"#;
-        let plain = Unescaped::new(raw);
-        assert_eq!(&*plain.text, "apb\n😀\\c\\x".as_bytes());
-        assert_eq!(plain.original(&(1..2)), 1..7);
-        assert_eq!(plain.original(&(4..8)), 10..22);
-        assert_eq!(plain.original(&(0..plain.text.len())), 0..raw.len());
-    }
 
     #[test]
     fn a_fragment_stands_in_every_encoding() {

@@ -8,13 +8,16 @@ use regex::bytes::Regex;
 
 use super::action::{Action, Key, Left, is_mark};
 use super::detectors::{self, Detector};
-use super::encoded::{self, Unescaped};
+use super::encoded;
 use super::name::{Names, SENSITIVE, STEMS, normal, spellings};
-use super::path::Path;
 use super::prefilter::{Hit, Kind, Prefilter};
 use super::rules::{self, Param, Pattern, RuleError};
 use super::walk::Walk;
 use super::{Finding, Redacted, RedactionConfig, text};
+use crate::expression;
+use crate::json::edit;
+use crate::json::escape::{Unescaped, escape};
+use crate::json::path::Path;
 
 /// Clothes upon clothes (JSON in strings, base64) are looked into so deep.
 const DEPTH_MAX: usize = 6;
@@ -162,7 +165,7 @@ impl Redactor {
                 self.paths.push((path, number));
             }
             Pattern::Regex(text) => {
-                let regex = rules::regex(text)?;
+                let regex = expression::finding(text)?;
                 let number = self.rule(&rule.name, action);
                 self.regexes.push((regex, number));
             }
@@ -451,7 +454,7 @@ impl Edit {
     /// Leads an edit of a text without escapes back to the original.
     pub(super) fn led_back(mut self, plain: &Unescaped<'_>) -> Self {
         self.range = plain.original(&self.range);
-        self.with = encoded::escape(&self.with);
+        self.with = escape(&self.with);
         self
     }
 }
@@ -472,13 +475,5 @@ fn merge(mut edits: Vec<Edit>) -> Vec<Edit> {
 }
 
 fn apply(raw: &[u8], edits: &[Edit]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(raw.len());
-    let mut from = 0;
-    for edit in edits {
-        out.extend_from_slice(&raw[from..edit.range.start]);
-        out.extend_from_slice(edit.with.as_bytes());
-        from = edit.range.end;
-    }
-    out.extend_from_slice(&raw[from..]);
-    out
+    edit::apply(raw, edits.iter().map(|edit| (edit.range.clone(), edit.with.as_bytes())))
 }

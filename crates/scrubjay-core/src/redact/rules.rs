@@ -1,14 +1,12 @@
 //! The user's own rules: what they match, and what is wrong with one.
 
-use regex::bytes::{Regex, RegexBuilder};
 use thiserror::Error;
 
 use super::action::Action;
 use super::name::normal;
-use super::path::Path;
-
-/// A regular expression may need no more memory than this.
-const REGEX_BYTES_MAX: usize = 1 << 20;
+use crate::expression;
+use crate::glob::Glob;
+use crate::json::path::Path;
 
 /// A rule of the user's.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +28,7 @@ pub enum Pattern {
     Path(String),
     /// A stretch of any text.
     Regex(String),
-    /// A parameter of a method; the method may end in `*`.
+    /// A parameter of a method; in the method `*` stands for anything.
     MethodParam {
         /// The method.
         method: String,
@@ -52,7 +50,7 @@ impl Pattern {
                 Ok(_) => Ok(()),
                 Err(e) => Err(format!("is not a JSONPath: {e}")),
             },
-            Self::Regex(text) => regex(text).map(drop),
+            Self::Regex(text) => expression::finding(text).map(drop),
             Self::MethodParam { method, param } => Param::new(method, param).map(drop),
         }
     }
@@ -68,27 +66,10 @@ pub struct RuleError {
     pub what: String,
 }
 
-/// Compiles a regular expression.
-pub(super) fn regex(text: &str) -> Result<Regex, String> {
-    let regex = RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build().map_err(|e| match e {
-        regex::Error::CompiledTooBig(_) => "is too large a regular expression".to_owned(),
-        e => {
-            let told = e.to_string();
-            let last = told.lines().last().unwrap_or_default();
-            format!("is not a regular expression: {}", last.trim_start_matches("error: "))
-        }
-    })?;
-    if regex.is_match(b"") {
-        Err("matches the empty text, so it would match everywhere".to_owned())
-    } else {
-        Ok(regex)
-    }
-}
-
 /// A parameter of some methods.
 #[derive(Clone, Debug)]
 pub(super) struct Param {
-    method: String,
+    method: Glob,
     pub(super) path: Path,
 }
 
@@ -98,15 +79,12 @@ impl Param {
             return Err("has an empty method".to_owned());
         }
         Ok(Self {
-            method: method.to_owned(),
+            method: Glob::new(method),
             path: Path::parse(param).map_err(|e| format!("has a wrong param: {e}"))?,
         })
     }
 
     pub(super) fn is_of(&self, method: &[u8]) -> bool {
-        match self.method.strip_suffix('*') {
-            Some(start) => method.starts_with(start.as_bytes()),
-            None => method == self.method.as_bytes(),
-        }
+        self.method.matches_bytes(method)
     }
 }

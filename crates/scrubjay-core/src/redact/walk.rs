@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use super::action::Left;
-use super::encoded::{self, Unescaped};
 use super::engine::{Edit, Redactor};
 use super::name::Telling;
 use super::shape::{is_random, is_standin};
-use super::tree::{Kind, Node, Tree};
+use crate::json::edit;
+use crate::json::escape::{Unescaped, escape};
+use crate::json::tree::{Kind, Node, Tree};
 
 /// Words of JSON Schema: what a sensitive property is said to be is no secret.
 const SCHEMA_WORDS: &[&[u8]] = &[
@@ -286,7 +287,7 @@ impl<'r, 't> Walk<'r, 't> {
                 self.removed.insert(node, rule);
                 return;
             }
-            Left::Text(text) => format!("\"{}\"", encoded::escape(&text)),
+            Left::Text(text) => format!("\"{}\"", escape(&text)),
             Left::Json(value) => value.to_string(),
         };
         if with.as_bytes() != raw {
@@ -300,20 +301,9 @@ impl<'r, 't> Walk<'r, 't> {
         if self.removed.is_empty() {
             return;
         }
-        let children: Vec<usize> = self.tree.children(container).collect();
-        let mut kept = false;
-        for (i, child) in children.iter().enumerate() {
-            let Some(rule) = self.removed.get(child).copied() else {
-                kept = true;
-                continue;
-            };
-            let node = self.node(*child);
-            let range = match (kept, children.get(i + 1)) {
-                (true, _) => self.node(children[i - 1]).range.end..node.range.end,
-                (false, Some(next)) => node.start()..self.node(*next).start(),
-                (false, None) => node.start()..node.range.end,
-            };
-            let place = self.place(*child, "");
+        for (child, range) in edit::take_out(&self.tree, container, |child| self.removed.contains_key(&child))
+        {
+            let (rule, place) = (self.removed[&child], self.place(child, ""));
             self.edits.push(Edit { range, with: String::new(), rule, place });
         }
     }

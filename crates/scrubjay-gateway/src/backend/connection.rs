@@ -3,20 +3,23 @@
 //! Ids towards the backend are numbers of our own, so that no two clients can be mistaken for each other.
 
 mod hearing;
+mod judging;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::entry::Direction;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::rules::{Judge, Onward};
 use scrubjay_store::recording::{Item, RecordError, Recording};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use self::judging::Judged;
 use super::caller::with_caller;
 use super::process::{Complaints, Program};
 use super::{Answer, CallError, Event};
@@ -56,6 +59,10 @@ pub(super) struct Wire {
     /// The one client it serves, where it serves one.
     owner: Option<Arc<Session>>,
     keeping: Options,
+    /// The rules, where any are in force.
+    judge: Option<Mutex<Judge>>,
+    /// What is left of the room for what rules hold back.
+    held: Arc<Semaphore>,
     era: Era,
     /// Lines on their way to the backend; dropped, its input ends.
     lines: Mutex<Option<mpsc::Sender<String>>>,
@@ -179,6 +186,8 @@ impl Wire {
             is_own: backend.is_own,
             owner: backend.owner.clone(),
             keeping: backend.keeping,
+            judge: backend.judge().map(Mutex::new),
+            held: Arc::new(Semaphore::new(judging::HELD_MAX)),
             era,
             lines: Mutex::new(Some(lines)),
             pending: Mutex::default(),
@@ -216,6 +225,13 @@ impl Wire {
         let told = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
         let params = told.as_ref().map_or(params, |told| told.as_deref());
         let (params, progress_token) = with_own_token(params, id);
+        let line = self
+            .judge(Direction::ClientToServer, message::request(&id.to_string(), method, params.as_deref()));
+        line.hold().await;
+        if let Some(answer) = line.answer() {
+            let recorded = self.record_then(Direction::ClientToServer, call, &line, || ());
+            return recorded.map(|()| answer).map_err(|e| CallError::NotRecorded(e.to_string()));
+        }
         let (reply, mut answer) = oneshot::channel();
         let moves = Arc::new(tokio::sync::Notify::new());
         {
@@ -230,7 +246,7 @@ impl Wire {
         // Dropped before the answer is there, it calls the backend off.
         let mut guard = Abandon { wire: self, id, call, armed: true };
         let timed_out = || CallError::TimedOut(self.backend.clone(), timeout);
-        let sent = self.send(call, message::request(&id.to_string(), method, params.as_deref()));
+        let sent = self.send_judged(call, &line);
         tokio::time::timeout(timeout, sent).await.map_err(|_| timed_out())??;
         let answered = loop {
             tokio::select! {
@@ -243,50 +259,51 @@ impl Wire {
         answered.map_err(|_| CallError::Unavailable(self.backend.clone(), self.why_closed()))
     }
 
-    /// Records a line and sends it; given up on, it is neither recorded nor sent.
+    /// Judges a line, records it and sends it; given up on, it is neither recorded nor sent.
     pub(super) async fn send(&self, call: Option<&Arc<Call>>, line: String) -> Result<(), CallError> {
-        let gone = || CallError::Unavailable(self.backend.clone(), self.why_closed());
-        let lines = lock(&self.lines).clone().ok_or_else(gone)?;
-        let place = lines.reserve().await.map_err(|_| gone())?;
-        // Recorded and queued in one step: lines leave in the order of the tape.
-        let leaving = format!("{line}\n");
-        self.record_then(Direction::ClientToServer, call, &line, || place.send(leaving))
-            .map_err(|e| CallError::NotRecorded(e.to_string()))
+        let line = self.judge(Direction::ClientToServer, line);
+        line.hold().await;
+        self.send_judged(call, &line).await
+    }
+
+    async fn send_judged(&self, call: Option<&Arc<Call>>, line: &Judged) -> Result<(), CallError> {
+        let goes_on = line.judgement.onward != Onward::Nothing;
+        let leaving = goes_on.then(|| format!("{}\n", line.text()));
+        self.leave(Direction::ClientToServer, call, line, leaving).await
     }
 
     fn send_now(&self, line: String) -> Result<(), String> {
         let lines = lock(&self.lines).clone();
         let Some(place) = lines.as_ref().and_then(|lines| lines.try_reserve().ok()) else { return Err(line) };
-        let leaving = format!("{line}\n");
-        if let Err(e) = self.record_then(Direction::ClientToServer, None, &line, || place.send(leaving)) {
+        let line = self.judge(Direction::ClientToServer, line);
+        if line.judgement.delay > Duration::ZERO {
+            return Err(line.came);
+        }
+        let leaving = (line.judgement.onward != Onward::Nothing).then(|| format!("{}\n", line.text()));
+        let then = || {
+            if let Some(leaving) = leaving {
+                place.send(leaving);
+            }
+        };
+        if let Err(e) = self.record_then(Direction::ClientToServer, None, &line, then) {
             tracing::error!(backend = self.backend, error = %e, "a notification was not passed on");
         }
         Ok(())
     }
 
-    fn record(&self, direction: Direction, call: Option<&Arc<Call>>, line: &str) -> Result<(), RecordError> {
-        self.record_then(direction, call, line, || ())
-    }
-
-    fn record_then(
+    fn record(
         &self,
         direction: Direction,
         call: Option<&Arc<Call>>,
-        line: &str,
-        then: impl FnOnce(),
+        line: &Judged,
     ) -> Result<(), RecordError> {
-        if let Some(call) = call {
-            let (session, operation) = (&call.session, call.recorded.map(|(entry, _)| entry));
-            return session.record_backend(direction, &self.backend, operation, line, then).map(|_| ());
-        }
-        let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
-        self.record_item(item, then)
+        self.record_then(direction, call, line, || ())
     }
 
     /// Records on the backend's own tape.
-    fn record_item<'a>(&'a self, mut item: Item<'a>, then: impl FnOnce()) -> Result<(), RecordError> {
+    fn record_item<'a>(&'a self, mut item: Item<'a>) -> Result<(), RecordError> {
         item.via = Some(&self.backend);
-        keep(&self.recording, self.keeping, item, then).map(|_| ())
+        keep(&self.recording, self.keeping, &[item], || ()).map(|_| ())
     }
 
     pub(super) fn close(&self, why: &str) {

@@ -101,7 +101,9 @@ impl Gateway {
         let tape = (self.new_recording)("server", owner.map(|session| session.id.as_str()));
         let backend = Backend::new(&through.server, through.workspace.clone(), tape, self.events.clone())
             .keeping(self.keeping)
+            .known_as(through.server.display_name.clone())
             .belonging_to(owner.cloned());
+        let backend = self.ruled(backend);
         let connection = backend.open_as_it_is(era)?;
         Ok(Life { backend: Arc::new(backend), connection })
     }

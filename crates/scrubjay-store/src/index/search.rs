@@ -7,9 +7,9 @@
 mod facets;
 mod narrow;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use scrubjay_core::exchange::{What, searchable};
+use scrubjay_core::exchange::{What, searchable, searchable_marks};
 use scrubjay_core::export::iso_time;
 use scrubjay_core::query::{SearchQuery, SortField, SortOrder};
 use serde::Serialize;
@@ -118,6 +118,14 @@ pub struct Hit {
     pub error_code: Option<i64>,
     /// The size of request and answer.
     pub size_bytes: u64,
+    /// Whether rules changed, held back, blocked or made request or answer.
+    pub intercepted: bool,
+    /// The rules that applied to either.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub applied_rules: BTreeSet<String>,
+    /// The tags they gave.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub tags: BTreeSet<String>,
     /// The text that was looked for, where it stands; without any, the beginning.
     pub snippet: Snippet,
 }
@@ -247,15 +255,19 @@ impl Index {
     ) -> Vec<Hit> {
         let (home, terms) = (self.home.clone(), query.text.clone());
         let work = move || {
-            let texts = texts(&home, &wanted(&tapes, &rows));
+            let seen = see(&home, &wanted(&tapes, &rows));
             let hit = |row: &Row| {
                 let tape = tapes.get(&tape_of(row.id));
                 let name = |number: Option<i64>| number.and_then(|n| names.get(&n).cloned());
-                let text: Vec<&str> = [Some(row.entry), row.answer]
+                let seen: Vec<&Seen> = [Some(row.entry), row.answer]
                     .into_iter()
                     .flatten()
-                    .filter_map(|number| texts.get(&(tape_of(row.id), number)).map(String::as_str))
+                    .filter_map(|number| seen.get(&(tape_of(row.id), number)))
                     .collect();
+                let text: Vec<&str> = seen.iter().map(|entry| entry.text.as_str()).collect();
+                let all = |of: fn(&Seen) -> &str| {
+                    seen.iter().flat_map(|entry| of(entry).lines().map(str::to_owned)).collect()
+                };
                 Hit {
                     tape: tape.map(|t| t.id.clone()).unwrap_or_default(),
                     server: tape.map(|t| t.server.clone()).unwrap_or_default(),
@@ -273,6 +285,9 @@ impl Index {
                     failed: row.failed,
                     error_code: row.code,
                     size_bytes: uint(row.bytes),
+                    intercepted: seen.iter().any(|entry| entry.intercepted),
+                    applied_rules: all(|entry| &entry.rules),
+                    tags: all(|entry| &entry.tags),
                     snippet: cut(&text.join("\n"), &terms),
                 }
             };
@@ -355,12 +370,23 @@ fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
     wanted
 }
 
-fn texts(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), String> {
-    let mut texts = HashMap::new();
+/// What an entry shows of itself.
+struct Seen {
+    text: String,
+    intercepted: bool,
+    rules: String,
+    tags: String,
+}
+
+fn see(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), Seen> {
+    let mut seen = HashMap::new();
     look(home, wanted, |key, number, entry| {
         let mut text = String::new();
         searchable(entry.payload, &mut text);
-        texts.insert((key.number, number), text);
+        searchable_marks(entry.judged, &mut text);
+        let judged = entry.judged;
+        let (rules, tags) = (judged.rules.to_owned(), judged.tags.to_owned());
+        seen.insert((key.number, number), Seen { text, intercepted: judged.is_intercepted(), rules, tags });
     });
-    texts
+    seen
 }

@@ -4,7 +4,7 @@
 //! entry's number too: a frame is sound only in its own place. An unknown extension field is skipped, so that
 //! a later version may add facts without a new format.
 
-use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
+use scrubjay_core::entry::{Acts, Direction, Entry, EntryKind, Judged, Terminator, Transport};
 
 /// Bytes before the fixed facts: length and checksum.
 const PREFIX: usize = 8;
@@ -64,8 +64,14 @@ const UNMARK: u32 = 0x0E8B_2F51;
 const TAG_VIA: u8 = 1;
 /// Extension field: the operation such a message belongs to.
 const TAG_OPERATION: u8 = 2;
+/// Extension field: what rules did to the message, as bits, and their names, one a line.
+const TAG_RULES: u8 = 3;
+/// Extension field: the tags that rules gave it, one a line.
+const TAG_TAGS: u8 = 4;
 /// A backend's name may be this long.
 const VIA_BYTES_MAX: usize = 256;
+/// The names of all rules that applied, and all tags, may be this long together; what is beyond is left out.
+const NAMES_BYTES_MAX: usize = 16 * 1024;
 
 fn encode_extension(entry: &Entry<'_>) -> Vec<u8> {
     let mut fields = Vec::new();
@@ -81,22 +87,53 @@ fn encode_extension(entry: &Entry<'_>) -> Vec<u8> {
     if let Some(operation) = entry.operation {
         field(TAG_OPERATION, &operation.to_le_bytes());
     }
+    let judged = entry.judged;
+    if judged.is_intercepted() || !judged.rules.is_empty() {
+        let names = whole_lines(judged.rules);
+        field(TAG_RULES, &[&[judged.acts.bits()], names.as_bytes()].concat());
+    }
+    if !judged.tags.is_empty() {
+        field(TAG_TAGS, whole_lines(judged.tags).as_bytes());
+    }
     fields
 }
 
+/// Returns as many whole lines as there is room for.
+fn whole_lines(lines: &str) -> &str {
+    if lines.len() <= NAMES_BYTES_MAX {
+        return lines;
+    }
+    let end = lines.as_bytes()[..=NAMES_BYTES_MAX].iter().rposition(|b| *b == b'\n');
+    &lines[..end.unwrap_or(0)]
+}
+
+/// What the extension fields tell.
+#[derive(Default)]
+struct Extension<'a> {
+    via: Option<&'a str>,
+    operation: Option<u64>,
+    judged: Judged<'a>,
+}
+
 /// Reads the extension fields it knows.
-fn decode_extension(mut fields: &[u8]) -> Option<(Option<&str>, Option<u64>)> {
-    let (mut via, mut operation) = (None, None);
+fn decode_extension(mut fields: &[u8]) -> Option<Extension<'_>> {
+    let mut told = Extension::default();
     while let [tag, low, high, rest @ ..] = fields {
         let (value, behind) = rest.split_at_checked(usize::from(u16::from_le_bytes([*low, *high])))?;
         match *tag {
-            TAG_VIA => via = std::str::from_utf8(value).ok(),
-            TAG_OPERATION => operation = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
+            TAG_VIA => told.via = std::str::from_utf8(value).ok(),
+            TAG_OPERATION => told.operation = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
+            TAG_RULES => {
+                let (acts, names) = value.split_first().unwrap_or((&0, &[]));
+                told.judged.acts = Acts::of_bits(*acts);
+                told.judged.rules = std::str::from_utf8(names).unwrap_or_default();
+            }
+            TAG_TAGS => told.judged.tags = std::str::from_utf8(value).unwrap_or_default(),
             _ => {}
         }
         fields = behind;
     }
-    Some((via, operation))
+    Some(told)
 }
 
 /// What stands at a place where a frame is expected.
@@ -171,7 +208,7 @@ impl Glance {
 pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
     let (direction, transport, terminator) = shape_of(frame[9])?;
     let extension = usize::from(u16::from_le_bytes([frame[10], frame[11]]));
-    let (via, operation) = decode_extension(frame.get(OVERHEAD..OVERHEAD + extension)?)?;
+    let told = decode_extension(frame.get(OVERHEAD..OVERHEAD + extension)?)?;
     Some(Entry {
         kind: kind_of(frame[8])?,
         direction,
@@ -180,8 +217,9 @@ pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
         processing_ns: u32::from_le_bytes(*frame[12..].first_chunk()?),
         wall_ns: u64::from_le_bytes(*frame[16..].first_chunk()?),
         since_start_ns: u64::from_le_bytes(*frame[24..].first_chunk()?),
-        via,
-        operation,
+        via: told.via,
+        operation: told.operation,
+        judged: told.judged,
         payload: frame.get(OVERHEAD + extension..)?,
     })
 }
@@ -194,6 +232,7 @@ fn kind_code(kind: EntryKind) -> u8 {
         EntryKind::Gap => 4,
         EntryKind::End => 5,
         EntryKind::Note => 6,
+        EntryKind::Original => 7,
     }
 }
 
@@ -205,6 +244,7 @@ fn kind_of(code: u8) -> Option<EntryKind> {
         4 => EntryKind::Gap,
         5 => EntryKind::End,
         6 => EntryKind::Note,
+        7 => EntryKind::Original,
         _ => return None,
     })
 }
@@ -257,6 +297,7 @@ mod tests {
             processing_ns: 7,
             via: Some("files"),
             operation: Some(12),
+            judged: Judged { acts: Acts::CHANGED.and(Acts::DELAYED), rules: "cap\nslow", tags: "reviewed" },
             payload,
         }
     }
@@ -277,6 +318,19 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(matches!(decode(3, &bytes[..cut]), Decoded::Incomplete(_)), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn more_names_than_there_is_room_for_are_left_out_whole() {
+        let names = vec!["x".repeat(64); 1000].join("\n");
+        let entry =
+            Entry { judged: Judged { rules: &names, tags: &names, ..Judged::default() }, ..sample(b"{}") };
+        let mut bytes = Vec::new();
+        encode_head(0, &entry, &mut bytes);
+        bytes.extend_from_slice(entry.payload);
+        let Decoded::Frame(read, _) = decode(0, &bytes) else { panic!("a frame") };
+        assert_eq!(read.judged.rule_names().len(), NAMES_BYTES_MAX / 65);
+        assert!(read.judged.tag_names().iter().all(|name| name.len() == 64));
     }
 
     #[test]

@@ -203,6 +203,7 @@ mod tests {
             processing_ns: 1,
             via: None,
             operation: None,
+            judged: scrubjay_core::entry::Judged::default(),
             payload: &b"{}"[..],
         };
         let mut bytes = Vec::new();

@@ -49,6 +49,7 @@ mod tests {
             processing_ns: 0,
             via: None,
             operation: None,
+            judged: scrubjay_core::entry::Judged::default(),
             payload: &b""[..],
         };
         assert_eq!(apply(&[double, add_one], entry).since_start_ns, 11);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
-use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
+use scrubjay_core::entry::{Acts, Direction, Entry, EntryKind, Judged, Terminator, Transport};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::{Payload, RedactionConfig, Redactor};
 use scrubjay_store::clock;
@@ -28,6 +28,9 @@ pub(crate) struct Owned {
     pub(crate) processing_ns: u32,
     pub(crate) via: Option<String>,
     pub(crate) operation: Option<u64>,
+    pub(crate) acts: Acts,
+    pub(crate) rules: String,
+    pub(crate) tags: String,
     pub(crate) payload: Vec<u8>,
 }
 
@@ -44,6 +47,9 @@ impl Owned {
             processing_ns: 500,
             via: None,
             operation: None,
+            acts: Acts::default(),
+            rules: String::new(),
+            tags: String::new(),
             payload: payload.into(),
         }
     }
@@ -69,6 +75,7 @@ impl Owned {
             processing_ns: self.processing_ns,
             via: self.via.as_deref(),
             operation: self.operation,
+            judged: Judged { acts: self.acts, rules: &self.rules, tags: &self.tags },
             payload: &self.payload,
         }
     }
@@ -86,6 +93,9 @@ impl From<Entry<'_>> for Owned {
             processing_ns: entry.processing_ns,
             via: entry.via.map(str::to_owned),
             operation: entry.operation,
+            acts: entry.judged.acts,
+            rules: entry.judged.rules.to_owned(),
+            tags: entry.judged.tags.to_owned(),
             payload: entry.payload.to_vec(),
         }
     }
@@ -215,18 +225,22 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
         1 => Just(EntryKind::Gap),
         1 => Just(EntryKind::End),
         1 => Just(EntryKind::Note),
+        1 => Just(EntryKind::Original),
     ];
     let direction = prop_oneof![Just(Direction::ClientToServer), Just(Direction::ServerToClient)];
     let transport = prop_oneof![Just(Transport::Stdio), Just(Transport::Http), Just(Transport::Memory)];
     let terminator = prop_oneof![Just(Terminator::Lf), Just(Terminator::Crlf), Just(Terminator::Eof)];
     let via = proptest::option::weighted(0.2, "[a-zäé]{0,12}");
+    let names = || proptest::collection::vec("[a-z_./:-]{1,9}", 0..3).prop_map(|names| names.join("\n"));
+    let judged = (any::<u8>().prop_map(Acts::of_bits), names(), names());
     let shape = (kind, direction, transport, terminator, via, any::<Option<u64>>());
     // Thirteen days: their sums are no matter of the store.
     let times = (any::<u64>(), 0..1u64 << 50, any::<u32>());
-    (shape, times, payload).prop_map(
+    (shape, times, judged, payload).prop_map(
         |(
             (kind, direction, transport, terminator, via, operation),
             (wall_ns, since_start_ns, processing_ns),
+            (acts, rules, tags),
             payload,
         )| {
             Owned {
@@ -239,6 +253,9 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
                 processing_ns,
                 via,
                 operation,
+                acts,
+                rules,
+                tags,
                 payload,
             }
         },

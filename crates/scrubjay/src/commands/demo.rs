@@ -18,9 +18,10 @@ use crate::cli::Global;
 
 /// Record a scripted conversation with a sample server, and show the recording
 ///
-/// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol,
-/// then behind `scrubjay serve` beside a toolset of Scrubjay's own, and prints the tapes. At last an agent
-/// works with Scrubjay's own tools, and its story is told; another searches what was recorded.
+/// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol
+/// and with rules in force, then behind `scrubjay serve` beside a toolset of Scrubjay's own, and prints the
+/// tapes. At last an agent works with Scrubjay's own tools, and its story is told; another searches what was
+/// recorded.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
 
@@ -28,6 +29,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let scratch = tempfile::Builder::new().prefix("scrubjay-demo-").tempdir()?.keep();
     let home = Home::new(scratch.clone());
     std::fs::create_dir(workspace(&home))?;
+    std::fs::write(rules(&home), scenes::RULES)?;
     let runtime = super::runtime()?;
     for scene in &SCENES {
         let held = runtime.block_on(converse(&home, scene));
@@ -62,6 +64,10 @@ fn workspace(home: &Home) -> PathBuf {
     home.root().join("workspace")
 }
 
+fn rules(home: &Home) -> PathBuf {
+    home.root().join("rules.yaml")
+}
+
 /// Shows what is left of a conversation.
 fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let file = newest(home, scene.name)?;
@@ -88,6 +94,7 @@ async fn converse(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     for word in scene.command {
         match *word {
             "{workspace}" => command.arg(workspace(home)),
+            "{rules}" => command.arg(rules(home)),
             word => command.arg(word),
         };
     }

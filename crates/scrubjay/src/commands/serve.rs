@@ -142,7 +142,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let workspace = workspace(&config);
     let toolsets = toolsets::mounts(args, &loaded, workspace.as_deref().unwrap_or(Path::new(".")))?;
-    let routing = loaded.router();
+    let (routing, rules) = (loaded.router(), loaded.rules());
     let router = routing.as_ref().map(|(router, _)| router.clone());
     if let Some(router) = &router {
         router.use_model(loaded.llm_config()?);
@@ -162,6 +162,9 @@ async fn serve(
         });
         configured.chain(own).collect()
     });
+    if let Some(rules) = &rules {
+        gateway.rule_with(rules);
+    }
     if let Some((router, consent)) = routing {
         gateway.route_with(router, consent);
     }

@@ -13,6 +13,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use scrubjay_core::entry::Transport;
 use scrubjay_core::redact::Redactor;
+use scrubjay_core::rules::{Judge, Rules};
 use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
@@ -22,7 +23,7 @@ use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use crate::cli::Global;
-use crate::config::{self, ConfigError};
+use crate::config::{self, ConfigError, Problem};
 
 /// Record one server, transparently
 ///
@@ -113,22 +114,24 @@ fn work(
     warden: rustix::process::Pid,
 ) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
-    let (options, limits, redactor) = settings(global, args, &home)?;
+    let settings = settings(global, args, &home)?;
     let remote = endpoint(args)?;
     let subject = subject(args, remote.as_ref(), warden);
     let sweep = sweep_beside(&home)?;
     if let Some(address) = args.listen {
         let http = listen::config(global, args, address)?;
-        runtime.block_on(listen::run(args, http, home, (options, limits), subject, redactor))?;
+        runtime.block_on(listen::run(args, http, home, settings, subject))?;
         // As below.
         let _ = sweep.join();
         std::process::exit(0)
     }
+    let Settings { options, limits, redactor, rules } = settings;
+    let judge = rules.map(|rules| Judge::new(rules, &subject.name, options.message_bytes_max));
     let recording = Recording::new(home.clone(), subject, limits, redactor);
     let report = Box::new(say);
     let outcome = match remote {
-        Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, report))?,
-        None => runtime.block_on(wrap::run(&args.command, recording, options, report))?,
+        Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, judge, report))?,
+        None => runtime.block_on(wrap::run(&args.command, recording, options, judge, report))?,
     };
     if let Some(unsealed) = outcome.unsealed {
         let why = anyhow::Error::from(unsealed);
@@ -140,22 +143,30 @@ fn work(
     std::process::exit(outcome.exit_code.into())
 }
 
-/// Returns how to relay and when a tape is full: as typed, else as configured.
-fn settings(
-    global: &Global,
-    args: &WrapArgs,
-    home: &Home,
-) -> anyhow::Result<(Options, Limits, Arc<Redactor>)> {
-    let (mut options, mut limits, redactor) = match config::load(global) {
-        Ok(loaded) => (loaded.relay, loaded.limits, loaded.redactor(Some(home))?),
-        // What says which secrets not to write is never left out.
-        Err(e) if is_about_privacy(&e) => return Err(e),
+/// How to relay and record.
+struct Settings {
+    options: Options,
+    limits: Limits,
+    redactor: Arc<Redactor>,
+    rules: Option<Arc<Rules>>,
+}
+
+/// Returns how to relay and record: as typed, else as configured.
+fn settings(global: &Global, args: &WrapArgs, home: &Home) -> anyhow::Result<Settings> {
+    let loaded = match config::load(global) {
+        // What says which secrets not to write and what not to pass on is never left out.
+        Err(e) if is_about_recorder(&e) => return Err(e),
         Err(e) => {
-            // A file that happens to lie in the working directory must not keep a server from starting.
-            say(&format!("the configuration is left out: {e:#}"));
-            (Options::default(), Limits::default(), Arc::new(Redactor::standard()))
+            // A file that happens to lie in the working directory must neither keep a server from starting nor
+            // put the owner's own rules out of force.
+            let own = config::load_own(global)?;
+            let wrong: Vec<String> = problems(&e).iter().map(ToString::to_string).collect();
+            say(&format!("the project's configuration is left out: {}", wrong.join("; ")));
+            own
         }
+        Ok(loaded) => loaded,
     };
+    let (mut options, mut limits) = (loaded.relay, loaded.limits);
     match args.on_record_failure {
         Some(OnRecordFailure::Stop) => options.on_record_failure = relay::OnRecordFailure::Stop,
         Some(OnRecordFailure::Forward) => options.on_record_failure = relay::OnRecordFailure::Forward,
@@ -169,12 +180,16 @@ fn settings(
     options.message_bytes_max = args.max_message_size.unwrap_or(options.message_bytes_max);
     limits.tape_bytes_max = args.max_tape_size.unwrap_or(limits.tape_bytes_max);
     limits.tape_duration_max = args.max_tape_duration.unwrap_or(limits.tape_duration_max);
-    Ok((options, limits, redactor))
+    let redactor = loaded.redactor(Some(home))?;
+    Ok(Settings { options, limits, redactor, rules: loaded.rules() })
 }
 
-fn is_about_privacy(error: &anyhow::Error) -> bool {
-    let problems = error.downcast_ref::<ConfigError>().map(|e| e.problems.as_slice()).unwrap_or_default();
-    problems.iter().any(|problem| problem.key.starts_with("recorder"))
+fn is_about_recorder(error: &anyhow::Error) -> bool {
+    problems(error).iter().any(|problem| problem.key.starts_with("recorder"))
+}
+
+fn problems(error: &anyhow::Error) -> &[Problem] {
+    error.downcast_ref::<ConfigError>().map(|e| e.problems.as_slice()).unwrap_or_default()
 }
 
 fn parse_message_size(text: &str) -> Result<usize, String> {

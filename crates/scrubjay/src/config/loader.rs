@@ -22,6 +22,8 @@ pub(super) struct Loader {
     sources: Sources,
     /// The variables with those of `--env-file`.
     environment: Environment,
+    /// Whether the file in the working directory counts.
+    with_project: bool,
 }
 
 impl Loader {
@@ -34,7 +36,13 @@ impl Loader {
             environment.add_file(&text, path, &mut problems);
             ConfigError::unless_empty(problems)?;
         }
-        Ok(Self { sources, environment })
+        let with_project = sources.config.is_none();
+        Ok(Self { sources, environment, with_project })
+    }
+
+    /// Leaves out the file in the working directory.
+    pub(super) fn without_project(self) -> Self {
+        Self { with_project: false, ..self }
     }
 
     pub(super) fn load(self) -> anyhow::Result<Loaded> {
@@ -45,7 +53,7 @@ impl Loader {
             &mut files,
             &mut problems,
         )?);
-        if self.sources.config.is_none() {
+        if self.with_project {
             below = below.under_layer(self.project_layer(&mut files, &mut notices, &mut problems));
         }
         let above = self.above(&self.environment, &mut notices, &mut problems);

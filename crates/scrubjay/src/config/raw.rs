@@ -12,6 +12,7 @@ use super::node::{Node, Origin, Value, below};
 use super::privacy::{Fields, KeyId, Keys, Rules};
 use super::problem::{Problem, entries};
 use super::router::{Calls, RouterMode, Share};
+use super::rules::Interceptors;
 use super::setting::{
     Address, Count, Hosts, Location, Origins, Setting, Shown, Size, Span, Text, Token, Toolsets,
 };
@@ -201,6 +202,7 @@ section! {
     /// `recorder`: what is recorded, and how.
     RawRecorder {
         privacy: RawPrivacy, Owner;
+        rules: Option<Given<Interceptors>>, Owner;
     }
 }
 
@@ -241,7 +243,7 @@ llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, 
 router: { mode: catalog, threshold: 0.5, confirm_destructive: true, destructive: [], allowed: [],
   max_steps: 1 }
 recorder: { privacy: { redact_sensitive: true, sensitive_fields: [], hash_ids: false,
-  encryption: { enabled: false, key_id: default }, keys: {}, rules: [] } }
+  encryption: { enabled: false, key_id: default }, keys: {}, rules: [] }, rules: [] }
 ";
 
 impl RawConfig {
@@ -394,6 +396,7 @@ mod tests {
             "recorder.privacy.encryption.key_id",
             "recorder.privacy.keys",
             "recorder.privacy.rules",
+            "recorder.rules",
             "backends",
         ];
         assert_eq!(guarded, expected);

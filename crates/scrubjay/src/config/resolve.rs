@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use scrubjay_core::redact::Redactor;
+use scrubjay_core::rules::Rules;
 use scrubjay_gateway::config::{BackendConfig, HttpConfig, Secret, ServeConfig};
 use scrubjay_gateway::gateway::Consent;
 use scrubjay_gateway::relay;
@@ -154,6 +155,11 @@ impl Loaded {
     /// A key is missing or unusable.
     pub(crate) fn redactor(&self, home: Option<&Home>) -> anyhow::Result<Arc<Redactor>> {
         privacy::redactor(&self.raw.recorder.privacy, home)
+    }
+
+    /// Returns the rules for messages on their way; none where nothing is to be done to any.
+    pub(crate) fn rules(&self) -> Option<Arc<Rules>> {
+        taken(self.raw.recorder.rules.as_ref()).in_force()
     }
 
     /// Returns what the gateway serves; the workspace is the command's to say.

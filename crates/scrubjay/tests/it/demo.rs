@@ -13,6 +13,8 @@ fn it_shows_every_conversation() {
         "tools/call count",
         "server/discover",
         "scrubjay__slow",
+        "blocked by not-the-diary",
+        "changed by three-at-most",
         "tape verify",
         "Count the jays",
         "refused: outside_workspace",
@@ -30,11 +32,11 @@ fn it_shows_every_conversation() {
 fn its_tapes_are_there_to_look_at() {
     let lab = Lab::new();
     let told = lab.json(&["demo", "--json"]);
-    // Two wrapped servers; of the gateway its client and what it said to two backends; of the work its client
+    // Three wrapped servers; of the gateway its client and what it said to two backends; of the work its client
     // and what was said to four toolsets; of the look back its client and what was said to one.
-    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(12), "{told}");
+    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(13), "{told}");
     let lab = lab.with_data(text(&told["data"]).into());
-    assert_eq!(lab.verify().len(), 12);
+    assert_eq!(lab.verify().len(), 13);
     let tapes = lab.tapes();
     assert!(tapes.iter().all(|tape| tape["state"] == "sealed" && tape["unanswered"] == 0), "{tapes:?}");
     // What the look back found is on tape like everything else.

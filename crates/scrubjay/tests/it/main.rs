@@ -21,6 +21,7 @@ mod records;
 mod records_peers;
 mod redaction;
 mod route;
+mod rules;
 mod search;
 mod serve;
 mod session;

@@ -11,5 +11,6 @@ mod redaction;
 mod remote;
 mod rig;
 mod route;
+mod rules;
 mod tape;
 mod tapes;

@@ -8,11 +8,13 @@ use std::time::Duration;
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message::{self, Parts, Splice};
+use scrubjay_core::rules::Onward;
 use scrubjay_store::recording::Item;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::oneshot;
 
+use super::judging::Judged;
 use super::{Wire, only_session};
 use crate::backend::{Answer, Event};
 use crate::session::{Call, lock};
@@ -84,7 +86,7 @@ impl Wire {
         tracing::warn!(backend = self.backend, bytes = line.bytes, "a line of the backend is too long");
         let facts = serde_json::to_vec(line).expect("an oversize is plain data");
         let item = Item::new(EntryKind::Oversize, Direction::ServerToClient, Terminator::Lf, &facts);
-        if let Err(e) = self.record_item(item, || ()) {
+        if let Err(e) = self.record_item(item) {
             tracing::error!(backend = self.backend, error = %e, "cannot record that a line was too long");
         }
         let id = line.id.as_deref().and_then(|id| id.parse::<u64>().ok());
@@ -102,16 +104,37 @@ impl Wire {
             // Understood as well as can be; what it really said is on its own tape.
             self.record_own(bytes);
         }
-        let Ok(parts) = Parts::of(&line) else {
+        let line = self.judge(Direction::ServerToClient, line);
+        let stops = line.judgement.onward == Onward::Nothing;
+        if line.judgement.delay.is_zero() && line.judgement.back.is_none() {
+            return if stops { self.stop(&line).await } else { self.hear_judged(&line).await };
+        }
+        // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
+        let Ok(room) = self.held.clone().acquire_owned().await else { return };
+        let wire = self.clone();
+        tokio::spawn(async move {
+            line.hold().await;
+            if stops {
+                wire.stop(&line).await
+            } else {
+                wire.hear_judged(&line).await
+            }
+            drop(room);
+        });
+    }
+
+    async fn hear_judged(self: &Arc<Self>, line: &Judged) {
+        let text = line.text();
+        let Ok(parts) = Parts::of(&text) else {
             // Stray text on the stream: kept on the backend's own tape, and nobody else is bothered.
-            if !line.trim().is_empty() {
-                self.record_own(line.as_bytes());
+            if !text.trim().is_empty() {
+                self.record_own(line.came.as_bytes());
                 tracing::debug!(backend = self.backend, "the backend said something that is no message");
             }
             return;
         };
         match (&parts.method, parts.id) {
-            (None, Some(id)) => self.hear_answer(id, &parts, &line),
+            (None, Some(id)) => self.hear_answer(id, &parts, line),
             (Some(method), Some(id)) => {
                 let (method, id) = (method.clone(), id.get().to_owned());
                 let params = parts.params.map(|p| p.get().to_owned());
@@ -119,24 +142,24 @@ impl Wire {
             }
             (Some(method), None) => {
                 let method = method.clone();
-                self.hear_notification(method, &line).await;
+                self.hear_notification(method, line, &text).await;
             }
-            (None, None) => self.record_own(line.as_bytes()),
+            (None, None) => self.record_own(line.came.as_bytes()),
         }
     }
 
     fn record_own(&self, line: &[u8]) {
         let item = Item::new(EntryKind::Message, Direction::ServerToClient, Terminator::Lf, line);
-        if let Err(e) = self.record_item(item, || ()) {
+        if let Err(e) = self.record_item(item) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend said");
         }
     }
 
-    fn hear_answer(&self, id: &RawValue, parts: &Parts<'_>, line: &str) {
+    fn hear_answer(&self, id: &RawValue, parts: &Parts<'_>, line: &Judged) {
         let pending = id.get().parse::<u64>().ok().and_then(|id| lock(&self.pending).remove(&id));
         let Some(pending) = pending else {
             // Late, repeated or made up: on tape, and to nobody.
-            self.record_own(line.as_bytes());
+            self.record_own(line.came.as_bytes());
             return;
         };
         if let Err(e) = self.record(Direction::ServerToClient, pending.call.as_ref(), line) {
@@ -153,10 +176,16 @@ impl Wire {
         let _ = pending.reply.send(answer);
     }
 
-    async fn hear_request(self: Arc<Self>, method: String, id: String, params: Option<String>, line: String) {
+    async fn hear_request(
+        self: Arc<Self>,
+        method: String,
+        id: String,
+        params: Option<String>,
+        line: &Judged,
+    ) {
         let busy = self.busy();
         let only = only_session(&busy);
-        if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), &line) {
+        if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
             return;
         }
@@ -186,13 +215,13 @@ impl Wire {
         });
     }
 
-    async fn hear_notification(&self, method: String, line: &str) {
+    async fn hear_notification(&self, method: String, judged: &Judged, line: &str) {
         if method == "notifications/progress"
             && let Ok(parts) = Parts::of(line)
             && let Some(token) = parts.param("progressToken")
             && let Some((call, own)) = self.progressing(token)
         {
-            if let Err(e) = self.record(Direction::ServerToClient, Some(&call), line) {
+            if let Err(e) = self.record(Direction::ServerToClient, Some(&call), judged) {
                 tracing::error!(backend = self.backend, error = %e, "cannot record progress");
                 return;
             }
@@ -200,13 +229,13 @@ impl Wire {
             call.say(line).await;
             return;
         }
-        if let Some((call, line)) = self.subscribed(line) {
+        if let Some((call, line)) = self.subscribed(judged, line) {
             call.say(line).await;
             return;
         }
         let busy = self.busy();
         let only = only_session(&busy);
-        if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
+        if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
             return;
         }
@@ -241,19 +270,19 @@ impl Wire {
     }
 
     /// Returns whose subscription a notification is part of, and how that client knows it; recorded.
-    fn subscribed(&self, line: &str) -> Option<(Arc<Call>, String)> {
+    fn subscribed(&self, judged: &Judged, line: &str) -> Option<(Arc<Call>, String)> {
         let parts = Parts::of(line).ok()?;
         let subscription = parts.meta(META_SUBSCRIPTION)?;
         let id = subscription.get().parse::<u64>().ok()?;
         let call = lock(&self.pending).get(&id)?.call.clone()?;
         // What cannot be recorded is not passed on; whoever tries again says why.
-        self.record(Direction::ServerToClient, Some(&call), line).ok()?;
+        self.record(Direction::ServerToClient, Some(&call), judged).ok()?;
         let line = Splice::new(line).replace(Some(subscription), call.id.as_raw()).finish();
         Some((call, line))
     }
 
     /// Returns the calls under way, one for each session, newest first.
-    fn busy(&self) -> Vec<Arc<Call>> {
+    pub(super) fn busy(&self) -> Vec<Arc<Call>> {
         let pending = lock(&self.pending);
         let mut calls: Vec<(u64, Arc<Call>)> =
             pending.iter().filter_map(|(id, p)| Some((*id, p.call.clone()?))).collect();

@@ -20,6 +20,28 @@ const MODERN: [&str; 3] = [
     r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"no_such_tool","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
 ];
 
+/// What may not pass in the scene with rules.
+pub(super) const RULES: &str = r#"recorder:
+  rules:
+    - name: not-the-diary
+      match: { direction: client_to_server, tools: [echo], where: [{ path: $.arguments.text, matches: diary }] }
+      action: block
+      message: the diary is nobody's business
+    - name: three-at-most
+      match: { direction: client_to_server, tools: [count], where: [{ path: $.arguments.to, greater: 3 }] }
+      action: modify
+      set: { $.arguments.to: 3 }
+"#;
+
+/// A client whose calls are judged on the way: one passes, one is changed, one is blocked.
+const RULED: [&str; 5] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"5"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"the weather"}}}"#,
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"count","arguments":{"to":9000}}}"#,
+    r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"text":"my diary"}}}"#,
+];
+
 /// A client of the gateway: two backends offer the same names, so one's are prefixed.
 const GATEWAY: [&str; 6] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"3"}}}"#,
@@ -59,7 +81,7 @@ const LOOK: [&str; 4] = [
 pub(super) struct Scene {
     pub(super) title: &'static str,
     pub(super) name: &'static str,
-    /// The command; `{workspace}` stands for a directory of the demo's own.
+    /// The command; `{workspace}` stands for a directory of the demo's own, `{rules}` for a file with [`RULES`].
     pub(super) command: &'static [&'static str],
     /// Whether the sample server is behind it.
     pub(super) has_server: bool,
@@ -68,7 +90,7 @@ pub(super) struct Scene {
     pub(super) session: Option<&'static str>,
 }
 
-pub(super) const SCENES: [Scene; 5] = [
+pub(super) const SCENES: [Scene; 6] = [
     Scene {
         title: "An agent that opens with a handshake (2025-11-25)",
         name: "demo-legacy",
@@ -83,6 +105,14 @@ pub(super) const SCENES: [Scene; 5] = [
         command: &["wrap", "--name", "demo-modern"],
         has_server: true,
         script: &MODERN,
+        session: None,
+    },
+    Scene {
+        title: "Rules on the way: what is changed stands there as it came and as it went, what is blocked goes nowhere",
+        name: "demo-rules",
+        command: &["wrap", "--config", "{rules}", "--name", "demo-rules"],
+        has_server: true,
+        script: &RULED,
         session: None,
     },
     Scene {

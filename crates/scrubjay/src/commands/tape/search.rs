@@ -122,6 +122,10 @@ fn headline(hit: &Hit) -> String {
     if hit.failed {
         words.push(hit.error_code.map_or("failed".to_owned(), |code| format!("failed {code}")));
     }
+    if hit.intercepted {
+        let rules: Vec<&str> = hit.applied_rules.iter().map(String::as_str).collect();
+        words.push(format!("intercepted by {}", rules.join(", ")));
+    }
     words.join("  ")
 }
 

@@ -193,6 +193,7 @@ fn kind(entry: &Entry<'_>, envelope: &Envelope) -> &'static str {
         EntryKind::Gap => "gap",
         EntryKind::End => "end",
         EntryKind::Note => "note",
+        EntryKind::Original => "original",
     }
 }
 
@@ -209,6 +210,10 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
                 .join(" "),
             _ => inert_bytes(&entry.payload[..entry.payload.len().min(64)]),
         },
+        EntryKind::Original => {
+            let came = Envelope::parse(entry.payload);
+            [came.method, came.name].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        }
         EntryKind::Stderr | EntryKind::Note => inert_bytes(&entry.payload[..entry.payload.len().min(200)]),
         EntryKind::Oversize => serde_json::from_slice::<Oversize>(entry.payload)
             .map(|line| format!("{} {}", line.method.unwrap_or_default(), units::size(line.bytes)))
@@ -242,10 +247,23 @@ fn status(entry: &Entry<'_>, reading: &Reading) -> String {
         words.extend(end.as_ref().and_then(|e| e.exit_code).map(|code| format!("exit code {code}")));
         words.extend(end.as_ref().and_then(|e| e.signal).map(|signal| format!("signal {signal}")));
     }
+    words.extend(judged(entry));
     let names = envelope.defects.iter().map(|d| format!("{d:?}"));
     let flags = reading.links.iter().flat_map(|l| &l.flags).map(|f| format!("{f:?}"));
     words.extend(names.chain(flags).map(|name| spaced(&name)));
     words.join(", ")
+}
+
+/// Says what rules did to a message, and which.
+fn judged(entry: &Entry<'_>) -> Option<String> {
+    let (rules, tags) = (entry.judged.rule_names(), entry.judged.tag_names());
+    if rules.is_empty() {
+        return None;
+    }
+    let acts = entry.judged.acts.names();
+    let what = if acts.is_empty() { "seen".to_owned() } else { acts.join(" and ") };
+    let tagged = if tags.is_empty() { String::new() } else { format!(" [{}]", tags.join(" ")) };
+    Some(format!("{what} by {}{tagged}", rules.join(" ")))
 }
 
 /// Turns `InvalidUtf8` into `invalid utf8`.

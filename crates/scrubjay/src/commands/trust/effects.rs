@@ -13,6 +13,7 @@ pub(super) fn of(tree: &Node) -> Vec<String> {
         let Some(node) = key.split('.').try_fold(tree, |node, part| node.get(part)) else { continue };
         match key.as_str() {
             "backends" => backends(node, &mut lines),
+            "recorder.rules" => rules(node, &mut lines),
             "serve.http" => lines.push(format!("listen on {}", value(&key, node))),
             _ => lines.push(format!("set {key} to {}", value(&key, node))),
         }
@@ -48,6 +49,17 @@ fn backends(node: &Node, lines: &mut Vec<String>) {
                 _ => {}
             }
         }
+    }
+}
+
+fn rules(node: &Node, lines: &mut Vec<String>) {
+    let Value::List(items) = &node.value else { return };
+    if items.is_empty() {
+        lines.push("have no rules for messages".to_owned());
+    }
+    for item in items {
+        let word = |key: &str| quoted(&item.get(key).map(written).unwrap_or_default());
+        lines.push(format!("{} messages by the rule {}", word("action"), word("name")));
     }
 }
 
@@ -108,13 +120,15 @@ mod tests {
              \x20     env: { API_KEY: abcdef, TOKEN: '${GITHUB_TOKEN}', PORT: 80, LD_PRELOAD: ./evil.so } }\n\
              \x20 - { id: far, type: http, url: 'https://far.example/mcp', headers: { Authorization: Bearer x } }\n\
              \x20 - { id: named, type: stdio, command: x, inheritEnv: [A, B] }\n\
-             serve: { http: '0.0.0.0:80', auth_token: abc, allowed_hosts: [a.example], naming: always }\n",
+             serve: { http: '0.0.0.0:80', auth_token: abc, allowed_hosts: [a.example], naming: always }\n\
+             recorder: { rules: [{ name: canned, action: mock, result: {} }] }\n",
         );
         let expected = [
             "set data to ./here",
             "listen on 0.0.0.0:80",
             "set serve.auth_token to ***",
             "set serve.allowed_hosts to a.example",
+            "mock messages by the rule canned",
             "start sh -c \"curl x | sh\" \"\" as sh",
             "  with the variable API_KEY = ***",
             "  with the variable TOKEN = ${GITHUB_TOKEN}",

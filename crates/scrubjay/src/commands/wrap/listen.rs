@@ -13,13 +13,12 @@ use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv};
 use scrubjay_gateway::gateway::{Gateway, NewRecording};
-use scrubjay_gateway::relay::Options;
 use scrubjay_gateway::{front, tree, warden};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::SessionRef;
 
-use super::WrapArgs;
+use super::{Settings, WrapArgs};
 use crate::cli::Global;
 use crate::commands::serve;
 use crate::config;
@@ -43,10 +42,10 @@ pub(super) async fn run(
     args: &WrapArgs,
     config: HttpConfig,
     home: Home,
-    (options, limits): (Options, Limits),
+    settings: Settings,
     subject: Subject,
-    redactor: Arc<Redactor>,
 ) -> anyhow::Result<()> {
+    let Settings { options, limits, redactor, rules } = settings;
     let server = BackendConfig {
         id: backend_id(&subject.name),
         display_name: Some(subject.name.clone()),
@@ -60,6 +59,9 @@ pub(super) async fn run(
     }
     let recordings = recordings(home, limits, subject, redactor);
     let gateway = Gateway::transparent(server, std::env::current_dir().ok(), options, recordings);
+    if let Some(rules) = &rules {
+        gateway.rule_with(rules);
+    }
     let listener = tokio::net::TcpListener::bind(config.address)
         .await
         .with_context(|| format!("cannot listen on {}", config.address))?;

@@ -10,6 +10,7 @@ use scrubjay_llm::scripted::Answer;
 use serde_json::{Value, json};
 
 use super::rig::{answer_text, entries, scrubjay};
+pub(super) use rig::holds;
 use rig::{Model, Routing};
 
 const TASK: &str = "echo the text hello back to me";
@@ -96,6 +97,34 @@ fn what_comes_of_no_call_has_its_code_and_its_reason() {
         );
     }
     assert_eq!(model.asked().len(), answers.len(), "one repair, and only of arguments");
+}
+
+#[test]
+fn no_task_gets_round_a_rule() {
+    let call =
+        json!({ "mcp_method": "tools/call", "mcp_params": { "name": "echo", "arguments": { "text": "x" } } });
+    let sample = json!({ "id": "sample", "type": "stdio",
+        "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
+    let rules = json!([{ "name": "no-echo", "match": { "tools": ["echo"] }, "action": "block", "message": "not that" }]);
+    let settings = json!({ "backends": [sample], "recorder": { "rules": rules } });
+    for (mode, chosen) in [("catalog", echo("hello")), ("backends", Answer::tool_call("sample", &call))] {
+        let model = Model::answering(&[chosen.clone(), chosen]);
+        let mut routing =
+            Routing::configured(&settings, Some(&model), &[("SCRUBJAY_ROUTER_MODE", mode)]).opened();
+        let error = &routing.task(TASK)["error"];
+        assert_eq!(error["data"]["error"]["data"]["rule"], "no-echo", "{mode}: {error}");
+        let answer = routing.call("orchestrate_task", &json!({ "query": TASK }));
+        assert!(
+            answer.to_string().contains("not that") && !answer.to_string().contains("\"hello\""),
+            "{answer}"
+        );
+        let data = routing.data();
+        let (_, _directory) = routing.finish();
+        let tape = entries(&data, "serve");
+        let judged: Vec<&Value> = tape.iter().filter(|entry| entry["intercepted"] == true).collect();
+        assert_eq!(judged.len(), 4, "two calls and their answers: {judged:?}");
+        assert!(judged.iter().all(|entry| entry["via"] == "sample"));
+    }
 }
 
 #[test]

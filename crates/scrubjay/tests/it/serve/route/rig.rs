@@ -53,9 +53,14 @@ impl Routing {
 
     /// Starts a gateway before these backends.
     pub(super) fn before(backends: &Value, model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
+        let settings = if backends.is_null() { json!({}) } else { json!({ "backends": backends }) };
+        Self::configured(&settings, model, variables)
+    }
+
+    /// Starts a gateway with this configuration.
+    pub(super) fn configured(settings: &Value, model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
         let directory = scratch();
         let config = directory.path().join("scrubjay-config.json");
-        let settings = if backends.is_null() { json!({}) } else { json!({ "backends": backends }) };
         std::fs::write(&config, settings.to_string()).expect("it is ours");
         let mut command = Command::new("sh");
         command.args([
@@ -150,7 +155,7 @@ impl Routing {
 }
 
 /// Tells whether any file below a directory holds this text.
-pub(super) fn holds(directory: &Path, text: &str) -> Option<std::path::PathBuf> {
+pub(in crate::serve) fn holds(directory: &Path, text: &str) -> Option<std::path::PathBuf> {
     for entry in std::fs::read_dir(directory).expect("it is ours").map(|entry| entry.expect("it is there")) {
         let path = entry.path();
         let found = if path.is_dir() {

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 /// Deeper texts are looked into as if they were no JSON.
-pub(super) const DEPTH_MAX: usize = 200;
+pub(crate) const DEPTH_MAX: usize = 200;
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Object,
     Array,
     String,
@@ -18,45 +18,45 @@ pub(super) enum Kind {
 
 /// A value in a JSON text.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) kind: Kind,
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
     /// Where it stands, quotes and brackets included.
-    pub(super) range: Range<usize>,
+    pub(crate) range: Range<usize>,
     /// Its key, without quotes, where it is a member of an object.
-    pub(super) key: Option<Range<usize>>,
+    pub(crate) key: Option<Range<usize>>,
     /// The node behind its last descendant.
-    pub(super) next: usize,
-    pub(super) parent: Option<usize>,
+    pub(crate) next: usize,
+    pub(crate) parent: Option<usize>,
 }
 
 impl Node {
     /// Returns where the member or element begins: at its key, where it has one.
-    pub(super) fn start(&self) -> usize {
+    pub(crate) fn start(&self) -> usize {
         self.key.as_ref().map_or(self.range.start, |key| key.start - 1)
     }
 
     /// Returns the inside of a string.
-    pub(super) fn inside(&self) -> Range<usize> {
+    pub(crate) fn inside(&self) -> Range<usize> {
         self.range.start + 1..self.range.end - 1
     }
 }
 
 /// The nodes of a JSON text, each before its descendants.
 #[derive(Debug)]
-pub(super) struct Tree {
-    pub(super) nodes: Vec<Node>,
+pub(crate) struct Tree {
+    pub(crate) nodes: Vec<Node>,
 }
 
 impl Tree {
     /// Reads a text; none where it is not one whole JSON value.
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let mut parser = Parser { text, at: 0, nodes: Vec::new() };
         parser.whole()?;
         Some(Self { nodes: parser.nodes })
     }
 
     /// Lists the members or elements of a node.
-    pub(super) fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let end = self.nodes[node].next;
         let first = Some(node + 1).filter(|child| *child < end);
         std::iter::successors(first, move |child| Some(self.nodes[*child].next).filter(|next| *next < end))

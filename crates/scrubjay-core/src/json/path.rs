@@ -1,11 +1,11 @@
 //! JSONPath, the part that says where a value stands: names, numbers, `*` and `..`; no filters or scripts.
 
-use super::encoded::Unescaped;
+use super::escape::Unescaped;
 use super::tree::{Kind, Tree};
 
 /// A compiled path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Path {
+pub(crate) struct Path {
     steps: Vec<Step>,
 }
 
@@ -25,7 +25,7 @@ enum To {
 
 impl Path {
     /// Reads a path that begins at `$`, or is the rest of one.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |rest: &str, what: &str| {
             Err(format!("{what} at character {} of {text:?}", text.len() - rest.len() + 1))
         };
@@ -60,7 +60,7 @@ impl Path {
     }
 
     /// Returns a name that every text with such a value holds, if there is one.
-    pub(super) fn telling_name(&self) -> Option<&str> {
+    pub(crate) fn telling_name(&self) -> Option<&str> {
         let mut names = self.steps.iter().filter_map(|step| match &step.to {
             To::Name(name) => Some(name.as_str()),
             To::Element(_) | To::All => None,
@@ -69,22 +69,36 @@ impl Path {
     }
 
     /// Lists the nodes that the path leads to from a node.
-    pub(super) fn find(&self, text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
-        let mut here = vec![from];
-        for step in &self.steps {
-            let mut there = Vec::new();
-            for node in here {
-                let parents = if step.deep { node..tree.nodes[node].next } else { node..node + 1 };
-                for parent in parents {
-                    step.to.choose(text, tree, parent, &mut there);
-                }
-            }
-            there.sort_unstable();
-            there.dedup();
-            here = there;
-        }
-        here
+    pub(crate) fn find(&self, text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
+        walk(&self.steps, text, tree, from)
     }
+
+    /// Lists the nodes below which the path ends in a plain name, and that name; none where it ends otherwise.
+    pub(crate) fn find_holders(&self, text: &[u8], tree: &Tree, from: usize) -> Option<(Vec<usize>, &str)> {
+        match self.steps.split_last()? {
+            (Step { deep: false, to: To::Name(name) }, before) => {
+                Some((walk(before, text, tree, from), name))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn walk(steps: &[Step], text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
+    let mut here = vec![from];
+    for step in steps {
+        let mut there = Vec::new();
+        for node in here {
+            let parents = if step.deep { node..tree.nodes[node].next } else { node..node + 1 };
+            for parent in parents {
+                step.to.choose(text, tree, parent, &mut there);
+            }
+        }
+        there.sort_unstable();
+        there.dedup();
+        here = there;
+    }
+    here
 }
 
 impl To {

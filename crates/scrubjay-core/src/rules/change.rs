@@ -1,0 +1,169 @@
+//! Changes of a message below its parameters, result or error: every byte elsewhere is kept.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use regex::bytes::Regex;
+
+use super::document::{Document, JsonPath};
+use crate::expression;
+use crate::json::edit;
+use crate::json::escape::escape;
+use crate::json::tree::Kind;
+
+/// One change.
+#[derive(Clone, Debug)]
+pub struct Change {
+    path: JsonPath,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    /// Puts a value there, as JSON.
+    Set(String),
+    Remove,
+    /// Replaces what is found in texts.
+    Replace(Regex, String),
+}
+
+/// The message would become longer than messages may be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+/// What is put in the place of what.
+pub(super) type Edits = Vec<(Range<usize>, Vec<u8>)>;
+
+impl Change {
+    /// Puts a JSON value where the path leads; a path that ends in a name adds the member where it is missing.
+    #[must_use]
+    pub fn set(path: JsonPath, json: String) -> Self {
+        Self { path, what: What::Set(json) }
+    }
+
+    /// Takes out the members and elements the path leads to.
+    #[must_use]
+    pub fn remove(path: JsonPath) -> Self {
+        Self { path, what: What::Remove }
+    }
+
+    /// Replaces every match of a regular expression in the texts the path leads to; `$1` stands for a group.
+    ///
+    /// # Errors
+    /// It is not one, or matches everywhere.
+    pub fn replace(path: JsonPath, expression: &str, with: String) -> Result<Self, String> {
+        Ok(Self { path, what: What::Replace(expression::finding(expression)?, with) })
+    }
+
+    /// Changes a message; none where there is nothing to change.
+    pub(super) fn apply(
+        &self,
+        document: &Document<'_>,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, TooLong> {
+        let mut edits = Edits::new();
+        for body in document.bodies() {
+            match &self.what {
+                What::Set(json) => self.set_below(document, body, json.as_bytes(), &mut edits),
+                What::Remove => self.remove_below(document, body, &mut edits),
+                What::Replace(regex, with) => {
+                    self.replace_below(document, body, (regex, with.as_bytes()), &mut edits, bytes_max)?;
+                }
+            }
+        }
+        let edits = disjoint(edits);
+        if edits.is_empty() {
+            return Ok(None);
+        }
+        let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
+        let put: usize = edits.iter().map(|(_, with)| with.len()).sum();
+        if document.text.len() - taken + put > bytes_max {
+            return Err(TooLong);
+        }
+        Ok(Some(edit::apply(&document.text, edits.iter().map(|(range, with)| (range.clone(), &**with)))))
+    }
+
+    fn set_below(&self, document: &Document<'_>, body: usize, json: &[u8], edits: &mut Edits) {
+        let (text, tree) = (&document.text, &document.tree);
+        for node in self.path.0.find(text, tree, body) {
+            if document.raw(node) != json {
+                edits.push((tree.nodes[node].range.clone(), json.to_vec()));
+            }
+        }
+        let Some((holders, name)) = self.path.0.find_holders(text, tree, body) else { return };
+        let there: HashSet<usize> = self
+            .path
+            .0
+            .find(text, tree, body)
+            .into_iter()
+            .filter_map(|node| tree.nodes[node].parent)
+            .collect();
+        for holder in holders {
+            let node = &tree.nodes[holder];
+            if node.kind == Kind::Object && !there.contains(&holder) {
+                let comma = if tree.children(holder).next().is_some() { "," } else { "" };
+                let before = format!("{comma}\"{}\":", escape(name));
+                let end = node.range.end - 1;
+                edits.push((end..end, [before.as_bytes(), json].concat()));
+            }
+        }
+    }
+
+    fn remove_below(&self, document: &Document<'_>, body: usize, edits: &mut Edits) {
+        let tree = &document.tree;
+        let goes: HashSet<usize> = self.path.0.find(&document.text, tree, body).into_iter().collect();
+        let mut holders: Vec<usize> = goes.iter().filter_map(|node| tree.nodes[*node].parent).collect();
+        holders.sort_unstable();
+        holders.dedup();
+        for holder in holders {
+            let taken = edit::take_out(tree, holder, |child| goes.contains(&child));
+            edits.extend(taken.into_iter().map(|(_, range)| (range, Vec::new())));
+        }
+    }
+
+    fn replace_below(
+        &self,
+        document: &Document<'_>,
+        body: usize,
+        (regex, with): (&Regex, &[u8]),
+        edits: &mut Edits,
+        bytes_max: usize,
+    ) -> Result<(), TooLong> {
+        let mut put = 0;
+        for node in self.path.0.find(&document.text, &document.tree, body) {
+            if document.tree.nodes[node].kind != Kind::String {
+                continue;
+            }
+            let (inside, start) = (document.inside(node), document.tree.nodes[node].inside().start);
+            for found in regex.captures_iter(&inside.text) {
+                let whole = found.get_match();
+                let mut expanded = Vec::new();
+                found.expand(with, &mut expanded);
+                if expanded == whole.as_bytes() {
+                    continue;
+                }
+                let range = inside.original(&whole.range());
+                let with = escape(&String::from_utf8_lossy(&expanded)).into_bytes();
+                put += with.len();
+                // Looked at on the way: a short pattern may be found very often.
+                if put > bytes_max {
+                    return Err(TooLong);
+                }
+                edits.push((range.start + start..range.end + start, with));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts edits in order; what lies within another goes with that.
+fn disjoint(mut edits: Edits) -> Edits {
+    edits.sort_by_key(|(range, _)| (range.start, std::cmp::Reverse(range.end)));
+    let mut end = 0;
+    edits.retain(|(range, _)| {
+        let is_free = range.start >= end;
+        end = if is_free { range.end } else { end };
+        is_free
+    });
+    edits
+}

@@ -1,0 +1,99 @@
+//! Laws: where no rule applies not a byte changes; a change stays within its paths; what is JSON stays JSON.
+
+use proptest::prelude::*;
+use serde_json::value::RawValue;
+
+use super::*;
+
+/// JSON of some depth, with spellings that a rewriting would lose.
+fn any_json() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("1e400".to_owned()),
+        Just("18446744073709551616".to_owned()),
+        Just("1.10".to_owned()),
+        Just("null".to_owned()),
+        Just(r#""\u0061\ud800\/""#.to_owned()),
+        "[a-c ]{0,4}".prop_map(|text| format!("\"{text}\"")),
+    ];
+    leaf.prop_recursive(3, 24, 4, |inner| {
+        let member = ("[a-d]", inner.clone()).prop_map(|(key, value)| format!(" \"{key}\" :{value}"));
+        prop_oneof![
+            proptest::collection::vec(inner, 0..4).prop_map(|items| format!("[{} ]", items.join(" , "))),
+            proptest::collection::vec(member, 0..4).prop_map(|members| format!("{{{}}}", members.join(","))),
+        ]
+    })
+}
+
+fn any_path(below: &'static str) -> impl Strategy<Value = String> {
+    let step = prop_oneof![
+        Just(".a".to_owned()),
+        Just(".b".to_owned()),
+        Just("..c".to_owned()),
+        Just(".*".to_owned()),
+        Just("[0]".to_owned()),
+        Just("[-1]".to_owned()),
+    ];
+    proptest::collection::vec(step, 1..4).prop_map(move |steps| format!("{below}{}", steps.concat()))
+}
+
+fn any_change(below: &'static str) -> impl Strategy<Value = Change> {
+    prop_oneof![
+        (any_path(below), any_json()).prop_map(|(place, json)| Change::set(path(&place), json)),
+        any_path(below).prop_map(|place| Change::remove(path(&place))),
+        (any_path(below), "[abc\"\\\\$0-2]{0,3}")
+            .prop_map(|(place, with)| { Change::replace(path(&place), "[ab]", with).unwrap() }),
+    ]
+}
+
+fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<Box<RawValue>>(text).is_ok()
+}
+
+proptest! {
+    #[test]
+    fn without_a_rule_that_applies_not_a_byte_changes(line in prop_oneof![
+        any::<Vec<u8>>(),
+        any_json().prop_map(String::into_bytes),
+        any_json().prop_map(|json| format!(r#"{{"method":"m","id":1,"params":{json}}}"#).into_bytes()),
+        any_json().prop_map(|json| format!(r#"[{{"result":{json},"id":1}}]"#).into_bytes()),
+    ]) {
+        let other = Match { methods: globs(&["n"]), ..Match::default() };
+        let mut judge = judge(vec![rule("r", other, block())]);
+        prop_assert_eq!(judge.line(C, &line), Judgement::default());
+        prop_assert_eq!(judge.line(S, &line), Judgement::default());
+    }
+
+    #[test]
+    fn what_is_judged_stays_json_outside_its_body_as_it_was(
+        body in any_json(),
+        changes in proptest::collection::vec(any_change("$"), 1..4),
+    ) {
+        let before = r#"{ "x":1e400, "method" : "m", "params" :"#;
+        let behind = r#" , "id":18446744073709551616 }"#;
+        let line = format!("{before}{body}{behind}");
+        let mut judge = judge(vec![rule("r", Match::default(), Action::Modify(changes))]);
+        if let Onward::Other(other) = judge.line(C, line.as_bytes()).onward {
+            prop_assert!(is_json(&other), "{}", String::from_utf8_lossy(&other));
+            prop_assert!(other.starts_with(before.as_bytes()) && other.ends_with(behind.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_change_below_one_member_leaves_its_neighbours(
+        (touched, left) in (any_json(), any_json()),
+        change in any_change("$.a"),
+    ) {
+        let line = format!(r#"{{"method":"m","params":{{"a":{touched},"z":{left}}}}}"#);
+        let mut judge = judge(vec![rule("r", Match::default(), Action::Modify(vec![change]))]);
+        if let Onward::Other(other) = judge.line(C, line.as_bytes()).onward {
+            let kept = format!(r#""z":{left}}}}}"#);
+            prop_assert!(other.ends_with(kept.as_bytes()), "{}", String::from_utf8_lossy(&other));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_judged(line in any::<Vec<u8>>(), changes in proptest::collection::vec(any_change("$"), 1..3)) {
+        let mut judge = judge(vec![rule("r", Match::default(), Action::Modify(changes)), rule("s", Match::default(), block())]);
+        judge.line(C, &line);
+    }
+}

@@ -1,0 +1,116 @@
+//! Rules on the way between the gateway and a backend: every line passes here, whoever asked for it.
+//!
+//! What belongs to several clients goes over one connection, so a message that waits holds up no other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrubjay_core::entry::{Direction, Terminator};
+use scrubjay_core::message::Parts;
+use scrubjay_core::rules::{Judgement, Onward};
+use scrubjay_store::recording::{Item, RecordError};
+
+use super::{CallError, Wire, only_session};
+use crate::backend::Answer;
+use crate::judged;
+use crate::keeping::keep;
+use crate::session::{Call, lock};
+
+/// So many things a backend said may wait at once; whatever comes then is not read before one of them went.
+pub(super) const HELD_MAX: usize = 256;
+
+/// A line with what rules made of it.
+pub(super) struct Judged {
+    /// As it came.
+    pub(super) came: String,
+    pub(super) judgement: Judgement,
+}
+
+impl Judged {
+    /// Returns the line as it goes on.
+    pub(super) fn text(&self) -> std::borrow::Cow<'_, str> {
+        match &self.judgement.onward {
+            Onward::Other(other) => String::from_utf8_lossy(other),
+            Onward::Same | Onward::Nothing => self.came.as_str().into(),
+        }
+    }
+
+    /// Returns what the rules answer in the backend's place, where they do.
+    pub(super) fn answer(&self) -> Option<Answer> {
+        let back = String::from_utf8_lossy(self.judgement.back.as_deref()?);
+        let parts = Parts::of(&back).ok()?;
+        let (result, error) =
+            (parts.result.map(|r| r.get().to_owned()), parts.error.map(|e| e.get().to_owned()));
+        error.map(Answer::Error).or(result.map(Answer::Result))
+    }
+
+    /// Waits for as long as rules say.
+    pub(super) async fn hold(&self) {
+        if self.judgement.delay > Duration::ZERO {
+            tokio::time::sleep(self.judgement.delay).await;
+        }
+    }
+}
+
+impl Wire {
+    pub(super) fn judge(&self, direction: Direction, line: String) -> Judged {
+        let judge = self.judge.as_ref();
+        let judgement = judge.map(|judge| lock(judge).line(direction, line.as_bytes())).unwrap_or_default();
+        Judged { came: line, judgement }
+    }
+
+    /// Records what was judged, and does something before anything else is recorded.
+    pub(super) fn record_then(
+        &self,
+        direction: Direction,
+        call: Option<&Arc<Call>>,
+        line: &Judged,
+        then: impl FnOnce(),
+    ) -> Result<(), RecordError> {
+        let operation = call.and_then(|call| call.recorded).map(|(entry, _)| entry);
+        let items = judged::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
+        let of_backend = |item| Item { via: Some(&self.backend), operation, ..item };
+        let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
+        match call {
+            Some(call) => call.session.record_backend(&items, then),
+            None => keep(&self.recording, self.keeping, &items, then),
+        }
+        .map(|_| ())
+    }
+
+    /// Deals with what a backend said and nobody is to hear; a request gets the answer that the rules give.
+    pub(super) async fn stop(&self, line: &Judged) {
+        let only = only_session(&self.busy());
+        let recorded = match line.judgement.back.as_deref() {
+            Some(back) => {
+                let leaving = format!("{}\n", String::from_utf8_lossy(back));
+                self.leave(Direction::ServerToClient, only.as_ref(), line, Some(leaving)).await
+            }
+            None => self
+                .record_then(Direction::ServerToClient, only.as_ref(), line, || ())
+                .map_err(|e| CallError::NotRecorded(e.to_string())),
+        };
+        if let Err(e) = recorded {
+            tracing::error!(backend = self.backend, error = %e, "what rules stopped could not be dealt with");
+        }
+    }
+
+    /// Records what was judged and sends a line to the backend, in one step: lines leave in the order of the tape.
+    pub(super) async fn leave(
+        &self,
+        direction: Direction,
+        call: Option<&Arc<Call>>,
+        line: &Judged,
+        leaving: Option<String>,
+    ) -> Result<(), CallError> {
+        let gone = || CallError::Unavailable(self.backend.clone(), self.why_closed());
+        let lines = lock(&self.lines).clone().ok_or_else(gone)?;
+        let place = lines.reserve().await.map_err(|_| gone())?;
+        let then = || {
+            if let Some(leaving) = leaving {
+                place.send(leaving);
+            }
+        };
+        self.record_then(direction, call, line, then).map_err(|e| CallError::NotRecorded(e.to_string()))
+    }
+}

@@ -1,0 +1,401 @@
+//! `recorder.rules`: what is done to messages on their way, checked at start with its place in the file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scrubjay_core::entry::{Direction, is_name};
+use scrubjay_core::glob::Glob;
+use scrubjay_core::rules::{
+    Action, BLOCKED_CODE, Change, Check, Condition, DELAY_MAX, JsonPath, Match, RULES_MAX, Rule, Rules,
+};
+use scrubjay_core::units::parse_duration;
+use serde_json::json;
+
+use super::node::{Kind, Node, Origin, Scalar, Value, below};
+use super::problem::{Problem, entries};
+use super::setting::{Choice, Setting, Shown, parse, text, texts, write_duration};
+
+const NAME: &str = "must be 1 to 64 letters, digits, _ - . : or /";
+
+/// The rules for messages on their way.
+#[derive(Clone)]
+pub(crate) struct Interceptors {
+    list: Arc<Rules>,
+    /// What each is called and does, for a person.
+    told: Vec<String>,
+}
+
+impl Interceptors {
+    /// Returns the rules, where there is one.
+    pub(super) fn in_force(&self) -> Option<Arc<Rules>> {
+        (!self.list.is_empty()).then(|| self.list.clone())
+    }
+}
+
+impl Setting for Interceptors {
+    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
+        let Value::List(items) = &node.value else {
+            problems.push(Problem::new(&node.origin, key, "must be a list of rules"));
+            return None;
+        };
+        let before = problems.len();
+        if items.len() > RULES_MAX {
+            let message = format!("must not have more than {RULES_MAX} rules");
+            problems.push(Problem::new(&node.origin, key, message));
+            return None;
+        }
+        let (mut list, mut told) = (Vec::<Rule>::new(), Vec::new());
+        for (i, item) in items.iter().enumerate() {
+            let path = format!("{key}[{i}]");
+            let Some(rule) = read_rule(item, &path, problems) else { continue };
+            if list.iter().any(|other| other.name == rule.name) {
+                let message = "is the name of an earlier rule, too";
+                problems.push(Problem::new(at(item, "name"), below(&path, "name"), message));
+            }
+            told.push(format!("{}: {}", rule.name, item.get("action").map(written).unwrap_or_default()));
+            list.push(rule);
+        }
+        (problems.len() == before).then(|| Self { list: Arc::new(Rules::new(list)), told })
+    }
+
+    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
+        out.push(Shown::new(key, json!(self.told), origin));
+    }
+}
+
+impl Choice for Direction {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("client_to_server", Self::ClientToServer), ("server_to_client", Self::ServerToClient)];
+}
+
+/// What a rule does, as it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Allow,
+    Block,
+    Modify,
+    Delay,
+    Mock,
+    Tag,
+}
+
+impl Choice for Verb {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("allow", Self::Allow),
+        ("block", Self::Block),
+        ("modify", Self::Modify),
+        ("delay", Self::Delay),
+        ("mock", Self::Mock),
+        ("tag", Self::Tag),
+    ];
+}
+
+impl Verb {
+    /// The keys that say how.
+    fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Allow => &[],
+            Self::Block => &["code", "message"],
+            Self::Modify => &["set", "remove", "replace"],
+            Self::Delay => &["delay"],
+            Self::Mock => &["result"],
+            Self::Tag => &["tags"],
+        }
+    }
+}
+
+/// Reads one rule; reports all that is wrong with it.
+fn read_rule(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Rule> {
+    let before = problems.len();
+    let verb = required(node, path, "action", problems)
+        .and_then(|given| Verb::read(given, &below(path, "action"), problems));
+    let name = required(node, path, "name", problems)
+        .and_then(|given| one_name(given, &below(path, "name"), problems));
+    if let Some(verb) = verb {
+        let known: Vec<&str> = ["name", "match", "action"].iter().chain(verb.keys()).copied().collect();
+        entries(node, path, &known, problems);
+    }
+    let when = match node.get("match") {
+        Some(given) => read_match(given, &below(path, "match"), problems),
+        None => Match::default(),
+    };
+    let action = verb.and_then(|verb| match verb {
+        Verb::Allow => Some(Action::Allow),
+        Verb::Block => read_block(node, path, name.as_deref().unwrap_or_default(), problems),
+        Verb::Modify => read_changes(node, path, problems).map(Action::Modify),
+        Verb::Delay => read_delay(node, path, problems).map(Action::Delay),
+        Verb::Mock => required(node, path, "result", problems)
+            .and_then(|given| json_text(given, &below(path, "result"), problems))
+            .map(|result| Action::Mock { result }),
+        Verb::Tag => read_tags(node, path, problems).map(Action::Tag),
+    });
+    let rule = Rule { name: name?, when, action: action? };
+    (problems.len() == before).then_some(rule)
+}
+
+fn required<'n>(node: &'n Node, path: &str, key: &str, problems: &mut Vec<Problem>) -> Option<&'n Node> {
+    let given = node.get(key).filter(|given| given.value != Value::Null);
+    if given.is_none() {
+        problems.push(Problem::new(at(node, key), below(path, key), "is required"));
+    }
+    given
+}
+
+/// Returns where a key stands, or where it is missing.
+fn at<'n>(node: &'n Node, key: &str) -> &'n Origin {
+    node.get(key).map_or(&node.origin, |given| &given.origin)
+}
+
+fn one_name(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<String> {
+    let name = text(node, path, problems)?;
+    if !is_name(name) {
+        problems.push(Problem::new(&node.origin, path, NAME));
+    }
+    is_name(name).then(|| name.to_owned())
+}
+
+fn read_match(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Match {
+    let mut when = Match::default();
+    for (key, given) in entries(node, path, &["direction", "methods", "backends", "tools", "where"], problems)
+    {
+        let path = below(path, key);
+        match key.as_str() {
+            "direction" => when.direction = Direction::read(given, &path, problems),
+            "methods" => when.methods = read_globs(given, &path, problems),
+            "backends" => when.backends = read_globs(given, &path, problems),
+            "tools" => when.tools = read_globs(given, &path, problems),
+            _ => when.conditions = read_conditions(given, &path, problems),
+        }
+    }
+    when
+}
+
+fn read_globs(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Vec<Glob> {
+    let Some(patterns) = texts(node, path, problems) else { return Vec::new() };
+    if patterns.is_empty() {
+        problems.push(Problem::new(&node.origin, path, "must name at least one: leave it out to match all"));
+    }
+    let mut globs = Vec::new();
+    for (i, pattern) in patterns.iter().enumerate() {
+        match Glob::parse(pattern) {
+            Ok(glob) => globs.push(glob),
+            Err(what) => problems.push(Problem::new(item_origin(node, i), format!("{path}[{i}]"), what)),
+        }
+    }
+    globs
+}
+
+/// Returns where an item of a list stands.
+fn item_origin(node: &Node, i: usize) -> &Origin {
+    match &node.value {
+        Value::List(items) => items.get(i).map_or(&node.origin, |item| &item.origin),
+        _ => &node.origin,
+    }
+}
+
+const CHECKS: [&str; 6] = ["exists", "equals", "contains", "matches", "greater", "less"];
+
+fn read_conditions(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Vec<Condition> {
+    let Value::List(items) = &node.value else {
+        problems.push(Problem::new(&node.origin, path, "must be a list of conditions"));
+        return Vec::new();
+    };
+    let mut conditions = Vec::new();
+    for (i, item) in items.iter().enumerate() {
+        let path = format!("{path}[{i}]");
+        let known: Vec<&str> = ["path"].iter().chain(&CHECKS).copied().collect();
+        let given = entries(item, &path, &known, problems);
+        let place = required(item, &path, "path", problems)
+            .and_then(|given| read_path(given, &below(&path, "path"), problems));
+        let checks: Vec<_> = given.into_iter().filter(|(key, _)| key != "path").collect();
+        let check = match checks.as_slice() {
+            [(key, given)] => read_check(key, given, &below(&path, key), problems),
+            _ => {
+                let message = format!("must have one of {}", CHECKS.join(", "));
+                problems.push(Problem::new(&item.origin, &path, message));
+                None
+            }
+        };
+        conditions.extend(place.zip(check).map(|(path, check)| Condition { path, check }));
+    }
+    conditions
+}
+
+fn read_check(key: &str, node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Check> {
+    let number = |problems: &mut Vec<Problem>| {
+        parse(node, path, problems, "a number", |text| text.parse::<f64>().ok().filter(|n| n.is_finite()))
+    };
+    match key {
+        "exists" => bool::read(node, path, problems).map(Check::exists),
+        "equals" => {
+            let json = json_text(node, path, problems)?;
+            let value = serde_json::from_str(&json);
+            if value.is_err() {
+                problems.push(Problem::new(&node.origin, path, "holds a number too large to be compared"));
+            }
+            value.ok().map(Check::equals)
+        }
+        "contains" => text(node, path, problems).map(|part| Check::contains(part.to_owned())),
+        "matches" => {
+            let expression = text(node, path, problems)?;
+            reported(Check::matches(expression), node, path, problems)
+        }
+        "greater" => number(problems).map(Check::greater),
+        _ => number(problems).map(Check::less),
+    }
+}
+
+fn read_path(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<JsonPath> {
+    let written = text(node, path, problems)?;
+    reported(JsonPath::parse(written), node, path, problems)
+}
+
+fn reported<T>(read: Result<T, String>, node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<T> {
+    read.map_err(|what| problems.push(Problem::new(&node.origin, path, what))).ok()
+}
+
+fn read_block(node: &Node, path: &str, name: &str, problems: &mut Vec<Problem>) -> Option<Action> {
+    let code = match node.get("code") {
+        Some(given) => {
+            parse(given, &below(path, "code"), problems, "a whole number", |text| text.parse().ok())?
+        }
+        None => BLOCKED_CODE,
+    };
+    let message = match node.get("message") {
+        Some(given) => text(given, &below(path, "message"), problems)?.to_owned(),
+        None => format!("blocked by the rule {name}"),
+    };
+    Some(Action::Block { code, message })
+}
+
+fn read_delay(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Duration> {
+    let given = required(node, path, "delay", problems)?;
+    let must_be = format!("a duration of up to {}, like 200ms", write_duration(DELAY_MAX));
+    let fits = |delay: &Duration| !delay.is_zero() && *delay <= DELAY_MAX;
+    parse(given, &below(path, "delay"), problems, &must_be, |text| parse_duration(text).ok().filter(fits))
+}
+
+fn read_tags(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Vec<String>> {
+    let given = required(node, path, "tags", problems)?;
+    let path = below(path, "tags");
+    let tags = texts(given, &path, problems)?;
+    if tags.is_empty() {
+        problems.push(Problem::new(&given.origin, &path, "must name at least one"));
+    }
+    for (i, _) in tags.iter().enumerate().filter(|(_, tag)| !is_name(tag)) {
+        problems.push(Problem::new(item_origin(given, i), format!("{path}[{i}]"), NAME));
+    }
+    Some(tags)
+}
+
+fn read_changes(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Vec<Change>> {
+    let (mut changes, before) = (Vec::new(), problems.len());
+    if let Some(given) = node.get("set") {
+        let path = below(path, "set");
+        let Value::Map(values) = &given.value else {
+            problems.push(Problem::new(&given.origin, path, "must be a map of JSONPaths to values"));
+            return None;
+        };
+        for (place, value) in values {
+            let key = below(&path, place);
+            let place = reported(JsonPath::parse(place), value, &key, problems);
+            let json = json_text(value, &key, problems);
+            changes.extend(place.zip(json).map(|(place, json)| Change::set(place, json)));
+        }
+    }
+    if let Some(given) = node.get("remove") {
+        let path = below(path, "remove");
+        let Value::List(places) = &given.value else {
+            problems.push(Problem::new(&given.origin, path, "must be a list of JSONPaths"));
+            return None;
+        };
+        let places = places.iter().enumerate();
+        changes.extend(places.filter_map(|(i, place)| {
+            read_path(place, &format!("{path}[{i}]"), problems).map(Change::remove)
+        }));
+    }
+    if let Some(given) = node.get("replace") {
+        let path = below(path, "replace");
+        let Value::List(items) = &given.value else {
+            problems.push(Problem::new(&given.origin, path, "must be a list of { path, pattern, with }"));
+            return None;
+        };
+        for (i, item) in items.iter().enumerate() {
+            changes.extend(read_replace(item, &format!("{path}[{i}]"), problems));
+        }
+    }
+    if changes.is_empty() && problems.len() == before {
+        problems.push(Problem::new(&node.origin, path, "must have at least one of set, remove and replace"));
+    }
+    Some(changes)
+}
+
+fn read_replace(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Change> {
+    entries(node, path, &["path", "pattern", "with"], problems);
+    let place = required(node, path, "path", problems)
+        .and_then(|given| read_path(given, &below(path, "path"), problems));
+    let with = match node.get("with") {
+        Some(given) => text(given, &below(path, "with"), problems)?.to_owned(),
+        None => {
+            problems.push(Problem::new(&node.origin, below(path, "with"), "is required"));
+            return None;
+        }
+    };
+    let given = required(node, path, "pattern", problems)?;
+    let pattern = text(given, &below(path, "pattern"), problems)?;
+    reported(Change::replace(place?, pattern, with), given, &below(path, "pattern"), problems)
+}
+
+/// Writes a value as JSON; a number keeps its spelling where JSON knows it.
+fn json_text(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<String> {
+    match &node.value {
+        Value::Null => Some("null".to_owned()),
+        Value::Scalar(scalar) => {
+            let json = scalar_json(scalar);
+            if json.is_none() {
+                let message = format!("holds {}, which is no number in JSON", scalar.quoted());
+                problems.push(Problem::new(&node.origin, path, message));
+            }
+            json
+        }
+        Value::List(items) => {
+            let items = items.iter().enumerate();
+            let items: Option<Vec<String>> =
+                items.map(|(i, item)| json_text(item, &format!("{path}[{i}]"), problems)).collect();
+            Some(format!("[{}]", items?.join(",")))
+        }
+        Value::Map(members) => {
+            let members = members.iter();
+            let members: Option<Vec<String>> = members
+                .map(|(key, value)| {
+                    let json = json_text(value, &below(path, key), problems)?;
+                    Some(format!("{}:{json}", json!(key)))
+                })
+                .collect();
+            Some(format!("{{{}}}", members?.join(",")))
+        }
+    }
+}
+
+fn scalar_json(scalar: &Scalar) -> Option<String> {
+    match scalar.kind {
+        Kind::Text => Some(json!(scalar.text).to_string()),
+        Kind::Boolean => Some(scalar.text.to_lowercase()),
+        Kind::Number => {
+            let is_json = serde_json::from_str::<&serde_json::value::RawValue>(&scalar.text).is_ok();
+            let number = || serde_json::Number::from_f64(scalar.text.parse().ok()?).map(|n| n.to_string());
+            if is_json { Some(scalar.text.clone()) } else { number() }
+        }
+    }
+}
+
+/// Returns a single value as it is written.
+fn written(node: &Node) -> String {
+    match &node.value {
+        Value::Scalar(scalar) => scalar.text.clone(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

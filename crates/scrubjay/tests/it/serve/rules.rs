@@ -1,0 +1,197 @@
+//! Rules on the way to the backends of the gateway: nothing that is said to them goes round.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::listen::{odd_server, request};
+use super::rig::{
+    Piped, Served, answer_text, entries, initialize, modern, open_session, post_modern, scratch, scrubjay,
+    text, until,
+};
+
+fn sample(id: &str) -> Value {
+    json!({ "id": id, "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] })
+}
+
+fn config(directory: &Path, rules: &Value, backends: &Value) -> String {
+    let file = directory.join("c.json");
+    let settings = json!({ "recorder": { "rules": rules }, "backends": backends });
+    std::fs::write(&file, settings.to_string()).expect("the directory is ours");
+    text(&file)
+}
+
+/// A gateway on standard streams before these backends, greeted.
+fn start(directory: &Path, rules: &Value, backends: &Value) -> Piped {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+    command.args(["--config", &config(directory, rules, backends), "--data"]).arg(directory.join("data"));
+    command.args(["serve", "--toolsets", "none", "--log-level", "warn"]);
+    let mut piped = Piped::started(command);
+    piped.ask(&initialize(1));
+    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    piped
+}
+
+fn call(piped: &mut Piped, id: u64, tool: &str, arguments: &Value) -> Value {
+    let params = json!({ "name": tool, "arguments": arguments });
+    let asked = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+    piped.ask(&asked).pop().expect("an answer")
+}
+
+fn message(entry: &Value) -> Value {
+    serde_json::from_str(entry["raw"].as_str().unwrap_or_default()).unwrap_or_default()
+}
+
+#[test]
+fn each_action_does_what_it_says() {
+    let scratch = scratch();
+    let rules = json!([
+        { "name": "no-fail", "match": { "tools": ["fail"], "backends": ["one"] }, "action": "block", "code": -32050, "message": "no" },
+        { "name": "canned", "match": { "tools": ["slow"] }, "action": "mock", "result": { "content": [{ "type": "text", "text": "canned" }] } },
+        { "name": "calm", "match": { "direction": "client_to_server", "tools": ["echo"] }, "action": "modify",
+            "replace": [{ "path": "$.arguments.text", "pattern": "foo", "with": "bar" }] },
+        { "name": "mark", "match": { "direction": "server_to_client", "tools": ["echo"] }, "action": "modify",
+            "set": { "$.content[0].extra": 1 } },
+        { "name": "wait", "match": { "tools": ["large"] }, "action": "delay", "delay": "20ms" },
+        { "name": "note", "match": { "tools": ["*"] }, "action": "tag", "tags": ["seen"] },
+    ]);
+    let mut piped = start(scratch.path(), &rules, &json!([sample("one"), sample("two")]));
+    let blocked = call(&mut piped, 10, "one__fail", &json!({}));
+    assert_eq!(blocked["error"], json!({ "code": -32050, "message": "no", "data": { "rule": "no-fail" } }));
+    let other = call(&mut piped, 11, "two__fail", &json!({}));
+    assert_eq!(other["result"]["isError"], true, "another backend is another matter: {other}");
+    assert_eq!(answer_text(&call(&mut piped, 12, "one__slow", &json!({ "ms": 60_000 }))), "canned");
+    let changed = call(&mut piped, 13, "one__echo", &json!({ "text": "a foo" }));
+    assert_eq!((answer_text(&changed), &changed["result"]["content"][0]["extra"]), ("a bar", &json!(1)));
+    assert_eq!(answer_text(&call(&mut piped, 14, "two__large", &json!({ "bytes": 5 }))).len(), 5);
+    piped.finish();
+    let tape = entries(&scratch.path().join("data"), "serve");
+    let of = |rule: &str| -> Vec<&Value> {
+        let named =
+            |entry: &&Value| entry["applied_rules"].as_array().is_some_and(|r| r.contains(&json!(rule)));
+        tape.iter().filter(named).collect()
+    };
+    let blocked = of("no-fail");
+    assert_eq!(blocked.len(), 2, "{blocked:?}");
+    let asked =
+        tape.iter().find(|e| message(e)["id"] == 10 && e.get("via").is_none()).expect("it is on tape");
+    for entry in blocked {
+        assert_eq!((&entry["via"], &entry["interception"]), (&json!("one"), &json!(["blocked"])));
+        assert_eq!(entry["operation"], asked["entry"], "both legs are one operation");
+    }
+    assert_eq!(of("canned").len(), 2);
+    for (rule, direction) in [("calm", "client_to_server"), ("mark", "server_to_client")] {
+        let changed = of(rule);
+        assert_eq!((changed.len(), &changed[0]["direction"]), (1, &json!(direction)), "{changed:?}");
+        let before = &tape[usize::try_from(changed[0]["entry"].as_u64().unwrap()).unwrap() - 1];
+        assert_eq!((&before["kind"], &before["raw"]), (&json!("original"), &changed[0]["original_message"]));
+    }
+    assert_eq!(of("wait").len(), 2, "the call and its answer");
+    assert!(of("note").iter().all(|entry| entry["tags"] == json!(["seen"])));
+    scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
+}
+
+#[test]
+fn a_backend_that_a_client_brings_is_ruled_too() {
+    let scratch = scratch();
+    let rules =
+        json!([{ "name": "no", "match": { "backends": ["mine"], "tools": ["echo"] }, "action": "block" }]);
+    let mut piped = start(scratch.path(), &rules, &json!([sample("one")]));
+    let mut greeting = initialize(2);
+    greeting["params"]["initializationOptions"] = json!({ "backends": [sample("mine")] });
+    piped.ask(&greeting);
+    assert_eq!(call(&mut piped, 10, "mine__echo", &json!({ "text": "x" }))["error"]["data"]["rule"], "no");
+    assert_eq!(answer_text(&call(&mut piped, 11, "one__echo", &json!({ "text": "x" }))), "x");
+}
+
+#[test]
+fn lists_and_greetings_are_judged_like_calls() {
+    let scratch = scratch();
+    let rules = json!([
+        { "name": "hide", "match": { "direction": "server_to_client", "methods": ["tools/list"] }, "action": "modify",
+            "remove": ["$.tools[0]"] },
+        { "name": "no-prompts", "match": { "methods": ["prompts/*"] }, "action": "mock", "result": { "prompts": [] } },
+    ]);
+    let mut piped = start(scratch.path(), &rules, &json!([sample("one")]));
+    let mut list = |id: u64, method: &str| {
+        let asked = json!({ "jsonrpc": "2.0", "id": id, "method": method });
+        piped.ask(&asked).pop().expect("an answer")["result"].clone()
+    };
+    let names: Vec<String> = list(10, "tools/list")["tools"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|tool| tool["name"].as_str().expect("a name").to_owned())
+        .collect();
+    let of_sample: Vec<&String> =
+        names.iter().filter(|name| !name.starts_with("orchestrate") && !name.starts_with("find_")).collect();
+    assert_eq!(of_sample.len(), 4, "one of five is gone: {names:?}");
+    assert_eq!(list(11, "prompts/list")["prompts"], json!([]));
+}
+
+#[test]
+fn one_server_behind_http_is_ruled_too() {
+    let scratch = scratch();
+    let rules = json!([
+        { "name": "no-pid", "match": { "tools": ["pid"], "backends": ["odd"] }, "action": "block" },
+        { "name": "hush", "match": { "methods": ["notifications/quiet"] }, "action": "block" },
+    ]);
+    let config = config(scratch.path(), &rules, &json!([]));
+    let served =
+        Served::wrap(&scratch.path().join("data"), &["--config", &config], &odd_server(scratch.path()));
+    let legacy = open_session(&served.target());
+    let answer = legacy.post(&request(2, "tools/call", &json!({ "name": "pid" }))).json();
+    assert_eq!(answer["error"]["data"]["rule"], "no-pid", "{answer}");
+    let answer = post_modern(&served.target(), &modern(3, "tools/call", &json!({ "name": "pid" }))).json();
+    assert_eq!(answer["error"]["data"]["rule"], "no-pid", "{answer}");
+    for method in ["notifications/quiet", "notifications/loud"] {
+        let told = json!({ "jsonrpc": "2.0", "method": method });
+        assert_eq!(legacy.post(&told.to_string()).status, 202);
+    }
+    until("the server hears", || super::listen::log(scratch.path()).contains("notifications/loud"));
+    let log = super::listen::log(scratch.path());
+    assert!(!log.contains("notifications/quiet") && !log.contains("\"pid\""), "{log}");
+}
+
+#[test]
+fn a_server_elsewhere_is_ruled_too() {
+    let scratch = scratch();
+    let rules = json!([{ "name": "no", "match": { "methods": ["odd/*"] }, "action": "block" }]);
+    let config = config(scratch.path(), &rules, &json!([]));
+    let behind = Served::wrap(&scratch.path().join("behind"), &[], &odd_server(scratch.path()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+    command.args(["--config", &config, "--data"]).arg(scratch.path().join("data"));
+    command.args(["wrap", "--url", &format!("http://{}/mcp", behind.address)]);
+    let mut piped = Piped::started(command);
+    piped.ask(&initialize(1));
+    let asked = json!({ "jsonrpc": "2.0", "id": 2, "method": "odd/method" });
+    let answer = piped.ask(&asked).pop().expect("an answer");
+    assert_eq!(answer["error"]["data"]["rule"], "no", "{answer}");
+    piped.finish();
+    assert!(!super::listen::log(scratch.path()).contains("odd/method"));
+}
+
+#[test]
+fn secrets_of_rules_reach_no_tape() {
+    const CANARY: &str = "c4n4ry-pw-0123456789";
+    let scratch = scratch();
+    let rules = json!([
+        { "name": "no", "match": { "tools": ["fail"] }, "action": "block", "message": format!("token={CANARY}") },
+        { "name": "canned", "match": { "tools": ["slow"] }, "action": "mock", "result": { "password": CANARY } },
+        { "name": "set", "match": { "direction": "client_to_server", "tools": ["echo"] }, "action": "modify",
+            "set": { "$.arguments.api_key": CANARY } },
+    ]);
+    let mut piped = start(scratch.path(), &rules, &json!([sample("one")]));
+    for (id, tool) in [(10, "fail"), (11, "slow"), (12, "echo")] {
+        call(&mut piped, id, tool, &json!({ "text": "x", "password": CANARY }));
+    }
+    piped.finish();
+    let data = scratch.path().join("data");
+    assert_eq!(super::route::holds(&data, CANARY), None);
+    let tapes: Value = serde_json::from_str(&scrubjay(&data, &["tape", "ls", "--json"])).expect("JSON");
+    for tape in tapes.as_array().expect("a list") {
+        let id = tape["id"].as_str().expect("an id");
+        assert!(!scrubjay(&data, &["tape", "export", id, "--format", "jsonl"]).contains(CANARY));
+    }
+}
