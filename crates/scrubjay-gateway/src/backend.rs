@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use crate::config::{BackendConfig, BackendLink};
+use crate::keeping::shared;
 use crate::relay::Options;
 use crate::session::{Call, Session, lock, seal};
 use connection::Connection;
@@ -164,7 +165,7 @@ impl Backend {
             owner: None,
             keeping: Options::default(),
             events,
-            recording: Arc::new(Mutex::new(recording)),
+            recording: shared(recording),
         }
     }
 
@@ -183,7 +184,7 @@ impl Backend {
             owner: None,
             keeping: Options::default(),
             events,
-            recording: Arc::new(Mutex::new(recording)),
+            recording: shared(recording),
         }
     }
 

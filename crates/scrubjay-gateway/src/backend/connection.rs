@@ -276,7 +276,7 @@ impl Wire {
         then: impl FnOnce(),
     ) -> Result<(), RecordError> {
         if let Some(call) = call {
-            let (session, operation) = (&call.session, call.recorded.map(|(entry, _)| entry));
+            let (session, operation) = (&call.session, call.recorded.map(|place| place.number));
             return session.record_backend(direction, &self.backend, operation, line, then).map(|_| ());
         }
         let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());

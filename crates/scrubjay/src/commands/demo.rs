@@ -19,7 +19,7 @@ use crate::cli::Global;
 /// Record a scripted conversation with a sample server, and show the recording
 ///
 /// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol,
-/// then behind `scrubjay serve` beside a toolset of Scrubjay's own, and prints the tapes. At last an agent
+/// once more with only failures kept, then behind `scrubjay serve` beside a toolset of Scrubjay's own, and prints the tapes. At last an agent
 /// works with Scrubjay's own tools, and its story is told.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
@@ -44,7 +44,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let data = scratch.display();
     writeln!(
         anstream::stdout(),
-        "\nEvery message was on tape before it was passed on. Look closer:\n\
+        "\nUnless said otherwise, every message was on tape before it was passed on. Look closer:\n\
          \n  scrubjay --data {data} tape ls\
          \n  scrubjay --data {data} tape show latest --entry 3\
          \n  scrubjay --data {data} tape verify\
@@ -84,6 +84,11 @@ async fn converse(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
     command.arg("--data").arg(home.root());
+    if let Some(config) = scene.config {
+        let file = home.root().join(format!("{}.yaml", scene.name));
+        std::fs::write(&file, config)?;
+        command.arg("--config").arg(file);
+    }
     for word in scene.command {
         match *word {
             "{workspace}" => command.arg(workspace(home)),

@@ -17,12 +17,13 @@ use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
 use scrubjay_gateway::{pipe, tree, warden, wrap};
+use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Limits, Recording, Subject};
+use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use crate::cli::Global;
-use crate::config::{self, ConfigError};
+use crate::config::{self, ConfigError, Loaded};
 
 /// Record one server, transparently
 ///
@@ -113,18 +114,20 @@ fn work(
     warden: rustix::process::Pid,
 ) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
-    let (options, limits, redactor) = settings(global, args, &home)?;
+    let settings = settings(global, args, &home)?;
     let remote = endpoint(args)?;
     let subject = subject(args, remote.as_ref(), warden);
-    let sweep = sweep_beside(&home)?;
+    let sweep = sweep_beside(&home, settings.retention)?;
+    tell_if_off(&settings.policy);
     if let Some(address) = args.listen {
         let http = listen::config(global, args, address)?;
-        runtime.block_on(listen::run(args, http, home, (options, limits), subject, redactor))?;
+        runtime.block_on(listen::run(args, http, home, settings, subject))?;
         // As below.
         let _ = sweep.join();
         std::process::exit(0)
     }
-    let recording = Recording::new(home.clone(), subject, limits, redactor);
+    let Settings { options, limits, redactor, policy, .. } = settings;
+    let recording = Recording::new(home.clone(), subject, limits, redactor).with_policy(&policy);
     let report = Box::new(say);
     let outcome = match remote {
         Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, report))?,
@@ -140,22 +143,46 @@ fn work(
     std::process::exit(outcome.exit_code.into())
 }
 
-/// Returns how to relay and when a tape is full: as typed, else as configured.
-fn settings(
-    global: &Global,
-    args: &WrapArgs,
-    home: &Home,
-) -> anyhow::Result<(Options, Limits, Arc<Redactor>)> {
-    let (mut options, mut limits, redactor) = match config::load(global) {
-        Ok(loaded) => (loaded.relay, loaded.limits, loaded.redactor(Some(home))?),
+/// How a server is recorded.
+struct Settings {
+    options: Options,
+    limits: Limits,
+    redactor: Arc<Redactor>,
+    policy: Policy,
+    retention: Option<Duration>,
+}
+
+impl Settings {
+    fn of(loaded: &Loaded, home: &Home) -> anyhow::Result<Self> {
+        Ok(Self {
+            options: loaded.relay,
+            limits: loaded.limits,
+            redactor: loaded.redactor(Some(home))?,
+            policy: loaded.policy()?,
+            retention: loaded.retention(),
+        })
+    }
+}
+
+/// Returns how to record: as typed, else as configured.
+fn settings(global: &Global, args: &WrapArgs, home: &Home) -> anyhow::Result<Settings> {
+    let mut settings = match config::load(global) {
+        Ok(loaded) => Settings::of(&loaded, home)?,
         // What says which secrets not to write is never left out.
         Err(e) if is_about_privacy(&e) => return Err(e),
         Err(e) => {
             // A file that happens to lie in the working directory must not keep a server from starting.
             say(&format!("the configuration is left out: {e:#}"));
-            (Options::default(), Limits::default(), Arc::new(Redactor::standard()))
+            Settings {
+                options: Options::default(),
+                limits: Limits::default(),
+                redactor: Arc::new(Redactor::standard()),
+                policy: Policy::default(),
+                retention: None,
+            }
         }
     };
+    let (options, limits) = (&mut settings.options, &mut settings.limits);
     match args.on_record_failure {
         Some(OnRecordFailure::Stop) => options.on_record_failure = relay::OnRecordFailure::Stop,
         Some(OnRecordFailure::Forward) => options.on_record_failure = relay::OnRecordFailure::Forward,
@@ -169,7 +196,18 @@ fn settings(
     options.message_bytes_max = args.max_message_size.unwrap_or(options.message_bytes_max);
     limits.tape_bytes_max = args.max_tape_size.unwrap_or(limits.tape_bytes_max);
     limits.tape_duration_max = args.max_tape_duration.unwrap_or(limits.tape_duration_max);
-    Ok((options, limits, redactor))
+    anyhow::ensure!(
+        options.durability == relay::Durability::Process || settings.policy.buffer_max.is_none(),
+        "--durability power needs every message written before it is passed on: switch recorder.performance.async_storage off"
+    );
+    Ok(settings)
+}
+
+/// Says that nothing is recorded, where that is so.
+pub(super) fn tell_if_off(policy: &Policy) {
+    if !policy.enabled {
+        say("nothing is recorded: recorder.enabled is false");
+    }
 }
 
 fn is_about_privacy(error: &anyhow::Error) -> bool {
@@ -245,10 +283,25 @@ pub(super) fn origin(warden: rustix::process::Pid) -> Origin {
     }
 }
 
-/// Seals what earlier crashes left behind, in a thread of its own.
-pub(super) fn sweep_beside(home: &Home) -> std::io::Result<std::thread::JoinHandle<()>> {
+/// Seals what earlier crashes left behind, and removes what is too old, in a thread of its own.
+pub(super) fn sweep_beside(
+    home: &Home,
+    retention: Option<Duration>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
     let home = home.clone();
-    std::thread::Builder::new().name("sweep".to_owned()).spawn(move || sweep(&home))
+    std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
+        sweep(&home);
+        if let Some(retention) = retention {
+            expire(&home, retention);
+        }
+    })
+}
+
+fn expire(home: &Home, retention: Duration) {
+    let until_ns = clock::now().wall_ns.saturating_sub(clock::saturate(retention));
+    if let Err(e) = home.remove_ended_before(until_ns) {
+        say(&format!("cannot remove old tapes: {:#}", anyhow::Error::from(e)));
+    }
 }
 
 fn sweep(home: &Home) {

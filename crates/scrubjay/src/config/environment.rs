@@ -138,8 +138,10 @@ impl Environment {
 
 /// Returns the variable of a key; what does not fit into one has none.
 fn variable(key: &Key) -> Option<String> {
-    let is_plain =
-        !matches!(key.path.as_str(), "backends" | "recorder.privacy.keys" | "recorder.privacy.rules");
+    let is_plain = !matches!(
+        key.path.as_str(),
+        "backends" | "recorder.privacy.keys" | "recorder.privacy.rules" | "recorder.sampling.rules"
+    );
     is_plain.then(|| format!("SCRUBJAY_{}", key.path.replace('.', "_").to_uppercase()))
 }
 

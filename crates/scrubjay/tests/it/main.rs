@@ -22,6 +22,7 @@ mod records_peers;
 mod redaction;
 mod route;
 mod search;
+mod selection;
 mod serve;
 mod session;
 mod stderr;

@@ -56,17 +56,20 @@ pub(super) struct Scene {
     /// Whether the sample server is behind it.
     pub(super) has_server: bool,
     pub(super) script: &'static [&'static str],
+    /// The configuration it goes by, where it needs one.
+    pub(super) config: Option<&'static str>,
     /// The session whose story is told instead of showing the tape.
     pub(super) session: Option<&'static str>,
 }
 
-pub(super) const SCENES: [Scene; 4] = [
+pub(super) const SCENES: [Scene; 5] = [
     Scene {
         title: "An agent that opens with a handshake (2025-11-25)",
         name: "demo-legacy",
         command: &["wrap", "--name", "demo-legacy"],
         has_server: true,
         script: &LEGACY,
+        config: None,
         session: None,
     },
     Scene {
@@ -75,6 +78,16 @@ pub(super) const SCENES: [Scene; 4] = [
         command: &["wrap", "--name", "demo-modern"],
         has_server: true,
         script: &MODERN,
+        config: None,
+        session: None,
+    },
+    Scene {
+        title: "The first one again, with only what is around failures kept; the tape says what it left out",
+        name: "demo-errors",
+        command: &["wrap", "--name", "demo-errors"],
+        has_server: true,
+        script: &LEGACY,
+        config: Some("recorder: { strategy: { kind: error_focused, before: 1, after: 1 } }\n"),
         session: None,
     },
     Scene {
@@ -83,6 +96,7 @@ pub(super) const SCENES: [Scene; 4] = [
         command: &["serve", "--log-level", "warn", "--toolsets", "sample"],
         has_server: true,
         script: &GATEWAY,
+        config: None,
         session: None,
     },
     Scene {
@@ -91,6 +105,7 @@ pub(super) const SCENES: [Scene; 4] = [
         command: &["serve", "--log-level", "warn", "--project", "default", "--workspace", "{workspace}"],
         has_server: false,
         script: &WORK,
+        config: None,
         session: Some("demo"),
     },
 ];

@@ -11,8 +11,10 @@ use scrubjay_core::export::entry_json;
 use scrubjay_core::inert::inert_bytes;
 use scrubjay_core::oversize::Oversize;
 use scrubjay_core::reading::{Reader, Reading};
+use scrubjay_core::selection::LeftOut;
 use scrubjay_core::units;
 use scrubjay_store::home::Home;
+use scrubjay_store::recording::selection_note;
 use scrubjay_store::tape::reader::Tape;
 
 use crate::cli::Global;
@@ -130,6 +132,9 @@ pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<(
     }
     let mut note = Table::note();
     note.line(&text)?;
+    if !sums.left_out.is_nothing() {
+        note.line(&sums.left_out.describe())?;
+    }
     for damage in entries.damage() {
         note.line(&format!("damaged: {}", damage.what))?;
     }
@@ -209,7 +214,8 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
                 .join(" "),
             _ => inert_bytes(&entry.payload[..entry.payload.len().min(64)]),
         },
-        EntryKind::Stderr | EntryKind::Note => inert_bytes(&entry.payload[..entry.payload.len().min(200)]),
+        EntryKind::Note => note(entry.payload),
+        EntryKind::Stderr => inert_bytes(&entry.payload[..entry.payload.len().min(200)]),
         EntryKind::Oversize => serde_json::from_slice::<Oversize>(entry.payload)
             .map(|line| format!("{} {}", line.method.unwrap_or_default(), units::size(line.bytes)))
             .unwrap_or_default(),
@@ -219,6 +225,17 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
         EntryKind::End => {
             serde_json::from_slice::<End>(entry.payload).map(|end| end.reason).unwrap_or_default()
         }
+    }
+}
+
+/// Says a note in words, where it is one of those that tell what is not on the tape.
+fn note(payload: &[u8]) -> String {
+    if let Some(left_out) = LeftOut::from_note(payload) {
+        return left_out.describe();
+    }
+    match selection_note(payload) {
+        Some(note) => format!("not everything is recorded: {}", note["settings"]),
+        None => inert_bytes(&payload[..payload.len().min(200)]),
     }
 }
 
