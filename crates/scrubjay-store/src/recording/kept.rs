@@ -401,7 +401,9 @@ impl Recording {
             .iter()
             .map(|waiting| waiting.operation.and_then(|number| kept.places.on(part, number)))
             .collect();
-        let preface = preface.iter().map(|(item, redacted)| (stamp, *item, redacted.payload()));
+        // It stands first, and so does its time.
+        let begin = due.first().map_or(stamp, |w| Stamp::at(w.arrived, w.arrived, started, transport));
+        let preface = preface.iter().map(|(item, redacted)| (begin, *item, redacted.payload()));
         let entries = due.iter().zip(named).map(|(waiting, operation)| {
             let stamp = Stamp::at(waiting.arrived, waiting.stamped, started, transport);
             (stamp, waiting.item(operation), waiting.redacted.payload())

@@ -18,8 +18,8 @@ fn it_shows_every_conversation() {
         "refused: outside_workspace",
         "created feeder/monday.txt (+3 -1) in 2 edits",
         "session rewind demo",
-        "messages left out",
-        "by strategy",
+        "recorded in part: strategy error_focused",
+        "left out: 13 by strategy",
     ] {
         assert!(told.contains(wanted), "no {wanted} in {told}");
     }

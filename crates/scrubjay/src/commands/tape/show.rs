@@ -16,6 +16,7 @@ use scrubjay_core::units;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::selection_note;
 use scrubjay_store::tape::reader::Tape;
+use serde_json::Value;
 
 use crate::cli::Global;
 use crate::render::{Align, Table, print_json, write_json};
@@ -59,7 +60,7 @@ fn show_one(global: &Global, tape: &Tape, number: u64) -> anyhow::Result<()> {
                 return print_json(&entry_json(at, &entry, &reading));
             }
             let mut out = std::io::stdout().lock();
-            let pretty = serde_json::from_slice::<serde_json::Value>(entry.payload)
+            let pretty = serde_json::from_slice::<Value>(entry.payload)
                 .and_then(|value| serde_json::to_string_pretty(&value));
             // Pretty JSON holds line breaks of its own; each of its lines is made harmless.
             match pretty {
@@ -234,8 +235,26 @@ fn note(payload: &[u8]) -> String {
         return left_out.describe();
     }
     match selection_note(payload) {
-        Some(note) => format!("not everything is recorded: {}", note["settings"]),
+        Some(note) => selected_by(&note),
         None => inert_bytes(&payload[..payload.len().min(200)]),
+    }
+}
+
+/// Names the settings because of which a tape does not hold everything, or not at once.
+fn selected_by(note: &Value) -> String {
+    let settings = note["settings"].as_object().into_iter().flatten();
+    let names: Vec<String> = settings
+        .map(|(key, value)| {
+            match value.get("kind").or_else(|| value.get("strategy")).and_then(Value::as_str) {
+                Some(which) => format!("{key} {which}"),
+                None => key.clone(),
+            }
+        })
+        .collect();
+    if names.is_empty() {
+        "written after it was passed on".to_owned()
+    } else {
+        format!("recorded in part: {}", names.join(", "))
     }
 }
 
