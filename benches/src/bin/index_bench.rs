@@ -18,7 +18,7 @@ use scrubjay_core::redact::{RedactionConfig, Redactor};
 use scrubjay_store::home::Home;
 use scrubjay_store::index::Index;
 use scrubjay_store::ledger::Storage;
-use scrubjay_store::tape::header::{Header, Origin, SessionRef};
+use scrubjay_store::tape::header::{Compression, Header, Origin, SessionRef};
 use scrubjay_store::tape::reader::Tape;
 use scrubjay_store::tape::seal::seal;
 use scrubjay_store::tape::writer::Writer;
@@ -291,6 +291,7 @@ fn make_tape(home: &Home, off: &Redactor, number: u64, entries: u64, bytes: &mut
         continues: None,
         part: 1,
         recorder: "bench".to_owned(),
+        compression: Compression::default(),
     };
     let path = home.live_path(id, started_wall_ns);
     let mut writer = Writer::create(path.clone(), header, now())?;

@@ -1,5 +1,10 @@
 //! Names in which `*` stands for anything: methods, tools, backends.
 
+use serde::{Serialize, Serializer};
+
+/// No pattern that a person wrote is longer.
+const PATTERN_BYTES_MAX: usize = 256;
+
 /// A name with any number of `*` in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
@@ -21,6 +26,9 @@ impl Glob {
     pub fn parse(pattern: &str) -> Result<Self, String> {
         if pattern.is_empty() {
             return Err("is an empty pattern".to_owned());
+        }
+        if pattern.len() > PATTERN_BYTES_MAX {
+            return Err(format!("is too long a pattern: at most {PATTERN_BYTES_MAX} bytes"));
         }
         let odd = |c: char| c.is_control() || c.is_whitespace() || "?[]{}!\\".contains(c);
         match pattern.chars().find(|c| odd(*c)) {
@@ -46,6 +54,12 @@ impl Glob {
             behind = &behind[at + piece.len()..];
         }
         behind.ends_with(last)
+    }
+}
+
+impl Serialize for Glob {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&String::from_utf8_lossy(&self.pieces.join(&b'*')))
     }
 }
 
@@ -78,7 +92,7 @@ mod tests {
     #[test]
     fn signs_of_other_patterns_are_told() {
         assert!(Glob::parse("tools/*").is_ok());
-        for pattern in ["", "tools/?", "[ab]", "{a,b}", "a b", "!x"] {
+        for pattern in ["", "tools/?", "[ab]", "{a,b}", "a b", "!x", &"x".repeat(257)] {
             assert!(Glob::parse(pattern).is_err(), "{pattern}");
         }
     }

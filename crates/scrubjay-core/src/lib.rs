@@ -24,5 +24,6 @@ pub mod reading;
 pub mod redact;
 pub mod retrieval;
 pub mod rules;
+pub mod selection;
 pub mod stats;
 pub mod units;

@@ -15,6 +15,8 @@ use crate::envelope::{Envelope, JsonId, MessageKind};
 
 /// How many requests may await their answer before the oldest is forgotten.
 pub const OPEN_MAX: usize = 65_536;
+/// How many of them may have the same id.
+const SAME_ID_MAX: usize = 1024;
 /// How many answered ids, tasks and request states are remembered.
 const REMEMBERED_MAX: usize = 16_384;
 
@@ -170,6 +172,10 @@ impl Operations {
         let key = (at.direction, id);
         if let Some(queue) = self.open.get_mut(&key) {
             link.flags.push(Flag::RepeatedId);
+            if queue.len() >= SAME_ID_MAX {
+                link.flags.push(Flag::Forgotten);
+                queue.pop_front();
+            }
             queue.push_back(open);
         } else if self.open.insert(key, VecDeque::from([open])) {
             link.flags.push(Flag::Forgotten);
@@ -310,7 +316,7 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         Self { map: HashMap::new(), order: VecDeque::new(), stamp: 0, max }
     }
 
-    fn get(&self, key: &K) -> Option<&V> {
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
         self.map.get(key).map(|(_, value)| value)
     }
 

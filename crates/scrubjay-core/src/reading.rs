@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::entry::{Entry, EntryKind, Gap};
 use crate::envelope::Envelope;
 use crate::operation::{At, Link, Operations};
+use crate::selection::LeftOut;
 use crate::stats::{Collector, TapeMetadata};
 
 /// An entry, understood.
@@ -62,6 +63,11 @@ impl Reader {
             self.original = (entry.kind == EntryKind::Original).then(|| entry.payload.into());
             let gap = if entry.kind == EntryKind::Gap { gap_messages(entry.payload) } else { 0 };
             self.collector.observe_fact(entry.kind, gap);
+            if entry.kind == EntryKind::Note
+                && let Some(left_out) = LeftOut::from_note(entry.payload)
+            {
+                self.collector.observe_left_out(&left_out);
+            }
             return Reading { envelope: Envelope::default(), links: Vec::new(), original: None };
         }
         let envelope = Envelope::parse(entry.payload);

@@ -74,6 +74,12 @@ impl<'a> Redacted<'a> {
         Payload(&self.0)
     }
 
+    /// Copies the bytes where they are someone else's, so that they can be kept.
+    #[must_use]
+    pub fn into_owned(self) -> Redacted<'static> {
+        Redacted(Cow::Owned(self.0.into_owned()))
+    }
+
     /// Returns the original bytes, with the guarantee; none where something was taken out.
     #[must_use]
     pub fn unchanged(&self) -> Option<Payload<'a>> {

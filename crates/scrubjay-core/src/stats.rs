@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::{Direction, EntryKind};
 use crate::envelope::{Envelope, MessageKind};
 use crate::operation::{Link, Role};
+use crate::selection::LeftOut;
 
 /// What a tape adds up to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -69,6 +70,9 @@ pub struct TapeMetadata {
     pub error_codes: BTreeMap<i64, u64>,
     /// Whether the client only looked who is there: not a session.
     pub probe: bool,
+    /// What the user did not want on the tape.
+    #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
+    pub left_out: LeftOut,
 }
 
 /// What the calls of one method or tool add up to.
@@ -137,6 +141,13 @@ impl Collector {
     /// Notes that rules had a hand in the message that is taken next.
     pub fn observe_interception(&mut self) {
         self.sums.intercepted += 1;
+    }
+
+    /// Takes what the tape says it was spared.
+    pub fn observe_left_out(&mut self, left_out: &LeftOut) {
+        self.sums.left_out.add(left_out);
+        // A conversation was held, though little of it is here.
+        self.substantial = true;
     }
 
     /// Takes a message between the gateway and a backend.

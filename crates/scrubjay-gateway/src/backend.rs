@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use crate::config::{BackendConfig, BackendLink};
+use crate::keeping::shared;
 use crate::relay::Options;
 use crate::session::{Call, Session, lock, seal};
 use connection::Connection;
@@ -171,7 +172,7 @@ impl Backend {
             rules: OnceLock::new(),
             known_as: None,
             events,
-            recording: Arc::new(Mutex::new(recording)),
+            recording: shared(recording),
         }
     }
 
@@ -192,7 +193,7 @@ impl Backend {
             rules: OnceLock::new(),
             known_as: None,
             events,
-            recording: Arc::new(Mutex::new(recording)),
+            recording: shared(recording),
         }
     }
 

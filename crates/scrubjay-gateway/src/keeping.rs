@@ -3,7 +3,7 @@
 //! The gateway's counterpart of what the relay does for a batch: what is to survive, and what becomes of a
 //! message that cannot be recorded, are the same [`Options`].
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use scrubjay_core::id::TapeId;
 use scrubjay_store::clock;
@@ -12,8 +12,36 @@ use scrubjay_store::recording::{Item, RecordError, Recording};
 use crate::relay::{Durability, OnRecordFailure, Options};
 use crate::session::lock;
 
-/// Where a message is on tape; `None` where it moves on without being on one.
-pub type Kept = Option<(u64, TapeId)>;
+/// What became of a message; `None` where it moves on though it could not be recorded.
+pub type Kept = Option<Place>;
+
+/// A message that was recorded, or that the user does not want recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// By what messages of the same operation name it.
+    pub number: u64,
+    /// Where it is, once it is on a tape.
+    pub entry: Option<(u64, TapeId)>,
+}
+
+/// Shares a recording, and sees to it that nothing waits in it for too long.
+pub(crate) fn shared(recording: Recording) -> Arc<Mutex<Recording>> {
+    let interval = recording.flush_interval();
+    let recording = Arc::new(Mutex::new(recording));
+    if let Some(interval) = interval {
+        let recording = Arc::downgrade(&recording);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(interval).await;
+                let Some(recording) = recording.upgrade() else { return };
+                if let Err(e) = lock(&recording).flush() {
+                    tracing::error!(error = %e, "what was passed on cannot be recorded yet");
+                }
+            }
+        });
+    }
+    recording
+}
 
 /// Records what belongs together, and does something before anything else is recorded.
 ///
@@ -32,7 +60,7 @@ pub(crate) fn keep(
     match recorded {
         Ok(entry) => {
             then();
-            Ok(recording.tape().map(|tape| (entry, tape)))
+            Ok(Some(Place { number: entry, entry: recording.place(entry) }))
         }
         Err(e) => {
             let forward = options.on_record_failure == OnRecordFailure::Forward;

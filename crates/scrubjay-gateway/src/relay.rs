@@ -255,6 +255,22 @@ impl Relay {
         }
     }
 
+    /// Writes what waits in the recording as often as it must be; for ever.
+    pub async fn keep_flushing(&self) {
+        let Some(interval) = self.recording.borrow().flush_interval() else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep(interval).await;
+            let flushed = self.recording.borrow_mut().flush();
+            if let Err(e) = flushed
+                && !self.failing.replace(true)
+            {
+                (self.report)(&format!("{e}; what was passed on waits to be recorded"));
+            }
+        }
+    }
+
     /// Ends the relay and returns its recording.
     #[must_use]
     pub fn into_recording(self) -> Recording {

@@ -16,7 +16,7 @@ use scrubjay_store::tape::header::SessionRef;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::Answer;
-use crate::keeping::{Kept, keep};
+use crate::keeping::{Kept, keep, shared};
 use crate::relay::Options;
 
 /// How many lines may wait for a client that does not read.
@@ -83,7 +83,7 @@ pub struct Session {
     pub id: String,
     /// Whether its client is inferred, not named: then several may share it, and their ids.
     pub is_inferred: bool,
-    recording: Mutex<Recording>,
+    recording: Arc<Mutex<Recording>>,
     keeping: Options,
     facts: Mutex<ClientFacts>,
     /// Whether its client said of itself what it is.
@@ -232,7 +232,7 @@ impl Session {
         Self {
             id,
             is_inferred,
-            recording: Mutex::new(recording),
+            recording: shared(recording),
             keeping,
             facts: Mutex::default(),
             is_opened: AtomicBool::new(false),

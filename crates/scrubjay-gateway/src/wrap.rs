@@ -80,6 +80,7 @@ pub async fn run(
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
         let mut down = pin!(relay.pump(Direction::ServerToClient, stdout));
         let mut aside = pin!(relay.pump_stderr(stderr, complaints));
+        let mut flushing = pin!(relay.keep_flushing());
         while !life.is_over() {
             tokio::select! {
                 // A source that fails has ended: there is nothing left to relay from it.
@@ -91,6 +92,7 @@ pub async fn run(
                     life.end_tree(Duration::ZERO, Duration::ZERO);
                     life.over_at = Some(Instant::now() + DRAIN);
                 }
+                () = &mut flushing => {}
                 received = warden::next_signal(&mut signals) => life.pass_on(received, server),
                 () = relay.client_gone(), if life.up_ended && life.ending.is_none() => {
                     // Its stream has just ended too: most servers leave by themselves.
@@ -146,6 +148,7 @@ pub async fn run_remote(
     {
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
         let mut down = pin!(relay.pump(Direction::ServerToClient, from_bridge));
+        let mut flushing = pin!(relay.keep_flushing());
         while ended.is_none() || !down_ended {
             tokio::select! {
                 // A source that fails has ended: there is nothing left to relay from it.
@@ -156,6 +159,7 @@ pub async fn run_remote(
                     stop.notify_one();
                 }
                 over = &mut bridge, if ended.is_none() => ended = Some(over.map_err(io::Error::other)??),
+                () = &mut flushing => {}
                 received = warden::next_signal(&mut signals) => {
                     by_signal = Some(received);
                     stop.notify_one();

@@ -11,12 +11,15 @@ use std::path::{Path, PathBuf};
 use scrubjay_core::id::TapeId;
 use thiserror::Error;
 
-use crate::tape::reader::{OpenError, Tape};
+use crate::tape::reader::{OpenError, State, Tape};
 use crate::tape::seal::{SealError, seal_or_finish};
 use crate::tape::writer::{create_private, lock_abandoned};
 
 /// Fewer characters than this name no tape.
 const SHORT_ID_MIN: usize = 3;
+
+/// So many old tapes are looked at in one start.
+pub const EXPIRED_MAX: usize = 1000;
 
 /// A data directory.
 #[derive(Clone, Debug)]
@@ -235,6 +238,27 @@ impl Home {
         Ok(outcomes)
     }
 
+    /// Removes tapes that ended before a moment, the oldest first; returns how many, or what was in the way.
+    ///
+    /// Only sealed ones: what is being written, or waits to be sealed, is not touched. At most
+    /// [`EXPIRED_MAX`] are looked at, so that a start never has much to do.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a file cannot be removed.
+    pub fn remove_ended_before(&self, wall_ns: u64) -> Result<usize, FindError> {
+        let mut removed = 0;
+        let old = |file: &&TapeFile| started_wall_ms(&file.path).is_some_and(|ms| ms < wall_ns / 1_000_000);
+        for file in self.list()?.iter().rev().filter(old).take(EXPIRED_MAX) {
+            let Ok(tape) = self.open(file) else { continue };
+            let ended = tape.footer().is_some_and(|footer| footer.ended_wall_ns < wall_ns);
+            if tape.state() == State::Sealed && ended {
+                self.remove(file).map_err(|source| FindError::Io { path: file.path.clone(), source })?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
     /// Removes a tape.
     ///
     /// # Errors
@@ -259,4 +283,9 @@ fn file_names(directory: &Path) -> io::Result<Vec<String>> {
 fn tape_id(name: &str) -> Option<TapeId> {
     let stem = name.strip_suffix(".tape").or_else(|| name.strip_suffix(".live"))?;
     stem.rsplit('-').next()?.parse().ok()
+}
+
+/// Returns when a tape began, as its file's name says.
+fn started_wall_ms(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.split('-').next()?.parse().ok()
 }

@@ -3,13 +3,16 @@
 //! The relay hands over what arrived and forwards it only when this says it is on tape. A failure is told to
 //! the caller at once; the gap it makes is itself recorded as soon as writing works again. The tape's file
 //! is created with the first entry, so that a connection on which nothing was said leaves nothing behind.
+//! Where the user wants less than everything, or everything a little later, that is `kept`'s business.
+
+mod kept;
 
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use scrubjay_core::entry::{Direction, End, Entry, EntryKind, Gap, Judged, Terminator, Transport};
 use scrubjay_core::id::TapeId;
@@ -19,9 +22,12 @@ use thiserror::Error;
 use crate::clock::{self, Moment, saturate};
 use crate::home::Home;
 use crate::tape::frame::OVERHEAD;
-use crate::tape::header::{Header, Origin, SessionRef};
+use crate::tape::header::{Compression, Header, Origin, SessionRef};
 use crate::tape::seal::{SealError, seal};
 use crate::tape::writer::Writer;
+
+use self::kept::Kept;
+pub use self::kept::{Policy, selection_note};
 
 /// What a recording is of.
 #[derive(Clone, Debug)]
@@ -106,6 +112,9 @@ pub struct Recording {
     gap: Option<Gap>,
     /// The sealing of the previous tape, in the background; at most one at a time.
     sealing: Option<JoinHandle<Result<PathBuf, SealError>>>,
+    /// Which entries are kept and which may wait, where not all are written at once.
+    kept: Option<Box<Kept>>,
+    compression: Compression,
 }
 
 impl Recording {
@@ -122,10 +131,14 @@ impl Recording {
             parts: 0,
             gap: None,
             sealing: None,
+            kept: None,
+            compression: Compression::default(),
         }
     }
 
     /// Records what arrived together, all or nothing, before it is forwarded; returns the first entry's number.
+    ///
+    /// Under a [`Policy`] the number is one by which other items can name it; [`Recording::place`] knows more.
     ///
     /// # Errors
     /// Nothing was recorded; the caller decides what becomes of the messages and calls
@@ -135,6 +148,9 @@ impl Recording {
         arrived: Moment,
         items: impl Iterator<Item = Item<'a>> + Clone,
     ) -> Result<u64, RecordError> {
+        if self.kept.is_some() {
+            return self.record_kept(arrived, items);
+        }
         let redactor = Arc::clone(&self.redactor);
         let redacted: Vec<Redacted<'a>> = items.clone().map(|item| self.redacted(&redactor, item)).collect();
         let bytes: usize = redacted.iter().map(|payload| OVERHEAD + payload.as_bytes().len()).sum();
@@ -155,19 +171,29 @@ impl Recording {
         arrived: Moment,
         items: impl Iterator<Item = (Item<'a>, Payload<'a>)>,
     ) -> Result<u64, RecordError> {
+        let writer = self.writer.as_ref().expect("there is a tape by now");
+        let stamp = Stamp::new(arrived, writer, self.subject.transport);
+        self.append_stamped(stamp, items.map(|(item, payload)| (stamp, item, payload)))
+    }
+
+    /// Appends to the current tape what has times of its own.
+    fn append_stamped<'a>(
+        &mut self,
+        stamp: Stamp,
+        items: impl Iterator<Item = (Stamp, Item<'a>, Payload<'a>)>,
+    ) -> Result<u64, RecordError> {
         let redactor = Arc::clone(&self.redactor);
         let gap = self.gap.as_ref().map(|gap| serde_json::to_vec(gap).expect("a gap is plain data"));
         let gap = gap.as_deref().map(|facts| (facts, redactor.redact(facts)));
         let gap_item = gap.as_ref().map(|(facts, redacted)| {
             let item = Item::new(EntryKind::Gap, Direction::ClientToServer, Terminator::Eof, facts);
-            (item, redacted.payload())
+            (stamp, item, redacted.payload())
         });
         let writer = self.writer.as_mut().expect("there is a tape by now");
-        let stamp = Stamp::new(arrived, writer, self.subject.transport);
         let entries = gap_item
             .into_iter()
-            .map(|(item, payload)| stamp.entry(item).with_payload(payload))
-            .chain(items.map(|(item, payload)| stamp.entry(item).with_payload(payload)));
+            .map(|(stamp, item, payload)| stamp.entry(item).with_payload(payload))
+            .chain(items.map(|(stamp, item, payload)| stamp.entry(item).with_payload(payload)));
         let first = writer.entries() + u64::from(gap.is_some());
         match writer.append(entries) {
             Ok(()) => {
@@ -215,10 +241,12 @@ impl Recording {
     /// # Errors
     /// The tape could not be sealed; it stays as it is and the next start seals it.
     pub fn finish(mut self, end: &End) -> Result<Option<PathBuf>, SealError> {
-        if self.writer.is_none() && self.gap.is_none() {
+        self.finish_kept();
+        let left_out = self.left_out();
+        if self.writer.is_none() && self.gap.is_none() && left_out.is_none() {
             return Ok(None);
         }
-        let recorded = self.record_end(end);
+        let recorded = self.record_end(end, left_out.as_deref());
         let sealed = match &self.writer {
             // The writer's lock is held until the sealed file stands.
             Some(writer) => seal(writer.path()).map(Some),
@@ -232,15 +260,23 @@ impl Recording {
     }
 
     /// Notes the end on the tape it is the end of, full or not: another would hold nothing else.
-    fn record_end(&mut self, end: &End) -> Result<u64, RecordError> {
+    fn record_end(&mut self, end: &End, left_out: Option<&[u8]>) -> Result<u64, RecordError> {
         let payload = serde_json::to_vec(end).expect("an end is plain data");
         let now = clock::now();
         if self.writer.is_none() {
             self.writer = Some(self.next_tape(now, None)?);
         }
         let redactor = Arc::clone(&self.redactor);
+        let preface = self.preface();
+        let notes: Vec<(&[u8], Redacted<'_>)> = preface
+            .as_deref()
+            .into_iter()
+            .chain(left_out)
+            .map(|note| (note, redactor.redact(note)))
+            .collect();
+        let notes = notes.iter().map(|(note, redacted)| (note_item(note), redacted.payload()));
         let redacted = redactor.redact(&payload);
-        self.append(now, std::iter::once((end_item(&payload), redacted.payload())))
+        self.append(now, notes.chain(std::iter::once((end_item(&payload), redacted.payload()))))
     }
 
     /// Makes sure that there is a tape with room for so many bytes.
@@ -272,9 +308,12 @@ impl Recording {
                 let payload = serde_json::to_vec(&end).expect("an end is plain data");
                 // Where even this fails the tape reads as cut off, and its successor still names it.
                 let stamp = Stamp::new(now, &full, self.subject.transport);
+                let left_out = self.left_out();
+                let left_out = left_out.as_deref().map(|note| (note_item(note), self.redactor.redact(note)));
+                let note = left_out.iter().map(|(item, redacted)| (*item, redacted.payload()));
                 let redacted = self.redactor.redact(&payload);
-                let entry = stamp.entry(end_item(&payload)).with_payload(redacted.payload());
-                let _ = full.append(std::iter::once(entry));
+                let last = note.chain(std::iter::once((end_item(&payload), redacted.payload())));
+                let _ = full.append(last.map(|(item, payload)| stamp.entry(item).with_payload(payload)));
                 self.writer = Some(next);
                 self.seal_in_background(full);
             }
@@ -316,6 +355,7 @@ impl Recording {
             continues,
             part: self.parts + 1,
             recorder: env!("CARGO_PKG_VERSION").to_owned(),
+            compression: self.compression,
         };
         let header = header.redacted(&self.redactor);
         let path = self.home.live_path(header.id, header.started_wall_ns);
@@ -344,12 +384,16 @@ struct Stamp {
 
 impl Stamp {
     fn new(arrived: Moment, writer: &Writer, transport: Transport) -> Self {
-        let now = clock::now();
+        Self::at(arrived, clock::now(), writer.started(), transport)
+    }
+
+    /// Stamps what was taken in at a moment that may be past.
+    fn at(arrived: Moment, now: Moment, started: Instant, transport: Transport) -> Self {
         let processing = saturate(now.instant.saturating_duration_since(arrived.instant));
         Self {
             transport,
             wall_ns: now.wall_ns,
-            since_start_ns: saturate(now.instant.saturating_duration_since(writer.started())),
+            since_start_ns: saturate(now.instant.saturating_duration_since(started)),
             processing_ns: u32::try_from(processing).unwrap_or(u32::MAX),
         }
     }
@@ -369,6 +413,10 @@ impl Stamp {
             payload: item.payload,
         }
     }
+}
+
+fn note_item(facts: &[u8]) -> Item<'_> {
+    Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, facts)
 }
 
 fn end_item(payload: &[u8]) -> Item<'_> {

@@ -36,12 +36,13 @@ pub(super) fn with_caller(call: &Call, params: Option<&str>) -> Option<String> {
 
 fn caller(call: &Call) -> Value {
     let session = call.session.recorded_as();
+    let entry = call.recorded.and_then(|place| place.entry);
     let named: Option<Value> = call.facts.named().and_then(|info| serde_json::from_str(info).ok());
     json!({
         "session": session.as_ref().map(|s| &s.id),
         "toldBy": session.as_ref().map(|s| s.told_by),
-        "tape": call.recorded.map(|(_, tape)| tape.to_string()),
-        "entry": call.recorded.map(|(entry, _)| entry),
+        "tape": entry.map(|(_, tape)| tape.to_string()),
+        "entry": entry.map(|(entry, _)| entry),
         "client": named.map(|info| json!({ "name": info["name"], "version": info["version"] })),
     })
 }

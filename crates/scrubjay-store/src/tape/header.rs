@@ -59,6 +59,26 @@ pub struct Header {
     pub part: u32,
     /// The version of the program that recorded it.
     pub recorder: String,
+    /// How it is packed when it is sealed.
+    #[serde(skip_serializing_if = "Compression::is_usual", default)]
+    pub compression: Compression,
+}
+
+/// How the blocks of a sealed tape are packed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// With zstd.
+    #[default]
+    Zstd,
+    /// Not at all: in frames of zstd that hold their content as it is.
+    None,
+}
+
+impl Compression {
+    fn is_usual(&self) -> bool {
+        *self == Self::Zstd
+    }
 }
 
 /// What is known of the conversation a connection belongs to.

@@ -12,7 +12,7 @@ use scrubjay_core::reading::Reader;
 use thiserror::Error;
 
 use super::frame;
-use super::header::{self, Layout};
+use super::header::{self, Compression, Layout};
 use super::reader::{Damage, OpenError, Tape};
 use super::sealed::{BLOCK_BYTES, BlockKind, BlockWriter, Footer};
 use super::writer::create_private;
@@ -95,7 +95,8 @@ pub fn write_sealed(tape: &Tape, target: &Path) -> io::Result<bool> {
 fn write_blocks(tape: &Tape, nascent: &Path) -> io::Result<bool> {
     let header = tape.header().ok_or_else(|| io::Error::other("the tape's header is damaged"))?;
     let file = create_private(nascent)?;
-    let mut sealer = Sealer::new(BufWriter::new(file), &header::encode(header, Layout::Sealed))?;
+    let encoded = header::encode(header, Layout::Sealed);
+    let mut sealer = Sealer::new(BufWriter::new(file), &encoded, header.compression)?;
     let mut entries = tape.entries()?;
     while let Some((number, entry)) = entries.next()? {
         sealer.push(number, &entry)?;
@@ -120,9 +121,9 @@ struct Sealer<W> {
 }
 
 impl<W: Write> Sealer<W> {
-    fn new(out: W, header: &[u8]) -> io::Result<Self> {
+    fn new(out: W, header: &[u8], compression: Compression) -> io::Result<Self> {
         Ok(Self {
-            out: BlockWriter::new(out, header)?,
+            out: BlockWriter::new(out, header, compression)?,
             plain: Vec::new(),
             first_entry: 0,
             entries: 0,

@@ -15,6 +15,7 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 use zstd::zstd_safe::CParameter;
 
 use super::frame::FRAME_BYTES_MAX;
+use super::header::Compression;
 use super::reader::Damage;
 
 const BLOCK_MAGIC: &[u8; 4] = b"SJBK";
@@ -140,16 +141,18 @@ pub(super) struct BlockWriter<W> {
     offset: u64,
     chain: [u8; 32],
     compressor: zstd::bulk::Compressor<'static>,
+    compression: Compression,
 }
 
 impl<W: io::Write> BlockWriter<W> {
-    pub(super) fn new(mut out: W, header: &[u8]) -> io::Result<Self> {
+    pub(super) fn new(mut out: W, header: &[u8], compression: Compression) -> io::Result<Self> {
         out.write_all(header)?;
         Ok(Self {
             out,
             offset: header.len() as u64,
             chain: chain_start(header),
             compressor: zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?,
+            compression,
         })
     }
 
@@ -160,9 +163,13 @@ impl<W: io::Write> BlockWriter<W> {
         entries: u32,
         plain: &[u8],
     ) -> io::Result<BlockRef> {
-        // An entry has its own checksum, and so has what the footer says.
-        self.compressor.set_parameter(CParameter::ChecksumFlag(kind == BlockKind::Footer))?;
-        let stored = self.compressor.compress(plain)?;
+        let stored = if self.compression == Compression::None && kind == BlockKind::Entries {
+            uncompressed(plain)
+        } else {
+            // An entry has its own checksum, and so has what the footer says.
+            self.compressor.set_parameter(CParameter::ChecksumFlag(kind == BlockKind::Footer))?;
+            self.compressor.compress(plain)?
+        };
         let block = BlockRef {
             offset: self.offset,
             first_entry,
@@ -196,6 +203,30 @@ impl<W: io::Write> BlockWriter<W> {
         trailer[48..].copy_from_slice(TRAILER_MAGIC);
         self.out.write_all(&trailer)?;
         Ok(self.out)
+    }
+}
+
+/// Writes a frame of zstd that holds its content as it is, which any decoder reads (RFC 8878, 3.1.1).
+fn uncompressed(plain: &[u8]) -> Vec<u8> {
+    const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+    /// The content's size takes eight bytes; no checksum, no dictionary. Then the window: 128 KiB.
+    const DESCRIPTOR: [u8; 2] = [0b1100_0000, 7 << 3];
+    const BLOCK_BYTES_MAX: usize = 128 * 1024;
+    let mut frame = Vec::with_capacity(plain.len() + 16 + 3 * plain.len().div_ceil(BLOCK_BYTES_MAX));
+    frame.extend_from_slice(&MAGIC);
+    frame.extend_from_slice(&DESCRIPTOR);
+    frame.extend_from_slice(&(plain.len() as u64).to_le_bytes());
+    let mut rest = plain;
+    loop {
+        let (block, behind) = rest.split_at(rest.len().min(BLOCK_BYTES_MAX));
+        // Bit 0: the last; bits 1 and 2: raw; then the size, which is below 2^18.
+        let head = ((block.len() as u32) << 3) | u32::from(behind.is_empty());
+        frame.extend_from_slice(&head.to_le_bytes()[..3]);
+        frame.extend_from_slice(block);
+        if behind.is_empty() {
+            return frame;
+        }
+        rest = behind;
     }
 }
 

@@ -10,7 +10,7 @@ use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::{Payload, RedactionConfig, Redactor};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::tape::header::{Header, Origin};
+use scrubjay_store::tape::header::{Compression, Header, Origin};
 use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::seal::seal;
 use scrubjay_store::tape::writer::Writer;
@@ -160,6 +160,7 @@ pub(crate) fn header(seed: u64) -> Header {
         continues: None,
         part: 1,
         recorder: "0".to_owned(),
+        compression: Compression::default(),
     }
 }
 

@@ -12,6 +12,7 @@ mod follow;
 mod home;
 mod hostile;
 mod index;
+mod kept;
 mod ledger;
 mod modes;
 mod progress;

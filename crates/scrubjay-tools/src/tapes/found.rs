@@ -54,6 +54,14 @@ struct HitView {
     /// Whether it failed.
     failed: bool,
     error_code: Option<i64>,
+    /// The rules that had a hand in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    applied_rules: Vec<String>,
+    /// The tags they gave it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    tags: Vec<String>,
     /// The size of request and answer.
     size_bytes: u64,
     /// A piece of what was said, with «what was looked for» marked.
@@ -153,6 +161,8 @@ impl HitView {
             response_time_ms: hit.response_time_ns.map(ms),
             failed: hit.failed,
             error_code: hit.error_code,
+            applied_rules: hit.applied_rules.iter().map(|rule| quoted(rule)).collect(),
+            tags: hit.tags.iter().map(|tag| quoted(tag)).collect(),
             size_bytes: hit.size_bytes,
             snippet: marked(&hit.snippet),
         }
@@ -172,6 +182,9 @@ impl HitView {
         words.extend(self.response_time_ms.map(|ms| format!("{ms} ms")));
         if self.failed {
             words.push(self.error_code.map_or("failed".to_owned(), |code| format!("failed {code}")));
+        }
+        if !self.applied_rules.is_empty() {
+            words.push(format!("rules {}", self.applied_rules.join(", ")));
         }
         format!("{}\n    {}", words.join("  "), self.snippet)
     }
@@ -214,6 +227,8 @@ fn marked(snippet: &Snippet) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use scrubjay_core::exchange::What;
 
@@ -235,6 +250,9 @@ mod tests {
             failed: true,
             error_code: Some(-1),
             size_bytes: 1,
+            intercepted: false,
+            applied_rules: BTreeSet::new(),
+            tags: BTreeSet::new(),
             snippet: Snippet { text: "a\u{202e} needle b".to_owned(), marks: vec![(3, 9)] },
         }
     }

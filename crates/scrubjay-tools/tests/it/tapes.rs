@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
+use scrubjay_core::entry::{Direction, Entry, EntryKind, Judged, Terminator, Transport};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redactor;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::ledger::Storage;
-use scrubjay_store::tape::header::{Header, Origin, SessionRef};
+use scrubjay_store::tape::header::{Compression, Header, Origin, SessionRef};
 use scrubjay_store::tape::writer::Writer;
 use scrubjay_tools::{Setup, Shared, serve_tapes};
 use serde_json::{Value, json};
@@ -52,6 +52,7 @@ impl Lab {
             continues: None,
             part: 1,
             recorder: "test".to_owned(),
+            compression: Compression::default(),
         };
         let started = header.started_wall_ns;
         let mut writer =
@@ -69,6 +70,7 @@ impl Lab {
                 processing_ns: 0,
                 via: None,
                 operation: None,
+                judged: Judged::default(),
                 payload: line.as_bytes(),
             };
             let redacted = redactor.redact(line.as_bytes());

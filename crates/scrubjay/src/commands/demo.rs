@@ -18,10 +18,10 @@ use crate::cli::Global;
 
 /// Record a scripted conversation with a sample server, and show the recording
 ///
-/// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol
-/// and with rules in force, then behind `scrubjay serve` beside a toolset of Scrubjay's own, and prints the
-/// tapes. At last an agent works with Scrubjay's own tools, and its story is told; another searches what was
-/// recorded.
+/// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol,
+/// once more with only failures kept and once with rules in force, then behind `scrubjay serve` beside a toolset
+/// of Scrubjay's own, and prints the tapes. At last an agent works with Scrubjay's own tools, and its story is
+/// told; another searches what was recorded.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
 
@@ -29,7 +29,6 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let scratch = tempfile::Builder::new().prefix("scrubjay-demo-").tempdir()?.keep();
     let home = Home::new(scratch.clone());
     std::fs::create_dir(workspace(&home))?;
-    std::fs::write(rules(&home), scenes::RULES)?;
     let runtime = super::runtime()?;
     for scene in &SCENES {
         let held = runtime.block_on(converse(&home, scene));
@@ -46,7 +45,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let data = scratch.display();
     writeln!(
         anstream::stdout(),
-        "\nEvery message was on tape before it was passed on. Look closer:\n\
+        "\nUnless said otherwise, every message was on tape before it was passed on. Look closer:\n\
          \n  scrubjay --data {data} tape ls\
          \n  scrubjay --data {data} tape show latest --entry 3\
          \n  scrubjay --data {data} tape search error:true\
@@ -62,10 +61,6 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
 
 fn workspace(home: &Home) -> PathBuf {
     home.root().join("workspace")
-}
-
-fn rules(home: &Home) -> PathBuf {
-    home.root().join("rules.yaml")
 }
 
 /// Shows what is left of a conversation.
@@ -91,10 +86,14 @@ async fn converse(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
     command.arg("--data").arg(home.root());
+    if let Some(config) = scene.config {
+        let file = home.root().join(format!("{}.yaml", scene.name));
+        std::fs::write(&file, config)?;
+        command.arg("--config").arg(file);
+    }
     for word in scene.command {
         match *word {
             "{workspace}" => command.arg(workspace(home)),
-            "{rules}" => command.arg(rules(home)),
             word => command.arg(word),
         };
     }

@@ -20,7 +20,7 @@ use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
 use scrubjay_gateway::{tree, warden};
 use scrubjay_router::Router;
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Limits, Recording, Subject};
+use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use super::wrap::origin;
@@ -68,6 +68,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
     // Whoever requires a model learns at once that there is none.
     loaded.llm_config()?;
     let redactor = loaded.redactor(Some(&loaded.home()?))?;
+    let policy = loaded.policy()?;
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
@@ -79,8 +80,9 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             warden::begin_work(warden).context("cannot start the gateway")?;
             let log = log::init(&loaded)?;
             let home = loaded.home()?;
-            let sweep = super::wrap::sweep_beside(&home)?;
-            let recordings = recordings(&config, home, origin(warden), loaded.limits, redactor);
+            let sweep = super::wrap::sweep_beside(&home, loaded.retention())?;
+            super::wrap::tell_if_off(&policy);
+            let recordings = recordings(&config, home, origin(warden), loaded.limits, (redactor, policy));
             let served = runtime.block_on(serve(config, args, loaded, log, recordings));
             // Servers elsewhere hear that their sessions are over.
             runtime.block_on(all_ended(GOODBYE_MAX));
@@ -210,7 +212,7 @@ fn recordings(
     home: Home,
     origin: Origin,
     limits: Limits,
-    redactor: Arc<Redactor>,
+    (redactor, policy): (Arc<Redactor>, Policy),
 ) -> NewRecording {
     let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
     let workspace = workspace(config).map(|w| w.to_string_lossy().into_owned());
@@ -227,6 +229,6 @@ fn recordings(
                 _ => SessionRef::of_host(&origin, workspace.as_deref()),
             },
         };
-        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
+        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor)).with_policy(&policy)
     })
 }

@@ -18,12 +18,13 @@ use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
 use scrubjay_gateway::{pipe, tree, warden, wrap};
+use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Limits, Recording, Subject};
+use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use crate::cli::Global;
-use crate::config::{self, ConfigError, Problem};
+use crate::config::{self, ConfigError, Loaded, Problem};
 
 /// Record one server, transparently
 ///
@@ -117,7 +118,8 @@ fn work(
     let settings = settings(global, args, &home)?;
     let remote = endpoint(args)?;
     let subject = subject(args, remote.as_ref(), warden);
-    let sweep = sweep_beside(&home)?;
+    let sweep = sweep_beside(&home, settings.retention)?;
+    tell_if_off(&settings.policy);
     if let Some(address) = args.listen {
         let http = listen::config(global, args, address)?;
         runtime.block_on(listen::run(args, http, home, settings, subject))?;
@@ -125,9 +127,9 @@ fn work(
         let _ = sweep.join();
         std::process::exit(0)
     }
-    let Settings { options, limits, redactor, rules } = settings;
+    let Settings { options, limits, redactor, rules, policy, .. } = settings;
     let judge = rules.map(|rules| Judge::new(rules, &subject.name, options.message_bytes_max));
-    let recording = Recording::new(home.clone(), subject, limits, redactor);
+    let recording = Recording::new(home.clone(), subject, limits, redactor).with_policy(&policy);
     let report = Box::new(say);
     let outcome = match remote {
         Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, judge, report))?,
@@ -149,6 +151,21 @@ struct Settings {
     limits: Limits,
     redactor: Arc<Redactor>,
     rules: Option<Arc<Rules>>,
+    policy: Policy,
+    retention: Option<Duration>,
+}
+
+impl Settings {
+    fn of(loaded: &Loaded, home: &Home) -> anyhow::Result<Self> {
+        Ok(Self {
+            options: loaded.relay,
+            limits: loaded.limits,
+            redactor: loaded.redactor(Some(home))?,
+            rules: loaded.rules(),
+            policy: loaded.policy()?,
+            retention: loaded.retention(),
+        })
+    }
 }
 
 /// Returns how to relay and record: as typed, else as configured.
@@ -166,7 +183,8 @@ fn settings(global: &Global, args: &WrapArgs, home: &Home) -> anyhow::Result<Set
         }
         Ok(loaded) => loaded,
     };
-    let (mut options, mut limits) = (loaded.relay, loaded.limits);
+    let mut settings = Settings::of(&loaded, home)?;
+    let (options, limits) = (&mut settings.options, &mut settings.limits);
     match args.on_record_failure {
         Some(OnRecordFailure::Stop) => options.on_record_failure = relay::OnRecordFailure::Stop,
         Some(OnRecordFailure::Forward) => options.on_record_failure = relay::OnRecordFailure::Forward,
@@ -180,8 +198,18 @@ fn settings(global: &Global, args: &WrapArgs, home: &Home) -> anyhow::Result<Set
     options.message_bytes_max = args.max_message_size.unwrap_or(options.message_bytes_max);
     limits.tape_bytes_max = args.max_tape_size.unwrap_or(limits.tape_bytes_max);
     limits.tape_duration_max = args.max_tape_duration.unwrap_or(limits.tape_duration_max);
-    let redactor = loaded.redactor(Some(home))?;
-    Ok(Settings { options, limits, redactor, rules: loaded.rules() })
+    anyhow::ensure!(
+        options.durability == relay::Durability::Process || settings.policy.buffer_max.is_none(),
+        "--durability power needs every message written before it is passed on: switch recorder.performance.async_storage off"
+    );
+    Ok(settings)
+}
+
+/// Says that nothing is recorded, where that is so.
+pub(super) fn tell_if_off(policy: &Policy) {
+    if !policy.enabled {
+        say("nothing is recorded: recorder.enabled is false");
+    }
 }
 
 fn is_about_recorder(error: &anyhow::Error) -> bool {
@@ -260,10 +288,25 @@ pub(super) fn origin(warden: rustix::process::Pid) -> Origin {
     }
 }
 
-/// Seals what earlier crashes left behind, in a thread of its own.
-pub(super) fn sweep_beside(home: &Home) -> std::io::Result<std::thread::JoinHandle<()>> {
+/// Seals what earlier crashes left behind, and removes what is too old, in a thread of its own.
+pub(super) fn sweep_beside(
+    home: &Home,
+    retention: Option<Duration>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
     let home = home.clone();
-    std::thread::Builder::new().name("sweep".to_owned()).spawn(move || sweep(&home))
+    std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
+        sweep(&home);
+        if let Some(retention) = retention {
+            expire(&home, retention);
+        }
+    })
+}
+
+fn expire(home: &Home, retention: Duration) {
+    let until_ns = clock::now().wall_ns.saturating_sub(clock::saturate(retention));
+    if let Err(e) = home.remove_ended_before(until_ns) {
+        say(&format!("cannot remove old tapes: {:#}", anyhow::Error::from(e)));
+    }
 }
 
 fn sweep(home: &Home) {

@@ -140,7 +140,11 @@ impl Environment {
 fn variable(key: &Key) -> Option<String> {
     let is_plain = !matches!(
         key.path.as_str(),
-        "backends" | "recorder.privacy.keys" | "recorder.privacy.rules" | "recorder.rules"
+        "backends"
+            | "recorder.privacy.keys"
+            | "recorder.privacy.rules"
+            | "recorder.rules"
+            | "recorder.sampling.rules"
     );
     is_plain.then(|| format!("SCRUBJAY_{}", key.path.replace('.', "_").to_uppercase()))
 }

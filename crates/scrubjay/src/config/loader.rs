@@ -65,9 +65,10 @@ impl Loader {
     pub(super) fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
         let mut problems = Vec::new();
         let above = self.above(&self.environment, &mut Vec::new(), &mut problems);
-        let mut found = above.data;
+        let mut found = above.data().cloned();
         if found.is_none() {
-            found = self.owner_layer(&self.environment, &mut Vec::new(), &mut problems)?.data;
+            let owner = self.owner_layer(&self.environment, &mut Vec::new(), &mut problems)?;
+            found = owner.data().cloned();
             if self.sources.config.is_none()
                 && let Ok(file) = project::find(&self.sources.directory)
                 && !file.is_agent_progress()
@@ -86,14 +87,17 @@ impl Loader {
         notices: &mut Vec<String>,
         problems: &mut Vec<Problem>,
     ) -> Option<Given<Location>> {
-        let data = file.parse(&mut Vec::new())?.take("data")?;
+        let mut tree = file.parse(&mut Vec::new())?;
+        let named = ["data", "recorder.storage.path"].map(|key| tree.take(key).map(|node| (key, node)));
+        let named: Vec<(&str, Node)> = named.into_iter().flatten().collect();
+        let (first, _) = named.first()?;
         if !self.trusts(file).unwrap_or(false) {
-            notices.push(left_out(&file.path, &["data".to_owned()]));
+            notices.push(left_out(&file.path, &[(*first).to_owned()]));
             return None;
         }
-        let mut alone = Node::map(data.origin.clone());
-        alone.put("data", data);
-        layer(alone, &self.environment, problems).data
+        let mut alone = Node::map(Origin::Default);
+        named.into_iter().for_each(|(key, node)| alone.put(key, node));
+        layer(alone, &self.environment, problems).data().cloned()
     }
 
     /// Reads the file that is the owner's own: the one named with `--config`, else the user's.
@@ -191,9 +195,10 @@ impl Loader {
         let owner = self.owner_layer(environment, &mut Vec::new(), &mut problems)?;
         let above = self.above(environment, &mut Vec::new(), &mut problems);
         // What is wrong with the rest keeps nobody from finding the list.
-        problems.retain(|problem| problem.key.is_empty() || problem.key == "data");
+        let about_data = |key: &str| key.is_empty() || key == "data" || key == "recorder.storage.path";
+        problems.retain(|problem| about_data(&problem.key));
         ConfigError::unless_empty(problems)?;
-        Ok(TrustStore::new(self.home(owner.under_layer(above).data)?))
+        Ok(TrustStore::new(self.home(owner.under_layer(above).data().cloned())?))
     }
 
     fn home(&self, data: Option<Given<Location>>) -> anyhow::Result<Home> {

@@ -5,14 +5,17 @@
 
 use scrubjay_gateway::config::Naming;
 use scrubjay_gateway::relay::{Durability, OnRecordFailure};
+use scrubjay_store::tape::header::Compression;
 
 use super::backends::Backends;
 use super::level::LogLevel;
 use super::node::{Node, Origin, Value, below};
 use super::privacy::{Fields, KeyId, Keys, Rules};
 use super::problem::{Problem, entries};
+use super::recorder::StorageBackend;
 use super::router::{Calls, RouterMode, Share};
 use super::rules::Interceptors;
+use super::selection::{AlwaysSample, Globs, Rate, SamplingName, SamplingRules, StrategySetting};
 use super::setting::{
     Address, Count, Hosts, Location, Origins, Setting, Shown, Size, Span, Text, Token, Toolsets,
 };
@@ -201,8 +204,68 @@ section! {
 section! {
     /// `recorder`: what is recorded, and how.
     RawRecorder {
+        enabled: Option<Given<bool>>, Owner;
+        capture: RawCapture, Owner;
+        filters: RawFilters, Owner;
+        sampling: RawSampling, Owner;
+        strategy: Option<Given<StrategySetting>>, Owner;
+        storage: RawStorage, Owner;
         privacy: RawPrivacy, Owner;
         rules: Option<Given<Interceptors>>, Owner;
+        performance: RawPerformance, Owner;
+    }
+}
+
+section! {
+    /// `recorder.capture`: which parts of operations are kept.
+    RawCapture {
+        requests: Option<Given<bool>>, Owner;
+        responses: Option<Given<bool>>, Owner;
+        notifications: Option<Given<bool>>, Owner;
+        errors: Option<Given<bool>>, Owner;
+    }
+}
+
+section! {
+    /// `recorder.filters`: which operations are kept by what they are.
+    RawFilters {
+        include_methods: Option<Given<Globs>>, Owner;
+        exclude_methods: Option<Given<Globs>>, Owner;
+        min_response_time: Option<Given<Span<1>>>, Owner;
+    }
+}
+
+section! {
+    /// `recorder.sampling`: what share of operations is kept.
+    RawSampling {
+        strategy: Option<Given<SamplingName>>, Owner;
+        rate: Option<Given<Rate>>, Owner;
+        interval: Option<Given<Count<1, 1_000_000>>>, Owner;
+        target_rate: Option<Given<Rate>>, Owner;
+        rules: Option<Given<SamplingRules>>, Owner;
+        always_sample: Option<Given<AlwaysSample>>, Owner;
+        slow_threshold: Option<Given<Span<1>>>, Owner;
+    }
+}
+
+section! {
+    /// `recorder.storage`: where and how recordings are kept; some are other names of older keys.
+    RawStorage {
+        backend: Option<Given<StorageBackend>>, Owner;
+        path: Option<Given<Location>>, Owner;
+        max_tape_size: Option<Given<Size<1024, { u64::MAX }>>>, Owner;
+        max_tape_duration: Option<Given<Span<1000>>>, Owner;
+        compression: Option<Given<Compression>>, Owner;
+        retention: Option<Given<Span<1000>>>, Owner;
+    }
+}
+
+section! {
+    /// `recorder.performance`: when recordings are written.
+    RawPerformance {
+        buffer_size: Option<Given<Count<1, 1_000_000>>>, Owner;
+        flush_interval: Option<Given<Span<1>>>, Owner;
+        async_storage: Option<Given<bool>>, Owner;
     }
 }
 
@@ -242,14 +305,43 @@ llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, 
   required: false, allow_insecure: false }
 router: { mode: catalog, threshold: 0.5, confirm_destructive: true, destructive: [], allowed: [],
   max_steps: 1 }
-recorder: { privacy: { redact_sensitive: true, sensitive_fields: [], hash_ids: false,
-  encryption: { enabled: false, key_id: default }, keys: {}, rules: [] }, rules: [] }
+recorder: { enabled: true, strategy: full,
+  capture: { requests: true, responses: true, notifications: true, errors: true },
+  filters: { include_methods: [], exclude_methods: [] },
+  sampling: { strategy: none, rate: 1, interval: 10, target_rate: 0.1, rules: [], always_sample: [],
+    slow_threshold: 1s },
+  storage: { compression: zstd },
+  privacy: { redact_sensitive: true, sensitive_fields: [], hash_ids: false,
+    encryption: { enabled: false, key_id: default }, keys: {}, rules: [] }, rules: [],
+  performance: { buffer_size: 1000, flush_interval: 5s, async_storage: false } }
 ";
 
 impl RawConfig {
     /// Reads a layer from its tree.
     pub(crate) fn read_tree(tree: &Node, problems: &mut Vec<Problem>) -> Self {
-        Self::read(tree, "", problems)
+        let raw = Self::read(tree, "", problems);
+        let (limits, storage) = (&raw.limits, &raw.recorder.storage);
+        told_twice(&raw.data, "data", &storage.path, "path", problems);
+        told_twice(
+            &limits.max_tape_size,
+            "limits.max_tape_size",
+            &storage.max_tape_size,
+            "max_tape_size",
+            problems,
+        );
+        told_twice(
+            &limits.max_tape_duration,
+            "limits.max_tape_duration",
+            &storage.max_tape_duration,
+            "max_tape_duration",
+            problems,
+        );
+        raw
+    }
+
+    /// Returns the data directory, under either of its names.
+    pub(crate) fn data(&self) -> Option<&Given<Location>> {
+        self.recorder.storage.path.as_ref().or(self.data.as_ref())
     }
 
     /// Returns the built-in layer.
@@ -268,6 +360,19 @@ impl RawConfig {
             self.serve.auth_token = None;
             self.serve.auth_token_file = None;
         }
+        let (limits, storage) = (&mut self.limits, &mut self.recorder.storage);
+        let (limits_over, storage_over) = (&over.limits, &over.recorder.storage);
+        give_way((&mut self.data, &mut storage.path), &over.data, &storage_over.path);
+        give_way(
+            (&mut limits.max_tape_size, &mut storage.max_tape_size),
+            &limits_over.max_tape_size,
+            &storage_over.max_tape_size,
+        );
+        give_way(
+            (&mut limits.max_tape_duration, &mut storage.max_tape_duration),
+            &limits_over.max_tape_duration,
+            &storage_over.max_tape_duration,
+        );
         self.under(over)
     }
 
@@ -283,6 +388,31 @@ impl RawConfig {
         let mut shown = Vec::new();
         self.show("", &mut shown);
         shown
+    }
+}
+
+/// Reports a key that a layer gives under both of its names.
+fn told_twice<T>(
+    one: &Option<Given<T>>,
+    name: &str,
+    other: &Option<Given<T>>,
+    key: &str,
+    problems: &mut Vec<Problem>,
+) {
+    if let (Some(_), Some(other)) = (one, other) {
+        let message = format!("is another name of {name}, which is given too: keep one");
+        problems.push(Problem::new(&other.origin, format!("recorder.storage.{key}"), message));
+    }
+}
+
+/// Forgets what stands below under either name of a key, where a layer above gives one.
+fn give_way<T>(
+    (one, other): (&mut Option<Given<T>>, &mut Option<Given<T>>),
+    one_over: &Option<Given<T>>,
+    other_over: &Option<Given<T>>,
+) {
+    if one_over.is_some() || other_over.is_some() {
+        (*one, *other) = (None, None);
     }
 }
 
@@ -320,6 +450,12 @@ mod tests {
             "serve.auth_token_file",
             "serve.project",
             "llm.api_key",
+            "recorder.filters.min_response_time",
+            "recorder.storage.backend",
+            "recorder.storage.path",
+            "recorder.storage.max_tape_size",
+            "recorder.storage.max_tape_duration",
+            "recorder.storage.retention",
             "backends",
         ];
         assert_eq!(missing, expected);
@@ -389,6 +525,28 @@ mod tests {
             "router.destructive",
             "router.allowed",
             "router.max_steps",
+            "recorder.enabled",
+            "recorder.capture.requests",
+            "recorder.capture.responses",
+            "recorder.capture.notifications",
+            "recorder.capture.errors",
+            "recorder.filters.include_methods",
+            "recorder.filters.exclude_methods",
+            "recorder.filters.min_response_time",
+            "recorder.sampling.strategy",
+            "recorder.sampling.rate",
+            "recorder.sampling.interval",
+            "recorder.sampling.target_rate",
+            "recorder.sampling.rules",
+            "recorder.sampling.always_sample",
+            "recorder.sampling.slow_threshold",
+            "recorder.strategy",
+            "recorder.storage.backend",
+            "recorder.storage.path",
+            "recorder.storage.max_tape_size",
+            "recorder.storage.max_tape_duration",
+            "recorder.storage.compression",
+            "recorder.storage.retention",
             "recorder.privacy.redact_sensitive",
             "recorder.privacy.sensitive_fields",
             "recorder.privacy.hash_ids",
@@ -397,6 +555,9 @@ mod tests {
             "recorder.privacy.keys",
             "recorder.privacy.rules",
             "recorder.rules",
+            "recorder.performance.buffer_size",
+            "recorder.performance.flush_interval",
+            "recorder.performance.async_storage",
             "backends",
         ];
         assert_eq!(guarded, expected);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use scrubjay_core::redact::Redactor;
@@ -14,7 +15,7 @@ use scrubjay_router::Router;
 use scrubjay_store::home::Home;
 use scrubjay_store::ledger::Storage;
 use scrubjay_store::ledger::project::DEFAULT_PROJECT;
-use scrubjay_store::recording;
+use scrubjay_store::recording::{self, Policy};
 use scrubjay_tools::Setup;
 
 use super::node::Origin;
@@ -22,6 +23,7 @@ use super::options::GatewayOptions;
 use super::privacy;
 use super::problem::{ConfigError, Problem};
 use super::raw::{Given, RawConfig, RawServe};
+use super::recorder;
 use super::setting::{Location, Shown, Token};
 use super::toolset::Toolset;
 use super::{LogLevel, SourceFile};
@@ -62,6 +64,7 @@ impl Loaded {
         notices: Vec<String>,
     ) -> Self {
         let raw = below.clone().under_layer(above.clone());
+        let storage = &raw.recorder.storage;
         Self {
             log_level: taken(raw.log_level.as_ref()),
             backends: raw.backends.as_ref().map(|given| given.value.list.clone()).unwrap_or_default(),
@@ -71,8 +74,11 @@ impl Loaded {
                 message_bytes_max: small(taken(raw.limits.max_message_size.as_ref()).0),
             },
             limits: recording::Limits {
-                tape_bytes_max: taken(raw.limits.max_tape_size.as_ref()).0,
-                tape_duration_max: taken(raw.limits.max_tape_duration.as_ref()).0,
+                tape_bytes_max: taken(storage.max_tape_size.as_ref().or(raw.limits.max_tape_size.as_ref())).0,
+                tape_duration_max: taken(
+                    storage.max_tape_duration.as_ref().or(raw.limits.max_tape_duration.as_ref()),
+                )
+                .0,
             },
             notices,
             files,
@@ -100,7 +106,7 @@ impl Loaded {
     /// # Errors
     /// None is known.
     pub(crate) fn home(&self) -> anyhow::Result<Home> {
-        home(self.raw.data.as_ref(), &self.directory, self.default_data.as_deref())
+        home(self.raw.data(), &self.directory, self.default_data.as_deref())
     }
 
     /// Returns where the ledger is: a PostgreSQL database, or a file.
@@ -108,6 +114,12 @@ impl Loaded {
     /// # Errors
     /// No data directory is known.
     pub(crate) fn storage(&self) -> anyhow::Result<Storage> {
+        let storage = self.named_storage()?;
+        recorder::check_backend(&self.raw, &storage)?;
+        Ok(storage)
+    }
+
+    fn named_storage(&self) -> anyhow::Result<Storage> {
         let Some(given) = &self.raw.storage else { return Ok(Storage::File(self.home()?.ledger())) };
         let text = given.value.0.as_str();
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
@@ -160,6 +172,20 @@ impl Loaded {
     /// Returns the rules for messages on their way; none where nothing is to be done to any.
     pub(crate) fn rules(&self) -> Option<Arc<Rules>> {
         taken(self.raw.recorder.rules.as_ref()).in_force()
+    }
+
+    /// Returns what is recorded, and when it is written.
+    ///
+    /// # Errors
+    /// What was asked for cannot be had together.
+    pub(crate) fn policy(&self) -> anyhow::Result<Policy> {
+        self.storage()?;
+        Ok(recorder::policy(&self.raw)?)
+    }
+
+    /// Returns how long tapes are kept after their end; `None` is for ever.
+    pub(crate) fn retention(&self) -> Option<Duration> {
+        recorder::retention(&self.raw)
     }
 
     /// Returns what the gateway serves; the workspace is the command's to say.
@@ -238,6 +264,10 @@ impl Loaded {
             && let Ok(home) = self.home()
         {
             data.value = home.root().to_string_lossy().into();
+            // Where its other name gives it, it came from there.
+            if let Some(given) = &self.raw.recorder.storage.path {
+                data.origin = given.origin.to_string();
+            }
         }
         shown
     }

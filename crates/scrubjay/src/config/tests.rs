@@ -420,9 +420,46 @@ fn the_manual_is_true() {
     let place = Place::new().user(example).set("TICKETS_TOKEN", "t");
     let loaded = place.load();
     assert_eq!(loaded.backends.len(), 2);
-    // It is complete: every key is given, but for one of the two tokens.
+    // It is complete: every key is given, but for one of the two tokens, and second names.
     let missing = loaded.shown().into_iter().filter(|s| s.origin == "default").map(|s| s.key);
-    assert_eq!(missing.collect::<Vec<_>>(), ["serve.auth_token", "backends[1].callTimeout"]);
+    let second = ["path", "max_tape_size", "max_tape_duration"].map(|key| format!("recorder.storage.{key}"));
+    let expected = [&["serve.auth_token".to_owned()][..], &second, &["backends[1].callTimeout".to_owned()]];
+    assert_eq!(missing.collect::<Vec<_>>(), expected.concat());
+}
+
+#[test]
+fn a_second_name_counts_like_the_first() {
+    let place = Place::new().user("recorder: { storage: { path: tapes, max_tape_size: 5MB } }\n");
+    let directory = place.at("home/.config/scrubjay/tapes");
+    assert_eq!(place.load().home().unwrap().root(), directory);
+    assert_eq!(place.loader().data(&mut Vec::new()).unwrap().root(), directory);
+    assert_eq!(place.shown("data").1, "home/.config/scrubjay/config.yaml:1");
+    assert_eq!(place.load().limits.tape_bytes_max, 5_000_000);
+    // A later layer wins, whichever name it uses.
+    let place = place.set("SCRUBJAY_DATA", "/elsewhere").set("SCRUBJAY_LIMITS_MAX_TAPE_SIZE", "7MB");
+    assert_eq!(place.load().home().unwrap().root(), std::path::Path::new("/elsewhere"));
+    assert_eq!(place.load().limits.tape_bytes_max, 7_000_000);
+    assert_eq!(place.shown("recorder.storage.path").0, "null");
+}
+
+#[test]
+fn what_is_recorded_is_the_owners_to_choose() {
+    let theirs = "recorder:\n  enabled: false\n  capture: { errors: false }\n  filters: { exclude_methods: ['*'] }\n  \
+                  sampling: { strategy: random, rate: 0 }\n  strategy: performance\n  \
+                  storage: { path: here, retention: 1s, max_tape_size: 1KiB }\n  performance: { async_storage: true }\n";
+    let place = Place::new().project(theirs);
+    let loaded = place.load();
+    let policy = loaded.policy().unwrap();
+    assert!(policy.enabled && policy.selection.keeps_all() && policy.buffer_max.is_none());
+    assert_eq!((loaded.retention(), loaded.limits.tape_bytes_max), (None, 100_000_000));
+    assert!(!loaded.home().unwrap().root().ends_with("here"));
+    let mut notices = Vec::new();
+    assert!(!place.loader().data(&mut notices).unwrap().root().ends_with("here"));
+    assert!(notices[0].contains("without recorder.storage.path"), "{notices:?}");
+    place.trust();
+    let policy = place.load().policy().unwrap();
+    assert!(!policy.enabled && !policy.selection.keeps_all() && policy.buffer_max.is_some());
+    assert!(place.load().home().unwrap().root().ends_with("here"));
 }
 
 #[test]

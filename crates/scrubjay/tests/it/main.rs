@@ -23,6 +23,7 @@ mod redaction;
 mod route;
 mod rules;
 mod search;
+mod selection;
 mod serve;
 mod session;
 mod stderr;

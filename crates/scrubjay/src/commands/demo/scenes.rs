@@ -21,7 +21,7 @@ const MODERN: [&str; 3] = [
 ];
 
 /// What may not pass in the scene with rules.
-pub(super) const RULES: &str = r#"recorder:
+const RULES: &str = r#"recorder:
   rules:
     - name: not-the-diary
       match: { direction: client_to_server, tools: [echo], where: [{ path: $.arguments.text, matches: diary }] }
@@ -86,17 +86,20 @@ pub(super) struct Scene {
     /// Whether the sample server is behind it.
     pub(super) has_server: bool,
     pub(super) script: &'static [&'static str],
+    /// The configuration it goes by, where it needs one.
+    pub(super) config: Option<&'static str>,
     /// The session whose story is told instead of showing the tape.
     pub(super) session: Option<&'static str>,
 }
 
-pub(super) const SCENES: [Scene; 6] = [
+pub(super) const SCENES: [Scene; 7] = [
     Scene {
         title: "An agent that opens with a handshake (2025-11-25)",
         name: "demo-legacy",
         command: &["wrap", "--name", "demo-legacy"],
         has_server: true,
         script: &LEGACY,
+        config: None,
         session: None,
     },
     Scene {
@@ -105,14 +108,25 @@ pub(super) const SCENES: [Scene; 6] = [
         command: &["wrap", "--name", "demo-modern"],
         has_server: true,
         script: &MODERN,
+        config: None,
+        session: None,
+    },
+    Scene {
+        title: "The first one again, with only what is around failures kept; the tape says what it left out",
+        name: "demo-errors",
+        command: &["wrap", "--name", "demo-errors"],
+        has_server: true,
+        script: &LEGACY,
+        config: Some("recorder: { strategy: { kind: error_focused, before: 1, after: 1 } }\n"),
         session: None,
     },
     Scene {
         title: "Rules on the way: what is changed stands there as it came and as it went, what is blocked goes nowhere",
         name: "demo-rules",
-        command: &["wrap", "--config", "{rules}", "--name", "demo-rules"],
+        command: &["wrap", "--name", "demo-rules"],
         has_server: true,
         script: &RULED,
+        config: Some(RULES),
         session: None,
     },
     Scene {
@@ -121,6 +135,7 @@ pub(super) const SCENES: [Scene; 6] = [
         command: &["serve", "--log-level", "warn", "--toolsets", "sample"],
         has_server: true,
         script: &GATEWAY,
+        config: None,
         session: None,
     },
     Scene {
@@ -129,6 +144,7 @@ pub(super) const SCENES: [Scene; 6] = [
         command: &["serve", "--log-level", "warn", "--project", "default", "--workspace", "{workspace}"],
         has_server: false,
         script: &WORK,
+        config: None,
         session: Some("demo"),
     },
     Scene {
@@ -137,6 +153,7 @@ pub(super) const SCENES: [Scene; 6] = [
         command: &["serve", "--log-level", "warn", "--toolsets", "tapes"],
         has_server: false,
         script: &LOOK,
+        config: None,
         session: None,
     },
 ];

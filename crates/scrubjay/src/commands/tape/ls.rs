@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::reading::Reader;
+use scrubjay_core::selection::LeftOut;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
 use scrubjay_store::home::{Home, TapeFile};
@@ -82,6 +83,11 @@ fn row(home: &Home, file: &TapeFile) -> Row {
     row
 }
 
+/// Returns what a tape says it was spared.
+pub(super) fn left_out(home: &Home, file: &TapeFile) -> LeftOut {
+    row(home, file).metadata.left_out
+}
+
 fn fill(row: &mut Row, tape: &Tape) -> anyhow::Result<()> {
     row.state = tape.state();
     row.file_bytes = tape.file_bytes()?;
@@ -100,7 +106,7 @@ fn fill(row: &mut Row, tape: &Tape) -> anyhow::Result<()> {
     let mut reader = Reader::default();
     let mut entries = tape.entries()?;
     while let Some((_, entry)) = entries.next()? {
-        row.duration_ns = entry.since_start_ns;
+        row.duration_ns = row.duration_ns.max(entry.since_start_ns);
         reader.read(&entry);
     }
     row.damaged = entries.damage().first().map(|d| d.what.clone());

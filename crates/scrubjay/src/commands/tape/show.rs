@@ -11,9 +11,12 @@ use scrubjay_core::export::entry_json;
 use scrubjay_core::inert::inert_bytes;
 use scrubjay_core::oversize::Oversize;
 use scrubjay_core::reading::{Reader, Reading};
+use scrubjay_core::selection::LeftOut;
 use scrubjay_core::units;
 use scrubjay_store::home::Home;
+use scrubjay_store::recording::selection_note;
 use scrubjay_store::tape::reader::Tape;
+use serde_json::Value;
 
 use crate::cli::Global;
 use crate::render::{Align, Table, print_json, write_json};
@@ -57,7 +60,7 @@ fn show_one(global: &Global, tape: &Tape, number: u64) -> anyhow::Result<()> {
                 return print_json(&entry_json(at, &entry, &reading));
             }
             let mut out = std::io::stdout().lock();
-            let pretty = serde_json::from_slice::<serde_json::Value>(entry.payload)
+            let pretty = serde_json::from_slice::<Value>(entry.payload)
                 .and_then(|value| serde_json::to_string_pretty(&value));
             // Pretty JSON holds line breaks of its own; each of its lines is made harmless.
             match pretty {
@@ -130,6 +133,9 @@ pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<(
     }
     let mut note = Table::note();
     note.line(&text)?;
+    if !sums.left_out.is_nothing() {
+        note.line(&sums.left_out.describe())?;
+    }
     for damage in entries.damage() {
         note.line(&format!("damaged: {}", damage.what))?;
     }
@@ -214,7 +220,8 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
             let came = Envelope::parse(entry.payload);
             [came.method, came.name].into_iter().flatten().collect::<Vec<_>>().join(" ")
         }
-        EntryKind::Stderr | EntryKind::Note => inert_bytes(&entry.payload[..entry.payload.len().min(200)]),
+        EntryKind::Note => note(entry.payload),
+        EntryKind::Stderr => inert_bytes(&entry.payload[..entry.payload.len().min(200)]),
         EntryKind::Oversize => serde_json::from_slice::<Oversize>(entry.payload)
             .map(|line| format!("{} {}", line.method.unwrap_or_default(), units::size(line.bytes)))
             .unwrap_or_default(),
@@ -224,6 +231,35 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
         EntryKind::End => {
             serde_json::from_slice::<End>(entry.payload).map(|end| end.reason).unwrap_or_default()
         }
+    }
+}
+
+/// Says a note in words, where it is one of those that tell what is not on the tape.
+fn note(payload: &[u8]) -> String {
+    if let Some(left_out) = LeftOut::from_note(payload) {
+        return left_out.describe();
+    }
+    match selection_note(payload) {
+        Some(note) => selected_by(&note),
+        None => inert_bytes(&payload[..payload.len().min(200)]),
+    }
+}
+
+/// Names the settings because of which a tape does not hold everything, or not at once.
+fn selected_by(note: &Value) -> String {
+    let settings = note["settings"].as_object().into_iter().flatten();
+    let names: Vec<String> = settings
+        .map(|(key, value)| {
+            match value.get("kind").or_else(|| value.get("strategy")).and_then(Value::as_str) {
+                Some(which) => format!("{key} {which}"),
+                None => key.clone(),
+            }
+        })
+        .collect();
+    if names.is_empty() {
+        "written after it was passed on".to_owned()
+    } else {
+        format!("recorded in part: {}", names.join(", "))
     }
 }
 

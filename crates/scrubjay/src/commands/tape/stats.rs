@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use scrubjay_core::analysis::{Analysis, analyse};
+use scrubjay_core::selection::LeftOut;
 use scrubjay_core::units;
 use scrubjay_store::home::Home;
+use serde::Serialize;
 
 use crate::cli::Global;
 use crate::commands::index;
@@ -25,6 +27,15 @@ pub(crate) struct StatsArgs {
     limit: usize,
 }
 
+/// An analysis, and what it could not see.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    analysis: &'a Analysis,
+    #[serde(skip_serializing_if = "LeftOut::is_nothing")]
+    left_out: LeftOut,
+}
+
 pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Result<ExitCode> {
     let tape = home.find(&args.id)?;
     let (runtime, index) = index::open_current(global, home)?;
@@ -35,10 +46,14 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     })?;
     let now = now.with_context(|| format!("tape {} was removed", tape.id))?;
     let analysis = analyse(&now, &past);
+    let left_out = super::ls::left_out(home, &tape);
     if global.json {
-        print_json(&analysis)?;
+        print_json(&Told { analysis: &analysis, left_out })?;
     } else {
         print(&analysis, args.limit)?;
+        if !left_out.is_nothing() {
+            Table::note().line(&left_out.describe())?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

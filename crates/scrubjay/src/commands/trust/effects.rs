@@ -91,7 +91,13 @@ fn list(node: &Node) -> Vec<String> {
 fn written(node: &Node) -> String {
     match &node.value {
         Value::Scalar(scalar) => scalar.text.clone(),
-        _ => String::new(),
+        Value::Null => String::new(),
+        Value::List(_) => format!("[{}]", list(node).join(", ")),
+        Value::Map(entries) => {
+            let entries =
+                entries.iter().map(|(name, node)| format!("{name}: {}", mask(name, &written(node)).shown));
+            format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

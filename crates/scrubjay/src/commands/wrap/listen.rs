@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use scrubjay_core::entry::Transport;
-use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv};
 use scrubjay_gateway::gateway::{Gateway, NewRecording};
 use scrubjay_gateway::{front, tree, warden};
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Limits, Recording, Subject};
+use scrubjay_store::recording::{Recording, Subject};
 use scrubjay_store::tape::header::SessionRef;
 
 use super::{Settings, WrapArgs};
@@ -45,7 +44,7 @@ pub(super) async fn run(
     settings: Settings,
     subject: Subject,
 ) -> anyhow::Result<()> {
-    let Settings { options, limits, redactor, rules } = settings;
+    let (options, rules) = (settings.options, settings.rules.clone());
     let server = BackendConfig {
         id: backend_id(&subject.name),
         display_name: Some(subject.name.clone()),
@@ -57,7 +56,7 @@ pub(super) async fn run(
     if args.url.is_none() {
         config.sessions_max = config.sessions_max.min(PROCESSES_MAX);
     }
-    let recordings = recordings(home, limits, subject, redactor);
+    let recordings = recordings(home, settings, subject);
     let gateway = Gateway::transparent(server, std::env::current_dir().ok(), options, recordings);
     if let Some(rules) = &rules {
         gateway.rule_with(rules);
@@ -99,11 +98,12 @@ fn backend_id(name: &str) -> String {
 }
 
 /// Names the tape of a host's session as it would be named without --listen.
-fn recordings(home: Home, limits: Limits, subject: Subject, redactor: Arc<Redactor>) -> NewRecording {
+fn recordings(home: Home, settings: Settings, subject: Subject) -> NewRecording {
+    let Settings { limits, redactor, policy, .. } = settings;
     Box::new(move |part, client| {
         let name = if part == "http" { subject.name.clone() } else { format!("{} ({part})", subject.name) };
         let session = client.map(SessionRef::of_connection).or_else(|| subject.session.clone());
         let subject = Subject { name, transport: Transport::Http, session, ..subject.clone() };
-        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
+        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor)).with_policy(&policy)
     })
 }

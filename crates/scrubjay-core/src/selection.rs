@@ -1,0 +1,460 @@
+//! Which messages are put on a tape, where a user does not want all of them.
+//!
+//! A pure state machine: messages in order, each with the time and its place in the conversation; for each of
+//! them, at once or later, whether it is kept. Operations are kept or left out as a whole; greetings, what
+//! cannot be understood, and whatever waits too long or does not fit are kept. Knows no bytes, no clock and no
+//! randomness of its own.
+
+mod held;
+mod left_out;
+mod near;
+mod sampling;
+mod settings;
+mod wieldy;
+
+use std::collections::BTreeMap;
+
+use crate::entry::Direction;
+use crate::envelope::{Envelope, MessageKind};
+use crate::operation::{At, Link, Operations, Role};
+
+pub use self::held::{HELD_BYTES_MAX, HELD_MAX, PATIENCE_NS};
+pub use self::left_out::{Amount, LeftOut, Reason};
+pub use self::sampling::share;
+pub use self::settings::{Always, Capture, Filters, PriorityRule, Sampling, Settings, Strategy};
+
+use self::held::{Held, Unit, Verdict};
+use self::near::Near;
+use self::sampling::Sampler;
+use self::wieldy::wieldy;
+
+/// So many backends are told apart.
+const LEGS_MAX: usize = 1024;
+/// What opens a conversation: a tape without it tells nothing.
+const GREETINGS: [&str; 3] = ["initialize", "server/discover", "notifications/initialized"];
+
+/// A message to decide about.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// Which way it goes.
+    pub direction: Direction,
+    /// The backend, for a message between the gateway and one.
+    pub via: Option<&'a str>,
+    /// The operation such a message belongs to, by the number of the message that began it.
+    pub operation: Option<u64>,
+    /// Its outside.
+    pub envelope: &'a Envelope,
+    /// Its length.
+    pub bytes: u64,
+    /// When, by a clock that does not jump.
+    pub at_ns: u64,
+    /// When, since the Unix epoch.
+    pub wall_ns: u64,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ruling {
+    /// Its number.
+    pub message: u64,
+    /// Whether it is kept.
+    pub is_kept: bool,
+}
+
+/// Decides which messages of one connection are kept.
+#[derive(Debug)]
+pub struct Selection {
+    settings: Settings,
+    sampler: Sampler,
+    near: Option<Near>,
+    operations: Operations,
+    /// Of what the gateway says to backends on its own account: ids are each backend's.
+    legs: BTreeMap<String, Operations>,
+    held: Held,
+    next: u64,
+    rulings: Vec<Ruling>,
+    left_out: LeftOut,
+}
+
+impl Selection {
+    /// Begins with a seed for chance, and where the session stands among all sessions, 0 to 1.
+    #[must_use]
+    pub fn new(settings: Settings, seed: u64, session_share: f64) -> Self {
+        let near = match settings.strategy {
+            Strategy::ErrorFocused { before, after } => Some(Near::new(before, after)),
+            _ => None,
+        };
+        Self {
+            sampler: Sampler::new(settings.sampling.clone(), settings.strategy, seed, session_share),
+            near,
+            settings,
+            operations: Operations::default(),
+            legs: BTreeMap::new(),
+            held: Held::new(),
+            next: 0,
+            rulings: Vec::new(),
+            left_out: LeftOut::default(),
+        }
+    }
+
+    /// Returns the number that the next message or fact will have.
+    #[must_use]
+    pub fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes something that is no message, and is kept; returns its number.
+    pub fn fact(&mut self) -> u64 {
+        let number = self.number();
+        self.rulings.push(Ruling { message: number, is_kept: true });
+        number
+    }
+
+    /// Takes the next message; returns its number.
+    pub fn offer(&mut self, offer: &Offer<'_>) -> u64 {
+        self.pass_time(offer.at_ns);
+        let message = self.number();
+        let links = self.link(message, offer);
+        let mut units: Vec<u64> = match (offer.via, offer.operation) {
+            (Some(_), Some(operation)) => vec![operation],
+            _ => links.iter().filter_map(|link| link.operation).collect(),
+        };
+        units.sort_unstable();
+        units.dedup();
+        match units.as_slice() {
+            [] => self.stands_alone(message, offer),
+            [unit] => self.belongs(*unit, message, offer, &links),
+            several => {
+                // One entry for several operations: as long as one of them is kept, so is it.
+                several.iter().for_each(|unit| self.keep(*unit));
+                let kept = several.iter().find(|unit| !matches!(self.held.verdict(**unit), Verdict::Drop(_)));
+                self.follow(*kept.unwrap_or(&several[0]), message, offer);
+            }
+        }
+        while self.held.is_full() {
+            self.let_go();
+        }
+        message
+    }
+
+    /// Decides about what has waited too long.
+    pub fn pass_time(&mut self, at_ns: u64) {
+        let Some(until_ns) = at_ns.checked_sub(PATIENCE_NS) else { return };
+        while let Some(oldest) = self.held.oldest_open(until_ns) {
+            self.keep(oldest);
+        }
+    }
+
+    /// Decides about everything that is left: the conversation is over.
+    pub fn finish(&mut self) {
+        for id in self.held.ids() {
+            let Some(unit) = self.held.get_mut(id) else { continue };
+            if unit.is_done() {
+                self.drop_for(id, Reason::Strategy);
+            } else {
+                self.keep(id);
+            }
+        }
+    }
+
+    /// Returns what was decided since the last call, in the order in which the messages came.
+    pub fn rulings(&mut self) -> Vec<Ruling> {
+        let mut rulings = std::mem::take(&mut self.rulings);
+        rulings.sort_unstable();
+        rulings
+    }
+
+    /// Returns what was left out since the last call.
+    pub fn take_left_out(&mut self) -> LeftOut {
+        std::mem::take(&mut self.left_out)
+    }
+
+    /// Returns how many messages and bytes wait for a decision.
+    #[must_use]
+    pub fn held(&self) -> (usize, u64) {
+        self.held.size()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Finds out what a message belongs to, within its leg.
+    fn link(&mut self, entry: u64, offer: &Offer<'_>) -> Vec<Link> {
+        let at = At { entry, direction: offer.direction, since_start_ns: offer.at_ns };
+        let envelope = wieldy(offer.envelope);
+        match (offer.via, offer.operation) {
+            (None, _) => self.operations.observe(at, &envelope),
+            (Some(_), Some(_)) => Vec::new(),
+            (Some(backend), None) => {
+                if !self.legs.contains_key(backend) {
+                    if self.legs.len() >= LEGS_MAX {
+                        return Vec::new();
+                    }
+                    self.legs.insert(backend.to_owned(), Operations::default());
+                }
+                self.legs.get_mut(backend).map(|leg| leg.observe(at, &envelope)).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Takes a message that belongs to an operation, or begins one.
+    fn belongs(&mut self, id: u64, message: u64, offer: &Offer<'_>, links: &[Link]) {
+        if id == message {
+            self.begin(id, offer);
+        }
+        let failed = is_failure(offer.envelope);
+        let Some(unit) = self.held.get_mut(id) else {
+            self.follow(id, message, offer);
+            if failed && !matches!(self.held.verdict(id), Verdict::Drop(Reason::Filter)) {
+                self.around_failure();
+            } else if let Some(near) = &mut self.near {
+                near.is_behind();
+            }
+            return self.remember(id);
+        };
+        unit.failed |= failed;
+        for (link, one) in links.iter().zip(messages(offer.envelope)) {
+            match link.role {
+                Role::Request | Role::Round | Role::Poll => unit.unanswered += 1,
+                Role::Answer => {
+                    unit.unanswered = unit.unanswered.saturating_sub(1);
+                    unit.goes_on = one.input_required || one.ties.task.is_some() && !one.is_failure();
+                    unit.took_ns = unit.took_ns.max(link.response_ns.unwrap_or(0));
+                }
+                Role::Progress | Role::Cancellation | Role::Notice | Role::Alone => {}
+            }
+        }
+        let is_done = unit.is_done();
+        self.held.set_done(id, is_done);
+        if self.settings.capture.has(offer.envelope) {
+            self.held.add(id, message, offer.bytes);
+        } else {
+            self.rule_out(message, offer.bytes, Reason::Filter);
+        }
+        if failed && self.near.is_some() {
+            self.around_failure();
+            self.force(id);
+        } else if self.near.as_mut().is_some_and(Near::is_behind) {
+            self.approach(id);
+        }
+        self.remember(id);
+        if is_done {
+            self.settle(id);
+        }
+    }
+
+    /// Decides about an operation that begins, as far as that can be done.
+    fn begin(&mut self, id: u64, offer: &Offer<'_>) {
+        let all = || messages(offer.envelope);
+        if all().any(is_greeting) {
+            self.held.decide(id, Verdict::Greeting);
+            return;
+        }
+        let wanted = all().filter_map(|one| one.method.as_deref()).any(|m| self.settings.filters.pass(m));
+        if !wanted {
+            self.held.decide(id, Verdict::Drop(Reason::Filter));
+            return;
+        }
+        let in_sample = self.sample(offer);
+        let always = self.settings.always;
+        let can_be_forced = self.near.is_some() || always.errors || always.slow.is_some();
+        let must_wait = self.settings.filters.min_response_time.is_some()
+            || matches!(self.settings.strategy, Strategy::ErrorFocused { .. } | Strategy::Performance { .. });
+        if !in_sample && !can_be_forced {
+            self.held.decide(id, Verdict::Drop(Reason::Sample));
+        } else if in_sample && !must_wait {
+            self.held.decide(id, Verdict::Keep);
+        } else {
+            self.held.begin(id, Unit::new(offer.at_ns, in_sample));
+        }
+    }
+
+    fn sample(&mut self, offer: &Offer<'_>) -> bool {
+        let first = messages(offer.envelope).find(|one| one.method.is_some());
+        let method = first.and_then(|one| one.method.as_deref()).unwrap_or_default();
+        self.sampler.takes(method, first.and_then(|one| one.name.as_deref()), offer.wall_ns)
+    }
+
+    /// Takes a message that belongs to no operation.
+    fn stands_alone(&mut self, message: u64, offer: &Offer<'_>) {
+        let methods: Vec<&str> = messages(offer.envelope).filter_map(|one| one.method.as_deref()).collect();
+        let wanted = methods.iter().any(|method| self.settings.filters.pass(method));
+        let verdict = if methods.is_empty() {
+            // No request asked for it, or it is no message at all: that is worth knowing.
+            Some(Verdict::Keep)
+        } else if methods.iter().any(|method| GREETINGS.contains(method)) {
+            Some(Verdict::Greeting)
+        } else if !wanted {
+            Some(Verdict::Drop(Reason::Filter))
+        } else if !self.sample(offer) {
+            Some(Verdict::Drop(Reason::Sample))
+        } else {
+            match self.settings.strategy {
+                Strategy::Performance { .. } => Some(Verdict::Drop(Reason::Strategy)),
+                Strategy::ErrorFocused { .. } => None,
+                _ => Some(Verdict::Keep),
+            }
+        };
+        let unit = Unit::new(offer.at_ns, true);
+        match verdict {
+            Some(verdict) => {
+                self.held.decide(message, verdict);
+            }
+            None => {
+                self.held.begin(message, unit);
+                self.held.set_done(message, true);
+            }
+        }
+        if verdict.is_some() || !self.settings.capture.has(offer.envelope) {
+            self.follow(message, message, offer);
+        } else {
+            self.held.add(message, message, offer.bytes);
+        }
+        if is_failure(offer.envelope) {
+            self.around_failure();
+        } else if self.near.as_mut().is_some_and(Near::is_behind) {
+            self.approach(message);
+        }
+        self.remember(message);
+    }
+
+    /// Lets a message share what was decided about its operation.
+    fn follow(&mut self, id: u64, message: u64, offer: &Offer<'_>) {
+        match self.held.verdict(id) {
+            Verdict::Drop(reason) => self.rule_out(message, offer.bytes, reason),
+            Verdict::Keep if !self.settings.capture.has(offer.envelope) => {
+                self.rule_out(message, offer.bytes, Reason::Filter);
+            }
+            Verdict::Keep | Verdict::Greeting => {
+                self.rulings.push(Ruling { message, is_kept: true });
+            }
+        }
+    }
+
+    /// Decides about an operation that has its outcome.
+    fn settle(&mut self, id: u64) {
+        let Some(unit) = self.held.get_mut(id) else { return };
+        let (failed, took_ns, in_sample, is_near) = (unit.failed, unit.took_ns, unit.in_sample, unit.is_near);
+        let at_least = |time: std::time::Duration| u128::from(took_ns) >= time.as_nanos();
+        let settings = &self.settings;
+        let spared = failed && settings.capture.errors;
+        if settings.filters.min_response_time.is_some_and(|time| !at_least(time)) && !spared {
+            return self.drop_for(id, Reason::Filter);
+        }
+        let always = settings.always;
+        if failed && always.errors || always.slow.is_some_and(at_least) {
+            return self.force(id);
+        }
+        match settings.strategy {
+            Strategy::ErrorFocused { .. } if is_near && in_sample => self.keep(id),
+            // It waits in the ring for a failure that may still come.
+            Strategy::ErrorFocused { .. } => {
+                if self.held.get_mut(id).is_some_and(|unit| unit.in_ring == 0) {
+                    self.drop_for(id, Reason::Strategy);
+                }
+            }
+            Strategy::Performance { threshold } if !at_least(threshold) => {
+                self.drop_for(id, Reason::Strategy);
+            }
+            _ if in_sample => self.keep(id),
+            _ => self.drop_for(id, Reason::Sample),
+        }
+    }
+
+    /// Keeps what is near a failure that was just seen.
+    fn around_failure(&mut self) {
+        let before = self.near.as_mut().map(Near::failure).unwrap_or_default();
+        before.into_iter().for_each(|id| self.approach(id));
+    }
+
+    /// Notes that an operation is near a failure.
+    fn approach(&mut self, id: u64) {
+        let may_be_too_quick = self.settings.filters.min_response_time.is_some();
+        let Some(unit) = self.held.get_mut(id) else { return };
+        unit.is_near = true;
+        let is_wanted = unit.in_sample && (unit.is_done() || !may_be_too_quick);
+        if is_wanted {
+            self.keep(id);
+        }
+    }
+
+    /// Puts a message's operation into the ring; what falls out of it and has its outcome is left out.
+    fn remember(&mut self, id: u64) {
+        let Some(near) = &mut self.near else { return };
+        near.push(id);
+        if let Some(unit) = self.held.get_mut(id) {
+            unit.in_ring += 1;
+        }
+        while let Some(fallen) = self.near.as_mut().and_then(Near::fallen) {
+            self.fall(fallen);
+        }
+    }
+
+    fn fall(&mut self, id: u64) {
+        let Some(unit) = self.held.get_mut(id) else { return };
+        unit.in_ring = unit.in_ring.saturating_sub(1);
+        if unit.in_ring == 0 && unit.is_done() {
+            self.drop_for(id, Reason::Strategy);
+        }
+    }
+
+    /// Makes room: what was only in case of a failure goes first, then the oldest is kept.
+    fn let_go(&mut self) {
+        if let Some(oldest) = self.near.as_mut().and_then(Near::give_up) {
+            self.fall(oldest);
+        } else if let Some(oldest) = self.held.oldest_open(u64::MAX) {
+            self.keep(oldest);
+        } else if let Some(oldest) = self.held.ids().first() {
+            self.keep(*oldest);
+        }
+    }
+
+    /// Keeps an operation, in the sample or not.
+    fn force(&mut self, id: u64) {
+        if self.held.get_mut(id).is_some_and(|unit| !unit.in_sample) {
+            self.sampler.was_forced();
+        }
+        self.keep(id);
+    }
+
+    fn keep(&mut self, id: u64) {
+        if self.held.get_mut(id).is_none() {
+            return;
+        }
+        let unit = self.held.decide(id, Verdict::Keep);
+        for (message, _) in unit.into_iter().flat_map(|unit| unit.messages) {
+            self.rulings.push(Ruling { message, is_kept: true });
+        }
+    }
+
+    fn drop_for(&mut self, id: u64, reason: Reason) {
+        let unit = self.held.decide(id, Verdict::Drop(reason));
+        for (message, bytes) in unit.into_iter().flat_map(|unit| unit.messages) {
+            self.rule_out(message, bytes, reason);
+        }
+    }
+
+    fn rule_out(&mut self, message: u64, bytes: u64, reason: Reason) {
+        self.left_out.count(reason, bytes);
+        self.rulings.push(Ruling { message, is_kept: false });
+    }
+}
+
+/// Returns the messages of an entry: the one, or those of a batch.
+fn messages(envelope: &Envelope) -> impl Iterator<Item = &Envelope> + Clone {
+    let alone = std::slice::from_ref(envelope);
+    if envelope.kind == MessageKind::Batch { &envelope.batch } else { alone }.iter()
+}
+
+fn is_greeting(envelope: &Envelope) -> bool {
+    envelope.method.as_deref().is_some_and(|method| GREETINGS.contains(&method))
+}
+
+fn is_failure(envelope: &Envelope) -> bool {
+    messages(envelope).any(Envelope::is_failure)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Operations about which nothing is decided yet, and what was decided about the others.
+//!
+//! Bounded in number and bytes; who holds too much has to let the oldest go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::left_out::Reason;
+use crate::operation::Bounded;
+
+/// No more messages wait at once.
+pub const HELD_MAX: usize = 16_384;
+/// Nor more bytes of them.
+pub const HELD_BYTES_MAX: u64 = 32 << 20;
+/// An operation waits no longer than this for its outcome.
+pub const PATIENCE_NS: u64 = 60_000_000_000;
+/// The fate of so many operations is remembered.
+const REMEMBERED_MAX: usize = 16_384;
+
+/// What was decided about an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is kept.
+    Keep,
+    /// It is kept with all its parts, whatever else is asked for.
+    Greeting,
+    /// It is left out.
+    Drop(Reason),
+}
+
+/// An operation about which nothing is decided yet.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) began_ns: u64,
+    /// Its messages: the number and length of each.
+    pub(super) messages: Vec<(u64, u64)>,
+    pub(super) in_sample: bool,
+    /// Whether a failure is near it.
+    pub(super) is_near: bool,
+    pub(super) failed: bool,
+    /// How many of its requests have no answer.
+    pub(super) unanswered: usize,
+    /// Whether its last answer was not its last word.
+    pub(super) goes_on: bool,
+    pub(super) took_ns: u64,
+    /// How many of its messages are in the ring.
+    pub(super) in_ring: usize,
+}
+
+impl Unit {
+    pub(super) fn new(began_ns: u64, in_sample: bool) -> Self {
+        Self {
+            began_ns,
+            messages: Vec::new(),
+            in_sample,
+            is_near: false,
+            failed: false,
+            unanswered: 0,
+            goes_on: false,
+            took_ns: 0,
+            in_ring: 0,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.unanswered == 0 && !self.goes_on
+    }
+}
+
+/// The table of them.
+#[derive(Debug)]
+pub(super) struct Held {
+    units: BTreeMap<u64, Unit>,
+    /// Those without an outcome, oldest first.
+    open: BTreeSet<u64>,
+    messages: usize,
+    bytes: u64,
+    decided: Bounded<u64, Verdict>,
+}
+
+impl Held {
+    pub(super) fn new() -> Self {
+        Self {
+            units: BTreeMap::new(),
+            open: BTreeSet::new(),
+            messages: 0,
+            bytes: 0,
+            decided: Bounded::new(REMEMBERED_MAX),
+        }
+    }
+
+    pub(super) fn begin(&mut self, id: u64, unit: Unit) {
+        self.units.insert(id, unit);
+        self.open.insert(id);
+    }
+
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Unit> {
+        self.units.get_mut(&id)
+    }
+
+    pub(super) fn add(&mut self, id: u64, message: u64, bytes: u64) {
+        if let Some(unit) = self.units.get_mut(&id) {
+            unit.messages.push((message, bytes));
+            self.messages += 1;
+            self.bytes += bytes;
+        }
+    }
+
+    /// Notes that an operation has its outcome, or goes on after all.
+    pub(super) fn set_done(&mut self, id: u64, is_done: bool) {
+        if is_done {
+            self.open.remove(&id);
+        } else if self.units.contains_key(&id) {
+            self.open.insert(id);
+        }
+    }
+
+    /// Takes an operation out, with what was decided about it.
+    pub(super) fn decide(&mut self, id: u64, verdict: Verdict) -> Option<Unit> {
+        self.decided.insert(id, verdict);
+        self.open.remove(&id);
+        let unit = self.units.remove(&id)?;
+        self.messages -= unit.messages.len();
+        self.bytes -= unit.messages.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        Some(unit)
+    }
+
+    /// Returns what was decided; what is forgotten is kept.
+    pub(super) fn verdict(&self, id: u64) -> Verdict {
+        self.decided.get(&id).copied().unwrap_or(Verdict::Keep)
+    }
+
+    /// Returns the oldest operation without an outcome that began up to a moment.
+    pub(super) fn oldest_open(&self, until_ns: u64) -> Option<u64> {
+        self.open.first().copied().filter(|id| self.units[id].began_ns <= until_ns)
+    }
+
+    /// Returns all of them.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.units.keys().copied().collect()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.messages > HELD_MAX || self.units.len() > HELD_MAX || self.bytes > HELD_BYTES_MAX
+    }
+
+    pub(super) fn size(&self) -> (usize, u64) {
+        (self.messages, self.bytes)
+    }
+}

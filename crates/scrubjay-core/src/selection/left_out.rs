@@ -1,0 +1,148 @@
+//! What is not on a tape because nobody wanted it there: counted by reason, and told on the tape itself.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::units;
+
+/// Why something was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// By what it is.
+    Filter,
+    /// By chance.
+    Sample,
+    /// By what became of it.
+    Strategy,
+}
+
+/// So much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amount {
+    /// Entries of messages.
+    pub messages: u64,
+    /// Their length.
+    pub bytes: u64,
+}
+
+impl Amount {
+    fn add(&mut self, other: Self) {
+        // What an imported tape says of itself may be anything.
+        self.messages = self.messages.saturating_add(other.messages);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// What was left out, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// By what it is: filters and capture flags.
+    #[serde(default)]
+    pub filter: Amount,
+    /// By chance.
+    #[serde(default)]
+    pub sample: Amount,
+    /// By what became of it.
+    #[serde(default)]
+    pub strategy: Amount,
+}
+
+/// The `event` of the note that tells it.
+const EVENT: &str = "left_out";
+
+impl LeftOut {
+    /// Counts one more.
+    pub fn count(&mut self, reason: Reason, bytes: u64) {
+        let amount = match reason {
+            Reason::Filter => &mut self.filter,
+            Reason::Sample => &mut self.sample,
+            Reason::Strategy => &mut self.strategy,
+        };
+        amount.add(Amount { messages: 1, bytes });
+    }
+
+    /// Adds what another stretch left out.
+    pub fn add(&mut self, other: &Self) {
+        self.filter.add(other.filter);
+        self.sample.add(other.sample);
+        self.strategy.add(other.strategy);
+    }
+
+    /// Returns all of it.
+    #[must_use]
+    pub fn total(&self) -> Amount {
+        let mut total = self.filter;
+        total.add(self.sample);
+        total.add(self.strategy);
+        total
+    }
+
+    /// Tells whether nothing was.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.total().messages == 0
+    }
+
+    /// Returns the note that tells it.
+    #[must_use]
+    pub fn note(&self) -> Value {
+        let Amount { messages, bytes } = self.total();
+        json!({
+            "event": EVENT, "messages": messages, "bytes": bytes,
+            "filter": self.filter, "sample": self.sample, "strategy": self.strategy,
+        })
+    }
+
+    /// Reads it back from a note; none where that tells something else.
+    #[must_use]
+    pub fn from_note(payload: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Note {
+            event: String,
+            #[serde(flatten)]
+            left_out: LeftOut,
+        }
+        let note: Note = serde_json::from_slice(payload).ok()?;
+        (note.event == EVENT).then_some(note.left_out)
+    }
+
+    /// Says it in words; empty where nothing was left out.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        if self.is_nothing() {
+            return String::new();
+        }
+        let reasons = [(self.filter, "filter"), (self.sample, "sample"), (self.strategy, "strategy")];
+        let reasons: Vec<String> = reasons
+            .iter()
+            .filter(|(amount, _)| amount.messages > 0)
+            .map(|(amount, reason)| format!("{} by {reason}", amount.messages))
+            .collect();
+        let Amount { messages, bytes } = self.total();
+        format!("{messages} messages ({}) left out: {}", units::size(bytes), reasons.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_reads_back() {
+        let mut left_out = LeftOut::default();
+        assert_eq!(left_out.describe(), "");
+        left_out.count(Reason::Sample, 1000);
+        left_out.count(Reason::Sample, 215);
+        left_out.count(Reason::Strategy, 5);
+        let note = left_out.note().to_string();
+        assert_eq!(LeftOut::from_note(note.as_bytes()), Some(left_out));
+        assert_eq!(left_out.describe(), "3 messages (1.22 kB) left out: 2 by sample, 1 by strategy");
+        assert_eq!(LeftOut::from_note(br#"{"event":"task_routed"}"#), None);
+        assert_eq!(LeftOut::from_note(br#"{"event":"left_out","filter":"x"}"#), None);
+        let endless = format!(r#"{{"event":"left_out","filter":{{"messages":{0},"bytes":{0}}}}}"#, u64::MAX);
+        let mut sum = LeftOut::from_note(endless.as_bytes()).unwrap();
+        sum.add(&left_out);
+        sum.count(Reason::Filter, 1);
+        assert_eq!(sum.total(), Amount { messages: u64::MAX, bytes: u64::MAX });
+    }
+}

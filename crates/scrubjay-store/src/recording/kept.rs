@@ -1,0 +1,454 @@
+//! Between what arrives and what is written: which entries are kept, and which of them may wait.
+//!
+//! Only where the user asked for it; otherwise nothing here runs. Entries are redacted before they wait, and
+//! keep the times at which they came. Numbers given out here are not those on a tape, which are known only
+//! when an entry is written: where one entry names another, they are translated then.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use scrubjay_core::entry::{Acts, Direction, EntryKind, Judged, Terminator};
+use scrubjay_core::envelope::Envelope;
+use scrubjay_core::id::TapeId;
+use scrubjay_core::redact::Redacted;
+use scrubjay_core::selection::{Offer, Selection, Settings, share};
+use serde_json::{Value, json};
+
+use super::{Item, RecordError, Recording, Stamp, note_item};
+use crate::clock::{self, Moment, saturate};
+use crate::tape::frame::OVERHEAD;
+use crate::tape::header::Compression;
+
+/// So many bytes may wait to be written, whatever their number.
+const DUE_BYTES_MAX: usize = 32 << 20;
+/// So many entries may wait for a disk that refuses them; then the oldest become a gap.
+const DUE_MAX: usize = 65_536;
+/// The places of so many entries are remembered for those that name them.
+const PLACES_MAX: usize = 65_536;
+
+/// What the user wants of a recording besides all of it at once.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Whether anything is recorded at all.
+    pub enabled: bool,
+    /// Which entries are kept.
+    pub selection: Settings,
+    /// How many entries may be passed on before they are written; `None` is none.
+    pub buffer_max: Option<usize>,
+    /// No entry that is to be written waits longer than this.
+    pub flush_interval: Duration,
+    /// How sealed tapes are packed.
+    pub compression: Compression,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            selection: Settings::default(),
+            buffer_max: None,
+            flush_interval: Duration::from_secs(5),
+            compression: Compression::default(),
+        }
+    }
+}
+
+/// An entry in memory.
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    kind: EntryKind,
+    direction: Direction,
+    terminator: Terminator,
+    via: Option<Box<str>>,
+    operation: Option<u64>,
+    acts: Acts,
+    rules: Box<str>,
+    tags: Box<str>,
+    redacted: Redacted<'static>,
+    arrived: Moment,
+    stamped: Moment,
+    /// The message as it came, where rules changed it: it goes where this goes.
+    original: Option<Box<Waiting>>,
+}
+
+impl Waiting {
+    fn new(
+        number: u64,
+        item: &Item<'_>,
+        redacted: Redacted<'static>,
+        arrived: Moment,
+        stamped: Moment,
+    ) -> Self {
+        Self {
+            number,
+            kind: item.kind,
+            direction: item.direction,
+            terminator: item.terminator,
+            via: item.via.map(Into::into),
+            operation: item.operation,
+            acts: item.judged.acts,
+            rules: item.judged.rules.into(),
+            tags: item.judged.tags.into(),
+            redacted,
+            arrived,
+            stamped,
+            original: None,
+        }
+    }
+
+    /// Returns the item again; what it names is given with its number on the tape.
+    fn item(&self, operation: Option<u64>) -> Item<'_> {
+        Item {
+            kind: self.kind,
+            direction: self.direction,
+            terminator: self.terminator,
+            via: self.via.as_deref(),
+            operation,
+            judged: Judged { acts: self.acts, rules: &self.rules, tags: &self.tags },
+            payload: self.redacted.as_bytes(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let original = self.original.as_ref().map_or(0, |original| original.bytes());
+        OVERHEAD + self.redacted.as_bytes().len() + original
+    }
+}
+
+/// What waits, and why.
+#[derive(Debug)]
+pub(super) struct Kept {
+    is_off: bool,
+    /// None where all is kept, and only buffered.
+    selection: Option<Selection>,
+    settings: Settings,
+    buffer_max: Option<usize>,
+    flush_interval: Duration,
+    began: Instant,
+    next: u64,
+    /// A message as it came; what went on in its place comes next.
+    original: Option<Box<Waiting>>,
+    /// Entries about which nothing is decided yet.
+    held: BTreeMap<u64, Waiting>,
+    /// Entries that are to be written.
+    due: Vec<Waiting>,
+    due_bytes: usize,
+    places: Places,
+}
+
+impl Kept {
+    /// Takes on a policy; `None` where it asks for nothing unusual.
+    fn new(policy: &Policy, session: Option<&str>) -> Option<Self> {
+        if policy.enabled && policy.buffer_max.is_none() && policy.selection.keeps_all() {
+            return None;
+        }
+        let mut seed = [0; 16];
+        // Without randomness the sample is the same each time, which is better than no recording.
+        let _ = getrandom::fill(&mut seed);
+        let [seed, other] = [0, 8].map(|at| u64::from_le_bytes(*seed[at..].first_chunk().unwrap_or(&[0; 8])));
+        // All connections of a session are in the sample, or none.
+        let place = session.map_or(other, |id| {
+            u64::from_le_bytes(*blake3::hash(id.as_bytes()).as_bytes().first_chunk().unwrap_or(&[0; 8]))
+        });
+        let selects = !policy.selection.keeps_all();
+        Some(Self {
+            is_off: !policy.enabled,
+            selection: selects.then(|| Selection::new(policy.selection.clone(), seed, share(place))),
+            settings: policy.selection.clone(),
+            buffer_max: policy.buffer_max,
+            flush_interval: policy.flush_interval,
+            began: clock::now().instant,
+            next: 0,
+            original: None,
+            held: BTreeMap::new(),
+            due: Vec::new(),
+            due_bytes: 0,
+            places: Places::default(),
+        })
+    }
+
+    /// Returns what a tape says at its beginning: what may be missing on it, and why.
+    pub(super) fn preface(&self) -> Vec<u8> {
+        let mut missing: Vec<String> = Vec::new();
+        if self.selection.is_some() {
+            missing.push("what the settings leave out; how much that is is noted at the end".to_owned());
+        }
+        let waits = self.selection.is_some() && self.settings.waits_for_outcomes();
+        if waits {
+            missing.push(
+                "after a crash, operations whose outcome was not known: they were passed on before they were written"
+                    .to_owned(),
+            );
+        }
+        if let Some(buffer_max) = self.buffer_max {
+            missing.push(format!(
+                "after a crash, the last {buffer_max} entries or those of the last {} ms: they were passed on before they were written",
+                self.flush_interval.as_millis()
+            ));
+        }
+        let note = json!({
+            "event": "selection",
+            "settings": self.settings.facts(),
+            "buffer_size": self.buffer_max,
+            "recorded_before_passed_on": !waits && self.buffer_max.is_none(),
+            "may_be_missing": missing,
+        });
+        note.to_string().into_bytes()
+    }
+
+    /// Returns what a tape says before it ends: what was left out of it.
+    pub(super) fn left_out(&mut self) -> Option<Vec<u8>> {
+        let left_out = self.selection.as_mut()?.take_left_out();
+        (!left_out.is_nothing()).then(|| left_out.note().to_string().into_bytes())
+    }
+
+    /// Takes an entry in; what becomes of it is told by [`Kept::release`].
+    fn take(&mut self, item: &Item<'_>, redacted: Redacted<'static>, arrived: Moment, now: Moment) {
+        if item.kind == EntryKind::Original {
+            self.original = Some(Box::new(Waiting::new(self.next, item, redacted, arrived, now)));
+            return;
+        }
+        let original = self.original.take();
+        let original_bytes = original.as_ref().map_or(0, |original| original.redacted.as_bytes().len());
+        let number = match &mut self.selection {
+            Some(selection) if item.kind == EntryKind::Message => {
+                let envelope = Envelope::parse(redacted.as_bytes());
+                selection.offer(&Offer {
+                    direction: item.direction,
+                    via: item.via,
+                    operation: item.operation,
+                    envelope: &envelope,
+                    bytes: (redacted.as_bytes().len() + original_bytes) as u64,
+                    at_ns: saturate(now.instant.saturating_duration_since(self.began)),
+                    wall_ns: now.wall_ns,
+                })
+            }
+            Some(selection) => selection.fact(),
+            None => self.next,
+        };
+        self.next = number + 1;
+        let waiting = Waiting { original, ..Waiting::new(number, item, redacted, arrived, now) };
+        if self.selection.is_some() {
+            self.held.insert(number, waiting);
+        } else {
+            self.push_due(waiting);
+        }
+    }
+
+    fn push_due(&mut self, waiting: Waiting) {
+        self.due_bytes += waiting.bytes();
+        self.due.push(waiting);
+    }
+
+    /// Moves what was decided about to where it belongs.
+    fn release(&mut self) {
+        let rulings = self.selection.as_mut().map(Selection::rulings).unwrap_or_default();
+        for ruling in rulings {
+            if let Some(waiting) = self.held.remove(&ruling.message)
+                && ruling.is_kept
+            {
+                self.push_due(waiting);
+            }
+        }
+    }
+
+    /// Tells whether what is due may stay in memory for now.
+    fn may_wait(&self) -> bool {
+        self.due.is_empty()
+            || self.buffer_max.is_some_and(|max| self.due.len() < max && self.due_bytes < DUE_BYTES_MAX)
+    }
+
+    /// Takes back what came with a batch that could not be recorded.
+    fn withdraw(&mut self, first: u64) {
+        self.held.split_off(&first);
+        self.due.retain(|waiting| waiting.number < first);
+        self.due_bytes = self.due.iter().map(Waiting::bytes).sum();
+    }
+
+    /// Gives up the oldest of what is due, where that is too much; returns their number and bytes.
+    fn spill(&mut self) -> (u64, u64) {
+        let mut given_up = (0, 0);
+        let mut due = VecDeque::from(std::mem::take(&mut self.due));
+        while due.len() > DUE_MAX || self.due_bytes > 2 * DUE_BYTES_MAX {
+            let Some(oldest) = due.pop_front() else { break };
+            self.due_bytes -= oldest.bytes();
+            given_up = (given_up.0 + 1, given_up.1 + oldest.redacted.as_bytes().len() as u64);
+        }
+        self.due = due.into();
+        given_up
+    }
+}
+
+/// Where entries are on the tapes of a recording; the oldest are forgotten.
+#[derive(Debug, Default)]
+struct Places {
+    /// The part and the number on it.
+    map: BTreeMap<u64, (u32, u64)>,
+}
+
+impl Places {
+    fn insert(&mut self, number: u64, part: u32, entry: u64) {
+        self.map.insert(number, (part, entry));
+        while self.map.len() > PLACES_MAX {
+            self.map.pop_first();
+        }
+    }
+
+    /// Returns the number of an entry on this part; none where it is on none, or on another.
+    fn on(&self, part: u32, number: u64) -> Option<u64> {
+        self.map.get(&number).filter(|(on, _)| *on == part).map(|(_, entry)| *entry)
+    }
+}
+
+impl Recording {
+    /// Records as a user asked for.
+    #[must_use]
+    pub fn with_policy(mut self, policy: &Policy) -> Self {
+        let session = self.subject.session.as_ref().map(|session| session.id.as_str());
+        self.kept = Kept::new(policy, session).map(Box::new);
+        self.compression = policy.compression;
+        self
+    }
+
+    /// Returns how often [`Recording::flush`] must be called; `None` where it need not be.
+    #[must_use]
+    pub fn flush_interval(&self) -> Option<Duration> {
+        let kept = self.kept.as_ref().filter(|kept| !kept.is_off)?;
+        let waits = kept.selection.is_some() && kept.settings.waits_for_outcomes();
+        (waits || kept.buffer_max.is_some()).then_some(kept.flush_interval)
+    }
+
+    /// Writes what waits to be written.
+    ///
+    /// # Errors
+    /// It cannot be written, and goes on waiting.
+    pub fn flush(&mut self) -> Result<(), RecordError> {
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        let now = clock::now();
+        if let Some(selection) = &mut kept.selection {
+            selection.pass_time(saturate(now.instant.saturating_duration_since(kept.began)));
+        }
+        kept.release();
+        self.write_due(now)
+    }
+
+    /// Returns where an entry is that [`Recording::record`] gave this number; none while it is on no tape.
+    #[must_use]
+    pub fn place(&self, number: u64) -> Option<(u64, TapeId)> {
+        let entry = match &self.kept {
+            Some(kept) => kept.places.on(self.parts, number)?,
+            None => number,
+        };
+        Some((entry, self.tape()?))
+    }
+
+    /// Records what arrived together as far as the user wants it.
+    pub(super) fn record_kept<'a>(
+        &mut self,
+        arrived: Moment,
+        items: impl Iterator<Item = Item<'a>>,
+    ) -> Result<u64, RecordError> {
+        let redactor = Arc::clone(&self.redactor);
+        let now = clock::now();
+        let Some(first) = self.kept.as_ref().filter(|kept| !kept.is_off).map(|kept| kept.next) else {
+            return Ok(0);
+        };
+        for item in items {
+            let redacted = self.redacted(&redactor, item).into_owned();
+            if let Some(kept) = &mut self.kept {
+                kept.take(&item, redacted, arrived, now);
+            }
+        }
+        let Some(kept) = &mut self.kept else { return Ok(first) };
+        kept.release();
+        if kept.may_wait() {
+            return Ok(first);
+        }
+        let written = self.write_due(now);
+        if let (Err(e), Some(kept)) = (&written, &mut self.kept) {
+            kept.withdraw(first);
+            let (messages, bytes) = kept.spill();
+            if messages > 0 {
+                self.note_gap(messages, bytes, true, e);
+            }
+        }
+        written.map(|()| first)
+    }
+
+    /// Decides about what is still held, and writes all that is left; what cannot be written is a gap.
+    pub(super) fn finish_kept(&mut self) {
+        let Some(kept) = &mut self.kept else { return };
+        if let Some(selection) = &mut kept.selection {
+            selection.finish();
+        }
+        kept.release();
+        let Err(e) = self.write_due(clock::now()) else { return };
+        let due = self.kept.as_mut().map(|kept| std::mem::take(&mut kept.due)).unwrap_or_default();
+        let bytes = due.iter().map(|waiting| waiting.redacted.as_bytes().len() as u64).sum();
+        self.note_gap(due.len() as u64, bytes, true, &e);
+    }
+
+    fn write_due(&mut self, now: Moment) -> Result<(), RecordError> {
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        let (due, bytes) = (std::mem::take(&mut kept.due), std::mem::take(&mut kept.due_bytes));
+        let Some(oldest) = due.first() else { return Ok(()) };
+        // A tape begins with the first thing on it.
+        let begins = if self.writer.is_none() { oldest.arrived } else { now };
+        let written = self.make_room(begins, bytes as u64).and_then(|()| self.append_due(now, &due));
+        if written.is_err()
+            && let Some(kept) = &mut self.kept
+        {
+            (kept.due, kept.due_bytes) = (due, bytes);
+        }
+        written
+    }
+
+    fn append_due(&mut self, now: Moment, due: &[Waiting]) -> Result<(), RecordError> {
+        let redactor = Arc::clone(&self.redactor);
+        let preface = self.preface();
+        let preface = preface.as_deref().map(|facts| (note_item(facts), redactor.redact(facts)));
+        let writer = self.writer.as_ref().expect("there is a tape by now");
+        let (started, transport, part) = (writer.started(), self.subject.transport, self.parts);
+        let first = writer.entries() + u64::from(self.gap.is_some()) + u64::from(preface.is_some());
+        let stamp = Stamp::new(now, writer, transport);
+        let kept = self.kept.as_mut().expect("what is due is kept there");
+        let mut entry = first;
+        for waiting in due {
+            entry += u64::from(waiting.original.is_some());
+            kept.places.insert(waiting.number, part, entry);
+            entry += 1;
+        }
+        let named: Vec<Option<u64>> = due
+            .iter()
+            .map(|waiting| waiting.operation.and_then(|number| kept.places.on(part, number)))
+            .collect();
+        // It stands first, and so does its time.
+        let begin = due.first().map_or(stamp, |w| Stamp::at(w.arrived, w.arrived, started, transport));
+        let preface = preface.iter().map(|(item, redacted)| (begin, *item, redacted.payload()));
+        let entries = due.iter().zip(named).flat_map(|(waiting, operation)| {
+            let stamp = Stamp::at(waiting.arrived, waiting.stamped, started, transport);
+            let both = waiting.original.as_deref().into_iter().chain(std::iter::once(waiting));
+            both.map(move |waiting| (stamp, waiting.item(operation), waiting.redacted.payload()))
+        });
+        self.append_stamped(stamp, preface.chain(entries)).map(|_| ())
+    }
+
+    /// Returns what a tape without entries must begin with.
+    pub(super) fn preface(&self) -> Option<Vec<u8>> {
+        let is_new = self.writer.as_ref().is_some_and(|writer| writer.entries() == 0);
+        self.kept.as_ref().filter(|_| is_new).map(|kept| kept.preface())
+    }
+
+    /// Returns what is to be said of what was left out, before a tape ends.
+    pub(super) fn left_out(&mut self) -> Option<Vec<u8>> {
+        self.kept.as_mut()?.left_out()
+    }
+}
+
+/// Reads the note with which a tape begins that does not hold everything; none where that tells something else.
+#[must_use]
+pub fn selection_note(payload: &[u8]) -> Option<Value> {
+    serde_json::from_slice::<Value>(payload).ok().filter(|note| note["event"] == "selection")
+}

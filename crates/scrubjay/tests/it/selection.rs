@@ -1,0 +1,475 @@
+//! `recorder:` key by key, through `wrap` and `serve` alike: what is on tape, and what the tape says is not.
+
+use std::collections::BTreeSet;
+use std::ops::DerefMut;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::{Lab, Recorded, Running, SCRUBJAY, kill, text, wait_for};
+
+/// How a server is recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Wrap,
+    Serve,
+}
+
+const WAYS: [Way; 2] = [Way::Wrap, Way::Serve];
+
+/// A lab whose recorders are told something.
+struct Told {
+    lab: Lab,
+    config: String,
+}
+
+impl Told {
+    fn new(config: &str) -> Self {
+        let lab = Lab::new();
+        let file = lab.file("c.yaml");
+        std::fs::write(&file, config).unwrap();
+        Self { lab, config: file }
+    }
+
+    /// Starts a recorder before the sample server, in either way.
+    fn start(&self, way: Way) -> Box<dyn DerefMut<Target = Running>> {
+        match way {
+            Way::Wrap => Box::new(self.lab.wrap_sample().with(&["--config", &self.config]).start()),
+            Way::Serve => {
+                let serve = [
+                    "--config",
+                    &self.config,
+                    "serve",
+                    "--toolsets",
+                    "none",
+                    "--",
+                    SCRUBJAY,
+                    "sample-server",
+                ];
+                Box::new(Box::new(self.lab.start(&serve)))
+            }
+        }
+    }
+
+    /// Holds a conversation with one call of each kind, and returns what is left of it.
+    fn converse(&self, way: Way) -> Kept {
+        let mut running = self.start(way);
+        converse(&mut running);
+        running.close_stdin();
+        assert_eq!(running.exit_code(), 0, "{}", running.stderr_text());
+        drop(running);
+        let named = self.lab.tapes().into_iter().filter(|tape| way == Way::Wrap || tape["name"] == "serve");
+        let tapes: Vec<Recorded> = named.map(|tape| self.lab.export(text(&tape["id"]))).collect();
+        self.lab.verify();
+        Kept { tapes }
+    }
+}
+
+fn greet(running: &mut Running) {
+    let client = json!({ "name": "it", "version": "1" });
+    running.ask(
+        0,
+        "initialize",
+        &json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client }),
+    );
+    running.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+}
+
+fn converse(running: &mut Running) {
+    greet(running);
+    running.ask(1, "tools/list", &json!({}));
+    running.ask(2, "ping", &json!({}));
+    running.ask(3, "tools/call", &json!({ "name": "echo", "arguments": { "text": "hello" } }));
+    running.ask(4, "tools/call", &json!({ "name": "slow", "arguments": { "ms": 150 } }));
+    let meta = json!({ "progressToken": "p" });
+    running.ask(5, "tools/call", &json!({ "name": "count", "arguments": { "to": 2 }, "_meta": meta }));
+    running.ask(6, "tools/call", &json!({ "name": "fail", "arguments": {} }));
+}
+
+/// What is left of a conversation.
+struct Kept {
+    tapes: Vec<Recorded>,
+}
+
+const GREETING: &str = "greeting";
+
+impl Kept {
+    /// Returns the calls on the client's leg of which something is there, and checks that all of it is.
+    fn calls(&self) -> BTreeSet<&'static str> {
+        let ids = ["0", "1", "2", "3", "4", "5", "6"];
+        let names = [GREETING, "list", "ping", "echo", "slow", "count", "fail"];
+        let mut calls = BTreeSet::new();
+        for (id, name) in ids.into_iter().zip(names) {
+            let said = self.client_leg().filter(|entry| entry["jsonrpc_id"] == id).count();
+            assert!(said == 0 || said == 2, "{name}: a request and its answer, or neither: {said}");
+            if said == 2 {
+                calls.insert(name);
+            }
+        }
+        let progress = self.of_type("notification").any(|entry| entry["method"] == "notifications/progress");
+        assert_eq!(progress, calls.contains("count"), "progress goes with its call");
+        calls
+    }
+
+    fn client_leg(&self) -> impl Iterator<Item = &Value> {
+        let all = self.tapes.iter().flat_map(|tape| tape.of_kind("message")).map(|entry| &entry.json);
+        all.filter(|entry| entry["via"].is_null())
+    }
+
+    fn of_type<'a>(&'a self, message_type: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.client_leg().filter(move |entry| entry["message_type"] == message_type)
+    }
+
+    fn notes(&self, event: &str) -> Vec<Value> {
+        let notes = self.tapes.iter().flat_map(|tape| tape.of_kind("note")).map(|entry| entry.facts());
+        notes.filter(|note| note["event"] == event).collect()
+    }
+}
+
+/// Plays the conversation under some settings, in both ways, and compares which calls are kept.
+fn check(recorder: &str, expected: &[&str]) {
+    for way in WAYS {
+        let told = Told::new(&format!("recorder: {recorder}"));
+        let kept = told.converse(way);
+        let calls: BTreeSet<&str> = kept.calls();
+        let expected: BTreeSet<&str> = expected.iter().copied().chain([GREETING]).collect();
+        assert_eq!(calls, expected, "{way:?} {recorder}");
+        let begin = kept.notes("selection");
+        assert_eq!(begin.len(), 1, "{way:?} {recorder}: the tape says that it is not all");
+        let left_out = kept.notes("left_out");
+        let messages: u64 = left_out.iter().filter_map(|note| note["messages"].as_u64()).sum();
+        assert!(messages >= 2 * (7 - expected.len() as u64), "{way:?} {recorder}: {left_out:?}");
+        if way == Way::Serve {
+            let tape = &kept.tapes[0];
+            let backend = tape.of_kind("message").filter(|entry| entry.json["via"] == "scrubjay");
+            let tools: BTreeSet<&str> = backend.filter_map(|entry| entry.json["name"].as_str()).collect();
+            let called: BTreeSet<&str> =
+                expected.difference(&BTreeSet::from([GREETING, "list", "ping"])).copied().collect();
+            assert_eq!(tools, called, "both legs of a call are one: {recorder}");
+        }
+    }
+}
+
+#[test]
+fn by_default_everything_is_kept_and_nothing_is_noted() {
+    for way in WAYS {
+        let kept = Told::new("").converse(way);
+        assert_eq!(kept.calls().len(), 7, "{way:?}");
+        assert!(kept.notes("selection").is_empty() && kept.notes("left_out").is_empty());
+    }
+}
+
+#[test]
+fn filters_go_by_method_and_time() {
+    check("{ filters: { include_methods: ['tools/*'] } }", &["list", "echo", "slow", "count", "fail"]);
+    check("{ filters: { exclude_methods: [ping, '*/list'] } }", &["echo", "slow", "count", "fail"]);
+    check("{ filters: { min_response_time: 100ms } }", &["slow", "fail"]);
+}
+
+#[test]
+fn samplings_keep_their_share() {
+    check("{ sampling: { strategy: random, rate: 0 } }", &[]);
+    check("{ sampling: { strategy: adaptive, target_rate: 0 } }", &[]);
+    let all = ["list", "ping", "echo", "slow", "count", "fail"];
+    check("{ sampling: { strategy: adaptive, target_rate: 1 }, filters: { exclude_methods: [x] } }", &all);
+    let rules = "{ sampling: { strategy: priority, rate: 0, rules: [{ tools: [ec*], rate: 1 }, { methods: [ping], rate: 1 }] } }";
+    check(rules, &["echo", "ping"]);
+    for way in WAYS {
+        let told = Told::new("recorder: { sampling: { strategy: systematic, interval: 1000 } }");
+        let kept = told.converse(way);
+        assert_eq!(kept.calls().len(), 2, "{way:?}: the greeting, and the first of a thousand");
+    }
+}
+
+#[test]
+fn some_are_always_sampled() {
+    check("{ sampling: { strategy: random, rate: 0, always_sample: [errors] } }", &["fail"]);
+    let slow =
+        "{ sampling: { strategy: random, rate: 0, always_sample: [slow_requests], slow_threshold: 100ms } }";
+    check(slow, &["slow"]);
+    let never =
+        "{ sampling: { strategy: random, rate: 0, always_sample: [slow_requests], slow_threshold: 1h } }";
+    check(never, &[]);
+}
+
+#[test]
+fn strategies_go_by_what_becomes_of_a_call() {
+    check("{ strategy: { kind: sampled, by: session, rate: 0 } }", &[]);
+    check("{ strategy: { kind: sampled, by: window, window: 1ms, every: 100d } }", &[]);
+    check("{ strategy: { kind: error_focused, before: 0, after: 0 } }", &["fail"]);
+    check("{ strategy: { kind: performance, threshold: 100ms } }", &["slow"]);
+}
+
+#[test]
+fn a_failure_brings_what_was_before_it() {
+    for way in WAYS {
+        let told = Told::new("recorder: { strategy: { kind: error_focused, before: 5, after: 0 } }");
+        let calls = told.converse(way).calls();
+        assert!(
+            calls.contains("fail") && calls.contains("count") && !calls.contains("ping"),
+            "{way:?} {calls:?}"
+        );
+    }
+}
+
+#[test]
+fn parts_of_calls_can_be_left_out() {
+    let kept = |flag: &str, way: Way| {
+        Told::new(&format!("recorder: {{ capture: {{ {flag}: false }} }}")).converse(way)
+    };
+    for way in WAYS {
+        let requests = kept("requests", way);
+        assert_eq!(
+            requests.of_type("request").filter(|entry| entry["direction"] == "client_to_server").count(),
+            1,
+            "the greeting"
+        );
+        assert_eq!(requests.of_type("response").count(), 7);
+        let responses = kept("responses", way);
+        assert_eq!(responses.of_type("response").count(), 2, "the greeting, and a failure");
+        let notifications = kept("notifications", way);
+        let methods: Vec<&Value> =
+            notifications.of_type("notification").map(|entry| &entry["method"]).collect();
+        assert_eq!(methods, ["notifications/initialized"]);
+        let errors = kept("errors", way);
+        assert_eq!(errors.of_type("response").count(), 6);
+        assert!(errors.client_leg().all(|entry| entry["failed"] == false));
+    }
+}
+
+#[test]
+fn what_is_switched_off_is_relayed_and_not_recorded() {
+    for way in WAYS {
+        let told = Told::new("recorder: { enabled: false }");
+        let mut running = told.start(way);
+        converse(&mut running);
+        running.close_stdin();
+        assert_eq!(running.exit_code(), 0);
+        assert_eq!(
+            running.stderr_text().matches("nothing is recorded").count(),
+            1,
+            "{}",
+            running.stderr_text()
+        );
+        assert!(told.lab.tape_ids().is_empty());
+    }
+}
+
+#[test]
+fn tapes_are_full_where_storage_says() {
+    for (storage, ms) in [("max_tape_size: 1KiB", 1), ("max_tape_duration: 1s", 1100)] {
+        for way in WAYS {
+            let told = Told::new(&format!("recorder: {{ storage: {{ {storage} }} }}"));
+            let mut running = told.start(way);
+            greet(&mut running);
+            for id in 1..4 {
+                running.ask(id, "tools/call", &json!({ "name": "slow", "arguments": { "ms": ms } }));
+            }
+            running.close_stdin();
+            assert_eq!(running.exit_code(), 0);
+            drop(running);
+            let parts = told.lab.tapes().iter().filter(|t| way == Way::Wrap || t["name"] == "serve").count();
+            assert!(parts > 1, "{way:?} {storage}: {parts}");
+        }
+    }
+}
+
+#[test]
+fn a_tape_can_be_sealed_as_it_is() {
+    for way in WAYS {
+        for (compression, is_plain) in [("zstd", false), ("none", true)] {
+            let told = Told::new(&format!("recorder: {{ storage: {{ compression: {compression} }} }}"));
+            assert_eq!(told.converse(way).calls().len(), 7);
+            let files =
+                std::fs::read_dir(told.lab.data().join("tapes")).unwrap().map(|file| file.unwrap().path());
+            let wanted = br#""method":"tools/call""#;
+            let found = files.filter(|file| {
+                std::fs::read(file).unwrap().windows(wanted.len()).any(|window| window == wanted)
+            });
+            assert_eq!(found.count() > 0, is_plain, "{way:?} {compression}");
+        }
+    }
+}
+
+#[test]
+fn the_path_of_the_storage_is_where_recordings_are() {
+    let lab = Lab::new();
+    let config = lab.file("c.yaml");
+    std::fs::write(&config, "recorder: { storage: { path: ./tapes } }").unwrap();
+    for arguments in [&["wrap"][..], &["serve", "--toolsets", "none"]] {
+        let mut command = Command::new(SCRUBJAY);
+        command.args(["--config", &config]).args(arguments).args(["--", SCRUBJAY, "sample-server"]);
+        command.env_remove("SCRUBJAY_DATA");
+        let mut running = Running::start(&mut command);
+        greet(&mut running);
+        running.close_stdin();
+        assert_eq!(running.exit_code(), 0, "{}", running.stderr_text());
+    }
+    let there = Lab::new().with_data(lab.file("tapes").into());
+    let names: BTreeSet<String> = there.tapes().iter().map(|tape| text(&tape["name"]).to_owned()).collect();
+    assert!(names.contains("scrubjay") && names.contains("serve"), "{names:?}");
+}
+
+#[test]
+fn old_tapes_go_when_they_are_too_old() {
+    for way in WAYS {
+        let told = Told::new("recorder: { storage: { retention: 1s } }");
+        let old = told.lab.record("old", b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n");
+        wait_for("the old tape to go", || {
+            let mut running = told.start(way);
+            greet(&mut running);
+            running.close_stdin();
+            running.exit_code();
+            (!told.lab.tape_ids().contains(&old)).then_some(())
+        });
+        assert!(!told.lab.tape_ids().is_empty(), "the newest is still there");
+    }
+}
+
+/// Returns how many bytes of entries are on disk; headers are not counted.
+fn is_on_disk(lab: &Lab, wanted: &str) -> bool {
+    let files = std::fs::read_dir(lab.data().join("tapes")).into_iter().flatten();
+    let mut read = files.filter_map(|file| std::fs::read(file.ok()?.path()).ok());
+    read.any(|bytes| bytes.windows(wanted.len()).any(|window| window == wanted.as_bytes()))
+}
+
+#[test]
+fn a_buffer_is_written_when_it_is_full_or_due() {
+    let call = json!({ "name": "echo", "arguments": { "text": "c4n4ry" } });
+    for way in WAYS {
+        // The usual: on tape before anyone hears of it.
+        for (performance, at_once) in [
+            ("{ async_storage: false, flush_interval: 10d }", true),
+            ("{ async_storage: true, flush_interval: 10d }", false),
+            ("{ async_storage: true, flush_interval: 10d, buffer_size: 1 }", true),
+        ] {
+            let told = Told::new(&format!("recorder: {{ performance: {performance} }}"));
+            let mut running = told.start(way);
+            greet(&mut running);
+            running.ask(1, "tools/call", &call);
+            assert_eq!(is_on_disk(&told.lab, "c4n4ry"), at_once, "{way:?} {performance}");
+            running.close_stdin();
+            assert_eq!(running.exit_code(), 0);
+            drop(running);
+            let tape =
+                told.lab.tapes().into_iter().find(|t| way == Way::Wrap || t["name"] == "serve").unwrap();
+            let tape = told.lab.export(text(&tape["id"]));
+            let said = tape
+                .of_kind("message")
+                .filter(|entry| String::from_utf8_lossy(&entry.payload).contains("c4n4ry"));
+            assert!(said.count() >= 2, "the end writes what waits: {way:?} {performance}");
+        }
+        let told = Told::new("recorder: { performance: { async_storage: true, flush_interval: 20ms } }");
+        let mut running = told.start(way);
+        greet(&mut running);
+        running.ask(1, "tools/call", &call);
+        wait_for("the buffer to be written", || is_on_disk(&told.lab, "c4n4ry").then_some(()));
+        kill(running.pid(), Signal::KILL);
+    }
+}
+
+#[test]
+fn a_crash_loses_what_waited_and_the_tape_says_so() {
+    let told = Told::new("recorder: { performance: { async_storage: true, flush_interval: 20ms } }");
+    let mut wrapped = told.lab.wrap(&["cat"]).with(&["--config", &told.config]).start();
+    wrapped.say(r#"{"jsonrpc":"2.0","method":"first"}"#);
+    wait_for("the buffer to be written", || is_on_disk(&told.lab, "first").then_some(()));
+    kill(wrapped.worker(), Signal::KILL);
+    wrapped.wait();
+    drop(wrapped);
+    told.lab.start_again();
+    let tape = told.lab.only_tape();
+    assert!(tape.entries.iter().any(|entry| entry.payload.ends_with(br#""first"}"#)));
+    let note = tape.entries[0].facts();
+    assert!(note["may_be_missing"].to_string().contains("after a crash"), "{note}");
+    assert_eq!(note["recorded_before_passed_on"], false);
+}
+
+#[test]
+fn what_is_left_out_is_told_wherever_a_tape_is_looked_at() {
+    let told = Told::new("recorder: { sampling: { strategy: random, rate: 0 } }");
+    told.converse(Way::Wrap);
+    let listed = &told.lab.tapes()[0];
+    let left_out = listed["left_out"]["sample"]["messages"].as_u64().unwrap();
+    assert!(left_out >= 12, "{listed}");
+    let wanted = format!("{left_out} messages");
+    for command in [&["tape", "show"][..], &["tape", "stats"]] {
+        let shown = String::from_utf8(told.lab.run_well(command)).unwrap();
+        assert!(shown.contains(&wanted) && shown.contains("by sample"), "{command:?}: {shown}");
+    }
+    let shown = String::from_utf8(told.lab.run_well(&["tape", "show"])).unwrap();
+    assert!(shown.contains("recorded in part: sampling random"), "{shown}");
+    let stats = told.lab.json(&["tape", "stats", "--json"]);
+    assert_eq!(stats["left_out"]["sample"]["messages"], left_out);
+}
+
+#[test]
+fn the_seeds_configuration_is_understood_word_for_word() {
+    let seed = "recorder:\n  enabled: true\n  capture: { requests: true, responses: true, notifications: true, errors: true }\n  \
+        filters:\n    include_methods: [\"tools/*\", \"resources/*\"]\n    exclude_methods: [ping, \"*/list\"]\n    min_response_time: 100ms\n  \
+        sampling: { strategy: adaptive, target_rate: 0.1, always_sample: [errors, slow_requests] }\n  \
+        storage: { backend: sqlite, path: ./tapes, max_tape_size: 100MB, max_tape_duration: 1h, compression: zstd, retention: 30d }\n  \
+        privacy:\n    redact_sensitive: true\n    sensitive_fields: [password, api_key, token, secret]\n    hash_ids: true\n    \
+        encryption: { enabled: false, key_id: \"default\" }\n  performance: { buffer_size: 1000, flush_interval: 5s, async_storage: true }\n";
+    for way in WAYS {
+        let told = Told::new(seed);
+        let mut running = told.start(way);
+        converse(&mut running);
+        running.close_stdin();
+        assert_eq!(running.exit_code(), 0, "{}", running.stderr_text());
+        drop(running);
+        let tape = told.lab.tapes().into_iter().find(|t| way == Way::Wrap || t["name"] == "serve").unwrap();
+        let tape = told.lab.export(text(&tape["id"]));
+        let failed = tape.of_kind("message").any(|entry| entry.json["failed"] == true);
+        let quick = tape.of_kind("message").any(|entry| entry.json["name"] == "echo");
+        assert!(failed && !quick, "{way:?}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_told_at_start_with_its_place() {
+    let wrong = [
+        ("enabled: perhaps", "enabled must be true or false"),
+        ("capture: { requests: 1 }", "capture.requests must be true or false"),
+        ("filters: { include_methods: ['a b'] }", "filters.include_methods[0] must be a name"),
+        ("filters: { min_response_time: soon }", "filters.min_response_time must be a duration"),
+        ("sampling: { strategy: lucky }", "sampling.strategy must be none, random"),
+        ("sampling: { rate: 1.5 }", "sampling.rate must be a number from 0 to 1"),
+        ("sampling: { always_sample: [x] }", "sampling.always_sample[0] must be errors or slow_requests"),
+        ("strategy: best", "strategy must be full, sampled"),
+        ("storage: { compression: rar }", "storage.compression must be zstd or none"),
+        ("storage: { backend: postgres }", "storage.backend says postgres"),
+        ("storage: { retention: long }", "storage.retention must be a duration"),
+        ("storage: { max_tape_size: 1 }", "storage.max_tape_size must be a size"),
+        ("performance: { buffer_size: 0 }", "performance.buffer_size must be a whole number"),
+        ("performance: { flush_interval: 0ms }", "performance.flush_interval must be a duration"),
+        ("performance: { sync: true }", "performance.sync is not a known key"),
+    ];
+    for (line, message) in wrong {
+        let told = Told::new(&format!("recorder:\n  {line}\n"));
+        for command in [&["wrap", "--", "cat"][..], &["serve", "--", "cat"]] {
+            let answer = told.lab.run(&[&["--config", &told.config], command].concat());
+            assert_ne!(answer.code, 0, "{command:?} {line}");
+            let wanted = format!("c.yaml:2: recorder.{message}");
+            assert!(answer.stderr.contains(&wanted), "{command:?} {line}: {}", answer.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_project_that_is_not_trusted_keeps_nothing_from_being_recorded() {
+    let lab = Lab::new();
+    let project = tempfile::tempdir().unwrap();
+    let file = project.path().join("scrubjay.yaml");
+    std::fs::write(&file, "recorder: { enabled: false, sampling: { strategy: random, rate: 0 } }").unwrap();
+    let mut command = Command::new(SCRUBJAY);
+    command.arg("--data").arg(lab.data()).args(["wrap", "--", "cat"]).current_dir(project.path());
+    command.env("XDG_CONFIG_HOME", project.path().join("none")).env_remove("SCRUBJAY_DATA");
+    let mut running = Running::start(&mut command);
+    running.say(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
+    assert!(running.line().is_some());
+    running.close_stdin();
+    assert_eq!(running.exit_code(), 0);
+    assert_eq!(lab.only_tape().of_kind("message").count(), 2);
+}
