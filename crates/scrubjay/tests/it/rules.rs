@@ -99,7 +99,11 @@ fn a_changed_call_is_on_tape_as_it_came_and_as_it_went() {
     );
     // Counted once, paired once.
     let listed = &lab.tapes()[0];
-    assert_eq!((&listed["messages"], &listed["unanswered"]), (&json!(5), &json!(0)), "{listed}");
+    assert_eq!(
+        (&listed["total_messages"], &listed["intercepted"], &listed["unanswered"]),
+        (&json!(5), &json!(1), &json!(0)),
+        "{listed}"
+    );
     // What was exported is imported with all of it.
     let other = Lab::new();
     let file = other.file("export.jsonl");
@@ -175,6 +179,9 @@ fn what_waits_keeps_its_place() {
     let tape = lab.only_tape();
     let waited = tape.messages(UP).find(|entry| entry.json["name"] == "echo").unwrap();
     assert_eq!(waited.json["interception"], json!(["delayed"]));
+    // On tape when it came, at the server when it may go.
+    let answered = tape.messages(DOWN).find(|entry| entry.json["name"] == "echo").unwrap();
+    assert!(answered.json["response_time_ns"].as_u64() >= Some(50_000_000), "{}", answered.json);
 }
 
 #[test]
@@ -312,6 +319,17 @@ fn a_wrong_rule_is_told_at_start() {
             assert!(answer.stderr.contains(&expected), "{expected}\n{}", answer.stderr);
         }
     }
+}
+
+#[test]
+fn rules_are_not_left_out_with_the_rest_of_a_wrong_file() {
+    let lab = Lab::new();
+    let config = lab.file("c.yaml");
+    let rule = "{ name: a, action: block }";
+    std::fs::write(&config, format!("colour: blue\nrecorder: {{ rules: [{rule}] }}\n")).unwrap();
+    let told = lab.run(&["--config", &config, "wrap", "--", "cat"]);
+    assert_eq!(told.code, 1);
+    assert!(told.stderr.contains("c.yaml:1: colour is not a known key"), "{}", told.stderr);
 }
 
 #[test]

@@ -88,6 +88,8 @@ fn each_action_does_what_it_says() {
         assert_eq!((&before["kind"], &before["raw"]), (&json!("original"), &changed[0]["original_message"]));
     }
     assert_eq!(of("wait").len(), 2, "the call and its answer");
+    let waited = tape.iter().find(|e| message(e)["id"] == 14 && e["role"] == "answer").expect("answered");
+    assert!(waited["response_time_ns"].as_u64() >= Some(40_000_000), "both wait: {waited}");
     assert!(of("note").iter().all(|entry| entry["tags"] == json!(["seen"])));
     scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
 }
@@ -103,6 +105,35 @@ fn a_backend_that_a_client_brings_is_ruled_too() {
     piped.ask(&greeting);
     assert_eq!(call(&mut piped, 10, "mine__echo", &json!({ "text": "x" }))["error"]["data"]["rule"], "no");
     assert_eq!(answer_text(&call(&mut piped, 11, "one__echo", &json!({ "text": "x" }))), "x");
+}
+
+/// Answers one call, and leaves.
+const BRIEF: &str = r#"
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    known = {
+        "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "b", "version": "1"}},
+        "tools/list": {"tools": [{"name": "last", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "last words"}]},
+    }
+    result = known.get(asked["method"])
+    answer = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+    if asked["method"] == "tools/call":
+        break
+"#;
+
+#[test]
+fn an_answer_that_waits_outlives_the_one_who_gave_it() {
+    let scratch = scratch();
+    let rules = json!([{ "name": "wait", "match": { "direction": "server_to_client", "tools": ["last"] },
+        "action": "delay", "delay": "2s" }]);
+    let brief = json!({ "id": "brief", "type": "stdio", "command": "python3", "args": ["-c", BRIEF] });
+    let mut piped = start(scratch.path(), &rules, &json!([brief]));
+    assert_eq!(answer_text(&call(&mut piped, 10, "last", &json!({}))), "last words");
 }
 
 #[test]
