@@ -1,8 +1,9 @@
 //! Rules on the way through `wrap`: what each end hears, and what the tape tells of it.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{DOWN, Lab, UP, Wrapped, text};
+use crate::harness::{DOWN, Lab, UP, Wrapped, kill, text, wait_for};
 
 /// Starts the sample server behind these rules; what it receives goes to `log`.
 fn start(lab: &Lab, rules: &Value) -> Wrapped {
@@ -195,13 +196,56 @@ fn nobody_waits_for_a_host_that_left() {
         );
         wrapped.initialize();
         wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
-        crate::harness::wait_for("the call to be on tape", || {
+        wait_for("the call to be on tape", || {
             let shown = lab.run(&["tape", "show", "latest"]);
             String::from_utf8_lossy(&shown.stdout).contains("delayed by slow").then_some(())
         });
         wrapped.close_stdout();
         assert_eq!(wrapped.leave(), 0, "{direction}");
         lab.verify();
+    }
+}
+
+#[test]
+fn what_waits_is_on_tape_and_nowhere_else() {
+    let lab = Lab::new();
+    let mut wrapped = start(
+        &lab,
+        &json!([{ "name": "slow", "match": { "direction": "client_to_server", "tools": ["echo"] },
+            "action": "delay", "delay": "60s" }]),
+    );
+    wrapped.initialize();
+    wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
+    wait_for("the call to be on tape", || {
+        let shown = lab.run(&["tape", "show", "latest"]);
+        String::from_utf8_lossy(&shown.stdout).contains("delayed by slow").then_some(())
+    });
+    kill(wrapped.worker(), Signal::KILL);
+    wrapped.wait();
+    assert!(!received(&lab).contains("never"));
+    let tape = lab.only_tape();
+    assert!(tape.messages(UP).last().unwrap().payload.windows(5).any(|bytes| bytes == b"never"));
+}
+
+#[test]
+fn what_cannot_be_recorded_is_judged_all_the_same() {
+    let large = "x".repeat(20_000);
+    for (mode, passes) in [("stop", false), ("forward", true)] {
+        let lab = Lab::new();
+        let config = lab.file("rules.yaml");
+        let rules = json!([{ "name": "no", "match": { "direction": "client_to_server", "methods": ["bad"] }, "action": "block" }]);
+        std::fs::write(&config, json!({ "recorder": { "rules": rules } }).to_string()).unwrap();
+        let wrap = lab.wrap(&["cat"]).with(&["--config", &config, "--on-record-failure", mode]);
+        // In blocks of 512 bytes.
+        let mut wrapped = wrap.after("ulimit -f 16").start();
+        let line = |method: &str| format!(r#"{{"id":1,"method":"{method}","params":["{large}"]}}"#);
+        wrapped.say(&line("bad"));
+        let heard = wrapped.line().unwrap();
+        assert!(heard.contains(if passes { r#""rule":"no""# } else { "--on-record-failure" }), "{heard}");
+        wrapped.say(&line("good"));
+        let heard = wrapped.line().unwrap();
+        assert_eq!(heard == line("good"), passes, "{mode}: {heard}");
+        assert_eq!(wrapped.leave(), 0);
     }
 }
 
