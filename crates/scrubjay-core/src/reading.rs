@@ -125,7 +125,7 @@ fn gap_messages(payload: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Direction, Judged, Terminator, Transport};
+    use crate::entry::{Acts, Direction, Judged, Terminator, Transport};
 
     #[test]
     fn a_conversation_adds_up() {
@@ -177,5 +177,40 @@ mod tests {
         assert_eq!(sums.method_pairs.len(), 2);
         assert!((sums.error_rate - 2.0 / 3.0).abs() < 1e-9);
         assert!(!sums.probe);
+    }
+
+    #[test]
+    fn what_rules_changed_is_counted_once_and_shows_how_it_came() {
+        let entry = |kind: EntryKind, direction: Direction, acts: Acts, line: &'static str| Entry {
+            kind,
+            direction,
+            transport: Transport::Stdio,
+            terminator: Terminator::Lf,
+            wall_ns: 0,
+            since_start_ns: 0,
+            processing_ns: 0,
+            via: None,
+            operation: None,
+            judged: Judged { acts, ..Judged::default() },
+            payload: line.as_bytes(),
+        };
+        let (client, server) = (Direction::ClientToServer, Direction::ServerToClient);
+        let (came, went) = (r#"{"id":1,"method":"a"}"#, r#"{"id":1,"method":"a","params":{}}"#);
+        let mut reader = Reader::default();
+        let mut original = |entry| reader.read(&entry).original;
+        assert_eq!(original(entry(EntryKind::Original, client, Acts::default(), came)), None);
+        let seen = original(entry(EntryKind::Message, client, Acts::CHANGED, went));
+        assert_eq!(seen.as_deref(), Some(came.as_bytes()));
+        assert_eq!(
+            original(entry(EntryKind::Message, server, Acts::default(), r#"{"id":1,"result":{}}"#)),
+            None
+        );
+        let sums = reader.finish();
+        assert_eq!(
+            (sums.total_entries, sums.total_messages, sums.intercepted, sums.unanswered),
+            (3, 2, 1, 0)
+        );
+        assert_eq!(sums.total_bytes_sent, went.len() as u64);
+        assert!(sums.error_rate == 0.0 && sums.methods["a"].count == 1);
     }
 }

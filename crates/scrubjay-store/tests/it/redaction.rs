@@ -45,6 +45,7 @@ fn secrets_reach_no_tape() {
     recording.note_gap(1, 1, false, &RecordError { path: "x".into(), source });
     let texts = [
         (EntryKind::Message, format!(r#"{{"params":{{"password":"{CANARY}"}}}}"#)),
+        (EntryKind::Original, format!(r#"{{"params":{{"password":"{CANARY}"}}}}"#)),
         (EntryKind::Stderr, format!("starting with API_TOKEN={CANARY}")),
         (EntryKind::Oversize, format!(r#"{{"bytes":1,"hash":"","id":"password={CANARY}"}}"#)),
         (EntryKind::Note, format!(r#"{{"event":"x","secret":"{CANARY}"}}"#)),

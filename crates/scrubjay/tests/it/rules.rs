@@ -1,8 +1,9 @@
 //! Rules on the way through `wrap`: what each end hears, and what the tape tells of it.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{DOWN, Lab, UP, Wrapped, text};
+use crate::harness::{DOWN, Lab, UP, Wrapped, kill, text, wait_for};
 
 /// Starts the sample server behind these rules; what it receives goes to `log`.
 fn start(lab: &Lab, rules: &Value) -> Wrapped {
@@ -99,7 +100,11 @@ fn a_changed_call_is_on_tape_as_it_came_and_as_it_went() {
     );
     // Counted once, paired once.
     let listed = &lab.tapes()[0];
-    assert_eq!((&listed["messages"], &listed["unanswered"]), (&json!(5), &json!(0)), "{listed}");
+    assert_eq!(
+        (&listed["total_messages"], &listed["intercepted"], &listed["unanswered"]),
+        (&json!(5), &json!(1), &json!(0)),
+        "{listed}"
+    );
     // What was exported is imported with all of it.
     let other = Lab::new();
     let file = other.file("export.jsonl");
@@ -175,6 +180,9 @@ fn what_waits_keeps_its_place() {
     let tape = lab.only_tape();
     let waited = tape.messages(UP).find(|entry| entry.json["name"] == "echo").unwrap();
     assert_eq!(waited.json["interception"], json!(["delayed"]));
+    // On tape when it came, at the server when it may go.
+    let answered = tape.messages(DOWN).find(|entry| entry.json["name"] == "echo").unwrap();
+    assert!(answered.json["response_time_ns"].as_u64() >= Some(50_000_000), "{}", answered.json);
 }
 
 #[test]
@@ -188,13 +196,56 @@ fn nobody_waits_for_a_host_that_left() {
         );
         wrapped.initialize();
         wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
-        crate::harness::wait_for("the call to be on tape", || {
+        wait_for("the call to be on tape", || {
             let shown = lab.run(&["tape", "show", "latest"]);
             String::from_utf8_lossy(&shown.stdout).contains("delayed by slow").then_some(())
         });
         wrapped.close_stdout();
         assert_eq!(wrapped.leave(), 0, "{direction}");
         lab.verify();
+    }
+}
+
+#[test]
+fn what_waits_is_on_tape_and_nowhere_else() {
+    let lab = Lab::new();
+    let mut wrapped = start(
+        &lab,
+        &json!([{ "name": "slow", "match": { "direction": "client_to_server", "tools": ["echo"] },
+            "action": "delay", "delay": "60s" }]),
+    );
+    wrapped.initialize();
+    wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
+    wait_for("the call to be on tape", || {
+        let shown = lab.run(&["tape", "show", "latest"]);
+        String::from_utf8_lossy(&shown.stdout).contains("delayed by slow").then_some(())
+    });
+    kill(wrapped.worker(), Signal::KILL);
+    wrapped.wait();
+    assert!(!received(&lab).contains("never"));
+    let tape = lab.only_tape();
+    assert!(tape.messages(UP).last().unwrap().payload.windows(5).any(|bytes| bytes == b"never"));
+}
+
+#[test]
+fn what_cannot_be_recorded_is_judged_all_the_same() {
+    let large = "x".repeat(20_000);
+    for (mode, passes) in [("stop", false), ("forward", true)] {
+        let lab = Lab::new();
+        let config = lab.file("rules.yaml");
+        let rules = json!([{ "name": "no", "match": { "direction": "client_to_server", "methods": ["bad"] }, "action": "block" }]);
+        std::fs::write(&config, json!({ "recorder": { "rules": rules } }).to_string()).unwrap();
+        let wrap = lab.wrap(&["cat"]).with(&["--config", &config, "--on-record-failure", mode]);
+        // In blocks of 512 bytes.
+        let mut wrapped = wrap.after("ulimit -f 16").start();
+        let line = |method: &str| format!(r#"{{"id":1,"method":"{method}","params":["{large}"]}}"#);
+        wrapped.say(&line("bad"));
+        let heard = wrapped.line().unwrap();
+        assert!(heard.contains(if passes { r#""rule":"no""# } else { "--on-record-failure" }), "{heard}");
+        wrapped.say(&line("good"));
+        let heard = wrapped.line().unwrap();
+        assert_eq!(heard == line("good"), passes, "{mode}: {heard}");
+        assert_eq!(wrapped.leave(), 0);
     }
 }
 
@@ -312,6 +363,17 @@ fn a_wrong_rule_is_told_at_start() {
             assert!(answer.stderr.contains(&expected), "{expected}\n{}", answer.stderr);
         }
     }
+}
+
+#[test]
+fn rules_are_not_left_out_with_the_rest_of_a_wrong_file() {
+    let lab = Lab::new();
+    let config = lab.file("c.yaml");
+    let rule = "{ name: a, action: block }";
+    std::fs::write(&config, format!("colour: blue\nrecorder: {{ rules: [{rule}] }}\n")).unwrap();
+    let told = lab.run(&["--config", &config, "wrap", "--", "cat"]);
+    assert_eq!(told.code, 1);
+    assert!(told.stderr.contains("c.yaml:1: colour is not a known key"), "{}", told.stderr);
 }
 
 #[test]

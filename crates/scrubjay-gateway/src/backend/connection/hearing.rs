@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::oneshot;
 
 use super::judging::Judged;
-use super::{Wire, only_session};
+use super::{Pending, Wire, only_session};
 use crate::backend::{Answer, Event};
 use crate::session::{Call, lock};
 
@@ -112,9 +112,14 @@ impl Wire {
         // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
         let Ok(room) = self.held.clone().acquire_owned().await else { return };
         let wire = self.clone();
+        // An answer is given though its backend should end meanwhile.
+        let pending = self.pending_of(&line);
         tokio::spawn(async move {
             line.hold().await;
-            if stops {
+            let text = line.text();
+            if let Some((pending, parts)) = pending.zip(Parts::of(&text).ok()) {
+                wire.answer(pending, &parts, &line);
+            } else if stops {
                 wire.stop(&line).await
             } else {
                 wire.hear_judged(&line).await
@@ -155,13 +160,23 @@ impl Wire {
         }
     }
 
+    /// Takes the call that a line answers, where it answers one.
+    fn pending_of(&self, line: &Judged) -> Option<Pending> {
+        let parts = Parts::of(&line.came).ok().filter(|parts| parts.method.is_none())?;
+        let id = parts.id?.get().parse().ok()?;
+        lock(&self.pending).remove(&id)
+    }
+
     fn hear_answer(&self, id: &RawValue, parts: &Parts<'_>, line: &Judged) {
         let pending = id.get().parse::<u64>().ok().and_then(|id| lock(&self.pending).remove(&id));
-        let Some(pending) = pending else {
+        match pending {
+            Some(pending) => self.answer(pending, parts, line),
             // Late, repeated or made up: on tape, and to nobody.
-            self.record_own(line.came.as_bytes());
-            return;
-        };
+            None => self.record_own(line.came.as_bytes()),
+        }
+    }
+
+    fn answer(&self, pending: Pending, parts: &Parts<'_>, line: &Judged) {
         if let Err(e) = self.record(Direction::ServerToClient, pending.call.as_ref(), line) {
             let why = format!("the answer was not passed on, because it could not be recorded: {e}");
             let _ = pending.reply.send(Answer::error(-32603, &why));

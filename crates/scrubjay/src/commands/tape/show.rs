@@ -128,6 +128,9 @@ pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<(
         units::duration(sums.p50_response_time_ns),
         units::duration(sums.p99_response_time_ns),
     );
+    if sums.intercepted > 0 {
+        text += &format!("; {} intercepted by rules", sums.intercepted);
+    }
     if more > 0 {
         text += &format!("; {more} more entries: --from {} or --limit", from + shown);
     }

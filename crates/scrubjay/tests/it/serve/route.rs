@@ -114,8 +114,10 @@ fn no_task_gets_round_a_rule() {
         let error = &routing.task(TASK)["error"];
         assert_eq!(error["data"]["error"]["data"]["rule"], "no-echo", "{mode}: {error}");
         let answer = routing.call("orchestrate_task", &json!({ "query": TASK }));
-        assert!(
-            answer.to_string().contains("not that") && !answer.to_string().contains("\"hello\""),
+        let failed = &answer["result"];
+        assert_eq!(
+            (&failed["isError"], &failed["structuredContent"]["error"]["data"]["error"]["data"]["rule"]),
+            (&json!(true), &json!("no-echo")),
             "{answer}"
         );
         let data = routing.data();

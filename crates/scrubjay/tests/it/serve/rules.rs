@@ -88,6 +88,8 @@ fn each_action_does_what_it_says() {
         assert_eq!((&before["kind"], &before["raw"]), (&json!("original"), &changed[0]["original_message"]));
     }
     assert_eq!(of("wait").len(), 2, "the call and its answer");
+    let waited = tape.iter().find(|e| message(e)["id"] == 14 && e["role"] == "answer").expect("answered");
+    assert!(waited["response_time_ns"].as_u64() >= Some(40_000_000), "both wait: {waited}");
     assert!(of("note").iter().all(|entry| entry["tags"] == json!(["seen"])));
     scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
 }
@@ -103,6 +105,95 @@ fn a_backend_that_a_client_brings_is_ruled_too() {
     piped.ask(&greeting);
     assert_eq!(call(&mut piped, 10, "mine__echo", &json!({ "text": "x" }))["error"]["data"]["rule"], "no");
     assert_eq!(answer_text(&call(&mut piped, 11, "one__echo", &json!({ "text": "x" }))), "x");
+}
+
+/// Answers one call, and leaves.
+const BRIEF: &str = r#"
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    known = {
+        "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "b", "version": "1"}},
+        "tools/list": {"tools": [{"name": "last", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "last words"}]},
+    }
+    result = known.get(asked["method"])
+    answer = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+    if asked["method"] == "tools/call":
+        break
+"#;
+
+#[test]
+fn an_answer_that_waits_outlives_the_one_who_gave_it() {
+    let scratch = scratch();
+    let rules = json!([{ "name": "wait", "match": { "direction": "server_to_client", "tools": ["last"] },
+        "action": "delay", "delay": "2s" }]);
+    let brief = json!({ "id": "brief", "type": "stdio", "command": "python3", "args": ["-c", BRIEF] });
+    let mut piped = start(scratch.path(), &rules, &json!([brief]));
+    assert_eq!(answer_text(&call(&mut piped, 10, "last", &json!({}))), "last words");
+}
+
+/// Asks its client for words, tells it something, and answers with the words.
+const ASKER: &str = r#"
+import json, sys
+def say(**members):
+    print(json.dumps({"jsonrpc": "2.0", **members}), flush=True)
+for line in sys.stdin:
+    heard = json.loads(line)
+    if heard.get("id") == "q":
+        say(id=call, result={"content": [{"type": "text", "text": json.dumps(heard.get("result", heard.get("error")))}]})
+    elif heard.get("method") == "tools/call":
+        call = heard["id"]
+        say(method="notifications/message", params={"level": "error", "data": "gossip"})
+        say(id="q", method="sampling/createMessage", params={"messages": [], "maxTokens": 1})
+    elif "id" in heard:
+        known = {
+            "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "logging": {}}, "serverInfo": {"name": "a", "version": "1"}},
+            "tools/list": {"tools": [{"name": "ask", "inputSchema": {"type": "object"}}]},
+        }
+        result = known.get(heard["method"])
+        say(id=heard["id"], **({"result": result} if result else {"error": {"code": -32601, "message": "no"}}))
+"#;
+
+#[test]
+fn what_a_backend_asks_and_tells_is_judged_too() {
+    let asked = json!({ "direction": "server_to_client", "methods": ["sampling/*"] });
+    let answered = json!({ "direction": "client_to_server", "methods": ["sampling/*"] });
+    for (rule, expected) in [
+        (json!({ "name": "r", "match": asked, "action": "block", "message": "not here" }), "not here"),
+        (
+            json!({ "name": "r", "match": asked, "action": "mock", "result": { "canned": 1 } }),
+            r#"{"canned": 1}"#,
+        ),
+        (json!({ "name": "r", "match": asked, "action": "delay", "delay": "10ms" }), r#"{"model": "m"}"#),
+        (
+            json!({ "name": "r", "match": answered, "action": "modify", "set": { "$.model": "n" } }),
+            r#"{"model": "n"}"#,
+        ),
+    ] {
+        let scratch = scratch();
+        let hush =
+            json!({ "name": "hush", "match": { "methods": ["notifications/message"] }, "action": "block" });
+        let asker = json!({ "id": "asker", "type": "stdio", "command": "python3", "args": ["-c", ASKER] });
+        let mut piped = start(scratch.path(), &json!([rule, hush]), &json!([asker]));
+        let params = json!({ "name": "ask", "arguments": {} });
+        piped.say(&json!({ "jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": params }));
+        let mut heard = piped.hear();
+        if heard["method"] == "sampling/createMessage" {
+            piped.say(&json!({ "jsonrpc": "2.0", "id": heard["id"], "result": { "model": "m" } }));
+            heard = piped.hear();
+        }
+        assert!(answer_text(&heard).contains(expected), "{rule}: {heard}");
+        let (_, heard) = piped.finish();
+        assert!(!heard.concat().contains("gossip"), "{heard:?}");
+        let tape = entries(&scratch.path().join("data"), "serve");
+        let hushed = tape.iter().find(|e| e["applied_rules"] == json!(["hush"])).expect("it is on tape");
+        assert_eq!((&hushed["interception"], &hushed["via"]), (&json!(["blocked"]), &json!("asker")));
+        assert!(tape.iter().any(|e| e["applied_rules"] == json!(["r"])), "{rule}");
+    }
 }
 
 #[test]
