@@ -11,4 +11,5 @@ mod redaction;
 mod remote;
 mod rig;
 mod route;
+mod selection;
 mod tape;
