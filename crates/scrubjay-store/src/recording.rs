@@ -6,6 +6,8 @@
 //! Where the user wants less than everything, or everything a little later, that is `kept`'s business.
 
 mod kept;
+mod policy;
+mod waiting;
 
 use std::fs::File;
 use std::io;
@@ -27,7 +29,8 @@ use crate::tape::seal::{SealError, seal};
 use crate::tape::writer::Writer;
 
 use self::kept::Kept;
-pub use self::kept::{Policy, selection_note};
+pub use self::kept::selection_note;
+pub use self::policy::Policy;
 
 /// What a recording is of.
 #[derive(Clone, Debug)]

@@ -10,11 +10,11 @@ use crate::operation::Bounded;
 /// No more messages wait at once.
 pub const HELD_MAX: usize = 16_384;
 /// Nor more bytes of them.
-pub const HELD_BYTES_MAX: u64 = 32 << 20;
+pub const HELD_BYTES_MAX: u64 = 8 << 20;
 /// An operation waits no longer than this for its outcome.
 pub const PATIENCE_NS: u64 = 60_000_000_000;
 /// The fate of so many operations is remembered.
-const REMEMBERED_MAX: usize = 16_384;
+const REMEMBERED_MAX: usize = 65_536;
 
 /// What was decided about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) began_ns: u64,
+    /// Whether it is one message, to which no other will belong.
+    is_alone: bool,
     /// Its messages: the number and length of each.
     pub(super) messages: Vec<(u64, u64)>,
     pub(super) in_sample: bool,
@@ -50,6 +52,7 @@ impl Unit {
     pub(super) fn new(began_ns: u64, in_sample: bool) -> Self {
         Self {
             began_ns,
+            is_alone: false,
             messages: Vec::new(),
             in_sample,
             is_near: false,
@@ -59,6 +62,10 @@ impl Unit {
             took_ns: 0,
             in_ring: 0,
         }
+    }
+
+    pub(super) fn alone(began_ns: u64) -> Self {
+        Self { is_alone: true, ..Self::new(began_ns, true) }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -116,12 +123,22 @@ impl Held {
 
     /// Takes an operation out, with what was decided about it.
     pub(super) fn decide(&mut self, id: u64, verdict: Verdict) -> Option<Unit> {
-        self.decided.insert(id, verdict);
         self.open.remove(&id);
-        let unit = self.units.remove(&id)?;
+        let unit = self.units.remove(&id);
+        if !unit.as_ref().is_some_and(|unit| unit.is_alone) {
+            self.decided.insert(id, verdict);
+        }
+        let unit = unit?;
         self.messages -= unit.messages.len();
         self.bytes -= unit.messages.iter().map(|(_, bytes)| bytes).sum::<u64>();
         Some(unit)
+    }
+
+    /// Returns what was decided, and remembers it for longer: more may come.
+    pub(super) fn recall(&mut self, id: u64) -> Verdict {
+        let verdict = self.verdict(id);
+        self.decided.insert(id, verdict);
+        verdict
     }
 
     /// Returns what was decided; what is forgotten is kept.

@@ -20,13 +20,10 @@ impl Near {
         Self { before, after, ring: VecDeque::new(), after_left: 0 }
     }
 
-    /// Notes a failure; returns the operations before it, each once.
+    /// Notes a failure; returns the operations of the messages before it, which are looked at once.
     pub(super) fn failure(&mut self) -> Vec<u64> {
         self.after_left = self.after;
-        let mut operations: Vec<u64> = self.ring.iter().copied().collect();
-        operations.sort_unstable();
-        operations.dedup();
-        operations
+        self.ring.drain(..).collect()
     }
 
     /// Tells whether the next message is behind a failure, and counts it.

@@ -8,114 +8,22 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use scrubjay_core::entry::{Acts, Direction, EntryKind, Judged, Terminator};
+use scrubjay_core::entry::EntryKind;
 use scrubjay_core::envelope::Envelope;
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redacted;
 use scrubjay_core::selection::{Offer, Selection, Settings, share};
 use serde_json::{Value, json};
 
+use super::policy::Policy;
+use super::waiting::{Places, Waiting};
 use super::{Item, RecordError, Recording, Stamp, note_item};
 use crate::clock::{self, Moment, saturate};
-use crate::tape::frame::OVERHEAD;
-use crate::tape::header::Compression;
 
 /// So many bytes may wait to be written, whatever their number.
-const DUE_BYTES_MAX: usize = 32 << 20;
+const DUE_BYTES_MAX: usize = 8 << 20;
 /// So many entries may wait for a disk that refuses them; then the oldest become a gap.
 const DUE_MAX: usize = 65_536;
-/// The places of so many entries are remembered for those that name them.
-const PLACES_MAX: usize = 65_536;
-
-/// What the user wants of a recording besides all of it at once.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// Whether anything is recorded at all.
-    pub enabled: bool,
-    /// Which entries are kept.
-    pub selection: Settings,
-    /// How many entries may be passed on before they are written; `None` is none.
-    pub buffer_max: Option<usize>,
-    /// No entry that is to be written waits longer than this.
-    pub flush_interval: Duration,
-    /// How sealed tapes are packed.
-    pub compression: Compression,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            selection: Settings::default(),
-            buffer_max: None,
-            flush_interval: Duration::from_secs(5),
-            compression: Compression::default(),
-        }
-    }
-}
-
-/// An entry in memory.
-#[derive(Debug)]
-struct Waiting {
-    number: u64,
-    kind: EntryKind,
-    direction: Direction,
-    terminator: Terminator,
-    via: Option<Box<str>>,
-    operation: Option<u64>,
-    acts: Acts,
-    rules: Box<str>,
-    tags: Box<str>,
-    redacted: Redacted<'static>,
-    arrived: Moment,
-    stamped: Moment,
-    /// The message as it came, where rules changed it: it goes where this goes.
-    original: Option<Box<Waiting>>,
-}
-
-impl Waiting {
-    fn new(
-        number: u64,
-        item: &Item<'_>,
-        redacted: Redacted<'static>,
-        arrived: Moment,
-        stamped: Moment,
-    ) -> Self {
-        Self {
-            number,
-            kind: item.kind,
-            direction: item.direction,
-            terminator: item.terminator,
-            via: item.via.map(Into::into),
-            operation: item.operation,
-            acts: item.judged.acts,
-            rules: item.judged.rules.into(),
-            tags: item.judged.tags.into(),
-            redacted,
-            arrived,
-            stamped,
-            original: None,
-        }
-    }
-
-    /// Returns the item again; what it names is given with its number on the tape.
-    fn item(&self, operation: Option<u64>) -> Item<'_> {
-        Item {
-            kind: self.kind,
-            direction: self.direction,
-            terminator: self.terminator,
-            via: self.via.as_deref(),
-            operation,
-            judged: Judged { acts: self.acts, rules: &self.rules, tags: &self.tags },
-            payload: self.redacted.as_bytes(),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        let original = self.original.as_ref().map_or(0, |original| original.bytes());
-        OVERHEAD + self.redacted.as_bytes().len() + original
-    }
-}
 
 /// What waits, and why.
 #[derive(Debug)]
@@ -229,7 +137,8 @@ impl Kept {
             None => self.next,
         };
         self.next = number + 1;
-        let waiting = Waiting { original, ..Waiting::new(number, item, redacted, arrived, now) };
+        let mut waiting = Waiting::new(number, item, redacted, arrived, now);
+        waiting.original = original;
         if self.selection.is_some() {
             self.held.insert(number, waiting);
         } else {
@@ -278,27 +187,6 @@ impl Kept {
         }
         self.due = due.into();
         given_up
-    }
-}
-
-/// Where entries are on the tapes of a recording; the oldest are forgotten.
-#[derive(Debug, Default)]
-struct Places {
-    /// The part and the number on it.
-    map: BTreeMap<u64, (u32, u64)>,
-}
-
-impl Places {
-    fn insert(&mut self, number: u64, part: u32, entry: u64) {
-        self.map.insert(number, (part, entry));
-        while self.map.len() > PLACES_MAX {
-            self.map.pop_first();
-        }
-    }
-
-    /// Returns the number of an entry on this part; none where it is on none, or on another.
-    fn on(&self, part: u32, number: u64) -> Option<u64> {
-        self.map.get(&number).filter(|(on, _)| *on == part).map(|(_, entry)| *entry)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::entry::{Acts, Direction, EntryKind, Judged, Terminator};
 use scrubjay_core::selection::{Always, LeftOut, Sampling, Settings, Strategy};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
@@ -357,4 +357,33 @@ fn old_tapes_are_removed_and_no_others() {
     assert_eq!(home.list().unwrap().len(), 3);
     assert_eq!(home.remove_ended_before(limit).unwrap(), 0);
     living.finish(&end()).unwrap().unwrap();
+}
+
+/// What rules changed is on tape as it came and as it went, or not at all.
+#[test]
+fn what_came_goes_where_what_went_on_goes() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let mut recording = recording(&home, 1 << 20).with_policy(&focused(0, 0));
+    let mut changed = |id: u64, ok: bool| {
+        let (came, went) = (format!("{} ", request(id)), request(id));
+        let judged = Judged { acts: Acts::CHANGED, rules: "cap", tags: "seen" };
+        let items = [
+            Item::new(EntryKind::Original, C, Terminator::Lf, came.as_bytes()),
+            Item { judged, ..Item::new(EntryKind::Message, C, Terminator::Lf, went.as_bytes()) },
+        ];
+        let asked = recording.record(clock::now(), items.into_iter()).unwrap();
+        hear_backend(&mut recording, S, asked, &if ok { result(id) } else { error(id) });
+        hear(&mut recording, S, &if ok { result(id) } else { error(id) });
+    };
+    changed(1, true);
+    changed(2, false);
+    changed(3, true);
+    let (_, entries) = sealed(recording);
+    let kinds: Vec<EntryKind> = entries[1..5].iter().map(|(_, entry)| entry.kind).collect();
+    assert_eq!(kinds, [EntryKind::Original, EntryKind::Message, EntryKind::Message, EntryKind::Message]);
+    assert_eq!(entries[1].1.payload, format!("{} ", request(2)).into_bytes());
+    assert_eq!(entries[3].1.operation, Some(2), "it names what went on");
+    let (said, left_out) = told(&entries);
+    assert_eq!((said.len(), left_out.total().messages), (3, 6));
 }

@@ -443,6 +443,22 @@ fn a_second_name_counts_like_the_first() {
 }
 
 #[test]
+fn the_environment_says_what_is_recorded() {
+    let place = Place::new()
+        .user("recorder: { strategy: { kind: error_focused, before: 3 } }")
+        .set("SCRUBJAY_RECORDER_STRATEGY", "performance")
+        .set("SCRUBJAY_RECORDER_FILTERS_EXCLUDE_METHODS", "ping, */list")
+        .set("SCRUBJAY_RECORDER_SAMPLING_ALWAYS_SAMPLE", "errors,slow_requests");
+    let selection = place.load().policy().unwrap().selection;
+    let threshold = std::time::Duration::from_secs(1);
+    assert_eq!(selection.strategy, scrubjay_core::selection::Strategy::Performance { threshold });
+    assert_eq!(selection.filters.exclude_methods.len(), 2);
+    assert!(selection.always.errors && selection.always.slow == Some(threshold));
+    let wrong = Place::new().set("SCRUBJAY_RECORDER_STRATEGY", "half").problems();
+    assert!(wrong[0].starts_with("$SCRUBJAY_RECORDER_STRATEGY: must be full"), "{wrong:?}");
+}
+
+#[test]
 fn what_is_recorded_is_the_owners_to_choose() {
     let theirs = "recorder:\n  enabled: false\n  capture: { errors: false }\n  filters: { exclude_methods: ['*'] }\n  \
                   sampling: { strategy: random, rate: 0 }\n  strategy: performance\n  \

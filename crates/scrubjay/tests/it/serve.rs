@@ -12,5 +12,6 @@ mod remote;
 mod rig;
 mod route;
 mod rules;
+mod selection;
 mod tape;
 mod tapes;

@@ -155,6 +155,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_recorded_is_shown_with_all_that_is_asked_for() {
+        let shown = effects(
+            "recorder: { enabled: false, strategy: { kind: performance, threshold: 9s },\n\
+             \x20 sampling: { rules: [{ methods: [a, b], rate: 0 }] } }",
+        );
+        let expected = [
+            "set recorder.enabled to false",
+            "set recorder.sampling.rules to \"{methods: [a, b], rate: 0}\"",
+            "set recorder.strategy to \"{kind: performance, threshold: 9s}\"",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
     fn what_hides_is_seen() {
         let shown = effects("backends: [{ id: a, type: stdio, command: \"sh\\u202e\\e[8m\" }]");
         assert_eq!(shown, ["start \"sh\\u{202e}\\u{1b}[8m\" as a"]);
