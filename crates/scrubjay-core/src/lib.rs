@@ -21,5 +21,6 @@ pub mod query;
 pub mod reading;
 pub mod redact;
 pub mod retrieval;
+pub mod routed;
 pub mod stats;
 pub mod units;

@@ -4,6 +4,8 @@
 //! the caller at once; the gap it makes is itself recorded as soon as writing works again. The tape's file
 //! is created with the first entry, so that a connection on which nothing was said leaves nothing behind.
 
+mod watch;
+
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -22,6 +24,8 @@ use crate::tape::frame::OVERHEAD;
 use crate::tape::header::{Header, Origin, SessionRef};
 use crate::tape::seal::{SealError, seal};
 use crate::tape::writer::Writer;
+
+pub use watch::{Seen, Watch, Watcher};
 
 /// What a recording is of.
 #[derive(Clone, Debug)]
@@ -104,6 +108,8 @@ pub struct Recording {
     gap: Option<Gap>,
     /// The sealing of the previous tape, in the background; at most one at a time.
     sealing: Option<JoinHandle<Result<PathBuf, SealError>>>,
+    /// Who sees what is recorded, and this recording's number there.
+    watch: Option<(Watch, u64)>,
 }
 
 impl Recording {
@@ -120,7 +126,14 @@ impl Recording {
             parts: 0,
             gap: None,
             sealing: None,
+            watch: None,
         }
+    }
+
+    /// Lets whoever watches see what is recorded.
+    #[must_use]
+    pub fn watched(self, watch: &Watch) -> Self {
+        Self { watch: Some((watch.clone(), watch.next_source())), ..self }
     }
 
     /// Records what arrived together, all or nothing, before it is forwarded; returns the first entry's number.
@@ -137,7 +150,20 @@ impl Recording {
         let redacted: Vec<Redacted<'a>> = items.clone().map(|item| self.redacted(&redactor, item)).collect();
         let bytes: usize = redacted.iter().map(|payload| OVERHEAD + payload.as_bytes().len()).sum();
         self.make_room(arrived, bytes as u64)?;
-        self.append(arrived, items.zip(&redacted).map(|(item, redacted)| (item, redacted.payload())))
+        let items = items.zip(&redacted).map(|(item, redacted)| (item, redacted.payload()));
+        let first = self.append(arrived, items.clone())?;
+        self.show(arrived, items);
+        Ok(first)
+    }
+
+    /// Shows messages that are on tape to whoever watches.
+    fn show<'a>(&self, arrived: Moment, items: impl Iterator<Item = (Item<'a>, Payload<'a>)>) {
+        let Some((watch, source)) = &self.watch else { return };
+        let Some(watcher) = watch.watcher() else { return };
+        for (item, payload) in items.filter(|(item, _)| item.kind == EntryKind::Message) {
+            let (direction, via) = (item.direction, item.via);
+            watcher.saw(&Seen { source: *source, direction, via, wall_ns: arrived.wall_ns, payload });
+        }
     }
 
     fn redacted<'a>(&mut self, redactor: &Redactor, item: Item<'a>) -> Redacted<'a> {
@@ -325,7 +351,7 @@ impl Recording {
 }
 
 /// Puts this thread behind everything else that wants to run: on Linux a thread has a priority of its own.
-fn give_way() {
+pub fn give_way() {
     #[cfg(target_os = "linux")]
     // Where it is refused, sealing competes with the relay; it is right all the same.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);

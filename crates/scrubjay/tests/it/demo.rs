@@ -18,21 +18,23 @@ fn it_shows_every_conversation() {
         "refused: outside_workspace",
         "created feeder/monday.txt (+3 -1) in 2 edits",
         "session rewind demo",
+        "tools/call find_tools",
+        "count  ",
     ] {
         assert!(told.contains(wanted), "no {wanted} in {told}");
     }
-    assert_eq!(told.matches("recorded as tape").count(), 4, "{told}");
+    assert_eq!(told.matches("recorded as tape").count(), 5, "{told}");
 }
 
 #[test]
 fn its_tapes_are_there_to_look_at() {
     let lab = Lab::new();
     let told = lab.json(&["demo", "--json"]);
-    // Two wrapped servers; of the gateway its client and what it said to two backends; of the work its client
-    // and what was said to three toolsets.
-    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(9), "{told}");
+    // Two wrapped servers; of the gateway its client and what it said to two backends, and then to one; of the
+    // work its client and what was said to three toolsets.
+    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(11), "{told}");
     let lab = lab.with_data(text(&told["data"]).into());
-    assert_eq!(lab.verify().len(), 9);
+    assert_eq!(lab.verify().len(), 11);
     let tapes = lab.tapes();
     assert!(tapes.iter().all(|tape| tape["state"] == "sealed" && tape["unanswered"] == 0), "{tapes:?}");
 }

@@ -30,6 +30,13 @@ const GATEWAY: [&str; 6] = [
     r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"scrubjay__fail","arguments":{}}}"#,
 ];
 
+/// A client that asks in plain words.
+const WORDS: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"5"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_tools","arguments":{"query":"count to three, but slowly"}}}"#,
+];
+
 /// An agent at work: a plan, files changed through the recorder, what was done and why.
 const WORK: [&str; 13] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"4"}}}"#,
@@ -56,18 +63,29 @@ pub(super) struct Scene {
     /// Whether the sample server is behind it.
     pub(super) has_server: bool,
     pub(super) script: &'static [&'static str],
-    /// The session whose story is told instead of showing the tape.
-    pub(super) session: Option<&'static str>,
+    /// What is shown of it.
+    pub(super) shown: Shown,
 }
 
-pub(super) const SCENES: [Scene; 4] = [
+/// What is shown of a conversation.
+#[derive(Clone, Copy)]
+pub(super) enum Shown {
+    /// The tape.
+    Tape,
+    /// The tape, and the tools that were found.
+    Found,
+    /// The story of this session.
+    Story(&'static str),
+}
+
+pub(super) const SCENES: [Scene; 5] = [
     Scene {
         title: "An agent that opens with a handshake (2025-11-25)",
         name: "demo-legacy",
         command: &["wrap", "--name", "demo-legacy"],
         has_server: true,
         script: &LEGACY,
-        session: None,
+        shown: Shown::Tape,
     },
     Scene {
         title: "An agent whose every request stands alone (2026-07-28)",
@@ -75,7 +93,7 @@ pub(super) const SCENES: [Scene; 4] = [
         command: &["wrap", "--name", "demo-modern"],
         has_server: true,
         script: &MODERN,
-        session: None,
+        shown: Shown::Tape,
     },
     Scene {
         title: "One gateway in front of several servers; VIA tells the gateway's time from the backend's",
@@ -83,7 +101,15 @@ pub(super) const SCENES: [Scene; 4] = [
         command: &["serve", "--log-level", "warn", "--toolsets", "sample"],
         has_server: true,
         script: &GATEWAY,
-        session: None,
+        shown: Shown::Tape,
+    },
+    Scene {
+        title: "A task in plain words: \"count to three, but slowly\" finds its tools, without a model",
+        name: "serve",
+        command: &["serve", "--log-level", "warn", "--toolsets", "none"],
+        has_server: true,
+        script: &WORDS,
+        shown: Shown::Found,
     },
     Scene {
         title: "An agent that works through Scrubjay's own tools: recorded first, then done",
@@ -91,6 +117,6 @@ pub(super) const SCENES: [Scene; 4] = [
         command: &["serve", "--log-level", "warn", "--project", "default", "--workspace", "{workspace}"],
         has_server: false,
         script: &WORK,
-        session: Some("demo"),
+        shown: Shown::Story("demo"),
     },
 ];
