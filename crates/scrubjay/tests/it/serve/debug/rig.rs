@@ -39,26 +39,32 @@ impl Told {
 
 /// Starts one with its endpoints on any port.
 pub(super) fn looking(variables: &[(&str, &str)]) -> Looked {
-    let mut gateway = Looked::start(variables, &["--debug-port", "0"]);
+    looking_at(&[], variables)
+}
+
+/// Starts one with more backends.
+pub(super) fn looking_at(more: &[Value], variables: &[(&str, &str)]) -> Looked {
+    let mut gateway = Looked::start(more, variables, &["--debug-port", "0"]);
     gateway.find();
     gateway
 }
 
 /// Starts one without, and opens it with these options.
 pub(super) fn with_options(options: &Value) -> Looked {
-    let mut gateway = Looked::start(&[], &[]);
+    let mut gateway = Looked::start(&[], &[], &[]);
     gateway.open_with(options);
     gateway
 }
 
 impl Looked {
-    fn start(variables: &[(&str, &str)], flags: &[&str]) -> Self {
+    fn start(more: &[Value], variables: &[(&str, &str)], flags: &[&str]) -> Self {
         let directory = scratch();
         let sample = json!({ "id": "sample", "displayName": "The sample", "type": "stdio",
             "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"],
             "env": { "API_TOKEN": "c4n4ry-53cr3t", "PLAIN": "seen" } });
+        let backends = [&[sample], more].concat();
         let config = directory.path().join("config.json");
-        let settings = json!({ "log_level": "debug", "llm": { "base_url": "http://127.0.0.1:9/" }, "backends": [sample] });
+        let settings = json!({ "log_level": "debug", "llm": { "base_url": "http://127.0.0.1:9/" }, "backends": backends });
         std::fs::write(&config, settings.to_string()).expect("it is ours");
         let mut command = Command::new("sh");
         command.args([
