@@ -218,7 +218,7 @@ fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
 }
 
 #[test]
-fn only_so_many_connect_and_ask_at_once() {
+fn only_so_many_follow_and_connect_at_once() {
     let mut gateway = looking(&[]);
     gateway.open();
     let sockets: Vec<Looking> = (0..16).map(|_| gateway.follow("/ws/logs")).collect();
@@ -233,6 +233,12 @@ fn only_so_many_connect_and_ask_at_once() {
     drop(idle);
     let status = || gateway.try_status("/api/status");
     until("there is room again", || status() == Some(200));
+}
+
+#[test]
+fn who_asks_without_end_is_told_to_wait() {
+    let gateway = looking(&[]);
+    let status = || gateway.try_status("/api/status");
     until("nobody asks without end", || (0..500).any(|_| status() == Some(429)));
 }
 
