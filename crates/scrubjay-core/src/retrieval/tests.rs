@@ -85,7 +85,7 @@ fn a_tape_full_of_lies_steers_nobody_off() {
     catalog.teach(&mut index, &held_out, 1, wrong);
     let after = catalog.grade(&index, &held_out);
     assert_eq!((after.acts, after.abstains), (before.acts, before.abstains), "nobody is surer of anything");
-    assert!(after.recall[2] >= before.recall[2] - 0.03, "{before:?} {after:?}");
+    assert!(after.recall[2] >= before.recall[2] - 0.02, "{before:?} {after:?}");
 }
 
 #[test]
