@@ -27,6 +27,26 @@ pub fn inert(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Returns JSON with the same characters written as JSON escapes: they stand in strings only.
+#[must_use]
+pub fn inert_json(json: &str) -> Cow<'_, str> {
+    if !json.chars().any(acts) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    let mut units = [0; 2];
+    for c in json.chars() {
+        if acts(c) {
+            for unit in c.encode_utf16(&mut units) {
+                write!(out, "\\u{unit:04x}").expect("writing to a string cannot fail");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// Returns raw bytes as harmless text; what is not UTF-8 shows as U+FFFD.
 #[must_use]
 pub fn inert_bytes(bytes: &[u8]) -> String {
@@ -54,6 +74,8 @@ mod tests {
     fn nothing_that_acts_survives() {
         assert_eq!(inert("\u{1b}[31mred\u{7}\r\n\u{9b}1m"), "\\u{1b}[31mred\\u{7}\\r\\n\\u{9b}1m");
         assert_eq!(inert("a\u{202e}b\u{200b}c\u{e0041}"), "a\\u{202e}b\\u{200b}c\\u{e0041}");
+        assert_eq!(inert_json("\"\u{202e}\u{e0041}\u{9b}\""), r#""\u202e\udb40\udc41\u009b""#);
+        assert!(matches!(inert_json(r#"{"a":1}"#), Cow::Borrowed(_)));
         assert!(!inert_bytes(&(0..=255).collect::<Vec<u8>>()).chars().any(char::is_control));
     }
 }

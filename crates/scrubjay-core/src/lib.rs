@@ -23,6 +23,7 @@ pub mod query;
 pub mod reading;
 pub mod redact;
 pub mod retrieval;
+pub mod routed;
 pub mod rules;
 pub mod selection;
 pub mod stats;

@@ -3,6 +3,7 @@
 //! Words against words, no model: BM25 over weighted fields, with stems, synonyms and near misses. What is
 //! then called is the router's to decide; this only knows the catalog.
 
+mod asked;
 mod confidence;
 mod hints;
 mod index;

@@ -8,6 +8,7 @@ pub mod caller;
 pub mod connection;
 mod handshake;
 mod process;
+mod state;
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::relay::Options;
 use crate::session::{Call, Session, lock, seal};
 use connection::Connection;
 pub(crate) use handshake::modern_meta;
+pub use state::BackendState;
 
 /// How long a backend may take to start.
 pub const START_MAX: Duration = Duration::from_secs(20);

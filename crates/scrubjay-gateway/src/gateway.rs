@@ -30,7 +30,7 @@ use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
 pub use lists::Mirrored;
-pub use route::Consent;
+pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;

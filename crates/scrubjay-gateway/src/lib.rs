@@ -7,6 +7,7 @@ pub mod backend;
 pub mod bridge;
 pub mod child;
 pub mod config;
+pub mod debug;
 pub mod front;
 pub mod gateway;
 mod judged;

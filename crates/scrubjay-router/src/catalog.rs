@@ -1,13 +1,12 @@
 //! The tools there are, ready to be found.
 
+use std::sync::{PoisonError, RwLock};
+
 use scrubjay_core::retrieval::{Index, Match, Settings, Shortlist, ToolText};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::Task;
-
-/// So many tools are put before a model, and returned as candidates.
-pub const SHORTLIST_MAX: usize = 10;
+use crate::{Lesson, Task};
 
 /// A tool of a backend.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +63,8 @@ pub struct Candidate {
 pub struct Catalog {
     backends: Vec<String>,
     tools: Vec<Tool>,
-    index: Index,
+    /// It learns while others look.
+    index: RwLock<Index>,
 }
 
 impl Catalog {
@@ -73,14 +73,15 @@ impl Catalog {
     pub fn new(backends: Vec<String>, tools: Vec<Tool>) -> Self {
         let texts: Vec<ToolText> =
             tools.iter().map(|tool| ToolText::from_definition(&tool.backend, &tool.definition)).collect();
-        Self { backends, tools, index: Index::new(&texts, Settings::full()) }
+        Self { backends, tools, index: RwLock::new(Index::new(&texts, Settings::full())) }
     }
 
-    /// Remembers that a task meant a tool.
-    pub fn learn(&mut self, query: &str, backend: &str, tool: &str) {
-        let meant = self.tools.iter().position(|t| t.backend == backend && t.name() == tool);
-        if let Some(meant) = meant {
-            self.index.learn(query, meant);
+    /// Remembers that a task meant a tool; one that is not there is passed over.
+    pub(crate) fn learn(&self, lesson: &Lesson) {
+        let is_meant = |tool: &Tool| tool.backend == lesson.backend && tool.name() == lesson.tool;
+        if let Some(meant) = self.tools.iter().position(is_meant) {
+            let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+            index.learn(&lesson.query, meant, lesson.conversation);
         }
     }
 
@@ -104,17 +105,21 @@ impl Catalog {
 
     /// Returns the tools that come nearest to a task, best first, and how likely the right one is among them.
     #[must_use]
-    pub fn find(&self, query: &str) -> (Vec<Candidate>, f32) {
-        let shortlist = self.index.search(query, SHORTLIST_MAX);
+    pub fn find(&self, query: &str, limit: usize) -> (Vec<Candidate>, f32) {
+        let shortlist = self.search_text(query, limit);
         let confidence = shortlist.confidence;
         (self.candidates(shortlist), confidence)
     }
 
-    pub(crate) fn search(&self, task: &Task) -> Shortlist {
+    pub(crate) fn search(&self, task: &Task, limit: usize) -> Shortlist {
         match &task.asked {
-            Some((_, answer)) => self.index.search(&format!("{} {answer}", task.query), SHORTLIST_MAX),
-            None => self.index.search(&task.query, SHORTLIST_MAX),
+            Some((_, answer)) => self.search_text(&format!("{} {answer}", task.query), limit),
+            None => self.search_text(&task.query, limit),
         }
+    }
+
+    fn search_text(&self, text: &str, limit: usize) -> Shortlist {
+        self.index.read().unwrap_or_else(PoisonError::into_inner).search(text, limit)
     }
 
     pub(crate) fn chosen(&self, shortlist: &Shortlist) -> Vec<&Tool> {

@@ -7,6 +7,7 @@ mod answer;
 mod arguments;
 mod catalog;
 mod functions;
+mod lessons;
 mod prompt;
 mod undecided;
 
@@ -20,10 +21,16 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 pub use answer::BadAnswer;
-pub use catalog::{Candidate, Catalog, SHORTLIST_MAX, Tool};
+pub use catalog::{Candidate, Catalog, Tool};
 use functions::Functions;
 pub use functions::Mode;
+pub use lessons::{Lesson, Lessons};
 pub use undecided::Undecided;
+
+/// No more tools are ever put before a model: among more it chooses worse.
+pub const SHORTLIST_MAX: usize = 15;
+/// So many are where nothing else is said.
+const SHORTLIST: usize = 10;
 
 /// An answer is one short call.
 const ANSWER_TOKENS_MAX: u32 = 2000;
@@ -81,6 +88,7 @@ pub struct Router {
     mode: Mode,
     threshold: f32,
     steps_max: usize,
+    shortlist: usize,
     model: Mutex<Model>,
 }
 
@@ -95,7 +103,13 @@ impl Router {
     /// Makes a router that acts on a confidence of at least the threshold, and knows no model yet.
     #[must_use]
     pub fn new(mode: Mode, threshold: f32) -> Self {
-        Self { mode, threshold, steps_max: 1, model: Mutex::default() }
+        Self { mode, threshold, steps_max: 1, shortlist: SHORTLIST, model: Mutex::default() }
+    }
+
+    /// Puts so many tools before the model and among the candidates: 1 to [`SHORTLIST_MAX`].
+    #[must_use]
+    pub fn with_shortlist(self, shortlist: usize) -> Self {
+        Self { shortlist: shortlist.clamp(1, SHORTLIST_MAX), ..self }
     }
 
     /// Lets a task become so many calls, one after the other.
@@ -122,9 +136,16 @@ impl Router {
         self.threshold
     }
 
+    /// Returns how many tools come nearest to a task at most.
+    #[must_use]
+    pub fn shortlist(&self) -> usize {
+        // The function that takes several calls has a place among them.
+        if self.steps_max > 1 { self.shortlist.min(SHORTLIST_MAX - 1) } else { self.shortlist }
+    }
+
     /// Finds the call that a task means; without a model, or where it is not to be told, the nearest tools.
     pub async fn route(&self, catalog: &Catalog, task: &Task) -> Routed {
-        let shortlist = catalog.search(task);
+        let shortlist = catalog.search(task, self.shortlist());
         // A model that sees only backends may know better than the words of their tools.
         let falls_short = |of: f32| self.mode == Mode::Catalog && shortlist.confidence < of;
         let unsure = falls_short(self.threshold);
@@ -159,7 +180,7 @@ impl Router {
     pub async fn fill(&self, catalog: &Catalog, task: &Task, tool: &Candidate) -> Option<Routed> {
         let client = self.client().ok()?;
         let functions = Functions::of_tools(&[catalog.tool(&tool.backend, &tool.tool)?]);
-        Some(self.routed(catalog, catalog.search(task), task, &client, &functions).await)
+        Some(self.routed(catalog, catalog.search(task, self.shortlist()), task, &client, &functions).await)
     }
 
     async fn routed(

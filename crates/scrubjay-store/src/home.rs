@@ -92,6 +92,12 @@ impl Home {
         self.root.join("locks")
     }
 
+    /// Returns the directory of the debug endpoints' tokens.
+    #[must_use]
+    pub fn debug(&self) -> PathBuf {
+        self.root.join("debug")
+    }
+
     /// Returns the file of the ledger, where it is a file.
     #[must_use]
     pub fn ledger(&self) -> PathBuf {

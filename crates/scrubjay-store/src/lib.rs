@@ -10,6 +10,7 @@ pub mod home;
 pub mod index;
 pub mod ledger;
 pub mod recording;
+pub mod routed;
 pub mod tape;
 pub mod views;
 pub mod workspace;

@@ -8,6 +8,7 @@
 mod kept;
 mod policy;
 mod waiting;
+mod watch;
 
 use std::fs::File;
 use std::io;
@@ -31,6 +32,7 @@ use crate::tape::writer::Writer;
 use self::kept::Kept;
 pub use self::kept::selection_note;
 pub use self::policy::Policy;
+pub use self::watch::{Seen, Watch, Watcher};
 
 /// What a recording is of.
 #[derive(Clone, Debug)]
@@ -118,6 +120,8 @@ pub struct Recording {
     /// Which entries are kept and which may wait, where not all are written at once.
     kept: Option<Box<Kept>>,
     compression: Compression,
+    /// Who sees what is recorded, and this recording's number there.
+    watch: Option<(Watch, u64)>,
 }
 
 impl Recording {
@@ -136,7 +140,14 @@ impl Recording {
             sealing: None,
             kept: None,
             compression: Compression::default(),
+            watch: None,
         }
+    }
+
+    /// Lets whoever watches see what is recorded.
+    #[must_use]
+    pub fn watched(self, watch: &Watch) -> Self {
+        Self { watch: Some((watch.clone(), watch.next_source())), ..self }
     }
 
     /// Records what arrived together, all or nothing, before it is forwarded; returns the first entry's number.
@@ -158,7 +169,24 @@ impl Recording {
         let redacted: Vec<Redacted<'a>> = items.clone().map(|item| self.redacted(&redactor, item)).collect();
         let bytes: usize = redacted.iter().map(|payload| OVERHEAD + payload.as_bytes().len()).sum();
         self.make_room(arrived, bytes as u64)?;
-        self.append(arrived, items.zip(&redacted).map(|(item, redacted)| (item, redacted.payload())))
+        let items = items.zip(&redacted).map(|(item, redacted)| (item, redacted.payload()));
+        let first = self.append(arrived, items.clone())?;
+        self.show(arrived, items);
+        Ok(first)
+    }
+
+    fn is_watched(&self) -> bool {
+        self.watch.as_ref().is_some_and(|(watch, _)| watch.watcher().is_some())
+    }
+
+    /// Shows messages to whoever watches.
+    fn show<'a>(&self, arrived: Moment, items: impl Iterator<Item = (Item<'a>, Payload<'a>)>) {
+        let Some((watch, source)) = &self.watch else { return };
+        let Some(watcher) = watch.watcher() else { return };
+        for (item, payload) in items.filter(|(item, _)| item.kind == EntryKind::Message) {
+            let (direction, via) = (item.direction, item.via);
+            watcher.saw(&Seen { source: *source, direction, via, wall_ns: arrived.wall_ns, payload });
+        }
     }
 
     fn redacted<'a>(&mut self, redactor: &Redactor, item: Item<'a>) -> Redacted<'a> {
@@ -370,7 +398,7 @@ impl Recording {
 }
 
 /// Puts this thread behind everything else that wants to run: on Linux a thread has a priority of its own.
-fn give_way() {
+pub fn give_way() {
     #[cfg(target_os = "linux")]
     // Where it is refused, sealing competes with the relay; it is right all the same.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);

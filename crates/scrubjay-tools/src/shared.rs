@@ -143,7 +143,7 @@ impl Shared {
     }
 
     /// Says that something was written.
-    pub(crate) fn tell_news(&self) {
+    pub fn tell_news(&self) {
         self.news.notify_waiters();
     }
 
@@ -177,6 +177,12 @@ impl Shared {
     pub fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
         let told = context.meta.get(META_CALLER).cloned();
         self.described(told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default())
+    }
+
+    /// Tells who calls, where the gateway says it outside a request.
+    #[must_use]
+    pub fn caller_told(&self, told: &serde_json::Value) -> Caller {
+        self.described(Told::deserialize(told).unwrap_or_default())
     }
 
     fn described(&self, told: Told) -> Caller {

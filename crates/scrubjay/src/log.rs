@@ -4,6 +4,8 @@
 //! steer a terminal or forge a line. A reader that does not read costs lines, not the conversation: a line
 //! that would have to wait is dropped, and the next one says how many were.
 
+mod hidden;
+mod mirror;
 mod pen;
 
 use std::io::{self, IsTerminal, Write};
@@ -22,13 +24,17 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 use tracing_subscriber::{Layer, Registry};
 
+pub(crate) use self::hidden::Hidden;
+use self::mirror::Mirror;
 use self::pen::{Format, Pen, Sink, Stderr};
 use crate::config::{Loaded, LogLevel};
 
 /// The logs of this process, whose level and secrets can still change.
 pub(crate) struct Log {
     level: reload::Handle<Targets, Registry>,
-    pen: Arc<Mutex<Pen>>,
+    mirrored: reload::Handle<Targets, Registry>,
+    mirror: Arc<Mirror>,
+    hidden: Hidden,
 }
 
 /// Begins to log as the configuration says, and logs what there is to say about it.
@@ -48,10 +54,24 @@ impl Log {
     pub(crate) fn adopt(&self, config: &Loaded) {
         // It can only fail when the subscriber is gone, and then there is nobody to tell.
         let _ = self.level.reload(targets(config.log_level));
-        let mut pen = self.pen.lock().unwrap_or_else(PoisonError::into_inner);
-        pen.secrets = secrets(config);
-        drop(pen);
+        if self.mirror.is_on() {
+            let _ = self.mirrored.reload(targets(config.log_level));
+        }
+        self.hidden.adopt(config);
         self.tell(config);
+    }
+
+    /// Gives every line to somebody else too, as JSON, from now on; the first one who asks.
+    pub(crate) fn mirror(&self, config: &Loaded, to: Box<dyn Fn(&str) + Send + Sync>) {
+        if self.mirror.begin(to) {
+            // As above.
+            let _ = self.mirrored.reload(targets(config.log_level));
+        }
+    }
+
+    /// Returns the secrets that no text may show.
+    pub(crate) fn hidden(&self) -> &Hidden {
+        &self.hidden
     }
 
     #[expect(clippy::unused_self, reason = "only a log that has begun can be told anything")]
@@ -65,17 +85,29 @@ impl Log {
 type Subscriber = Box<dyn tracing::Subscriber + Send + Sync>;
 
 fn build(format: Format, sink: Box<dyn Sink>, config: &Loaded) -> (Log, Subscriber) {
-    let pen = Arc::new(Mutex::new(Pen::new(format, secrets(config), redactor(config), sink)));
+    let (hidden, redactor) = (Hidden::of(config), redactor(config));
+    let pen = Arc::new(Mutex::new(Pen::new(format, hidden.clone(), redactor.clone(), sink)));
+    let mirror = Arc::new(Mirror::new(hidden.clone(), redactor));
     let (level, handle) = reload::Layer::new(targets(config.log_level));
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(Lines(Arc::clone(&pen)))
-        .with_ansi(false)
-        .log_internal_errors(false);
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(Lines(pen)).with_ansi(false).log_internal_errors(false);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
         Format::Human => lines.with_timer(LocalTime).with_filter(level).boxed(),
         Format::Json => lines.json().flatten_event(true).with_timer(UtcTime).with_filter(level).boxed(),
     };
-    (Log { level: handle, pen }, Box::new(Registry::default().with(lines)))
+    // Until somebody wants it, nothing is enabled for it and nothing is written.
+    let (nothing, mirrored) = reload::Layer::new(targets(LogLevel::Silent));
+    let copies = tracing_subscriber::fmt::layer()
+        .with_writer(Lines(mirror.clone()))
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .json()
+        .flatten_event(true)
+        .with_timer(UtcTime)
+        .with_filter(nothing)
+        .boxed();
+    let log = Log { level: handle, mirrored, mirror, hidden };
+    (log, Box::new(Registry::default().with(vec![lines, copies])))
 }
 
 /// Says who may log what: our own code at the level; libraries only when something is wrong.
@@ -101,24 +133,6 @@ fn redactor(config: &Loaded) -> Arc<Redactor> {
     config.redactor(None).unwrap_or_else(|_| Arc::new(Redactor::standard()))
 }
 
-fn secrets(config: &Loaded) -> Vec<String> {
-    let mut secrets: Vec<String> = Vec::new();
-    for secret in config.secrets() {
-        // It may stand in a line as JSON or `Debug` write it.
-        let escaped = serde_json::Value::from(secret.as_str()).to_string();
-        let debug = format!("{secret:?}");
-        secrets.extend([
-            secret,
-            escaped[1..escaped.len() - 1].to_owned(),
-            debug[1..debug.len() - 1].to_owned(),
-        ]);
-    }
-    // A secret that is part of another must not break that one up.
-    secrets.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
-    secrets.dedup();
-    secrets
-}
-
 struct LocalTime;
 
 impl FormatTime for LocalTime {
@@ -141,24 +155,35 @@ fn timestamp() -> Option<Timestamp> {
     Timestamp::from_nanosecond(i128::from(clock::now().wall_ns)).ok()
 }
 
+/// Takes the line of an event.
+trait TakesLines: Send + Sync {
+    fn take(&self, line: &str);
+}
+
+impl TakesLines for Mutex<Pen> {
+    fn take(&self, line: &str) {
+        self.lock().unwrap_or_else(PoisonError::into_inner).write(line);
+    }
+}
+
 /// Makes a writer for each event.
-struct Lines(Arc<Mutex<Pen>>);
+struct Lines<T>(Arc<T>);
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Line;
+impl<'a, T: TakesLines + 'a> MakeWriter<'a> for Lines<T> {
+    type Writer = Line<T>;
 
-    fn make_writer(&'a self) -> Line {
-        Line { pen: Arc::clone(&self.0), text: Vec::new() }
+    fn make_writer(&'a self) -> Line<T> {
+        Line { to: Arc::clone(&self.0), text: Vec::new() }
     }
 }
 
 /// One event's line, written when it is complete.
-struct Line {
-    pen: Arc<Mutex<Pen>>,
+struct Line<T: TakesLines> {
+    to: Arc<T>,
     text: Vec<u8>,
 }
 
-impl Write for Line {
+impl<T: TakesLines> Write for Line<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.text.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -169,12 +194,12 @@ impl Write for Line {
     }
 }
 
-impl Drop for Line {
+impl<T: TakesLines> Drop for Line<T> {
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.text);
         let text = text.strip_suffix('\n').unwrap_or(&text);
         if !text.is_empty() {
-            self.pen.lock().unwrap_or_else(PoisonError::into_inner).write(text);
+            self.to.take(text);
         }
     }
 }
@@ -277,5 +302,27 @@ mod tests {
         });
         assert_eq!(told.len(), 1);
         assert!(told[0].ends_with("now *** is hidden"), "{told:?}");
+    }
+
+    #[test]
+    fn somebody_else_may_get_every_line_too() {
+        let copies = Arc::new(Mutex::new(Vec::new()));
+        let told = lines(Format::Human, "info", |log| {
+            tracing::info!("before");
+            let kept = copies.clone();
+            let config = loaded("log_level: info\nserve: { auth_token: canary-123456 }");
+            log.mirror(&config, Box::new(move |line| kept.lock().unwrap().push(line.to_owned())));
+            tracing::info!(password = "c4n4ry", backend = "a\u{202e}", "canary-123456");
+            tracing::debug!("too little");
+            log.adopt(&loaded("log_level: debug\nserve: { auth_token: other-123456 }"));
+            tracing::debug!("other-123456 now");
+        });
+        assert_eq!(told.len(), 3, "{told:?}");
+        let copies = copies.lock().unwrap();
+        assert_eq!(copies.len(), 2, "{copies:?}");
+        assert!(!copies.concat().contains("canary") && !copies.concat().contains("c4n4ry"), "{copies:?}");
+        assert!(!copies[0].contains('\u{202e}') && copies[1].contains("*** now"), "{copies:?}");
+        let value: serde_json::Value = serde_json::from_str(&copies[0]).unwrap();
+        assert_eq!((&value["level"], &value["message"]), (&"INFO".into(), &"***".into()));
     }
 }

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 
+use super::asked::{Asked, SURE_TIMES, TIMES_MAX};
 use super::confidence::confidence;
 use super::near::Near;
 use super::query::{self, Group};
 use super::synonyms::Synonyms;
 use super::words::Reader;
-use super::{Field, Hit, Match, Settings, Shortlist, Signs, ToolText};
+use super::{ACT_MIN, Field, Hit, Match, Settings, Shortlist, Signs, ToolText};
 
-/// A tool remembers so many words that it was asked as, and each so often.
-const ASKED_WORDS_MAX: usize = 64;
-const ASKED_TIMES_MAX: u8 = 5;
+/// Where the catalog's own words are good enough to act on, what was asked before moves a tool by no more than
+/// this part of the best score.
+const NUDGE: f32 = 0.1;
 
 /// A word in a tool.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +32,14 @@ pub struct Index {
     ids: HashMap<String, u32>,
     terms: Vec<String>,
     postings: Vec<Vec<Posting>>,
-    /// By tool: the words it was asked as, and how often.
-    asked_as: Vec<HashMap<u32, u8>>,
+    tools: usize,
+    asked: Asked,
+}
+
+/// The scores of all tools for one task, and what they tell.
+struct Scored {
+    scores: Vec<f32>,
+    signs: Signs,
 }
 
 impl Index {
@@ -48,7 +55,8 @@ impl Index {
             ids: HashMap::new(),
             terms: Vec::new(),
             postings: Vec::new(),
-            asked_as: vec![HashMap::new(); tools.len()],
+            tools: tools.len(),
+            asked: Asked::default(),
         };
         let read: Vec<_> = tools.iter().map(|tool| index.read(tool)).collect();
         let lengths = mean_lengths(&read);
@@ -135,31 +143,26 @@ impl Index {
 
     /// Returns how telling a term in so many tools is.
     pub(super) fn idf_of(&self, tools: f32) -> f32 {
-        let all = self.asked_as.len() as f32;
+        let all = self.tools as f32;
         (1.0 + (all - tools + 0.5) / (tools + 0.5)).ln()
     }
 
-    /// Remembers that a task meant a tool: its words find that tool from now on.
+    /// Remembers that a task meant a tool, as some conversation showed: its words find that tool from now on.
     ///
-    /// What was asked often counts more, up to a limit; a tool that remembers enough learns no new words.
-    pub fn learn(&mut self, task: &str, tool: usize) {
-        if tool >= self.asked_as.len() || self.settings.weights[Field::AskedAs as usize] == 0.0 {
+    /// What several conversations asked counts more, up to a limit. The same one teaches a word only once.
+    pub fn learn(&mut self, task: &str, tool: usize, conversation: u64) {
+        if tool >= self.tools || self.settings.weights[Field::AskedAs as usize] == 0.0 {
             return;
         }
-        for term in query::informative(self, task) {
-            let id = self.id_or_new(&term);
-            let known = self.asked_as[tool].len();
-            let times = match self.asked_as[tool].get_mut(&id) {
-                Some(times) => times,
-                None if known < ASKED_WORDS_MAX => self.asked_as[tool].entry(id).or_default(),
-                None => continue,
-            };
-            if *times < ASKED_TIMES_MAX {
-                *times += 1;
-                let weight = self.settings.weights[Field::AskedAs as usize] / f32::from(ASKED_TIMES_MAX);
-                let tool = u32::try_from(tool).expect("a catalog has fewer than 2^32 tools");
-                self.add(id, Posting { tool, weight, fields: Field::AskedAs.bit() });
-            }
+        let tool = u32::try_from(tool).expect("a catalog has fewer than 2^32 tools");
+        let has = |term: &str| {
+            self.id(term).is_some_and(|id| {
+                self.postings[id as usize].binary_search_by_key(&tool, |posting| posting.tool).is_ok()
+            })
+        };
+        let said = query::groups(self, task).into_iter().filter(|group| group.is_said && !has(&group.term));
+        for term in said.map(|group| group.term).collect::<Vec<_>>() {
+            self.asked.learn(&term, tool, conversation);
         }
     }
 
@@ -167,31 +170,39 @@ impl Index {
     #[must_use]
     pub fn search(&self, task: &str, limit: usize) -> Shortlist {
         let groups = query::groups(self, task);
-        let sum: f32 = groups.iter().map(|group| group.importance).sum();
-        let (scores, covered) = self.score(&groups, sum);
+        let Scored { scores, signs } = self.score_with_past(&groups);
         let mut order: Vec<usize> = (0..scores.len()).filter(|tool| scores[*tool] > 0.0).collect();
         order.sort_unstable_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(a.cmp(b)));
-        let best = order.first().copied();
-        let score = |place: usize| order.get(place).map_or(0.0, |tool| scores[*tool]);
-        let part = |of: f32, whole: f32| if whole > 0.0 { (of / whole).clamp(0.0, 1.0) } else { 0.0 };
-        let name = self.settings.weights[Field::Name as usize];
-        let known: f32 = groups.iter().filter(|g| !g.variants.is_empty()).map(|g| g.importance).sum();
-        let signs = Signs {
-            fit: part(score(0), sum * name / (name + self.settings.saturation)),
-            covered: best.map_or(0.0, |tool| covered[tool]),
-            margin: part(score(0) - score(1), score(0)),
-            known: part(known, sum),
-        };
         order.truncate(limit);
         let hit = |tool| Hit { tool, score: scores[tool], why: self.why(&groups, tool) };
         Shortlist { hits: order.into_iter().map(hit).collect(), confidence: confidence(&signs), signs }
     }
 
-    /// Scores every tool; returns, too, how much of the task each covers.
-    fn score(&self, groups: &[Group<'_>], sum: f32) -> (Vec<f32>, Vec<f32>) {
-        let tools = self.asked_as.len();
-        let (mut scores, mut covered) = (vec![0.0_f32; tools], vec![0.0_f32; tools]);
-        let mut best = vec![(0.0_f32, 0.0_f32); tools];
+    /// Scores every tool by the catalog, and by what was asked before as far as that may count.
+    fn score_with_past(&self, groups: &[Group<'_>]) -> Scored {
+        let plain = self.score(groups, usize::MAX);
+        if groups.iter().all(|group| self.asked.of(&group.term, 1).next().is_none()) {
+            return plain;
+        }
+        let (suggested, sure) = (self.score(groups, 1), self.score(groups, SURE_TIMES));
+        let best = plain.scores.iter().copied().fold(0.0, f32::max);
+        let is_clear = confidence(&plain.signs) >= ACT_MIN;
+        let moved = |(plain, suggested): (&f32, &f32)| {
+            let by = (suggested - plain).max(0.0);
+            plain + if is_clear { by.min(NUDGE * best) } else { by }
+        };
+        let scores = plain.scores.iter().zip(&suggested.scores).map(moved).collect();
+        // Only what several conversations asked makes anyone surer.
+        let signs = if confidence(&sure.signs) > confidence(&plain.signs) { sure.signs } else { plain.signs };
+        Scored { scores, signs }
+    }
+
+    /// Scores every tool; words that it was asked as count from so many conversations on.
+    fn score(&self, groups: &[Group<'_>], least: usize) -> Scored {
+        let sum: f32 = groups.iter().map(|group| group.importance).sum();
+        let (mut scores, mut covered) = (vec![0.0_f32; self.tools], vec![0.0_f32; self.tools]);
+        let mut best = vec![(0.0_f32, 0.0_f32); self.tools];
+        let mut known = 0.0;
         for group in groups {
             // Of all ways to say a word the best counts: a tool gains nothing by repeating itself.
             best.fill((0.0, 0.0));
@@ -203,6 +214,15 @@ impl Index {
                     *best = (best.0.max(score), best.1.max(*likeness));
                 }
             }
+            let mut is_known = !group.variants.is_empty();
+            let idf = self.idf_asked(group);
+            for (tool, times) in self.asked.of(&group.term, least) {
+                let weight = self.settings.weights[Field::AskedAs as usize] * times as f32 / TIMES_MAX as f32;
+                let score = idf * group.emphasis * weight / (weight + self.settings.saturation);
+                best[tool] = (best[tool].0.max(score), 1.0);
+                is_known = true;
+            }
+            known += if is_known { group.importance } else { 0.0 };
             for (tool, (score, likeness)) in best.iter().enumerate() {
                 scores[tool] += score;
                 covered[tool] += likeness * group.importance;
@@ -212,7 +232,35 @@ impl Index {
             *covered /= sum.max(f32::MIN_POSITIVE);
             *score *= 1.0 - self.settings.coverage + self.settings.coverage * *covered;
         }
-        (scores, covered)
+        let signs = self.signs(&scores, &covered, sum, known);
+        Scored { scores, signs }
+    }
+
+    /// Returns how telling a word is that tools were asked as.
+    fn idf_asked(&self, group: &Group<'_>) -> f32 {
+        match self.id(&group.term) {
+            Some(id) => self.idf(id),
+            None => self.idf_of(self.asked.of(&group.term, 1).count() as f32),
+        }
+    }
+
+    fn signs(&self, scores: &[f32], covered: &[f32], sum: f32, known: f32) -> Signs {
+        let (mut first, mut second, mut best) = (0.0_f32, 0.0_f32, None);
+        for (tool, score) in scores.iter().enumerate() {
+            if *score > first {
+                (second, first, best) = (first, *score, Some(tool));
+            } else {
+                second = second.max(*score);
+            }
+        }
+        let part = |of: f32, whole: f32| if whole > 0.0 { (of / whole).clamp(0.0, 1.0) } else { 0.0 };
+        let name = self.settings.weights[Field::Name as usize];
+        Signs {
+            fit: part(first, sum * name / (name + self.settings.saturation)),
+            covered: best.map_or(0.0, |tool| covered[tool]),
+            margin: part(first - second, first),
+            known: part(known, sum),
+        }
     }
 
     fn why(&self, groups: &[Group<'_>], tool: usize) -> Vec<Match> {
@@ -223,10 +271,17 @@ impl Index {
                 let score = self.idf(*term) * likeness * postings[at].weight;
                 Some((*term, score, postings[at].fields))
             });
-            let (term, _, fields) = here.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+            let found = here.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
+            let (found, fields) = match found {
+                Some((term, _, fields)) => (self.term(term), fields),
+                None => {
+                    self.asked.of(&group.term, 1).find(|(asked, _)| *asked == tool)?;
+                    (group.term.as_str(), Field::AskedAs.bit())
+                }
+            };
             Some(Match {
                 word: group.typed.to_owned(),
-                found: self.term(term).to_owned(),
+                found: found.to_owned(),
                 fields: Field::ALL.into_iter().filter(|field| fields & field.bit() != 0).collect(),
             })
         };
@@ -306,17 +361,53 @@ mod tests {
     fn a_tool_is_found_by_what_it_was_asked_as() {
         let mut index = index();
         assert_eq!(first(&index, "nuke it"), None);
-        index.learn("nuke it", 1);
+        index.learn("nuke it", 1, 0);
         assert_eq!(first(&index, "nuke that").as_deref(), Some("files/deleteFile"));
         assert_eq!(index.search("nuke", 1).hits[0].why[0].fields, [Field::AskedAs]);
-        index.learn("nuke", 99);
-        // A word often asked counts more, but not without end.
+        index.learn("nuke", 99, 0);
+        // A word that many asked counts more, but not without end, and one who repeats himself counts once.
         let score = |index: &Index| index.search("nuke", 1).hits[0].score;
         let once = score(&index);
-        (0..20).for_each(|_| index.learn("nuke", 1));
+        (0..20).for_each(|_| index.learn("nuke", 1, 0));
+        assert_eq!(score(&index), once);
+        (0..20).for_each(|by| index.learn("nuke", 1, by));
         let often = score(&index);
-        (0..20).for_each(|_| index.learn("nuke", 1));
+        (20..40).for_each(|by| index.learn("nuke", 1, by));
         assert!(once < often && often == score(&index), "{once} {often}");
+    }
+
+    #[test]
+    fn only_what_several_asked_makes_anyone_surer() {
+        let mut index = index();
+        for by in 0..3 {
+            assert_eq!(index.search("nuke it", 5).confidence, 0.0, "after {by}");
+            index.learn("nuke it", 1, by);
+        }
+        assert!(index.search("nuke it", 5).acts());
+    }
+
+    #[test]
+    fn what_was_asked_leaves_a_clear_answer_alone() {
+        let mut index = index();
+        let clear = "read the file";
+        let before = index.search(clear, 3);
+        for by in 0..9 {
+            index.learn("read the file", 4, by);
+            index.learn("please read any file whatsoever", 5, by);
+        }
+        let after = index.search(clear, 3);
+        assert_eq!((after.hits[0].tool, after.hits[0].score), (before.hits[0].tool, before.hits[0].score));
+        assert!(after.confidence >= before.confidence);
+        for hit in index.search(clear, 9).hits.iter().filter(|hit| hit.tool >= 4) {
+            assert!(hit.score <= 0.2 * after.hits[0].score, "{hit:?}");
+        }
+    }
+
+    #[test]
+    fn values_are_not_learned() {
+        let mut index = index();
+        index.learn("/srv/qzzk.txt 4711 \"qzzw\"", 0, 0);
+        assert_eq!(index.asked.words_of(0), 0);
     }
 
     #[test]
@@ -324,9 +415,9 @@ mod tests {
         let mut index = index();
         for i in 0..1000 {
             let word: String = format!("{i:03}").bytes().map(|b| char::from(b - b'0' + b'k')).collect();
-            index.learn(&format!("qz{word}x"), 0);
+            index.learn(&format!("qz{word}x"), 0, 0);
         }
-        assert_eq!(index.asked_as[0].len(), ASKED_WORDS_MAX);
+        assert_eq!(index.asked.words_of(0), crate::retrieval::asked::WORDS_MAX);
     }
 
     #[test]

@@ -18,6 +18,9 @@ const SUGGESTED: f32 = 0.35;
 #[derive(Debug)]
 pub(super) struct Group<'t> {
     pub(super) typed: &'t str,
+    pub(super) term: String,
+    /// Whether a tool may be remembered by it: a word that was said, not a value.
+    pub(super) is_said: bool,
     /// Terms that may stand for it, each with a likeness in 0..=1.
     pub(super) variants: Vec<(u32, f32)>,
     /// No way to say it tells more than this: a rare synonym is not what was said.
@@ -74,6 +77,7 @@ impl<'t> Groups<'_, 't> {
         let mut group = group(self.index, typed, &term, kind);
         self.seen.push(term.into_owned());
         if emphasis < 1.0 {
+            group.is_said = false;
             if group.variants.is_empty() {
                 return;
             }
@@ -82,16 +86,6 @@ impl<'t> Groups<'_, 't> {
         }
         self.groups.push(group);
     }
-}
-
-/// Returns the terms of a task that a tool may be remembered by.
-pub(super) fn informative(index: &Index, task: &str) -> Vec<String> {
-    let words = words::asked(task).into_iter().filter(|word| word.kind != Kind::Value);
-    let mut terms: Vec<String> =
-        words.filter_map(|word| index.reader.term(&word.typed.to_lowercase()).map(Into::into)).collect();
-    terms.sort_unstable();
-    terms.dedup();
-    terms
 }
 
 fn group<'t>(index: &Index, typed: &'t str, term: &str, kind: Kind) -> Group<'t> {
@@ -115,7 +109,8 @@ fn group<'t>(index: &Index, typed: &'t str, term: &str, kind: Kind) -> Group<'t>
         (Kind::Word, true) => (1.0, UNKNOWN * index.idf_of(0.0)),
         (_, true) => (1.0, UNKNOWN_VALUE * index.idf_of(0.0)),
     };
-    Group { typed, variants, idf_max, emphasis, importance }
+    let (term, is_said) = (term.to_owned(), kind == Kind::Word);
+    Group { typed, term, is_said, variants, idf_max, emphasis, importance }
 }
 
 fn add_synonyms(index: &Index, term: &str, likeness: f32, variants: &mut Vec<(u32, f32)>) {

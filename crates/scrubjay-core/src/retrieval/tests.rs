@@ -10,21 +10,82 @@ const CATALOG: &str = include_str!("../../../../tests/routing/catalog.json");
 const DEV: &str = include_str!("../../../../tests/routing/dev.jsonl");
 const HELD_OUT: &str = include_str!("../../../../tests/routing/held-out.jsonl");
 
-fn evaluate(cases: &str, settings: Settings) -> Measures {
-    let catalog: Vec<Value> = serde_json::from_str(CATALOG).unwrap();
-    let tools: Vec<ToolText> = catalog
-        .iter()
-        .flat_map(|backend| backend["tools"].as_array().unwrap().iter().map(move |tool| (backend, tool)))
-        .map(|(backend, tool)| ToolText::from_definition(backend["backend"].as_str().unwrap(), tool))
-        .collect();
-    let names: Vec<String> = tools.iter().map(ToolText::full_name).collect();
-    let index = Index::new(&tools, settings);
-    let answer = |line: &str| {
-        let case: Case = serde_json::from_str(line).unwrap();
-        assert!(case.expected.iter().all(|name| names.contains(name)), "{line}");
-        Answer::new(&index.search(&case.query, 10), &case, |tool| &names[tool])
-    };
-    measure(&cases.lines().map(answer).collect::<Vec<_>>())
+struct Catalog {
+    tools: Vec<ToolText>,
+    names: Vec<String>,
+}
+
+impl Catalog {
+    fn read() -> Self {
+        let catalog: Vec<Value> = serde_json::from_str(CATALOG).unwrap();
+        let tools: Vec<ToolText> = catalog
+            .iter()
+            .flat_map(|backend| backend["tools"].as_array().unwrap().iter().map(move |tool| (backend, tool)))
+            .map(|(backend, tool)| ToolText::from_definition(backend["backend"].as_str().unwrap(), tool))
+            .collect();
+        let names = tools.iter().map(ToolText::full_name).collect();
+        Self { tools, names }
+    }
+
+    fn grade(&self, index: &Index, cases: &[Case]) -> Measures {
+        let answer =
+            |case: &Case| Answer::new(&index.search(&case.query, 10), case, |tool| &self.names[tool]);
+        measure(&cases.iter().map(answer).collect::<Vec<_>>())
+    }
+
+    /// Teaches what each case means, as so many conversations would.
+    fn teach(&self, index: &mut Index, cases: &[Case], conversations: u64, meant: impl Fn(usize) -> usize) {
+        for case in cases {
+            for name in &case.expected {
+                let tool = self.names.iter().position(|known| known == name).unwrap();
+                (0..conversations).for_each(|by| index.learn(&case.query, meant(tool), by));
+            }
+        }
+    }
+}
+
+fn cases(lines: &str) -> Vec<Case> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn evaluate(lines: &str, settings: Settings) -> Measures {
+    let catalog = Catalog::read();
+    let cases = cases(lines);
+    assert!(cases.iter().flat_map(|case| &case.expected).all(|name| catalog.names.contains(name)));
+    catalog.grade(&Index::new(&catalog.tools, settings), &cases)
+}
+
+#[test]
+fn learning_lowers_no_recall() {
+    let catalog = Catalog::read();
+    let (dev, held_out) = (cases(DEV), cases(HELD_OUT));
+    for (taught, asked) in [(&dev, &dev), (&dev, &held_out), (&held_out, &held_out), (&held_out, &dev)] {
+        let mut index = Index::new(&catalog.tools, Settings::full());
+        let before = catalog.grade(&index, asked);
+        for conversations in [1, 2, 5] {
+            catalog.teach(&mut index, taught, conversations, |tool| tool);
+            let after = catalog.grade(&index, asked);
+            assert!(after.recall[2] >= before.recall[2], "{before:?} {after:?}");
+        }
+        if std::ptr::eq(taught, asked) {
+            let after = catalog.grade(&index, asked);
+            assert!(after.recall[2] > before.recall[2], "what was taught is found: {before:?} {after:?}");
+        }
+    }
+}
+
+#[test]
+fn a_tape_full_of_lies_steers_nobody_off() {
+    let catalog = Catalog::read();
+    let held_out = cases(HELD_OUT);
+    let mut index = Index::new(&catalog.tools, Settings::full());
+    let before = catalog.grade(&index, &held_out);
+    // One conversation that says of every task that it means another tool.
+    let wrong = |tool: usize| (tool + 97) % catalog.tools.len();
+    catalog.teach(&mut index, &held_out, 1, wrong);
+    let after = catalog.grade(&index, &held_out);
+    assert_eq!((after.acts, after.abstains), (before.acts, before.abstains), "nobody is surer of anything");
+    assert!(after.recall[2] >= before.recall[2] - 0.02, "{before:?} {after:?}");
 }
 
 #[test]
@@ -57,7 +118,7 @@ proptest! {
         let definition = json!({"name": name, "description": description, "inputSchema": {"title": task}});
         let tools = vec![ToolText::from_definition(&task, &definition); 3];
         let mut index = Index::new(&tools, Settings::full());
-        index.learn(&task, 1);
+        index.learn(&task, 1, 0);
         for task in [&task, &name, &description] {
             let found = index.search(task, 2);
             prop_assert!(found.hits.len() <= 2 && (0.0..=1.0).contains(&found.confidence));

@@ -34,7 +34,8 @@ pub(super) fn with_caller(call: &Call, params: Option<&str>) -> Option<String> {
     Some(splice.finish())
 }
 
-fn caller(call: &Call) -> Value {
+/// Describes who calls.
+pub(crate) fn caller(call: &Call) -> Value {
     let session = call.session.recorded_as();
     let entry = call.recorded.and_then(|place| place.entry);
     let named: Option<Value> = call.facts.named().and_then(|info| serde_json::from_str(info).ok());

@@ -4,7 +4,7 @@
 //! soon as something else comes first. Legacy clients have sessions and may take a broken stream up again;
 //! modern clients have neither, and leaving calls the request off.
 
-mod guard;
+pub(crate) mod guard;
 mod headers;
 mod legacy;
 mod modern;

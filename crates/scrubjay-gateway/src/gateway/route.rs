@@ -5,23 +5,26 @@
 //! not known here.
 
 mod asking;
+mod book;
 mod catalog;
+mod lessons;
 mod outcome;
 mod steps;
 mod task;
 mod tools;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
-use scrubjay_router::{BadAnswer, Catalog, Plan, Routed, Router, Task, Undecided};
+use scrubjay_router::{BadAnswer, Catalog, Lessons, Plan, Routed, Router, Task, Undecided};
 use serde_json::{Value, json};
 
 use super::{Gateway, Request, code};
 use crate::backend::Answer;
-use crate::session::Call;
+use crate::session::{Call, lock};
 pub use asking::Consent;
+pub use book::{PlanBook, Planned, StepMark, Writing};
 use outcome::Refusal;
 pub(super) use tools::{definitions, is_own};
 
@@ -33,6 +36,21 @@ pub(super) struct Routing {
     router: Arc<Router>,
     consent: Consent,
     catalogs: catalog::Catalogs,
+    /// What was learned, where anything is to be.
+    lessons: Option<Mutex<Lessons>>,
+    book: Option<Arc<dyn PlanBook>>,
+}
+
+/// What tasks are routed with.
+pub struct RouteWith {
+    /// Chooses calls.
+    pub router: Arc<Router>,
+    /// Says which need a yes.
+    pub consent: Consent,
+    /// Whether calls that succeed teach how their tools are asked for.
+    pub learns: bool,
+    /// Where the steps of a task are written down.
+    pub book: Option<Arc<dyn PlanBook>>,
 }
 
 /// Where a task came in, and so what its answer looks like.
@@ -44,8 +62,10 @@ enum Form {
 
 impl Gateway {
     /// Routes tasks from now on; the first router stays.
-    pub fn route_with(&self, router: Arc<Router>, consent: Consent) {
-        let routing = Routing { router, consent, catalogs: catalog::Catalogs::default() };
+    pub fn route_with(&self, with: RouteWith) {
+        let RouteWith { router, consent, learns, book } = with;
+        let lessons = learns.then(Mutex::default);
+        let routing = Routing { router, consent, catalogs: catalog::Catalogs::default(), lessons, book };
         if self.routing.set(routing).is_err() {
             tracing::warn!("there is a router already");
         }
@@ -97,7 +117,7 @@ impl Gateway {
     async fn find_tools(self: &Arc<Self>, call: &Arc<Call>, task: &Task) -> Answer {
         let Some(routing) = self.routing.get() else { return super::not_found(METHOD) };
         let catalog = self.catalog(routing, call).await;
-        let answer = tools::found(&catalog, &task.query, routing.router.threshold());
+        let answer = tools::found(&catalog, &task.query, &routing.router);
         Answer::Result(outcome::with_type(answer, call.facts.era).to_string())
     }
 
@@ -136,7 +156,11 @@ impl Gateway {
         tracing::info!(backend = plan.backend_id, tool = what, confidence = routed.confidence, "task routed");
         let chosen = outcome::chosen(routing.router.mode(), &plan, &routed);
         call.session.record_note(&json!({ "event": "task_routed", "chosen": chosen }));
-        self.call_chosen(call, &plan, progress, chosen).await
+        let result = self.call_chosen(call, &plan, progress, chosen).await?;
+        if !outcome::is_failure(&result) {
+            self.learn_from(call, &task, &plan);
+        }
+        Ok(result)
     }
 
     /// Makes the chosen call, on the same way as a client's own.
@@ -166,6 +190,13 @@ impl Gateway {
 }
 
 impl Routing {
+    /// Teaches a catalog what was learned.
+    fn teach(&self, catalog: &Catalog) {
+        if let Some(lessons) = &self.lessons {
+            lock(lessons).teach(catalog);
+        }
+    }
+
     /// Asks the user where that may lead to a call: which tool is meant, or what the model has to know.
     async fn settle(&self, call: &Arc<Call>, catalog: &Catalog, task: &Task, routed: Routed) -> Routed {
         if !asking::can_ask(call) {

@@ -2,7 +2,9 @@
 
 use scrubjay_llm::scripted::{Answer, Scripted};
 use scrubjay_llm::{LlmConfig, LlmError};
-use scrubjay_router::{BadAnswer, Catalog, Mode, Plan, Routed, Router, Task, Tool, Undecided};
+use scrubjay_router::{
+    BadAnswer, Catalog, Lesson, Lessons, Mode, Plan, Routed, Router, Task, Tool, Undecided,
+};
 use serde_json::{Value, json};
 
 const THRESHOLD: f32 = 0.5;
@@ -177,7 +179,7 @@ async fn a_tool_that_somebody_chose_is_filled_in() {
     let server = Scripted::answering([answer]).await;
     let router = asking(Mode::Catalog, &server);
     let (catalog, task) = (catalog(), task("order a pizza and put it on file"));
-    let mut chosen = catalog.find(TASK).0.remove(0);
+    let mut chosen = catalog.find(TASK, 10).0.remove(0);
     let routed = router.fill(&catalog, &task, &chosen).await.expect("there is a model");
     assert_eq!(routed.decided, read("/w/a.txt"));
     assert_eq!(server.asked()[0].body["tools"].as_array().unwrap().len(), 1);
@@ -187,8 +189,32 @@ async fn a_tool_that_somebody_chose_is_filled_in() {
 
 #[tokio::test]
 async fn it_learns() {
-    let mut catalog = catalog();
-    catalog.learn("snapshot the dashboard", "web", "take_screenshot");
-    catalog.learn("anything", "web", "nothing");
-    assert_eq!(catalog.find("dashboard").0[0].tool, "take_screenshot");
+    let catalog = catalog();
+    let mut lessons = Lessons::default();
+    lessons.add(Lesson::new("snapshot the dashboard", "web", "take_screenshot", "a"));
+    lessons.add(Lesson::new("anything", "web", "nothing", "a"));
+    lessons.teach(&catalog);
+    assert_eq!(catalog.find("dashboard", 10).0[0].tool, "take_screenshot");
+}
+
+#[tokio::test]
+async fn a_model_never_sees_more_than_fifteen_tools() {
+    let tool = |i: usize| Tool {
+        backend: "files".to_owned(),
+        listed_as: format!("read_{i}"),
+        definition: json!({"name": format!("read_file_{i}"), "description": "Reads a file.", "inputSchema": {}}),
+    };
+    let catalog = Catalog::new(vec!["files".to_owned()], (0..40).map(tool).collect());
+    for (asked, steps, seen) in
+        [(None, 1, 10), (Some(3), 1, 3), (Some(15), 1, 15), (Some(999), 1, 15), (Some(15), 3, 15)]
+    {
+        let server = Scripted::answering([Answer::text("no")]).await;
+        let router = asking(Mode::Catalog, &server).with_steps(steps);
+        let router =
+            asked.map_or(router, |n| asking(Mode::Catalog, &server).with_steps(steps).with_shortlist(n));
+        let routed = router.route(&catalog, &task("read the file")).await;
+        let functions = server.asked()[0].body["tools"].as_array().unwrap().len();
+        assert_eq!(functions, seen, "{asked:?} {steps}");
+        assert_eq!(routed.candidates.len(), seen - usize::from(steps > 1));
+    }
 }

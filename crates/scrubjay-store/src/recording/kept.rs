@@ -240,16 +240,21 @@ impl Recording {
     ) -> Result<u64, RecordError> {
         let redactor = Arc::clone(&self.redactor);
         let now = clock::now();
-        let Some(first) = self.kept.as_ref().filter(|kept| !kept.is_off).map(|kept| kept.next) else {
+        let first = self.kept.as_ref().filter(|kept| !kept.is_off).map(|kept| kept.next);
+        if first.is_none() && !self.is_watched() {
             return Ok(0);
-        };
+        }
         for item in items {
             let redacted = self.redacted(&redactor, item).into_owned();
-            if let Some(kept) = &mut self.kept {
+            // Whoever watches sees all that passes, kept or not.
+            self.show(arrived, std::iter::once((item, redacted.payload())));
+            if first.is_some()
+                && let Some(kept) = &mut self.kept
+            {
                 kept.take(&item, redacted, arrived, now);
             }
         }
-        let Some(kept) = &mut self.kept else { return Ok(first) };
+        let (Some(first), Some(kept)) = (first, &mut self.kept) else { return Ok(0) };
         kept.release();
         if kept.may_wait() {
             return Ok(first);

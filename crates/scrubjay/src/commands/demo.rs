@@ -1,5 +1,6 @@
 //! `scrubjay demo`: a short real conversation through the real relay, and what is left of it.
 
+mod found;
 mod scenes;
 
 use std::io::Write;
@@ -12,7 +13,7 @@ use scrubjay_store::home::{Home, TapeFile};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
-use self::scenes::{SCENES, Scene};
+use self::scenes::{SCENES, Scene, Shown};
 use super::tape;
 use crate::cli::Global;
 
@@ -20,8 +21,8 @@ use crate::cli::Global;
 ///
 /// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol,
 /// once more with only failures kept and once with rules in force, then behind `scrubjay serve` beside a toolset
-/// of Scrubjay's own, and prints the tapes. At last an agent works with Scrubjay's own tools, and its story is
-/// told; another searches what was recorded.
+/// of Scrubjay's own, asks it for tools in plain words, and prints the tapes. At last an agent works with
+/// Scrubjay's own tools, and its story is told; another searches what was recorded.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
 
@@ -67,7 +68,15 @@ fn workspace(home: &Home) -> PathBuf {
 fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let file = newest(home, scene.name)?;
     writeln!(anstream::stdout(), "\n{}, recorded as tape {}:\n", scene.title, file.id.short())?;
-    let Some(session) = scene.session else { return tape::print_tape(&home.open(&file)?, 0, u64::MAX) };
+    let session = match scene.shown {
+        Shown::Story(session) => session,
+        Shown::Tape => return tape::print_tape(&home.open(&file)?, 0, u64::MAX),
+        Shown::Found => {
+            let recorded = home.open(&file)?;
+            tape::print_tape(&recorded, 0, u64::MAX)?;
+            return found::print(&recorded);
+        }
+    };
     let mut teller = std::process::Command::new(std::env::current_exe()?);
     let told = teller.arg("--data").arg(home.root()).args(["session", "story", session]).status()?;
     anyhow::ensure!(told.success(), "the story could not be told");

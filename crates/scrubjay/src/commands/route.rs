@@ -3,6 +3,7 @@
 mod cases;
 mod catalog;
 mod eval;
+mod tapes;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,8 @@
 //! `scrubjay serve`: one gateway in front of many servers, and Scrubjay's own toolsets among them.
 
+mod book;
+mod debug;
+mod lessons;
 mod toolsets;
 
 use std::net::SocketAddr;
@@ -16,13 +19,15 @@ use scrubjay_gateway::backend::Backend;
 use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
 use scrubjay_gateway::front;
-use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
+use scrubjay_gateway::gateway::{Gateway, NewRecording, PlanBook, RouteWith, TakeOptions};
 use scrubjay_gateway::{tree, warden};
 use scrubjay_router::Router;
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
+use scrubjay_store::recording::{Limits, Policy, Recording, Subject, Watch};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 
+use self::book::LedgerBook;
+use self::debug::Debug;
 use super::wrap::origin;
 use crate::cli::Global;
 use crate::config::toolset::Toolset;
@@ -57,13 +62,18 @@ pub(crate) struct ServeArgs {
     /// Which of Scrubjay's own toolsets to serve, or none [default: recorder,progress,records,tapes]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = toolsets::parse)]
     toolsets: Option<Vec<Option<Toolset>>>,
+    /// Show logs, messages and state to this machine on this port; 0 is any that is free
+    #[arg(long, value_name = "PORT")]
+    debug_port: Option<u16>,
     /// One more backend: the command that starts it
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let loaded = config::load_with(global, flags(args.http, args.auth_token_file.as_deref()))?;
+    let mut flags = flags(args.http, args.auth_token_file.as_deref());
+    flags.extend(args.debug_port.map(debug_flag));
+    let loaded = config::load_with(global, flags)?;
     let config = resolve(args, &loaded)?;
     // Whoever requires a model learns at once that there is none.
     loaded.llm_config()?;
@@ -78,12 +88,16 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
         warden::Role::Worker { warden } => {
             let _inside = runtime.enter();
             warden::begin_work(warden).context("cannot start the gateway")?;
-            let log = log::init(&loaded)?;
+            let log = Arc::new(log::init(&loaded)?);
             let home = loaded.home()?;
             let sweep = super::wrap::sweep_beside(&home, loaded.retention())?;
             super::wrap::tell_if_off(&policy);
-            let recordings = recordings(&config, home, origin(warden), loaded.limits, (redactor, policy));
-            let served = runtime.block_on(serve(config, args, loaded, log, recordings));
+            let watch = Watch::default();
+            let debug = Arc::new(Debug::new(watch.clone(), home.clone(), redactor.clone(), log.clone()));
+            let recordings =
+                recordings(&config, home, origin(warden), loaded.limits, (redactor, policy), watch);
+            let served = runtime.block_on(serve(config, args, loaded, log, debug.clone(), recordings));
+            debug.end();
             // Servers elsewhere hear that their sessions are over.
             runtime.block_on(all_ended(GOODBYE_MAX));
             // Their input has ended; whoever does not leave by itself is made to.
@@ -106,6 +120,10 @@ pub(super) fn flags(http: Option<SocketAddr>, auth_token_file: Option<&Path>) ->
         value: path.display().to_string(),
     });
     http.into_iter().chain(token).collect()
+}
+
+fn debug_flag(port: u16) -> Flag {
+    Flag { name: "--debug-port", key: "serve.debug_port", value: port.to_string() }
 }
 
 fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
@@ -139,19 +157,27 @@ async fn serve(
     config: ServeConfig,
     args: &ServeArgs,
     loaded: Loaded,
-    log: Log,
+    log: Arc<Log>,
+    debug: Arc<Debug>,
     new_recording: NewRecording,
 ) -> anyhow::Result<()> {
     let workspace = workspace(&config);
-    let toolsets = toolsets::mounts(args, &loaded, workspace.as_deref().unwrap_or(Path::new(".")))?;
+    let shared = toolsets::shared(args, &loaded, workspace.as_deref().unwrap_or(Path::new(".")))?;
+    let toolsets = toolsets::mounts(args, &loaded, &shared);
     let (routing, rules) = (loaded.router(), loaded.rules());
     let router = routing.as_ref().map(|(router, _)| router.clone());
     if let Some(router) = &router {
         router.use_model(loaded.llm_config()?);
     }
+    let asked = loaded.clone();
+    let late = debug.clone();
     // Whoever starts us on standard streams is the owner; a client on HTTP may not start programs.
     let options: Option<TakeOptions> = match config.http {
-        None => Some(Box::new(move |options| take_options(&loaded, &log, router.as_deref(), options))),
+        None => Some(Box::new(move |options| {
+            let adopted = take_options(&loaded, &log, router.as_deref(), options)?;
+            late.adopt(&adopted);
+            Ok(adopted.backends)
+        })),
         Some(_) => None,
     };
     let gateway = Gateway::new(config.naming, new_recording, options, |events, recording| {
@@ -168,8 +194,15 @@ async fn serve(
         gateway.rule_with(rules);
     }
     if let Some((router, consent)) = routing {
-        gateway.route_with(router, consent);
+        let learns = asked.router_learns();
+        let book: Arc<dyn PlanBook> = Arc::new(LedgerBook(shared));
+        gateway.route_with(RouteWith { router, consent, learns, book: Some(book) });
+        if learns {
+            lessons::learn_beside(&gateway, asked.home()?);
+        }
     }
+    debug.of(&gateway);
+    debug.adopt(&asked);
     match config.http {
         None => front::stdio::serve(gateway, "serve").await.context("cannot use the standard streams"),
         Some(http) => {
@@ -191,7 +224,7 @@ fn take_options(
     log: &Log,
     router: Option<&Router>,
     options: &str,
-) -> Result<Vec<BackendConfig>, serde_json::Value> {
+) -> Result<Loaded, serde_json::Value> {
     let value = serde_json::from_str(options).unwrap_or_default();
     let told = |problems| serde_json::to_value::<Vec<_>>(problems).unwrap_or_default();
     let adopted = loaded.with_options(&value).map_err(told)?;
@@ -200,7 +233,7 @@ fn take_options(
     if let Some(router) = router {
         router.use_model(model);
     }
-    Ok(adopted.backends)
+    Ok(adopted)
 }
 
 fn workspace(config: &ServeConfig) -> Option<PathBuf> {
@@ -213,6 +246,7 @@ fn recordings(
     origin: Origin,
     limits: Limits,
     (redactor, policy): (Arc<Redactor>, Policy),
+    watch: Watch,
 ) -> NewRecording {
     let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
     let workspace = workspace(config).map(|w| w.to_string_lossy().into_owned());
@@ -229,6 +263,8 @@ fn recordings(
                 _ => SessionRef::of_host(&origin, workspace.as_deref()),
             },
         };
-        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor)).with_policy(&policy)
+        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
+            .with_policy(&policy)
+            .watched(&watch)
     })
 }

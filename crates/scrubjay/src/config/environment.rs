@@ -12,13 +12,14 @@ use super::problem::{Problem, nearest};
 use super::raw::{Key, RawConfig};
 
 /// Names of the seeds that mean a key of ours; an earlier one wins.
-const ALIASES: [(&str, &str); 6] = [
+const ALIASES: [(&str, &str); 7] = [
     ("AGENT_PROGRESS_LOG_LEVEL", "log_level"),
     ("LOG_LEVEL", "log_level"),
     ("OPENAI_API_KEY", "llm.api_key"),
     ("OPENAI_BASE_URL", "llm.base_url"),
     ("AGENT_PROGRESS_MODEL", "llm.model"),
     ("AGENT_PROGRESS_DB_PATH", "storage"),
+    ("DEBUG_PORT", "serve.debug_port"),
 ];
 /// Variables of ours that are no configuration: the warden's, and the tests' own.
 const NOT_KEYS: [&str; 3] = ["SCRUBJAY_WARDEN", "SCRUBJAY_PEERS", "SCRUBJAY_TEST_POSTGRES"];

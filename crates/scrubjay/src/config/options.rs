@@ -6,15 +6,12 @@
 use super::node::{Kind, Node, Origin, Scalar, Value};
 use super::problem::{Problem, entries};
 use super::raw::{Given, Part, RawConfig};
-use super::setting::{Token, text};
+use super::setting::{Count, Token, text};
 
 /// A client's options.
 pub(super) struct GatewayOptions {
-    /// What they say of our own keys: the level, the backends, the key for the model.
+    /// What they say of our own keys: the level, the backends, the key for the model, the debug port.
     pub(super) layer: RawConfig,
-    /// Where the debug interface shall listen.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the debug interface"))]
-    pub(super) debug_port: Option<u16>,
 }
 
 impl GatewayOptions {
@@ -39,8 +36,8 @@ impl GatewayOptions {
             }
         }
         layer.llm.api_key = node.get("OPENAI_API_KEY").and_then(|node| api_key(node, &mut problems));
-        let debug_port = node.get("DEBUG_PORT").and_then(|node| debug_port(node, &mut problems));
-        if problems.is_empty() { Ok(Self { layer, debug_port }) } else { Err(problems) }
+        layer.serve.debug_port = node.get("DEBUG_PORT").and_then(|node| debug_port(node, &mut problems));
+        if problems.is_empty() { Ok(Self { layer }) } else { Err(problems) }
     }
 }
 
@@ -52,10 +49,12 @@ fn api_key(node: &Node, problems: &mut Vec<Problem>) -> Option<Given<Token>> {
     Part::read(node, "OPENAI_API_KEY", problems)
 }
 
-fn debug_port(node: &Node, problems: &mut Vec<Problem>) -> Option<u16> {
+fn debug_port(node: &Node, problems: &mut Vec<Problem>) -> Option<Given<Count<0, 65_535>>> {
     let port = match &node.value {
         Value::Null => return None,
-        Value::Scalar(Scalar { kind: Kind::Number, text, .. }) => text.parse().ok().filter(|port| *port > 0),
+        Value::Scalar(Scalar { kind: Kind::Number, text, .. }) => {
+            text.parse::<u16>().ok().filter(|port| *port > 0)
+        }
         _ => None,
     };
     if port.is_none() {
@@ -65,7 +64,7 @@ fn debug_port(node: &Node, problems: &mut Vec<Problem>) -> Option<u16> {
             "must be a port: a whole number from 1 to 65535",
         ));
     }
-    port
+    port.map(|port| Given { value: Count(port.into()), origin: node.origin.clone() })
 }
 
 #[cfg(test)]
@@ -87,7 +86,7 @@ mod tests {
         }))
         .ok()
         .unwrap();
-        assert_eq!(options.debug_port, Some(3001));
+        assert_eq!(options.layer.serve.debug_port.unwrap().value.0, 3001);
         assert_eq!(options.layer.llm.api_key.unwrap().value.0.reveal(), "sk-x");
         assert_eq!(options.layer.backends.unwrap().value.list[0].id, "filesystem");
         assert_eq!(options.layer.log_level.unwrap().value.to_string(), "debug");

@@ -154,6 +154,7 @@ section! {
         max_body_size: Option<Given<Size<1024, GIB>>>, Free;
         max_sessions: Option<Given<Count<1, 1_000_000>>>, Free;
         session_idle: Option<Given<Span<1000>>>, Free;
+        debug_port: Option<Given<Count<0, 65_535>>>, Owner;
         naming: Option<Given<Naming>>, Free;
         project: Option<Given<Text>>, Free;
         toolsets: Option<Given<Toolsets>>, Free;
@@ -198,6 +199,8 @@ section! {
         destructive: Option<Given<Calls>>, Owner;
         allowed: Option<Given<Calls>>, Owner;
         max_steps: Option<Given<Count<1, 10>>>, Owner;
+        shortlist: Option<Given<Count<1, 15>>>, Free;
+        learn: Option<Given<bool>>, Free;
     }
 }
 
@@ -304,7 +307,7 @@ records: { stale_after: 20 }
 llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, retries: 2, concurrency: 4,
   required: false, allow_insecure: false }
 router: { mode: catalog, threshold: 0.5, confirm_destructive: true, destructive: [], allowed: [],
-  max_steps: 1 }
+  max_steps: 1, shortlist: 10, learn: true }
 recorder: { enabled: true, strategy: full,
   capture: { requests: true, responses: true, notifications: true, errors: true },
   filters: { include_methods: [], exclude_methods: [] },
@@ -448,6 +451,7 @@ mod tests {
             "serve.http",
             "serve.auth_token",
             "serve.auth_token_file",
+            "serve.debug_port",
             "serve.project",
             "llm.api_key",
             "recorder.filters.min_response_time",
@@ -514,6 +518,7 @@ mod tests {
             "serve.auth_token_file",
             "serve.allowed_hosts",
             "serve.allowed_origins",
+            "serve.debug_port",
             "files.allow_vcs",
             "llm.api_key",
             "llm.base_url",

@@ -156,6 +156,12 @@ impl Loaded {
         })
     }
 
+    /// Returns the port of the debug endpoints, where they are wanted; 0 is any that is free.
+    pub(crate) fn debug_port(&self) -> Option<u16> {
+        let port = self.raw.serve.debug_port.as_ref()?.value.0;
+        Some(u16::try_from(port).expect("the key's range ends at 65535"))
+    }
+
     /// Returns which toolsets are served where nothing was typed.
     pub(crate) fn toolsets(&self) -> Vec<Toolset> {
         taken(self.raw.serve.toolsets.as_ref()).0
@@ -223,6 +229,11 @@ impl Loaded {
     /// Returns what routes tasks and what needs a yes; none where no task is routed.
     pub(crate) fn router(&self) -> Option<(Arc<Router>, Consent)> {
         self.raw.router.resolve()
+    }
+
+    /// Tells whether the router learns from what was asked before.
+    pub(crate) fn router_learns(&self) -> bool {
+        taken(self.raw.router.learn.as_ref())
     }
 
     /// Returns how the model is reached.

@@ -76,7 +76,11 @@ impl RawRouter {
         };
         let steps_max =
             usize::try_from(taken(self.max_steps.as_ref()).0).expect("the key's range ends at 10");
-        let router = Router::new(mode, taken(self.threshold.as_ref()).0).with_steps(steps_max);
+        let shortlist =
+            usize::try_from(taken(self.shortlist.as_ref()).0).expect("the key's range ends at 15");
+        let router = Router::new(mode, taken(self.threshold.as_ref()).0)
+            .with_steps(steps_max)
+            .with_shortlist(shortlist);
         Some((Arc::new(router), consent))
     }
 }

@@ -24,6 +24,8 @@ fn it_shows_every_conversation() {
         "analyze_tape",
         "recorded in part: strategy error_focused",
         "left out: 13 by strategy",
+        "tools/call find_tools",
+        "count  ",
     ] {
         assert!(told.contains(wanted), "no {wanted} in {told}");
     }
@@ -34,11 +36,11 @@ fn it_shows_every_conversation() {
 fn its_tapes_are_there_to_look_at() {
     let lab = Lab::new();
     let told = lab.json(&["demo", "--json"]);
-    // Four wrapped servers; of the gateway its client and what it said to two backends; of the work its client
+    // Four wrapped servers; of the gateway its client and what it said to two backends, and then to one; of the work its client
     // and what was said to four toolsets; of the look back its client and what was said to one.
-    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(14), "{told}");
+    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(16), "{told}");
     let lab = lab.with_data(text(&told["data"]).into());
-    assert_eq!(lab.verify().len(), 14);
+    assert_eq!(lab.verify().len(), 16);
     let tapes = lab.tapes();
     assert!(tapes.iter().all(|tape| tape["state"] == "sealed" && tape["unanswered"] == 0), "{tapes:?}");
     // What the look back found is on tape like everything else.

@@ -42,7 +42,8 @@ pub(super) fn check(config: &HttpConfig, head: &request::Parts) -> Result<(), Re
     }
 }
 
-fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+/// Returns a header that is text.
+pub(crate) fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned)
 }
 
@@ -59,12 +60,13 @@ fn origin_is_ours(config: &HttpConfig, origin: &str) -> bool {
         || config.allowed_origins.iter().any(|o| o == origin)
 }
 
-fn is_loopback(name: &str) -> bool {
+/// Tells whether a name can only be this machine.
+pub(crate) fn is_loopback(name: &str) -> bool {
     matches!(name, "localhost" | "127.0.0.1" | "[::1]")
 }
 
 /// Cuts the port off a host; an IPv6 address keeps its brackets.
-fn without_port(host: &str) -> &str {
+pub(crate) fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.is_empty() => name,
         _ => host,
@@ -72,7 +74,7 @@ fn without_port(host: &str) -> &str {
 }
 
 /// Compares in constant time, by hash.
-fn shows(headers: &HeaderMap, token: &str) -> bool {
+pub(crate) fn shows(headers: &HeaderMap, token: &str) -> bool {
     let shown = text(headers, header::AUTHORIZATION.as_str());
     let shown = shown.as_deref().and_then(|value| value.strip_prefix("Bearer "));
     shown.is_some_and(|shown| blake3::hash(shown.as_bytes()) == blake3::hash(token.as_bytes()))

@@ -158,7 +158,7 @@ pub(super) async fn approve(call: &Arc<Call>, steps: &[(&Plan, bool)]) -> Result
 }
 
 /// Describes a call to a person.
-fn described(plan: &Plan) -> String {
+pub(super) fn described(plan: &Plan) -> String {
     let (what, with) = match plan.tool() {
         Some(tool) => (tool, &plan.mcp_params["arguments"]),
         None => (plan.mcp_method.as_str(), &plan.mcp_params),

@@ -31,6 +31,17 @@ struct Kept {
     until: Option<Instant>,
 }
 
+impl Catalogs {
+    /// Returns those that are kept.
+    pub(super) async fn all(&self) -> Vec<Arc<Catalog>> {
+        let mut all = Vec::new();
+        for kept in &self.kept {
+            all.extend(kept.lock().await.as_ref().map(|kept| kept.catalog.clone()));
+        }
+        all
+    }
+}
+
 impl Gateway {
     /// Notes that a list of tools may have changed.
     pub(in super::super) fn tools_changed(&self) {
@@ -63,7 +74,9 @@ impl Gateway {
             Some(kept) => kept.catalog.clone(),
             None => {
                 tracing::debug!(backends = backends.len(), tools = tools.len(), "the catalog is read anew");
-                Arc::new(Catalog::new(backends, tools))
+                let catalog = Catalog::new(backends, tools);
+                routing.teach(&catalog);
+                Arc::new(catalog)
             }
         };
         let until = (!lock(&self.missed).is_empty()).then(|| Instant::now() + PARTIAL_FOR);

@@ -175,6 +175,12 @@ pub(super) fn with_choice(result: &str, chosen: &Value) -> String {
     splice.finish()
 }
 
+/// Tells whether a result says of itself that the call failed.
+pub(super) fn is_failure(result: &str) -> bool {
+    let object = serde_json::from_str::<&RawValue>(result).ok();
+    message::member(object, "isError").is_some_and(|told| told.get() == "true")
+}
+
 /// Gives a result of our own what a modern client expects of it.
 pub(super) fn with_type(mut result: Value, era: Era) -> Value {
     if era == Era::Modern {

@@ -8,6 +8,7 @@ use scrubjay_router::{Catalog, Plan, Routed, Task};
 use serde_json::{Value, json};
 
 use super::super::Gateway;
+use super::book::Booked;
 use super::outcome::{self, Refusal};
 use super::{Routing, asking};
 use crate::session::Call;
@@ -31,22 +32,35 @@ impl Gateway {
         let marked: Vec<(&Plan, bool)> = steps.iter().map(|plan| (plan, destroys(plan))).collect();
         asking::approve(call, &marked).await.map_err(|why| Refusal::unapproved(task, routed, &steps, why))?;
         tracing::info!(steps = steps.len(), confidence = routed.confidence, "task routed");
+        let mut booked = Booked::begin(routing.book.as_ref(), call, &steps).await;
         let mut done: Vec<Value> = Vec::new();
         for plan in &steps {
+            booked.begin_step().await;
             let chosen = outcome::chosen(routing.router.mode(), plan, routed);
             call.session
                 .record_note(&json!({ "event": "task_routed", "step": done.len() + 1, "chosen": chosen }));
-            let result = match self.call_chosen(call, plan, None, chosen).await {
-                Ok(result) => serde_json::from_str::<Value>(&result).unwrap_or_default(),
-                Err(refusal) => return Err(refusal.after(&done)),
+            let made = self.call_chosen(call, plan, None, chosen).await;
+            let result = match made.and_then(|result| succeeded(plan, &result)) {
+                Ok(result) => result,
+                Err(refusal) => {
+                    booked.give_up().await;
+                    return Err(refusal.after(&done));
+                }
             };
-            if result["isError"] == true {
-                let said = result["content"][0]["text"].as_str().unwrap_or("it failed");
-                let error = json!({ "message": said, "result": result });
-                return Err(Refusal::backend(plan, &error, json!(plan)).after(&done));
-            }
+            booked.finish_step().await;
             done.push(json!({ "plan": plan, "result": result }));
         }
         Ok(outcome::of_steps(&done).to_string())
     }
+}
+
+/// Returns the result of a call that did what it should.
+fn succeeded(plan: &Plan, result: &str) -> Result<Value, Refusal> {
+    let result: Value = serde_json::from_str(result).unwrap_or_default();
+    if result["isError"] == true {
+        let said = result["content"][0]["text"].as_str().unwrap_or("it failed");
+        let error = json!({ "message": said, "result": result });
+        return Err(Refusal::backend(plan, &error, json!(plan)));
+    }
+    Ok(result)
 }

@@ -1,7 +1,7 @@
 //! The router as tools that any client can call: one that carries out a task, one that only finds tools.
 
 use scrubjay_core::message;
-use scrubjay_router::Catalog;
+use scrubjay_router::{Catalog, Router};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -59,8 +59,8 @@ pub(in super::super) fn definitions() -> [String; 2] {
 }
 
 /// Returns the tools that come nearest to a task, as a tool's result.
-pub(super) fn found(catalog: &Catalog, query: &str, threshold: f32) -> Value {
-    let (candidates, confidence) = catalog.find(query);
+pub(super) fn found(catalog: &Catalog, query: &str, router: &Router) -> Value {
+    let (candidates, confidence) = catalog.find(query, router.shortlist());
     let tool = |candidate: &scrubjay_router::Candidate| {
         let tool = catalog.tool(&candidate.backend, &candidate.tool)?;
         let mut shown = json!(candidate);
@@ -72,7 +72,8 @@ pub(super) fn found(catalog: &Catalog, query: &str, threshold: f32) -> Value {
         Some(shown)
     };
     let tools: Vec<Value> = candidates.iter().filter_map(tool).collect();
-    let found = json!({ "confidence": confidence, "serves": confidence >= threshold, "tools": tools });
+    let found =
+        json!({ "confidence": confidence, "serves": confidence >= router.threshold(), "tools": tools });
     json!({ "content": [{ "type": "text", "text": found.to_string() }], "structuredContent": found })
 }
 

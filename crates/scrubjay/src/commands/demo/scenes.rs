@@ -52,6 +52,13 @@ const GATEWAY: [&str; 6] = [
     r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"scrubjay__fail","arguments":{}}}"#,
 ];
 
+/// A client that asks in plain words.
+const WORDS: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"5"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_tools","arguments":{"query":"count to three, but slowly"}}}"#,
+];
+
 /// An agent at work: a plan, files changed through the recorder, what was done and why.
 const WORK: [&str; 13] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"4"}}}"#,
@@ -88,11 +95,22 @@ pub(super) struct Scene {
     pub(super) script: &'static [&'static str],
     /// The configuration it goes by, where it needs one.
     pub(super) config: Option<&'static str>,
-    /// The session whose story is told instead of showing the tape.
-    pub(super) session: Option<&'static str>,
+    /// What is shown of it.
+    pub(super) shown: Shown,
 }
 
-pub(super) const SCENES: [Scene; 7] = [
+/// What is shown of a conversation.
+#[derive(Clone, Copy)]
+pub(super) enum Shown {
+    /// The tape.
+    Tape,
+    /// The tape, and the tools that were found.
+    Found,
+    /// The story of this session.
+    Story(&'static str),
+}
+
+pub(super) const SCENES: [Scene; 8] = [
     Scene {
         title: "An agent that opens with a handshake (2025-11-25)",
         name: "demo-legacy",
@@ -100,7 +118,7 @@ pub(super) const SCENES: [Scene; 7] = [
         has_server: true,
         script: &LEGACY,
         config: None,
-        session: None,
+        shown: Shown::Tape,
     },
     Scene {
         title: "An agent whose every request stands alone (2026-07-28)",
@@ -109,7 +127,7 @@ pub(super) const SCENES: [Scene; 7] = [
         has_server: true,
         script: &MODERN,
         config: None,
-        session: None,
+        shown: Shown::Tape,
     },
     Scene {
         title: "The first one again, with only what is around failures kept; the tape says what it left out",
@@ -118,7 +136,7 @@ pub(super) const SCENES: [Scene; 7] = [
         has_server: true,
         script: &LEGACY,
         config: Some("recorder: { strategy: { kind: error_focused, before: 1, after: 1 } }\n"),
-        session: None,
+        shown: Shown::Tape,
     },
     Scene {
         title: "Rules on the way: what is changed stands there as it came and as it went, what is blocked goes nowhere",
@@ -127,7 +145,7 @@ pub(super) const SCENES: [Scene; 7] = [
         has_server: true,
         script: &RULED,
         config: Some(RULES),
-        session: None,
+        shown: Shown::Tape,
     },
     Scene {
         title: "One gateway in front of several servers; VIA tells the gateway's time from the backend's",
@@ -136,7 +154,16 @@ pub(super) const SCENES: [Scene; 7] = [
         has_server: true,
         script: &GATEWAY,
         config: None,
-        session: None,
+        shown: Shown::Tape,
+    },
+    Scene {
+        title: "A task in plain words: \"count to three, but slowly\" finds its tools, without a model",
+        name: "serve",
+        command: &["serve", "--log-level", "warn", "--toolsets", "none"],
+        has_server: true,
+        script: &WORDS,
+        config: None,
+        shown: Shown::Found,
     },
     Scene {
         title: "An agent that works through Scrubjay's own tools: recorded first, then done",
@@ -145,7 +172,7 @@ pub(super) const SCENES: [Scene; 7] = [
         has_server: false,
         script: &WORK,
         config: None,
-        session: Some("demo"),
+        shown: Shown::Story("demo"),
     },
     Scene {
         title: "An agent that looks back: what was said and what failed, in all recordings",
@@ -154,6 +181,6 @@ pub(super) const SCENES: [Scene; 7] = [
         has_server: false,
         script: &LOOK,
         config: None,
-        session: None,
+        shown: Shown::Tape,
     },
 ];

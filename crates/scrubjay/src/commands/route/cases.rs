@@ -38,8 +38,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
-        let catalog =
-            Catalog { backends: 1, tools: Vec::new(), names: vec!["a/t".to_owned()], tokens: Vec::new() };
+        let catalog = Catalog { backends: 1, names: vec!["a/t".to_owned()], ..Catalog::default() };
         let good = "{\"query\": \"q\", \"expected\": [\"a/t\"]}\n\n";
         assert_eq!(parse(&good.repeat(2), &catalog).unwrap().len(), 2);
         let told = |line: &str| format!("{:#}", parse(&format!("{good}{line}"), &catalog).err().unwrap());

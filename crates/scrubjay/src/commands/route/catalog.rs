@@ -1,6 +1,6 @@
 //! A catalog file: the tools of several servers as they list them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Tools, in the order of the file.
+#[derive(Default)]
 pub(super) struct Catalog {
     pub(super) backends: usize,
     pub(super) tools: Vec<ToolText>,
@@ -37,24 +38,41 @@ impl Catalog {
     fn parse(text: &str) -> anyhow::Result<Self> {
         let wanted = "it must be a list of {\"backend\": …, \"tools\": […]}";
         let backends: Vec<Backend> = serde_json::from_str(text).context(wanted)?;
-        let mut catalog =
-            Self { backends: backends.len(), tools: Vec::new(), names: Vec::new(), tokens: Vec::new() };
+        let mut catalog = Self::default();
         let mut seen = HashSet::new();
         for Backend { backend, tools } in &backends {
             for (i, tool) in tools.iter().enumerate() {
-                let text = ToolText::from_definition(backend, tool);
-                ensure!(!text.name.is_empty(), "tools[{i}] of the backend `{backend}` has no name");
-                let name = text.full_name();
+                let name = catalog.add(backend, tool);
+                ensure!(name.len() > backend.len() + 1, "tools[{i}] of the backend `{backend}` has no name");
                 if !seen.insert(name.clone()) {
                     bail!("`{name}` is there twice: give each backend a name of its own");
                 }
-                catalog.tools.push(text);
-                catalog.names.push(name);
-                catalog.tokens.push(tokens(tool));
             }
         }
+        catalog.backends = backends.len();
         ensure!(!catalog.tools.is_empty(), "there is no tool in it");
         Ok(catalog)
+    }
+
+    /// Puts together what backends listed.
+    pub(super) fn of_lists(lists: &BTreeMap<(String, String), Value>) -> Self {
+        let mut catalog = Self::default();
+        lists.iter().for_each(|((backend, _), tool)| {
+            catalog.add(backend, tool);
+        });
+        let backends: HashSet<&String> = lists.keys().map(|(backend, _)| backend).collect();
+        catalog.backends = backends.len();
+        catalog
+    }
+
+    /// Adds a tool, and returns its full name.
+    fn add(&mut self, backend: &str, tool: &Value) -> String {
+        let text = ToolText::from_definition(backend, tool);
+        let name = text.full_name();
+        self.tools.push(text);
+        self.names.push(name.clone());
+        self.tokens.push(tokens(tool));
+        name
     }
 }
 

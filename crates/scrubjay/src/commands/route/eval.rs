@@ -10,24 +10,30 @@ use scrubjay_core::retrieval::{Index, Settings};
 use scrubjay_store::clock;
 use serde::Serialize;
 
-use super::cases;
 use super::catalog::Catalog;
+use super::tapes::Source;
+use super::{cases, tapes};
 use crate::cli::Global;
+use crate::config;
 use crate::render::{Align, Table, print_json};
 
 /// Grade how well tasks find their tools, without a model
 ///
 /// A catalog is `[{"backend": …, "tools": [{"name", "description", "inputSchema"}]}]`, as servers list them; a
 /// case is a line `{"query": …, "expected": ["backend/tool", …]}`. Where nothing is expected, no tool serves the
-/// task, and the router should abstain.
+/// task, and the router should abstain. --from-tapes takes both from this installation's own recordings: what was
+/// asked, and which call then did it.
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
     /// The tools
-    #[arg(long, value_name = "FILE")]
-    catalog: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "from_tapes")]
+    catalog: Option<PathBuf>,
     /// The tasks and the tools they mean
-    #[arg(long, value_name = "FILE")]
-    cases: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "from_tapes", conflicts_with = "from_tapes")]
+    cases: Option<PathBuf>,
+    /// Take the tasks, and without --catalog the tools, from what was recorded
+    #[arg(long)]
+    from_tapes: bool,
     /// How tools are found
     #[arg(long, value_enum, default_value_t = Setting::Full)]
     setting: Setting,
@@ -63,6 +69,9 @@ struct Report {
     backends: usize,
     tools: usize,
     limit: u16,
+    /// The tapes that the cases are from, where they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_tapes: Option<Source>,
     /// Tokens of the whole catalog, by estimate.
     tokens_all: usize,
     settings: Vec<Graded>,
@@ -81,13 +90,13 @@ struct Graded {
 }
 
 pub(crate) fn run(global: &Global, args: &EvalArgs) -> anyhow::Result<ExitCode> {
-    let catalog = Catalog::read(&args.catalog)?;
-    let cases = cases::read(&args.cases, &catalog)?;
+    let (catalog, cases, source) = read(global, args)?;
     let settings = std::iter::once(args.setting).chain(args.compare);
     let report = Report {
         backends: catalog.backends,
         tools: catalog.tools.len(),
         limit: args.limit,
+        from_tapes: source,
         tokens_all: catalog.tokens.iter().sum(),
         settings: settings.map(|setting| grade(&catalog, &cases, setting, args.limit.into())).collect(),
     };
@@ -97,6 +106,21 @@ pub(crate) fn run(global: &Global, args: &EvalArgs) -> anyhow::Result<ExitCode> 
         print(&report)?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn read(global: &Global, args: &EvalArgs) -> anyhow::Result<(Catalog, Vec<Case>, Option<Source>)> {
+    let catalog = args.catalog.as_deref().map(Catalog::read).transpose()?;
+    match (catalog, &args.cases) {
+        (Some(catalog), Some(path)) => {
+            let cases = cases::read(path, &catalog)?;
+            Ok((catalog, cases, None))
+        }
+        (catalog, _) => {
+            let home = config::data(global, &mut Vec::new())?;
+            let (catalog, cases, source) = tapes::read(&home, catalog)?;
+            Ok((catalog, cases, Some(source)))
+        }
+    }
 }
 
 fn grade(catalog: &Catalog, cases: &[Case], setting: Setting, limit: usize) -> Graded {
@@ -133,6 +157,10 @@ fn micros(time: Duration) -> u64 {
 fn print(report: &Report) -> anyhow::Result<()> {
     let first = &report.settings[0].measures;
     let mut note = Table::note();
+    if let Some(source) = &report.from_tapes {
+        let rest = if source.is_all { "" } else { "; older ones were left out" };
+        note.line(&format!("from {} tasks on {} tapes{rest}", source.tasks, source.tapes))?;
+    }
     note.line(&format!(
         "{} tools of {} backends; {} cases that some tool serves, {} that none does",
         report.tools, report.backends, first.served, first.unserved

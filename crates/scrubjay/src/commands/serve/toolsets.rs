@@ -34,17 +34,15 @@ pub(super) fn chosen(args: &ServeArgs, loaded: &Loaded) -> Vec<Toolset> {
     }
 }
 
+/// Returns what all toolsets share.
+pub(super) fn shared(args: &ServeArgs, loaded: &Loaded, workspace: &Path) -> anyhow::Result<Arc<Shared>> {
+    Ok(Arc::new(Shared::new(loaded.toolset_setup(workspace, args.project.as_deref())?)))
+}
+
 /// Returns what starts each toolset.
-pub(super) fn mounts(
-    args: &ServeArgs,
-    loaded: &Loaded,
-    workspace: &Path,
-) -> anyhow::Result<Vec<(&'static str, Mount)>> {
-    let shared = Arc::new(Shared::new(loaded.toolset_setup(workspace, args.project.as_deref())?));
-    Ok(chosen(args, loaded)
-        .into_iter()
-        .map(|toolset| (toolset.name(), mount(toolset, shared.clone())))
-        .collect())
+pub(super) fn mounts(args: &ServeArgs, loaded: &Loaded, shared: &Arc<Shared>) -> Vec<(&'static str, Mount)> {
+    let mounted = |toolset: Toolset| (toolset.name(), mount(toolset, shared.clone()));
+    chosen(args, loaded).into_iter().map(mounted).collect()
 }
 
 fn mount(toolset: Toolset, shared: Arc<Shared>) -> Mount {

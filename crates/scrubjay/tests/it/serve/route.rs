@@ -2,6 +2,7 @@
 
 mod flow;
 mod forms;
+mod learning;
 mod rig;
 mod seed;
 mod steps;

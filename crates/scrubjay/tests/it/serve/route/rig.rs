@@ -46,20 +46,40 @@ pub(super) struct Routing {
 impl Routing {
     /// Starts a gateway before the sample server, with these variables.
     pub(super) fn start(model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
-        let sample = json!({ "id": "sample", "type": "stdio",
-            "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
-        Self::before(&json!([sample]), model, variables)
+        Self::before(&json!([sample()]), model, variables)
+    }
+
+    /// Starts a gateway before the sample server again, with what another one left.
+    pub(super) fn in_directory(
+        directory: tempfile::TempDir,
+        model: Option<&Model>,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        Self::serving(directory, "none", &over(&json!([sample()])), model, variables)
+    }
+
+    /// Starts a gateway before the sample server, with a toolset of our own beside it.
+    pub(super) fn with_toolsets(toolsets: &str, model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
+        Self::serving(scratch(), toolsets, &over(&json!([sample()])), model, variables)
     }
 
     /// Starts a gateway before these backends.
     pub(super) fn before(backends: &Value, model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
-        let settings = if backends.is_null() { json!({}) } else { json!({ "backends": backends }) };
-        Self::configured(&settings, model, variables)
+        Self::serving(scratch(), "none", &over(backends), model, variables)
     }
 
     /// Starts a gateway with this configuration.
     pub(super) fn configured(settings: &Value, model: Option<&Model>, variables: &[(&str, &str)]) -> Self {
-        let directory = scratch();
+        Self::serving(scratch(), "none", settings, model, variables)
+    }
+
+    fn serving(
+        directory: tempfile::TempDir,
+        toolsets: &str,
+        settings: &Value,
+        model: Option<&Model>,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let config = directory.path().join("scrubjay-config.json");
         std::fs::write(&config, settings.to_string()).expect("it is ours");
         let mut command = Command::new("sh");
@@ -71,7 +91,7 @@ impl Routing {
             "--config",
         ]);
         command.arg(&config).arg("--data").arg(directory.path().join("data"));
-        command.args(["serve", "--toolsets", "none"]);
+        command.args(["serve", "--toolsets", toolsets]);
         command.env("SCRATCH", directory.path()).env("HOME", directory.path()).env_remove("OPENAI_API_KEY");
         command.env("SCRUBJAY_LLM_RETRIES", "0").envs(variables.iter().copied());
         if let Some(model) = model {
@@ -152,6 +172,15 @@ impl Routing {
         let log = std::fs::read(self.directory.path().join("log")).expect("there is a log");
         (String::from_utf8_lossy(&log).into_owned(), self.directory)
     }
+}
+
+/// The configuration of a gateway over these backends.
+fn over(backends: &Value) -> Value {
+    if backends.is_null() { json!({}) } else { json!({ "backends": backends }) }
+}
+
+fn sample() -> Value {
+    json!({ "id": "sample", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] })
 }
 
 /// Tells whether any file below a directory holds this text.

@@ -3,6 +3,7 @@
 use scrubjay_llm::scripted::Answer;
 use serde_json::{Value, json};
 
+use super::super::rig::scrubjay;
 use super::rig::{Model, Routing};
 
 const STEPS: (&str, &str) = ("SCRUBJAY_ROUTER_MAX_STEPS", "3");
@@ -59,4 +60,81 @@ fn a_plan_stops_at_the_first_surprise() {
     // Without being asked for, there are no plans.
     let mut routing = Routing::start(Some(&model), &[]).opened_with_forms();
     assert_eq!(routing.task("echo the text one")["error"]["data"]["reason"], "unknown_tool");
+}
+
+/// Returns the steps of the plan in the only session there is: `(what happened, in words)`, in order.
+fn timeline(data: &std::path::Path) -> Vec<(String, String)> {
+    let json = |args: &[&str]| -> Value { serde_json::from_str(&scrubjay(data, args)).unwrap() };
+    let sessions = json(&["session", "ls", "--json"]);
+    assert_eq!(sessions.as_array().map(Vec::len), Some(1), "{sessions}");
+    let id = sessions[0]["id"].as_str().unwrap().to_owned();
+    let events = json(&["session", "timeline", &id, "--json"])["events"].clone();
+    let told = |event: &Value| {
+        let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+        (text("type"), text("summary"))
+    };
+    events.as_array().unwrap().iter().map(told).filter(|(kind, _)| kind.starts_with("plan_step")).collect()
+}
+
+fn step_of(text: &str) -> String {
+    format!(r#"sample/echo with {{"text":"{text}"}}"#)
+}
+
+#[test]
+fn steps_are_plan_steps_of_the_session() {
+    let steps =
+        [step("sample__echo", &json!({ "text": "one" })), step("sample__echo", &json!({ "text": "two" }))];
+    let model = Model::answering(&[Answer::tool_call("plan_steps", &json!({ "steps": steps }))]);
+    let mut routing = Routing::start(Some(&model), &[STEPS]).opened_with_forms();
+    let (_, answer) = routing.task_with_form(TASK, &yes());
+    assert!(answer["result"]["content"].is_array(), "{answer}");
+    let data = routing.data();
+    let (_, _directory) = routing.finish();
+    let told = timeline(&data);
+    let expected = [
+        ("plan_step", step_of("one")),
+        ("plan_step", step_of("two")),
+        ("plan_step_status", format!("current: {}", step_of("one"))),
+        ("plan_step_status", format!("done: {}", step_of("one"))),
+        ("plan_step_status", format!("current: {}", step_of("two"))),
+        ("plan_step_status", format!("done: {}", step_of("two"))),
+    ];
+    assert_eq!(told, expected.map(|(kind, text)| (kind.to_owned(), text)));
+}
+
+#[test]
+fn a_step_that_fails_leaves_none_under_way() {
+    let model = Model::answering(&[planned(step("sample__fail", &json!({ "message": "no luck" })))]);
+    let mut routing = Routing::start(Some(&model), &[STEPS]).opened_with_forms();
+    let (_, answer) = routing.task_with_form("echo one, then fail with the message no luck", &yes());
+    assert!(answer["error"].is_object(), "{answer}");
+    let data = routing.data();
+    let (_, _directory) = routing.finish();
+    let told = timeline(&data);
+    let ends: Vec<&str> = told.iter().skip(3).map(|(_, text)| text.as_str()).collect();
+    let fail = r#"sample/fail with {"message":"no luck"}"#;
+    let expected = [
+        format!("current: {}", step_of("one")),
+        format!("done: {}", step_of("one")),
+        format!("current: {fail}"),
+        format!("skipped: {}", step_of("three")),
+        format!("skipped: {fail}"),
+    ];
+    assert_eq!(ends, expected);
+}
+
+#[test]
+fn a_plan_of_the_agents_own_goes_on() {
+    let steps =
+        [step("sample__echo", &json!({ "text": "one" })), step("sample__echo", &json!({ "text": "two" }))];
+    let model = Model::answering(&[Answer::tool_call("plan_steps", &json!({ "steps": steps }))]);
+    let mut routing = Routing::with_toolsets("recorder", Some(&model), &[STEPS]).opened_with_forms();
+    let planned = routing.call("record_plan", &json!({ "steps": ["Mine", "Mine too"] }));
+    assert_eq!(planned["result"]["structuredContent"]["current_index"], 0, "{planned}");
+    let (_, answer) = routing.task_with_form(TASK, &yes());
+    assert!(answer["result"]["content"].is_array(), "{answer}");
+    let plan = routing.call("record_plan_step", &json!({ "status": "done" }));
+    let shown = plan["result"]["structuredContent"]["steps"].as_array().unwrap();
+    let statuses: Vec<&str> = shown.iter().map(|step| step["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["done", "current", "done", "done"], "{plan}");
 }

@@ -1,0 +1,260 @@
+//! Reads off a tape what was asked in plain words and which calls then did it, and which tools there were.
+//!
+//! Folds over what [`crate::reading`] makes of the entries. A tape may come from anywhere, so everything that is
+//! held on to has a limit.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::entry::{Direction, Entry, EntryKind};
+use crate::envelope::MessageKind;
+use crate::message::{self, Parts};
+use crate::operation::Role;
+use crate::reading::Reading;
+
+/// The method that takes a task.
+pub const TASK_METHOD: &str = "agentify/orchestrateTask";
+/// The tool that does.
+pub const TASK_TOOL: &str = "orchestrate_task";
+
+/// So many tasks of one tape are looked at.
+const TASKS_MAX: usize = 10_000;
+/// So many calls of one task.
+const CALLS_MAX: usize = 16;
+/// A longer task is none that others will ask again.
+const QUERY_BYTES_MAX: usize = 4096;
+/// So many tools of one tape are told apart.
+const TOOLS_MAX: usize = 4096;
+
+/// A task, and the calls that were made for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// What was asked.
+    pub query: String,
+    /// The backend and the tool of each call that succeeded, in their order.
+    pub calls: Vec<(String, String)>,
+    /// Whether some call failed.
+    pub failed: bool,
+}
+
+/// The tasks of one tape.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    by_entry: BTreeMap<u64, Task>,
+}
+
+impl Tasks {
+    /// Takes the next entry and what the reading made of it.
+    pub fn observe(&mut self, number: u64, entry: &Entry<'_>, reading: &Reading) {
+        if entry.kind != EntryKind::Message {
+            return;
+        }
+        match (entry.via, entry.direction) {
+            (None, Direction::ClientToServer) => self.ask(number, entry.payload, reading),
+            (Some(backend), Direction::ServerToClient) => self.answer(backend, reading),
+            _ => {}
+        }
+    }
+
+    fn ask(&mut self, number: u64, payload: &[u8], reading: &Reading) {
+        let envelope = &reading.envelope;
+        let is_tool = match envelope.method.as_deref() {
+            Some(TASK_METHOD) => false,
+            Some("tools/call") if envelope.name.as_deref() == Some(TASK_TOOL) => true,
+            _ => return,
+        };
+        if envelope.kind != MessageKind::Request || self.by_entry.len() >= TASKS_MAX {
+            return;
+        }
+        if let Some(query) = std::str::from_utf8(payload).ok().and_then(|text| query(text, is_tool))
+            && query.len() <= QUERY_BYTES_MAX
+        {
+            self.by_entry.insert(number, Task { query, calls: Vec::new(), failed: false });
+        }
+    }
+
+    fn answer(&mut self, backend: &str, reading: &Reading) {
+        let Some(link) = reading.link().filter(|link| link.role == Role::Answer) else { return };
+        let task = link.operation.and_then(|operation| self.by_entry.get_mut(&operation));
+        let (Some(task), Some("tools/call"), Some(tool)) = (task, link.method.as_deref(), &link.name) else {
+            return;
+        };
+        // Who asks for input has not answered yet.
+        if reading.envelope.input_required || task.calls.len() >= CALLS_MAX {
+            return;
+        }
+        if reading.is_failure() {
+            task.failed = true;
+        } else {
+            task.calls.push((backend.to_owned(), tool.clone()));
+        }
+    }
+
+    /// Returns the tasks for which calls were made, all of which succeeded.
+    pub fn finish(self) -> impl Iterator<Item = Task> {
+        self.by_entry.into_values().filter(|task| !task.failed && !task.calls.is_empty())
+    }
+}
+
+fn query(message: &str, is_tool: bool) -> Option<String> {
+    let parts = Parts::of(message).ok()?;
+    let holder: Option<&RawValue> = if is_tool { parts.param("arguments") } else { parts.params };
+    message::string(message::member(holder, "query")).filter(|query| !query.trim().is_empty())
+}
+
+/// The tools that backends listed on one tape.
+#[derive(Debug, Default)]
+pub struct Lists {
+    tools: BTreeMap<(String, String), Value>,
+}
+
+impl Lists {
+    /// Takes the next entry and what the reading made of it.
+    pub fn observe(&mut self, entry: &Entry<'_>, reading: &Reading) {
+        let link = reading.link().filter(|link| link.role == Role::Answer);
+        let is_list = link.is_some_and(|link| link.method.as_deref() == Some("tools/list"));
+        let Some(backend) = entry.via.filter(|_| is_list && !reading.is_failure()) else { return };
+        let mut answer: Value = serde_json::from_slice(entry.payload).unwrap_or_default();
+        let Value::Array(tools) = answer["result"]["tools"].take() else { return };
+        for tool in tools {
+            if let Some(name) = tool["name"].as_str()
+                && self.tools.len() < TOOLS_MAX
+            {
+                // A later list knows better.
+                self.tools.insert((backend.to_owned(), name.to_owned()), tool);
+            }
+        }
+    }
+
+    /// Returns each tool's definition by its backend and name.
+    #[must_use]
+    pub fn finish(self) -> BTreeMap<(String, String), Value> {
+        self.tools
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::entry::{Terminator, Transport};
+    use crate::reading::Reader;
+
+    const UP: Direction = Direction::ClientToServer;
+    const DOWN: Direction = Direction::ServerToClient;
+
+    type Line<'l> = (Direction, Option<&'l str>, Option<u64>, Value);
+
+    fn read(lines: &[Line<'_>]) -> (Vec<Task>, BTreeMap<(String, String), Value>) {
+        let (mut reader, mut tasks, mut lists) = (Reader::default(), Tasks::default(), Lists::default());
+        for (number, (direction, via, operation, message)) in (0..).zip(lines) {
+            let payload = message.to_string();
+            let entry = Entry {
+                kind: EntryKind::Message,
+                direction: *direction,
+                transport: Transport::Stdio,
+                terminator: Terminator::Lf,
+                wall_ns: 0,
+                since_start_ns: 0,
+                processing_ns: 0,
+                via: *via,
+                operation: *operation,
+                judged: crate::entry::Judged::default(),
+                payload: payload.as_bytes(),
+            };
+            let reading = reader.read(&entry);
+            tasks.observe(number, &entry, &reading);
+            lists.observe(&entry, &reading);
+        }
+        (tasks.finish().collect(), lists.finish())
+    }
+
+    fn ask(id: u64, query: &str) -> Line<'_> {
+        (
+            UP,
+            None,
+            None,
+            json!({ "jsonrpc": "2.0", "id": id, "method": TASK_METHOD, "params": { "query": query } }),
+        )
+    }
+
+    fn call(id: u64, of: u64, tool: &str) -> Line<'static> {
+        let params = json!({ "name": tool, "arguments": {} });
+        (
+            UP,
+            Some("b"),
+            Some(of),
+            json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }),
+        )
+    }
+
+    fn answer(id: u64, of: u64, result: Value) -> Line<'static> {
+        (DOWN, Some("b"), Some(of), json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+    }
+
+    #[test]
+    fn a_task_has_the_calls_that_did_it() {
+        let as_tool = json!({ "name": TASK_TOOL, "arguments": { "query": "two" } });
+        let (tasks, _) = read(&[
+            ask(1, "one"),
+            call(1, 0, "t"),
+            (UP, None, None, json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": as_tool })),
+            call(2, 3, "other"),
+            call(3, 2, "u"),
+            answer(3, 2, json!({ "content": [] })),
+            answer(1, 0, json!({ "content": [] })),
+            call(4, 2, "v"),
+            answer(4, 2, json!({})),
+        ]);
+        let calls =
+            |tools: &[&str]| tools.iter().map(|t| ("b".to_owned(), (*t).to_owned())).collect::<Vec<_>>();
+        assert_eq!(tasks.len(), 2, "{tasks:?}");
+        assert_eq!((tasks[0].query.as_str(), &tasks[0].calls), ("one", &calls(&["t"])));
+        assert_eq!((tasks[1].query.as_str(), &tasks[1].calls), ("two", &calls(&["u", "v"])));
+    }
+
+    #[test]
+    fn what_failed_was_not_answered_or_is_too_long_tells_nothing() {
+        let long = "x".repeat(QUERY_BYTES_MAX + 1);
+        let (tasks, _) = read(&[
+            ask(1, "failed"),
+            call(1, 0, "t"),
+            answer(1, 0, json!({ "isError": true })),
+            ask(2, "asks back"),
+            call(2, 3, "t"),
+            answer(2, 3, json!({ "resultType": "input_required" })),
+            ask(3, "unanswered"),
+            call(3, 6, "t"),
+            ask(4, " "),
+            call(4, 8, "t"),
+            answer(4, 8, json!({})),
+            ask(5, &long),
+            call(5, 11, "t"),
+            answer(5, 11, json!({})),
+        ]);
+        assert_eq!(tasks, []);
+    }
+
+    #[test]
+    fn tools_are_read_from_lists_of_backends() {
+        let list =
+            |id: u64, via| (UP, via, None, json!({ "jsonrpc": "2.0", "id": id, "method": "tools/list" }));
+        let tools = |id: u64, via, description: &str| {
+            let tools = json!([{ "name": "t", "description": description }, { "nameless": 1 }]);
+            (DOWN, via, None, json!({ "jsonrpc": "2.0", "id": id, "result": { "tools": tools } }))
+        };
+        let (_, known) = read(&[
+            list(1, Some("b")),
+            tools(1, Some("b"), "old"),
+            list(2, Some("b")),
+            tools(2, Some("b"), "new"),
+            list(3, None),
+            tools(3, None, "the client's leg"),
+        ]);
+        let expected = json!({ "name": "t", "description": "new" });
+        assert_eq!(known.into_iter().collect::<Vec<_>>(), [(("b".to_owned(), "t".to_owned()), expected)]);
+    }
+}

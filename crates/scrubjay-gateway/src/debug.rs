@@ -1,0 +1,153 @@
+//! The debug endpoints: what the gateway logs and says, for a person who looks while it runs.
+//!
+//! On loopback only, for whoever has the token. What is shown was redacted before it is kept, is bounded, and
+//! nobody on the way of a message waits for it. Where the port, the token and the configuration come from is
+//! the binary's business.
+
+mod answers;
+mod crowd;
+mod guard;
+mod live;
+mod logs;
+mod rate;
+mod ring;
+mod trace;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header, request};
+use axum::response::Response;
+use scrubjay_core::redact::Redactor;
+use scrubjay_store::clock::{self, Moment};
+use scrubjay_store::recording::Watch;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use crate::config::Secret;
+use crate::front::http::plain;
+use crate::gateway::{self, Gateway};
+use ring::Ring;
+
+/// Takes out of a text what must not be seen: the secrets of the configuration, and what acts on a terminal.
+pub type Clean = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+/// What is kept for the endpoints.
+#[derive(Clone)]
+pub struct Kept {
+    logs: Arc<Ring>,
+    trace: Arc<Ring>,
+    /// Messages that came faster than they could be kept.
+    lost: Arc<AtomicU64>,
+}
+
+impl Kept {
+    /// Begins to keep what recordings write.
+    ///
+    /// # Errors
+    /// The thread that does it cannot be started, or somebody else watches already.
+    pub fn begin(watch: &Watch, clean: &Clean) -> std::io::Result<Self> {
+        let kept = Self { logs: Arc::default(), trace: Arc::default(), lost: Arc::default() };
+        let trace = trace::Trace::begin(kept.trace.clone(), kept.lost.clone(), clean.clone())?;
+        if watch.begin(Box::new(trace)) {
+            Ok(kept)
+        } else {
+            Err(std::io::Error::other("the recordings are watched already"))
+        }
+    }
+
+    /// Returns what takes log lines: JSON objects, redacted.
+    #[must_use]
+    pub fn log_taker(&self) -> Box<dyn Fn(&str) + Send + Sync> {
+        let logs = self.logs.clone();
+        Box::new(move |line| logs.push(&logs::entry(line, clock::now().wall_ns)))
+    }
+}
+
+/// Makes a token that cannot be guessed.
+#[must_use]
+pub fn new_token() -> Secret {
+    Secret::new(gateway::handle())
+}
+
+/// What the endpoints tell of.
+pub struct Shown {
+    /// What is kept.
+    pub kept: Kept,
+    /// The gateway, while there is one.
+    pub gateway: Weak<Gateway>,
+    /// The configuration as it is now, secrets masked.
+    pub config: Box<dyn Fn() -> Value + Send + Sync>,
+    /// Takes secrets out of what backends complain about.
+    pub redactor: Arc<Redactor>,
+    /// Takes the rest out of everything that is not kept clean already.
+    pub clean: Clean,
+    /// What a client must show.
+    pub token: Secret,
+}
+
+struct Server {
+    shown: Shown,
+    address: SocketAddr,
+    started: Moment,
+    rate: rate::Rate,
+}
+
+/// Serves the endpoints on a listener, which is on loopback.
+///
+/// # Errors
+/// The listener fails.
+pub async fn serve(shown: Shown, listener: TcpListener) -> std::io::Result<()> {
+    let address = listener.local_addr()?;
+    let rate = rate::Rate::new(rate::REQUESTS);
+    let server = Arc::new(Server { shown, address, started: clock::now(), rate });
+    let router = Router::new().fallback(handle).with_state(server);
+    axum::serve(crowd::Crowd::new(listener), router).await
+}
+
+async fn handle(State(server): State<Arc<Server>>, request: Request) -> Response {
+    let (mut head, _) = request.into_parts();
+    let mut response = match guard::check(&server, &head) {
+        Err(refused) => *refused,
+        Ok(()) => answer(&server, &mut head).await,
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+async fn answer(server: &Arc<Server>, head: &mut request::Parts) -> Response {
+    if head.method != Method::GET {
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "use GET");
+    }
+    let kept = &server.shown.kept;
+    match head.uri.path() {
+        "/api/status" => answers::status(server),
+        "/api/backends" => answers::backends(server),
+        "/api/config" => answers::config(server),
+        "/api/logs" => answers::recent(&kept.logs, head.uri.query()),
+        "/api/mcptrace" => answers::recent(&kept.trace, head.uri.query()),
+        "/ws/logs" => live::follow(head, &kept.logs).await,
+        "/ws/mcptrace" => live::follow(head, &kept.trace).await,
+        _ => plain(
+            StatusCode::NOT_FOUND,
+            "there are /api/status, /api/backends, /api/config, /api/logs, /api/mcptrace, /ws/logs and \
+             /ws/mcptrace",
+        ),
+    }
+}
+
+impl Kept {
+    fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}

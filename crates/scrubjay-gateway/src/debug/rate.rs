@@ -1,0 +1,63 @@
+//! How often somebody may ask: a bucket that fills by time.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use scrubjay_store::clock;
+
+use crate::session::lock;
+
+/// How much at once, and how much each second.
+#[derive(Clone, Copy)]
+pub(super) struct Allowed {
+    burst: f64,
+    each_second: f64,
+}
+
+/// Of all clients together: a page that asks for everything each second is far below it.
+pub(super) const REQUESTS: Allowed = Allowed { burst: 200.0, each_second: 50.0 };
+/// Of what one follower says: there is nothing to be said but that it is still there.
+pub(super) const WORDS: Allowed = Allowed { burst: 20.0, each_second: 5.0 };
+
+/// What is left.
+pub(super) struct Rate {
+    allowed: Allowed,
+    left: Mutex<(f64, Instant)>,
+}
+
+impl Rate {
+    pub(super) fn new(allowed: Allowed) -> Self {
+        Self { allowed, left: Mutex::new((allowed.burst, clock::now().instant)) }
+    }
+
+    /// Takes one; returns whether there was one left.
+    pub(super) fn take(&self) -> bool {
+        self.take_at(clock::now().instant)
+    }
+
+    fn take_at(&self, now: Instant) -> bool {
+        let mut left = lock(&self.left);
+        let since = now.saturating_duration_since(left.1).as_secs_f64();
+        let filled = (left.0 + since * self.allowed.each_second).min(self.allowed.burst);
+        *left = (if filled < 1.0 { filled } else { filled - 1.0 }, now);
+        filled >= 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_runs_dry_and_fills_again() {
+        let rate = Rate::new(Allowed { burst: 3.0, each_second: 2.0 });
+        let start = lock(&rate.left).1;
+        assert_eq!((0..5).filter(|_| rate.take_at(start)).count(), 3);
+        assert!(!rate.take_at(start + Duration::from_millis(400)));
+        assert!(rate.take_at(start + Duration::from_millis(500)));
+        let later = start + Duration::from_secs(3600);
+        assert_eq!((0..9).filter(|_| rate.take_at(later)).count(), 3, "no more than at once");
+    }
+}

@@ -1,0 +1,39 @@
+//! What the router learns while it works: a call that did what was asked teaches the words of the task.
+
+use std::sync::Arc;
+
+use scrubjay_router::{Lesson, Plan, Task};
+
+use super::super::Gateway;
+use crate::session::{Call, lock};
+
+impl Gateway {
+    /// Learns, in the background: whoever waits for an answer does not wait for this.
+    pub fn learn(self: &Arc<Self>, lessons: Vec<Lesson>) {
+        let Some(known) = self.routing.get().and_then(|routing| routing.lessons.as_ref()) else { return };
+        let news = {
+            let mut known = lock(known);
+            lessons.into_iter().map(|lesson| known.add(lesson)).filter(|is_new| *is_new).count()
+        };
+        if news > 0 {
+            let gateway = self.clone();
+            // A catalog that is being read meanwhile is taught when it is there; twice does no harm.
+            tokio::spawn(async move { gateway.teach_catalogs().await });
+        }
+    }
+
+    async fn teach_catalogs(&self) {
+        let Some(routing) = self.routing.get() else { return };
+        for catalog in routing.catalogs.all().await {
+            routing.teach(&catalog);
+        }
+    }
+
+    /// Learns from a call that succeeded.
+    pub(super) fn learn_from(self: &Arc<Self>, call: &Arc<Call>, task: &Task, plan: &Plan) {
+        let Some(tool) = plan.tool() else { return };
+        let session = call.session.recorded_as().map(|session| session.id);
+        let conversation = session.as_ref().unwrap_or(&call.session.id);
+        self.learn(vec![Lesson::new(&task.query, &plan.backend_id, tool, conversation)]);
+    }
+}

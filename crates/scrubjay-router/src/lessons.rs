@@ -1,0 +1,103 @@
+//! What was asked and what it meant: kept for as long as the gateway runs, and taught to every catalog it reads.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::Catalog;
+
+/// So many are kept; the oldest go first.
+const LESSONS_MAX: usize = 2000;
+/// From a longer task nothing is learned.
+const QUERY_CHARS_MAX: usize = 500;
+
+/// A task that meant a tool: the call was made and succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lesson {
+    /// The task.
+    pub query: String,
+    /// The server of the tool.
+    pub backend: String,
+    /// The tool.
+    pub tool: String,
+    /// The conversation, by its hash: several that say the same count more than one.
+    pub conversation: u64,
+}
+
+impl Lesson {
+    /// Takes what a conversation showed.
+    #[must_use]
+    pub fn new(query: &str, backend: &str, tool: &str, conversation: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        conversation.hash(&mut hasher);
+        Self {
+            query: query.to_owned(),
+            backend: backend.to_owned(),
+            tool: tool.to_owned(),
+            conversation: hasher.finish(),
+        }
+    }
+}
+
+/// All that was learned.
+#[derive(Debug, Default)]
+pub struct Lessons(VecDeque<Lesson>);
+
+impl Lessons {
+    /// Keeps one; returns whether it is new and worth it.
+    pub fn add(&mut self, lesson: Lesson) -> bool {
+        if lesson.query.chars().nth(QUERY_CHARS_MAX).is_some() || self.0.contains(&lesson) {
+            return false;
+        }
+        if self.0.len() >= LESSONS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(lesson);
+        true
+    }
+
+    /// Teaches a catalog everything; what it knows already it does not learn twice.
+    pub fn teach(&self, catalog: &Catalog) {
+        self.0.iter().for_each(|lesson| catalog.learn(lesson));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Tool;
+
+    fn catalog() -> Catalog {
+        let tool = |name: &str| Tool {
+            backend: "files".to_owned(),
+            listed_as: name.to_owned(),
+            definition: json!({ "name": name, "description": "Works on a file." }),
+        };
+        Catalog::new(vec!["files".to_owned()], vec![tool("read_file"), tool("delete_file")])
+    }
+
+    #[test]
+    fn a_task_that_was_missed_is_found_once_it_was_learned() {
+        let catalog = catalog();
+        let mut lessons = Lessons::default();
+        assert!(lessons.add(Lesson::new("nuke it", "files", "delete_file", "s")));
+        assert!(!lessons.add(Lesson::new("nuke it", "files", "delete_file", "s")), "it is known");
+        assert!(lessons.add(Lesson::new("nuke it", "elsewhere", "gone", "s")));
+        assert_eq!(catalog.find("nuke that", 5).0, []);
+        lessons.teach(&catalog);
+        lessons.teach(&catalog);
+        let (found, confidence) = catalog.find("nuke that", 5);
+        assert_eq!((found.len(), found[0].tool.as_str(), confidence), (1, "delete_file", 0.0));
+    }
+
+    #[test]
+    fn only_so_much_is_kept() {
+        let mut lessons = Lessons::default();
+        assert!(!lessons.add(Lesson::new(&"x".repeat(QUERY_CHARS_MAX + 1), "b", "t", "s")));
+        for i in 0..2 * LESSONS_MAX {
+            lessons.add(Lesson::new(&format!("q{i}"), "b", "t", "s"));
+        }
+        assert_eq!((lessons.0.len(), lessons.0[0].query.as_str()), (LESSONS_MAX, "q2000"));
+    }
+}

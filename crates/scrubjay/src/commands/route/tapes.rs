@@ -1,0 +1,90 @@
+//! Cases from this installation's own tapes: what was asked, and which calls then did it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::ensure;
+use scrubjay_core::retrieval::measure::Case;
+use scrubjay_core::routed::Task;
+use scrubjay_store::home::Home;
+use scrubjay_store::routed::{self, Limits};
+use serde::Serialize;
+
+use super::catalog::Catalog;
+
+/// How much is read: whoever asks is there to wait for it.
+const LIMITS: Limits = Limits { tapes: 100_000, bytes: 4 << 30, time: Duration::from_secs(120) };
+
+/// Where cases come from.
+#[derive(Serialize)]
+pub(super) struct Source {
+    /// How many tapes were looked at, the newest first.
+    pub(super) tapes: usize,
+    /// How many tasks on them were carried out.
+    pub(super) tasks: usize,
+    /// Whether there were no more tapes.
+    pub(super) is_all: bool,
+}
+
+/// Reads cases, and the tools too where no catalog is given.
+pub(super) fn read(home: &Home, given: Option<Catalog>) -> anyhow::Result<(Catalog, Vec<Case>, Source)> {
+    let told = routed::read(home, LIMITS, given.is_none())?;
+    let tapes = home.tapes();
+    ensure!(
+        !told.tasks.is_empty(),
+        "no task was carried out on the {} tapes in {}: ask for some with `orchestrate_task` or \
+         `agentify/orchestrateTask` through `scrubjay serve`, or give --catalog and --cases",
+        told.tapes,
+        tapes.display()
+    );
+    let catalog = given.unwrap_or_else(|| Catalog::of_lists(&told.tools));
+    let source = Source { tapes: told.tapes, tasks: told.tasks.len(), is_all: told.is_all };
+    let cases = cases(told.tasks.into_iter().map(|(_, task)| task), &catalog);
+    ensure!(
+        !cases.is_empty(),
+        "none of the {} tasks on the tapes in {} was carried out by a tool of the catalog: give one that has \
+         them with --catalog",
+        source.tasks,
+        tapes.display()
+    );
+    Ok((catalog, cases, source))
+}
+
+/// Makes cases of tasks: the same one asked twice is one, and what it meant is all that did it.
+fn cases(tasks: impl Iterator<Item = Task>, catalog: &Catalog) -> Vec<Case> {
+    let mut by_query: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for task in tasks {
+        let names = task.calls.iter().map(|(backend, tool)| format!("{backend}/{tool}"));
+        let known: Vec<String> = names.filter(|name| catalog.names.contains(name)).collect();
+        // A tool that is not there any more cannot be found.
+        if known.len() < task.calls.len() {
+            continue;
+        }
+        let expected = by_query.entry(task.query).or_default();
+        for name in known {
+            if !expected.contains(&name) {
+                expected.push(name);
+            }
+        }
+    }
+    by_query.into_iter().map(|(query, expected)| Case { query, expected }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_task_is_one_case() {
+        let catalog = Catalog { names: vec!["a/t".to_owned(), "a/u".to_owned()], ..Catalog::default() };
+        let task = |query: &str, tools: &[&str]| Task {
+            query: query.to_owned(),
+            calls: tools.iter().map(|tool| ("a".to_owned(), (*tool).to_owned())).collect(),
+            failed: false,
+        };
+        let tasks =
+            [task("q", &["t"]), task("gone", &["x"]), task("q", &["u", "t"]), task("half", &["t", "x"])];
+        let expected = Case { query: "q".to_owned(), expected: vec!["a/t".to_owned(), "a/u".to_owned()] };
+        assert_eq!(cases(tasks.into_iter(), &catalog), [expected]);
+    }
+}

@@ -1,0 +1,155 @@
+//! Starts the debug endpoints where they are wanted: on a free port of loopback, with a token only the user can
+//! read.
+//!
+//! A client's options may ask for them after the gateway began. Whatever goes wrong is said, and the gateway
+//! goes on without them.
+
+mod token;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use scrubjay_core::inert::inert_json;
+use scrubjay_core::redact::Redactor;
+use scrubjay_gateway::debug::{self, Clean, Kept, Shown};
+use scrubjay_gateway::gateway::Gateway;
+use scrubjay_store::home::Home;
+use scrubjay_store::recording::Watch;
+use serde_json::{Value, json};
+
+use self::token::TokenFile;
+use crate::config::{Loaded, mask};
+use crate::log::Log;
+
+/// The debug endpoints, running or not.
+pub(super) struct Debug {
+    watch: Watch,
+    home: Home,
+    redactor: Arc<Redactor>,
+    log: Arc<Log>,
+    gateway: OnceLock<Weak<Gateway>>,
+    config: Arc<Mutex<Value>>,
+    running: Mutex<Option<TokenFile>>,
+}
+
+impl Debug {
+    pub(super) fn new(watch: Watch, home: Home, redactor: Arc<Redactor>, log: Arc<Log>) -> Self {
+        let (gateway, config, running) = (OnceLock::new(), Arc::default(), Mutex::default());
+        Self { watch, home, redactor, log, gateway, config, running }
+    }
+
+    /// Says which gateway it is.
+    pub(super) fn of(&self, gateway: &Arc<Gateway>) {
+        // The first stays; there is one.
+        let _ = self.gateway.set(Arc::downgrade(gateway));
+    }
+
+    /// Goes by a configuration from now on: shows it, and starts where it says so.
+    pub(super) fn adopt(&self, loaded: &Loaded) {
+        *lock(&self.config) = shown(loaded);
+        let Some(port) = loaded.debug_port() else { return };
+        let mut running = lock(&self.running);
+        if running.is_some() {
+            return;
+        }
+        match self.start(port, loaded) {
+            Ok((address, token)) => {
+                let file = token.path().display();
+                super::super::wrap::say(&format!("debug endpoints on http://{address}, token in {file}"));
+                *running = Some(token);
+            }
+            Err(e) => {
+                let why = format!("there are no debug endpoints on 127.0.0.1:{port}: {e}");
+                tracing::error!(port, error = %e, "there are no debug endpoints");
+                super::super::wrap::say(&why);
+            }
+        }
+    }
+
+    /// Takes the token away: nobody gets in any more.
+    pub(super) fn end(&self) {
+        *lock(&self.running) = None;
+    }
+
+    fn start(&self, port: u16, loaded: &Loaded) -> io::Result<(SocketAddr, TokenFile)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (token, file) = TokenFile::create(&self.home.debug(), address.port())?;
+        let hidden = self.log.hidden().clone();
+        let clean: Clean = Arc::new(move |text| inert_json(&hidden.hide(text)).into_owned());
+        let kept = Kept::begin(&self.watch, &clean)?;
+        self.log.mirror(loaded, kept.log_taker());
+        let config = self.config.clone();
+        let shown = Shown {
+            kept,
+            gateway: self.gateway.get().cloned().unwrap_or_default(),
+            config: Box::new(move || lock(&config).clone()),
+            redactor: self.redactor.clone(),
+            clean,
+            token,
+        };
+        tokio::spawn(async move {
+            if let Err(e) = debug::serve(shown, listener).await {
+                tracing::error!(error = %e, "the debug endpoints failed");
+            }
+        });
+        Ok((address, file))
+    }
+}
+
+/// Shows a configuration as a client's options would say it, and then every value and where it came from.
+fn shown(loaded: &Loaded) -> Value {
+    let values = loaded.shown();
+    let value = |key: &str| values.iter().find(|shown| shown.key == key).map(|shown| shown.value.clone());
+    let mut backends: Vec<Value> = Vec::new();
+    for shown in &values {
+        let Some((at, path)) = shown.key.strip_prefix("backends[").and_then(|rest| rest.split_once("]."))
+        else {
+            continue;
+        };
+        let at: usize = at.parse().unwrap_or_default();
+        backends.resize_with(backends.len().max(at + 1), || json!({}));
+        match path.split_once('.') {
+            Some((key, name)) => backends[at][key][name] = shown.value.clone(),
+            None => backends[at][path] = shown.value.clone(),
+        }
+    }
+    json!({
+        "logLevel": value("log_level"),
+        // Even where it is empty, nothing of it is told.
+        "OPENAI_API_KEY": value("llm.api_key").filter(|key| !key.is_null()).map(|_| mask::MASK),
+        "DEBUG_PORT": loaded.debug_port(),
+        "backends": backends,
+        "values": values,
+        "files": loaded.files,
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::loaded;
+
+    #[test]
+    fn a_configuration_is_shown_without_its_secrets() {
+        let config = loaded(
+            "log_level: debug\nllm: { api_key: sk-canary-0123456789 }\nserve: { debug_port: 0, auth_token: canary-1 }\n\
+             backends:\n  - { id: a, type: stdio, command: c, args: [--key, canary-2], env: { API_KEY: canary-3, PORT: 80 } }\n  \
+             - { id: b, type: http, url: 'https://u:canary-4@h/', headers: { Authorization: Bearer canary-5 } }\n",
+        );
+        let shown = shown(&config);
+        assert!(!shown.to_string().contains("canary"), "{shown}");
+        assert_eq!((&shown["logLevel"], &shown["OPENAI_API_KEY"]), (&json!("debug"), &json!("***")));
+        assert_eq!(shown["DEBUG_PORT"], 0);
+        assert_eq!(shown["backends"][0]["args"], json!(["--key", "***"]));
+        assert_eq!(shown["backends"][0]["env"], json!({ "API_KEY": "***", "PORT": "80" }));
+        assert_eq!(shown["backends"][1]["url"], "https://u:***@h/");
+    }
+}

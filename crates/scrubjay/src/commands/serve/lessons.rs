@@ -1,0 +1,51 @@
+//! Teaches the router what was asked in earlier conversations: read from the newest tapes, beside everything
+//! else and only for a moment.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use scrubjay_gateway::gateway::Gateway;
+use scrubjay_router::Lesson;
+use scrubjay_store::home::Home;
+use scrubjay_store::routed::{self, Limits};
+
+/// How much is looked at: what was asked lately tells the most.
+const LIMITS: Limits = Limits { tapes: 500, bytes: 64 << 20, time: Duration::from_secs(3) };
+
+/// Reads in a thread of its own, and hands over what there is to learn.
+pub(super) fn learn_beside(gateway: &Arc<Gateway>, home: Home) {
+    let (gateway, runtime) = (Arc::downgrade(gateway), tokio::runtime::Handle::current());
+    let read = move || {
+        let lessons = lessons(&home);
+        if !lessons.is_empty() {
+            runtime.spawn(async move { teach(&gateway, lessons) });
+        }
+    };
+    if let Err(e) = std::thread::Builder::new().name("learn".to_owned()).spawn(read) {
+        tracing::warn!(error = %e, "nothing is learned from earlier conversations");
+    }
+}
+
+fn teach(gateway: &Weak<Gateway>, lessons: Vec<Lesson>) {
+    let Some(gateway) = gateway.upgrade() else { return };
+    tracing::debug!(tasks = lessons.len(), "learned from earlier conversations");
+    gateway.learn(lessons);
+}
+
+fn lessons(home: &Home) -> Vec<Lesson> {
+    scrubjay_store::recording::give_way();
+    let told = match routed::read(home, LIMITS, false) {
+        Ok(told) => told,
+        Err(e) => {
+            tracing::warn!(error = %e, "nothing is learned from earlier conversations");
+            return Vec::new();
+        }
+    };
+    let one = |(session, task): &(String, scrubjay_core::routed::Task)| match task.calls.as_slice() {
+        // Of several calls nobody knows which words meant which.
+        [(backend, tool)] => Some(Lesson::new(&task.query, backend, tool, session)),
+        _ => None,
+    };
+    // The oldest first: where there are too many, those are forgotten.
+    told.tasks.iter().rev().filter_map(one).collect()
+}

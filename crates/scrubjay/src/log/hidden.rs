@@ -1,0 +1,74 @@
+//! The secrets of the configuration, which no text of ours may show. A client's options may bring more.
+
+use std::borrow::Cow;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::config::Loaded;
+
+/// What stands for a secret.
+const MASK: &str = "***";
+
+/// The secrets as they are now; all clones change together.
+#[derive(Clone, Default)]
+pub(crate) struct Hidden(Arc<RwLock<Arc<[String]>>>);
+
+impl Hidden {
+    /// Hides what a configuration holds.
+    pub(super) fn of(config: &Loaded) -> Self {
+        let hidden = Self::default();
+        hidden.adopt(config);
+        hidden
+    }
+
+    /// Hides what another configuration holds, from now on.
+    pub(super) fn adopt(&self, config: &Loaded) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = secrets(config).into();
+    }
+
+    /// Returns a text without them.
+    pub(crate) fn hide<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let secrets = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        hide(text, &secrets)
+    }
+}
+
+fn hide<'t>(text: &'t str, secrets: &[String]) -> Cow<'t, str> {
+    let mut text = Cow::Borrowed(text);
+    for secret in secrets {
+        if text.contains(secret.as_str()) {
+            text = Cow::Owned(text.replace(secret.as_str(), MASK));
+        }
+    }
+    text
+}
+
+/// Lists the secrets in every spelling, the longest first.
+fn secrets(config: &Loaded) -> Vec<String> {
+    let mut secrets: Vec<String> = Vec::new();
+    for secret in config.secrets() {
+        // It may stand in a line as JSON or `Debug` write it.
+        let escaped = serde_json::Value::from(secret.as_str()).to_string();
+        let debug = format!("{secret:?}");
+        secrets.extend([
+            secret,
+            escaped[1..escaped.len() - 1].to_owned(),
+            debug[1..debug.len() - 1].to_owned(),
+        ]);
+    }
+    // A secret that is part of another must not break that one up.
+    secrets.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+    secrets.dedup();
+    secrets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_secret_is_hidden_first() {
+        let secrets = ["secret-and-more".to_owned(), "secret-and".to_owned()];
+        assert_eq!(hide("a secret-and-more b", &secrets), "a *** b");
+        assert!(matches!(hide("plain", &secrets), Cow::Borrowed("plain")));
+    }
+}

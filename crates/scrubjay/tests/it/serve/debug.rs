@@ -1,0 +1,272 @@
+//! The debug endpoints of a running gateway: what they show, to whom, and what never shows.
+
+mod rig;
+
+use serde_json::{Value, json};
+
+use super::rig::{PATIENCE, until};
+use rig::{Looking, looking, looking_at, with_options};
+
+const KEY: &str = "sk-canary-0123456789abcdefghij";
+const SECRET: &str = "c4n4ry-53cr3t";
+
+fn names<'v>(entries: &'v [Value], key: &str) -> Vec<&'v str> {
+    entries.iter().map(|entry| entry[key].as_str().unwrap_or_default()).collect()
+}
+
+#[test]
+fn every_endpoint_says_what_it_should() {
+    let mut gateway = looking(&[]);
+    gateway.open();
+    gateway.call("echo", &json!({ "text": "hello" }));
+    let status = gateway.get("/api/status");
+    assert_eq!((&status["status"], &status["name"]), (&json!("running"), &json!("scrubjay")));
+    assert_eq!((&status["sessions"], &status["backends"]), (&json!(1), &json!({ "total": 1, "ready": 1 })));
+    assert!(status["uptimeMs"].is_u64() && status["startedAt"].as_u64() <= status["timestamp"].as_u64());
+    let backends = gateway.get("/api/backends");
+    assert_eq!(
+        backends,
+        json!([{ "id": "sample", "displayName": "The sample", "isReady": true, "type": "stdio" }])
+    );
+    let config = gateway.get("/api/config");
+    assert_eq!((&config["logLevel"], &config["DEBUG_PORT"]), (&json!("debug"), &json!(0)));
+    assert_eq!((&config["OPENAI_API_KEY"], &config["backends"][0]["id"]), (&json!("***"), &json!("sample")));
+    assert_eq!(config["backends"][0]["env"], json!({ "API_TOKEN": "***", "PLAIN": "seen" }));
+    let logs = gateway.get("/api/logs");
+    let logs = logs.as_array().unwrap();
+    assert!(names(logs, "message").contains(&"backend ready"), "{logs:?}");
+    let ready = logs.iter().find(|entry| entry["message"] == "backend ready").unwrap();
+    assert_eq!((&ready["level"], &ready["details"]["backend"]), (&json!("INFO"), &json!("sample")));
+    assert!(ready["timestamp"].is_u64());
+    // What was said is traced beside the conversation: a moment later it is there.
+    let is_over =
+        |trace: &[Value]| names(trace, "method").iter().filter(|m| **m == "tools/call").count() == 4;
+    until("the call is traced", || is_over(gateway.get("/api/mcptrace?limit=1000").as_array().unwrap()));
+    let trace = gateway.get("/api/mcptrace?limit=4");
+    let trace = trace.as_array().unwrap();
+    let directions =
+        ["INCOMING_TO_GATEWAY", "OUTGOING_FROM_GATEWAY", "INCOMING_TO_GATEWAY", "OUTGOING_FROM_GATEWAY"];
+    assert_eq!(names(trace, "direction"), directions, "{trace:?}");
+    assert_eq!(names(trace, "backendId"), ["", "sample", "sample", ""]);
+    assert_eq!(trace[0]["paramsOrResult"]["arguments"]["text"], "hello");
+    assert_eq!(trace[3]["paramsOrResult"]["content"][0]["text"], "hello");
+    assert!(trace[0]["id"] == trace[3]["id"] && trace[1]["id"] == trace[2]["id"]);
+    gateway.call("no_such_tool", &json!({}));
+    until("the error is traced", || gateway.get("/api/mcptrace?limit=1")[0]["error"]["code"] == -32602);
+    for wrong in ["0", "1001", "many", ""] {
+        assert_eq!(gateway.status(&format!("/api/logs?limit={wrong}")), 400, "{wrong}");
+    }
+    assert_eq!(gateway.status("/api/nothing"), 404);
+}
+
+#[test]
+fn both_sockets_tell_what_happens_while_it_does() {
+    let mut gateway = looking(&[]);
+    gateway.open();
+    let (mut logs, mut trace) = (gateway.follow("/ws/logs"), gateway.follow("/ws/mcptrace"));
+    assert_eq!(gateway.get("/api/status")["mcptrace"]["followers"], 1);
+    gateway.call("echo", &json!({ "text": "while it happens" }));
+    let heard: Vec<Value> = (0..4).map(|_| trace.hear().unwrap()).collect();
+    assert_eq!(names(&heard, "method"), ["tools/call"; 4], "{heard:?}");
+    assert_eq!(heard[0]["paramsOrResult"]["arguments"]["text"], "while it happens");
+    gateway.task("echo the text hello back to me");
+    loop {
+        let line = logs.hear().unwrap();
+        assert!(line["level"].is_string() && line["timestamp"].is_u64(), "{line}");
+        if line["message"] == "a task was not routed" {
+            break;
+        }
+    }
+    drop((logs, trace));
+    // Who left makes no difference to those who stay.
+    gateway.call("echo", &json!({ "text": "again" }));
+    until("they are forgotten", || gateway.get("/api/status")["mcptrace"]["followers"] == 0);
+}
+
+const PATHS: [&str; 7] =
+    ["/api/status", "/api/backends", "/api/config", "/api/logs", "/api/mcptrace", "/ws/logs", "/ws/mcptrace"];
+
+/// Headers with which a request is welcome but for those that a test adds, and the status it has then.
+fn welcome(path: &str) -> (&'static [(&'static str, &'static str)], u16) {
+    if path.starts_with("/ws/") {
+        let upgrade = &[
+            ("Connection", "Upgrade"),
+            ("Upgrade", "websocket"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        (upgrade, 101)
+    } else {
+        (&[], 200)
+    }
+}
+
+#[test]
+fn a_foreign_host_is_refused() {
+    let gateway = looking(&[]);
+    let bearer = format!("Bearer {}", gateway.token);
+    let port = gateway.address.rsplit_once(':').unwrap().1;
+    for path in PATHS {
+        let (upgrade, status) = welcome(path);
+        let asked = |host: &str| {
+            gateway
+                .ask("GET", path, &[upgrade, &[("Host", host), ("Authorization", &bearer)]].concat())
+                .status
+        };
+        assert_eq!(
+            (asked(&gateway.address), asked(&format!("localhost:{port}"))),
+            (status, status),
+            "{path}"
+        );
+        for foreign in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", ""] {
+            assert!([400, 403].contains(&asked(foreign)), "{path} for {foreign}");
+        }
+    }
+}
+
+#[test]
+fn a_page_of_another_origin_is_refused() {
+    let gateway = looking(&[]);
+    let bearer = format!("Bearer {}", gateway.token);
+    let own = format!("http://{}", gateway.address);
+    for path in PATHS {
+        let (upgrade, status) = welcome(path);
+        let asked = |name: &str, value: &str| {
+            let headers = [("Host", gateway.address.as_str()), ("Authorization", &bearer), (name, value)];
+            gateway.ask("GET", path, &[upgrade, &headers].concat())
+        };
+        assert_eq!(asked("Origin", &own).status, status, "{path}");
+        for foreign in ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1"] {
+            let told = asked("Origin", foreign);
+            assert_eq!(told.status, 403, "{path} from {foreign}");
+            assert!(told.header("access-control-allow-origin").is_none());
+        }
+        assert_eq!(asked("Sec-Fetch-Site", "cross-site").status, 403, "{path}");
+        assert_eq!(asked("Sec-Fetch-Site", "none").status, status, "{path}");
+    }
+}
+
+#[test]
+fn without_the_token_nothing_is_told() {
+    let mut gateway = looking(&[]);
+    gateway.open();
+    let (host, token) = (("Host", gateway.address.as_str()), gateway.token.as_str());
+    let wrong = format!("Bearer {token}x");
+    for path in PATHS {
+        let (upgrade, _) = welcome(path);
+        for headers in [&[host][..], &[host, ("Authorization", &wrong)], &[host, ("Authorization", token)]] {
+            let told = gateway.ask("GET", path, &[upgrade, headers].concat());
+            assert_eq!((told.status, told.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+        }
+        let bearer = format!("Bearer {token}");
+        assert_eq!(gateway.ask("POST", path, &[host, ("Authorization", &bearer)]).status, 405, "{path}");
+    }
+    assert_eq!(gateway.ask("GET", &format!("/api/config?token={token}"), &[host]).status, 401);
+    let mut browser = gateway.follow_without_header(&format!("/ws/mcptrace?token={token}"));
+    gateway.call("echo", &json!({ "text": "for a browser" }));
+    assert_eq!(browser.hear().unwrap()["method"], "tools/call");
+}
+
+#[test]
+fn no_secret_shows_anywhere() {
+    // One more server, which tells its secrets before it dies.
+    let dying = json!({ "id": "dying", "type": "stdio", "command": "sh",
+        "args": ["-c", format!("echo password={SECRET} {KEY} >&2; exit 3")] });
+    let mut gateway = looking_at(&[dying], &[("OPENAI_API_KEY", KEY), ("SCRUBJAY_LOG_LEVEL", "trace")]);
+    let mut trace = gateway.follow("/ws/mcptrace");
+    gateway.open_with(&json!({ "OPENAI_API_KEY": KEY, "logLevel": "trace" }));
+    gateway.call(
+        "echo",
+        &json!({ "text": "seen", "password": SECRET, "authorization": format!("Bearer {KEY}") }),
+    );
+    gateway.call("fail", &json!({ "message": format!("token={SECRET} {KEY}") }));
+    gateway.task(&format!("echo {KEY} back to me"));
+    let mut heard = String::new();
+    while !heard.contains("could not determine") {
+        heard += &trace.hear().unwrap().to_string();
+    }
+    assert!(heard.contains("\"seen\""), "{heard}");
+    let told: Vec<String> = ["status", "backends", "config", "logs?limit=1000", "mcptrace?limit=1000"]
+        .iter()
+        .map(|path| gateway.get(&format!("/api/{path}")).to_string())
+        .chain([heard])
+        .collect();
+    for text in &told {
+        assert!(!text.contains("canary") && !text.contains(SECRET), "{text}");
+    }
+    assert!(told[1].contains("it said: ") && told[1].contains("[redacted:"), "{}", told[1]);
+    assert!(told[2].contains("\"seen\"") && told[4].contains("[redacted:"), "{told:?}");
+}
+
+#[test]
+fn who_reads_too_slowly_is_let_go_and_nobody_waits() {
+    let mut gateway = looking(&[]);
+    gateway.open();
+    let deaf = gateway.follow("/ws/mcptrace");
+    let text = "x".repeat(30_000);
+    // More than what waits here and in the sockets between; every call is answered as ever.
+    until("it is let go", || {
+        assert_eq!(gateway.call("echo", &json!({ "text": text }))["result"]["isError"], false);
+        gateway.get("/api/status")["mcptrace"]["followers"] == 0
+    });
+    drop(deaf);
+    let kept = gateway.get("/api/mcptrace?limit=1000").to_string();
+    assert!(kept.len() <= 9 << 20, "{} bytes are kept", kept.len());
+    let loud = gateway.follow("/ws/logs");
+    loud.talk_until_it_is_over();
+    assert_eq!(gateway.call("echo", &json!({ "text": "fine" }))["result"]["isError"], false);
+}
+
+#[test]
+fn only_so_many_follow_and_connect_at_once() {
+    let mut gateway = looking(&[]);
+    gateway.open();
+    let sockets: Vec<Looking> = (0..16).map(|_| gateway.follow("/ws/logs")).collect();
+    assert_eq!(gateway.follow_refused("/ws/logs"), 503);
+    drop(sockets);
+    let idle: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(&gateway.address).unwrap()).collect();
+    // One too many is closed at once, unread; it would otherwise wait for what is asked.
+    let mut last = idle.last().unwrap();
+    last.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(matches!(std::io::Read::read(&mut last, &mut [0]), Ok(0)), "there is an end to it");
+    assert_eq!(gateway.call("echo", &json!({ "text": "fine" }))["result"]["isError"], false);
+    drop(idle);
+    let status = || gateway.try_status("/api/status");
+    until("there is room again", || status() == Some(200));
+}
+
+#[test]
+fn who_asks_without_end_is_told_to_wait() {
+    let gateway = looking(&[]);
+    let status = || gateway.try_status("/api/status");
+    until("nobody asks without end", || (0..500).any(|_| status() == Some(429)));
+}
+
+#[test]
+fn a_client_may_ask_for_them_with_its_options() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
+    assert!(gateway.said("there are no debug endpoints on 127.0.0.1"), "a port in use is told");
+    assert_eq!(gateway.call("echo", &json!({ "text": "all the same" }))["result"]["isError"], false);
+    drop(taken);
+    let mut gateway = with_options(&json!({ "DEBUG_PORT": port }));
+    gateway.find();
+    assert!(gateway.address.ends_with(&format!(":{port}")));
+    assert_eq!(gateway.get("/api/config")["DEBUG_PORT"], port);
+    // What came before anybody asked for a trace is on tape only.
+    gateway.call("echo", &json!({ "text": "traced" }));
+    until("it is traced", || gateway.get("/api/mcptrace").to_string().contains("traced"));
+    let token = gateway.token_file.clone();
+    assert!(token.exists());
+    gateway.finish();
+    assert!(!token.exists(), "the token goes with the gateway");
+}
+
+#[test]
+fn nothing_listens_unless_it_is_asked_for() {
+    let mut gateway = with_options(&Value::Null);
+    gateway.call("echo", &json!({ "text": "x" }));
+    assert!(!gateway.said("debug endpoints"));
+    assert!(!gateway.data().join("debug").exists());
+}

@@ -1,0 +1,261 @@
+//! A gateway with debug endpoints, and clients that look at them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
+
+use super::super::rig::{PATIENCE, Piped, scratch, until};
+
+/// A gateway on standard streams whose endpoints somebody looks at.
+pub(super) struct Looked {
+    piped: Piped,
+    directory: tempfile::TempDir,
+    next: u64,
+    pub(super) address: String,
+    pub(super) token: String,
+    pub(super) token_file: PathBuf,
+}
+
+/// An answer of an endpoint.
+pub(super) struct Told {
+    pub(super) status: u16,
+    head: String,
+    body: String,
+}
+
+impl Told {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// Starts one with its endpoints on any port.
+pub(super) fn looking(variables: &[(&str, &str)]) -> Looked {
+    looking_at(&[], variables)
+}
+
+/// Starts one with more backends.
+pub(super) fn looking_at(more: &[Value], variables: &[(&str, &str)]) -> Looked {
+    let mut gateway = Looked::start(more, variables, &["--debug-port", "0"]);
+    gateway.find();
+    gateway
+}
+
+/// Starts one without, and opens it with these options.
+pub(super) fn with_options(options: &Value) -> Looked {
+    let mut gateway = Looked::start(&[], &[], &[]);
+    gateway.open_with(options);
+    gateway
+}
+
+impl Looked {
+    fn start(more: &[Value], variables: &[(&str, &str)], flags: &[&str]) -> Self {
+        let directory = scratch();
+        let sample = json!({ "id": "sample", "displayName": "The sample", "type": "stdio",
+            "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"],
+            "env": { "API_TOKEN": "c4n4ry-53cr3t", "PLAIN": "seen" } });
+        let backends = [&[sample], more].concat();
+        let config = directory.path().join("config.json");
+        let settings = json!({ "log_level": "debug", "llm": { "base_url": "http://127.0.0.1:9/" }, "backends": backends });
+        std::fs::write(&config, settings.to_string()).expect("it is ours");
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "exec \"$@\" 2>\"$SCRATCH/log\"",
+            "sh",
+            env!("CARGO_BIN_EXE_scrubjay"),
+            "--config",
+        ]);
+        command.arg(&config).arg("--data").arg(directory.path().join("data"));
+        command.args(["serve", "--toolsets", "none"]).args(flags);
+        command.env("SCRATCH", directory.path()).env("HOME", directory.path()).env_remove("DEBUG_PORT");
+        command.env("SCRUBJAY_LLM_RETRIES", "0").env("OPENAI_API_KEY", "sk-some-0123456789");
+        command.envs(variables.iter().copied());
+        let (address, token, token_file) = (String::new(), String::new(), PathBuf::new());
+        Self { piped: Piped::started(command), directory, next: 0, address, token, token_file }
+    }
+
+    /// Waits until it says where the endpoints are.
+    pub(super) fn find(&mut self) {
+        let said = |log: &str| {
+            let (_, rest) = log.split_once("debug endpoints on http://")?;
+            let (address, rest) = rest.split_once(", token in ")?;
+            let (file, _) = rest.split_once('\n')?;
+            Some((address.to_owned(), PathBuf::from(file)))
+        };
+        let mut found = None;
+        until("it says where", || {
+            found = said(&self.log());
+            found.is_some()
+        });
+        (self.address, self.token_file) = found.expect("it was found");
+        self.token = std::fs::read_to_string(&self.token_file).expect("it is ours").trim().to_owned();
+    }
+
+    fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.directory.path().join("log")).unwrap_or_default())
+            .into_owned()
+    }
+
+    pub(super) fn said(&self, text: &str) -> bool {
+        self.log().contains(text)
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    pub(super) fn open(&mut self) {
+        self.open_with(&Value::Null);
+    }
+
+    pub(super) fn open_with(&mut self, options: &Value) {
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" }, "initializationOptions": options });
+        let greeted = self.request("initialize", &params);
+        assert!(greeted["result"].is_object(), "{greeted}");
+        // A backend that is listed is up.
+        self.request("tools/list", &json!({}));
+    }
+
+    fn request(&mut self, method: &str, params: &Value) -> Value {
+        self.next += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
+        self.piped.ask(&request).pop().expect("an answer")
+    }
+
+    pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        self.request("tools/call", &json!({ "name": tool, "arguments": arguments }))
+    }
+
+    pub(super) fn task(&mut self, query: &str) -> Value {
+        self.request("agentify/orchestrateTask", &json!({ "query": query }))
+    }
+
+    /// Ends the gateway.
+    pub(super) fn finish(self) {
+        self.piped.finish();
+    }
+
+    /// Asks with exactly these headers.
+    pub(super) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Told {
+        self.try_ask(method, path, headers).expect("it answers")
+    }
+
+    fn try_ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Option<Told> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+            head += &format!("{name}: {value}\r\n");
+        }
+        stream.write_all(format!("{head}\r\n").as_bytes()).ok()?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).ok()?;
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).ok()?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        let mut told = Told { status, head, body: String::new() };
+        let length = told.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).ok()?;
+        told.body = String::from_utf8(body).ok()?;
+        Some(told)
+    }
+
+    fn allowed(&self) -> [(&'static str, String); 2] {
+        [("Host", self.address.clone()), ("Authorization", format!("Bearer {}", self.token))]
+    }
+
+    pub(super) fn try_status(&self, path: &str) -> Option<u16> {
+        let allowed = self.allowed();
+        let headers: Vec<(&str, &str)> =
+            allowed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.try_ask("GET", path, &headers).map(|told| told.status)
+    }
+
+    pub(super) fn status(&self, path: &str) -> u16 {
+        self.try_status(path).expect("it answers")
+    }
+
+    /// Asks as somebody who may; waits where it was asked too often.
+    pub(super) fn get(&self, path: &str) -> Value {
+        let allowed = self.allowed();
+        let headers: Vec<(&str, &str)> =
+            allowed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let mut told = None;
+        until("it answers", || {
+            told = self.try_ask("GET", path, &headers).filter(|told| told.status != 429);
+            told.is_some()
+        });
+        let told = told.expect("it answered");
+        assert_eq!(told.status, 200, "{path}: {}", told.body);
+        assert_eq!(told.header("content-type"), Some("application/json"));
+        serde_json::from_str(&told.body).unwrap_or_else(|e| panic!("{path}: {e}: {}", told.body))
+    }
+
+    fn upgrade(&self, path: &str, with_token: bool) -> Result<Looking, tungstenite::Error> {
+        let mut request = format!("ws://{}{path}", self.address).into_client_request()?;
+        if with_token {
+            let bearer = format!("Bearer {}", self.token).parse().expect("a header");
+            request.headers_mut().insert("authorization", bearer);
+        }
+        let stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        match tungstenite::client::client(request, stream) {
+            Ok((socket, _)) => Ok(Looking(socket)),
+            Err(tungstenite::HandshakeError::Failure(e)) => Err(e),
+            Err(tungstenite::HandshakeError::Interrupted(_)) => panic!("it answers in time"),
+        }
+    }
+
+    pub(super) fn follow(&self, path: &str) -> Looking {
+        self.upgrade(path, true).expect("it may follow")
+    }
+
+    /// Follows as a page in a browser does.
+    pub(super) fn follow_without_header(&self, path: &str) -> Looking {
+        self.upgrade(path, false).expect("it may follow")
+    }
+
+    pub(super) fn follow_refused(&self, path: &str) -> u16 {
+        match self.upgrade(path, true) {
+            Err(tungstenite::Error::Http(response)) => response.status().as_u16(),
+            Err(e) => panic!("{e}"),
+            Ok(_) => 101,
+        }
+    }
+}
+
+/// A WebSocket.
+pub(super) struct Looking(WebSocket<TcpStream>);
+
+impl Looking {
+    /// Waits for the next line; none when it is over.
+    pub(super) fn hear(&mut self) -> Option<Value> {
+        loop {
+            match self.0.read() {
+                Ok(Message::Text(text)) => return Some(serde_json::from_str(&text).expect("a line is JSON")),
+                Ok(Message::Close(_)) | Err(tungstenite::Error::ConnectionClosed) => return None,
+                Ok(_) => {}
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+
+    /// Says something again and again until it is not heard any more.
+    pub(super) fn talk_until_it_is_over(mut self) {
+        until("it is let go", || self.0.send(Message::Text("hello".into())).is_err());
+    }
+}
