@@ -19,7 +19,7 @@ fn it_shows_every_conversation() {
         "created feeder/monday.txt (+3 -1) in 2 edits",
         "session rewind demo",
         "tools/call find_tools",
-        "count  ",
+        "FOUND  SCORE  WHY",
     ] {
         assert!(told.contains(wanted), "no {wanted} in {told}");
     }
