@@ -20,7 +20,7 @@ pub const TASK_METHOD: &str = "agentify/orchestrateTask";
 pub const TASK_TOOL: &str = "orchestrate_task";
 
 /// So many tasks of one tape are looked at.
-const TASKS_MAX: usize = 10_000;
+const TASKS_MAX: usize = 2000;
 /// So many calls of one task.
 const CALLS_MAX: usize = 16;
 /// A longer task is none that others will ask again.

@@ -22,6 +22,8 @@ pub struct Limits {
     pub bytes: u64,
     /// For so long.
     pub time: Duration,
+    /// Until there are so many tasks, or tools.
+    pub found: usize,
 }
 
 /// What tapes tell.
@@ -46,7 +48,9 @@ pub fn read(home: &Home, limits: Limits, with_tools: bool) -> Result<Told, FindE
     let mut told = Told { is_all: true, ..Told::default() };
     let mut bytes = 0;
     for file in home.list()? {
-        if told.tapes >= limits.tapes || bytes >= limits.bytes || clock::now().instant >= deadline {
+        let is_enough = told.tasks.len().max(told.tools.len()) >= limits.found;
+        let is_over = told.tapes >= limits.tapes || bytes >= limits.bytes;
+        if is_enough || is_over || clock::now().instant >= deadline {
             told.is_all = false;
             break;
         }

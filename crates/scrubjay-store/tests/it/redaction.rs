@@ -1,12 +1,12 @@
 //! What is secret is in no file of the data directory, whichever way it came in.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use scrubjay_core::entry::{Direction, End, EntryKind, Terminator, Transport};
 use scrubjay_core::redact::Redactor;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Item, Limits, RecordError, Recording, Subject};
+use scrubjay_store::recording::{Item, Limits, RecordError, Recording, Seen, Subject, Watch, Watcher};
 use scrubjay_store::tape::header::Origin;
 
 use crate::fixture::scratch;
@@ -60,4 +60,52 @@ fn secrets_reach_no_tape() {
     recording.finish(&end).unwrap();
     assert!(home.list().unwrap().len() > 1, "the recording went over several tapes");
     assert_eq!(files_with_canary(&home), Vec::<String>::new());
+}
+
+/// What was seen: on which recording, with which backend, in words.
+type Heard = (u64, Option<String>, String);
+
+/// Keeps what it sees.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<Heard>>>);
+
+impl Watcher for Kept {
+    fn saw(&self, seen: &Seen<'_>) {
+        let text = String::from_utf8_lossy(seen.payload.as_bytes()).into_owned();
+        self.0.lock().unwrap().push((seen.source, seen.via.map(str::to_owned), text));
+    }
+}
+
+#[test]
+fn who_watches_sees_what_is_on_tape_and_no_more() {
+    let directory = scratch();
+    let home = Home::new(directory.path().to_owned());
+    let (watch, kept) = (Watch::default(), Kept::default());
+    let recording = |name: &str| {
+        let subject = Subject {
+            name: name.to_owned(),
+            transport: Transport::Stdio,
+            program: None,
+            workspace: None,
+            session: None,
+            origin: Origin::default(),
+        };
+        let redactor = Arc::new(Redactor::standard());
+        Recording::new(home.clone(), subject, Limits::default(), redactor).watched(&watch)
+    };
+    let (mut one, mut two) = (recording("one"), recording("two"));
+    let say = |on: &mut Recording, via, kind, text: &str| {
+        let item = Item::new(kind, Direction::ClientToServer, Terminator::Lf, text.as_bytes());
+        on.record(clock::now(), std::iter::once(Item { via, ..item })).unwrap();
+    };
+    say(&mut one, None, EntryKind::Message, "nobody watches yet");
+    assert!(watch.begin(Box::new(kept.clone())));
+    assert!(!watch.begin(Box::new(kept.clone())), "one is enough");
+    say(&mut one, None, EntryKind::Message, &format!(r#"{{"params":{{"password":"{CANARY}","n":1}}}}"#));
+    say(&mut two, Some("b"), EntryKind::Message, "{}");
+    say(&mut one, None, EntryKind::Note, "{}");
+    let seen = kept.0.lock().unwrap().clone();
+    assert_eq!(seen.len(), 2, "messages only: {seen:?}");
+    assert!(seen[0].0 != seen[1].0 && seen[1].1.as_deref() == Some("b"), "{seen:?}");
+    assert!(seen[0].2.contains("\"n\":1") && !seen[0].2.contains(CANARY), "{seen:?}");
 }

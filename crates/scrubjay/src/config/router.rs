@@ -105,6 +105,8 @@ mod tests {
         let (router, consent) = read("{}").unwrap().unwrap();
         assert_eq!((router.mode(), router.threshold()), (Mode::Catalog, 0.5));
         assert!(consent.confirm_destructive && consent.allowed.is_empty());
+        assert_eq!(router.shortlist(), 10);
+        assert_eq!(read("router: { shortlist: 15 }").unwrap().unwrap().0.shortlist(), 15);
         let text = "router: { mode: backends, threshold: 0.25, destructive: ['web/*'], allowed: [a/b] }";
         let (router, consent) = read(text).unwrap().unwrap();
         assert_eq!((router.mode(), router.threshold()), (Mode::Backends, 0.25));
@@ -125,6 +127,12 @@ mod tests {
             "router.allowed[0] must be a call like files/delete_file or files/*",
             "router.allowed[1] must be a call like files/delete_file or files/*",
             "router.allowed[2] must be a call like files/delete_file or files/*",
+        ];
+        assert_eq!(told, expected);
+        let told = read("router: { shortlist: 16, learn: maybe }").err().unwrap();
+        let expected = [
+            "router.shortlist must be a whole number from 1 to 15, not \"16\"",
+            "router.learn must be true or false, not \"maybe\"",
         ];
         assert_eq!(told, expected);
     }

@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::config::Loaded;
-
-/// What stands for a secret.
-const MASK: &str = "***";
+use crate::config::mask::MASK;
 
 /// The secrets as they are now; all clones change together.
 #[derive(Clone, Default)]

@@ -25,7 +25,7 @@ fn it_shows_every_conversation() {
         "recorded in part: strategy error_focused",
         "left out: 13 by strategy",
         "tools/call find_tools",
-        "count  ",
+        "FOUND  SCORE  WHY",
     ] {
         assert!(told.contains(wanted), "no {wanted} in {told}");
     }

@@ -13,7 +13,8 @@ use serde::Serialize;
 use super::catalog::Catalog;
 
 /// How much is read: whoever asks is there to wait for it.
-const LIMITS: Limits = Limits { tapes: 100_000, bytes: 4 << 30, time: Duration::from_secs(120) };
+const LIMITS: Limits =
+    Limits { tapes: 100_000, bytes: 4 << 30, time: Duration::from_secs(120), found: 50_000 };
 
 /// Where cases come from.
 #[derive(Serialize)]

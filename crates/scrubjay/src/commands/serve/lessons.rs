@@ -10,7 +10,7 @@ use scrubjay_store::home::Home;
 use scrubjay_store::routed::{self, Limits};
 
 /// How much is looked at: what was asked lately tells the most.
-const LIMITS: Limits = Limits { tapes: 500, bytes: 64 << 20, time: Duration::from_secs(3) };
+const LIMITS: Limits = Limits { tapes: 500, bytes: 64 << 20, time: Duration::from_secs(3), found: 2000 };
 
 /// Reads in a thread of its own, and hands over what there is to learn.
 pub(super) fn learn_beside(gateway: &Arc<Gateway>, home: Home) {

@@ -150,10 +150,20 @@ impl Routing {
 
     /// Gives a task, answers the one form that comes of it, and returns that form and the answer.
     pub(super) fn task_with_form(&mut self, query: &str, answer: &Value) -> (Value, Value) {
+        let (id, form) = self.begin_task(query, answer);
+        (form, self.piped.hear_answer(&id).pop().expect("an answer"))
+    }
+
+    /// Gives a task and answers the one form that comes of it; returns the id of the task.
+    pub(super) fn begin_with_form(&mut self, query: &str, answer: &Value) -> Value {
+        self.begin_task(query, answer).0
+    }
+
+    fn begin_task(&mut self, query: &str, answer: &Value) -> (Value, Value) {
         let id = self.say("agentify/orchestrateTask", &json!({ "query": query }));
         let form = self.hear_form();
         self.piped.say(&json!({ "jsonrpc": "2.0", "id": form["id"], "result": answer }));
-        (form["params"].clone(), self.piped.hear_answer(&id).pop().expect("an answer"))
+        (id, form["params"].clone())
     }
 
     fn hear_form(&mut self) -> Value {

@@ -3,7 +3,7 @@
 use scrubjay_llm::scripted::Answer;
 use serde_json::{Value, json};
 
-use super::super::rig::scrubjay;
+use super::super::rig::{scrubjay, until};
 use super::rig::{Model, Routing};
 
 const STEPS: (&str, &str) = ("SCRUBJAY_ROUTER_MAX_STEPS", "3");
@@ -64,16 +64,21 @@ fn a_plan_stops_at_the_first_surprise() {
 
 /// Returns the steps of the plan in the only session there is: `(what happened, in words)`, in order.
 fn timeline(data: &std::path::Path) -> Vec<(String, String)> {
+    timeline_of(data).expect("there is a session")
+}
+
+fn timeline_of(data: &std::path::Path) -> Option<Vec<(String, String)>> {
     let json = |args: &[&str]| -> Value { serde_json::from_str(&scrubjay(data, args)).unwrap() };
     let sessions = json(&["session", "ls", "--json"]);
-    assert_eq!(sessions.as_array().map(Vec::len), Some(1), "{sessions}");
-    let id = sessions[0]["id"].as_str().unwrap().to_owned();
+    assert!(sessions.as_array().is_some_and(|all| all.len() < 2), "{sessions}");
+    let id = sessions[0]["id"].as_str()?.to_owned();
     let events = json(&["session", "timeline", &id, "--json"])["events"].clone();
     let told = |event: &Value| {
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
         (text("type"), text("summary"))
     };
-    events.as_array().unwrap().iter().map(told).filter(|(kind, _)| kind.starts_with("plan_step")).collect()
+    let steps = events.as_array().unwrap().iter().map(told);
+    Some(steps.filter(|(kind, _)| kind.starts_with("plan_step")).collect())
 }
 
 fn step_of(text: &str) -> String {
@@ -137,4 +142,26 @@ fn a_plan_of_the_agents_own_goes_on() {
     let shown = plan["result"]["structuredContent"]["steps"].as_array().unwrap();
     let statuses: Vec<&str> = shown.iter().map(|step| step["status"].as_str().unwrap()).collect();
     assert_eq!(statuses, ["done", "current", "done", "done"], "{plan}");
+}
+
+#[test]
+fn a_task_that_is_called_off_leaves_no_step_under_way() {
+    let steps =
+        [step("sample__slow", &json!({ "ms": 60_000 })), step("sample__echo", &json!({ "text": "two" }))];
+    let model = Model::answering(&[Answer::tool_call("plan_steps", &json!({ "steps": steps }))]);
+    let mut routing = Routing::start(Some(&model), &[STEPS]).opened_with_forms();
+    let id = routing.begin_with_form("slow down for a while and then echo the text two", &yes());
+    let data = routing.data();
+    let marked = |mark: &str| {
+        data.join("ledger.db").exists() && {
+            let told = timeline_of(&data).unwrap_or_default();
+            told.iter().any(|(_, text)| text.starts_with(mark))
+        }
+    };
+    until("the first step is under way", || marked("current: sample/slow"));
+    let params = json!({ "requestId": id });
+    routing.piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
+    until("none is under way", || marked("skipped: sample/slow"));
+    let told = timeline(&data);
+    assert!(told.iter().any(|(_, text)| *text == format!("skipped: {}", step_of("two"))), "{told:?}");
 }
