@@ -376,7 +376,7 @@ mod tests {
         );
         let expected = [
             ":2: recorder.capture.requests must be true or false, not \"maybe\"",
-            ":6: recorder.filters.include_methods[1] must be a name without spaces, in which * stands for anything, like tools/*",
+            ":6: recorder.filters.include_methods[1] is not a pattern: it holds ' ', and only * stands for anything",
             ":7: recorder.filters.min_response_time must be a duration of at least 1ms, like 30s, 5m or 1h, not \"fast\"",
             ":9: recorder.sampling.strategy must be none, random, systematic, adaptive or priority, not \"often\"",
             ":10: recorder.sampling.rate must be a number from 0 to 1, not \"2\"",

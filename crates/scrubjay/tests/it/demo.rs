@@ -29,15 +29,15 @@ fn it_shows_every_conversation() {
     ] {
         assert!(told.contains(wanted), "no {wanted} in {told}");
     }
-    assert_eq!(told.matches("recorded as tape").count(), 5, "{told}");
+    assert_eq!(told.matches("recorded as tape").count(), 8, "{told}");
 }
 
 #[test]
 fn its_tapes_are_there_to_look_at() {
     let lab = Lab::new();
     let told = lab.json(&["demo", "--json"]);
-    // Four wrapped servers; of the gateway its client and what it said to two backends, and then to one; of the work its client
-    // and what was said to four toolsets; of the look back its client and what was said to one.
+    // Four wrapped servers; of the gateway its client and what it said to two backends, and then to one; of the
+    // work its client and what was said to four toolsets; of the look back its client and what was said to one.
     assert_eq!(told["tapes"].as_array().map(Vec::len), Some(16), "{told}");
     let lab = lab.with_data(text(&told["data"]).into());
     assert_eq!(lab.verify().len(), 16);
