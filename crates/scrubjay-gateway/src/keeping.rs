@@ -34,7 +34,7 @@ pub(crate) fn shared(recording: Recording) -> Arc<Mutex<Recording>> {
             loop {
                 tokio::time::sleep(interval).await;
                 let Some(recording) = recording.upgrade() else { return };
-                if let Err(e) = lock(&recording).flush() {
+                if let Err(e) = lock(&recording).flush(clock::now()) {
                     tracing::error!(error = %e, "what was passed on cannot be recorded yet");
                 }
             }

@@ -262,7 +262,7 @@ impl Relay {
         };
         loop {
             tokio::time::sleep(interval).await;
-            let flushed = self.recording.borrow_mut().flush();
+            let flushed = self.recording.borrow_mut().flush(clock::now());
             if let Err(e) = flushed
                 && !self.failing.replace(true)
             {

@@ -65,7 +65,7 @@ impl Selection {
                 self.rule_out(message, offer.bytes, Reason::Filter);
             }
             None => {
-                self.held.begin(message, Unit::alone(offer.at_ns));
+                self.held.begin(message, Unit::new(offer.at_ns, true));
                 self.held.set_done(message, true);
                 self.held.add(message, message, offer.bytes);
             }

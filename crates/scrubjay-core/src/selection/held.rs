@@ -31,8 +31,6 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) began_ns: u64,
-    /// Whether it is one message, to which no other will belong.
-    is_alone: bool,
     /// Its messages: the number and length of each.
     pub(super) messages: Vec<(u64, u64)>,
     pub(super) in_sample: bool,
@@ -52,7 +50,6 @@ impl Unit {
     pub(super) fn new(began_ns: u64, in_sample: bool) -> Self {
         Self {
             began_ns,
-            is_alone: false,
             messages: Vec::new(),
             in_sample,
             is_near: false,
@@ -62,10 +59,6 @@ impl Unit {
             took_ns: 0,
             in_ring: 0,
         }
-    }
-
-    pub(super) fn alone(began_ns: u64) -> Self {
-        Self { is_alone: true, ..Self::new(began_ns, true) }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -123,12 +116,9 @@ impl Held {
 
     /// Takes an operation out, with what was decided about it.
     pub(super) fn decide(&mut self, id: u64, verdict: Verdict) -> Option<Unit> {
+        self.decided.insert(id, verdict);
         self.open.remove(&id);
-        let unit = self.units.remove(&id);
-        if !unit.as_ref().is_some_and(|unit| unit.is_alone) {
-            self.decided.insert(id, verdict);
-        }
-        let unit = unit?;
+        let unit = self.units.remove(&id)?;
         self.messages -= unit.messages.len();
         self.bytes -= unit.messages.iter().map(|(_, bytes)| bytes).sum::<u64>();
         Some(unit)

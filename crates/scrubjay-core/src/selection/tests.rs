@@ -209,6 +209,33 @@ fn sessions_and_windows_are_sampled_as_a_whole() {
 }
 
 #[test]
+fn slow_ones_are_always_sampled_where_asked_for() {
+    let always = Always { errors: false, slow: Some(Duration::from_millis(50)) };
+    let mut play =
+        Play::new(Settings { sampling: Sampling::Random { rate: 0.0 }, always, ..Settings::default() });
+    play.call(1, "tools/call", 49, true);
+    play.call(2, "tools/call", 1, false);
+    let slow = play.call(3, "tools/call", 50, true);
+    assert_eq!(play.kept(), slow);
+}
+
+#[test]
+fn ids_of_any_length_find_their_answers() {
+    let sampling = Sampling::Systematic { interval: 2 };
+    let mut play = Play::new(Settings { sampling, ..Settings::default() });
+    let id = |n: usize| format!("\"{}{n}\"", "x".repeat(5000));
+    let mut expected = Vec::new();
+    for n in 0..6 {
+        let asked = play.say(C, &format!(r#"{{"jsonrpc":"2.0","id":{},"method":"tools/call"}}"#, id(n)));
+        let answered = play.say(S, &format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, id(n)));
+        if n % 2 == 0 {
+            expected.extend([asked, answered]);
+        }
+    }
+    assert_eq!(play.kept(), expected);
+}
+
+#[test]
 fn both_legs_of_a_call_are_one() {
     let sampling = Sampling::Systematic { interval: 2 };
     let mut play = Play::new(Settings { sampling, ..Settings::default() });

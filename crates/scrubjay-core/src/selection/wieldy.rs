@@ -42,3 +42,27 @@ fn shorten(envelope: &mut Envelope) {
 fn hash(text: &str) -> String {
     format!("hash:{}", blake3::hash(text.as_bytes()).to_hex())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_ones_are_short_and_equal_ones_equal() {
+        let long = "x".repeat(1000);
+        let read = |tail: &str| {
+            let line = format!(
+                r#"[{{"id":"{long}{tail}","method":"tools/call","params":{{"name":"{long}","requestState":"{long}","_meta":{{"progressToken":"{long}{tail}"}}}}}}]"#
+            );
+            wieldy(&Envelope::parse(line.as_bytes())).into_owned()
+        };
+        let (one, two, same) = (read("1"), read("2"), read("1"));
+        assert!(is_wieldy(&one));
+        assert_eq!(one, same);
+        assert_ne!(one.batch[0].id, two.batch[0].id);
+        assert_ne!(one.batch[0].ties.progress_token, two.batch[0].ties.progress_token);
+        assert_eq!(one.batch[0].ties.request_state, two.batch[0].ties.request_state);
+        let short = Envelope::parse(br#"{"id":1,"method":"ping"}"#);
+        assert!(matches!(wieldy(&short), Cow::Borrowed(_)));
+    }
+}

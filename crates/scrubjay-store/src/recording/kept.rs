@@ -4,7 +4,7 @@
 //! keep the times at which they came. Numbers given out here are not those on a tape, which are known only
 //! when an entry is written: where one entry names another, they are translated then.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,6 @@ use crate::clock::{self, Moment, saturate};
 
 /// So many bytes may wait to be written, whatever their number.
 const DUE_BYTES_MAX: usize = 8 << 20;
-/// So many entries may wait for a disk that refuses them; then the oldest become a gap.
-const DUE_MAX: usize = 65_536;
 
 /// What waits, and why.
 #[derive(Debug)]
@@ -175,19 +173,6 @@ impl Kept {
         self.due.retain(|waiting| waiting.number < first);
         self.due_bytes = self.due.iter().map(Waiting::bytes).sum();
     }
-
-    /// Gives up the oldest of what is due, where that is too much; returns their number and bytes.
-    fn spill(&mut self) -> (u64, u64) {
-        let mut given_up = (0, 0);
-        let mut due = VecDeque::from(std::mem::take(&mut self.due));
-        while due.len() > DUE_MAX || self.due_bytes > 2 * DUE_BYTES_MAX {
-            let Some(oldest) = due.pop_front() else { break };
-            self.due_bytes -= oldest.bytes();
-            given_up = (given_up.0 + 1, given_up.1 + oldest.redacted.as_bytes().len() as u64);
-        }
-        self.due = due.into();
-        given_up
-    }
 }
 
 impl Recording {
@@ -208,13 +193,12 @@ impl Recording {
         (waits || kept.buffer_max.is_some()).then_some(kept.flush_interval)
     }
 
-    /// Writes what waits to be written.
+    /// Writes what waits to be written by now.
     ///
     /// # Errors
     /// It cannot be written, and goes on waiting.
-    pub fn flush(&mut self) -> Result<(), RecordError> {
+    pub fn flush(&mut self, now: Moment) -> Result<(), RecordError> {
         let Some(kept) = &mut self.kept else { return Ok(()) };
-        let now = clock::now();
         if let Some(selection) = &mut kept.selection {
             selection.pass_time(saturate(now.instant.saturating_duration_since(kept.began)));
         }
@@ -260,12 +244,11 @@ impl Recording {
             return Ok(first);
         }
         let written = self.write_due(now);
-        if let (Err(e), Some(kept)) = (&written, &mut self.kept) {
+        if written.is_err()
+            && let Some(kept) = &mut self.kept
+        {
+            // What was passed on before goes on waiting. Nothing comes to it: until that is written, all is refused.
             kept.withdraw(first);
-            let (messages, bytes) = kept.spill();
-            if messages > 0 {
-                self.note_gap(messages, bytes, true, e);
-            }
         }
         written.map(|()| first)
     }

@@ -176,7 +176,7 @@ fn a_buffer_is_written_when_it_is_full_or_due_and_a_crash_loses_the_rest() {
     assert_eq!(told(&live(&home)).0, lines[..3], "it was full");
     hear(&mut recording, C, &lines[3]);
     assert_eq!(told(&live(&home)).0, lines[..3]);
-    recording.flush().unwrap();
+    recording.flush(clock::now()).unwrap();
     assert_eq!(told(&live(&home)).0, lines[..4], "it was due");
     hear(&mut recording, C, &lines[4]);
     drop(recording);
@@ -245,12 +245,14 @@ fn what_cannot_be_written_is_not_forgotten() {
     let e = try_hear(&mut recording, S, &error(2)).unwrap_err();
     // Whoever passes it on or not says so; what was passed on before still waits.
     recording.note_gap(1, 9, false, &e);
+    let e = try_hear(&mut recording, C, &request(9)).expect_err("nothing is taken on before that is written");
+    recording.note_gap(1, 9, false, &e);
     std::fs::remove_file(&tapes).unwrap();
     call(&mut recording, 3, false);
     let (tape, entries) = sealed(recording);
     assert_eq!(told(&entries).0, [request(1), result(1), request(2), request(3), error(3)]);
     assert_eq!(entries[0].1.kind, EntryKind::Gap);
-    assert_eq!(tape.footer().unwrap().metadata.gap_messages, 1);
+    assert_eq!(tape.footer().unwrap().metadata.gap_messages, 2);
 }
 
 #[test]
@@ -263,7 +265,7 @@ fn a_buffer_that_cannot_be_written_holds_messages_back() {
     std::fs::remove_dir_all(&tapes).ok();
     std::fs::write(&tapes, "in the way").unwrap();
     hear(&mut recording, C, &request(1));
-    recording.flush().unwrap_err();
+    recording.flush(clock::now()).unwrap_err();
     for _ in 0..3 {
         let e = try_hear(&mut recording, C, &request(2)).unwrap_err();
         recording.note_gap(1, 9, false, &e);
@@ -273,6 +275,22 @@ fn a_buffer_that_cannot_be_written_holds_messages_back() {
     let (tape, entries) = sealed(recording);
     assert_eq!(told(&entries).0, [request(1), request(3)]);
     assert_eq!(tape.footer().unwrap().metadata.gap_messages, 3);
+}
+
+#[test]
+fn what_waits_too_long_is_written() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let mut recording = recording(&home, 1 << 20).with_policy(&focused(0, 0));
+    hear(&mut recording, C, &request(1));
+    recording.flush(clock::now()).unwrap();
+    assert!(live(&home).is_empty());
+    let mut later = clock::now();
+    later.instant += Duration::from_secs(61);
+    recording.flush(later).unwrap();
+    assert_eq!(told(&live(&home)).0, [request(1)]);
+    hear(&mut recording, S, &result(1));
+    assert_eq!(told(&sealed(recording).1).0, [request(1), result(1)]);
 }
 
 #[test]
@@ -303,7 +321,7 @@ fn what_is_switched_off_leaves_nothing() {
     let policy = Policy { enabled: false, ..Policy::default() };
     let mut recording = recording(&home, 1 << 20).with_policy(&policy);
     call(&mut recording, 1, false);
-    recording.flush().unwrap();
+    recording.flush(clock::now()).unwrap();
     assert_eq!(recording.flush_interval(), None);
     assert_eq!(recording.finish(&end()).unwrap(), None);
     assert!(!home.root().exists());
