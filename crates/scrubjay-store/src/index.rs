@@ -63,6 +63,9 @@ pub enum IndexError {
     /// The database failed.
     #[error("the index failed: {0} (`scrubjay index rebuild` makes it anew from the tapes)")]
     Database(#[from] sqlx::Error),
+    /// The database is not there.
+    #[error("cannot reach the database that `storage` names, which holds the index too: {0}")]
+    Unreachable(sqlx::Error),
     /// The tapes cannot be listed.
     #[error(transparent)]
     Tapes(#[from] FindError),

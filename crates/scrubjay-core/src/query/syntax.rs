@@ -395,6 +395,7 @@ mod tests {
     fn where_it_stands_is_said() {
         assert_eq!(place("größe  tol:read error:true"), "tol:read");
         assert_eq!(place("a tool:x \"open b"), "\"open b");
+        assert_eq!(place("a tool:\"x\"\"open b"), "\"open b");
         assert_eq!(place("a  --- b"), "---");
         assert_eq!(place("tool:\"a b\" since:yesterday"), "since:yesterday");
         assert_eq!(place(&"x".repeat(5000)), "");

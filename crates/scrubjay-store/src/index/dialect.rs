@@ -194,11 +194,20 @@ pub(super) fn kept_text(dialect: Dialect, text: &str) -> (String, bool) {
     }
 }
 
-/// Returns the placeholder for such a text.
+/// Returns what stands for one of many values.
+pub(super) fn place(dialect: Dialect, number: usize) -> String {
+    match dialect {
+        // A number would be a name, and SQLite looks for names one by one.
+        Dialect::Sqlite => "?".to_owned(),
+        Dialect::Postgres => format!("${number}"),
+    }
+}
+
+/// Returns what stands for a text that is kept.
 pub(super) fn text_place(dialect: Dialect, number: usize) -> String {
     match dialect {
-        Dialect::Sqlite => format!("${number}"),
-        Dialect::Postgres => format!("CAST(${number} AS tsvector)"),
+        Dialect::Sqlite => place(dialect, number),
+        Dialect::Postgres => format!("CAST({} AS tsvector)", place(dialect, number)),
     }
 }
 

@@ -7,7 +7,7 @@ use scrubjay_core::exchange::Exchange;
 use sqlx::{AnyConnection, AssertSqlSafe, Executor};
 
 use super::catch_up::forget;
-use super::dialect::{kept_text, text_place};
+use super::dialect::{kept_text, place, text_place};
 use super::gather::Step;
 use super::sql::{list, values};
 use super::{id_of, int, without_nul};
@@ -96,7 +96,7 @@ pub(super) async fn fill(
                 shape: names.number(connection, row.error_shape.as_deref()).await?,
             });
         }
-        write_rows(connection, step.number, rows, &numbers, &clipped).await?;
+        write_rows(connection, dialect, step.number, rows, &numbers, &clipped).await?;
     }
     for definition in &step.definitions {
         sqlx::query("INSERT INTO definitions (tape, tool, via, hash, entry) VALUES ($1, $2, $3, $4, $5)")
@@ -126,7 +126,7 @@ async fn replace_texts(
         connection.execute(AssertSqlSafe(delete)).await?;
     }
     let places = values(rows.len(), 2, |column, number| match column {
-        0 => format!("${number}"),
+        0 => place(dialect, number),
         _ => text_place(dialect, number),
     });
     let insert = format!("INSERT INTO texts (rowid, text) VALUES {places}");
@@ -164,6 +164,7 @@ const COLUMNS: [&str; 17] = [
 
 async fn write_rows(
     connection: &mut AnyConnection,
+    dialect: Dialect,
     tape: i64,
     rows: &[(Exchange, bool)],
     numbers: &[Numbers],
@@ -173,7 +174,7 @@ async fn write_rows(
     let insert = format!(
         "INSERT INTO exchanges ({}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
         COLUMNS.join(", "),
-        values(rows.len(), COLUMNS.len(), |_, number| format!("${number}")),
+        values(rows.len(), COLUMNS.len(), |_, number| place(dialect, number)),
         taken.join(", ")
     );
     let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(rows.len() == ROWS_MAX);

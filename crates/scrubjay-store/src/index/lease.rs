@@ -51,7 +51,7 @@ impl Lease {
                 }
             }
             Place::Schema { url, name } => {
-                let mut connection = AnyConnection::connect(url).await?;
+                let mut connection = AnyConnection::connect(url).await.map_err(IndexError::Unreachable)?;
                 while !dialect::try_lock(&mut connection, name).await? {
                     wait(is_late(), patience).await?;
                 }

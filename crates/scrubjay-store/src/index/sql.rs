@@ -46,7 +46,8 @@ pub(super) fn list(numbers: &[i64]) -> String {
     numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Writes the places of so many rows of values: `($1, $2), ($3, $4)`; `place` says how one is written.
+/// Writes the places of so many rows of values, `($1, $2), ($3, $4)`; `place` says how one is written, by its column
+/// and its number.
 pub(super) fn values(rows: usize, columns: usize, place: impl Fn(usize, usize) -> String) -> String {
     let row = |row: usize| {
         let places: Vec<String> =
