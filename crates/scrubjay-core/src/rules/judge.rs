@@ -218,7 +218,8 @@ impl Judge {
         let envelope = Envelope::parse(text);
         let alone = std::slice::from_ref(&envelope);
         let messages = if envelope.kind == MessageKind::Batch { envelope.batch.as_slice() } else { alone };
-        if messages.iter().all(|message| message.kind == MessageKind::Opaque) {
+        if envelope.kind == MessageKind::Opaque && !text.trim_ascii_start().starts_with(b"{") {
+            // Brackets that are no batch.
             return Judgement::default();
         }
         let mut rules = self.rules.list.iter().filter(|rule| !matches!(rule.action, Action::Tag(_)));

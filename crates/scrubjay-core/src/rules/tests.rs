@@ -294,6 +294,11 @@ fn what_is_too_deep_to_look_into_does_not_pass_by_a_rule() {
     );
     let told = judge(vec![rule("no", tool("x"), block())]).line(C, deep.as_bytes());
     assert_eq!((text(&told).as_str(), &back(&told)["id"]), ("nothing", &json!(9)));
+    for disguised in [deep.replace("method", "Method"), format!("[{}{deep}]", "{},".repeat(2000))] {
+        let told = judge(vec![rule("no", tool("x"), block())]).line(C, disguised.as_bytes());
+        assert_eq!(text(&told), "nothing", "{disguised}");
+    }
+    assert_eq!(judge(vec![rule("no", tool("x"), block())]).line(C, &[b'['; 300]), Judgement::default());
     let other = Match { direction: Some(S), ..Match::default() };
     assert_eq!(judge(vec![rule("no", other, block())]).line(C, deep.as_bytes()), Judgement::default());
 }

@@ -1,17 +1,19 @@
 //! `recorder.rules`: what is done to messages on their way, checked at start with its place in the file.
 
+mod changing;
+mod matching;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use scrubjay_core::entry::{Direction, is_name};
-use scrubjay_core::glob::Glob;
-use scrubjay_core::rules::{
-    Action, BLOCKED_CODE, Change, Check, Condition, DELAY_MAX, JsonPath, Match, RULES_MAX, Rule, Rules,
-};
+use scrubjay_core::rules::{Action, BLOCKED_CODE, DELAY_MAX, JsonPath, Match, RULES_MAX, Rule, Rules};
 use scrubjay_core::units::parse_duration;
 use serde_json::json;
 
-use super::node::{Kind, Node, Origin, Scalar, Value, below};
+use self::changing::{json_text, read_changes};
+use self::matching::read_match;
+use super::node::{Node, Origin, Value, below};
 use super::problem::{Problem, entries};
 use super::setting::{Choice, Setting, Shown, parse, text, texts, write_duration};
 
@@ -154,94 +156,11 @@ fn one_name(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Stri
     is_name(name).then(|| name.to_owned())
 }
 
-fn read_match(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Match {
-    let mut when = Match::default();
-    for (key, given) in entries(node, path, &["direction", "methods", "backends", "tools", "where"], problems)
-    {
-        let path = below(path, key);
-        match key.as_str() {
-            "direction" => when.direction = Direction::read(given, &path, problems),
-            "methods" => when.methods = read_globs(given, &path, problems),
-            "backends" => when.backends = read_globs(given, &path, problems),
-            "tools" => when.tools = read_globs(given, &path, problems),
-            _ => when.conditions = read_conditions(given, &path, problems),
-        }
-    }
-    when
-}
-
-fn read_globs(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Vec<Glob> {
-    let Some(patterns) = texts(node, path, problems) else { return Vec::new() };
-    if patterns.is_empty() {
-        problems.push(Problem::new(&node.origin, path, "must name at least one: leave it out to match all"));
-    }
-    let mut globs = Vec::new();
-    for (i, pattern) in patterns.iter().enumerate() {
-        match Glob::parse(pattern) {
-            Ok(glob) => globs.push(glob),
-            Err(what) => problems.push(Problem::new(item_origin(node, i), format!("{path}[{i}]"), what)),
-        }
-    }
-    globs
-}
-
 /// Returns where an item of a list stands.
 fn item_origin(node: &Node, i: usize) -> &Origin {
     match &node.value {
         Value::List(items) => items.get(i).map_or(&node.origin, |item| &item.origin),
         _ => &node.origin,
-    }
-}
-
-const CHECKS: [&str; 6] = ["exists", "equals", "contains", "matches", "greater", "less"];
-
-fn read_conditions(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Vec<Condition> {
-    let Value::List(items) = &node.value else {
-        problems.push(Problem::new(&node.origin, path, "must be a list of conditions"));
-        return Vec::new();
-    };
-    let mut conditions = Vec::new();
-    for (i, item) in items.iter().enumerate() {
-        let path = format!("{path}[{i}]");
-        let known: Vec<&str> = ["path"].iter().chain(&CHECKS).copied().collect();
-        let given = entries(item, &path, &known, problems);
-        let place = required(item, &path, "path", problems)
-            .and_then(|given| read_path(given, &below(&path, "path"), problems));
-        let checks: Vec<_> = given.into_iter().filter(|(key, _)| key != "path").collect();
-        let check = match checks.as_slice() {
-            [(key, given)] => read_check(key, given, &below(&path, key), problems),
-            _ => {
-                let message = format!("must have one of {}", CHECKS.join(", "));
-                problems.push(Problem::new(&item.origin, &path, message));
-                None
-            }
-        };
-        conditions.extend(place.zip(check).map(|(path, check)| Condition { path, check }));
-    }
-    conditions
-}
-
-fn read_check(key: &str, node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Check> {
-    let number = |problems: &mut Vec<Problem>| {
-        parse(node, path, problems, "a number", |text| text.parse::<f64>().ok().filter(|n| n.is_finite()))
-    };
-    match key {
-        "exists" => bool::read(node, path, problems).map(Check::exists),
-        "equals" => {
-            let json = json_text(node, path, problems)?;
-            let value = serde_json::from_str(&json);
-            if value.is_err() {
-                problems.push(Problem::new(&node.origin, path, "holds a number too large to be compared"));
-            }
-            value.ok().map(Check::equals)
-        }
-        "contains" => text(node, path, problems).map(|part| Check::contains(part.to_owned())),
-        "matches" => {
-            let expression = text(node, path, problems)?;
-            reported(Check::matches(expression), node, path, problems)
-        }
-        "greater" => number(problems).map(Check::greater),
-        _ => number(problems).map(Check::less),
     }
 }
 
@@ -286,107 +205,6 @@ fn read_tags(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Vec
         problems.push(Problem::new(item_origin(given, i), format!("{path}[{i}]"), NAME));
     }
     Some(tags)
-}
-
-fn read_changes(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Vec<Change>> {
-    let (mut changes, before) = (Vec::new(), problems.len());
-    if let Some(given) = node.get("set") {
-        let path = below(path, "set");
-        let Value::Map(values) = &given.value else {
-            problems.push(Problem::new(&given.origin, path, "must be a map of JSONPaths to values"));
-            return None;
-        };
-        for (place, value) in values {
-            let key = below(&path, place);
-            let place = reported(JsonPath::parse(place), value, &key, problems);
-            let json = json_text(value, &key, problems);
-            changes.extend(place.zip(json).map(|(place, json)| Change::set(place, json)));
-        }
-    }
-    if let Some(given) = node.get("remove") {
-        let path = below(path, "remove");
-        let Value::List(places) = &given.value else {
-            problems.push(Problem::new(&given.origin, path, "must be a list of JSONPaths"));
-            return None;
-        };
-        let places = places.iter().enumerate();
-        changes.extend(places.filter_map(|(i, place)| {
-            read_path(place, &format!("{path}[{i}]"), problems).map(Change::remove)
-        }));
-    }
-    if let Some(given) = node.get("replace") {
-        let path = below(path, "replace");
-        let Value::List(items) = &given.value else {
-            problems.push(Problem::new(&given.origin, path, "must be a list of { path, pattern, with }"));
-            return None;
-        };
-        for (i, item) in items.iter().enumerate() {
-            changes.extend(read_replace(item, &format!("{path}[{i}]"), problems));
-        }
-    }
-    if changes.is_empty() && problems.len() == before {
-        problems.push(Problem::new(&node.origin, path, "must have at least one of set, remove and replace"));
-    }
-    Some(changes)
-}
-
-fn read_replace(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Change> {
-    entries(node, path, &["path", "pattern", "with"], problems);
-    let place = required(node, path, "path", problems)
-        .and_then(|given| read_path(given, &below(path, "path"), problems));
-    let with = match node.get("with") {
-        Some(given) => text(given, &below(path, "with"), problems)?.to_owned(),
-        None => {
-            problems.push(Problem::new(&node.origin, below(path, "with"), "is required"));
-            return None;
-        }
-    };
-    let given = required(node, path, "pattern", problems)?;
-    let pattern = text(given, &below(path, "pattern"), problems)?;
-    reported(Change::replace(place?, pattern, with), given, &below(path, "pattern"), problems)
-}
-
-/// Writes a value as JSON; a number keeps its spelling where JSON knows it.
-fn json_text(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<String> {
-    match &node.value {
-        Value::Null => Some("null".to_owned()),
-        Value::Scalar(scalar) => {
-            let json = scalar_json(scalar);
-            if json.is_none() {
-                let message = format!("holds {}, which is no number in JSON", scalar.quoted());
-                problems.push(Problem::new(&node.origin, path, message));
-            }
-            json
-        }
-        Value::List(items) => {
-            let items = items.iter().enumerate();
-            let items: Option<Vec<String>> =
-                items.map(|(i, item)| json_text(item, &format!("{path}[{i}]"), problems)).collect();
-            Some(format!("[{}]", items?.join(",")))
-        }
-        Value::Map(members) => {
-            let members = members.iter();
-            let members: Option<Vec<String>> = members
-                .map(|(key, value)| {
-                    let json = json_text(value, &below(path, key), problems)?;
-                    Some(format!("{}:{json}", json!(key)))
-                })
-                .collect();
-            Some(format!("{{{}}}", members?.join(",")))
-        }
-    }
-}
-
-fn scalar_json(scalar: &Scalar) -> Option<String> {
-    match scalar.kind {
-        Kind::Text => Some(json!(scalar.text).to_string()),
-        Kind::Boolean => Some(scalar.text.to_lowercase()),
-        Kind::Number => {
-            let is_json = serde_json::from_str::<&serde_json::value::RawValue>(&scalar.text).is_ok();
-            let number = || serde_json::Number::from_f64(scalar.text.parse().ok()?).map(|n| n.to_string());
-            if is_json { Some(scalar.text.clone()) } else { number() }
-        }
-    }
 }
 
 /// Returns a single value as it is written.

@@ -207,6 +207,19 @@ fn nobody_waits_for_a_host_that_left() {
 }
 
 #[test]
+fn last_words_that_wait_are_heard() {
+    let lab = Lab::new();
+    let config = lab.file("rules.yaml");
+    // Longer than a server that has ended is listened to otherwise.
+    let rules = json!([{ "name": "slow", "match": { "direction": "server_to_client" }, "action": "delay", "delay": "3s" }]);
+    std::fs::write(&config, json!({ "recorder": { "rules": rules } }).to_string()).unwrap();
+    let script = r#"read x; echo '{"jsonrpc":"2.0","id":1,"result":{}}'"#;
+    let mut wrapped = lab.wrap(&["sh", "-c", script]).with(&["--config", &config]).start();
+    assert_eq!(wrapped.ask(1, "last", &json!({}))["result"], json!({}));
+    assert_eq!(wrapped.leave(), 0);
+}
+
+#[test]
 fn what_waits_is_on_tape_and_nowhere_else() {
     let lab = Lab::new();
     let mut wrapped = start(
