@@ -196,10 +196,14 @@ fn the_end_writes_what_waits() {
     let policy = Policy { buffer_max: Some(100), ..focused(10, 0) };
     let mut recording = recording(&home, 1 << 20).with_policy(&policy);
     call(&mut recording, 1, true);
-    call(&mut recording, 2, false);
+    hear(&mut recording, C, &request(2));
+    // Kept at once, before what came earlier: in the buffer all stand in order.
+    hear(&mut recording, S, "what?");
+    hear(&mut recording, S, &error(2));
     hear(&mut recording, C, &request(3));
     let (_, entries) = sealed(recording);
-    assert_eq!(told(&entries).0, [request(1), result(1), request(2), error(2), request(3)]);
+    let expected = [request(1), result(1), request(2), "what?".to_owned(), error(2), request(3)];
+    assert_eq!(told(&entries).0, expected);
 }
 
 #[test]
