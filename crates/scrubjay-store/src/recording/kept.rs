@@ -79,7 +79,7 @@ impl Kept {
     pub(super) fn preface(&self) -> Vec<u8> {
         let mut missing: Vec<String> = Vec::new();
         if self.selection.is_some() {
-            missing.push("what the settings leave out; how much that is is noted at the end".to_owned());
+            missing.push("what the settings leave out; the end of the tape says how much".to_owned());
         }
         let waits = self.selection.is_some() && self.settings.waits_for_outcomes();
         if waits {
@@ -159,6 +159,8 @@ impl Kept {
                 self.push_due(waiting);
             }
         }
+        // What waits to be written waits in the order in which it came.
+        self.due.sort_by_key(|waiting| waiting.number);
     }
 
     /// Tells whether what is due may stay in memory for now.

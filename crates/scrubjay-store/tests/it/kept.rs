@@ -12,7 +12,7 @@ use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::verify::verify;
 
 use crate::failure::{end, recording};
-use crate::fixture::{Owned, home, read, scratch, until_abandoned};
+use crate::fixture::{Dice, Owned, home, read, scratch, until_abandoned};
 
 const C: Direction = Direction::ClientToServer;
 const S: Direction = Direction::ServerToClient;
@@ -136,6 +136,7 @@ fn what_waited_keeps_its_order_and_its_times() {
     let times: Vec<(u64, u64)> =
         entries[1..5].iter().map(|(_, entry)| (entry.since_start_ns, entry.wall_ns)).collect();
     assert!(times.is_sorted() && times[1].1 <= before && times[2].1 >= before, "{times:?} {before}");
+    assert!(times[0].0 < times[1].0, "the tape begins with the first of them: {times:?}");
     let tail: Vec<EntryKind> = entries[5..].iter().map(|(_, entry)| entry.kind).collect();
     assert_eq!(tail, [EntryKind::Note, EntryKind::End]);
 }
@@ -196,10 +197,14 @@ fn the_end_writes_what_waits() {
     let policy = Policy { buffer_max: Some(100), ..focused(10, 0) };
     let mut recording = recording(&home, 1 << 20).with_policy(&policy);
     call(&mut recording, 1, true);
-    call(&mut recording, 2, false);
+    hear(&mut recording, C, &request(2));
+    // Kept at once, before what came earlier: in the buffer all stand in order.
+    hear(&mut recording, S, "what?");
+    hear(&mut recording, S, &error(2));
     hear(&mut recording, C, &request(3));
     let (_, entries) = sealed(recording);
-    assert_eq!(told(&entries).0, [request(1), result(1), request(2), error(2), request(3)]);
+    let expected = [request(1), result(1), request(2), "what?".to_owned(), error(2), request(3)];
+    assert_eq!(told(&entries).0, expected);
 }
 
 #[test]
@@ -404,4 +409,81 @@ fn what_came_goes_where_what_went_on_goes() {
     assert_eq!(entries[3].1.operation, Some(2), "it names what went on");
     let (said, left_out) = told(&entries);
     assert_eq!((said.len(), left_out.total().messages), (3, 6));
+}
+
+/// Plays many calls at once, some of which fail, and returns what was said of each and whether it failed.
+fn crowd(recording: &mut Recording, dice: &mut Dice) -> Vec<(Vec<String>, bool)> {
+    let mut calls: Vec<(Vec<String>, bool)> = Vec::new();
+    let mut under_way: Vec<(u64, u64)> = Vec::new();
+    for id in 0..60 {
+        let number = hear(recording, C, &request(id));
+        hear_backend(recording, C, number, &request(1000 + id));
+        calls.push((vec![request(id), request(1000 + id)], false));
+        under_way.push((id, number));
+        while !under_way.is_empty() && (id == 59 || dice.below(3) > 0) {
+            let (id, number) = under_way.swap_remove(dice.below(under_way.len()));
+            let failed = dice.below(5) == 0;
+            let answer = |id| if failed { error(id) } else { result(id) };
+            hear_backend(recording, S, number, &answer(1000 + id));
+            hear(recording, S, &answer(id));
+            let call = &mut calls[usize::try_from(id).unwrap()];
+            call.0.extend([answer(1000 + id), answer(id)]);
+            call.1 = failed;
+        }
+        if dice.below(4) == 0 {
+            recording.flush(clock::now()).unwrap();
+        }
+    }
+    calls
+}
+
+#[test]
+fn whatever_happens_calls_are_whole_in_order_and_counted() {
+    let mut dice = Dice::new(31);
+    for round in 0..40 {
+        let scratch = scratch();
+        let home = home(&scratch);
+        let strategy = match round % 4 {
+            0 => Strategy::ErrorFocused { before: dice.below(6), after: dice.below(6) },
+            1 => Strategy::Performance { threshold: Duration::from_secs(9) },
+            _ => Strategy::Full,
+        };
+        let sampling = match round % 4 {
+            2 => Sampling::Systematic { interval: 3 },
+            _ => Sampling::Random { rate: 1.0 },
+        };
+        let always = Always { errors: true, slow: None };
+        let buffer_max = (round % 3 == 0).then(|| 1 + dice.below(20));
+        let selection = Settings { strategy, sampling, always, ..Settings::default() };
+        let policy = Policy { selection, buffer_max, ..Policy::default() };
+        let limit = [1 << 20, 2_000][dice.below(2)];
+        let mut recording = recording(&home, limit).with_policy(&policy);
+        let calls = crowd(&mut recording, &mut dice);
+        recording.finish(&end()).unwrap().unwrap();
+        home.seal_abandoned().unwrap();
+        let mut tapes: Vec<Tape> = home.list().unwrap().iter().map(|file| home.open(file).unwrap()).collect();
+        tapes.sort_by_key(|tape| tape.header().unwrap().part);
+        let (mut said, mut left_out) = (Vec::new(), LeftOut::default());
+        for tape in &tapes {
+            assert!(verify(tape).unwrap().is_sound());
+            let entries = read(tape);
+            for (_, entry) in entries.iter().filter(|(_, entry)| entry.operation.is_some()) {
+                let began = &entries[usize::try_from(entry.operation.unwrap()).unwrap()].1;
+                let ids = [began, entry].map(|e| String::from_utf8_lossy(&e.payload)[..30].to_owned());
+                let id = |text: &str| text.split([':', ',']).nth(3).unwrap().parse::<u64>().unwrap();
+                assert_eq!(id(&ids[1]), 1000 + id(&ids[0]), "round {round}");
+            }
+            let (more, less) = told(&entries);
+            said.extend(more);
+            left_out.add(&less);
+        }
+        let total: usize = calls.iter().map(|(lines, _)| lines.len()).sum();
+        assert_eq!(left_out.total().messages + said.len() as u64, total as u64, "round {round}");
+        for (lines, failed) in &calls {
+            let there: Vec<&String> = said.iter().filter(|line| lines.contains(line)).collect();
+            let whole: Vec<&String> = lines.iter().collect();
+            assert!(there.is_empty() || there == whole, "round {round}: {there:?}");
+            assert!(!failed || !there.is_empty(), "round {round}: a failure is missing");
+        }
+    }
 }
