@@ -10,6 +10,7 @@ mod index;
 pub mod measure;
 mod near;
 mod query;
+mod score;
 mod synonyms;
 #[cfg(test)]
 mod tests;

@@ -19,12 +19,19 @@ pub const TASK_METHOD: &str = "agentify/orchestrateTask";
 /// The tool that does.
 pub const TASK_TOOL: &str = "orchestrate_task";
 
+/// The tool that only finds tools.
+pub const FIND_TOOL: &str = "find_tools";
+
 /// So many tasks of one tape are looked at.
 const TASKS_MAX: usize = 2000;
 /// So many calls of one task.
 const CALLS_MAX: usize = 16;
 /// A longer task is none that others will ask again.
 const QUERY_BYTES_MAX: usize = 4096;
+/// So many tools that were offered for a task are remembered.
+const OFFERED_MAX: usize = 16;
+/// Who was offered tools and calls one of them within so many requests meant it.
+const SOON: usize = 3;
 /// So many tools of one tape are told apart.
 const TOOLS_MAX: usize = 4096;
 
@@ -43,6 +50,15 @@ pub struct Task {
 #[derive(Debug, Default)]
 pub struct Tasks {
     by_entry: BTreeMap<u64, Task>,
+    /// The last task for which nothing was called, and which tools came nearest to it.
+    offered: Option<Offered>,
+}
+
+#[derive(Debug)]
+struct Offered {
+    query: String,
+    tools: Vec<String>,
+    requests_left: usize,
 }
 
 impl Tasks {
@@ -53,6 +69,7 @@ impl Tasks {
         }
         match (entry.via, entry.direction) {
             (None, Direction::ClientToServer) => self.ask(number, entry.payload, reading),
+            (None, Direction::ServerToClient) => self.offer(entry.payload, reading),
             (Some(backend), Direction::ServerToClient) => self.answer(backend, reading),
             _ => {}
         }
@@ -60,18 +77,46 @@ impl Tasks {
 
     fn ask(&mut self, number: u64, payload: &[u8], reading: &Reading) {
         let envelope = &reading.envelope;
-        let is_tool = match envelope.method.as_deref() {
-            Some(TASK_METHOD) => false,
-            Some("tools/call") if envelope.name.as_deref() == Some(TASK_TOOL) => true,
-            _ => return,
-        };
         if envelope.kind != MessageKind::Request || self.by_entry.len() >= TASKS_MAX {
             return;
         }
+        let is_tool = match (envelope.method.as_deref(), envelope.name.as_deref()) {
+            (Some(TASK_METHOD), _) => false,
+            (Some("tools/call"), Some(TASK_TOOL | FIND_TOOL)) => true,
+            (Some("tools/call"), Some(tool)) => return self.take_offer(number, tool),
+            _ => return,
+        };
         if let Some(query) = std::str::from_utf8(payload).ok().and_then(|text| query(text, is_tool))
             && query.len() <= QUERY_BYTES_MAX
         {
             self.by_entry.insert(number, Task { query, calls: Vec::new(), failed: false });
+        }
+    }
+
+    /// Remembers what was offered for a task instead of a call.
+    fn offer(&mut self, payload: &[u8], reading: &Reading) {
+        let Some(link) = reading.link().filter(|link| link.role == Role::Answer) else { return };
+        let task = link.operation.and_then(|operation| self.by_entry.get(&operation));
+        let Some(task) = task.filter(|task| task.calls.is_empty() && !task.failed) else { return };
+        let answer: Value = serde_json::from_slice(payload).unwrap_or_default();
+        let found = &answer["result"]["structuredContent"];
+        let lists =
+            [&found["tools"], &found["error"]["data"]["candidates"], &answer["error"]["data"]["candidates"]];
+        let tools = lists.into_iter().filter_map(Value::as_array).flatten();
+        let tools: Vec<String> =
+            tools.filter_map(|tool| tool["name"].as_str()).take(OFFERED_MAX).map(str::to_owned).collect();
+        let query = task.query.clone();
+        self.offered = (!tools.is_empty()).then_some(Offered { query, tools, requests_left: SOON });
+    }
+
+    /// Takes a call of the client's own for what the last task meant, where it was offered for it.
+    fn take_offer(&mut self, number: u64, tool: &str) {
+        let Some(mut offered) = self.offered.take() else { return };
+        if offered.tools.iter().any(|name| name == tool) {
+            self.by_entry.insert(number, Task { query: offered.query, calls: Vec::new(), failed: false });
+        } else if offered.requests_left > 1 {
+            offered.requests_left -= 1;
+            self.offered = Some(offered);
         }
     }
 
@@ -214,6 +259,51 @@ mod tests {
         assert_eq!(tasks.len(), 2, "{tasks:?}");
         assert_eq!((tasks[0].query.as_str(), &tasks[0].calls), ("one", &calls(&["t"])));
         assert_eq!((tasks[1].query.as_str(), &tasks[1].calls), ("two", &calls(&["u", "v"])));
+    }
+
+    #[test]
+    fn who_calls_what_was_offered_meant_it() {
+        let as_tool = |id: u64, name: &str, arguments: Value| {
+            let params = json!({ "name": name, "arguments": arguments });
+            (UP, None, None, json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
+        };
+        let found = |id: u64, tools: &[&str]| {
+            let tools: Vec<Value> = tools.iter().map(|name| json!({ "name": name })).collect();
+            let result = json!({ "structuredContent": { "tools": tools } });
+            (DOWN, None, None, json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+        };
+        let refused = |id: u64, tool: &str| {
+            let error =
+                json!({ "code": -32000, "message": "m", "data": { "candidates": [{ "name": tool }] } });
+            (DOWN, None, None, json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+        };
+        let (tasks, _) = read(&[
+            as_tool(1, FIND_TOOL, json!({ "query": "one" })),
+            found(1, &["b__t", "u"]),
+            as_tool(2, "other", json!({})),
+            as_tool(3, "b__t", json!({})),
+            call(1, 3, "t"),
+            answer(1, 3, json!({ "content": [] })),
+            as_tool(4, "u", json!({})),
+            call(2, 6, "u"),
+            answer(2, 6, json!({})),
+            ask(5, "two"),
+            refused(5, "u"),
+            as_tool(6, "u", json!({})),
+            call(3, 11, "u"),
+            answer(3, 11, json!({})),
+            ask(7, "three"),
+            refused(7, "t"),
+            as_tool(8, "v", json!({})),
+            as_tool(9, "v", json!({})),
+            as_tool(10, "v", json!({})),
+            as_tool(11, "t", json!({})),
+            call(4, 19, "t"),
+            answer(4, 19, json!({})),
+        ]);
+        let told: Vec<(&str, &str)> =
+            tasks.iter().map(|t| (t.query.as_str(), t.calls[0].1.as_str())).collect();
+        assert_eq!(told, [("one", "t"), ("two", "u")], "not what came later, nor too late");
     }
 
     #[test]

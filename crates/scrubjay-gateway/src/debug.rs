@@ -114,7 +114,12 @@ async fn handle(State(server): State<Arc<Server>>, request: Request) -> Response
         Err(refused) => *refused,
         Ok(()) => answer(&server, &mut head).await,
     };
+    let is_socket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
+    if !is_socket {
+        // A place among the connections is given back at once.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     for (name, value) in [
         (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

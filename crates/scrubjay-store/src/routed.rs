@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use scrubjay_core::reading::Reader;
-use scrubjay_core::routed::{Lists, TASK_METHOD, TASK_TOOL, Task, Tasks};
+use scrubjay_core::routed::{FIND_TOOL, Lists, TASK_METHOD, TASK_TOOL, Task, Tasks};
 use serde_json::Value;
 
 use crate::clock;
@@ -71,7 +71,8 @@ pub fn read(home: &Home, limits: Limits, with_tools: bool) -> Result<Told, FindE
 fn may_hold_tasks(tape: &Tape) -> bool {
     tape.footer().is_none_or(|footer| {
         let sums = &footer.metadata;
-        sums.methods.contains_key(TASK_METHOD) || sums.tools.contains_key(TASK_TOOL)
+        sums.methods.contains_key(TASK_METHOD)
+            || [TASK_TOOL, FIND_TOOL].iter().any(|tool| sums.tools.contains_key(*tool))
     })
 }
 

@@ -29,7 +29,7 @@ use outcome::Refusal;
 pub(super) use tools::{definitions, is_own};
 
 /// The method that takes a task.
-pub(super) const METHOD: &str = "agentify/orchestrateTask";
+pub(super) const METHOD: &str = scrubjay_core::routed::TASK_METHOD;
 
 /// The router at work: what it chooses from, and what needs a yes.
 pub(super) struct Routing {

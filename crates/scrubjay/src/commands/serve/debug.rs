@@ -60,9 +60,7 @@ impl Debug {
                 *running = Some(token);
             }
             Err(e) => {
-                let why = format!("there are no debug endpoints on 127.0.0.1:{port}: {e}");
-                tracing::error!(port, error = %e, "there are no debug endpoints");
-                super::super::wrap::say(&why);
+                super::super::wrap::say(&format!("there are no debug endpoints on 127.0.0.1:{port}: {e}"));
             }
         }
     }

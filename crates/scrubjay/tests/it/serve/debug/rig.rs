@@ -254,6 +254,16 @@ impl Looking {
         }
     }
 
+    /// Waits for the next message of a call: what was said before it may still be on its way.
+    pub(super) fn hear_call(&mut self) -> Value {
+        loop {
+            let heard = self.hear().expect("it goes on");
+            if heard["method"] == "tools/call" {
+                return heard;
+            }
+        }
+    }
+
     /// Says something again and again until it is not heard any more.
     pub(super) fn talk_until_it_is_over(mut self) {
         until("it is let go", || self.0.send(Message::Text("hello".into())).is_err());

@@ -44,6 +44,17 @@ fn a_task_that_was_carried_out_once_is_found_from_then_on() {
 }
 
 #[test]
+fn without_a_model_it_learns_from_what_was_called_instead() {
+    let mut routing = Routing::start(None, &[]).opened();
+    let query = "echo or blurt that";
+    assert_eq!(routing.task(query)["error"]["data"]["candidates"][0]["name"], "echo");
+    routing.call("echo", &json!({ "text": "that" }));
+    let (_, directory) = routing.finish();
+    let mut again = Routing::in_directory(directory, None, &[]).opened();
+    until("it is read from the tape", || found(&mut again, "blurt it")["tools"][0]["name"] == "echo");
+}
+
+#[test]
 fn what_failed_teaches_nothing() {
     let call = json!({ "mcp_method": "tools/call",
         "mcp_params": { "name": "fail", "arguments": { "message": "no luck" } } });
