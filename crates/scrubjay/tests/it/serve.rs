@@ -13,3 +13,4 @@ mod rig;
 mod route;
 mod tape;
 mod tapes;
+mod tapes_peers;
