@@ -81,7 +81,7 @@ pub struct Index {
     place: Place,
     pool: AnyPool,
     /// Live tapes that were read here, to go on with.
-    open: Arc<Mutex<Open>>,
+    open_tapes: Arc<Mutex<Open>>,
     frequent_max: usize,
 }
 
@@ -162,7 +162,7 @@ impl Index {
 
     fn new(home: &Home, place: Place) -> Result<Self, IndexError> {
         let pool = place.pool()?;
-        Ok(Self { home: home.clone(), place, pool, open: Arc::default(), frequent_max: FREQUENT_MAX })
+        Ok(Self { home: home.clone(), place, pool, open_tapes: Arc::default(), frequent_max: FREQUENT_MAX })
     }
 
     async fn open_existing(home: &Home, place: &Place) -> Result<Option<Self>, IndexError> {

@@ -12,7 +12,6 @@ use scrubjay_core::redact::Redactor;
 use scrubjay_llm::LlmConfig;
 use scrubjay_store::files::{FileError, Files};
 use scrubjay_store::home::Home;
-use scrubjay_store::index::{Index, IndexError};
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
 use scrubjay_store::workspace::Workspace;
@@ -20,6 +19,8 @@ use serde::Deserialize;
 use tokio::sync::{Notify, OnceCell};
 
 use crate::progress::Flights;
+use crate::reply::Failure;
+use crate::tapes::Desk;
 
 /// How long a change by another process may go unnoticed.
 const UNNOTICED_MAX: Duration = Duration::from_secs(1);
@@ -58,7 +59,7 @@ pub struct Shared {
     setup: Setup,
     ledger: OnceCell<Ledger>,
     files: OnceCell<Arc<Files>>,
-    index: OnceCell<Index>,
+    index: OnceCell<Desk>,
     /// Rung when something was written here.
     news: Notify,
     llm: OnceLock<Option<scrubjay_llm::Client>>,
@@ -135,11 +136,8 @@ impl Shared {
     }
 
     /// Returns the index of the tapes, opened by whoever needs it first; it may be behind them.
-    ///
-    /// # Errors
-    /// It cannot be opened; the next call tries again.
-    pub async fn index(&self) -> Result<&Index, IndexError> {
-        self.index.get_or_try_init(|| Index::open(&self.setup.home, &self.setup.storage)).await
+    pub(crate) async fn index(&self) -> Result<&Desk, Failure> {
+        self.index.get_or_try_init(|| Desk::open(self.setup.home.clone(), self.setup.storage.clone())).await
     }
 
     /// Says that something was written.

@@ -7,6 +7,7 @@
 mod analysis;
 mod analyze;
 mod arguments;
+mod desk;
 mod found;
 mod search;
 
@@ -18,12 +19,14 @@ use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{ServerHandler, tool_handler};
 use scrubjay_core::inert::inert;
-use scrubjay_store::index::{Index, IndexError};
+use scrubjay_store::index::IndexError;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::reply::Failure;
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
+
+pub(crate) use desk::Desk;
 
 /// So long a call waits for the index; then it is answered from what the index has.
 const CATCHING_UP_MAX: Duration = Duration::from_secs(10);
@@ -59,17 +62,15 @@ impl Tapes {
     }
 
     /// Returns the index, up to date where that does not take long; else with what to say about it.
-    async fn index(&self) -> Result<(Index, Option<&'static str>), Failure> {
-        let index = self.shared.index().await?.clone();
-        let catching_up = index.clone();
-        // Goes on by itself when nobody waits any more: the next call finds more.
-        let work = tokio::spawn(async move { catching_up.catch_up(|_| ()).await });
-        match tokio::time::timeout(CATCHING_UP_MAX, work).await {
-            Ok(Ok(Ok(_))) => Ok((index, None)),
-            Ok(Ok(Err(IndexError::Busy(_)))) | Err(_) => Ok((index, Some(BEHIND))),
-            Ok(Ok(Err(error))) => Err(error.into()),
-            Ok(Err(error)) => Err(Failure::new("INTERNAL", error.to_string(), "Try again.")),
-        }
+    async fn index(&self) -> Result<(&Desk, Option<&'static str>), Failure> {
+        let desk = self.shared.index().await?;
+        let work = desk.ask(async |index| match index.catch_up(|_| ()).await {
+            Err(IndexError::Busy(_)) => Ok(Some(BEHIND)),
+            caught_up => caught_up.map(|_| None),
+        });
+        // What is begun goes on by itself: the next call finds more.
+        let behind = tokio::time::timeout(CATCHING_UP_MAX, work).await.unwrap_or(Ok(Some(BEHIND)))?;
+        Ok((desk, behind))
     }
 }
 

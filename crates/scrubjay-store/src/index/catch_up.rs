@@ -115,7 +115,7 @@ impl Index {
     }
 
     fn swap_open(&self, open: Open) -> Open {
-        let mut held = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut held = self.open_tapes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         std::mem::replace(&mut held, open)
     }
 

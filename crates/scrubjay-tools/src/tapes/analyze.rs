@@ -7,11 +7,10 @@ use schemars::JsonSchema;
 use scrubjay_core::analysis::analyse;
 use scrubjay_core::id::TapeId;
 use scrubjay_store::home::FindError;
-use scrubjay_store::index::Index;
 use serde::Deserialize;
 
-use super::Tapes;
 use super::analysis::AnalysisView;
+use super::{Desk, Tapes};
 use crate::reply::{Failure, Reply, reply};
 
 /// So many rows of each list where nobody says, and whatever somebody says.
@@ -49,16 +48,16 @@ impl Tapes {
         Parameters(args): Parameters<AnalyzeArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let (index, behind) = self.index().await?;
-        let tape = self.chosen(&index, &args, &context).await?;
-        let now = index.calls(tape).await?.ok_or_else(|| {
+        let (desk, behind) = self.index().await?;
+        let tape = self.chosen(desk, &args, &context).await?;
+        let analysis = desk.ask(async move |index| {
+            let Some(now) = index.calls(tape).await? else { return Ok(None) };
+            Ok(Some(analyse(&now, &index.past(tape).await?)))
+        });
+        let analysis = analysis.await?.ok_or_else(|| {
             let what = format!("tape {tape} is not in the index yet, or was removed");
             Failure::new("TAPE_NOT_FOUND", what, "Ask again, or find tapes with search_tapes.")
         })?;
-        let past = index.past(tape).await?;
-        let analysis = tokio::task::spawn_blocking(move || analyse(&now, &past))
-            .await
-            .map_err(|e| Failure::new("INTERNAL", e.to_string(), "Try again."))?;
         let rows = args.limit.unwrap_or(ROWS).clamp(1, ROWS_MAX);
         let max_tokens = args.max_tokens.unwrap_or(TOKENS).min(TOKENS_MAX);
         let view = AnalysisView::fit(&analysis, rows, max_tokens, behind);
@@ -68,7 +67,7 @@ impl Tapes {
     /// Finds the tape that is meant.
     async fn chosen(
         &self,
-        index: &Index,
+        desk: &Desk,
         args: &AnalyzeArgs,
         context: &RequestContext<RoleServer>,
     ) -> Result<TapeId, Failure> {
@@ -94,13 +93,14 @@ impl Tapes {
         }
         let caller = self.shared.caller(context);
         let session = match &args.session_id {
-            Some(session) => session,
+            Some(session) => session.clone(),
             None => match caller.tape {
                 Some(tape) => return Ok(tape),
-                None => &caller.key,
+                None => caller.key,
             },
         };
-        let found = index.newest_of_session(session).await?;
+        let wanted = session.clone();
+        let found = desk.ask(async move |index| index.newest_of_session(&wanted).await).await?;
         found.ok_or_else(|| not_found(format!("no tape is of session \"{session}\"")))
     }
 }

@@ -26,10 +26,11 @@ impl Tapes {
     async fn search_tapes(&self, Parameters(args): Parameters<SearchArgs>) -> Reply {
         let query = args.meaning()?;
         let max_tokens = args.max_tokens.unwrap_or(TOKENS).min(TOKENS_MAX);
-        let (index, behind) = self.index().await?;
-        let found = index.search(&query).await?;
+        let (desk, behind) = self.index().await?;
+        let offset = query.offset;
+        let found = desk.ask(async move |index| index.search(&query).await).await?;
         let notes = behind.map(str::to_owned).into_iter().collect();
-        let view = FoundView::fit(&found, query.offset, max_tokens, notes);
+        let view = FoundView::fit(&found, offset, max_tokens, notes);
         reply(view.text(), &view)
     }
 }

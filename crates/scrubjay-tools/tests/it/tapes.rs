@@ -225,6 +225,24 @@ async fn a_tape_says_what_it_shows() {
 }
 
 #[tokio::test]
+async fn an_analysis_has_a_limit() {
+    let mut lab = Lab::new(Era::Legacy).await;
+    let lines: Vec<_> = (0..60)
+        .flat_map(|id| {
+            let tool = format!("tool_{id}");
+            [asked(id, &tool, json!({})), failed(id, &format!("{tool} cannot do what it should"))]
+        })
+        .collect();
+    lab.record(1, "mine", &lines);
+    let whole = lab.done("analyze_tape", json!({ "limit": 50, "max_tokens": 50_000 })).await;
+    assert_eq!(whole["performance_profile"].as_array().unwrap().len(), 50);
+    let short = lab.done("analyze_tape", json!({ "limit": 50, "max_tokens": 1500 })).await;
+    assert!(short["tokens"].as_u64().unwrap() <= 1500, "{short}");
+    let rows = short["performance_profile"].as_array().unwrap().len();
+    assert!((1..50).contains(&rows) && short["left_out"].as_u64() > whole["left_out"].as_u64(), "{short}");
+}
+
+#[tokio::test]
 async fn what_cannot_be_answered_is_said() {
     let mut lab = Lab::new(Era::Legacy).await;
     for (tool, arguments, code, told) in [

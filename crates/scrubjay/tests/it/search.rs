@@ -72,3 +72,25 @@ fn a_tape_says_what_it_shows() {
     let text = String::from_utf8(lab.run_well(&["tape", "stats"])).unwrap();
     assert!(text.contains("tools/call read_file") && text.contains("nothing unlike"), "{text}");
 }
+
+/// Where the ledger is in PostgreSQL, the index is there too, and finds the same.
+#[test]
+fn the_index_is_where_the_ledger_is() {
+    let Ok(database) = std::env::var("SCRUBJAY_TEST_POSTGRES") else { return };
+    let lab = Lab::new();
+    lab.record("one", LINES);
+    let here = lab.json(&["tape", "search", "needle", "--json"]);
+    std::fs::remove_file(lab.data().join("index.db")).unwrap();
+    let config = lab.file("postgres.yaml");
+    std::fs::write(&config, format!("storage: {database}\n")).unwrap();
+    let there = lab.json(&["--config", &config, "tape", "search", "needle", "--json"]);
+    assert_eq!((&there["total"], &there), (&json!(2), &here));
+    let rebuilt = lab.json(&["--config", &config, "index", "rebuild", "--json"]);
+    assert_eq!((&rebuilt["tapes"], &rebuilt["index_bytes"]), (&json!(1), &Value::Null));
+    assert_eq!(lab.json(&["--config", &config, "tape", "search", "needle", "--json"]), here);
+    assert!(!lab.data().join("index.db").exists());
+    // A database that is not there is named, at once.
+    std::fs::write(&config, "storage: postgres://nobody:secret@127.0.0.1:1/none\n").unwrap();
+    let told = lab.run_badly(&["--config", &config, "tape", "search", "needle"]);
+    assert!(told.contains("storage") && !told.contains("secret"), "{told}");
+}

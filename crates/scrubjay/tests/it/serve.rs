@@ -16,3 +16,4 @@ mod rules;
 mod selection;
 mod tape;
 mod tapes;
+mod tapes_peers;

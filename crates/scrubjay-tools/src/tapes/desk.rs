@@ -1,0 +1,66 @@
+//! The index, worked with on a thread of its own: filling it must not hold up the messages of this process.
+
+use std::io;
+
+use scrubjay_store::home::Home;
+use scrubjay_store::index::{Index, IndexError};
+use scrubjay_store::ledger::Storage;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use crate::reply::Failure;
+
+/// The index and its thread, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    index: Index,
+    thread: Thread,
+}
+
+#[derive(Debug)]
+struct Thread {
+    handle: Handle,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Thread {
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        // It runs what it is given until nobody can give it more.
+        let run = move || drop(runtime.block_on(stopped));
+        std::thread::Builder::new().name("scrubjay-index".to_owned()).spawn(run)?;
+        Ok(Self { handle, _stop: stop })
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, IndexError>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        Ok(self.handle.spawn(work).await.map_err(internal)??)
+    }
+}
+
+impl Desk {
+    /// Opens the index; it may be behind the tapes.
+    pub(crate) async fn open(home: Home, storage: Storage) -> Result<Self, Failure> {
+        let thread = Thread::start().map_err(internal)?;
+        let index = thread.run(async move { Index::open(&home, &storage).await }).await?;
+        Ok(Self { index, thread })
+    }
+
+    /// Works with the index. The work goes on to its end when nobody waits for it any more.
+    pub(crate) async fn ask<T, F>(&self, work: impl FnOnce(Index) -> F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, IndexError>> + Send + 'static,
+    {
+        self.thread.run(work(self.index.clone())).await
+    }
+}
+
+fn internal(error: impl std::error::Error) -> Failure {
+    tracing::error!(error = %error, "the index cannot be worked with");
+    Failure::new("INTERNAL", error.to_string(), "Try again.")
+}
