@@ -95,7 +95,7 @@ fn notice(method: &str) -> String {
 }
 
 fn globs(patterns: &[&str]) -> Vec<crate::glob::Glob> {
-    patterns.iter().map(|pattern| crate::glob::Glob::new(pattern).unwrap()).collect()
+    patterns.iter().map(|pattern| crate::glob::Glob::new(pattern)).collect()
 }
 
 fn strategy(strategy: Strategy) -> Settings {

@@ -28,6 +28,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
     let scratch = tempfile::Builder::new().prefix("scrubjay-demo-").tempdir()?.keep();
     let home = Home::new(scratch.clone());
     std::fs::create_dir(workspace(&home))?;
+    std::fs::write(errors(&home), scenes::ERRORS)?;
     let runtime = super::runtime()?;
     for scene in &SCENES {
         let held = runtime.block_on(converse(&home, scene));
@@ -61,6 +62,10 @@ fn workspace(home: &Home) -> PathBuf {
     home.root().join("workspace")
 }
 
+fn errors(home: &Home) -> PathBuf {
+    home.root().join("errors.yaml")
+}
+
 /// Shows what is left of a conversation.
 fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let file = newest(home, scene.name)?;
@@ -84,14 +89,10 @@ async fn converse(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
     command.arg("--data").arg(home.root());
-    if let Some(config) = scene.config {
-        let file = home.root().join(format!("{}.yaml", scene.name));
-        std::fs::write(&file, config)?;
-        command.arg("--config").arg(file);
-    }
     for word in scene.command {
         match *word {
             "{workspace}" => command.arg(workspace(home)),
+            "{errors}" => command.arg(errors(home)),
             word => command.arg(word),
         };
     }

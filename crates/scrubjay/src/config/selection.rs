@@ -39,7 +39,7 @@ impl Setting for Globs {
         let before = problems.len();
         let mut globs = Vec::new();
         for (i, text) in texts.iter().enumerate() {
-            match Glob::new(text) {
+            match Glob::parse(text) {
                 Ok(glob) => globs.push(glob),
                 Err(what) => problems.push(Problem::new(item_origin(node, i), format!("{key}[{i}]"), what)),
             }
@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(sampling("{ strategy: adaptive }"), Sampling::Adaptive { target_rate: 0.1 });
         let rules =
             sampling("{ strategy: priority, rate: 0, rules: [{ methods: [tools/*], tools: [x], rate: 1 }] }");
-        let glob = |text| vec![Glob::new(text).unwrap()];
+        let glob = |text| vec![Glob::new(text)];
         let rule = PriorityRule { methods: glob("tools/*"), names: glob("x"), rate: 1.0 };
         assert_eq!(rules, Sampling::Priority { rules: vec![rule], rate: 0.0 });
         assert_eq!(strategy("full"), Strategy::Full);
@@ -376,7 +376,7 @@ mod tests {
         );
         let expected = [
             ":2: recorder.capture.requests must be true or false, not \"maybe\"",
-            ":6: recorder.filters.include_methods[1] must be a name without spaces, in which * stands for anything, like tools/*",
+            ":6: recorder.filters.include_methods[1] is not a pattern: it holds ' ', and only * stands for anything",
             ":7: recorder.filters.min_response_time must be a duration of at least 1ms, like 30s, 5m or 1h, not \"fast\"",
             ":9: recorder.sampling.strategy must be none, random, systematic, adaptive or priority, not \"often\"",
             ":10: recorder.sampling.rate must be a number from 0 to 1, not \"2\"",

@@ -432,7 +432,7 @@ fn a_wrong_value_is_told_at_start_with_its_place() {
     let wrong = [
         ("enabled: perhaps", "enabled must be true or false"),
         ("capture: { requests: 1 }", "capture.requests must be true or false"),
-        ("filters: { include_methods: ['a b'] }", "filters.include_methods[0] must be a name"),
+        ("filters: { include_methods: ['a b'] }", "filters.include_methods[0] is not a pattern"),
         ("filters: { min_response_time: soon }", "filters.min_response_time must be a duration"),
         ("sampling: { strategy: lucky }", "sampling.strategy must be none, random"),
         ("sampling: { rate: 1.5 }", "sampling.rate must be a number from 0 to 1"),

@@ -20,6 +20,9 @@ const MODERN: [&str; 3] = [
     r#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"no_such_tool","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
 ];
 
+/// What is kept in the scene with failures alone.
+pub(super) const ERRORS: &str = "recorder: { strategy: { kind: error_focused, before: 1, after: 1 } }\n";
+
 /// A client of the gateway: two backends offer the same names, so one's are prefixed.
 const GATEWAY: [&str; 6] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"3"}}}"#,
@@ -51,13 +54,11 @@ const WORK: [&str; 13] = [
 pub(super) struct Scene {
     pub(super) title: &'static str,
     pub(super) name: &'static str,
-    /// The command; `{workspace}` stands for a directory of the demo's own.
+    /// The command; `{workspace}` stands for a directory of the demo's own, `{errors}` for a file with [`ERRORS`].
     pub(super) command: &'static [&'static str],
     /// Whether the sample server is behind it.
     pub(super) has_server: bool,
     pub(super) script: &'static [&'static str],
-    /// The configuration it goes by, where it needs one.
-    pub(super) config: Option<&'static str>,
     /// The session whose story is told instead of showing the tape.
     pub(super) session: Option<&'static str>,
 }
@@ -69,7 +70,6 @@ pub(super) const SCENES: [Scene; 5] = [
         command: &["wrap", "--name", "demo-legacy"],
         has_server: true,
         script: &LEGACY,
-        config: None,
         session: None,
     },
     Scene {
@@ -78,16 +78,14 @@ pub(super) const SCENES: [Scene; 5] = [
         command: &["wrap", "--name", "demo-modern"],
         has_server: true,
         script: &MODERN,
-        config: None,
         session: None,
     },
     Scene {
         title: "The first one again, with only what is around failures kept; the tape says what it left out",
         name: "demo-errors",
-        command: &["wrap", "--name", "demo-errors"],
+        command: &["wrap", "--config", "{errors}", "--name", "demo-errors"],
         has_server: true,
         script: &LEGACY,
-        config: Some("recorder: { strategy: { kind: error_focused, before: 1, after: 1 } }\n"),
         session: None,
     },
     Scene {
@@ -96,7 +94,6 @@ pub(super) const SCENES: [Scene; 5] = [
         command: &["serve", "--log-level", "warn", "--toolsets", "sample"],
         has_server: true,
         script: &GATEWAY,
-        config: None,
         session: None,
     },
     Scene {
@@ -105,7 +102,6 @@ pub(super) const SCENES: [Scene; 5] = [
         command: &["serve", "--log-level", "warn", "--project", "default", "--workspace", "{workspace}"],
         has_server: false,
         script: &WORK,
-        config: None,
         session: Some("demo"),
     },
 ];
