@@ -88,7 +88,7 @@ const LOOK: [&str; 4] = [
 pub(super) struct Scene {
     pub(super) title: &'static str,
     pub(super) name: &'static str,
-    /// The command; `{workspace}` stands for a directory of the demo's own, `{rules}` for a file with [`RULES`].
+    /// The command; `{workspace}` stands for a directory of the demo's own.
     pub(super) command: &'static [&'static str],
     /// Whether the sample server is behind it.
     pub(super) has_server: bool,
