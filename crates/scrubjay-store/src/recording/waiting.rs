@@ -28,7 +28,7 @@ pub(super) struct Waiting {
     pub(super) arrived: Moment,
     pub(super) stamped: Moment,
     /// The message as it came, where rules changed it: it goes where this goes.
-    pub(super) original: Option<Box<Waiting>>,
+    pub(super) original: Option<Box<Self>>,
 }
 
 impl Waiting {
