@@ -46,9 +46,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long anyone waits for another who is catching up: its first time may take minutes.
 const CATCHING_UP_MAX: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: u32 = 4;
-/// A text that more exchanges hold is frequent: only so many of them are looked at.
-const FREQUENT_MAX: usize = 20_000;
-
 /// The index cannot be used.
 #[derive(Debug, Error)]
 pub enum IndexError {
@@ -162,7 +159,8 @@ impl Index {
 
     fn new(home: &Home, place: Place) -> Result<Self, IndexError> {
         let pool = place.pool()?;
-        Ok(Self { home: home.clone(), place, pool, open_tapes: Arc::default(), frequent_max: FREQUENT_MAX })
+        let frequent_max = dialect::frequent_max(place.dialect());
+        Ok(Self { home: home.clone(), place, pool, open_tapes: Arc::default(), frequent_max })
     }
 
     async fn open_existing(home: &Home, place: &Place) -> Result<Option<Self>, IndexError> {

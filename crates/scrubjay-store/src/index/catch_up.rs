@@ -7,7 +7,7 @@ use serde::Serialize;
 use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use tokio::sync::mpsc;
 
-use super::dialect::begin_write;
+use super::dialect::{begin_write, tidying};
 use super::fill::{Names, fill};
 use super::gather::{Open, Step, gather};
 use super::lease::Lease;
@@ -108,6 +108,9 @@ impl Index {
             }
             tx.commit().await?;
             tell(done.entries);
+        }
+        for statement in tidying(self.dialect(), done.entries) {
+            connection.execute(*statement).await?;
         }
         // A panic there has been reported by its thread; what was sent before is right.
         self.swap_open(reading.await.unwrap_or_default());

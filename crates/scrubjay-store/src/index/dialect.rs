@@ -144,6 +144,30 @@ pub(super) fn begin_write(dialect: Dialect) -> &'static str {
     }
 }
 
+/// Returns how many exchanges may hold a text before it is frequent, and only so many of them are looked at.
+pub(super) fn frequent_max(dialect: Dialect) -> usize {
+    match dialect {
+        Dialect::Sqlite => 20_000,
+        // It unpacks all words of each that it looks at.
+        Dialect::Postgres => 5_000,
+    }
+}
+
+/// So many new entries change what is frequent.
+const ENTRIES_MANY: u64 = 1000;
+
+/// Returns what is done after so many new entries, so that searches stay fast.
+pub(super) fn tidying(dialect: Dialect, entries: u64) -> &'static [&'static str] {
+    match dialect {
+        // New words wait in a list that every search reads through, and where each word leads is a guess until
+        // somebody counts.
+        Dialect::Postgres if entries >= ENTRIES_MANY => {
+            &["SELECT gin_clean_pending_list('texts_by_word')", "ANALYZE texts, exchanges, names, tapes"]
+        }
+        _ => &[],
+    }
+}
+
 /// Returns the condition that a text matches what is bound to `place`.
 pub(super) fn matches(dialect: Dialect, place: &str) -> String {
     match dialect {

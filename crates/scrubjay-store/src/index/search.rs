@@ -5,6 +5,7 @@
 //! is almost everywhere, would take too long, only so much is looked at, and the answer says so.
 
 mod facets;
+mod found;
 mod narrow;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,12 +13,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use scrubjay_core::exchange::{What, searchable, searchable_marks};
 use scrubjay_core::export::iso_time;
 use scrubjay_core::query::{SearchQuery, SortField, SortOrder};
-use serde::Serialize;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
 
 use super::look::{TapeKey, look};
-use super::snippet::{Snippet, cut};
+use super::snippet::cut;
 use super::sql::{Sql, is_one_of, list};
 use super::{Index, IndexError, tape_of, uint};
 use crate::home::Home;
@@ -25,110 +25,10 @@ use facets::Group;
 use narrow::Narrowed;
 
 pub use facets::{Facet, Facets};
+pub use found::{Found, Hit, WhyBounded};
 
 /// So many rows are looked up on tapes; the answer says when there were more.
 const CANDIDATES_MAX: usize = 50_000;
-
-/// The answer to a query.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Found {
-    /// How many fit: exactly, or, where not everything was looked at, at least.
-    pub total: u64,
-    /// Whether it is exactly so many.
-    pub total_is_exact: bool,
-    /// How many were looked at, where not everything was; hits and facets are of these.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub looked_at_only: Option<u64>,
-    /// Why not everything was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why_bounded: Option<WhyBounded>,
-    /// The page that was asked for.
-    pub hits: Vec<Hit>,
-    /// What all that fit are made of.
-    pub facets: Facets,
-}
-
-/// Why not everything that might fit was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WhyBounded {
-    /// Fields are looked up in the messages themselves: in the first ones, in the order that was asked for.
-    Fields,
-    /// The words are in very many messages: in those on the tapes that came last.
-    FrequentWords,
-}
-
-impl WhyBounded {
-    /// Says it to a person, with what to do about it.
-    #[must_use]
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Fields => {
-                "that might fit were looked at, because fields are looked up in the messages: narrow the query \
-                 by words, tools or time"
-            }
-            Self::FrequentWords => {
-                "that hold these words were looked at, those on the tapes that came last, because they are in \
-                 very many: add rarer words, a tape: or an earlier until:"
-            }
-        }
-    }
-}
-
-/// One thing that was found: a request with its answer, or what stands alone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Hit {
-    /// The tape it is on.
-    pub tape: String,
-    /// The connection's name.
-    pub server: String,
-    /// The session.
-    pub session: String,
-    /// The entry that began it.
-    pub entry: u64,
-    /// The entry that answered it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<u64>,
-    /// When, in ISO 8601.
-    pub time: String,
-    /// When, nanoseconds since the Unix epoch.
-    pub wall_ns: u64,
-    /// What it is.
-    #[serde(rename = "type")]
-    pub what: What,
-    /// What answered it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answered_with: Option<What>,
-    /// The method.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub method: Option<String>,
-    /// The tool, prompt or resource.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The backend, for what passed between the gateway and one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub via: Option<String>,
-    /// How long the answer took.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub response_time_ns: Option<u64>,
-    /// Whether it failed.
-    pub failed: bool,
-    /// The code of the error.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error_code: Option<i64>,
-    /// The size of request and answer.
-    pub size_bytes: u64,
-    /// Whether rules changed, held back, blocked or made request or answer.
-    pub intercepted: bool,
-    /// The rules that applied to either.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub applied_rules: BTreeSet<String>,
-    /// The tags they gave.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub tags: BTreeSet<String>,
-    /// The text that was looked for, where it stands; without any, the beginning.
-    pub snippet: Snippet,
-}
 
 /// A row as it is needed to choose and to show.
 #[derive(Clone, Copy, Debug)]

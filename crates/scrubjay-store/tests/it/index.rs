@@ -521,6 +521,17 @@ async fn two_directories_do_not_disturb_each_other(database: Database) {
     assert_eq!(index.catch_up(|_| ()).await.unwrap(), CaughtUp::default());
 }
 
+async fn many_entries_are_caught_up_with_at_once(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
+    let all: Vec<Owned> =
+        (0..600).flat_map(|n| [asked(n * 2, n, "read", "/a"), answered(n * 2 + 1, n, "so it is")]).collect();
+    append(&mut begin(&home, 1), &all);
+    let index = Index::open(&home, storage).await.unwrap();
+    assert_eq!(index.catch_up(|_| ()).await.unwrap().entries, 1200);
+    let found = index.search(&query("\"so it is\" tool:read")).await.unwrap();
+    assert_eq!((found.total, found.total_is_exact), (600, true));
+}
+
 /// What peers say may have no end and no sense, and is no reason to stop.
 async fn hostile_names_and_texts_are_kept(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
@@ -569,5 +580,6 @@ on_both!(
     a_live_tape_is_read_on_from_where_it_was_left,
     a_frequent_word_is_looked_for_on_the_last_tapes_and_that_is_said,
     two_directories_do_not_disturb_each_other,
+    many_entries_are_caught_up_with_at_once,
     hostile_names_and_texts_are_kept,
 );
