@@ -8,7 +8,7 @@ mod facets;
 mod found;
 mod narrow;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use scrubjay_core::exchange::{What, searchable, searchable_marks};
 use scrubjay_core::export::iso_time;
