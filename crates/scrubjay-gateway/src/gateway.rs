@@ -123,14 +123,16 @@ impl Request {
 }
 
 impl Gateway {
-    /// Makes a gateway; `backends` gets the queue for what backends say by themselves.
+    /// Makes a gateway that records as safely as `keeping` says; `backends` gets the queue for what backends say
+    /// by themselves.
     pub fn new(
         naming: Naming,
         new_recording: NewRecording,
+        keeping: Options,
         options: Option<TakeOptions>,
         backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>,
     ) -> Arc<Self> {
-        Self::make(naming, new_recording, options, None, Options::default(), backends)
+        Self::make(naming, new_recording, options, None, keeping, backends)
     }
 
     fn make(
@@ -142,7 +144,8 @@ impl Gateway {
         backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>,
     ) -> Arc<Self> {
         let (events, heard) = mpsc::channel(EVENTS_MAX);
-        let backends = backends(&events, &new_recording).into_iter().map(Arc::new).collect();
+        let backends = backends(&events, &new_recording);
+        let backends = backends.into_iter().map(|backend| Arc::new(backend.keeping(keeping))).collect();
         let gateway = Arc::new(Self {
             backends: Mutex::new(backends),
             naming,
@@ -176,6 +179,12 @@ impl Gateway {
             backend.rule_with(rules.clone());
         }
         backend
+    }
+
+    /// Returns how long a message may be.
+    #[must_use]
+    pub fn message_bytes_max(&self) -> usize {
+        self.keeping.message_bytes_max
     }
 
     /// Begins a session.
@@ -260,7 +269,8 @@ impl Gateway {
             if all.iter().all(|b| b.id != config.id) {
                 let tape = (self.new_recording)(&format!("backend {}", config.id), None);
                 let workspace = std::env::current_dir().ok();
-                let backend = Backend::new(config, workspace, tape, self.events.clone());
+                let backend =
+                    Backend::new(config, workspace, tape, self.events.clone()).keeping(self.keeping);
                 all.push(Arc::new(self.ruled(backend)));
             }
         }

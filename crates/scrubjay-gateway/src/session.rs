@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use scrubjay_core::entry::{Direction, End, EntryKind, Terminator};
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message;
+use scrubjay_core::oversize::Oversize;
 use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, RecordError, Recording};
 use scrubjay_store::tape::header::SessionRef;
@@ -330,8 +331,18 @@ impl Session {
     /// Records something worth knowing that is not a message.
     pub fn record_note(&self, facts: &serde_json::Value) {
         let facts = facts.to_string();
-        let note = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, facts.as_bytes());
-        if let Err(e) = self.record_item(note, || ()) {
+        self.record_fact(EntryKind::Note, Direction::ServerToClient, facts.as_bytes());
+    }
+
+    /// Records that its client said something that is too long to be taken.
+    pub fn note_too_long(&self, line: &Oversize) {
+        let facts = serde_json::to_vec(line).expect("an oversize is plain data");
+        self.record_fact(EntryKind::Oversize, Direction::ClientToServer, &facts);
+    }
+
+    fn record_fact(&self, kind: EntryKind, direction: Direction, facts: &[u8]) {
+        let fact = Item::new(kind, direction, Terminator::Eof, facts);
+        if let Err(e) = self.record_item(fact, || ()) {
             tracing::error!(error = %e, "a note could not be recorded");
         }
     }
@@ -346,6 +357,16 @@ impl Session {
         if let Err(e) = self.say_in(place.ok().and_then(Result::ok), line) {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
+    }
+
+    /// Tells the client that something is not done. It hears that in any case: it would wait for ever otherwise,
+    /// and what cannot be recorded may be the very reason.
+    pub async fn refuse(&self, outbox: &Outbox, line: String) {
+        if let Err(e) = self.record(Direction::ServerToClient, &line) {
+            tracing::error!(error = %e, "a refusal could not be recorded");
+        }
+        // A client that has gone or does not read misses what it would not see.
+        let _ = tokio::time::timeout(PATIENCE, outbox.send(line)).await;
     }
 
     /// Puts a line in its place on the way to the client: on the tape in the same order.

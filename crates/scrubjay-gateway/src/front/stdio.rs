@@ -14,9 +14,6 @@ use crate::notice;
 use crate::pipe::{Sink, Source};
 use crate::session::{OUTBOX_MAX, Session};
 
-/// No line of a client may be longer.
-const LINE_BYTES_MAX: usize = 16 << 20;
-
 /// How long calls under way may go on after the client has stopped talking.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// How long the last lines may take to leave.
@@ -65,7 +62,8 @@ async fn read(
     source: &mut Source,
     outbox: &mpsc::Sender<String>,
 ) {
-    let mut framer = Framer::new(LINE_BYTES_MAX);
+    let bytes_max = gateway.message_bytes_max();
+    let mut framer = Framer::new(bytes_max);
     let mut answering = JoinSet::new();
     loop {
         let read = source.read(framer.room()).await.unwrap_or(0);
@@ -78,8 +76,9 @@ async fn read(
                     }
                 }
                 Step::Oversize(line) => {
-                    let notice = notice::too_long(Direction::ClientToServer, &line, LINE_BYTES_MAX);
-                    session.say(outbox, inert_bytes(notice.line.trim_ascii_end())).await;
+                    session.note_too_long(&line);
+                    let notice = notice::too_long(Direction::ClientToServer, &line, bytes_max);
+                    session.refuse(outbox, inert_bytes(notice.line.trim_ascii_end())).await;
                 }
                 Step::Starved => break,
             }
@@ -111,7 +110,7 @@ async fn take(
                 gateway.answer_on(request, &outbox).await;
             });
         }
-        Accepted::Refused(answer) => session.say(outbox, answer).await,
+        Accepted::Refused(answer) => session.refuse(outbox, answer).await,
         Accepted::Told => {}
     }
 }

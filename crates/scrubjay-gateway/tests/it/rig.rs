@@ -8,6 +8,7 @@ use scrubjay_core::entry::Transport;
 use scrubjay_gateway::backend::{Backend, Mount};
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Naming};
 use scrubjay_gateway::gateway::{Accepted, Gateway, NewRecording};
+use scrubjay_gateway::relay::Options;
 use scrubjay_gateway::session::Session;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
@@ -64,7 +65,8 @@ impl Rig {
             };
             Recording::new(home.clone(), subject, Limits::default(), Arc::clone(&redactor))
         });
-        let gateway = Gateway::new(Naming::WhereNeeded, new_recording, None, |events, recording| {
+        let keeping = Options::default();
+        let gateway = Gateway::new(Naming::WhereNeeded, new_recording, keeping, None, |events, recording| {
             let tape = |id: &str| recording(&format!("backend {id}"), None);
             let programs = programs.iter().map(|p| Backend::new(p, None, tape(&p.id), events.clone()));
             let mounted =

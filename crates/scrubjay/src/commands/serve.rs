@@ -91,6 +91,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let log = Arc::new(log::init(&loaded)?);
             let home = loaded.home()?;
             let sweep = super::wrap::sweep_beside(&home, loaded.retention())?;
+            super::wrap::check_durability(loaded.relay, &policy)?;
             super::wrap::tell_if_off(&policy);
             let watch = Watch::default();
             let debug = Arc::new(Debug::new(watch.clone(), home.clone(), redactor.clone(), log.clone()));
@@ -180,7 +181,7 @@ async fn serve(
         })),
         Some(_) => None,
     };
-    let gateway = Gateway::new(config.naming, new_recording, options, |events, recording| {
+    let gateway = Gateway::new(config.naming, new_recording, asked.relay, options, |events, recording| {
         let configured = config.backends.iter().map(|backend| {
             let tape = recording(&format!("backend {}", backend.id), None);
             Backend::new(backend, workspace.clone(), tape, events.clone())

@@ -198,11 +198,17 @@ fn settings(global: &Global, args: &WrapArgs, home: &Home) -> anyhow::Result<Set
     options.message_bytes_max = args.max_message_size.unwrap_or(options.message_bytes_max);
     limits.tape_bytes_max = args.max_tape_size.unwrap_or(limits.tape_bytes_max);
     limits.tape_duration_max = args.max_tape_duration.unwrap_or(limits.tape_duration_max);
-    anyhow::ensure!(
-        options.durability == relay::Durability::Process || settings.policy.buffer_max.is_none(),
-        "--durability power needs every message written before it is passed on: switch recorder.performance.async_storage off"
-    );
+    check_durability(*options, &settings.policy)?;
     Ok(settings)
+}
+
+/// Refuses a wish that another one makes void.
+pub(super) fn check_durability(options: Options, policy: &Policy) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        options.durability == relay::Durability::Process || policy.buffer_max.is_none(),
+        "durability `power` needs every message written before it is passed on: switch recorder.performance.async_storage off"
+    );
+    Ok(())
 }
 
 /// Says that nothing is recorded, where that is so.

@@ -5,6 +5,7 @@ mod debug;
 mod eras;
 mod front;
 mod http;
+mod keeping;
 mod listen;
 mod peers;
 mod recorder_peers;
