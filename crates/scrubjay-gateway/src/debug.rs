@@ -14,6 +14,7 @@ mod ring;
 mod trace;
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -34,6 +35,19 @@ use ring::Ring;
 
 /// Takes out of a text what must not be seen: the secrets of the configuration, and what acts on a terminal.
 pub type Clean = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+/// Searches all recordings: a query as a person types it in, the answer as JSON.
+pub type Search =
+    Box<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Value, Unsearched>> + Send>> + Send + Sync>;
+
+/// Why nothing was searched.
+#[derive(Debug)]
+pub enum Unsearched {
+    /// The query is wrong; how.
+    Wrong(String),
+    /// It could not be done; why.
+    Failed(String),
+}
 
 /// What is kept for the endpoints.
 #[derive(Clone)]
@@ -81,6 +95,8 @@ pub struct Shown {
     pub gateway: Weak<Gateway>,
     /// The configuration as it is now, secrets masked.
     pub config: Box<dyn Fn() -> Value + Send + Sync>,
+    /// Searches the recordings.
+    pub search: Search,
     /// Takes secrets out of what backends complain about.
     pub redactor: Arc<Redactor>,
     /// Takes the rest out of everything that is not kept clean already.
@@ -94,6 +110,8 @@ struct Server {
     address: SocketAddr,
     started: Moment,
     rate: rate::Rate,
+    /// A search takes a thread and reads much: one after the other.
+    searching: tokio::sync::Mutex<()>,
 }
 
 /// Serves the endpoints on a listener, which is on loopback.
@@ -103,7 +121,8 @@ struct Server {
 pub async fn serve(shown: Shown, listener: TcpListener) -> std::io::Result<()> {
     let address = listener.local_addr()?;
     let rate = rate::Rate::new(rate::REQUESTS);
-    let server = Arc::new(Server { shown, address, started: clock::now(), rate });
+    let (started, searching) = (clock::now(), tokio::sync::Mutex::default());
+    let server = Arc::new(Server { shown, address, started, rate, searching });
     let router = Router::new().fallback(handle).with_state(server);
     axum::serve(crowd::Crowd::new(listener), router).await
 }
@@ -141,12 +160,13 @@ async fn answer(server: &Arc<Server>, head: &mut request::Parts) -> Response {
         "/api/config" => answers::config(server),
         "/api/logs" => answers::recent(&kept.logs, head.uri.query()),
         "/api/mcptrace" => answers::recent(&kept.trace, head.uri.query()),
+        "/api/search" => answers::search(server, &head.uri).await,
         "/ws/logs" => live::follow(head, &kept.logs).await,
         "/ws/mcptrace" => live::follow(head, &kept.trace).await,
         _ => plain(
             StatusCode::NOT_FOUND,
-            "there are /api/status, /api/backends, /api/config, /api/logs, /api/mcptrace, /ws/logs and \
-             /ws/mcptrace",
+            "there are /api/status, /api/backends, /api/config, /api/logs, /api/mcptrace, /api/search, /ws/logs \
+             and /ws/mcptrace",
         ),
     }
 }

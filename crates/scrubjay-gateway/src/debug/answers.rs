@@ -1,17 +1,21 @@
 //! What the endpoints answer.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::http::StatusCode;
+use axum::extract::Query;
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use scrubjay_store::clock;
 use serde_json::{Value, json};
 
-use super::Server;
 use super::ring::{LINES_MAX, Ring};
+use super::{Server, Unsearched};
 use crate::backend::Backend;
 use crate::front::http;
 
+/// No query is longer.
+const QUERY_BYTES_MAX: usize = 4096;
 /// So many entries where nothing else is asked for.
 const RECENT: usize = 100;
 
@@ -78,6 +82,24 @@ pub(super) fn recent(ring: &Ring, query: Option<&str>) -> Response {
     };
     // They are JSON and clean already.
     http::json(StatusCode::OK, format!("[{}]", ring.recent(limit).join(",")))
+}
+
+/// Searches the recordings for what `q` says.
+pub(super) async fn search(server: &Server, uri: &Uri) -> Response {
+    let Ok(Query(mut asked)) = Query::<HashMap<String, String>>::try_from_uri(uri) else {
+        return http::plain(StatusCode::BAD_REQUEST, "the query string is not one");
+    };
+    let Some(query) = asked.remove("q").filter(|q| q.len() <= QUERY_BYTES_MAX) else {
+        return http::plain(StatusCode::BAD_REQUEST, "say what to look for: /api/search?q=error:true");
+    };
+    let _turn = server.searching.lock().await;
+    match (server.shown.search)(query).await {
+        Ok(found) => cleaned(server, &found),
+        Err(Unsearched::Wrong(what)) => http::plain(StatusCode::BAD_REQUEST, &(server.shown.clean)(&what)),
+        Err(Unsearched::Failed(why)) => {
+            http::plain(StatusCode::INTERNAL_SERVER_ERROR, &(server.shown.clean)(&why))
+        }
+    }
 }
 
 fn cleaned(server: &Server, value: &Value) -> Response {

@@ -4,10 +4,12 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use scrubjay_core::query::SearchQuery;
 use scrubjay_core::units;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::index::{Index, IndexError};
+use scrubjay_store::index::{Found, Index, IndexError};
+use scrubjay_store::ledger::Storage;
 use tokio::runtime::Runtime;
 
 use crate::cli::{Global, tell};
@@ -73,6 +75,20 @@ pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runt
     })?;
     progress.clear();
     Ok((runtime, index))
+}
+
+/// Searches in a process that does other things: as far as the index can be filled.
+pub(crate) fn search(home: &Home, storage: &Storage, query: &SearchQuery) -> anyhow::Result<Found> {
+    super::runtime()?.block_on(async {
+        let index = Index::open(home, storage).await?;
+        let filled = match index.catch_up(|_| ()).await {
+            // Another process is at it; what it has come to can be found.
+            Ok(_) | Err(IndexError::Busy(_)) => index.search(query).await,
+            Err(e) => Err(e),
+        };
+        index.close().await;
+        Ok(filled?)
+    })
 }
 
 /// A line on a terminal that says how far it is.

@@ -10,15 +10,20 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use jiff::tz::TimeZone;
 use scrubjay_core::inert::inert_json;
+use scrubjay_core::query;
 use scrubjay_core::redact::Redactor;
-use scrubjay_gateway::debug::{self, Clean, Kept, Shown};
+use scrubjay_gateway::debug::{self, Clean, Kept, Search, Shown, Unsearched};
 use scrubjay_gateway::gateway::Gateway;
+use scrubjay_store::clock;
 use scrubjay_store::home::Home;
+use scrubjay_store::ledger::Storage;
 use scrubjay_store::recording::Watch;
 use serde_json::{Value, json};
 
 use self::token::TokenFile;
+use super::super::tape::found_json;
 use crate::config::{Loaded, mask};
 use crate::log::Log;
 
@@ -85,6 +90,7 @@ impl Debug {
             kept,
             gateway: self.gateway.get().cloned().unwrap_or_default(),
             config: Box::new(move || lock(&config).clone()),
+            search: search(self.home.clone(), loaded.storage().map_err(io::Error::other)?),
             redactor: self.redactor.clone(),
             clean,
             token,
@@ -96,6 +102,20 @@ impl Debug {
         });
         Ok((address, file))
     }
+}
+
+/// Searches as `scrubjay tape search` does, on a thread of its own: filling the index must hold up no message.
+fn search(home: Home, storage: Storage) -> Search {
+    Box::new(move |typed| {
+        let (home, storage) = (home.clone(), storage.clone());
+        let found = tokio::task::spawn_blocking(move || {
+            let query = query::parse(&typed, clock::now().wall_ns, &TimeZone::system())
+                .map_err(|wrong| Unsearched::Wrong(wrong.to_string()))?;
+            let looking = super::super::index::search(&home, &storage, &query);
+            looking.map(|found| found_json(&query, &found)).map_err(|e| Unsearched::Failed(format!("{e:#}")))
+        });
+        Box::pin(async move { found.await.unwrap_or_else(|e| Err(Unsearched::Failed(e.to_string()))) })
+    })
 }
 
 /// Shows a configuration as a client's options would say it, and then every value and where it came from.

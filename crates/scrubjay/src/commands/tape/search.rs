@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use jiff::tz::TimeZone;
 use scrubjay_core::inert::inert;
-use scrubjay_core::query;
+use scrubjay_core::query::{self, SearchQuery};
 use scrubjay_core::units;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
@@ -55,19 +55,24 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
         found
     })?;
     if global.json {
-        print_json(&serde_json::json!({
-            "query": query,
-            "total": found.total,
-            "total_is_exact": found.total_is_exact,
-            "looked_at_only": found.looked_at_only,
-            "why_bounded": found.why_bounded,
-            "hits": found.hits,
-            "facets": found.facets,
-        }))?;
+        print_json(&found_json(&query, &found))?;
     } else {
         print(&found, args.facets)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes an answer, with the question as it was understood.
+pub(crate) fn found_json(query: &SearchQuery, found: &Found) -> serde_json::Value {
+    serde_json::json!({
+        "query": query,
+        "total": found.total,
+        "total_is_exact": found.total_is_exact,
+        "looked_at_only": found.looked_at_only,
+        "why_bounded": found.why_bounded,
+        "hits": found.hits,
+        "facets": found.facets,
+    })
 }
 
 /// So many characters of a query are shown before and behind what is wrong with it.

@@ -69,6 +69,23 @@ fn every_endpoint_says_what_it_should() {
 }
 
 #[test]
+fn recordings_are_searched_while_it_runs() {
+    let mut gateway = looking(&[]);
+    gateway.open();
+    gateway.call("echo", &json!({ "text": "a needle \u{1b}[31m" }));
+    gateway.call("fail", &json!({ "message": "no" }));
+    let found = gateway.get("/api/search?q=tool%3Aecho+needle+-tool%3Anobody");
+    assert_eq!(found["hits"][0]["name"], "echo", "{found}");
+    assert!(found["total"].as_u64() >= Some(1) && found["total_is_exact"] == true, "{found}");
+    assert!(found["hits"][0]["snippet"]["text"].as_str().unwrap().contains("needle"));
+    assert!(found["facets"]["tools"].is_array() && found["query"].is_object(), "{found}");
+    assert_eq!(gateway.get("/api/search?q=tool:echo%20error:true")["total"], 0);
+    for wrong in ["/api/search", "/api/search?q=code:x", "/api/search?query=echo", "/api/search?q=%ff"] {
+        assert_eq!(gateway.status(wrong), 400, "{wrong}");
+    }
+}
+
+#[test]
 fn both_sockets_tell_what_happens_while_it_does() {
     let mut gateway = looking(&[]);
     gateway.open();
@@ -92,8 +109,16 @@ fn both_sockets_tell_what_happens_while_it_does() {
     until("they are forgotten", || gateway.get("/api/status")["mcptrace"]["followers"] == 0);
 }
 
-const PATHS: [&str; 7] =
-    ["/api/status", "/api/backends", "/api/config", "/api/logs", "/api/mcptrace", "/ws/logs", "/ws/mcptrace"];
+const PATHS: [&str; 8] = [
+    "/api/status",
+    "/api/backends",
+    "/api/config",
+    "/api/logs",
+    "/api/mcptrace",
+    "/api/search?q=x",
+    "/ws/logs",
+    "/ws/mcptrace",
+];
 
 /// Headers with which a request is welcome but for those that a test adds, and the status it has then.
 fn welcome(path: &str) -> (&'static [(&'static str, &'static str)], u16) {
