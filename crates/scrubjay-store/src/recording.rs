@@ -114,6 +114,8 @@ pub struct Recording {
     stderr: Lines,
     writer: Option<Writer>,
     parts: u32,
+    /// How many entries are on the tapes before the current one: numbers go on from tape to tape.
+    earlier: u64,
     gap: Option<Gap>,
     /// The sealing of the previous tape, in the background; at most one at a time.
     sealing: Option<JoinHandle<Result<PathBuf, SealError>>>,
@@ -136,6 +138,7 @@ impl Recording {
             stderr: Lines::default(),
             writer: None,
             parts: 0,
+            earlier: 0,
             gap: None,
             sealing: None,
             kept: None,
@@ -150,9 +153,8 @@ impl Recording {
         Self { watch: Some((watch.clone(), watch.next_source())), ..self }
     }
 
-    /// Records what arrived together, all or nothing, before it is forwarded; returns the first entry's number.
-    ///
-    /// Under a [`Policy`] the number is one by which other items can name it; [`Recording::place`] knows more.
+    /// Records what arrived together, all or nothing, before it is forwarded; returns the number by which other
+    /// items name the first entry. [`Recording::place`] knows where it is.
     ///
     /// # Errors
     /// Nothing was recorded; the caller decides what becomes of the messages and calls
@@ -169,10 +171,16 @@ impl Recording {
         let redacted: Vec<Redacted<'a>> = items.clone().map(|item| self.redacted(&redactor, item)).collect();
         let bytes: usize = redacted.iter().map(|payload| OVERHEAD + payload.as_bytes().len()).sum();
         self.make_room(arrived, bytes as u64)?;
-        let items = items.zip(&redacted).map(|(item, redacted)| (item, redacted.payload()));
+        let earlier = self.earlier;
+        // What began on an earlier tape has no number on this one.
+        let placed = move |item: Item<'a>| Item {
+            operation: item.operation.and_then(|number| number.checked_sub(earlier)),
+            ..item
+        };
+        let items = items.zip(&redacted).map(|(item, redacted)| (placed(item), redacted.payload()));
         let first = self.append(arrived, items.clone())?;
         self.show(arrived, items);
-        Ok(first)
+        Ok(earlier + first)
     }
 
     fn is_watched(&self) -> bool {
@@ -345,6 +353,7 @@ impl Recording {
                 let redacted = self.redactor.redact(&payload);
                 let last = note.chain(std::iter::once((end_item(&payload), redacted.payload())));
                 let _ = full.append(last.map(|(item, payload)| stamp.entry(item).with_payload(payload)));
+                self.earlier += full.entries();
                 self.writer = Some(next);
                 self.seal_in_background(full);
             }

@@ -213,7 +213,7 @@ impl Recording {
     pub fn place(&self, number: u64) -> Option<(u64, TapeId)> {
         let entry = match &self.kept {
             Some(kept) => kept.places.on(self.parts, number)?,
-            None => number,
+            None => number.checked_sub(self.earlier)?,
         };
         Some((entry, self.tape()?))
     }

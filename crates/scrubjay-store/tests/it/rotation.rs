@@ -1,10 +1,10 @@
 //! A full tape is followed by another: linked both ways, every entry on one of them, once and in order.
 
-use scrubjay_core::entry::{End, EntryKind};
+use scrubjay_core::entry::{Direction, End, EntryKind, Terminator};
 use scrubjay_core::id::TapeId;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::Recording;
+use scrubjay_store::recording::{Item, Recording};
 use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::verify::verify;
 
@@ -82,6 +82,38 @@ fn tapes_of_one_connection_are_linked_and_hold_everything_once() {
             assert!(messages > 0 && messages % 3 == 0, "limit {limit}: {messages}");
         }
     }
+}
+
+#[test]
+fn an_operation_is_named_on_its_own_tape_alone() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let mut recording = recording(&home, 600);
+    let answer = |recording: &mut Recording, operation: u64| {
+        let mut item = Item::new(EntryKind::Message, Direction::ServerToClient, Terminator::Lf, b"answer");
+        (item.via, item.operation) = (Some("files"), Some(operation));
+        recording.record(clock::now(), std::iter::once(item)).unwrap();
+    };
+    let first = say(&mut recording, &["asked"]).unwrap();
+    answer(&mut recording, first);
+    say(&mut recording, &[&"x".repeat(600)]).unwrap();
+    assert_eq!(recording.place(first), None, "it is on the tape before");
+    answer(&mut recording, first);
+    let second = say(&mut recording, &["asked"]).unwrap();
+    answer(&mut recording, second);
+    recording.finish(&end()).unwrap().unwrap();
+    home.seal_abandoned().unwrap();
+    let named: Vec<Vec<(u64, Option<u64>)>> = in_order(&home)
+        .iter()
+        .map(|tape| read(tape).iter().map(|(n, entry)| (*n, entry.operation)).collect())
+        .collect();
+    let answers: Vec<Option<u64>> = named.iter().flatten().filter_map(|(_, o)| o.map(Some)).collect();
+    assert_eq!(answers.len(), 2, "{named:?}");
+    for tape in &named {
+        let asked = |(n, operation): &(u64, Option<u64>)| operation.is_none_or(|o| o + 1 == *n);
+        assert!(tape.iter().all(asked), "each names the entry before it: {named:?}");
+    }
+    assert!(named.len() > 2, "{named:?}");
 }
 
 #[test]
