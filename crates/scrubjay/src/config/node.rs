@@ -132,6 +132,14 @@ impl Node {
         entries.iter().find(|(k, _)| k == key).map(|(_, node)| node)
     }
 
+    /// Returns where an item of a list stands; the list itself, where commas part its items.
+    pub(crate) fn item_origin(&self, i: usize) -> &Origin {
+        match &self.value {
+            Value::List(items) => items.get(i).map_or(&self.origin, |item| &item.origin),
+            _ => &self.origin,
+        }
+    }
+
     /// Puts a value at a dotted path, making the maps on the way.
     pub(crate) fn put(&mut self, path: &str, node: Self) {
         let Value::Map(entries) = &mut self.value else { return };

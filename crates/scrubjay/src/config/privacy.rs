@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use super::node::{Node, Origin, Value, below};
 use super::problem::{ConfigError, Problem, entries};
 use super::raw::RawPrivacy;
-use super::setting::{Location, Setting, Shown, text, texts};
+use super::setting::{Location, Setting, Shown, items, text, texts};
 
 const KEY: &str = "recorder.privacy";
 /// A key with less in it can be guessed.
@@ -132,10 +132,7 @@ pub(crate) struct Rules {
 
 impl Setting for Rules {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let Value::List(items) = &node.value else {
-            problems.push(Problem::new(&node.origin, key, "must be a list of rules"));
-            return None;
-        };
+        let items = items(node, key, problems, "rules")?;
         let before = problems.len();
         let read = |(i, item)| read_rule(item, &format!("{key}[{i}]"), problems);
         let list = items.iter().enumerate().filter_map(read).collect();

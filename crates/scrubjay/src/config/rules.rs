@@ -15,7 +15,7 @@ use self::changing::{json_text, read_changes};
 use self::matching::read_match;
 use super::node::{Node, Origin, Value, below};
 use super::problem::{Problem, entries};
-use super::setting::{Choice, Setting, Shown, parse, text, texts, write_duration};
+use super::setting::{Choice, Setting, Shown, items, parse, text, texts, write_duration};
 
 const NAME: &str = "must be 1 to 64 letters, digits, _ - . : or /";
 
@@ -36,10 +36,7 @@ impl Interceptors {
 
 impl Setting for Interceptors {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let Value::List(items) = &node.value else {
-            problems.push(Problem::new(&node.origin, key, "must be a list of rules"));
-            return None;
-        };
+        let items = items(node, key, problems, "rules")?;
         let before = problems.len();
         if items.len() > RULES_MAX {
             let message = format!("must not have more than {RULES_MAX} rules");
@@ -156,14 +153,6 @@ fn one_name(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Stri
     is_name(name).then(|| name.to_owned())
 }
 
-/// Returns where an item of a list stands.
-fn item_origin(node: &Node, i: usize) -> &Origin {
-    match &node.value {
-        Value::List(items) => items.get(i).map_or(&node.origin, |item| &item.origin),
-        _ => &node.origin,
-    }
-}
-
 fn read_path(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<JsonPath> {
     let written = text(node, path, problems)?;
     reported(JsonPath::parse(written), node, path, problems)
@@ -202,7 +191,7 @@ fn read_tags(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Vec
         problems.push(Problem::new(&given.origin, &path, "must name at least one"));
     }
     for (i, _) in tags.iter().enumerate().filter(|(_, tag)| !is_name(tag)) {
-        problems.push(Problem::new(item_origin(given, i), format!("{path}[{i}]"), NAME));
+        problems.push(Problem::new(given.item_origin(i), format!("{path}[{i}]"), NAME));
     }
     Some(tags)
 }

@@ -11,7 +11,7 @@ use super::node::{Node, Origin, Value, below};
 use super::problem::{Problem, entries};
 use super::raw::{RawCapture, RawFilters, RawRecorder, RawSampling};
 use super::resolve::taken;
-use super::setting::{Choice, Count, Setting, Shown, Span, parse, texts, write_duration};
+use super::setting::{Choice, Count, Setting, Shown, Span, items, parse, texts, write_duration};
 
 /// A share of all, or a chance.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +41,7 @@ impl Setting for Globs {
         for (i, text) in texts.iter().enumerate() {
             match Glob::parse(text) {
                 Ok(glob) => globs.push(glob),
-                Err(what) => problems.push(Problem::new(item_origin(node, i), format!("{key}[{i}]"), what)),
+                Err(what) => problems.push(Problem::new(node.item_origin(i), format!("{key}[{i}]"), what)),
             }
         }
         (problems.len() == before).then_some(Self(globs))
@@ -49,14 +49,6 @@ impl Setting for Globs {
 
     fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
         out.push(Shown::new(key, json!(self.0), origin));
-    }
-}
-
-/// Returns where an item of a list stands.
-fn item_origin(node: &Node, i: usize) -> &Origin {
-    match &node.value {
-        Value::List(items) => items.get(i).map_or(&node.origin, |item| &item.origin),
-        _ => &node.origin,
     }
 }
 
@@ -97,7 +89,7 @@ impl Setting for AlwaysSample {
                 "errors" => always.errors = true,
                 "slow_requests" => always.slow_requests = true,
                 _ => problems.push(Problem::new(
-                    item_origin(node, i),
+                    node.item_origin(i),
                     format!("{key}[{i}]"),
                     "must be errors or slow_requests",
                 )),
@@ -119,10 +111,7 @@ pub(crate) struct SamplingRules(Vec<PriorityRule>);
 
 impl Setting for SamplingRules {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let Value::List(items) = &node.value else {
-            problems.push(Problem::new(&node.origin, key, "must be a list of rules"));
-            return None;
-        };
+        let items = items(node, key, problems, "rules")?;
         let before = problems.len();
         let read = |(i, item)| read_rule(item, &format!("{key}[{i}]"), problems);
         let rules = items.iter().enumerate().filter_map(read).collect();

@@ -73,6 +73,20 @@ pub(crate) fn text<'n>(node: &'n Node, key: &str, problems: &mut Vec<Problem>) -
     None
 }
 
+/// Returns the items of the list that stands at a key.
+pub(super) fn items<'n>(
+    node: &'n Node,
+    key: &str,
+    problems: &mut Vec<Problem>,
+    of: &str,
+) -> Option<&'n [Node]> {
+    if let Value::List(items) = &node.value {
+        return Some(items);
+    }
+    problems.push(Problem::new(&node.origin, key, format!("must be a list of {of}")));
+    None
+}
+
 /// Returns the texts of the list that stands at a key; where there are no lists, commas part them.
 pub(crate) fn texts(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Vec<String>> {
     match &node.value {

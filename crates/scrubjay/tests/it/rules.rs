@@ -162,14 +162,22 @@ fn answers_and_notifications_are_judged_too() {
     assert_eq!(hushed.json["interception"], json!(["blocked"]));
 }
 
+/// A rule that holds calls of `echo` back.
+fn slow(direction: &str, delay: &str) -> Value {
+    json!([{ "name": "slow", "match": { "direction": direction, "tools": ["echo"] }, "action": "delay", "delay": delay }])
+}
+
+fn until_delayed(lab: &Lab) {
+    wait_for("the call to be on tape", || {
+        let shown = lab.run(&["tape", "show", "latest"]);
+        String::from_utf8_lossy(&shown.stdout).contains("delayed by slow").then_some(())
+    });
+}
+
 #[test]
 fn what_waits_keeps_its_place() {
     let lab = Lab::new();
-    let mut wrapped = start(
-        &lab,
-        &json!([{ "name": "slow", "match": { "direction": "client_to_server", "tools": ["echo"] },
-            "action": "delay", "delay": "50ms" }]),
-    );
+    let mut wrapped = start(&lab, &slow("client_to_server", "50ms"));
     wrapped.initialize();
     let lines = [call(1, "echo", r#"{"text":"first"}"#), call(2, "large", r#"{"bytes":9}"#)];
     wrapped.send(format!("{}\n{}\n", lines[0], lines[1]).as_bytes());
@@ -189,17 +197,10 @@ fn what_waits_keeps_its_place() {
 fn nobody_waits_for_a_host_that_left() {
     for direction in ["client_to_server", "server_to_client"] {
         let lab = Lab::new();
-        let mut wrapped = start(
-            &lab,
-            &json!([{ "name": "slow", "match": { "direction": direction, "tools": ["echo"] },
-                "action": "delay", "delay": "60s" }]),
-        );
+        let mut wrapped = start(&lab, &slow(direction, "60s"));
         wrapped.initialize();
         wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
-        wait_for("the call to be on tape", || {
-            let shown = lab.run(&["tape", "show", "latest"]);
-            String::from_utf8_lossy(&shown.stdout).contains("delayed by slow").then_some(())
-        });
+        until_delayed(&lab);
         wrapped.close_stdout();
         assert_eq!(wrapped.leave(), 0, "{direction}");
         lab.verify();
@@ -222,17 +223,10 @@ fn last_words_that_wait_are_heard() {
 #[test]
 fn what_waits_is_on_tape_and_nowhere_else() {
     let lab = Lab::new();
-    let mut wrapped = start(
-        &lab,
-        &json!([{ "name": "slow", "match": { "direction": "client_to_server", "tools": ["echo"] },
-            "action": "delay", "delay": "60s" }]),
-    );
+    let mut wrapped = start(&lab, &slow("client_to_server", "60s"));
     wrapped.initialize();
     wrapped.say(&call(1, "echo", r#"{"text":"never"}"#));
-    wait_for("the call to be on tape", || {
-        let shown = lab.run(&["tape", "show", "latest"]);
-        String::from_utf8_lossy(&shown.stdout).contains("delayed by slow").then_some(())
-    });
+    until_delayed(&lab);
     kill(wrapped.worker(), Signal::KILL);
     wrapped.wait();
     assert!(!received(&lab).contains("never"));

@@ -4,11 +4,12 @@ use scrubjay_core::entry::Direction;
 use scrubjay_core::glob::Glob;
 use scrubjay_core::rules::{Check, Condition, Match};
 
-use super::super::node::{Node, Value, below};
+use super::super::node::{Node, below};
 use super::super::problem::{Problem, entries};
-use super::super::setting::{Setting, parse, text, texts};
+use super::super::selection::Globs;
+use super::super::setting::{Setting, items, parse, text};
 use super::changing::json_text;
-use super::{item_origin, read_path, reported, required};
+use super::{read_path, reported, required};
 
 /// Reads what a rule is about.
 pub(super) fn read_match(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Match {
@@ -28,16 +29,9 @@ pub(super) fn read_match(node: &Node, path: &str, problems: &mut Vec<Problem>) -
 }
 
 fn read_globs(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Vec<Glob> {
-    let Some(patterns) = texts(node, path, problems) else { return Vec::new() };
-    if patterns.is_empty() {
+    let Some(Globs(globs)) = Globs::read(node, path, problems) else { return Vec::new() };
+    if globs.is_empty() {
         problems.push(Problem::new(&node.origin, path, "must name at least one: leave it out to match all"));
-    }
-    let mut globs = Vec::new();
-    for (i, pattern) in patterns.iter().enumerate() {
-        match Glob::parse(pattern) {
-            Ok(glob) => globs.push(glob),
-            Err(what) => problems.push(Problem::new(item_origin(node, i), format!("{path}[{i}]"), what)),
-        }
     }
     globs
 }
@@ -45,10 +39,7 @@ fn read_globs(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Vec<Glob>
 const CHECKS: [&str; 6] = ["exists", "equals", "contains", "matches", "greater", "less"];
 
 fn read_conditions(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Vec<Condition> {
-    let Value::List(items) = &node.value else {
-        problems.push(Problem::new(&node.origin, path, "must be a list of conditions"));
-        return Vec::new();
-    };
+    let Some(items) = items(node, path, problems, "conditions") else { return Vec::new() };
     let mut conditions = Vec::new();
     for (i, item) in items.iter().enumerate() {
         let path = format!("{path}[{i}]");

@@ -72,6 +72,18 @@ fn serve(data: &Path, options: &[&str], backend: &[String]) -> Command {
     command
 }
 
+/// Prepares `scrubjay` with these settings; its data and its log are in the directory, which is its home.
+pub(super) fn logged(directory: &Path, settings: &Value) -> Command {
+    let config = directory.join("scrubjay-config.json");
+    std::fs::write(&config, settings.to_string()).expect("it is ours");
+    let mut command = Command::new("sh");
+    let script = "exec \"$@\" 2>\"$SCRATCH/log\"";
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_scrubjay"), "--config"]);
+    command.arg(&config).arg("--data").arg(directory.join("data"));
+    command.env("SCRATCH", directory).env("HOME", directory).env("SCRUBJAY_LLM_RETRIES", "0");
+    command
+}
+
 /// Runs `scrubjay` on a data directory to its end, and returns what it printed.
 pub(super) fn scrubjay(data: &Path, args: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_scrubjay")).arg("--data").arg(data).args(args).output();

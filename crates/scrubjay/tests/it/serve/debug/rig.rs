@@ -3,13 +3,12 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 
-use super::super::rig::{PATIENCE, Piped, scratch, until};
+use super::super::rig::{PATIENCE, Piped, logged, scratch, until};
 
 /// A gateway on standard streams whose endpoints somebody looks at.
 pub(super) struct Looked {
@@ -63,21 +62,10 @@ impl Looked {
             "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"],
             "env": { "API_TOKEN": "c4n4ry-53cr3t", "PLAIN": "seen" } });
         let backends = [&[sample], more].concat();
-        let config = directory.path().join("config.json");
         let settings = json!({ "log_level": "debug", "llm": { "base_url": "http://127.0.0.1:9/" }, "backends": backends });
-        std::fs::write(&config, settings.to_string()).expect("it is ours");
-        let mut command = Command::new("sh");
-        command.args([
-            "-c",
-            "exec \"$@\" 2>\"$SCRATCH/log\"",
-            "sh",
-            env!("CARGO_BIN_EXE_scrubjay"),
-            "--config",
-        ]);
-        command.arg(&config).arg("--data").arg(directory.path().join("data"));
+        let mut command = logged(directory.path(), &settings);
         command.args(["serve", "--toolsets", "none"]).args(flags);
-        command.env("SCRATCH", directory.path()).env("HOME", directory.path()).env_remove("DEBUG_PORT");
-        command.env("SCRUBJAY_LLM_RETRIES", "0").env("OPENAI_API_KEY", "sk-some-0123456789");
+        command.env_remove("DEBUG_PORT").env("OPENAI_API_KEY", "sk-some-0123456789");
         command.envs(variables.iter().copied());
         let (address, token, token_file) = (String::new(), String::new(), PathBuf::new());
         Self { piped: Piped::started(command), directory, next: 0, address, token, token_file }

@@ -1,13 +1,12 @@
 //! A gateway that routes, with a model that says what a test tells it to.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, mpsc};
 
 use scrubjay_llm::scripted::{Answer, Asked, Scripted};
 use serde_json::{Value, json};
 
-use super::super::rig::{PATIENCE, Piped, scratch};
+use super::super::rig::{PATIENCE, Piped, logged, scratch};
 
 /// A model; it answers until the tests are over.
 pub(super) struct Model(Arc<Scripted>);
@@ -80,20 +79,9 @@ impl Routing {
         model: Option<&Model>,
         variables: &[(&str, &str)],
     ) -> Self {
-        let config = directory.path().join("scrubjay-config.json");
-        std::fs::write(&config, settings.to_string()).expect("it is ours");
-        let mut command = Command::new("sh");
-        command.args([
-            "-c",
-            "exec \"$@\" 2>\"$SCRATCH/log\"",
-            "sh",
-            env!("CARGO_BIN_EXE_scrubjay"),
-            "--config",
-        ]);
-        command.arg(&config).arg("--data").arg(directory.path().join("data"));
+        let mut command = logged(directory.path(), settings);
         command.args(["serve", "--toolsets", toolsets]);
-        command.env("SCRATCH", directory.path()).env("HOME", directory.path()).env_remove("OPENAI_API_KEY");
-        command.env("SCRUBJAY_LLM_RETRIES", "0").envs(variables.iter().copied());
+        command.env_remove("OPENAI_API_KEY").envs(variables.iter().copied());
         if let Some(model) = model {
             command.env("OPENAI_BASE_URL", model.url());
         }
