@@ -1,15 +1,21 @@
 //! A backend: an MCP server behind the gateway, kept running and spoken to under our own ids.
 //!
-//! Starts when first needed (or when the gateway does), is restarted with back-off when it fails, and never
-//! makes anyone wait longer than a deadline. Its answers reach only the call that asked; what it says of its
-//! own accord goes to whoever listens.
+//! A legacy server has a connection for each client, a modern one serves all clients on one (`places.rs`). Each
+//! starts when first needed, is restarted with back-off when it fails, and never makes anyone wait longer than a
+//! deadline. Its answers reach only the call that asked; what it says of its own accord goes to its owner.
 
 pub mod caller;
 pub mod connection;
 mod handshake;
+mod known;
+mod leg_tape;
+pub(crate) mod offer;
+mod places;
 mod process;
+pub(crate) mod questions;
 mod state;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -23,16 +29,23 @@ use tokio::sync::mpsc;
 
 use crate::config::{BackendConfig, BackendLink};
 use crate::keeping::shared;
+use crate::memory::Memory;
 use crate::relay::Options;
-use crate::session::{Call, Session, lock, seal};
+use crate::session::{Call, ClientFacts, Session, lock, seal};
 use connection::Connection;
 pub(crate) use handshake::modern_meta;
+use known::Known;
+pub(crate) use places::Owner;
+use places::{Place, Places, Rest};
+use questions::Questions;
 pub use state::BackendState;
 
 /// How long a backend may take to start.
 pub const START_MAX: Duration = Duration::from_secs(20);
-const BACK_OFF_MIN: Duration = Duration::from_millis(250);
-const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+/// How long a server that is new to a client may take to ask for the client's roots before it is called.
+const FIRST_QUESTION_MAX: Duration = Duration::from_millis(100);
+/// How long a client may take to answer that.
+const FIRST_ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// An answer: a result or an error, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +85,8 @@ pub enum Event {
     Notification {
         /// Which backend.
         backend: String,
+        /// The client whose connection it came on, unless that serves all.
+        owner: Option<Arc<str>>,
         /// On the connection of which era.
         era: Era,
         /// Its method.
@@ -82,23 +97,33 @@ pub enum Event {
         busy: Vec<Arc<Call>>,
     },
     /// A request; the reply goes where it says.
-    Request {
-        /// Which backend.
-        backend: String,
-        /// Its method.
-        method: String,
-        /// Its parameters.
-        params: Option<String>,
-        /// The calls under way on it.
-        busy: Vec<Arc<Call>>,
-        /// Where the answer goes.
-        reply: tokio::sync::oneshot::Sender<Answer>,
-    },
+    Request(Question),
     /// It is ready, for the first time or again.
     Ready {
         /// Which backend.
         backend: String,
+        /// The client whose connection it is, unless it serves all.
+        owner: Option<Arc<str>>,
     },
+}
+
+/// What a backend asks.
+#[derive(Debug)]
+pub struct Question {
+    /// Which backend.
+    pub(crate) backend: String,
+    /// The client whose connection it came on, unless that serves all.
+    pub(crate) owner: Option<Arc<str>>,
+    /// Where it may wait until a request of the client takes it along.
+    pub(crate) questions: Arc<Questions>,
+    /// Its method.
+    pub(crate) method: String,
+    /// Its parameters.
+    pub(crate) params: Option<String>,
+    /// The calls under way on the connection, newest first.
+    pub(crate) busy: Vec<Arc<Call>>,
+    /// Where the answer goes.
+    pub(crate) reply: tokio::sync::oneshot::Sender<Answer>,
 }
 
 /// A reading and a writing end of a stream of lines.
@@ -127,11 +152,18 @@ pub struct Backend {
     link: Link,
     call_timeout: Duration,
     workspace: Option<std::path::PathBuf>,
-    /// One place for a connection of each era.
-    slots: [tokio::sync::Mutex<Slot>; 2],
-    /// Whether it speaks each era, where that is known.
-    speaks: Mutex<[Option<bool>; 2]>,
-    /// The one client it serves, where it serves one.
+    /// Whether one legacy connection serves all clients.
+    is_shared: bool,
+    connections_max: usize,
+    places: Places,
+    pub(crate) known: Known,
+    /// The connections that are being greeted.
+    starting: Mutex<Vec<std::sync::Weak<connection::Wire>>>,
+    /// Held while it is found out whether it speaks the modern era: once, for everybody.
+    probing: tokio::sync::Mutex<()>,
+    /// The last number given to a request: no two connections use the same, so that a tape tells them apart.
+    requests: Arc<AtomicU64>,
+    /// The one client it serves, where it serves one and nothing is put together.
     owner: Option<Arc<Session>>,
     keeping: Options,
     /// The rules for what is said to it and by it, where any are in force.
@@ -142,13 +174,11 @@ pub struct Backend {
     pub(crate) recording: Arc<Mutex<Recording>>,
 }
 
-/// The connection of one era, or why there is none.
-#[derive(Default)]
-struct Slot {
-    connection: Option<Arc<Connection>>,
-    failures: u32,
-    /// Until then nobody tries again, and why.
-    resting: Option<(tokio::time::Instant, String)>,
+/// On whose behalf a connection is opened.
+#[derive(Clone, Copy)]
+pub(super) struct Starter<'a> {
+    session: &'a Arc<Session>,
+    facts: &'a ClientFacts,
 }
 
 impl Backend {
@@ -161,20 +191,12 @@ impl Backend {
         events: mpsc::Sender<Event>,
     ) -> Self {
         Self {
-            id: config.id.clone(),
             display_name: config.display_name.clone(),
-            is_own: false,
-            link: Link::Configured(config.link.clone()),
             call_timeout: config.call_timeout,
             workspace,
-            slots: Default::default(),
-            speaks: Mutex::default(),
-            owner: None,
-            keeping: Options::default(),
-            rules: OnceLock::new(),
-            known_as: None,
-            events,
-            recording: shared(recording),
+            is_shared: config.is_shared,
+            connections_max: config.connections_max,
+            ..Self::described(&config.id, Link::Configured(config.link.clone()), recording, events)
         }
     }
 
@@ -182,14 +204,28 @@ impl Backend {
     #[must_use]
     pub fn mounted(id: &str, mount: Mount, recording: Recording, events: mpsc::Sender<Event>) -> Self {
         Self {
+            is_own: true,
+            // It is told with each request who calls.
+            is_shared: true,
+            ..Self::described(id, Link::Mounted(mount), recording, events)
+        }
+    }
+
+    fn described(id: &str, link: Link, recording: Recording, events: mpsc::Sender<Event>) -> Self {
+        Self {
             id: id.to_owned(),
             display_name: None,
-            is_own: true,
-            link: Link::Mounted(mount),
+            is_own: false,
+            link,
             call_timeout: Duration::from_secs(300),
             workspace: None,
-            slots: Default::default(),
-            speaks: Mutex::default(),
+            is_shared: false,
+            connections_max: BackendConfig::CONNECTIONS_MAX,
+            places: Places::default(),
+            known: Known::default(),
+            starting: Mutex::default(),
+            probing: tokio::sync::Mutex::default(),
+            requests: Arc::default(),
             owner: None,
             keeping: Options::default(),
             rules: OnceLock::new(),
@@ -217,6 +253,14 @@ impl Backend {
         let _ = self.rules.set(rules);
     }
 
+    /// Takes up what earlier runs knew of it; a toolset of this process is known by heart.
+    pub fn remember_in(&self, memory: &Arc<Memory>) {
+        if let Link::Configured(link) = &self.link {
+            let name = memory.name(&self.id, &format!("{:?} {}", self.workspace, link.spelled()));
+            self.known.remember_in(memory.clone(), name);
+        }
+    }
+
     /// Returns what judges the lines of a new connection.
     fn judge(&self) -> Option<Judge> {
         let name = self.known_as.as_deref().unwrap_or(&self.id);
@@ -238,100 +282,222 @@ impl Backend {
         handshake::open_as_it_is(self, era)
     }
 
-    /// Returns a live connection, in the preferred era where the backend speaks it, starting it if needed.
+    /// Returns a live connection for a client, in the client's own era where the backend speaks it, starting one if
+    /// needed.
     ///
     /// # Errors
-    /// It does not start, or has failed too recently to be tried again.
-    pub async fn connection(self: &Arc<Self>, prefer: Era) -> Result<Arc<Connection>, CallError> {
-        let other = if prefer == Era::Modern { Era::Legacy } else { Era::Modern };
-        let mut failed = None;
-        for era in [prefer, other] {
-            if self.speaks(era) == Some(false) {
-                continue;
-            }
-            match self.connection_of(era).await {
-                Ok(connection) => {
-                    self.learn(era, true);
-                    // Unless it was not tried, for what was known before this start.
-                    if era == other && failed.is_some() {
-                        self.learn(prefer, false);
-                    }
-                    return Ok(connection);
-                }
-                Err(e) if self.speaks(era) == Some(true) => return Err(e),
-                // What the client's own era says of the failure is the more telling.
-                Err(e) => failed = failed.or(Some(e)),
-            }
-        }
-        Err(failed
-            .unwrap_or_else(|| CallError::Unavailable(self.id.clone(), "it speaks no known era".to_owned())))
-    }
-
-    async fn connection_of(self: &Arc<Self>, era: Era) -> Result<Arc<Connection>, CallError> {
-        if let Ok(slot) = self.slots[era as usize].try_lock()
-            && let Some(connection) = slot.connection.as_ref().filter(|c| c.is_open())
-        {
-            return Ok(connection.clone());
+    /// It does not start, has failed too recently to be tried again, or has too many clients.
+    pub async fn connection(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        facts: &ClientFacts,
+    ) -> Result<Arc<Connection>, CallError> {
+        if let Some(connection) = self.open_connection(session, facts.era) {
+            return Ok(connection);
         }
         // Beside whoever asks: a start that is given up half-way would leave a process nobody knows.
-        let backend = self.clone();
-        let started = tokio::spawn(async move { backend.connection_in(era).await }).await;
-        started
-            .unwrap_or_else(|_| Err(CallError::Unavailable(self.id.clone(), "its start failed".to_owned())))
+        let (backend, session, facts) = (self.clone(), session.clone(), facts.clone());
+        let started = tokio::spawn(async move {
+            let starter = Starter { session: &session, facts: &facts };
+            backend.connect(starter).await
+        });
+        started.await.unwrap_or_else(|_| Err(self.unavailable("its start failed")))
     }
 
-    async fn connection_in(&self, era: Era) -> Result<Arc<Connection>, CallError> {
-        let mut slot = self.slots[era as usize].lock().await;
-        if let Some(connection) = &slot.connection {
-            if connection.is_open() {
-                return Ok(connection.clone());
-            }
-            let why = connection.why_closed();
+    /// Returns the open connection that serves a client, if there is one.
+    pub(crate) fn open_connection(&self, session: &Session, era: Era) -> Option<Arc<Connection>> {
+        let open = match self.era_for(era) {
+            Era::Modern => self.places.modern.open(),
+            Era::Legacy => self.places.legacy(&self.owner_for(session)),
+        };
+        open.inspect(|connection| connection.touch())
+    }
+
+    /// Returns the era in which a client of this era is served, as far as that is known.
+    fn era_for(&self, era: Era) -> Era {
+        match (era, self.known.speaks(era)) {
+            (Era::Modern, Some(false)) => Era::Legacy,
+            (Era::Legacy, Some(false)) => Era::Modern,
+            (era, _) => era,
+        }
+    }
+
+    /// Returns whose a legacy connection for a client would be.
+    fn owner_for(&self, session: &Session) -> Owner {
+        (!self.is_shared).then(|| session.client.clone())
+    }
+
+    /// Returns whose the connection is that serves a client.
+    pub(crate) fn owner_of(&self, session: &Session, era: Era) -> Owner {
+        match self.era_for(era) {
+            Era::Modern => None,
+            Era::Legacy => self.owner_for(session),
+        }
+    }
+
+    async fn connect(self: &Arc<Self>, starter: Starter<'_>) -> Result<Arc<Connection>, CallError> {
+        let era = starter.facts.era;
+        if self.place_of(starter)?.has_closed() {
+            // A server that ended may come back as another.
+            self.known.forget_eras();
+        }
+        let probing = match self.known.speaks(era) {
+            None if era == Era::Modern => Some(self.probing.lock().await),
+            _ => None,
+        };
+        // Somebody else may have found out meanwhile.
+        let eras: &[Era] = match (self.era_for(era), self.known.speaks(self.era_for(era))) {
+            (Era::Modern, Some(true)) => &[Era::Modern],
+            (Era::Legacy, Some(true)) => &[Era::Legacy],
+            (Era::Modern, _) => &[Era::Modern, Era::Legacy],
+            (Era::Legacy, _) => &[Era::Legacy, Era::Modern],
+        };
+        let place = self.place_of(starter)?;
+        let connection = self.connect_in(&place, starter, eras).await;
+        drop(probing);
+        connection
+    }
+
+    /// Returns the place for the connection that serves a client, as far as its era is known.
+    fn place_of(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
+        match self.era_for(starter.facts.era) {
+            Era::Modern => Ok(self.places.modern.clone()),
+            Era::Legacy => self.legacy_place(starter),
+        }
+    }
+
+    fn legacy_place(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
+        self.places.legacy_place(&self.owner_for(starter.session), self.connections_max).ok_or_else(|| {
+            self.unavailable(&format!(
+                "{} clients have a connection of their own already: raise maxConnections, or set shared: true if one \
+                 connection may serve all clients",
+                self.connections_max
+            ))
+        })
+    }
+
+    /// Opens a connection in its place, unless somebody has meanwhile; one of another era goes to its own place.
+    async fn connect_in(
+        self: &Arc<Self>,
+        place: &Arc<Place>,
+        starter: Starter<'_>,
+        eras: &[Era],
+    ) -> Result<Arc<Connection>, CallError> {
+        let mut rest: tokio::sync::MutexGuard<'_, Rest> = place.starting.lock().await;
+        if let Some(connection) = place.open() {
+            return Ok(connection);
+        }
+        if let Some(closed) = place.take_closed() {
+            let why = closed.why_closed();
             tracing::warn!(backend = self.id, why, "backend went away");
-            slot.connection = None;
-            slot.rest(why);
-            // It may have been too slow for one era the last time; a restarted one is asked again.
-            *lock(&self.speaks) = Default::default();
+            rest.begin(why);
         }
-        if let Some((until, why)) = &slot.resting
-            && tokio::time::Instant::now() < *until
+        if let Some(why) = rest.is_due() {
+            return Err(self.unavailable(why));
+        }
+        let started = tokio::time::timeout(START_MAX, handshake::start(self, starter, eras)).await;
+        let connection =
+            match started.unwrap_or_else(|_| Err(format!("it did not start within {START_MAX:?}"))) {
+                Ok(connection) => connection,
+                Err(why) => {
+                    tracing::warn!(backend = self.id, ?eras, why, "backend does not start");
+                    self.known.forget_eras();
+                    rest.begin(why.clone());
+                    return Err(self.unavailable(&why));
+                }
+            };
+        rest.end();
+        let era = connection.era;
+        self.known.learn_era(era, true);
+        let place = match era {
+            _ if era == eras[0] => place.clone(),
+            Era::Modern => self.places.modern.clone(),
+            Era::Legacy => self.legacy_place(starter).inspect_err(|e| connection.close(&e.to_string()))?,
+        };
+        if era != eras[0] {
+            self.known.learn_era(eras[0], false);
+        }
+        if connection.owner().is_some() {
+            self.introduce(&connection, starter).await;
+        }
+        let connection = place.put(connection);
+        drop(rest);
+        // With the queue full there is news enough to make everyone look again.
+        let _ = self.events.try_send(Event::Ready { backend: self.id.clone(), owner: connection.owner() });
+        tracing::info!(backend = self.id, name = self.display_name, ?era, "backend ready");
+        Ok(connection)
+    }
+
+    /// Lets a server that is new to a client learn what clients tell once: its log level, its roots.
+    async fn introduce(&self, connection: &Arc<Connection>, starter: Starter<'_>) {
+        let level = lock(&starter.session.log_level).clone();
+        if let Some(level) = level.filter(|_| connection.offers("logging")) {
+            let params = serde_json::json!({ "level": level }).to_string();
+            // A server that does not take it logs as it likes.
+            let _ = connection.call(None, "logging/setLevel", Some(&params), FIRST_ANSWER_MAX).await;
+        }
+        if !starter.facts.can("roots") {
+            return;
+        }
+        let questions = connection.questions();
+        if tokio::time::timeout(FIRST_QUESTION_MAX, questions.first()).await.is_ok()
+            && starter.facts.era == Era::Legacy
         {
-            return Err(CallError::Unavailable(self.id.clone(), why.clone()));
-        }
-        let started = tokio::time::timeout(START_MAX, handshake::start(self, era)).await;
-        match started.unwrap_or_else(|_| Err(format!("it did not start within {START_MAX:?}"))) {
-            Ok(connection) => {
-                slot.failures = 0;
-                slot.resting = None;
-                slot.connection = Some(connection.clone());
-                drop(slot);
-                // With the queue full there is news enough to make everyone look again.
-                let _ = self.events.try_send(Event::Ready { backend: self.id.clone() });
-                tracing::info!(backend = self.id, name = self.display_name, ?era, "backend ready");
-                Ok(connection)
-            }
-            Err(why) => {
-                tracing::warn!(backend = self.id, ?era, why, "backend does not start");
-                slot.rest(why.clone());
-                Err(CallError::Unavailable(self.id.clone(), why))
-            }
+            // A client that does not answer in time is called without.
+            let _ = tokio::time::timeout(FIRST_ANSWER_MAX, questions.settled()).await;
         }
     }
 
-    fn speaks(&self, era: Era) -> Option<bool> {
-        lock(&self.speaks)[era as usize]
+    /// Notes a connection that is being greeted.
+    fn note_start(&self, wire: &Arc<connection::Wire>) {
+        let mut starting = lock(&self.starting);
+        starting.retain(|wire| wire.strong_count() > 0);
+        starting.push(Arc::downgrade(wire));
     }
 
-    fn learn(&self, era: Era, speaks: bool) {
-        lock(&self.speaks)[era as usize] = Some(speaks);
+    /// Returns how much processor time those of its processes have used that start and have said nothing yet; `None`
+    /// where there is none.
+    pub(crate) fn starting_ticks(&self) -> Option<u64> {
+        let starting: Vec<_> = lock(&self.starting).iter().filter_map(std::sync::Weak::upgrade).collect();
+        starting
+            .iter()
+            .filter(|wire| wire.is_open())
+            .filter_map(|wire| wire.silent_ticks())
+            .reduce(|a, b| a + b)
+    }
+
+    fn unavailable(&self, why: &str) -> CallError {
+        CallError::Unavailable(self.id.clone(), why.to_owned())
     }
 
     /// Returns the connections that are up, without starting any.
     #[must_use]
     pub fn open_connections(&self) -> Vec<Arc<Connection>> {
-        // A start under way holds the lock; whoever does not want to wait sees it as not there.
-        let slots = self.slots.iter().filter_map(|slot| slot.try_lock().ok());
-        slots.filter_map(|slot| slot.connection.clone()).filter(|c| c.is_open()).collect()
+        self.places.open()
+    }
+
+    /// Returns the connections that are up and serve a client.
+    pub(crate) fn connections_of(&self, session: &Session, era: Era) -> Vec<Arc<Connection>> {
+        self.places.open_for(&session.client, era)
+    }
+
+    /// Ends the connection of a client that is gone.
+    pub(crate) fn end_client(&self, client: &Arc<str>, reason: &str) {
+        if let Some(connection) = self.places.remove(&Some(client.clone())) {
+            connection.close(reason);
+        }
+    }
+
+    /// Ends the connections of clients that did not use them for a while; the next use opens another.
+    pub fn end_idle(&self, silence: Duration) {
+        for connection in self.places.remove_idle(silence) {
+            connection.close("it was not used for a while");
+        }
+    }
+
+    /// Returns the number for the next request to it.
+    fn requests(&self) -> Arc<AtomicU64> {
+        self.requests.clone()
     }
 
     /// Returns how it is called in what people and models read.
@@ -360,17 +526,5 @@ impl Backend {
 
     pub(crate) fn workspace(&self) -> Option<&std::path::Path> {
         self.workspace.as_deref()
-    }
-}
-
-impl Slot {
-    fn rest(&mut self, why: String) {
-        self.failures += 1;
-        // The first failure is forgiven at once: a server may just have been restarted.
-        let pause = match self.failures {
-            1 => Duration::ZERO,
-            n => BACK_OFF_MIN.saturating_mul(1 << n.min(10)).min(BACK_OFF_MAX),
-        };
-        self.resting = Some((tokio::time::Instant::now() + pause, why));
     }
 }

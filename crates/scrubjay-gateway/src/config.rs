@@ -19,6 +19,15 @@ pub struct BackendConfig {
     pub link: BackendLink,
     /// How long a call to it may take.
     pub call_timeout: Duration,
+    /// Whether one legacy connection may serve all clients; otherwise each client has its own.
+    pub is_shared: bool,
+    /// How many clients may have a legacy connection to it at once.
+    pub connections_max: usize,
+}
+
+impl BackendConfig {
+    /// How many clients may have a legacy connection of their own: each may be a process of tens of megabytes.
+    pub const CONNECTIONS_MAX: usize = 128;
 }
 
 /// How a backend is reached. What is in its environment and headers does not show.
@@ -42,6 +51,18 @@ pub enum BackendLink {
         /// Sent with every request.
         headers: BTreeMap<String, String>,
     },
+}
+
+impl BackendLink {
+    /// Spells it out, secrets included: for a keyed hash, never to be shown.
+    pub(crate) fn spelled(&self) -> String {
+        match self {
+            Self::Stdio { command, args, env, inherit_env } => {
+                format!("{command:?} {args:?} {env:?} {inherit_env:?}")
+            }
+            Self::Http { url, headers } => format!("{url:?} {headers:?}"),
+        }
+    }
 }
 
 impl std::fmt::Debug for BackendLink {

@@ -7,6 +7,8 @@ mod calls;
 mod events;
 mod greeting;
 mod lists;
+mod names;
+mod patience;
 mod route;
 mod subscriptions;
 mod through;
@@ -25,11 +27,13 @@ use tokio::sync::mpsc;
 use crate::backend::{Answer, Backend, Event};
 use crate::config::{BackendConfig, Naming};
 use crate::keeping::Kept;
+use crate::memory::Memory;
 use crate::relay::Options;
 use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
-pub use lists::Mirrored;
+pub use names::Mirrored;
+pub(crate) use names::Table;
 pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
 
 /// How many events of backends may wait.
@@ -60,13 +64,11 @@ pub type NewRecording = Box<dyn Fn(&str, Option<&str>) -> Recording + Send + Syn
 
 /// The gateway.
 pub struct Gateway {
-    /// Only ever added to, so that a backend keeps its place.
+    /// In the order of the configuration.
     backends: Mutex<Arc<[Arc<Backend>]>>,
     naming: Naming,
     routes: Mutex<lists::Routes>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
-    /// The backends that were missing from a list.
-    missed: Mutex<std::collections::HashSet<String>>,
     parked: calls::Parked,
     /// What turns tasks into calls, where that is wanted.
     routing: OnceLock<route::Routing>,
@@ -79,6 +81,8 @@ pub struct Gateway {
     keeping: Options,
     /// The rules for what is said to backends and by them, where any are in force.
     rules: OnceLock<Arc<Rules>>,
+    /// What is known of backends from earlier runs, where that is kept.
+    memory: OnceLock<Arc<Memory>>,
 }
 
 /// Takes a client's `initializationOptions`: the backends in them, or what is wrong with them.
@@ -151,7 +155,6 @@ impl Gateway {
             naming,
             routes: Mutex::default(),
             sessions: Mutex::default(),
-            missed: Mutex::default(),
             parked: calls::Parked::default(),
             routing: OnceLock::new(),
             listeners: subscriptions::Listeners::default(),
@@ -161,6 +164,7 @@ impl Gateway {
             through,
             keeping,
             rules: OnceLock::new(),
+            memory: OnceLock::new(),
         });
         tokio::spawn(events::attend(Arc::downgrade(&gateway), heard));
         gateway
@@ -189,18 +193,19 @@ impl Gateway {
 
     /// Begins a session.
     pub fn open_session(&self, name: &str) -> Arc<Session> {
-        self.begin_session(name, false)
+        self.begin_session(name, None)
     }
 
-    /// Begins a session for whoever seems to be the same client.
-    pub fn open_inferred_session(&self, name: &str) -> Arc<Session> {
-        self.begin_session(name, true)
+    /// Begins a session for the client that this identity stands for: all its sessions share their connections to
+    /// legacy backends.
+    pub fn open_inferred_session(&self, name: &str, client: &str) -> Arc<Session> {
+        self.begin_session(name, Some(client))
     }
 
-    fn begin_session(&self, name: &str, is_inferred: bool) -> Arc<Session> {
+    fn begin_session(&self, name: &str, client: Option<&str>) -> Arc<Session> {
         let handle = handle();
         let recording = (self.new_recording)(name, Some(&handle));
-        let session = Arc::new(Session::new(handle, recording, self.keeping, is_inferred));
+        let session = Arc::new(Session::new(handle, recording, self.keeping, client));
         lock(&self.sessions).insert(session.id.clone(), session.clone());
         session
     }
@@ -228,8 +233,12 @@ impl Gateway {
     pub fn close_session(&self, id: &str, reason: &str) -> bool {
         let Some(session) = lock(&self.sessions).remove(id) else { return false };
         self.listeners.forget_session(&session);
-        for uri in std::mem::take(&mut *lock(&session.subscriptions)) {
-            self.unfollow(&uri);
+        for (uri, owner) in std::mem::take(&mut *lock(&session.subscriptions)) {
+            self.unfollow(&(owner, uri));
+        }
+        // A client that has no other session needs its connections no more.
+        if !self.all_sessions().iter().any(|other| other.client == session.client) {
+            self.backends().iter().for_each(|backend| backend.end_client(&session.client, reason));
         }
         if let Some(through) = &self.through {
             self.end_server_of(through, id, reason);
@@ -249,7 +258,7 @@ impl Gateway {
         }
         for backend in self.backends().iter() {
             for connection in backend.open_connections() {
-                connection.close();
+                connection.close(reason);
             }
             backend.finish_recording((self.new_recording)("after the end", None), reason);
         }
@@ -259,6 +268,23 @@ impl Gateway {
     #[must_use]
     pub fn backends(&self) -> Arc<[Arc<Backend>]> {
         lock(&self.backends).clone()
+    }
+
+    /// Returns the backend with an id.
+    fn backend(&self, id: &str) -> Option<Arc<Backend>> {
+        lock(&self.backends).iter().find(|backend| backend.id == id).cloned()
+    }
+
+    /// Takes up what earlier runs knew of backends, before any of them starts, and of those that come later.
+    pub fn remember_in(&self, memory: &Arc<Memory>) {
+        // There is one memory, given once.
+        let _ = self.memory.set(memory.clone());
+        self.backends().iter().for_each(|backend| backend.remember_in(memory));
+    }
+
+    /// Ends the connections that no client used for a while.
+    pub fn end_idle_connections(&self, silence: std::time::Duration) {
+        self.backends().iter().for_each(|backend| backend.end_idle(silence));
     }
 
     /// Adds the backends of a client's options; those whose id is taken already are left alone.
@@ -271,26 +297,14 @@ impl Gateway {
                 let workspace = std::env::current_dir().ok();
                 let backend =
                     Backend::new(config, workspace, tape, self.events.clone()).keeping(self.keeping);
+                if let Some(memory) = self.memory.get() {
+                    backend.remember_in(memory);
+                }
                 all.push(Arc::new(self.ruled(backend)));
             }
         }
         *backends = all.into();
         self.tools_changed();
-    }
-
-    /// Starts all backends at once, beside everything else.
-    pub fn warm_up(self: &Arc<Self>, era: Era) {
-        for backend in self.backends().iter() {
-            let (backend, gateway) = (backend.clone(), Arc::downgrade(self));
-            tokio::spawn(async move {
-                // A backend that does not start has been reported; lists do without it.
-                if let Ok(connection) = backend.connection(era).await
-                    && let Some(gateway) = gateway.upgrade()
-                {
-                    gateway.attend_to(&connection);
-                }
-            });
-        }
     }
 
     /// Takes a line from a client: records it and sorts it.
@@ -409,8 +423,8 @@ impl Gateway {
         }
         let modern = request.call.facts.era == Era::Modern;
         match request.method.as_str() {
-            "initialize" if !modern => self.initialize(request),
-            "server/discover" => self.discover(request),
+            "initialize" if !modern => self.initialize(request).await,
+            "server/discover" => self.discover(request).await,
             "ping" if !modern => Answer::Result("{}".to_owned()),
             "logging/setLevel" if !modern => self.set_log_level(request).await,
             "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list" => {
@@ -446,28 +460,19 @@ impl Gateway {
                 }
             }
             "notifications/initialized" => {}
-            // Whatever else a client tells concerns every backend that is up.
+            // What else a client tells is for the servers that work for it.
             _ => {
-                for backend in self.backends().iter() {
-                    for connection in backend.open_connections() {
-                        let (method, params) = (method.to_owned(), params.map(str::to_owned));
-                        tokio::spawn(async move {
-                            if let Err(e) = connection.notify(None, &method, params.as_deref()).await {
-                                tracing::debug!(error = %e, "a notification did not reach a backend");
-                            }
-                        });
-                    }
+                let era = session.facts().era;
+                for connection in self.backends().iter().flat_map(|b| b.connections_of(session, era)) {
+                    let (method, params) = (method.to_owned(), params.map(str::to_owned));
+                    tokio::spawn(async move {
+                        if let Err(e) = connection.notify(None, &method, params.as_deref()).await {
+                            tracing::debug!(error = %e, "a notification did not reach a backend");
+                        }
+                    });
                 }
             }
         }
-    }
-
-    fn miss(&self, backend: &str) {
-        lock(&self.missed).insert(backend.to_owned());
-    }
-
-    fn was_missed(&self, backend: &str) -> bool {
-        lock(&self.missed).remove(backend)
     }
 
     fn all_sessions(&self) -> Vec<Arc<Session>> {

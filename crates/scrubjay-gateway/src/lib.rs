@@ -12,6 +12,7 @@ pub mod front;
 pub mod gateway;
 mod judged;
 pub mod keeping;
+pub mod memory;
 pub mod notice;
 pub mod pipe;
 pub mod relay;

@@ -3,7 +3,7 @@
 //! Everything a client says and hears is recorded here before it moves on, and so is what backends are asked
 //! on its behalf. A session does not know how its client is connected: it hands lines to an [`Outbox`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -16,7 +16,9 @@ use scrubjay_store::recording::{Item, RecordError, Recording};
 use scrubjay_store::tape::header::SessionRef;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::backend::Answer;
+use crate::backend::offer::{Kind, Offer};
+use crate::backend::{Answer, Owner};
+use crate::gateway::Table;
 use crate::keeping::{Kept, keep, shared};
 use crate::relay::Options;
 
@@ -69,6 +71,15 @@ impl ClientFacts {
         (self.info != UNNAMED).then_some(self.info.as_str())
     }
 
+    /// Returns those of a modern client's capabilities that a legacy server can make use of, as JSON.
+    #[must_use]
+    pub(crate) fn legacy_capabilities(&self) -> String {
+        let all = serde_json::from_str::<serde_json::Value>(&self.capabilities).unwrap_or_default();
+        let known = ["sampling", "elicitation", "roots", "experimental"];
+        let kept = known.iter().filter_map(|key| Some(((*key).to_owned(), all.get(key)?.clone())));
+        serde_json::Value::Object(kept.collect()).to_string()
+    }
+
     /// Returns whether the client declared a capability.
     #[must_use]
     pub fn can(&self, capability: &str) -> bool {
@@ -84,6 +95,9 @@ pub struct Session {
     pub id: String,
     /// Whether its client is inferred, not named: then several may share it, and their ids.
     pub is_inferred: bool,
+    /// Whose connections to legacy backends are used for it: its own or, where it is inferred, those of everybody
+    /// who is the same client.
+    pub client: Arc<str>,
     recording: Arc<Mutex<Recording>>,
     keeping: Options,
     facts: Mutex<ClientFacts>,
@@ -95,8 +109,12 @@ pub struct Session {
     next_ask: AtomicU64,
     aside: Mutex<Aside>,
     seen: Mutex<std::time::Instant>,
-    /// The resources whose changes the client wants to hear of.
-    pub subscriptions: Mutex<std::collections::BTreeSet<String>>,
+    /// The resources whose changes the client wants to hear of, and on whose connection each is followed.
+    pub(crate) subscriptions: Mutex<BTreeMap<String, Owner>>,
+    /// What the newest lists said, by kind: who owns which name.
+    pub(crate) tables: Mutex<HashMap<Kind, Arc<Table>>>,
+    /// The newest list of each backend, by kind and id.
+    pub(crate) lists: Mutex<HashMap<(Kind, String), Arc<Offer>>>,
     /// The least level of log messages the client asked for, where it did.
     pub log_level: Mutex<Option<String>>,
 }
@@ -227,12 +245,13 @@ pub struct Demand {
 }
 
 impl Session {
-    /// Begins a session.
+    /// Begins a session; `client` names who it is inferred to belong to, where it is inferred.
     #[must_use]
-    pub fn new(id: String, recording: Recording, keeping: Options, is_inferred: bool) -> Self {
+    pub fn new(id: String, recording: Recording, keeping: Options, client: Option<&str>) -> Self {
         Self {
+            is_inferred: client.is_some(),
+            client: client.unwrap_or(&id).into(),
             id,
-            is_inferred,
             recording: shared(recording),
             keeping,
             facts: Mutex::default(),
@@ -244,6 +263,8 @@ impl Session {
             aside: Mutex::default(),
             seen: Mutex::new(clock::now().instant),
             subscriptions: Mutex::default(),
+            tables: Mutex::default(),
+            lists: Mutex::default(),
             log_level: Mutex::default(),
         }
     }
@@ -281,6 +302,11 @@ impl Session {
     pub fn set_facts(&self, facts: ClientFacts) {
         self.is_opened.store(true, Ordering::Release);
         *lock(&self.facts) = facts;
+    }
+
+    /// Returns the recording of its conversation.
+    pub(crate) fn recording(&self) -> Arc<Mutex<Recording>> {
+        self.recording.clone()
     }
 
     /// Returns the session its recording belongs to, once something is recorded.
@@ -413,10 +439,11 @@ impl Session {
         aside.kept.drain(..).collect()
     }
 
-    /// Returns the standing stream, where there is one.
+    /// Returns where the client can be asked something now: its standing stream, or that of a request under way.
     #[must_use]
-    pub fn standing(&self) -> Option<Outbox> {
-        lock(&self.aside).outbox.clone()
+    pub fn reachable(&self) -> Option<Outbox> {
+        let standing = lock(&self.aside).outbox.clone().filter(|outbox| !outbox.is_closed());
+        standing.or_else(|| lock(&self.calls).values().next().map(|call| call.outbox()))
     }
 
     /// Asks the client something, and waits for its answer: on a stream, or on the standing one, once it has

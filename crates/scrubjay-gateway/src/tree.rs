@@ -138,6 +138,25 @@ pub fn start_and_name(pid: Pid) -> Option<(u64, String)> {
     Some((after.split(' ').nth(19)?.parse().ok()?, name))
 }
 
+/// Returns how much processor time the processes of a group have used, their ended children included, in ticks.
+#[must_use]
+pub fn ticks_of_group(group: Pid) -> u64 {
+    let Ok(directory) = std::fs::read_dir("/proc") else { return 0 };
+    let ticks = directory.filter_map(|entry| {
+        let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        group_and_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    });
+    ticks.filter(|(of, _)| *of == group.as_raw_nonzero().get()).map(|(_, ticks)| ticks).sum()
+}
+
+/// Reads the process group and the processor time from a `stat` line.
+fn group_and_ticks(stat: &str) -> Option<(i32, u64)> {
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    // proc(5): utime, stime, cutime and cstime are the fields 14 to 17, counted from the process id.
+    let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
+    Some((fields.get(2)?.parse().ok()?, ticks))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +164,13 @@ mod tests {
     #[test]
     fn a_name_with_brackets_does_not_confuse() {
         assert_eq!(state_and_parent("12 (a) b (c) ) S 7 12 12 0"), Some(("S", 7)));
+    }
+
+    #[test]
+    fn time_used_is_counted_by_group() {
+        let stat = "12 (a) b) S 7 9 12 0 -1 4194304 1 2 3 4 10 20 30 40 20 0";
+        assert_eq!(group_and_ticks(stat), Some((9, 100)));
+        assert_eq!(group_and_ticks("12 (a) S 7"), None);
     }
 
     #[test]

@@ -92,6 +92,12 @@ impl Home {
         self.root.join("locks")
     }
 
+    /// Returns where it is kept what backends offered the last time.
+    #[must_use]
+    pub fn backends(&self) -> PathBuf {
+        self.root.join("backends")
+    }
+
     /// Returns the directory of the debug endpoints' tokens.
     #[must_use]
     pub fn debug(&self) -> PathBuf {

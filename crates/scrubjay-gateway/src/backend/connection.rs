@@ -2,26 +2,31 @@
 //!
 //! Ids towards the backend are numbers of our own, so that no two clients can be mistaken for each other.
 
+mod flights;
 mod hearing;
 mod judging;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use scrubjay_core::entry::Direction;
+use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
 use scrubjay_core::rules::{Judge, Onward};
-use scrubjay_store::recording::{Item, RecordError, Recording};
+use scrubjay_store::recording::{Item, RecordError};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+pub(crate) use self::flights::Flights;
 use self::judging::Judged;
 use super::caller::with_caller;
-use super::process::{Complaints, Program};
+use super::leg_tape::LegTape;
+use super::places::Owner;
+use super::process::{Complaints, Exit, Program};
+use super::questions::Questions;
 use super::{Answer, CallError, Event};
 use crate::keeping::keep;
 use crate::relay::Options;
@@ -48,38 +53,50 @@ pub struct Connection {
     pub instructions: Option<String>,
     /// Whether somebody listens to it for changes already.
     attended: AtomicBool,
+    /// How many resources are followed on it: it is not idle while there is one.
+    followed: AtomicU64,
+    used: Mutex<tokio::time::Instant>,
+    /// The lists that are being read from it, so that nobody asks for one twice at the same time.
+    pub(crate) flights: Flights,
     wire: Arc<Wire>,
 }
 
 /// The part of a connection that exists before the handshake.
-pub(super) struct Wire {
+pub(crate) struct Wire {
     backend: String,
     /// Whether it is told who calls.
     is_own: bool,
-    /// The one client it serves, where it serves one.
-    owner: Option<Arc<Session>>,
+    /// The one client that everything is passed to as it is, where there is one.
+    passes_to: Option<Arc<Session>>,
+    /// The era it speaks and the client whose it is, once it has been greeted.
+    settled: OnceLock<(Era, Owner)>,
+    questions: Arc<Questions>,
     keeping: Options,
     /// The rules, where any are in force.
     judge: Option<Mutex<Judge>>,
     /// What is left of the room for what rules hold back.
     held: Arc<Semaphore>,
-    era: Era,
     /// Lines on their way to the backend; dropped, its input ends.
     lines: Mutex<Option<mpsc::Sender<String>>>,
     pending: Mutex<HashMap<u64, Pending>>,
-    next_id: AtomicU64,
+    /// The last number given to a request to this backend.
+    requests: Arc<AtomicU64>,
+    /// Whether it has said anything yet.
+    has_spoken: AtomicBool,
     open: AtomicBool,
     closed: tokio::sync::watch::Sender<bool>,
     why_closed: Mutex<String>,
     complaints: Complaints,
     events: mpsc::Sender<Event>,
-    recording: Arc<Mutex<Recording>>,
+    tape: Arc<LegTape>,
     /// Kept alive with the connection: dropped, the process ends.
     program: Mutex<Option<Program>>,
 }
 
 struct Pending {
     call: Option<Arc<Call>>,
+    /// Whether its answer may demand input of a modern client.
+    may_demand: bool,
     reply: oneshot::Sender<Answer>,
     /// The client's own token, where it wants progress.
     progress_token: Option<String>,
@@ -95,8 +112,43 @@ impl Connection {
             capabilities,
             instructions,
             attended: AtomicBool::new(false),
+            followed: AtomicU64::new(0),
+            used: Mutex::new(tokio::time::Instant::now()),
+            flights: Flights::default(),
             wire,
         }
+    }
+
+    /// Returns the client whose it is; `None` where it serves all clients.
+    #[must_use]
+    pub fn owner(&self) -> Option<Arc<str>> {
+        self.wire.settled.get().and_then(|(_, owner)| owner.clone())
+    }
+
+    /// Returns what its backend asked, and no request of the client has taken along.
+    pub(crate) fn questions(&self) -> Arc<Questions> {
+        self.wire.questions.clone()
+    }
+
+    /// Notes that its client needs it.
+    pub(crate) fn touch(&self) {
+        *lock(&self.used) = tokio::time::Instant::now();
+    }
+
+    /// Counts a resource that is followed on it.
+    pub(crate) fn follow(&self) {
+        self.followed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts a resource that is followed no more.
+    pub(crate) fn unfollow(&self) {
+        self.followed.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Returns for how long it was not used; `None` while it is.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        let in_use = self.followed.load(Ordering::Acquire) > 0 || !lock(&self.wire.pending).is_empty();
+        (!in_use).then(|| lock(&self.used).elapsed())
     }
 
     /// Returns whether nobody listened to it for changes before this call.
@@ -166,38 +218,40 @@ impl Connection {
         self.wire.send(None, line).await
     }
 
-    /// Ends the backend.
-    pub fn close(&self) {
-        self.wire.close("it was stopped");
+    /// Ends it.
+    pub fn close(&self, why: &str) {
+        self.wire.close(why);
     }
 }
 
 impl Wire {
     pub(super) fn new(
         backend: &super::Backend,
-        era: Era,
         writer: Writer,
         program: Option<Program>,
         complaints: Complaints,
+        tape: Arc<LegTape>,
     ) -> Arc<Self> {
         let (lines, queue) = mpsc::channel(LINES_MAX);
         let wire = Arc::new(Self {
             backend: backend.id.clone(),
             is_own: backend.is_own,
-            owner: backend.owner.clone(),
+            passes_to: backend.owner.clone(),
+            settled: OnceLock::new(),
+            questions: Arc::default(),
             keeping: backend.keeping,
             judge: backend.judge().map(Mutex::new),
             held: Arc::new(Semaphore::new(judging::HELD_MAX)),
-            era,
             lines: Mutex::new(Some(lines)),
             pending: Mutex::default(),
-            next_id: AtomicU64::new(1),
+            requests: backend.requests(),
+            has_spoken: AtomicBool::new(false),
             open: AtomicBool::new(true),
             closed: tokio::sync::watch::Sender::new(false),
             why_closed: Mutex::default(),
             complaints,
             events: backend.events.clone(),
-            recording: backend.recording.clone(),
+            tape,
             program: Mutex::new(program),
         });
         tokio::spawn(write(Arc::downgrade(&wire), writer, queue));
@@ -206,6 +260,29 @@ impl Wire {
 
     pub(super) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
+    }
+
+    /// Notes what the greeting showed: which era it speaks, and so whether it serves all clients.
+    pub(super) fn settle(&self, era: Era, owner: Owner) {
+        if owner.is_none() {
+            self.tape.leave_session();
+        }
+        // A connection is greeted once.
+        let _ = self.settled.set((era, owner));
+    }
+
+    fn era(&self) -> Era {
+        self.settled.get().map_or(Era::Legacy, |(era, _)| *era)
+    }
+
+    fn owner(&self) -> Owner {
+        self.settled.get().and_then(|(_, owner)| owner.clone())
+    }
+
+    /// Returns how much processor time its program has used, where it has one that has said nothing yet.
+    pub(super) fn silent_ticks(&self) -> Option<u64> {
+        let is_silent = !self.has_spoken.load(Ordering::Relaxed);
+        is_silent.then(|| lock(&self.program).as_ref().and_then(Program::busy_ticks)).flatten()
     }
 
     pub(super) fn why_closed(&self) -> String {
@@ -221,7 +298,7 @@ impl Wire {
         params: Option<&str>,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let told = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
         let params = told.as_ref().map_or(params, |told| told.as_deref());
         let (params, progress_token) = with_own_token(params, id);
@@ -241,7 +318,8 @@ impl Wire {
                 return Err(CallError::Unavailable(self.backend.clone(), self.why_closed()));
             }
             let call = call.cloned();
-            pending.insert(id, Pending { call, reply, progress_token, moves: moves.clone() });
+            let may_demand = matches!(method, "tools/call" | "prompts/get" | "resources/read");
+            pending.insert(id, Pending { call, may_demand, reply, progress_token, moves: moves.clone() });
         }
         // Dropped before the answer is there, it calls the backend off.
         let mut guard = Abandon { wire: self, id, call, armed: true };
@@ -303,13 +381,58 @@ impl Wire {
     /// Records on the backend's own tape.
     fn record_item<'a>(&'a self, mut item: Item<'a>) -> Result<(), RecordError> {
         item.via = Some(&self.backend);
-        keep(&self.recording, self.keeping, &[item], || ()).map(|_| ())
+        keep(&self.tape.recording(), self.keeping, &[item], || ()).map(|_| ())
     }
 
     pub(super) fn close(&self, why: &str) {
         if self.open.swap(false, Ordering::AcqRel) {
             why.clone_into(&mut lock(&self.why_closed));
+            self.note_end(why, None);
         }
+        self.let_go();
+    }
+
+    /// Closes because its program has ended or left its stream.
+    fn close_ended(&self, exit: Option<Exit>) {
+        if self.open.swap(false, Ordering::AcqRel) {
+            let why = exit.map_or_else(|| "it closed its stream".to_owned(), |exit| exit.to_string());
+            lock(&self.why_closed).clone_from(&why);
+            self.note_end(&why, exit);
+        }
+        self.let_go();
+    }
+
+    /// Puts on tape that this connection is over, when that happens and not when somebody next needs it.
+    fn note_end(&self, why: &str, exit: Option<Exit>) {
+        let busy = self.busy();
+        let stderr: Vec<String> = lock(&self.complaints).iter().cloned().collect();
+        let facts = serde_json::json!({
+            "event": "backend_ended",
+            "backend": self.backend,
+            "why": why,
+            "status": exit.and_then(Exit::code),
+            "signal": exit.and_then(Exit::signal),
+            "stderr": stderr,
+            "calls": busy.len(),
+        });
+        let text = facts.to_string();
+        let item = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, text.as_bytes());
+        if let Err(e) = self.record_item(item) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record that a backend ended");
+        }
+        if self.owner().is_none() {
+            // On the tape of everybody who waits for it, too, once each.
+            let mut told: Vec<&Arc<Session>> = Vec::new();
+            for session in busy.iter().map(|call| &call.session) {
+                if !told.iter().any(|one| Arc::ptr_eq(one, session)) {
+                    session.record_note(&facts);
+                    told.push(session);
+                }
+            }
+        }
+    }
+
+    fn let_go(&self) {
         // Dropped, the waiting calls learn that nobody answers.
         lock(&self.pending).clear();
         self.closed.send_replace(true);

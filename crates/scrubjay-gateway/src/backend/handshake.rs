@@ -2,56 +2,170 @@
 //!
 //! A backend is spoken to in its client's own era where it can: a modern client's calls go to a connection
 //! that was opened with `server/discover`, a legacy client's to one that was initialized. Where the backend
-//! speaks only the other era, the gateway translates. A backend that dies of the wrong greeting is started
-//! again for the right one, and what was found is remembered.
+//! speaks only the other era, the gateway translates. One process is greeted in both ways where it must be; only
+//! one that dies of the wrong greeting is started again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::Either;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use serde_json::value::RawValue;
 
 use super::connection::{Connection, Wire};
-use super::{Answer, Backend, Link, process};
+use super::known::Greeting;
+use super::leg_tape::LegTape;
+use super::{Answer, Backend, Link, Owner, Starter, process};
 use crate::bridge::{self, endpoint::Endpoint};
 use crate::config::BackendLink;
+use crate::session::Session;
 
 /// The modern protocol version.
 const MODERN: &str = "2026-07-28";
 /// The legacy version we offer.
 const LEGACY: &str = "2025-11-25";
-/// A server that ignores what it does not know keeps a modern client waiting for so long.
+/// A server that is known to be modern answers within this.
 const DISCOVER_MAX: Duration = Duration::from_secs(8);
+/// A server that ignores what it does not know is initialized after this: common hosts wait as long.
+const PROBE_MAX: Duration = Duration::from_secs(3);
 const INITIALIZE_MAX: Duration = Duration::from_secs(20);
 
-/// The capabilities the gateway has towards backends: what it can pass on to a client that has them.
+/// The capabilities the gateway has towards a backend that serves all clients: what it can pass on to those that
+/// have them.
 const CAPABILITIES: &str =
     r#"{"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}"#;
 
-pub(super) async fn start(backend: &Backend, era: Era) -> Result<Arc<Connection>, String> {
-    let wire = open(backend, era)?;
-    let started = match era {
-        Era::Modern => discover(&wire).await,
-        Era::Legacy => initialize(&wire).await,
-    };
-    if let Err(why) = &started {
-        wire.close(why);
+/// Starts a backend and greets it in the first of these eras that it speaks.
+pub(super) async fn start(
+    backend: &Backend,
+    starter: Starter<'_>,
+    eras: &[Era],
+) -> Result<Arc<Connection>, String> {
+    let mut start = Start { backend, starter, wire: None, is_greeted: false };
+    let greeted = match eras {
+        [Era::Modern, Era::Legacy] => start.probe().await,
+        [Era::Legacy, Era::Modern] => match start.initialize().await {
+            Err(refused) => start.discover(DISCOVER_MAX).await.map_err(|_| refused),
+            initialized => initialized,
+        },
+        [Era::Modern] => start.discover(DISCOVER_MAX).await,
+        _ => start.initialize().await,
+    }?;
+    start.is_greeted = true;
+    Ok(greeted)
+}
+
+/// A start under way; given up, what it started ends.
+struct Start<'a> {
+    backend: &'a Backend,
+    starter: Starter<'a>,
+    wire: Option<Arc<Wire>>,
+    is_greeted: bool,
+}
+
+impl Drop for Start<'_> {
+    fn drop(&mut self) {
+        if let Some(wire) = self.wire.take_if(|_| !self.is_greeted) {
+            wire.close("its start was given up");
+        }
     }
-    started.map(Arc::new)
+}
+
+impl Start<'_> {
+    /// Returns the streams to greet on: those that are open, or new ones.
+    fn wire(&mut self) -> Result<Arc<Wire>, String> {
+        if let Some(wire) = self.wire.as_ref().filter(|wire| wire.is_open()) {
+            return Ok(wire.clone());
+        }
+        let session = (!self.backend.is_shared).then_some(self.starter.session);
+        let wire = open(self.backend, session)?;
+        self.backend.note_start(&wire);
+        Ok(self.wire.insert(wire).clone())
+    }
+
+    /// Finds out the era: by discovering, and where that is refused or ignored by initializing the same process.
+    async fn probe(&mut self) -> Result<Arc<Connection>, String> {
+        let wire = self.wire()?;
+        let mut discovering = Box::pin(discover(wire, DISCOVER_MAX));
+        match tokio::time::timeout(PROBE_MAX, &mut discovering).await {
+            Ok(Ok(greeting)) => return Ok(self.settle(greeting, None)),
+            Ok(Err(refused)) => return self.initialize().await.map_err(|e| format!("{e}; and {refused}")),
+            Err(_) => {}
+        }
+        // It may only be slow: whichever greeting it answers counts.
+        let first = {
+            let initializing = std::pin::pin!(self.initialize());
+            match futures_util::future::select(discovering, initializing).await {
+                Either::Left((Ok(greeting), _)) => Ok(greeting),
+                Either::Left((Err(_), initializing)) => Err(initializing.await),
+                Either::Right((initialized, _)) => Err(initialized),
+            }
+        };
+        first.map_or_else(|initialized| initialized, |greeting| Ok(self.settle(greeting, None)))
+    }
+
+    async fn discover(&mut self, patience: Duration) -> Result<Arc<Connection>, String> {
+        let wire = self.wire()?;
+        let greeting = discover(wire, patience).await?;
+        Ok(self.settle(greeting, None))
+    }
+
+    async fn initialize(&mut self) -> Result<Arc<Connection>, String> {
+        let wire = self.wire()?;
+        let owner = self.backend.owner_for(self.starter.session);
+        let (capabilities, info) = match &owner {
+            Some(_) => self.client(),
+            None => (CAPABILITIES.to_owned(), own_info()),
+        };
+        let params =
+            format!(r#"{{"protocolVersion":"{LEGACY}","capabilities":{capabilities},"clientInfo":{info}}}"#);
+        let answer = ask(&wire, "initialize", &params, INITIALIZE_MAX).await?;
+        let greeting = read(wire.clone(), Era::Legacy, &answer)?;
+        let connection = self.settle(greeting, owner);
+        let greeted = message::notification("notifications/initialized", None);
+        wire.send(None, greeted).await.map_err(|e| e.to_string())?;
+        Ok(connection)
+    }
+
+    /// Returns the client's capabilities and name, as a legacy server may see them.
+    fn client(&self) -> (String, String) {
+        let facts = self.starter.facts;
+        let capabilities = match facts.era {
+            Era::Legacy => facts.capabilities.clone(),
+            Era::Modern => facts.legacy_capabilities(),
+        };
+        (capabilities, facts.named().map_or_else(own_info, str::to_owned))
+    }
+
+    fn settle(&self, greeted: Greeted, owner: Owner) -> Arc<Connection> {
+        let Greeted { wire, era, greeting } = greeted;
+        self.backend.known.learn_greeting(era, greeting.clone());
+        wire.settle(era, owner);
+        Arc::new(Connection::new(wire, era, greeting.capabilities, greeting.instructions))
+    }
+}
+
+/// A server that answered a greeting.
+struct Greeted {
+    wire: Arc<Wire>,
+    era: Era,
+    greeting: Greeting,
 }
 
 /// Opens a connection on which nothing has been said.
 pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connection>, String> {
-    let wire = open(backend, era)?;
+    let wire = open(backend, None)?;
+    wire.settle(era, None);
     Ok(Arc::new(Connection::new(wire, era, "{}".to_owned(), None)))
 }
 
-/// Opens the streams of a backend and begins to listen.
-fn open(backend: &Backend, era: Era) -> Result<Arc<Wire>, String> {
+/// Opens the streams of a backend and begins to listen; what belongs to no request is on the session's tape.
+fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, String> {
+    let tape = Arc::new(LegTape::new(backend.recording.clone(), session));
     let (program, (reader, writer), complaints) = match backend.link() {
         Link::Configured(link @ BackendLink::Stdio { .. }) => {
-            let (program, streams, complaints) = process::start(backend, link)?;
+            let (program, streams, complaints) = process::start(backend, link, &tape)?;
             (Some(program), streams, complaints)
         }
         Link::Configured(BackendLink::Http { url, headers }) => {
@@ -66,7 +180,7 @@ fn open(backend: &Backend, era: Era) -> Result<Arc<Wire>, String> {
         Link::Mounted(mount) => (None, mount(), process::Complaints::default()),
     };
     let ended = program.as_ref().map(|program| program.ended.clone());
-    let wire = Wire::new(backend, era, writer, program, complaints);
+    let wire = Wire::new(backend, writer, program, complaints, tape);
     if let Some(ended) = ended {
         tokio::spawn(Wire::close_after(Arc::downgrade(&wire), ended));
     }
@@ -86,27 +200,15 @@ fn own_info() -> String {
     format!(r#"{{"name":"scrubjay","version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
 }
 
-async fn discover(wire: &Arc<Wire>) -> Result<Connection, String> {
+async fn discover(wire: Arc<Wire>, patience: Duration) -> Result<Greeted, String> {
     let params = format!(r#"{{"_meta":{{{}}}}}"#, modern_meta(CAPABILITIES, &own_info()));
-    let answer = ask(wire, "server/discover", &params, DISCOVER_MAX).await?;
+    let answer = ask(&wire, "server/discover", &params, patience).await?;
     let result = raw(&answer)?;
     let supported = message::elements(message::member(Some(result), "supportedVersions"));
     if !supported.iter().any(|v| v.get() == format!("\"{MODERN}\"")) {
         return Err(format!("it does not speak {MODERN}"));
     }
-    Ok(connection(wire, Era::Modern, result))
-}
-
-async fn initialize(wire: &Arc<Wire>) -> Result<Connection, String> {
-    let params = format!(
-        r#"{{"protocolVersion":"{LEGACY}","capabilities":{CAPABILITIES},"clientInfo":{}}}"#,
-        own_info()
-    );
-    let answer = ask(wire, "initialize", &params, INITIALIZE_MAX).await?;
-    let result = raw(&answer)?;
-    let greeted = message::notification("notifications/initialized", None);
-    wire.send(None, greeted).await.map_err(|e| e.to_string())?;
-    Ok(connection(wire, Era::Legacy, result))
+    read(wire, Era::Modern, &answer)
 }
 
 async fn ask(wire: &Arc<Wire>, method: &str, params: &str, timeout: Duration) -> Result<String, String> {
@@ -122,8 +224,9 @@ fn raw(result: &str) -> Result<&RawValue, String> {
     serde_json::from_str(result).map_err(|e| format!("its greeting is no JSON: {e}"))
 }
 
-fn connection(wire: &Arc<Wire>, era: Era, greeting: &RawValue) -> Connection {
+fn read(wire: Arc<Wire>, era: Era, greeting: &str) -> Result<Greeted, String> {
+    let greeting = raw(greeting)?;
     let capabilities = message::member(Some(greeting), "capabilities").map_or("{}", RawValue::get).to_owned();
     let instructions = message::string(message::member(Some(greeting), "instructions"));
-    Connection::new(wire.clone(), era, capabilities, instructions)
+    Ok(Greeted { wire, era, greeting: Greeting { capabilities, instructions } })
 }

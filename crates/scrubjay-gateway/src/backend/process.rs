@@ -1,7 +1,7 @@
 //! Starts a backend's program: its own process group, an allowlisted environment, its complaints kept.
 
 use std::collections::VecDeque;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,11 +9,12 @@ use rustix::process::{Pid, Signal};
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::inert::inert;
 use scrubjay_store::clock;
-use scrubjay_store::recording::{Item, Recording};
+use scrubjay_store::recording::Item;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{oneshot, watch};
 
+use super::leg_tape::LegTape;
 use super::{Backend, Streams};
 use crate::config::{BackendLink, InheritEnv};
 use crate::session::lock;
@@ -50,8 +51,36 @@ pub(crate) type Complaints = Arc<Mutex<VecDeque<String>>>;
 /// A backend's program; dropped, it ends and what it started with it.
 pub(super) struct Program {
     /// How it ended, once it has.
-    pub(super) ended: watch::Receiver<Option<String>>,
+    pub(super) ended: watch::Receiver<Option<Exit>>,
+    group: Option<Pid>,
     _end: oneshot::Sender<()>,
+}
+
+impl Program {
+    /// Returns how much processor time it and what it started have used, in the system's ticks.
+    pub(super) fn busy_ticks(&self) -> Option<u64> {
+        self.group.map(tree::ticks_of_group)
+    }
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exit(ExitStatus);
+
+impl Exit {
+    pub(super) fn code(self) -> Option<i32> {
+        self.0.code()
+    }
+
+    pub(super) fn signal(self) -> Option<i32> {
+        std::os::unix::process::ExitStatusExt::signal(&self.0)
+    }
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "it ended with {}", self.0)
+    }
 }
 
 /// Watches over a program until it has ended or nobody needs it any more, and leaves nothing of it behind.
@@ -66,7 +95,7 @@ fn watch_over(mut child: Child) -> Program {
             _ = told_to_end => tokio::time::timeout(LEAVE_MAX, child.wait()).await.ok().and_then(Result::ok),
         };
         if let Some(status) = status {
-            ended.send_replace(Some(format!("it ended with {status}")));
+            ended.send_replace(Some(Exit(status)));
         }
         for signal in [Signal::TERM, Signal::KILL] {
             let Some(group) = group.filter(|group| is_alive(*group)) else { return };
@@ -75,7 +104,7 @@ fn watch_over(mut child: Child) -> Program {
             let _ = tokio::time::timeout(LEAVE_MAX, child.wait()).await;
         }
     });
-    Program { ended: how, _end: end }
+    Program { ended: how, group, _end: end }
 }
 
 /// Tells whether some process below this one is of a group.
@@ -84,7 +113,11 @@ fn is_alive(group: Pid) -> bool {
 }
 
 /// Starts the program of a stdio backend.
-pub(super) fn start(backend: &Backend, link: &BackendLink) -> Result<(Program, Streams, Complaints), String> {
+pub(super) fn start(
+    backend: &Backend,
+    link: &BackendLink,
+    tape: &Arc<LegTape>,
+) -> Result<(Program, Streams, Complaints), String> {
     let BackendLink::Stdio { command: program, args, env, inherit_env } = link else {
         return Err("it is no program".to_owned());
     };
@@ -108,12 +141,7 @@ pub(super) fn start(backend: &Backend, link: &BackendLink) -> Result<(Program, S
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let complaints = Complaints::default();
     if let Some(stderr) = child.stderr.take() {
-        tokio::spawn(keep_complaints(
-            stderr,
-            backend.id.clone(),
-            complaints.clone(),
-            backend.recording.clone(),
-        ));
+        tokio::spawn(keep_complaints(stderr, backend.id.clone(), complaints.clone(), tape.clone()));
     }
     match (stdin, stdout) {
         (Some(stdin), Some(stdout)) => {
@@ -134,7 +162,7 @@ async fn keep_complaints(
     stderr: tokio::process::ChildStderr,
     backend: String,
     complaints: Complaints,
-    recording: Arc<Mutex<Recording>>,
+    tape: Arc<LegTape>,
 ) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -147,6 +175,7 @@ async fn keep_complaints(
         }
         let text = line.trim_ascii_end();
         let item = Item::new(EntryKind::Stderr, Direction::ServerToClient, Terminator::Lf, text);
+        let recording = tape.recording();
         let recorded = lock(&recording).record(clock::now(), std::iter::once(item));
         if let Err(e) = recorded {
             lock(&recording).note_gap(1, text.len() as u64, true, &e);

@@ -11,30 +11,22 @@ pub struct BackendState {
     pub kind: &'static str,
     /// Why it is not ready, where that is known. These are its own words too, and not redacted.
     pub why: Option<String>,
+    /// How many connections to it are open.
+    pub connections: usize,
 }
 
 impl Backend {
     /// Tells how it is.
     #[must_use]
     pub fn state(&self) -> BackendState {
-        let is_ready = !self.open_connections().is_empty();
+        let connections = self.open_connections().len();
+        let is_ready = connections > 0;
         let kind = match self.link() {
             Link::Configured(BackendLink::Stdio { .. }) => "stdio",
             Link::Configured(BackendLink::Http { .. }) => "http",
             Link::Mounted(_) => "toolset",
         };
-        BackendState { is_ready, kind, why: if is_ready { None } else { self.why_not_ready() } }
-    }
-
-    fn why_not_ready(&self) -> Option<String> {
-        let told = self.slots.iter().map(|slot| match slot.try_lock() {
-            Err(_) => Some("it is being started".to_owned()),
-            Ok(slot) => match (&slot.connection, &slot.resting) {
-                (Some(connection), _) if !connection.is_open() => Some(connection.why_closed()),
-                (_, Some((_, why))) => Some(why.clone()),
-                _ => None,
-            },
-        });
-        told.flatten().next()
+        let why = if is_ready { None } else { self.places.why_none() };
+        BackendState { is_ready, kind, why, connections }
     }
 }

@@ -77,6 +77,7 @@ async fn sweep(front: std::sync::Weak<Front>) {
         for session in front.gateway.idle_sessions(front.config.session_idle_max) {
             front.close_session(&session, "nothing was said for too long");
         }
+        front.gateway.end_idle_connections(front.config.session_idle_max);
         front.streams.keep_only(|session| front.gateway.session(session).is_some());
     }
 }

@@ -17,9 +17,10 @@ use tokio::task::JoinHandle;
 
 use super::events::capability_of;
 use super::greeting::{META_CAPABILITIES, META_INFO, META_LOG_LEVEL, META_VERSION};
-use super::lists::Kind;
 use super::{Gateway, Request, code, not_found};
 use crate::backend::connection::Connection;
+use crate::backend::offer::Kind;
+use crate::backend::questions::Questions;
 use crate::backend::{Answer, Backend, CallError, modern_meta};
 use crate::session::{Call, Demand, lock};
 
@@ -39,10 +40,11 @@ pub(super) struct Parked {
     tasks: Mutex<Tasks>,
 }
 
+/// The backends of tasks, by the client that began each and its id: no client may ask for another's.
 #[derive(Default)]
 struct Tasks {
-    owners: HashMap<String, Arc<Backend>>,
-    order: VecDeque<String>,
+    owners: HashMap<(Arc<str>, String), Arc<Backend>>,
+    order: VecDeque<(Arc<str>, String)>,
 }
 
 struct ParkedCall {
@@ -55,6 +57,8 @@ struct ParkedCall {
 struct Running {
     task: JoinHandle<Result<Answer, CallError>>,
     demands: mpsc::Receiver<Demand>,
+    /// What a legacy backend asks this client, whichever call it is for.
+    questions: Option<Arc<Questions>>,
     call: Arc<Call>,
     method: String,
 }
@@ -66,13 +70,13 @@ impl Drop for Running {
 }
 
 impl Gateway {
-    /// Returns a connection to a backend, in the client's era where it can be.
+    /// Returns the connection to a backend that serves a client, in the client's era where it can be.
     pub(super) async fn connect(
         self: &Arc<Self>,
         backend: &Arc<Backend>,
-        era: Era,
+        call: &Call,
     ) -> Result<Arc<Connection>, CallError> {
-        let connection = backend.connection(era).await?;
+        let connection = backend.connection(&call.session, &call.facts).await?;
         self.attend_to(&connection);
         Ok(connection)
     }
@@ -85,12 +89,9 @@ impl Gateway {
         let Some(name) = request.text_param("name") else {
             return Answer::error(code::INVALID_PARAMS, "params.name is required");
         };
-        let Some((backend, own)) = self.owner(&request.call, kind, &name).await else {
-            let what = if kind == Kind::Tools { "tool" } else { "prompt" };
-            return Answer::error(
-                code::INVALID_PARAMS,
-                &format!("unknown {what}: {name}{}", self.absent().await),
-            );
+        let (backend, own) = match self.owner(&request.call, kind, &name).await {
+            Ok(owner) => owner,
+            Err(why) => return Answer::error(code::INVALID_PARAMS, &why),
         };
         let params = if own == name { request.params.clone() } else { renamed(request, &own) };
         self.forward(request, &backend, params).await
@@ -115,20 +116,20 @@ impl Gateway {
 
     /// Finds the backend of a resource: by its list, its templates, or because it is the only one.
     pub(super) async fn owner_of_uri(self: &Arc<Self>, call: &Arc<Call>, uri: &str) -> Option<Arc<Backend>> {
-        if let Some((backend, _)) = self.owner(call, Kind::Resources, uri).await {
+        if let Ok((backend, _)) = self.owner(call, Kind::Resources, uri).await {
             return Some(backend);
         }
-        let mut fitting = self.fitting_template(uri);
+        let mut fitting = self.fitting_template(call, uri);
         if fitting.is_none() {
             self.gather(call, Kind::Templates).await;
-            fitting = self.fitting_template(uri);
+            fitting = self.fitting_template(call, uri);
         }
         if fitting.is_some() {
             return fitting;
         }
         let mut able = Vec::new();
         for backend in self.backends().iter() {
-            if let Ok(connection) = self.connect(backend, call.facts.era).await
+            if let Some(connection) = backend.open_connection(&call.session, call.facts.era)
                 && connection.offers("resources")
             {
                 able.push(backend.clone());
@@ -138,8 +139,8 @@ impl Gateway {
         if able.len() == 1 { able.pop() } else { None }
     }
 
-    fn fitting_template(&self, uri: &str) -> Option<Arc<Backend>> {
-        let mut templates = self.known_templates();
+    fn fitting_template(&self, call: &Call, uri: &str) -> Option<Arc<Backend>> {
+        let mut templates = self.known_templates(&call.session);
         // The most specific first.
         templates.sort_by_key(|(template, _)| std::cmp::Reverse(fixed_part(template).len()));
         templates.into_iter().find(|(template, _)| uri.starts_with(fixed_part(template))).map(|(_, b)| b)
@@ -150,8 +151,9 @@ impl Gateway {
         let text = |key| message::string(message::member(reference, key));
         let (name, uri) = (text("name"), text("uri"));
         if let Some(name) = name {
-            let Some((backend, own)) = self.owner(&request.call, Kind::Prompts, &name).await else {
-                return Answer::error(code::INVALID_PARAMS, &format!("unknown prompt: {name}"));
+            let (backend, own) = match self.owner(&request.call, Kind::Prompts, &name).await {
+                Ok(owner) => owner,
+                Err(why) => return Answer::error(code::INVALID_PARAMS, &why),
             };
             let raw = request.raw_params();
             let old = message::member(message::member(raw, "ref"), "name");
@@ -159,10 +161,12 @@ impl Gateway {
             return self.forward(request, &backend, params).await;
         }
         let Some(uri) = uri else { return Answer::error(code::INVALID_PARAMS, "params.ref is required") };
-        if self.known_templates().is_empty() {
+        let session = request.call.session.clone();
+        if self.known_templates(&session).is_empty() {
             self.gather(&request.call, Kind::Templates).await;
         }
-        let exact = self.known_templates().into_iter().find(|(template, _)| *template == uri).map(|(_, b)| b);
+        let exact =
+            self.known_templates(&session).into_iter().find(|(template, _)| *template == uri).map(|(_, b)| b);
         let owner = match exact {
             Some(backend) => Some(backend),
             None => self.owner_of_uri(&request.call, &uri).await,
@@ -175,8 +179,9 @@ impl Gateway {
 
     /// Passes on what the gateway has no part in: a task's owner, or the only backend there is.
     pub(super) async fn pass_on(self: &Arc<Self>, request: &mut Request) -> Answer {
-        let task =
-            request.text_param("taskId").and_then(|id| lock(&self.parked.tasks).owners.get(&id).cloned());
+        let client = request.call.session.client.clone();
+        let task = request.text_param("taskId").map(|id| (client, id));
+        let task = task.and_then(|task| lock(&self.parked.tasks).owners.get(&task).cloned());
         let backends = self.backends();
         let mut others = backends.iter().filter(|b| !b.is_own);
         let only = match (others.next(), others.next()) {
@@ -190,13 +195,12 @@ impl Gateway {
     }
 
     pub(super) async fn set_log_level(self: &Arc<Self>, request: &mut Request) -> Answer {
-        // Modern backends are told with each call.
-        *lock(&request.call.session.log_level) = request.text_param("level");
+        // Modern backends are told with each call, those that are not up when they start.
+        let session = &request.call.session;
+        *lock(&session.log_level) = request.text_param("level");
         for backend in self.backends().iter() {
-            if let Ok(connection) = self.connect(backend, Era::Legacy).await
-                && connection.era == Era::Legacy
-                && connection.offers("logging")
-            {
+            let open = backend.connections_of(session, Era::Legacy).into_iter();
+            for connection in open.filter(|c| c.era == Era::Legacy && c.offers("logging")) {
                 let params = request.params.as_deref();
                 let set =
                     connection.call(Some(&request.call), "logging/setLevel", params, backend.call_timeout());
@@ -216,7 +220,7 @@ impl Gateway {
         params: Option<String>,
     ) -> Answer {
         let call = request.call.clone();
-        let connection = match self.connect(backend, call.facts.era).await {
+        let connection = match self.connect(backend, &call).await {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
@@ -231,7 +235,7 @@ impl Gateway {
                 made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
             }
         };
-        self.remember_task(&answer, backend);
+        self.remember_task(&call, &answer, backend);
         answer
     }
 
@@ -243,7 +247,7 @@ impl Gateway {
         backend: &Arc<Backend>,
         params: Option<String>,
     ) -> Answer {
-        let connection = match self.connect(backend, call.facts.era).await {
+        let connection = match self.connect(backend, call).await {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
@@ -253,7 +257,7 @@ impl Gateway {
             let made = connection.call(Some(call), method, params.as_deref(), backend.call_timeout());
             made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
         };
-        self.remember_task(&answer, backend);
+        self.remember_task(call, &answer, backend);
         answer
     }
 
@@ -267,10 +271,10 @@ impl Gateway {
         let (_, nothing) = mpsc::channel(1);
         let demands = std::mem::replace(&mut request.demands, nothing);
         let (call, method) = (request.call.clone(), request.method.clone());
-        self.await_or_park(Running { task, demands, call, method }).await
+        self.await_or_park(Running { task, demands, questions: None, call, method }).await
     }
 
-    fn remember_task(&self, answer: &Answer, backend: &Arc<Backend>) {
+    fn remember_task(&self, call: &Call, answer: &Answer, backend: &Arc<Backend>) {
         let Answer::Result(result) = answer else { return };
         if !result.contains("\"taskId\"") {
             return;
@@ -279,6 +283,7 @@ impl Gateway {
         let created = message::member(message::member(Some(result), "task"), "taskId");
         let task = created.or_else(|| message::member(Some(result), "taskId"));
         if let Some(task) = message::string(task) {
+            let task = (call.session.client.clone(), task);
             let mut tasks = lock(&self.parked.tasks);
             if tasks.owners.insert(task.clone(), backend.clone()).is_none() {
                 tasks.order.push_back(task);
@@ -302,15 +307,20 @@ impl Gateway {
         let (connection, call, method) = (connection.clone(), request.call.clone(), request.method.clone());
         let timeout = backend.call_timeout();
         let params = adapted(&call, Era::Legacy, params.as_deref());
+        let questions = connection.owner().map(|_| connection.questions());
         let task = {
-            let (call, method) = (call.clone(), method.clone());
-            tokio::spawn(
-                async move { connection.call(Some(&call), &method, params.as_deref(), timeout).await },
-            )
+            let (call, method, questions) = (call.clone(), method.clone(), questions.clone());
+            tokio::spawn(async move {
+                if let Some(questions) = questions {
+                    // What the server wants to know first, such as the client's roots, it is told first.
+                    questions.settled().await;
+                }
+                connection.call(Some(&call), &method, params.as_deref(), timeout).await
+            })
         };
         let (_, nothing) = mpsc::channel(1);
         let demands = std::mem::replace(&mut request.demands, nothing);
-        self.await_or_park(Running { task, demands, call, method }).await
+        self.await_or_park(Running { task, demands, questions, call, method }).await
     }
 
     async fn await_or_park(self: &Arc<Self>, mut running: Running) -> Answer {
@@ -324,9 +334,13 @@ impl Gateway {
                 };
             }
             Some(demand) = running.demands.recv() => demand,
+            demand = next_question(running.questions.as_deref()) => demand,
         };
         let mut demands = vec![demand];
         while let Ok(more) = running.demands.try_recv() {
+            demands.push(more);
+        }
+        while let Some(more) = running.questions.as_ref().and_then(|questions| questions.try_take()) {
             demands.push(more);
         }
         let state = super::handle();
@@ -390,13 +404,13 @@ impl Gateway {
         let gateway = self.clone();
         async move { gateway.await_or_park(running).await }
     }
+}
 
-    /// Names the backends that are not up, for an error about something they might have had.
-    async fn absent(&self) -> String {
-        let backends = self.backends();
-        let absent: Vec<String> =
-            backends.iter().filter(|b| b.open_connections().is_empty()).map(|b| b.title()).collect();
-        if absent.is_empty() { String::new() } else { format!(" (not available: {})", absent.join(", ")) }
+/// Waits for something that a backend asks its client outside any one call.
+async fn next_question(questions: Option<&Questions>) -> Demand {
+    match questions {
+        Some(questions) => questions.take().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Attends to what backends say of their own accord: who is to hear it, who is to be asked.
 //!
-//! What can be told to belong to one client goes to that client. A question that might be any of several
-//! clients' is refused rather than put to the wrong one.
+//! What comes on a client's own connection is that client's. On a connection that serves all clients, what can be told
+//! to belong to one goes to that one; a question that might be any of several clients' is refused rather than put to
+//! the wrong one.
 
 use std::sync::{Arc, Weak};
 
@@ -11,58 +12,92 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Gateway, code};
 use crate::backend::connection::only_session;
-use crate::backend::{Answer, Event};
-use crate::session::{Call, Demand, Session};
+use crate::backend::offer::Kind;
+use crate::backend::{Answer, Event, Owner, Question};
+use crate::session::{Call, Demand, Session, lock};
 
 pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Event>) {
     while let Some(event) = heard.recv().await {
         let Some(gateway) = gateway.upgrade() else { return };
         match event {
-            Event::Notification { backend, era, method, line, busy } => {
-                gateway.notified(&backend, era, &method, &line, &busy);
+            Event::Notification { backend, owner, era, method, line, busy } => {
+                gateway.notified(&Said { backend, owner, era, method, line }, &busy);
             }
-            Event::Request { backend, method, params, busy, reply } => {
-                gateway.asked(&backend, method, params, &busy, reply);
-            }
-            Event::Ready { backend } => gateway.became_ready(&backend),
+            Event::Request(question) => gateway.asked(question),
+            Event::Ready { backend, owner } => gateway.became_ready(&backend, &owner),
         }
     }
 }
 
+/// What a backend says that is part of no call.
+struct Said {
+    backend: String,
+    owner: Owner,
+    era: Era,
+    method: String,
+    line: String,
+}
+
+impl Said {
+    /// Returns whether a session is of the client it is for.
+    fn is_for(&self, session: &Session) -> bool {
+        is_of(session, &self.owner)
+    }
+}
+
+/// Returns whether a session is of this client; everybody is of a connection that serves all.
+fn is_of(session: &Session, owner: &Owner) -> bool {
+    owner.as_ref().is_none_or(|owner| *owner == session.client)
+}
+
 impl Gateway {
-    fn notified(self: &Arc<Self>, backend: &str, era: Era, method: &str, line: &str, busy: &[Arc<Call>]) {
-        let (modern, legacy) = self.hearers(backend, era);
+    fn notified(self: &Arc<Self>, said: &Said, busy: &[Arc<Call>]) {
+        let (method, line) = (said.method.as_str(), said.line.as_str());
+        let (modern, legacy) = self.hearers(said);
         match method {
             "notifications/tools/list_changed"
             | "notifications/prompts/list_changed"
             | "notifications/resources/list_changed" => {
-                self.forget_routes(backend, method);
+                self.forget_lists(method, |session| said.is_for(session));
                 if modern {
-                    self.tell_listeners(method, line, None);
+                    self.tell_listeners(method, line, None, |session| said.is_for(session));
                 }
-                self.tell_legacy_sessions(&message::notification(method, None), |_| legacy);
+                let line = message::notification(method, None);
+                self.tell_legacy_sessions(&line, |session| legacy && said.is_for(session));
             }
             "notifications/resources/updated" => {
                 let uri = message::Parts::of(line).ok().and_then(|p| message::string(p.param("uri")));
                 let Some(uri) = uri else { return };
                 // Followed once for clients of both eras.
-                self.tell_listeners(method, line, Some(&uri));
-                self.tell_legacy_sessions(line, |s| crate::session::lock(&s.subscriptions).contains(&uri));
+                self.tell_listeners(method, line, Some(&uri), |session| said.is_for(session));
+                self.tell_legacy_sessions(line, |session| {
+                    said.is_for(session) && lock(&session.subscriptions).contains_key(&uri)
+                });
             }
             "notifications/subscriptions/acknowledged" => {}
             // Logged for one of several clients: on the backend's tape, for none may read another's.
-            "notifications/message" if !busy.is_empty() => {}
-            _ => self.tell_legacy_sessions(line, |_| legacy),
+            "notifications/message" if !busy.is_empty() && said.owner.is_none() => {}
+            _ => self.tell_legacy_sessions(line, |session| legacy && said.is_for(session)),
         }
     }
 
-    /// Returns whether modern and legacy clients are to hear what a backend says on the connection of one era:
-    /// where it has one of each, it says everything twice.
-    fn hearers(&self, backend: &str, era: Era) -> (bool, bool) {
-        let backends = self.backends();
-        let connections = backends.iter().find(|b| b.id == backend).map(|b| b.open_connections());
-        let has_both = connections.is_some_and(|open| open.len() > 1);
-        (!has_both || era == Era::Modern, !has_both || era == Era::Legacy)
+    /// Returns whether modern and legacy clients are to hear what a backend says on a connection that serves all: where
+    /// it has one of each era, it says everything twice.
+    fn hearers(&self, said: &Said) -> (bool, bool) {
+        if said.owner.is_some() {
+            return (true, true);
+        }
+        let connections = self.backend(&said.backend).map(|backend| backend.open_connections());
+        let shared = connections.into_iter().flatten().filter(|connection| connection.owner().is_none());
+        let has_both = shared.count() > 1;
+        (!has_both || said.era == Era::Modern, !has_both || said.era == Era::Legacy)
+    }
+
+    /// Tells clients that a list has changed.
+    pub(super) fn tell_of_change(&self, method: &str, concerns: impl Fn(&Session) -> bool) {
+        let line = message::notification(method, None);
+        self.tell_listeners(method, &line, None, &concerns);
+        self.tell_legacy_sessions(&line, concerns);
     }
 
     fn tell_legacy_sessions(&self, line: &str, wants: impl Fn(&Session) -> bool) {
@@ -74,85 +109,91 @@ impl Gateway {
     }
 
     /// Puts a backend's question to the client it belongs to.
-    fn asked(
-        self: &Arc<Self>,
-        backend: &str,
-        method: String,
-        params: Option<String>,
-        busy: &[Arc<Call>],
-        reply: oneshot::Sender<Answer>,
-    ) {
+    fn asked(self: &Arc<Self>, question: Question) {
         if self.through.is_some() {
             // Only a client with a session can be asked, and its server asks it without us.
-            let _ = reply.send(Answer::error(code::METHOD_NOT_FOUND, "no client is there to be asked"));
+            refuse(question.reply, code::METHOD_NOT_FOUND, "no client is there to be asked");
             return;
         }
-        let call = match only_session(busy) {
-            Some(call) => Some(call),
+        let Question { backend, owner, questions, method, params, busy, reply } = question;
+        let call = match &owner {
+            Some(_) => busy.first().cloned(),
             None if busy.is_empty() => None,
-            None => {
-                tracing::warn!(backend, method, "a backend asks, and it cannot be told which client");
-                let why =
-                    "several clients have calls under way, and it cannot be told which of them this is for";
-                let _ = reply.send(Answer::error(code::INTERNAL, why));
-                return;
-            }
+            None => match only_session(&busy) {
+                Some(call) => Some(call),
+                None => {
+                    tracing::warn!(backend, method, "a backend asks, and it cannot be told which client");
+                    let why = "several clients have calls under way, and it cannot be told which of them this is for: \
+                               without `shared: true` each would have a connection of its own";
+                    refuse(reply, code::INTERNAL, why);
+                    return;
+                }
+            },
         };
-        let facts = call.as_ref().map(|c| c.facts.clone());
-        let session = call.as_ref().map(|c| c.session.clone()).or_else(|| self.only_legacy_session());
-        let (Some(session), capability) = (session, capability_of(&method)) else {
-            let _ = reply.send(Answer::error(code::METHOD_NOT_FOUND, "no client is there to be asked"));
+        let session = call.as_ref().map(|c| c.session.clone()).or_else(|| self.session_to_ask(&owner));
+        let Some(session) = session else {
+            refuse(reply, code::METHOD_NOT_FOUND, "no client is there to be asked");
             return;
         };
-        let facts = facts.unwrap_or_else(|| session.facts());
-        if capability.is_some_and(|capability| !facts.can(capability)) {
-            let _ = reply.send(Answer::error(
-                code::METHOD_NOT_FOUND,
-                &format!("the client does not support {method}"),
-            ));
+        let facts = call.as_ref().map_or_else(|| session.facts(), |call| call.facts.clone());
+        if capability_of(&method).is_some_and(|capability| !facts.can(capability)) {
+            refuse(reply, code::METHOD_NOT_FOUND, &format!("the client does not support {method}"));
             return;
         }
-        if let Some(demands) = call.as_ref().and_then(|c| c.demands.clone()) {
-            if let Err(refused) = demands.try_send(Demand { method, params, reply }) {
-                let demand = match refused {
+        if facts.era == Era::Modern {
+            let demand = Demand { method, params, reply };
+            let refused = match (&owner, call.as_ref().and_then(|call| call.demands.clone())) {
+                // Any call of this client takes it along, the next one if none is under way that can.
+                (Some(_), _) => questions.put(demand).err(),
+                (None, Some(demands)) => demands.try_send(demand).err().map(|refused| match refused {
                     mpsc::error::TrySendError::Full(d) | mpsc::error::TrySendError::Closed(d) => d,
-                };
-                let _ = demand.reply.send(Answer::error(code::INTERNAL, "the client cannot be asked now"));
+                }),
+                (None, None) => Some(demand),
+            };
+            if let Some(demand) = refused {
+                refuse(demand.reply, code::INTERNAL, "the client cannot be asked now");
             }
             return;
         }
-        let outbox = call.map(|c| c.outbox()).or_else(|| session.standing());
+        let outbox = call.map(|c| c.outbox()).or_else(|| session.reachable());
         tokio::spawn(async move {
-            let answer = match outbox {
-                Some(outbox) => session.ask(Some(&outbox), &method, params.as_deref()).await,
-                None => Answer::error(code::INTERNAL, "the client does not listen"),
-            };
+            // Where it listens to nothing now, it is asked once it does.
+            let answer = session.ask(outbox.as_ref(), &method, params.as_deref()).await;
             // The backend may be gone by now.
             let _ = reply.send(answer);
         });
     }
 
-    fn only_legacy_session(&self) -> Option<Arc<Session>> {
-        let mut legacy = self.all_sessions().into_iter().filter(|s| s.is_legacy());
+    /// Returns the session to ask where no call is under way: one of the owner's or, on a connection that serves all,
+    /// the only legacy one.
+    fn session_to_ask(&self, owner: &Owner) -> Option<Arc<Session>> {
+        let mut sessions = self.all_sessions().into_iter();
+        if owner.is_some() {
+            return sessions.find(|session| is_of(session, owner));
+        }
+        let mut legacy = sessions.filter(|s| s.is_legacy());
         match (legacy.next(), legacy.next()) {
             (Some(only), None) => Some(only),
             _ => None,
         }
     }
 
-    /// Tells clients about a backend that was missing from lists they have seen.
-    fn became_ready(self: &Arc<Self>, backend: &str) {
+    /// Drops what was known of a backend that has started again, for those it serves: it may not be what it was.
+    fn became_ready(self: &Arc<Self>, backend: &str, owner: &Owner) {
         self.tools_changed();
-        if !self.was_missed(backend) {
-            return;
-        }
-        for kind in ["tools", "prompts", "resources"] {
-            let method = format!("notifications/{kind}/list_changed");
-            let line = message::notification(&method, None);
-            self.tell_listeners(&method, &line, None);
-            self.tell_legacy_sessions(&line, |_| true);
+        for session in self.all_sessions().iter().filter(|session| is_of(session, owner)) {
+            let lists = lock(&session.lists);
+            let again: Vec<Kind> =
+                lists.keys().filter(|(_, listed)| listed == backend).map(|(kind, _)| *kind).collect();
+            drop(lists);
+            lock(&session.tables).retain(|kind, _| !again.contains(kind));
         }
     }
+}
+
+fn refuse(reply: oneshot::Sender<Answer>, code: i64, why: &str) {
+    // The backend may be gone by now.
+    let _ = reply.send(Answer::error(code, why));
 }
 
 /// Returns the capability a client must have to be asked this.

@@ -1,6 +1,10 @@
 //! Opens conversations in both eras: `initialize`, `server/discover`, and what a request says of its client.
+//!
+//! A client is greeted with what the backends offer, as they said in this run or the last; only one that was never
+//! heard of is waited for, and only for a moment.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Parts};
@@ -17,6 +21,10 @@ pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26"
 pub const MODERN_VERSION: &str = "2026-07-28";
 /// Every version a client may ask for.
 pub const SUPPORTED: [&str; 5] = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+
+/// How long a client waits to be greeted while backends that were never heard of start: well below the three
+/// seconds after which common hosts take another greeting.
+const GREETING_MAX: Duration = Duration::from_secs(1);
 
 pub(super) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 pub(super) const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -58,7 +66,7 @@ fn missing(key: &str) -> String {
 }
 
 impl Gateway {
-    pub(super) fn initialize(self: &Arc<Self>, request: &Request) -> Answer {
+    pub(super) async fn initialize(self: &Arc<Self>, request: &Request) -> Answer {
         let Some(asked) = request.text_param("protocolVersion") else {
             return Answer::error(code::INVALID_PARAMS, "params.protocolVersion is required");
         };
@@ -78,28 +86,29 @@ impl Gateway {
         }
         let member = |key| message::member(params, key).map(|v: &RawValue| v.get().to_owned());
         let unknown = super::unknown_client();
-        request.call.session.set_facts(ClientFacts {
+        let facts = ClientFacts {
             era: Era::Legacy,
             version: version.to_owned(),
             capabilities: member("capabilities").unwrap_or(unknown.capabilities),
             info: member("clientInfo").unwrap_or(unknown.info),
-        });
-        self.warm_up(Era::Legacy);
+        };
+        request.call.session.set_facts(facts.clone());
+        self.warm_up(&request.call.session, &facts).await;
         let mut result = json!({
             "protocolVersion": version,
             "capabilities": self.capabilities(Era::Legacy),
             "serverInfo": own_info(),
         });
-        if let Some(instructions) = self.instructions() {
+        if let Some(instructions) = self.instructions(Era::Legacy) {
             result["instructions"] = Value::from(instructions);
         }
         Answer::Result(result.to_string())
     }
 
-    pub(super) fn discover(self: &Arc<Self>, request: &Request) -> Answer {
+    pub(super) async fn discover(self: &Arc<Self>, request: &Request) -> Answer {
         // Kept, so that what else the client says can be told to be its.
         request.call.session.set_facts(request.call.facts.clone());
-        self.warm_up(Era::Modern);
+        self.warm_up(&request.call.session, &request.call.facts).await;
         let mut result = json!({
             "resultType": "complete",
             "supportedVersions": SUPPORTED,
@@ -108,13 +117,46 @@ impl Gateway {
             "cacheScope": "private",
             "_meta": { "io.modelcontextprotocol/serverInfo": own_info() },
         });
-        if let Some(instructions) = self.instructions() {
+        if let Some(instructions) = self.instructions(Era::Modern) {
             result["instructions"] = Value::from(instructions);
         }
         Answer::Result(result.to_string())
     }
 
-    /// Returns what the gateway offers: everything it can pass on, before any backend is up.
+    /// Starts the backends that a client needs to be greeted truly, and waits a moment for those never heard of.
+    ///
+    /// The one client of standard streams needs all of them in any case; of many clients each starts what it uses.
+    async fn warm_up(self: &Arc<Self>, session: &Arc<Session>, facts: &ClientFacts) {
+        let is_only_client = self.options.is_some();
+        let mut unknown = tokio::task::JoinSet::new();
+        for backend in self.backends().iter() {
+            let is_known = backend.known.greeting(facts.era).is_some() || backend.known.kept_waiting();
+            if is_known && !is_only_client {
+                continue;
+            }
+            let (gateway, backend) = (Arc::downgrade(self), backend.clone());
+            let (session, facts) = (session.clone(), facts.clone());
+            let start = async move {
+                // A backend that does not start has been reported; lists do without it.
+                if let Ok(connection) = backend.connection(&session, &facts).await
+                    && let Some(gateway) = gateway.upgrade()
+                {
+                    gateway.attend_to(&connection);
+                }
+            };
+            if is_known {
+                tokio::spawn(start);
+            } else {
+                unknown.spawn(start);
+            }
+        }
+        let all = async { while unknown.join_next().await.is_some() {} };
+        if tokio::time::timeout(GREETING_MAX, all).await.is_err() {
+            unknown.detach_all();
+        }
+    }
+
+    /// Returns what the gateway offers: everything it can pass on, and what only some backends have.
     fn capabilities(&self, era: Era) -> Value {
         let mut all = json!({
             "tools": { "listChanged": true },
@@ -123,9 +165,11 @@ impl Gateway {
             "completions": {},
             "logging": {},
         });
-        // Tasks and extensions only where a backend that is up has them: nobody else could serve them.
-        for connection in self.backends().iter().flat_map(|b| b.open_connections()).filter(|c| c.era == era) {
-            let offered: Value = serde_json::from_str(&connection.capabilities).unwrap_or_default();
+        // Tasks and extensions only where a backend has them: nobody else could serve them.
+        let backends = self.backends();
+        let greetings = backends.iter().filter_map(|backend| backend.known.greeting(era));
+        for (_, greeting) in greetings.filter(|(spoken, _)| *spoken == era) {
+            let offered: Value = serde_json::from_str(&greeting.capabilities).unwrap_or_default();
             for key in ["tasks", "extensions", "experimental"] {
                 if let Some(more) = offered.get(key).filter(|m| m.is_object()) {
                     merge(&mut all[key], more);
@@ -135,13 +179,13 @@ impl Gateway {
         all
     }
 
-    /// Returns what the backends that are up tell clients to do, each under its name.
-    fn instructions(&self) -> Option<String> {
+    /// Returns what the backends tell clients to do, each under its name.
+    fn instructions(&self, era: Era) -> Option<String> {
         let backends = self.backends();
         let told: Vec<String> = backends
             .iter()
             .filter_map(|backend| {
-                let text = backend.open_connections().first()?.instructions.clone()?;
+                let text = backend.known.greeting(era)?.1.instructions?;
                 Some(if backends.len() == 1 { text } else { format!("## {}\n{text}", backend.title()) })
             })
             .collect();

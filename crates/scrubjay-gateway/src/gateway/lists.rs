@@ -1,110 +1,62 @@
-//! Puts the lists of all backends together, and remembers who owns which name.
+//! Puts the lists of all backends together.
 //!
-//! A tool or prompt keeps its name unless two backends use it: then each of theirs is `<backend>__<name>`.
-//! The long form always works in a call. What a list holds is passed on as it came, but for that name.
+//! Every list is asked of every backend, one request at a time for each connection. A backend that is slow does not
+//! hold up the others (`patience.rs`): its last good list stands in, or it is missing and named, and the client hears
+//! of it when it comes. What a list holds is passed on as it came, but for names (`names.rs`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message::{self, Splice};
+use scrubjay_core::message;
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::sync::mpsc;
 
+use super::names::{self, Given, Listed, Mirrored, Named, Owned, Table};
+use super::patience::Patience;
 use super::{Gateway, Request};
-use crate::backend::{Answer, Backend, CallError};
-use crate::config::Naming;
-use crate::session::{Call, lock};
+use crate::backend::connection::Connection;
+use crate::backend::offer::{Kind, Offer};
+use crate::backend::{Answer, Backend};
+use crate::session::{Call, Session, lock};
 
-/// How long a list waits for a backend: a slow one is missing, and announces itself when it is ready.
-const LIST_MAX: Duration = Duration::from_secs(10);
 /// How many pages of one backend are read.
 const PAGES_MAX: usize = 1000;
+/// The member of a list's `_meta` that names what is not in it, or not new.
+const META_INCOMPLETE: &str = "scrubjay/incomplete";
 
-/// What is listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Kind {
-    Tools,
-    Prompts,
-    Resources,
-    Templates,
-}
-
-impl Kind {
-    pub(super) fn of_list(method: &str) -> Self {
-        match method {
-            "prompts/list" => Self::Prompts,
-            "resources/list" => Self::Resources,
-            "resources/templates/list" => Self::Templates,
-            _ => Self::Tools,
-        }
-    }
-
-    fn method(self) -> &'static str {
-        match self {
-            Self::Tools => "tools/list",
-            Self::Prompts => "prompts/list",
-            Self::Resources => "resources/list",
-            Self::Templates => "resources/templates/list",
-        }
-    }
-
-    fn capability(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources | Self::Templates => "resources",
-        }
-    }
-
-    /// The member of the result that holds the list.
-    fn member(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::Templates => "resourceTemplates",
-        }
-    }
-
-    /// The member of an element that names it.
-    fn key(self) -> &'static str {
-        match self {
-            Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
-            Self::Templates => "uriTemplate",
-        }
-    }
-}
-
-/// Who owns which name.
-#[derive(Debug, Default)]
+/// Who owns which name, for everybody.
+#[derive(Default)]
 pub(super) struct Routes {
-    /// By kind and name as clients see it: the backend's place, and its own name.
-    by_name: HashMap<(Kind, String), (usize, String)>,
+    /// The names given so far, by kind.
+    given: BTreeMap<Kind, Given>,
+    /// What the newest list said, by kind and whether it was for a modern client.
+    newest: BTreeMap<(Kind, bool), Arc<Table>>,
     /// The hash of each definition, by backend, whether modern, kind and name: to notice changes. A server may say the
     /// same in other words to clients of another era.
-    definitions: HashMap<(usize, bool, Kind, String), blake3::Hash>,
-    /// The arguments that are repeated in headers, by the tool's name as clients see it.
-    mirrored: HashMap<String, Vec<Mirrored>>,
+    definitions: BTreeMap<(Arc<str>, bool, Kind, String), blake3::Hash>,
 }
 
-/// An argument of a tool that HTTP clients repeat in a header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mirrored {
-    /// The header's name after `Mcp-Param-`.
-    pub header: String,
-    /// The property's place among the arguments.
-    pub path: Vec<String>,
+/// The lists of all backends as one.
+pub(super) struct Listing {
+    pub(super) named: Vec<Named>,
+    /// What is missing, or is only the last good list.
+    pub(super) incomplete: Vec<Incomplete>,
 }
 
-/// One element of a backend's list.
-struct Listed {
-    backend: usize,
-    era: Era,
-    name: String,
-    raw: String,
+/// A backend whose list did not come.
+pub(super) struct Incomplete {
+    backend: String,
+    why: String,
+    /// Whether the last good list stands in for it.
+    is_last_good: bool,
+}
+
+/// What one backend said when it was asked for its list.
+struct Heard {
+    place: usize,
+    came: Result<(Era, Arc<Offer>), String>,
 }
 
 impl Gateway {
@@ -113,248 +65,344 @@ impl Gateway {
         if message::member(request.raw_params(), "cursor").is_some_and(|c| c.get() != "null") {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
-        let listed = self.gather(&request.call, kind).await;
-        let mut items: Vec<String> = listed.into_iter().map(|(_, raw)| raw).collect();
+        let Listing { named, incomplete } = self.gather(&request.call, kind).await;
+        let mut items: Vec<String> = named.into_iter().map(|named| named.raw).collect();
         if kind == Kind::Tools && self.routing.get().is_some() {
             items.extend(super::route::definitions());
         }
         let items = items.join(",");
         let member = kind.member();
+        let meta = meta_of(&incomplete);
         Answer::Result(match request.call.facts.era {
-            Era::Legacy => format!(r#"{{"{member}":[{items}]}}"#),
-            Era::Modern => {
-                format!(
-                    r#"{{"resultType":"complete","{member}":[{items}],"ttlMs":0,"cacheScope":"private"}}"#
-                )
-            }
+            Era::Legacy => format!(r#"{{"{member}":[{items}]{meta}}}"#),
+            Era::Modern => format!(
+                r#"{{"resultType":"complete","{member}":[{items}],"ttlMs":0,"cacheScope":"private"{meta}}}"#
+            ),
         })
     }
 
-    /// Finds the backend that owns a name, asking all of them where it is not known yet.
+    /// Finds the backend that owns a name: as the newest list said that this client was given, else as the newest that
+    /// anybody was, else by asking all of them.
     pub(super) async fn owner(
         self: &Arc<Self>,
         call: &Arc<Call>,
         kind: Kind,
         name: &str,
-    ) -> Option<(Arc<Backend>, String)> {
-        if let Some(found) = self.known_owner(kind, name) {
-            return Some(found);
+    ) -> Result<(Arc<Backend>, String), String> {
+        let found = self.known_owner(call, kind, name);
+        let found = match found {
+            Some(found) => Some(found),
+            None => {
+                self.gather(call, kind).await;
+                let table = lock(&call.session.tables).get(&kind).cloned();
+                table.and_then(|table| table.owner(name).cloned())
+            }
+        };
+        match found {
+            Some(owned) => match self.backend(&owned.backend) {
+                Some(backend) => Ok((backend, owned.own)),
+                None => Err(format!(
+                    "{} \"{name}\" is of backend \"{}\", which is gone",
+                    kind.word(),
+                    owned.backend
+                )),
+            },
+            None => Err(self.why_unknown(kind, name)),
         }
-        self.gather(call, kind).await;
-        self.known_owner(kind, name)
     }
 
-    pub(super) fn known_owner(&self, kind: Kind, name: &str) -> Option<(Arc<Backend>, String)> {
-        let routes = lock(&self.routes);
-        let (place, own) = routes.by_name.get(&(kind, name.to_owned()))?;
-        Some((self.backends()[*place].clone(), own.clone()))
+    fn known_owner(&self, call: &Call, kind: Kind, name: &str) -> Option<Owned> {
+        let own = lock(&call.session.tables).get(&kind).cloned();
+        let table = match own {
+            Some(table) => table,
+            // What one client has is no other's business; what servers can do is the same for all.
+            None if kind.is_definition() => {
+                lock(&self.routes).newest.get(&(kind, call.facts.era == Era::Modern)).cloned()?
+            }
+            None => return None,
+        };
+        table.owner(name).cloned()
     }
 
-    /// Returns the templates and their owners, as far as they are known.
-    pub(super) fn known_templates(&self) -> Vec<(String, Arc<Backend>)> {
-        let routes = lock(&self.routes);
-        let templates = routes.by_name.iter().filter(|((kind, _), _)| *kind == Kind::Templates);
+    /// Says why there is nothing by a name: never was, or its owner does not offer it now.
+    fn why_unknown(&self, kind: Kind, name: &str) -> String {
+        let owned = lock(&self.routes).given.get(&kind).and_then(|given| given.owner(name).cloned());
+        let word = kind.word();
+        let Some(owned) = owned else { return format!("unknown {word}: {name}{}", self.absent()) };
+        let Some(backend) = self.backend(&owned.backend) else {
+            return format!("{word} \"{name}\" was of backend \"{}\", which is gone", owned.backend);
+        };
+        match backend.state() {
+            state if state.is_ready => {
+                format!("backend \"{}\" does not offer {word} \"{name}\" any more", backend.id)
+            }
+            state => {
+                let why = state.why.unwrap_or_else(|| "it is not running".to_owned());
+                format!("{word} \"{name}\" is of backend \"{}\", which is not available: {why}", backend.id)
+            }
+        }
+    }
+
+    /// Names the backends that are not up, for an error about something they might have had.
+    fn absent(&self) -> String {
         let backends = self.backends();
-        templates.map(|((_, name), (place, _))| (name.clone(), backends[*place].clone())).collect()
+        let absent: Vec<String> =
+            backends.iter().filter(|b| b.open_connections().is_empty()).map(|b| b.title()).collect();
+        if absent.is_empty() { String::new() } else { format!(" (not available: {})", absent.join(", ")) }
+    }
+
+    /// Returns the templates a client was shown, and their owners.
+    pub(super) fn known_templates(&self, session: &Session) -> Vec<(String, Arc<Backend>)> {
+        let table = lock(&session.tables).get(&Kind::Templates).cloned();
+        let Some(table) = table else { return Vec::new() };
+        table
+            .names()
+            .filter_map(|(name, owned)| Some((name.to_owned(), self.backend(&owned.backend)?)))
+            .collect()
     }
 
     /// Asks every backend for its list; returns the elements by their names for clients.
-    pub(super) async fn gather(self: &Arc<Self>, call: &Arc<Call>, kind: Kind) -> Vec<(String, String)> {
-        let mut asked = tokio::task::JoinSet::new();
-        for (place, backend) in self.backends().iter().enumerate() {
-            let (gateway, backend, call) = (self.clone(), backend.clone(), call.clone());
-            asked.spawn(async move {
-                let list = gateway.list_of(&backend, &call, kind);
-                let items = match tokio::time::timeout(LIST_MAX, list).await {
-                    Ok(Ok(listed)) => listed,
-                    Ok(Err(e)) => {
-                        tracing::debug!(backend = backend.id, error = %e, ?kind, "missing from a list");
-                        gateway.miss(&backend.id);
-                        (Era::Legacy, Vec::new())
-                    }
-                    Err(_) => {
-                        tracing::warn!(backend = backend.id, ?kind, "too slow to be listed");
-                        gateway.miss(&backend.id);
-                        (Era::Legacy, Vec::new())
-                    }
-                };
-                (place, items)
-            });
+    pub(super) async fn gather(self: &Arc<Self>, call: &Arc<Call>, kind: Kind) -> Listing {
+        let backends = self.backends();
+        let (heard, mut hears) = mpsc::channel(backends.len().max(1));
+        for (place, backend) in backends.iter().enumerate() {
+            tokio::spawn(self.clone().ask_for_list(
+                place,
+                backend.clone(),
+                call.clone(),
+                kind,
+                heard.clone(),
+            ));
         }
-        let mut by_backend = BTreeMap::new();
-        while let Some(answered) = asked.join_next().await {
-            if let Ok((place, items)) = answered {
-                by_backend.insert(place, items);
-            }
+        drop(heard);
+        let mut patience = Patience::new(&backends, &call.session, kind);
+        let mut came: BTreeMap<usize, Result<(Era, Arc<Offer>), String>> = BTreeMap::new();
+        while came.len() < backends.len() {
+            let answered: Vec<usize> = came.keys().copied().collect();
+            let more = patience.wait(&backends, &answered, hears.recv());
+            let Some(Heard { place, came: said }) = more.await else { break };
+            patience.answered(&backends[place], said.is_ok());
+            came.insert(place, said);
         }
-        let listed: Vec<Listed> = by_backend
-            .into_iter()
-            .flat_map(|(backend, (era, items))| {
-                items.into_iter().map(move |(name, raw)| Listed { backend, era, name, raw })
-            })
-            .collect();
-        self.notice_changes(call, kind, &listed);
-        self.name_for_clients(kind, listed)
+        // What comes from now on is told to the client as a change.
+        hears.close();
+        while let Ok(Heard { place, came: said }) = hears.try_recv() {
+            came.insert(place, said);
+        }
+        self.put_together(call, kind, &backends, came)
     }
 
-    fn name_for_clients(&self, kind: Kind, listed: Vec<Listed>) -> Vec<(String, String)> {
-        let mut owners: HashMap<&str, usize> = HashMap::new();
-        let mut shared: std::collections::HashSet<String> = std::collections::HashSet::new();
-        for item in &listed {
-            let is_ours =
-                kind == Kind::Tools && self.routing.get().is_some() && super::route::is_own(&item.name);
-            if *owners.entry(&item.name).or_insert(item.backend) != item.backend || is_ours {
-                shared.insert(item.name.clone());
-            }
-        }
-        let backends = self.backends();
-        let mut routes = lock(&self.routes);
-        let mut named = Vec::with_capacity(listed.len());
-        for item in listed {
-            let backend = &backends[item.backend];
-            let long = format!("{}__{}", backend.id, item.name);
-            let prefixed = matches!(kind, Kind::Tools | Kind::Prompts)
-                && !backend.is_own
-                && (shared.contains(&item.name) || self.naming == Naming::Always);
-            let owner = (item.backend, item.name.clone());
-            let (name, raw) = if prefixed {
-                (long.clone(), renamed(&item.raw, kind, &long))
-            } else {
-                (item.name.clone(), item.raw)
+    fn put_together(
+        &self,
+        call: &Arc<Call>,
+        kind: Kind,
+        backends: &[Arc<Backend>],
+        mut came: BTreeMap<usize, Result<(Era, Arc<Offer>), String>>,
+    ) -> Listing {
+        let session = &call.session;
+        let mut incomplete = Vec::new();
+        let mut listed = Vec::with_capacity(backends.len());
+        for (place, backend) in backends.iter().enumerate() {
+            let offer = match came.remove(&place) {
+                Some(Ok((era, offer))) => {
+                    self.notice_changes(call, kind, backend, era, &offer);
+                    offer
+                }
+                Some(Err(why)) => {
+                    tracing::debug!(backend = backend.id, why, ?kind, "missing from a list");
+                    lock(&session.lists).remove(&(kind, backend.id.clone()));
+                    incomplete.push(Incomplete { backend: backend.id.clone(), why, is_last_good: false });
+                    continue;
+                }
+                None => {
+                    let last = last_good(backend, session, call.facts.era, kind);
+                    let why = if last.is_some() { "it is slow to answer" } else { "it has not answered yet" };
+                    tracing::warn!(backend = backend.id, ?kind, "too slow to be listed");
+                    backend.known.keeps_waiting();
+                    let (backend, why, is_last_good) = (backend.id.clone(), why.to_owned(), last.is_some());
+                    incomplete.push(Incomplete { backend, why, is_last_good });
+                    match last {
+                        Some(last) => last,
+                        None => continue,
+                    }
+                }
             };
-            if matches!(kind, Kind::Tools | Kind::Prompts) {
-                routes.by_name.insert((kind, long), owner.clone());
-            }
-            if kind == Kind::Tools {
-                match mirrored_in(&raw) {
-                    none if none.is_empty() => routes.mirrored.remove(&name),
-                    some => routes.mirrored.insert(name.clone(), some),
-                };
-            }
-            // Two backends with one URI: the first in the configuration keeps it.
-            routes.by_name.entry((kind, name.clone())).or_insert(owner);
-            named.push((name, raw));
+            lock(&session.lists).insert((kind, backend.id.clone()), offer.clone());
+            listed.push(Listed { backend: backend.id.as_str().into(), is_own: backend.is_own, offer });
         }
+        if !incomplete.is_empty() {
+            session.record_note(&json!({
+                "event": "list_incomplete", "list": kind.method(), "backends": described(&incomplete),
+            }));
+        }
+        Listing { named: self.name_for_client(call, kind, &listed), incomplete }
+    }
+
+    /// Names what was listed and notes who owns which name, for this client and as the newest of all.
+    fn name_for_client(&self, call: &Arc<Call>, kind: Kind, listed: &[Listed]) -> Vec<Named> {
+        let is_ours = kind == Kind::Tools && self.routing.get().is_some();
+        let is_reserved = |name: &str| is_ours && super::route::is_own(name);
+        let mut routes = lock(&self.routes);
+        let given = routes.given.entry(kind).or_default();
+        let (table, named) = names::name_all(kind, listed, self.naming, is_reserved, given);
+        let newest = routes.newest.entry((kind, call.facts.era == Era::Modern)).or_default();
+        if **newest != table {
+            *newest = Arc::new(table);
+        }
+        let table = newest.clone();
+        drop(routes);
+        lock(&call.session.tables).insert(kind, table);
         named
+    }
+
+    /// Asks one backend for its list, and tells whoever gathers; who has stopped gathering is told of a change.
+    async fn ask_for_list(
+        self: Arc<Self>,
+        place: usize,
+        backend: Arc<Backend>,
+        call: Arc<Call>,
+        kind: Kind,
+        heard: mpsc::Sender<Heard>,
+    ) {
+        let came = self.list_of(&backend, &call, kind).await;
+        if let Err(unheard) = heard.send(Heard { place, came }).await
+            && let Ok((_, offer)) = unheard.0.came
+        {
+            drop(heard);
+            self.came_late(&backend, &call.session, kind, &offer);
+        }
+    }
+
+    /// Tells a client that a list it was given is not what it was told.
+    fn came_late(&self, backend: &Backend, session: &Arc<Session>, kind: Kind, offer: &Arc<Offer>) {
+        let before = lock(&session.lists).insert((kind, backend.id.clone()), offer.clone());
+        if before.as_ref() != Some(offer) {
+            self.tools_changed();
+            self.tell_of_change(kind.changed(), |one| one.client == session.client);
+        }
+    }
+
+    /// Reads all pages of one backend's list, or waits for whoever does already.
+    async fn list_of(
+        self: &Arc<Self>,
+        backend: &Arc<Backend>,
+        call: &Arc<Call>,
+        kind: Kind,
+    ) -> Result<(Era, Arc<Offer>), String> {
+        let connection = self.connect(backend, call).await.map_err(|e| e.to_string())?;
+        let era = connection.era;
+        if !connection.offers(kind.capability()) {
+            return Ok((era, Arc::default()));
+        }
+        // What a client has is listed for each session apart.
+        let apart = (!kind.is_definition()).then(|| call.session.id.clone());
+        let read = || {
+            let (backend, call, connection) = (backend.clone(), call.clone(), connection.clone());
+            tokio::spawn(async move { read_list(&backend, &connection, &call, kind).await })
+        };
+        let offer = connection.flights.join((kind, apart), read).await?;
+        Ok((era, backend.known.learn_list(era, kind, offer)))
     }
 
     /// Returns the arguments of a tool that are repeated in headers, as far as the tool is known.
     #[must_use]
     pub fn mirrored(&self, tool: &str) -> Vec<Mirrored> {
-        lock(&self.routes).mirrored.get(tool).cloned().unwrap_or_default()
+        let newest = lock(&self.routes).newest.get(&(Kind::Tools, true)).cloned();
+        newest.map(|table| table.mirrored(tool)).unwrap_or_default()
     }
 
     /// Records and reports definitions that are not what they were: a tool that changes may be a trap.
-    fn notice_changes(&self, call: &Arc<Call>, kind: Kind, listed: &[Listed]) {
-        let backends = self.backends();
+    fn notice_changes(&self, call: &Arc<Call>, kind: Kind, backend: &Backend, era: Era, offer: &Offer) {
+        let id: Arc<str> = backend.id.as_str().into();
         let mut changed = Vec::new();
         {
             let mut routes = lock(&self.routes);
-            for item in listed {
+            for item in &offer.items {
                 let hash = blake3::hash(item.raw.as_bytes());
-                let before = routes
-                    .definitions
-                    .insert((item.backend, item.era == Era::Modern, kind, item.name.clone()), hash);
+                let key = (id.clone(), era == Era::Modern, kind, item.name.clone());
+                let before = routes.definitions.insert(key, hash);
                 if let Some(before) = before.filter(|before| *before != hash) {
-                    changed.push((item, before, hash));
+                    changed.push((&item.name, before, hash));
                 }
             }
         }
-        for (item, before, after) in changed {
-            let backend = &backends[item.backend].id;
-            tracing::warn!(
-                backend,
-                ?kind,
-                name = item.name,
-                "a definition changed in the middle of a session"
-            );
+        for (name, before, after) in changed {
+            let backend = &backend.id;
+            tracing::warn!(backend, ?kind, name, "a definition changed in the middle of a session");
             call.session.record_note(&json!({
                 "event": "definition_changed",
                 "backend": backend,
                 "kind": kind.capability(),
-                "name": item.name,
+                "name": name,
                 "before": before.to_hex().to_string(),
                 "after": after.to_hex().to_string(),
             }));
         }
     }
 
-    /// Forgets who owns names of a kind; the next call or list asks again.
-    pub(super) fn forget_routes(&self, backend: &str, method: &str) {
-        let kinds: &[Kind] = match method {
-            "notifications/tools/list_changed" => &[Kind::Tools],
-            "notifications/prompts/list_changed" => &[Kind::Prompts],
-            "notifications/resources/list_changed" => &[Kind::Resources, Kind::Templates],
-            _ => &[],
-        };
+    /// Forgets what lists said that a backend has changed, for those whom it serves: the next call asks again.
+    pub(super) fn forget_lists(&self, method: &str, concerns: impl Fn(&Session) -> bool) {
+        let kinds = Kind::of_change(method);
         if kinds.contains(&Kind::Tools) {
             self.tools_changed();
         }
-        let place = self.backends().iter().position(|b| b.id == backend);
-        let gone = |kind: &Kind, at: usize| kinds.contains(kind) && Some(at) == place;
-        lock(&self.routes).by_name.retain(|(kind, _), (at, _)| !gone(kind, *at));
-    }
-
-    /// Reads all pages of one backend's list; returns the era in which they were read, too.
-    async fn list_of(
-        self: &Arc<Self>,
-        backend: &Arc<Backend>,
-        call: &Arc<Call>,
-        kind: Kind,
-    ) -> Result<(Era, Vec<(String, String)>), CallError> {
-        let connection = self.connect(backend, call.facts.era).await?;
-        if !connection.offers(kind.capability()) {
-            return Ok((connection.era, Vec::new()));
+        lock(&self.routes).newest.retain(|(kind, _), _| !kinds.contains(kind));
+        for session in self.all_sessions().iter().filter(|session| concerns(session)) {
+            lock(&session.tables).retain(|kind, _| !kinds.contains(kind));
         }
-        let mut items = Vec::new();
-        let mut cursor: Option<String> = None;
-        for _ in 0..PAGES_MAX {
-            let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
-            let params = super::calls::adapted(call, connection.era, params.as_deref());
-            let answer =
-                connection.call(Some(call), kind.method(), params.as_deref(), backend.call_timeout());
-            let Answer::Result(result) = answer.await? else { break };
-            let Ok(result) = serde_json::from_str::<&RawValue>(&result) else { break };
-            for item in message::elements(message::member(Some(result), kind.member())) {
-                if let Some(name) = message::string(message::member(Some(item), kind.key())) {
-                    items.push((name, item.get().to_owned()));
-                }
-            }
-            cursor = message::member(Some(result), "nextCursor")
-                .map(|c| c.get().to_owned())
-                .filter(|c| c != "null");
-            if cursor.is_none() {
-                break;
-            }
-        }
-        Ok((connection.era, items))
     }
 }
 
-/// Reads which arguments a tool's definition wants repeated in headers.
-fn mirrored_in(definition: &str) -> Vec<Mirrored> {
-    let mut found = Vec::new();
-    if definition.contains("x-mcp-header") {
-        let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
-        find_mirrored(&definition["inputSchema"], &mut Vec::new(), &mut found);
-    }
-    found
+/// Returns the list that stands in for one that does not come: what this client was given last or, of what servers
+/// can do, what anybody was.
+fn last_good(backend: &Backend, session: &Session, era: Era, kind: Kind) -> Option<Arc<Offer>> {
+    let own = lock(&session.lists).get(&(kind, backend.id.clone())).cloned();
+    let other = if era == Era::Modern { Era::Legacy } else { Era::Modern };
+    own.or_else(|| backend.known.list(era, kind)).or_else(|| backend.known.list(other, kind))
 }
 
-fn find_mirrored(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
-    // Only what `properties` alone leads to has one fixed place among the arguments.
-    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        path.push(name.clone());
-        if let Some(header) = property["x-mcp-header"].as_str() {
-            found.push(Mirrored { header: header.to_owned(), path: path.clone() });
+async fn read_list(
+    backend: &Backend,
+    connection: &Connection,
+    call: &Arc<Call>,
+    kind: Kind,
+) -> Result<Arc<Offer>, String> {
+    let mut offer = Offer::default();
+    let mut cursor: Option<String> = None;
+    for _ in 0..PAGES_MAX {
+        let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
+        let params = super::calls::adapted(call, connection.era, params.as_deref());
+        let answer =
+            connection.call(Some(call), kind.method(), params.as_deref(), backend.call_timeout()).await;
+        let result = match answer.map_err(|e| e.to_string())? {
+            Answer::Result(result) => result,
+            // A server may offer resources and know nothing of templates.
+            Answer::Error(_) if kind == Kind::Templates => break,
+            Answer::Error(error) => return Err(format!("it refuses {}: {error}", kind.method())),
+        };
+        let Ok(result) = serde_json::from_str::<&RawValue>(&result) else { break };
+        offer.add_page(kind, result);
+        cursor =
+            message::member(Some(result), "nextCursor").map(|c| c.get().to_owned()).filter(|c| c != "null");
+        if cursor.is_none() {
+            break;
         }
-        find_mirrored(property, path, found);
-        path.pop();
     }
+    Ok(Arc::new(offer))
 }
 
-fn renamed(raw: &str, kind: Kind, name: &str) -> String {
-    let Ok(object) = serde_json::from_str::<&RawValue>(raw) else { return raw.to_owned() };
-    let old = message::member(Some(object), kind.key());
-    Splice::new(object.get()).replace(old, &serde_json::Value::from(name).to_string()).finish()
+fn described(incomplete: &[Incomplete]) -> serde_json::Value {
+    let one = |i: &Incomplete| {
+        let state = if i.is_last_good { "last_good" } else { "missing" };
+        json!({ "backend": i.backend, "state": state, "why": i.why })
+    };
+    incomplete.iter().map(one).collect()
+}
+
+/// Returns the member that tells a client what is not in a list, with a comma before it; nothing where all is.
+fn meta_of(incomplete: &[Incomplete]) -> String {
+    if incomplete.is_empty() {
+        return String::new();
+    }
+    format!(r#","_meta":{}"#, json!({ META_INCOMPLETE: described(incomplete) }))
 }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::calls::{adapted, quoted};
 use super::{Gateway, Request, code};
 use crate::backend::connection::Connection;
-use crate::backend::{Answer, CallError, modern_meta};
+use crate::backend::{Answer, Backend, CallError, Owner, modern_meta};
 use crate::session::{Call, Session, lock};
 
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -37,8 +37,11 @@ pub(super) struct Listeners {
     all: Mutex<Vec<Arc<Listener>>>,
     next: AtomicU64,
     /// The resources that are followed at their backends, once however many want to hear of them.
-    followed: Mutex<HashMap<String, Followed>>,
+    followed: Mutex<HashMap<FollowKey, Followed>>,
 }
+
+/// Whose connection a resource is followed on, and its URI.
+pub(super) type FollowKey = (Owner, String);
 
 struct Followed {
     followers: usize,
@@ -66,14 +69,14 @@ impl Listeners {
 struct Leave<'a> {
     gateway: &'a Gateway,
     number: u64,
-    followed: Vec<String>,
+    followed: Vec<FollowKey>,
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         lock(&self.gateway.listeners.all).retain(|l| l.number != self.number);
-        for uri in &self.followed {
-            self.gateway.unfollow(uri);
+        for key in &self.followed {
+            self.gateway.unfollow(key);
         }
     }
 }
@@ -86,6 +89,7 @@ struct Unsubscribe {
 
 impl Drop for Unsubscribe {
     fn drop(&mut self) {
+        self.connection.unfollow();
         let (connection, params) = (self.connection.clone(), std::mem::take(&mut self.params));
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
@@ -119,10 +123,16 @@ impl Gateway {
         let number = self.listeners.next.fetch_add(1, Ordering::Relaxed);
         let call = request.call.clone();
         let mut leave = Leave { gateway: self, number, followed: Vec::new() };
-        let outcomes: Vec<_> = uris.iter().map(|uri| self.follow(&call, uri)).collect();
-        leave.followed.clone_from(&uris);
+        let mut outcomes = Vec::new();
+        for followed in futures_util::future::join_all(uris.iter().map(|uri| self.follow(&call, uri))).await {
+            // What nobody has is not followed; the client learns that when it reads it.
+            if let Ok((key, outcome)) = followed {
+                leave.followed.push(key);
+                outcomes.push(outcome);
+            }
+        }
         // What is acknowledged is heard, unless a backend is so slow that it announces itself later.
-        let _ = tokio::time::timeout(LISTEN_SOON, self.ready_to_hear(outcomes)).await;
+        let _ = tokio::time::timeout(LISTEN_SOON, self.ready_to_hear(&call, outcomes)).await;
         let params = format!(r#"{{"_meta":{{"{META_SUBSCRIPTION}":{id}}},"notifications":{granted}}}"#);
         let acknowledged = message::notification("notifications/subscriptions/acknowledged", Some(&params));
         let listener = Listener { number, id, call: call.clone(), methods, uris };
@@ -144,22 +154,35 @@ impl Gateway {
     }
 
     /// Waits until all backends are up and attended to, and all resources are followed.
-    async fn ready_to_hear(self: &Arc<Self>, outcomes: Vec<watch::Receiver<Option<Answer>>>) {
+    async fn ready_to_hear(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        outcomes: Vec<watch::Receiver<Option<Answer>>>,
+    ) {
         let backends = self.backends();
-        let up = backends.iter().map(|backend| self.connect(backend, Era::Modern));
-        futures_util::future::join_all(up).await;
+        futures_util::future::join_all(backends.iter().map(|backend| self.connect(backend, call))).await;
         for mut outcome in outcomes {
             // Abandoned, it is not heard of; there is nothing to wait for.
             let _ = outcome.wait_for(Option::is_some).await;
         }
     }
 
-    /// Follows a resource at its backend until as many have let go of it as have asked for it.
-    fn follow(self: &Arc<Self>, call: &Arc<Call>, uri: &str) -> watch::Receiver<Option<Answer>> {
+    /// Follows a resource at its backend until as many have let go of it as have asked for it; an error where nobody
+    /// has it.
+    async fn follow(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        uri: &str,
+    ) -> Result<(FollowKey, watch::Receiver<Option<Answer>>), Answer> {
+        let Some(backend) = self.owner_of_uri(call, uri).await else {
+            let code = if call.facts.era == Era::Modern { code::INVALID_PARAMS } else { -32002 };
+            return Err(Answer::error(code, &format!("resource not found: {uri}")));
+        };
+        let key = (backend.owner_of(&call.session, call.facts.era), uri.to_owned());
         let mut followed = lock(&self.listeners.followed);
-        if let Some(followed) = followed.get_mut(uri) {
+        if let Some(followed) = followed.get_mut(&key) {
             followed.followers += 1;
-            return followed.outcome.clone();
+            return Ok((key, followed.outcome.clone()));
         }
         let (gateway, call, wanted) = (Arc::downgrade(self), call.clone(), uri.to_owned());
         let (told, outcome) = watch::channel(None);
@@ -167,7 +190,7 @@ impl Gateway {
             // Only the first time is on the tape of whoever asked first: others may follow when it has left.
             let mut on_behalf = Some(&call);
             while let Some(gateway) = gateway.upgrade() {
-                match gateway.follow_resource(&call, on_behalf.take(), &wanted, &told).await {
+                match gateway.follow_resource(&backend, &call, on_behalf.take(), &wanted, &told).await {
                     Ok(()) => return,
                     Err(e) => tracing::debug!(error = %e, "a resource is not followed for a while"),
                 }
@@ -175,35 +198,31 @@ impl Gateway {
                 tokio::time::sleep(FOLLOW_AGAIN).await;
             }
         });
-        followed.insert(uri.to_owned(), Followed { followers: 1, task, outcome: outcome.clone() });
-        outcome
+        followed.insert(key.clone(), Followed { followers: 1, task, outcome: outcome.clone() });
+        Ok((key, outcome))
     }
 
     /// Lets go of a resource that was followed.
-    pub(super) fn unfollow(&self, uri: &str) {
+    pub(super) fn unfollow(&self, key: &FollowKey) {
         let mut followed = lock(&self.listeners.followed);
-        let Some(one) = followed.get_mut(uri) else { return };
+        let Some(one) = followed.get_mut(key) else { return };
         one.followers -= 1;
         if one.followers == 0 {
             one.task.abort();
-            followed.remove(uri);
+            followed.remove(key);
         }
     }
 
     /// Follows a resource until its backend goes away or says that it cannot be followed.
     async fn follow_resource(
         self: &Arc<Self>,
+        backend: &Arc<Backend>,
         call: &Arc<Call>,
         on_behalf: Option<&Arc<Call>>,
         uri: &str,
         told: &watch::Sender<Option<Answer>>,
     ) -> Result<(), CallError> {
-        let Some(backend) = self.owner_of_uri(call, uri).await else {
-            let code = if call.facts.era == Era::Modern { code::INVALID_PARAMS } else { -32002 };
-            told.send_replace(Some(Answer::error(code, &format!("resource not found: {uri}"))));
-            return Ok(());
-        };
-        let connection = match self.connect(&backend, call.facts.era).await {
+        let connection = match self.connect(backend, call).await {
             Ok(connection) => connection,
             Err(e) => {
                 told.send_replace(Some(Answer::error(code::INTERNAL, &e.to_string())));
@@ -230,6 +249,7 @@ impl Gateway {
         if refused {
             return Ok(());
         }
+        connection.follow();
         let _unsubscribe = Unsubscribe { connection: connection.clone(), params };
         connection.closed().await;
         Err(CallError::Unavailable(backend.id.clone(), connection.why_closed()))
@@ -242,22 +262,30 @@ impl Gateway {
         };
         let subscriptions = &request.call.session.subscriptions;
         if request.method == "resources/unsubscribe" {
-            if lock(subscriptions).remove(&uri) {
-                self.unfollow(&uri);
+            let owner = lock(subscriptions).remove(&uri);
+            if let Some(owner) = owner {
+                self.unfollow(&(owner, uri));
             }
             return Answer::Result("{}".to_owned());
         }
         if lock(subscriptions).len() >= SUBSCRIPTIONS_MAX {
             return Answer::error(code::INTERNAL, "too many subscriptions");
         }
-        if !lock(subscriptions).insert(uri.clone()) {
+        if lock(subscriptions).contains_key(&uri) {
             return Answer::Result("{}".to_owned());
         }
-        let mut outcome = self.follow(&request.call, &uri);
+        let (key, mut outcome) = match self.follow(&request.call, &uri).await {
+            Ok(followed) => followed,
+            Err(unknown) => return unknown,
+        };
+        if lock(subscriptions).insert(uri.clone(), key.0.clone()).is_some() {
+            // It subscribed twice at the same time: once is enough.
+            self.unfollow(&key);
+        }
         let told = outcome.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
         let told = told.unwrap_or_else(|| Answer::error(code::INTERNAL, "the subscription was abandoned"));
-        if matches!(told, Answer::Error(_)) && lock(subscriptions).remove(&uri) {
-            self.unfollow(&uri);
+        if matches!(told, Answer::Error(_)) && lock(subscriptions).remove(&uri).is_some() {
+            self.unfollow(&key);
         }
         told
     }
@@ -280,14 +308,20 @@ impl Gateway {
     }
 
     /// Passes a change on to the modern clients that listen for it.
-    pub(super) fn tell_listeners(&self, method: &str, line: &str, uri: Option<&str>) {
+    pub(super) fn tell_listeners(
+        &self,
+        method: &str,
+        line: &str,
+        uri: Option<&str>,
+        concerns: impl Fn(&Session) -> bool,
+    ) {
         let listeners: Vec<Arc<Listener>> = lock(&self.listeners.all).clone();
         for listener in listeners {
             let wanted = match uri {
                 Some(uri) => listener.uris.iter().any(|u| u == uri),
                 None => listener.methods.contains(&method),
             };
-            if !wanted {
+            if !wanted || !concerns(&listener.call.session) {
                 continue;
             }
             let line = under_subscription(method, line, &listener.id);

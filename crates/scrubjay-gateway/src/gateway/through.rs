@@ -39,7 +39,7 @@ struct Life {
 
 impl Life {
     fn end(&self, recording: scrubjay_store::recording::Recording, reason: &str) {
-        self.connection.close();
+        self.connection.close(reason);
         self.backend.finish_recording(recording, reason);
     }
 }

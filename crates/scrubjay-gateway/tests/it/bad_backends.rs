@@ -200,7 +200,7 @@ async fn babble_is_kept_and_ignored() {
     pair.survives("byte_order_mark", "with a mark").await;
     pair.survives("bad_utf8", "caf\u{fffd}").await;
     pair.rig.gateway.shut_down("to look at its tapes");
-    let tape = pair.rig.tapes("backend bad");
+    let tape = pair.rig.tapes("client");
     let has = |bytes: &[u8]| tape.windows(bytes.len()).any(|w| w == bytes);
     assert!(has(b"Listening on port 3000..."), "stray text is on tape");
     assert!(has(b"\n{\"jsonrpc\":\"2.0\",\"id\":\n"), "half a message is on tape");
@@ -214,7 +214,7 @@ async fn answers_to_nobody_reach_nobody() {
     pair.survives("duplicate", "first").await;
     pair.survives("unknown_ids", "after unknown ids").await;
     pair.rig.gateway.shut_down("to look at its tapes");
-    let tape = String::from_utf8_lossy(&pair.rig.tapes("backend bad")).into_owned();
+    let tape = String::from_utf8_lossy(&pair.rig.tapes("client")).into_owned();
     assert!(tape.contains("second"), "the second answer is on tape");
     assert_eq!(tape.matches("to nobody").count(), 7, "and so is every made-up one");
 }
@@ -226,7 +226,7 @@ async fn an_answer_beyond_the_limit_is_an_error() {
     assert!(complaint(&answer).contains("beyond the limit"), "{answer}");
     pair.bad_answers().await;
     pair.rig.gateway.shut_down("to look at its tapes");
-    let tape = String::from_utf8_lossy(&pair.rig.tapes("backend bad")).into_owned();
+    let tape = String::from_utf8_lossy(&pair.rig.tapes("client")).into_owned();
     assert!(tape.contains("blake3") || tape.contains("\"hash\""), "its length and hash are on tape");
 }
 

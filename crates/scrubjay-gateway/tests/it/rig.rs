@@ -45,6 +45,8 @@ pub(crate) fn program(id: &str, command: &str, args: &[&str], call_timeout: Dura
             inherit_env: InheritEnv::Basic,
         },
         call_timeout,
+        is_shared: false,
+        connections_max: BackendConfig::CONNECTIONS_MAX,
     }
 }
 

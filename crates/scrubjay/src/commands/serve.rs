@@ -20,6 +20,7 @@ use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
 use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording, PlanBook, RouteWith, TakeOptions};
+use scrubjay_gateway::memory::Memory;
 use scrubjay_gateway::{tree, warden};
 use scrubjay_router::Router;
 use scrubjay_store::home::Home;
@@ -143,6 +144,8 @@ fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
                 inherit_env: InheritEnv::Basic,
             },
             call_timeout: CALL_TIMEOUT,
+            is_shared: false,
+            connections_max: BackendConfig::CONNECTIONS_MAX,
         });
     }
     // On standard streams a client may still bring backends of its own.
@@ -194,6 +197,7 @@ async fn serve(
     if let Some(rules) = &rules {
         gateway.rule_with(rules);
     }
+    gateway.remember_in(&memory(&asked)?);
     if let Some((router, consent)) = routing {
         let learns = asked.router_learns();
         let book: Arc<dyn PlanBook> = Arc::new(LedgerBook(shared));
@@ -217,6 +221,13 @@ async fn serve(
                 .context("the HTTP server failed")
         }
     }
+}
+
+/// Returns where it is kept what backends offered the last time.
+fn memory(loaded: &Loaded) -> anyhow::Result<Arc<Memory>> {
+    let home = loaded.home()?;
+    let key = home.hash_key().context("cannot read the key for hashes")?;
+    Ok(Arc::new(Memory::new(home.backends(), loaded.redactor(Some(&home))?, key)))
 }
 
 /// Reads the options a client brings with `initialize`.

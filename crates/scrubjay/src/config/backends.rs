@@ -10,13 +10,13 @@ use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv};
 use super::mask::{self, Masked};
 use super::node::{Kind, Node, Origin, Scalar, Value, below};
 use super::problem::{Problem, unknown};
-use super::setting::{Setting, Shown, Span, text, texts, write_duration};
+use super::setting::{Count, Setting, Shown, Span, text, texts, write_duration};
 
 const ID_CHARS_MAX: usize = 64;
 /// Longer than hosts wait by themselves (a minute, mostly), so that it is they who give up first.
 const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
-const COMMON: [&str; 4] = ["id", "displayName", "type", "callTimeout"];
+const COMMON: [&str; 6] = ["id", "displayName", "type", "callTimeout", "shared", "maxConnections"];
 const STDIO: [&str; 4] = ["command", "args", "env", "inheritEnv"];
 const HTTP: [&str; 2] = ["url", "headers"];
 
@@ -92,12 +92,21 @@ impl<'a> Fields<'a> {
         let id = self.id();
         let display_name = self.optional_text("displayName");
         let call_timeout = self.call_timeout();
+        let is_shared = self.is_shared();
+        let connections_max = self.connections_max();
         let link = match link_type {
             Some("stdio") => self.stdio(),
             Some(_) => self.http(),
             None => None,
         };
-        Some(BackendConfig { id: id?, display_name: display_name?, link: link?, call_timeout: call_timeout? })
+        Some(BackendConfig {
+            id: id?,
+            display_name: display_name?,
+            link: link?,
+            call_timeout: call_timeout?,
+            is_shared: is_shared?,
+            connections_max: connections_max?,
+        })
     }
 
     fn link_type(&mut self) -> Option<&'a str> {
@@ -145,6 +154,17 @@ impl<'a> Fields<'a> {
     fn call_timeout(&mut self) -> Option<Duration> {
         let Some(node) = self.node.get("callTimeout") else { return Some(CALL_TIMEOUT_DEFAULT) };
         Span::<1>::read(node, &below(self.path, "callTimeout"), self.problems).map(|span| span.0)
+    }
+
+    fn is_shared(&mut self) -> Option<bool> {
+        let Some(node) = self.node.get("shared") else { return Some(false) };
+        bool::read(node, &below(self.path, "shared"), self.problems)
+    }
+
+    fn connections_max(&mut self) -> Option<usize> {
+        let Some(node) = self.node.get("maxConnections") else { return Some(BackendConfig::CONNECTIONS_MAX) };
+        let count = Count::<1, 100_000>::read(node, &below(self.path, "maxConnections"), self.problems)?;
+        Some(usize::try_from(count.0).unwrap_or(usize::MAX))
     }
 
     fn stdio(&mut self) -> Option<BackendLink> {

@@ -3,6 +3,7 @@
 //! Everything is on tape before anybody hears it; what belongs to nobody is on the backend's own.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
@@ -16,7 +17,8 @@ use tokio::sync::oneshot;
 
 use super::judging::Judged;
 use super::{Pending, Wire, only_session};
-use crate::backend::{Answer, Event};
+use crate::backend::process::Exit;
+use crate::backend::{Answer, Event, Question};
 use crate::session::{Call, lock};
 
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -48,37 +50,33 @@ impl Wire {
                 }
             }
             if read == 0 {
-                let status = self.exit_status().await;
-                self.close(&status);
+                let exit = self.exit().await;
+                self.close_ended(exit);
                 return;
             }
         }
     }
 
-    /// Describes how the process ended, waiting a moment for it to.
-    async fn exit_status(&self) -> String {
+    /// Returns how the process ended, waiting a moment for it to.
+    async fn exit(&self) -> Option<Exit> {
         let ended = lock(&self.program).as_ref().map(|program| program.ended.clone());
-        if let Some(mut ended) = ended
-            && let Ok(Ok(status)) =
-                tokio::time::timeout(LAST_WORDS, ended.wait_for(|ended| ended.is_some())).await
-        {
-            return status.clone().unwrap_or_default();
-        }
-        "it closed its stream".to_owned()
+        let mut ended = ended?;
+        let waited = tokio::time::timeout(LAST_WORDS, ended.wait_for(|ended| ended.is_some())).await;
+        waited.ok().and_then(Result::ok).and_then(|exit| *exit)
     }
 
     /// Closes the connection of a program that has ended, though something it started may hold its streams.
     pub(in crate::backend) async fn close_after(
         wire: std::sync::Weak<Self>,
-        mut ended: tokio::sync::watch::Receiver<Option<String>>,
+        mut ended: tokio::sync::watch::Receiver<Option<Exit>>,
     ) {
-        let status = match ended.wait_for(|ended| ended.is_some()).await {
-            Ok(status) => status.clone().unwrap_or_default(),
+        let exit = match ended.wait_for(|ended| ended.is_some()).await {
+            Ok(exit) => *exit,
             Err(_) => return,
         };
         tokio::time::sleep(LAST_WORDS).await;
         if let Some(wire) = wire.upgrade() {
-            wire.close(&status);
+            wire.close_ended(exit);
         }
     }
 
@@ -97,6 +95,7 @@ impl Wire {
     }
 
     async fn hear(self: &Arc<Self>, bytes: &[u8]) {
+        self.has_spoken.store(true, Ordering::Relaxed);
         let line = String::from_utf8_lossy(bytes);
         // Some systems put a byte order mark before the first thing a program says.
         let line = line.strip_prefix('\u{feff}').unwrap_or(&line).to_owned();
@@ -199,14 +198,16 @@ impl Wire {
         line: &Judged,
     ) {
         let busy = self.busy();
-        let only = only_session(&busy);
+        let only = self.belongs_to(&busy);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
             return;
         }
+        let outside_calls = !self.is_called();
+        let (questions, open) = (self.questions.clone(), self.questions.begin(outside_calls));
         // Answered beside the reading: the call it belongs to may be answered first.
         tokio::spawn(async move {
-            let answer = if let Some(owner) = &self.owner {
+            let answer = if let Some(owner) = &self.passes_to {
                 let outbox = only.as_ref().map(|call| call.outbox());
                 owner.ask(outbox.as_ref(), &method, params.as_deref()).await
             } else if method == "ping" {
@@ -214,8 +215,9 @@ impl Wire {
             } else {
                 let (reply, answer) = oneshot::channel();
                 let backend = self.backend.clone();
-                let event = Event::Request { backend, method, params, busy, reply };
-                match self.events.send(event).await {
+                let (owner, questions) = (self.owner(), questions.clone());
+                let question = Question { backend, owner, questions, method, params, busy, reply };
+                match self.events.send(Event::Request(question)).await {
                     Ok(()) => answer.await.unwrap_or_else(|_| Answer::error(-32603, "nobody answered")),
                     Err(_) => Answer::error(-32603, "the gateway is shutting down"),
                 }
@@ -227,6 +229,7 @@ impl Wire {
             if let Err(e) = self.send(only.as_ref(), line).await {
                 tracing::warn!(backend = self.backend, error = %e, "an answer did not reach the backend");
             }
+            drop(open);
         });
     }
 
@@ -249,7 +252,7 @@ impl Wire {
             return;
         }
         let busy = self.busy();
-        let only = only_session(&busy);
+        let only = self.belongs_to(&busy);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
             return;
@@ -261,13 +264,14 @@ impl Wire {
             }
             return;
         }
-        if let Some(owner) = &self.owner {
+        if let Some(owner) = &self.passes_to {
             owner.say_aside(line.to_owned());
             return;
         }
         let event = Event::Notification {
             backend: self.backend.clone(),
-            era: self.era,
+            owner: self.owner(),
+            era: self.era(),
             method,
             line: line.to_owned(),
             busy,
@@ -296,7 +300,18 @@ impl Wire {
         Some((call, line))
     }
 
-    /// Returns the calls under way, one for each session, newest first.
+    /// Returns the call that what the backend says belongs to, as far as that can be told: the newest, where all under
+    /// way are of one client.
+    fn belongs_to(&self, busy: &[Arc<Call>]) -> Option<Arc<Call>> {
+        if self.owner().is_some() { busy.first().cloned() } else { only_session(busy) }
+    }
+
+    /// Returns whether a call is under way whose client may be asked by its answer.
+    fn is_called(&self) -> bool {
+        lock(&self.pending).values().any(|pending| pending.may_demand && pending.call.is_some())
+    }
+
+    /// Returns the calls under way, newest first.
     pub(super) fn busy(&self) -> Vec<Arc<Call>> {
         let pending = lock(&self.pending);
         let mut calls: Vec<(u64, Arc<Call>)> =

@@ -73,7 +73,7 @@ impl Wire {
         let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
         match call {
             Some(call) => call.session.record_backend(&items, then),
-            None => keep(&self.recording, self.keeping, &items, then),
+            None => keep(&self.tape.recording(), self.keeping, &items, then),
         }
         .map(|_| ())
     }

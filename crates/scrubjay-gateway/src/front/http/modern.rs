@@ -130,7 +130,8 @@ fn logical_session(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Opt
     if front.gateway.session_count() >= front.config.sessions_max {
         return None;
     }
-    let session = front.gateway.open_inferred_session("http");
+    let identity = blake3::hash(format!("{}|{client}", principal.as_deref().unwrap_or_default()).as_bytes());
+    let session = front.gateway.open_inferred_session("http", identity.to_hex().as_str());
     let certainty = match (trace.is_empty(), principal.is_some()) {
         (false, _) => "by its trace",
         (true, true) => "by its token and name",

@@ -9,9 +9,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::super::Gateway;
-use super::super::lists::Kind;
+use super::super::lists::Listing;
+use super::super::names::Named;
 use super::Routing;
-use crate::session::{Call, lock};
+use crate::backend::offer::Kind;
+use crate::session::Call;
 
 /// How long a catalog is kept in which a backend is missing.
 const PARTIAL_FOR: Duration = Duration::from_secs(30);
@@ -62,7 +64,7 @@ impl Gateway {
         {
             return kept.catalog.clone();
         }
-        let tools = self.all_tools(call).await;
+        let (tools, is_whole) = self.all_tools(call).await;
         let backends: Vec<String> = self
             .backends()
             .iter()
@@ -79,20 +81,19 @@ impl Gateway {
                 Arc::new(catalog)
             }
         };
-        let until = (!lock(&self.missed).is_empty()).then(|| Instant::now() + PARTIAL_FOR);
+        let until = (!is_whole).then(|| Instant::now() + PARTIAL_FOR);
         *kept = Some(Kept { catalog: catalog.clone(), changes, until });
         catalog
     }
 
-    /// Asks every backend for its tools, under their own names.
-    async fn all_tools(self: &Arc<Self>, call: &Arc<Call>) -> Vec<Tool> {
-        let listed = self.gather(call, Kind::Tools).await;
-        let tool = |(listed_as, raw): (String, String)| {
-            let (backend, own) = self.known_owner(Kind::Tools, &listed_as)?;
-            let mut definition: Value = serde_json::from_str(&raw).ok()?;
-            definition["name"] = own.into();
-            Some(Tool { backend: backend.id.clone(), listed_as, definition })
+    /// Asks every backend for its tools, under their own names; tells whether all answered.
+    async fn all_tools(self: &Arc<Self>, call: &Arc<Call>) -> (Vec<Tool>, bool) {
+        let Listing { named, incomplete } = self.gather(call, Kind::Tools).await;
+        let tool = |named: Named| {
+            let mut definition: Value = serde_json::from_str(&named.raw).ok()?;
+            definition["name"] = named.owned.own.into();
+            Some(Tool { backend: named.owned.backend.to_string(), listed_as: named.name, definition })
         };
-        listed.into_iter().filter_map(tool).collect()
+        (named.into_iter().filter_map(tool).collect(), incomplete.is_empty())
     }
 }

@@ -51,6 +51,8 @@ pub(super) async fn run(
         link: link(args)?,
         // The server takes the time it takes.
         call_timeout: Duration::MAX,
+        is_shared: false,
+        connections_max: BackendConfig::CONNECTIONS_MAX,
     };
     let mut config = HttpConfig { body_bytes_max: options.message_bytes_max, ..config };
     if args.url.is_none() {

@@ -1,0 +1,170 @@
+//! The places for a backend's connections: one modern connection for all clients, a legacy one for each.
+//!
+//! The modern era has no sessions, so one connection serves everybody. A legacy server keeps roots, log levels
+//! and logins by connection, so every client has its own, unless the user says that one may serve all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use scrubjay_core::envelope::Era;
+use tokio::time::Instant;
+
+use super::connection::Connection;
+use crate::session::lock;
+
+const BACK_OFF_MIN: Duration = Duration::from_millis(250);
+const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+/// With all places taken, a client that used its connection this recently keeps it.
+const EVICT_AFTER: Duration = Duration::from_secs(10);
+
+/// Whose a connection is; `None` where it serves all clients.
+pub(crate) type Owner = Option<Arc<str>>;
+
+/// The place for one connection.
+#[derive(Default)]
+pub(super) struct Place {
+    /// Held while a connection is being opened.
+    pub(super) starting: tokio::sync::Mutex<Rest>,
+    open: Mutex<Option<Arc<Connection>>>,
+}
+
+impl Place {
+    /// Returns the connection, if there is one that is open.
+    pub(super) fn open(&self) -> Option<Arc<Connection>> {
+        lock(&self.open).as_ref().filter(|connection| connection.is_open()).cloned()
+    }
+
+    /// Returns whether it holds a connection that has closed by itself.
+    pub(super) fn has_closed(&self) -> bool {
+        lock(&self.open).as_ref().is_some_and(|connection| !connection.is_open())
+    }
+
+    /// Takes away a connection that has closed.
+    pub(super) fn take_closed(&self) -> Option<Arc<Connection>> {
+        lock(&self.open).take_if(|connection| !connection.is_open())
+    }
+
+    /// Puts a connection here, unless somebody else has opened one meanwhile; returns the one that is here then.
+    pub(super) fn put(&self, connection: Arc<Connection>) -> Arc<Connection> {
+        let mut open = lock(&self.open);
+        if let Some(here) = open.as_ref().filter(|here| here.is_open()) {
+            connection.close("another connection was opened at the same time");
+            return here.clone();
+        }
+        *open = Some(connection.clone());
+        connection
+    }
+
+    /// Tells why it holds no open connection, as far as that is known.
+    pub(super) fn why_empty(&self) -> Option<String> {
+        let Ok(rest) = self.starting.try_lock() else { return Some("it is being started".to_owned()) };
+        let closed = lock(&self.open).as_ref().map(|connection| connection.why_closed());
+        closed.or_else(|| rest.why())
+    }
+}
+
+/// A pause after failures, longer with each.
+#[derive(Default)]
+pub(super) struct Rest {
+    failures: u32,
+    until: Option<(Instant, String)>,
+}
+
+impl Rest {
+    /// Notes a failure. The first is forgiven at once: a server may just have been restarted.
+    pub(super) fn begin(&mut self, why: String) {
+        self.failures += 1;
+        let pause = match self.failures {
+            1 => Duration::ZERO,
+            n => BACK_OFF_MIN.saturating_mul(1 << n.min(10)).min(BACK_OFF_MAX),
+        };
+        self.until = Some((Instant::now() + pause, why));
+    }
+
+    pub(super) fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns why nobody should try again yet.
+    pub(super) fn is_due(&self) -> Option<&str> {
+        self.until.as_ref().filter(|(until, _)| Instant::now() < *until).map(|(_, why)| why.as_str())
+    }
+
+    fn why(&self) -> Option<String> {
+        self.until.as_ref().map(|(_, why)| why.clone())
+    }
+}
+
+/// All places of one backend.
+#[derive(Default)]
+pub(super) struct Places {
+    pub(super) modern: Arc<Place>,
+    legacy: Mutex<HashMap<Owner, Arc<Place>>>,
+}
+
+impl Places {
+    /// Returns the legacy connection of an owner, if it is open.
+    pub(super) fn legacy(&self, owner: &Owner) -> Option<Arc<Connection>> {
+        lock(&self.legacy).get(owner)?.open()
+    }
+
+    /// Returns the place for an owner's legacy connection; `None` where all are taken by others.
+    pub(super) fn legacy_place(&self, owner: &Owner, places_max: usize) -> Option<Arc<Place>> {
+        let mut legacy = lock(&self.legacy);
+        if let Some(place) = legacy.get(owner) {
+            return Some(place.clone());
+        }
+        if legacy.len() >= places_max {
+            legacy.retain(|_, place| place.open().is_some() || place.starting.try_lock().is_err());
+        }
+        if legacy.len() >= places_max {
+            let idle = |place: &Place| place.open().and_then(|connection| connection.idle());
+            let longest =
+                legacy.iter().filter_map(|(owner, place)| Some((idle(place)?, owner.clone()))).max();
+            let (_, evicted) = longest.filter(|(idle, _)| *idle >= EVICT_AFTER)?;
+            let closed = legacy.remove(&evicted).and_then(|place| place.open());
+            if let Some(connection) = closed {
+                connection.close("another client needed its place, and it was not in use");
+            }
+        }
+        Some(legacy.entry(owner.clone()).or_default().clone())
+    }
+
+    /// Gives up the place of an owner; returns the connection that was in it.
+    pub(super) fn remove(&self, owner: &Owner) -> Option<Arc<Connection>> {
+        lock(&self.legacy).remove(owner)?.open()
+    }
+
+    /// Gives up the places whose connections were not used for a while.
+    pub(super) fn remove_idle(&self, silence: Duration) -> Vec<Arc<Connection>> {
+        let mut idle = Vec::new();
+        lock(&self.legacy).retain(|owner, place| match place.open() {
+            Some(connection) if owner.is_some() && connection.idle().is_some_and(|i| i > silence) => {
+                idle.push(connection);
+                false
+            }
+            Some(_) => true,
+            None => place.starting.try_lock().is_err(),
+        });
+        idle
+    }
+
+    /// Returns the connections that are open.
+    pub(super) fn open(&self) -> Vec<Arc<Connection>> {
+        let legacy: Vec<_> = lock(&self.legacy).values().filter_map(|place| place.open()).collect();
+        self.modern.open().into_iter().chain(legacy).collect()
+    }
+
+    /// Returns the open connections that serve a client: its own and those that serve all.
+    pub(super) fn open_for(&self, client: &Arc<str>, era: Era) -> Vec<Arc<Connection>> {
+        let shared = self.modern.open().filter(|_| era == Era::Modern).into_iter().chain(self.legacy(&None));
+        shared.chain(self.legacy(&Some(client.clone()))).collect()
+    }
+
+    /// Tells why there is no connection, as far as that is known.
+    pub(super) fn why_none(&self) -> Option<String> {
+        let legacy: Vec<_> = lock(&self.legacy).values().cloned().collect();
+        legacy.iter().chain([&self.modern]).find_map(|place| place.why_empty())
+    }
+}

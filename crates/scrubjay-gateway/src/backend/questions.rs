@@ -1,0 +1,115 @@
+//! What a legacy backend asked a client that cannot be sent requests, until a request of that client takes it along.
+//!
+//! A modern client is asked by the result of a call. So a question waits here for the next call that may demand
+//! input; which of several calls under way takes it does not matter, for all are of one client.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{Notify, watch};
+
+use crate::session::{Demand, lock};
+
+/// How many questions may wait.
+const WAITING_MAX: usize = 16;
+
+/// The questions of one connection.
+#[derive(Debug)]
+pub(crate) struct Questions {
+    waiting: Mutex<VecDeque<Demand>>,
+    news: Notify,
+    /// How many that were asked outside any call have no answer yet: a call should not run ahead of them.
+    unsettled: watch::Sender<usize>,
+    asked: AtomicUsize,
+    arrived: Notify,
+}
+
+impl Default for Questions {
+    fn default() -> Self {
+        Self {
+            waiting: Mutex::default(),
+            news: Notify::new(),
+            unsettled: watch::Sender::new(0),
+            asked: AtomicUsize::new(0),
+            arrived: Notify::new(),
+        }
+    }
+}
+
+impl Questions {
+    /// Lets a question wait; gives it back where too many do.
+    pub(crate) fn put(&self, demand: Demand) -> Result<(), Demand> {
+        let mut waiting = lock(&self.waiting);
+        if waiting.len() >= WAITING_MAX {
+            return Err(demand);
+        }
+        waiting.push_back(demand);
+        drop(waiting);
+        self.news.notify_one();
+        Ok(())
+    }
+
+    /// Returns the next question that its backend still wants answered, waiting for one.
+    pub(crate) async fn take(&self) -> Demand {
+        loop {
+            if let Some(demand) = self.try_take() {
+                return demand;
+            }
+            self.news.notified().await;
+        }
+    }
+
+    /// Returns the next question, if one waits.
+    pub(crate) fn try_take(&self) -> Option<Demand> {
+        let mut waiting = lock(&self.waiting);
+        waiting.retain(|demand| !demand.reply.is_closed());
+        let taken = waiting.pop_front();
+        if !waiting.is_empty() {
+            // Another call may take the next.
+            self.news.notify_one();
+        }
+        taken
+    }
+
+    /// Counts a question from the moment it is asked until it is answered.
+    pub(super) fn begin(self: &Arc<Self>, outside_calls: bool) -> Open {
+        self.asked.fetch_add(1, Ordering::AcqRel);
+        if outside_calls {
+            self.unsettled.send_modify(|count| *count += 1);
+        }
+        self.arrived.notify_waiters();
+        Open { questions: self.clone(), outside_calls }
+    }
+
+    /// Waits until something has been asked.
+    pub(super) async fn first(&self) {
+        let arrived = self.arrived.notified();
+        tokio::pin!(arrived);
+        // Enabled before looking: what is asked in between is not missed.
+        arrived.as_mut().enable();
+        if self.asked.load(Ordering::Acquire) == 0 {
+            arrived.await;
+        }
+    }
+
+    /// Waits until everything that was asked outside calls is answered.
+    pub(crate) async fn settled(&self) {
+        // The sender lives as long as this does.
+        let _ = self.unsettled.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+/// A question without an answer.
+pub(super) struct Open {
+    questions: Arc<Questions>,
+    outside_calls: bool,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.outside_calls {
+            self.questions.unsettled.send_modify(|count| *count -= 1);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Who owns which name: made of what each list just said, and of nothing else. Pure.
+//!
+//! A tool or prompt keeps its name unless two backends use it: then each of theirs is `<backend>__<name>`. A name
+//! that was given stays with its owner for as long as the gateway runs, whoever comes and goes: it never means
+//! another backend's tool. The long form always works in a call. Resources are known by their URIs, which are not
+//! ours to change: where two backends list one, the first in the configuration has it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use scrubjay_core::message::{self, Splice};
+use serde_json::value::RawValue;
+
+use crate::backend::offer::{Kind, Offer};
+use crate::config::Naming;
+
+/// How many names are remembered; beyond that those nobody lists any more are forgotten.
+const GIVEN_MAX: usize = 100_000;
+
+/// What one backend lists.
+#[derive(Clone, Debug)]
+pub(super) struct Listed {
+    pub(super) backend: Arc<str>,
+    /// Whether it is a toolset of this process, whose tools keep their names.
+    pub(super) is_own: bool,
+    pub(super) offer: Arc<Offer>,
+}
+
+/// The backend that owns a name, and what it calls it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Owned {
+    pub(crate) backend: Arc<str>,
+    pub(crate) own: String,
+}
+
+/// What one list said: who owns which name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    by_name: HashMap<String, Owned>,
+    /// The arguments that are repeated in headers, by the tool's name as clients see it.
+    mirrored: HashMap<String, Vec<Mirrored>>,
+}
+
+impl Table {
+    pub(super) fn owner(&self, name: &str) -> Option<&Owned> {
+        self.by_name.get(name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = (&str, &Owned)> {
+        self.by_name.iter().map(|(name, owned)| (name.as_str(), owned))
+    }
+
+    pub(super) fn mirrored(&self, tool: &str) -> Vec<Mirrored> {
+        self.mirrored.get(tool).cloned().unwrap_or_default()
+    }
+}
+
+/// An argument of a tool that HTTP clients repeat in a header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirrored {
+    /// The header's name after `Mcp-Param-`.
+    pub header: String,
+    /// The property's place among the arguments.
+    pub path: Vec<String>,
+}
+
+/// One element as clients see it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) owned: Owned,
+    pub(super) raw: String,
+}
+
+/// The names of one kind that were given so far.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    by_owner: HashMap<Owned, String>,
+    by_name: HashMap<String, Owned>,
+}
+
+impl Given {
+    /// Returns whose a name is or was.
+    pub(super) fn owner(&self, name: &str) -> Option<&Owned> {
+        self.by_name.get(name)
+    }
+
+    fn give(&mut self, owned: &Owned, name: String) {
+        self.by_owner.insert(owned.clone(), name.clone());
+        self.by_name.insert(name, owned.clone());
+        // Callers may use the long form as well, so nobody else gets that name.
+        self.by_name.entry(long(owned)).or_insert_with(|| owned.clone());
+    }
+
+    fn is_free(&self, name: &str) -> bool {
+        !self.by_name.contains_key(name)
+    }
+
+    /// Forgets the names that are in none of these lists, where too many are remembered.
+    fn stay_bounded(&mut self, listed: &[Listed]) {
+        if self.by_owner.len() < GIVEN_MAX {
+            return;
+        }
+        let current: HashSet<(&str, &str)> = listed
+            .iter()
+            .flat_map(|l| l.offer.items.iter().map(|i| (&*l.backend, i.name.as_str())))
+            .collect();
+        self.by_owner.retain(|owned, _| current.contains(&(&*owned.backend, owned.own.as_str())));
+        self.by_name.retain(|_, owned| current.contains(&(&*owned.backend, owned.own.as_str())));
+    }
+}
+
+/// Names what all backends list; `is_reserved` tells which names are the gateway's own.
+pub(super) fn name_all(
+    kind: Kind,
+    listed: &[Listed],
+    naming: Naming,
+    is_reserved: impl Fn(&str) -> bool,
+    given: &mut Given,
+) -> (Table, Vec<Named>) {
+    let items = distinct(listed);
+    let mut table = Table::default();
+    let named = if kind.is_definition() {
+        given.stay_bounded(listed);
+        let named = name_definitions(kind, &items, naming, is_reserved, given);
+        // The long form works too, unless it is the name of something else.
+        for named in &named {
+            let long = long(&named.owned);
+            if given.owner(&long) == Some(&named.owned) {
+                table.by_name.insert(long, named.owned.clone());
+            }
+        }
+        named
+    } else {
+        let mut seen = HashSet::new();
+        let first = items.into_iter().filter(|(_, owned, _)| seen.insert(owned.own.clone()));
+        first.map(|(_, owned, raw)| Named { name: owned.own.clone(), owned, raw: raw.to_owned() }).collect()
+    };
+    for named in &named {
+        if kind == Kind::Tools {
+            let mirrored = mirrored_in(&named.raw);
+            if !mirrored.is_empty() {
+                table.mirrored.insert(named.name.clone(), mirrored);
+            }
+        }
+        table.by_name.insert(named.name.clone(), named.owned.clone());
+    }
+    (table, named)
+}
+
+/// Returns every element with its owner and its text; what a backend lists twice counts once.
+fn distinct(listed: &[Listed]) -> Vec<(&Listed, Owned, &str)> {
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
+    let all = listed.iter().flat_map(|list| list.offer.items.iter().map(move |item| (list, item)));
+    all.filter(|(list, item)| seen.insert((&list.backend, &item.name)))
+        .map(|(list, item)| {
+            (list, Owned { backend: list.backend.clone(), own: item.name.clone() }, item.raw.as_str())
+        })
+        .collect()
+}
+
+fn name_definitions(
+    kind: Kind,
+    items: &[(&Listed, Owned, &str)],
+    naming: Naming,
+    is_reserved: impl Fn(&str) -> bool,
+    given: &mut Given,
+) -> Vec<Named> {
+    let mut users: HashMap<&str, usize> = HashMap::new();
+    for (_, owned, _) in items {
+        *users.entry(&owned.own).or_default() += 1;
+    }
+    // Toolsets first: their names are documented, and the same everywhere.
+    let (toolsets, others): (Vec<_>, Vec<_>) = items.iter().partition(|(list, _, _)| list.is_own);
+    for (list, owned, _) in toolsets.into_iter().chain(others) {
+        if given.by_owner.contains_key(owned) {
+            continue;
+        }
+        let collides = is_reserved(&owned.own) || (!list.is_own && users[owned.own.as_str()] > 1);
+        let must_be_long = collides || (naming == Naming::Always && !list.is_own);
+        let name =
+            if !must_be_long && given.is_free(&owned.own) { owned.own.clone() } else { unused(owned, given) };
+        given.give(owned, name);
+    }
+    items
+        .iter()
+        .filter_map(|(_, owned, raw)| {
+            let name = given.by_owner.get(owned)?.clone();
+            let raw = if name == owned.own { (*raw).to_owned() } else { renamed(raw, kind, &name) };
+            Some(Named { name, owned: owned.clone(), raw })
+        })
+        .collect()
+}
+
+fn long(owned: &Owned) -> String {
+    format!("{}__{}", owned.backend, owned.own)
+}
+
+/// Returns the long form of a name or, where somebody's tool is called just that, one with a number.
+fn unused(owned: &Owned, given: &Given) -> String {
+    let long = long(owned);
+    if given.is_free(&long) {
+        return long;
+    }
+    let numbered = (2..).map(|n| format!("{long}_{n}")).find(|name| given.is_free(name));
+    numbered.expect("not all numbers are taken")
+}
+
+fn renamed(raw: &str, kind: Kind, name: &str) -> String {
+    let Ok(object) = serde_json::from_str::<&RawValue>(raw) else { return raw.to_owned() };
+    let old = message::member(Some(object), kind.key());
+    Splice::new(object.get()).replace(old, &serde_json::Value::from(name).to_string()).finish()
+}
+
+/// Reads which arguments a tool's definition wants repeated in headers.
+fn mirrored_in(definition: &str) -> Vec<Mirrored> {
+    let mut found = Vec::new();
+    if definition.contains("x-mcp-header") {
+        let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
+        find_mirrored(&definition["inputSchema"], &mut Vec::new(), &mut found);
+    }
+    found
+}
+
+fn find_mirrored(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
+    // Only what `properties` alone leads to has one fixed place among the arguments.
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        path.push(name.clone());
+        if let Some(header) = property["x-mcp-header"].as_str() {
+            found.push(Mirrored { header: header.to_owned(), path: path.clone() });
+        }
+        find_mirrored(property, path, found);
+        path.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! How long a list waits for the backends that have not answered.
+//!
+//! Nothing tells a slow server from one that hangs but what it does meanwhile. So a list waits for a moment after
+//! the last good answer; for a server that is new it waits longer while that is at work, seen by the processor time
+//! it uses before it says anything; and for one that kept clients waiting in vain before, it does not wait at all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::backend::Backend;
+use crate::backend::offer::Kind;
+use crate::session::{Session, lock};
+
+/// How long a list waits after the last good answer.
+const QUIET: Duration = Duration::from_millis(700);
+/// How long it waits for the first answer of any server outside this process.
+const FIRST_MAX: Duration = Duration::from_secs(3);
+/// How long it waits for a new server that is at work.
+const NEW_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked whether a server is at work: some ticks of the processor clock, which has 100 a second.
+const LOOK: Duration = Duration::from_millis(250);
+
+pub(super) struct Patience {
+    begun: Instant,
+    /// When a good answer came last.
+    last_good: Instant,
+    /// Whether a server outside this process has answered.
+    any_answered: bool,
+    /// Which backends have given this client a list before, or anybody.
+    known: Vec<bool>,
+    /// How much processor time each had used when it was last seen at work, and when that was.
+    at_work: Vec<(u64, Instant)>,
+}
+
+impl Patience {
+    pub(super) fn new(backends: &[Arc<Backend>], session: &Session, kind: Kind) -> Self {
+        let now = Instant::now();
+        let lists = lock(&session.lists);
+        let is_known = |backend: &Arc<Backend>| {
+            backend.is_own || backend.known.has_list(kind) || lists.contains_key(&(kind, backend.id.clone()))
+        };
+        Self {
+            begun: now,
+            last_good: now,
+            any_answered: backends.iter().all(is_known),
+            known: backends.iter().map(is_known).collect(),
+            at_work: backends.iter().map(|_| (0, now)).collect(),
+        }
+    }
+
+    /// Notes an answer.
+    pub(super) fn answered(&mut self, backend: &Backend, is_good: bool) {
+        if is_good {
+            self.last_good = Instant::now();
+            self.any_answered |= !backend.is_own;
+        }
+    }
+
+    /// Waits for the next answer, for as long as it is worth while.
+    pub(super) async fn wait<T>(
+        &mut self,
+        backends: &[Arc<Backend>],
+        answered: &[usize],
+        next: impl Future<Output = Option<T>>,
+    ) -> Option<T> {
+        let mut next = std::pin::pin!(next);
+        loop {
+            let until = self.until(backends, answered);
+            let look = until.min(Instant::now() + LOOK);
+            if let Ok(came) = tokio::time::timeout_at(look, &mut next).await {
+                return came;
+            }
+            if Instant::now() >= self.until(backends, answered) {
+                return None;
+            }
+        }
+    }
+
+    /// Returns when to stop waiting for those that have not answered.
+    fn until(&mut self, backends: &[Arc<Backend>], answered: &[usize]) -> Instant {
+        let missing = (0..backends.len()).filter(|place| !answered.contains(place));
+        let until: Vec<Instant> = missing.map(|place| self.until_for(place, &backends[place])).collect();
+        until.into_iter().max().unwrap_or(self.begun)
+    }
+
+    fn until_for(&mut self, place: usize, backend: &Backend) -> Instant {
+        if backend.known.kept_waiting() {
+            // Its answer is taken along if it comes while others are waited for.
+            return self.last_good + QUIET / 10;
+        }
+        let quiet = self.last_good + QUIET;
+        if self.known[place] {
+            return quiet;
+        }
+        let first = if self.any_answered { quiet } else { quiet.max(self.begun + FIRST_MAX) };
+        let (ticks, since) = &mut self.at_work[place];
+        let now = Instant::now();
+        match backend.starting_ticks() {
+            Some(used) if used > *ticks => (*ticks, *since) = (used, now),
+            Some(_) => {}
+            None => return first,
+        }
+        // Seen at work a moment ago, it is given another.
+        first.max((*since + LOOK * 3).min(self.begun + NEW_MAX))
+    }
+}

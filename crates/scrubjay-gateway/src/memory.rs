@@ -1,0 +1,110 @@
+//! What is known of backends from one run to the next: a small file for each, redacted, readable by its owner alone.
+//!
+//! Disposable: a file that is missing, damaged or too large is as good as none. What a file holds is `backend::known`'s
+//! business.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use scrubjay_core::redact::Redactor;
+use serde_json::Value;
+
+/// A larger file is not kept: it would be read at every start.
+const FILE_BYTES_MAX: usize = 4 << 20;
+
+/// Where it is kept.
+pub struct Memory {
+    directory: PathBuf,
+    redactor: Arc<Redactor>,
+    /// Keys the names of files: they are made of command lines, which may hold secrets.
+    key: [u8; 32],
+}
+
+impl Memory {
+    /// Keeps it in a directory, which is made when something is first kept.
+    #[must_use]
+    pub fn new(directory: PathBuf, redactor: Arc<Redactor>, key: [u8; 32]) -> Self {
+        Self { directory, redactor, key }
+    }
+
+    /// Returns the name of the file for a backend that is described so.
+    #[must_use]
+    pub fn name(&self, id: &str, described: &str) -> String {
+        let hash = blake3::keyed_hash(&self.key, described.as_bytes()).to_hex();
+        format!("{id}-{}.json", &hash[..16])
+    }
+
+    /// Returns what is known by a name.
+    #[must_use]
+    pub fn load(&self, name: &str) -> Option<Value> {
+        let path = self.directory.join(name);
+        let is_small = fs::metadata(&path).ok()?.len() <= FILE_BYTES_MAX as u64;
+        is_small.then(|| fs::read(&path).ok()).flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok())
+    }
+
+    /// Keeps what is known, beside whoever waits for something.
+    pub fn save(self: &Arc<Self>, name: &str, facts: &Value) {
+        let text = facts.to_string();
+        if text.len() > FILE_BYTES_MAX {
+            return;
+        }
+        let (memory, name) = (self.clone(), name.to_owned());
+        let write = move || {
+            if let Err(e) = memory.write(&name, &text) {
+                tracing::debug!(error = %e, "what is known of a backend cannot be kept");
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(write)),
+            Err(_) => write(),
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        let redacted = self.redactor.redact(text.as_bytes());
+        let new = self.directory.join(format!(".{name}.{}.new", std::process::id()));
+        let written = write_private(&new, redacted.as_bytes());
+        written.and_then(|()| fs::rename(&new, self.directory.join(name))).inspect_err(|_| {
+            // Half a file helps nobody; where it cannot be removed, the next write replaces it.
+            let _ = fs::remove_file(&new);
+        })
+    }
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_private_and_redacted() {
+        let directory = tempfile::tempdir().expect("there is a temporary directory");
+        let kept = directory.path().join("backends");
+        let memory = Arc::new(Memory::new(kept.clone(), Arc::new(Redactor::standard()), [7; 32]));
+        let name = memory.name("files", "npx server --key hunter2");
+        assert!(name.starts_with("files-") && !name.contains("hunter2"));
+        assert_ne!(name, memory.name("files", "npx server --key other"));
+        assert_eq!(memory.load(&name), None);
+        let secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
+        memory.save(&name, &json!({ "instructions": format!("use {secret}"), "n": 1 }));
+        let read = memory.load(&name).expect("it was kept");
+        assert_eq!(read["n"], 1);
+        assert!(!read.to_string().contains(secret), "{read}");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&kept), mode(&kept.join(&name))), (0o700, 0o600));
+        fs::write(kept.join(&name), "{").unwrap();
+        assert_eq!(memory.load(&name), None);
+    }
+}
