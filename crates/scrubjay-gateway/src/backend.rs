@@ -10,9 +10,11 @@ mod handshake;
 mod process;
 mod state;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use scrubjay_core::entry::Transport;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use scrubjay_core::rules::{Judge, Rules};
@@ -125,6 +127,8 @@ pub struct Backend {
     /// Whether it is a toolset of this process: its tools keep their names, and it is told who calls.
     pub is_own: bool,
     link: Link,
+    /// How many connections to it there were.
+    connections: AtomicU32,
     call_timeout: Duration,
     workspace: Option<std::path::PathBuf>,
     /// One place for a connection of each era.
@@ -165,6 +169,7 @@ impl Backend {
             display_name: config.display_name.clone(),
             is_own: false,
             link: Link::Configured(config.link.clone()),
+            connections: AtomicU32::new(0),
             call_timeout: config.call_timeout,
             workspace,
             slots: Default::default(),
@@ -186,6 +191,7 @@ impl Backend {
             display_name: None,
             is_own: true,
             link: Link::Mounted(mount),
+            connections: AtomicU32::new(0),
             call_timeout: Duration::from_secs(300),
             workspace: None,
             slots: Default::default(),
@@ -352,6 +358,19 @@ impl Backend {
     /// Ends the recording of what the gateway itself said to this backend.
     pub fn finish_recording(&self, replacement: Recording, reason: &str) {
         seal(&self.recording, replacement, reason);
+    }
+
+    /// Returns the number of a new connection, from 1.
+    fn next_connection(&self) -> u32 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn transport(&self) -> Transport {
+        match &self.link {
+            Link::Configured(BackendLink::Stdio { .. }) => Transport::Stdio,
+            Link::Configured(BackendLink::Http { .. }) => Transport::Http,
+            Link::Mounted(_) => Transport::Memory,
+        }
     }
 
     pub(crate) fn link(&self) -> &Link {

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use scrubjay_core::entry::Direction;
+use scrubjay_core::entry::{Direction, Transport};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
 use scrubjay_core::rules::{Judge, Onward};
-use scrubjay_store::recording::{Item, RecordError, Recording};
+use scrubjay_store::recording::{Item, Leg, RecordError, Recording};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -54,6 +54,9 @@ pub struct Connection {
 /// The part of a connection that exists before the handshake.
 pub(super) struct Wire {
     backend: String,
+    /// Which connection to the backend it is, counted from 1.
+    number: u32,
+    transport: Transport,
     /// Whether it is told who calls.
     is_own: bool,
     /// The one client it serves, where it serves one.
@@ -183,6 +186,8 @@ impl Wire {
         let (lines, queue) = mpsc::channel(LINES_MAX);
         let wire = Arc::new(Self {
             backend: backend.id.clone(),
+            number: backend.next_connection(),
+            transport: backend.transport(),
             is_own: backend.is_own,
             owner: backend.owner.clone(),
             keeping: backend.keeping,
@@ -300,9 +305,14 @@ impl Wire {
         self.record_then(direction, call, line, || ())
     }
 
+    /// Returns what an entry of this connection is marked with.
+    fn leg(&self) -> Leg<'_> {
+        Leg { backend: &self.backend, connection: self.number, transport: self.transport }
+    }
+
     /// Records on the backend's own tape.
     fn record_item<'a>(&'a self, mut item: Item<'a>) -> Result<(), RecordError> {
-        item.via = Some(&self.backend);
+        item.via = Some(self.leg());
         keep(&self.recording, self.keeping, &[item], || ()).map(|_| ())
     }
 
