@@ -3,10 +3,12 @@
 //! Shared by the relay that makes entries and the store that keeps them. How an entry is laid out in a
 //! file is the store's business.
 
+mod ended;
 mod judged;
 
 use serde::{Deserialize, Serialize};
 
+pub use ended::BackendEnded;
 pub(crate) use judged::add_line;
 pub use judged::{Acts, Judged, NAME_BYTES_MAX, is_name};
 
@@ -106,6 +108,8 @@ pub struct Entry<'a, P = &'a [u8]> {
     pub processing_ns: u32,
     /// The backend, for a message between the gateway and one; none between the client and the gateway.
     pub via: Option<&'a str>,
+    /// Which connection to that backend: ids of one say nothing about another. 0 where the tape does not tell.
+    pub connection: u32,
     /// The operation of the client that a message to or from a backend belongs to: the entry that began it.
     pub operation: Option<u64>,
     /// What rules did to it.
@@ -127,6 +131,7 @@ impl<'a, P> Entry<'a, P> {
             since_start_ns: self.since_start_ns,
             processing_ns: self.processing_ns,
             via: self.via,
+            connection: self.connection,
             operation: self.operation,
             judged: self.judged,
             payload,

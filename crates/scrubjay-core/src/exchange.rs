@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::entry::{Entry, EntryKind};
+use crate::entry::{BackendEnded, Entry, EntryKind};
 use crate::envelope::{Envelope, JsonId, MessageKind};
 use crate::operation::{Link, OPEN_MAX, Role};
 use crate::reading::Reading;
@@ -209,6 +209,9 @@ impl Exchanges {
                 (exchange.method, exchange.name) = (came.method, came.name);
             }
             self.settle(exchange, false);
+            for key in &reading.abandoned {
+                self.abandon(key, number, entry.payload);
+            }
         } else if envelope.batch.is_empty() {
             let link = reading.link();
             self.observe_message(number, entry, envelope, link, entry.payload);
@@ -323,6 +326,17 @@ impl Exchanges {
         if exchange.method.as_deref() == Some("tools/list") && !exchange.failed {
             self.define(number, exchange.via.as_deref(), payload);
         }
+        self.settle(exchange, was_given);
+    }
+
+    /// Ends a request that nobody will answer: its backend ended, as the note of this number tells.
+    fn abandon(&mut self, key: &(u64, JsonId), number: u64, note: &[u8]) {
+        let Some(Waiting { mut exchange, was_given }) = self.waiting.remove(key) else { return };
+        self.waiting_bytes -= exchange.text.len();
+        exchange.answer = Some(number);
+        exchange.answered_with = Some(What::Note);
+        exchange.failed = true;
+        exchange.error_shape = BackendEnded::from_note(note).map(|ended| ended.how());
         self.settle(exchange, was_given);
     }
 

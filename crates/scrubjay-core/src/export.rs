@@ -30,6 +30,9 @@ pub struct EntryJson<'a> {
     /// The backend, for a message between the gateway and one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<&'a str>,
+    /// Which connection to that backend, where the tape tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<u32>,
     /// What it is.
     pub kind: EntryKind,
     /// What kind of message.
@@ -106,6 +109,7 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a Reading) -> E
         direction: entry.direction,
         transport: entry.transport,
         via: entry.via,
+        connection: (entry.connection != 0).then_some(entry.connection),
         kind: entry.kind,
         message_type: (entry.kind == EntryKind::Message).then_some(envelope.kind),
         method: link.and_then(|l| l.method.as_deref()),
@@ -140,6 +144,8 @@ pub struct ImportedEntry {
     transport: Transport,
     kind: EntryKind,
     via: Option<String>,
+    #[serde(default)]
+    connection: u32,
     operation: Option<u64>,
     #[serde(default)]
     processing_time_ns: u32,
@@ -187,6 +193,7 @@ impl ImportedEntry {
             since_start_ns: self.since_start_ns,
             processing_ns: self.processing_time_ns,
             via: self.via.as_deref(),
+            connection: self.connection,
             // On the client's leg it follows from the messages; only a backend's leg has it written down.
             operation: self.operation.filter(|_| self.via.is_some()),
             judged: Judged {

@@ -143,6 +143,17 @@ impl Operations {
         entries
     }
 
+    /// Returns the requests that will never be answered, because the connection is over: entry and id.
+    #[must_use]
+    pub fn end(self) -> Vec<(u64, JsonId)> {
+        let open = self.open.map.into_iter();
+        let open =
+            open.flat_map(|((_, id), (_, queue))| queue.into_iter().map(move |o| (o.at.entry, id.clone())));
+        let mut open: Vec<_> = open.collect();
+        open.sort_unstable();
+        open
+    }
+
     fn observe_one(&mut self, at: At, envelope: &Envelope) -> Link {
         match envelope.kind {
             MessageKind::Request => self.request(at, envelope),
@@ -322,6 +333,17 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
 
     pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.map.get_mut(key).map(|(_, value)| value)
+    }
+
+    /// Returns the value of a key, a new one where there is none.
+    pub(crate) fn get_or_insert_default(&mut self, key: K) -> &mut V
+    where
+        V: Default,
+    {
+        if !self.map.contains_key(&key) {
+            self.insert(key.clone(), V::default());
+        }
+        &mut self.map.get_mut(&key).expect("the newest is never forgotten").1
     }
 
     fn values(&self) -> impl Iterator<Item = &V> {

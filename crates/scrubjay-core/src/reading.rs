@@ -3,13 +3,14 @@
 //! The one fold over entries. The sealer, `tape show`, the exporters and the index all see a tape through
 //! it, so they cannot disagree.
 
-use std::collections::BTreeMap;
-
-use crate::entry::{Entry, EntryKind, Gap};
-use crate::envelope::Envelope;
-use crate::operation::{At, Link, Operations};
+use crate::entry::{BackendEnded, Entry, EntryKind, Gap};
+use crate::envelope::{Envelope, JsonId};
+use crate::operation::{At, Bounded, Link, Operations};
 use crate::selection::LeftOut;
 use crate::stats::{Collector, TapeMetadata};
+
+/// How many connections to backends are told apart; the oldest are forgotten.
+const CONNECTIONS_MAX: usize = 1024;
 
 /// An entry, understood.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Reading {
     pub links: Vec<Link>,
     /// The message as it came, where rules changed it before it went on.
     pub original: Option<Box<[u8]>>,
+    /// The requests that will never be answered, because this entry tells that the backend ended.
+    pub abandoned: Vec<(u64, JsonId)>,
 }
 
 impl Reading {
@@ -37,16 +40,28 @@ impl Reading {
 }
 
 /// The fold over the entries of one tape, in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reader {
     /// Of the client's leg.
     operations: Operations,
-    /// Of each backend's leg: ids are its own.
-    backends: BTreeMap<String, Operations>,
+    /// Of each connection to a backend: ids are its own.
+    backends: Bounded<(String, u32), Operations>,
     collector: Collector,
     next_entry: u64,
     /// What the entry just read says the next one was before.
     original: Option<Box<[u8]>>,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self {
+            operations: Operations::default(),
+            backends: Bounded::new(CONNECTIONS_MAX),
+            collector: Collector::default(),
+            next_entry: 0,
+            original: None,
+        }
+    }
 }
 
 impl Reader {
@@ -59,6 +74,7 @@ impl Reader {
             self.collector.observe_interception();
         }
         if entry.kind != EntryKind::Message {
+            let mut abandoned = Vec::new();
             // It never went anywhere: neither counted as a message nor paired with one.
             self.original = (entry.kind == EntryKind::Original).then(|| entry.payload.into());
             let gap = if entry.kind == EntryKind::Gap { gap_messages(entry.payload) } else { 0 };
@@ -67,8 +83,14 @@ impl Reader {
                 && let Some(left_out) = LeftOut::from_note(entry.payload)
             {
                 self.collector.observe_left_out(&left_out);
+            } else if entry.kind == EntryKind::Note
+                && let Some(ended) = BackendEnded::from_note(entry.payload)
+            {
+                self.collector.observe_backend_ended();
+                let operations = self.backends.remove(&(ended.backend, ended.connection));
+                abandoned = operations.map(Operations::end).unwrap_or_default();
             }
-            return Reading { envelope: Envelope::default(), links: Vec::new(), original: None };
+            return Reading { envelope: Envelope::default(), links: Vec::new(), original: None, abandoned };
         }
         let envelope = Envelope::parse(entry.payload);
         let at = At { entry: number, direction: entry.direction, since_start_ns: entry.since_start_ns };
@@ -85,29 +107,16 @@ impl Reader {
             }
             Some(backend) => {
                 self.collector.observe_backend_message();
-                self.observe_backend(backend, entry.operation, at, &envelope)
+                let leg = (backend.to_owned(), entry.connection);
+                let mut links = self.backends.get_or_insert_default(leg).observe(at, &envelope);
+                for link in &mut links {
+                    // Its answer is found within its leg; its operation is written down.
+                    link.operation = entry.operation.or(link.operation);
+                }
+                links
             }
         };
-        Reading { envelope, links, original }
-    }
-
-    /// Links a message of a backend's leg: its answer within that leg, its operation as written down.
-    fn observe_backend(
-        &mut self,
-        backend: &str,
-        operation: Option<u64>,
-        at: At,
-        envelope: &Envelope,
-    ) -> Vec<Link> {
-        if !self.backends.contains_key(backend) {
-            self.backends.insert(backend.to_owned(), Operations::default());
-        }
-        let operations = self.backends.get_mut(backend).expect("inserted just above");
-        let mut links = operations.observe(at, envelope);
-        for link in &mut links {
-            link.operation = operation.or(link.operation);
-        }
-        links
+        Reading { envelope, links, original, abandoned: Vec::new() }
     }
 
     /// Returns what the tape adds up to.
@@ -161,6 +170,7 @@ mod tests {
                 since_start_ns: number as u64 * 10,
                 processing_ns: 0,
                 via: None,
+                connection: 0,
                 operation: None,
                 judged: Judged::default(),
                 payload: line.as_bytes(),
@@ -179,6 +189,94 @@ mod tests {
         assert!(!sums.probe);
     }
 
+    /// Reads `(direction, connection to backend "b", line)`, and describes how each fits the others.
+    fn read_legs(script: &[(Direction, u32, &str)]) -> (Vec<String>, Vec<Vec<u64>>, TapeMetadata) {
+        let mut reader = Reader::default();
+        let (mut links, mut abandoned) = (Vec::new(), Vec::new());
+        for (number, (direction, connection, line)) in (0u64..).zip(script) {
+            let kind = if line.contains("event") { EntryKind::Note } else { EntryKind::Message };
+            let reading = reader.read(&Entry {
+                kind,
+                direction: *direction,
+                transport: Transport::Stdio,
+                terminator: Terminator::Lf,
+                wall_ns: 0,
+                since_start_ns: number,
+                processing_ns: 0,
+                via: (kind == EntryKind::Message).then_some("b"),
+                connection: *connection,
+                operation: None,
+                judged: Judged::default(),
+                payload: line.as_bytes(),
+            });
+            links.push(reading.link().map_or_else(String::new, |link| {
+                let name = link.name.as_deref().or(link.method.as_deref());
+                format!("{:?} {:?} {} {:?}", link.role, link.answers, name.unwrap_or("-"), link.flags)
+            }));
+            abandoned.push(reading.abandoned.iter().map(|(entry, _)| *entry).collect());
+        }
+        (links, abandoned, reader.finish())
+    }
+
+    const UP: Direction = Direction::ClientToServer;
+    const DOWN: Direction = Direction::ServerToClient;
+
+    #[test]
+    fn ids_of_one_connection_say_nothing_about_another() {
+        let call = |id: u64, name: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{name}"}}}}"#)
+        };
+        let (crash, echo) = (call(2, "crash"), call(2, "echo"));
+        let (roots, result) =
+            (r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#, r#"{"id":2,"result":{}}"#);
+        let (links, ..) = read_legs(&[
+            (UP, 1, &crash),
+            (DOWN, 1, roots),
+            (UP, 2, &echo),
+            (DOWN, 2, roots),
+            (DOWN, 2, result),
+            (UP, 2, r#"{"id":1,"result":{}}"#),
+            (DOWN, 1, result),
+            (UP, 1, r#"{"id":1,"result":{}}"#),
+        ]);
+        assert_eq!(
+            links,
+            [
+                "Request None crash []",
+                "Request None roots/list []",
+                "Request None echo []",
+                "Request None roots/list []",
+                "Answer Some(2) echo []",
+                "Answer Some(3) roots/list []",
+                "Answer Some(0) crash []",
+                "Answer Some(1) roots/list []",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_open_on_a_backend_that_ended_is_never_answered() {
+        let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"crash"}}"#;
+        let asks = r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#;
+        let ended = BackendEnded { backend: "b".to_owned(), connection: 1, ..BackendEnded::default() };
+        let ended = String::from_utf8(ended.note()).unwrap();
+        let result = r#"{"id":2,"result":{}}"#;
+        let (links, abandoned, sums) = read_legs(&[
+            (UP, 1, call),
+            (DOWN, 1, asks),
+            (UP, 2, call),
+            (DOWN, 0, &ended),
+            (DOWN, 2, result),
+            (DOWN, 1, result),
+            (UP, 1, r#"{"id":1,"result":{}}"#),
+        ]);
+        assert_eq!(abandoned[3], [0, 1]);
+        assert_eq!(links[4], "Answer Some(2) crash []");
+        assert_eq!(links[5], "Alone None - [UnmatchedAnswer]");
+        assert_eq!(links[6], "Alone None - [UnmatchedAnswer]");
+        assert_eq!((sums.backends_ended, sums.total_entries), (1, 7));
+    }
+
     #[test]
     fn what_rules_changed_is_counted_once_and_shows_how_it_came() {
         let entry = |kind: EntryKind, direction: Direction, acts: Acts, line: &'static str| Entry {
@@ -190,6 +288,7 @@ mod tests {
             since_start_ns: 0,
             processing_ns: 0,
             via: None,
+            connection: 0,
             operation: None,
             judged: Judged { acts, ..Judged::default() },
             payload: line.as_bytes(),

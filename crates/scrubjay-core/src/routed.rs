@@ -206,6 +206,7 @@ mod tests {
                 since_start_ns: 0,
                 processing_ns: 0,
                 via: *via,
+                connection: 0,
                 operation: *operation,
                 judged: crate::entry::Judged::default(),
                 payload: payload.as_bytes(),

@@ -13,11 +13,9 @@ mod sampling;
 mod settings;
 mod wieldy;
 
-use std::collections::BTreeMap;
-
 use crate::entry::Direction;
 use crate::envelope::{Envelope, MessageKind};
-use crate::operation::{At, Link, Operations, Role};
+use crate::operation::{At, Bounded, Link, Operations, Role};
 
 pub use self::held::{HELD_BYTES_MAX, HELD_MAX, PATIENCE_NS};
 pub use self::left_out::{Amount, LeftOut, Reason};
@@ -29,7 +27,7 @@ use self::near::Near;
 use self::sampling::Sampler;
 use self::wieldy::wieldy;
 
-/// So many backends are told apart.
+/// How many connections to backends are told apart; the oldest are forgotten.
 const LEGS_MAX: usize = 1024;
 /// What opens a conversation: a tape without it tells nothing.
 const GREETINGS: [&str; 3] = ["initialize", "server/discover", "notifications/initialized"];
@@ -39,8 +37,8 @@ const GREETINGS: [&str; 3] = ["initialize", "server/discover", "notifications/in
 pub struct Offer<'a> {
     /// Which way it goes.
     pub direction: Direction,
-    /// The backend, for a message between the gateway and one.
-    pub via: Option<&'a str>,
+    /// The backend and the connection to it, for a message between the gateway and one.
+    pub via: Option<(&'a str, u32)>,
     /// The operation such a message belongs to, by the number of the message that began it.
     pub operation: Option<u64>,
     /// Its outside.
@@ -69,8 +67,8 @@ pub struct Selection {
     sampler: Sampler,
     near: Option<Near>,
     operations: Operations,
-    /// Of what the gateway says to backends on its own account: ids are each backend's.
-    legs: BTreeMap<String, Operations>,
+    /// Of what the gateway says to backends on its own account: ids are each connection's.
+    legs: Bounded<(String, u32), Operations>,
     held: Held,
     next: u64,
     rulings: Vec<Ruling>,
@@ -90,7 +88,7 @@ impl Selection {
             near,
             settings,
             operations: Operations::default(),
-            legs: BTreeMap::new(),
+            legs: Bounded::new(LEGS_MAX),
             held: Held::new(),
             next: 0,
             rulings: Vec::new(),
@@ -188,14 +186,9 @@ impl Selection {
         match (offer.via, offer.operation) {
             (None, _) => self.operations.observe(at, &envelope),
             (Some(_), Some(_)) => Vec::new(),
-            (Some(backend), None) => {
-                if !self.legs.contains_key(backend) {
-                    if self.legs.len() >= LEGS_MAX {
-                        return Vec::new();
-                    }
-                    self.legs.insert(backend.to_owned(), Operations::default());
-                }
-                self.legs.get_mut(backend).map(|leg| leg.observe(at, &envelope)).unwrap_or_default()
+            (Some((backend, connection)), None) => {
+                let leg = self.legs.get_or_insert_default((backend.to_owned(), connection));
+                leg.observe(at, &envelope)
             }
         }
     }

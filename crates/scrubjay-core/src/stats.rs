@@ -33,6 +33,9 @@ pub struct TapeMetadata {
     /// Messages between the gateway and its backends, which the other figures leave out.
     #[serde(default)]
     pub backend_messages: u64,
+    /// How often a backend ended.
+    #[serde(default)]
+    pub backends_ended: u64,
     /// Messages of either leg that rules changed, held back, blocked or made.
     #[serde(default)]
     pub intercepted: u64,
@@ -148,6 +151,11 @@ impl Collector {
         self.sums.left_out.add(left_out);
         // A conversation was held, though little of it is here.
         self.substantial = true;
+    }
+
+    /// Notes that the entry just taken tells of a backend's end.
+    pub fn observe_backend_ended(&mut self) {
+        self.sums.backends_ended += 1;
     }
 
     /// Takes a message between the gateway and a backend.

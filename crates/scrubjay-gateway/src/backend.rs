@@ -15,10 +15,11 @@ mod process;
 pub(crate) mod questions;
 mod state;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use scrubjay_core::entry::Transport;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use scrubjay_core::rules::{Judge, Rules};
@@ -150,6 +151,8 @@ pub struct Backend {
     /// Whether it is a toolset of this process: its tools keep their names, and it is told who calls.
     pub is_own: bool,
     link: Link,
+    /// How many connections to it there were.
+    connections: AtomicU32,
     call_timeout: Duration,
     workspace: Option<std::path::PathBuf>,
     /// Whether one legacy connection serves all clients.
@@ -161,8 +164,6 @@ pub struct Backend {
     starting: Mutex<Vec<std::sync::Weak<connection::Wire>>>,
     /// Held while it is found out whether it speaks the modern era: once, for everybody.
     probing: tokio::sync::Mutex<()>,
-    /// The last number given to a request: no two connections use the same, so that a tape tells them apart.
-    requests: Arc<AtomicU64>,
     /// The one client it serves, where it serves one and nothing is put together.
     owner: Option<Arc<Session>>,
     keeping: Options,
@@ -217,6 +218,7 @@ impl Backend {
             display_name: None,
             is_own: false,
             link,
+            connections: AtomicU32::new(0),
             call_timeout: Duration::from_secs(300),
             workspace: None,
             is_shared: false,
@@ -225,7 +227,6 @@ impl Backend {
             known: Known::default(),
             starting: Mutex::default(),
             probing: tokio::sync::Mutex::default(),
-            requests: Arc::default(),
             owner: None,
             keeping: Options::default(),
             rules: OnceLock::new(),
@@ -491,13 +492,8 @@ impl Backend {
     /// Ends the connections of clients that did not use them for a while; the next use opens another.
     pub fn end_idle(&self, silence: Duration) {
         for connection in self.places.remove_idle(silence) {
-            connection.close("it was not used for a while");
+            connection.take_away("it was not used for a while");
         }
-    }
-
-    /// Returns the number for the next request to it.
-    fn requests(&self) -> Arc<AtomicU64> {
-        self.requests.clone()
     }
 
     /// Returns how it is called in what people and models read.
@@ -518,6 +514,19 @@ impl Backend {
     /// Ends the recording of what the gateway itself said to this backend.
     pub fn finish_recording(&self, replacement: Recording, reason: &str) {
         seal(&self.recording, replacement, reason);
+    }
+
+    /// Returns the number of a new connection, from 1.
+    fn next_connection(&self) -> u32 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn transport(&self) -> Transport {
+        match &self.link {
+            Link::Configured(BackendLink::Stdio { .. }) => Transport::Stdio,
+            Link::Configured(BackendLink::Http { .. }) => Transport::Http,
+            Link::Mounted(_) => Transport::Memory,
+        }
     }
 
     pub(crate) fn link(&self) -> &Link {

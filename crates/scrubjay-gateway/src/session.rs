@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use scrubjay_core::entry::{Direction, End, EntryKind, Terminator};
+use scrubjay_core::entry::{BackendEnded, Direction, End, EntryKind, Terminator};
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message;
 use scrubjay_core::oversize::Oversize;
@@ -358,6 +358,11 @@ impl Session {
     pub fn record_note(&self, facts: &serde_json::Value) {
         let facts = facts.to_string();
         self.record_fact(EntryKind::Note, Direction::ServerToClient, facts.as_bytes());
+    }
+
+    /// Records that a backend ended on which it had calls under way.
+    pub(crate) fn record_ended(&self, ended: &BackendEnded) {
+        self.record_fact(EntryKind::Note, Direction::ServerToClient, &ended.note());
     }
 
     /// Records that its client said something that is too long to be taken.

@@ -66,6 +66,17 @@ impl Default for Limits {
     }
 }
 
+/// The connection between the gateway and a backend that carries a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leg<'a> {
+    /// The backend.
+    pub backend: &'a str,
+    /// Which connection to it, counted from 1: a backend that was restarted begins with its ids again.
+    pub connection: u32,
+    /// What carries its messages, which need not be what carries the client's.
+    pub transport: Transport,
+}
+
 /// One thing to record.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
@@ -75,8 +86,8 @@ pub struct Item<'a> {
     pub direction: Direction,
     /// How its line ended.
     pub terminator: Terminator,
-    /// The backend, for a message between the gateway and one.
-    pub via: Option<&'a str>,
+    /// The connection to a backend, for a message between the gateway and one.
+    pub via: Option<Leg<'a>>,
     /// The operation such a message belongs to.
     pub operation: Option<u64>,
     /// What rules did to it.
@@ -442,12 +453,13 @@ impl Stamp {
         Entry {
             kind: item.kind,
             direction: item.direction,
-            transport: self.transport,
+            transport: item.via.map_or(self.transport, |leg| leg.transport),
             terminator: item.terminator,
             wall_ns: self.wall_ns,
             since_start_ns: self.since_start_ns,
             processing_ns: self.processing_ns,
-            via: item.via,
+            via: item.via.map(|leg| leg.backend),
+            connection: item.via.map_or(0, |leg| leg.connection),
             operation: item.operation,
             judged: item.judged,
             payload: item.payload,

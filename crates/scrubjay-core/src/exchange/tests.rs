@@ -20,6 +20,7 @@ fn entry(kind: EntryKind, direction: Direction, at: u64, payload: &str) -> Entry
         since_start_ns: at,
         processing_ns: 0,
         via: None,
+        connection: 0,
         operation: None,
         judged: crate::entry::Judged::default(),
         payload: payload.as_bytes(),
@@ -34,6 +35,37 @@ fn fold(script: &[(Direction, &str)]) -> Exchanges {
         exchanges.observe(number, &entry, &reading);
     }
     exchanges
+}
+
+#[test]
+fn a_call_whose_backend_ended_failed_and_is_over() {
+    let ended = crate::entry::BackendEnded {
+        backend: "b".to_owned(),
+        connection: 1,
+        status: Some(1),
+        stderr: vec!["out of memory at 0x1234".to_owned()],
+        ..Default::default()
+    };
+    let note = String::from_utf8(ended.note()).unwrap();
+    let leg = |entry, connection| Entry { via: Some("b"), connection, operation: Some(0), ..entry };
+    let script = [
+        leg(entry(EntryKind::Message, C, 0, CALL), 1),
+        entry(EntryKind::Note, S, 10, &note),
+        leg(entry(EntryKind::Message, C, 20, CALL), 2),
+        leg(entry(EntryKind::Message, S, 30, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), 2),
+    ];
+    let (mut reader, mut exchanges) = (Reader::default(), Exchanges::default());
+    for (number, entry) in (0..).zip(&script) {
+        let reading = reader.read(entry);
+        exchanges.observe(number, entry, &reading);
+    }
+    assert_eq!(exchanges.waiting().count(), 0);
+    let settled: Vec<Exchange> = exchanges.take_settled().into_iter().map(|one| one.exchange).collect();
+    let [_, dead, alive] = settled.as_slice() else { panic!("{settled:?}") };
+    assert_eq!((dead.entry, dead.answer, dead.failed), (0, Some(1), true));
+    assert_eq!(dead.answered_with, Some(What::Note));
+    assert_eq!(dead.error_shape.as_deref(), Some("backend b ended: exit status 1"));
+    assert_eq!((alive.entry, alive.answer, alive.failed), (2, Some(3), false));
 }
 
 #[test]

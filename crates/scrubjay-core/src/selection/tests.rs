@@ -36,7 +36,15 @@ impl Play {
     fn say_on(&mut self, direction: Direction, via: Option<&str>, operation: Option<u64>, line: &str) -> u64 {
         let envelope = Envelope::parse(line.as_bytes());
         let (at_ns, bytes) = (self.at_ns, line.len() as u64);
-        let offer = Offer { direction, via, operation, envelope: &envelope, bytes, at_ns, wall_ns: at_ns };
+        let offer = Offer {
+            direction,
+            via: via.map(|backend| (backend, 1)),
+            operation,
+            envelope: &envelope,
+            bytes,
+            at_ns,
+            wall_ns: at_ns,
+        };
         let number = self.selection.offer(&offer);
         self.offered += 1;
         self.take();

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::entry::{BackendEnded, Direction, EntryKind, Terminator, Transport};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
 use scrubjay_core::rules::{Judge, Onward};
-use scrubjay_store::recording::{Item, RecordError};
+use scrubjay_store::recording::{Item, Leg, RecordError};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -64,6 +64,9 @@ pub struct Connection {
 /// The part of a connection that exists before the handshake.
 pub(crate) struct Wire {
     backend: String,
+    /// Which connection to the backend it is, counted from 1.
+    number: u32,
+    transport: Transport,
     /// Whether it is told who calls.
     is_own: bool,
     /// The one client that everything is passed to as it is, where there is one.
@@ -79,8 +82,7 @@ pub(crate) struct Wire {
     /// Lines on their way to the backend; dropped, its input ends.
     lines: Mutex<Option<mpsc::Sender<String>>>,
     pending: Mutex<HashMap<u64, Pending>>,
-    /// The last number given to a request to this backend.
-    requests: Arc<AtomicU64>,
+    next_id: AtomicU64,
     /// Whether it has said anything yet.
     has_spoken: AtomicBool,
     open: AtomicBool,
@@ -218,9 +220,14 @@ impl Connection {
         self.wire.send(None, line).await
     }
 
-    /// Ends it.
+    /// Ends it with its client or the gateway, whose tape says so.
     pub fn close(&self, why: &str) {
-        self.wire.close(why);
+        self.wire.close(why, !self.wire.busy().is_empty());
+    }
+
+    /// Ends it though its client goes on, which is on tape: what its server kept for the client is lost.
+    pub(super) fn take_away(&self, why: &str) {
+        self.wire.close(why, true);
     }
 }
 
@@ -235,6 +242,8 @@ impl Wire {
         let (lines, queue) = mpsc::channel(LINES_MAX);
         let wire = Arc::new(Self {
             backend: backend.id.clone(),
+            number: backend.next_connection(),
+            transport: backend.transport(),
             is_own: backend.is_own,
             passes_to: backend.owner.clone(),
             settled: OnceLock::new(),
@@ -244,7 +253,7 @@ impl Wire {
             held: Arc::new(Semaphore::new(judging::HELD_MAX)),
             lines: Mutex::new(Some(lines)),
             pending: Mutex::default(),
-            requests: backend.requests(),
+            next_id: AtomicU64::new(1),
             has_spoken: AtomicBool::new(false),
             open: AtomicBool::new(true),
             closed: tokio::sync::watch::Sender::new(false),
@@ -298,7 +307,7 @@ impl Wire {
         params: Option<&str>,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
-        let id = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let told = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
         let params = told.as_ref().map_or(params, |told| told.as_deref());
         let (params, progress_token) = with_own_token(params, id);
@@ -378,16 +387,23 @@ impl Wire {
         self.record_then(direction, call, line, || ())
     }
 
+    /// Returns what an entry of this connection is marked with.
+    fn leg(&self) -> Leg<'_> {
+        Leg { backend: &self.backend, connection: self.number, transport: self.transport }
+    }
+
     /// Records on the backend's own tape.
     fn record_item<'a>(&'a self, mut item: Item<'a>) -> Result<(), RecordError> {
-        item.via = Some(&self.backend);
+        item.via = Some(self.leg());
         keep(&self.tape.recording(), self.keeping, &[item], || ()).map(|_| ())
     }
 
-    pub(super) fn close(&self, why: &str) {
+    pub(super) fn close(&self, why: &str, is_noted: bool) {
         if self.open.swap(false, Ordering::AcqRel) {
             why.clone_into(&mut lock(&self.why_closed));
-            self.note_end(why, None);
+            if is_noted {
+                self.note_end(why, None);
+            }
         }
         self.let_go();
     }
@@ -406,17 +422,17 @@ impl Wire {
     fn note_end(&self, why: &str, exit: Option<Exit>) {
         let busy = self.busy();
         let stderr: Vec<String> = lock(&self.complaints).iter().cloned().collect();
-        let facts = serde_json::json!({
-            "event": "backend_ended",
-            "backend": self.backend,
-            "why": why,
-            "status": exit.and_then(Exit::code),
-            "signal": exit.and_then(Exit::signal),
-            "stderr": stderr,
-            "calls": busy.len(),
-        });
-        let text = facts.to_string();
-        let item = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, text.as_bytes());
+        let ended = BackendEnded {
+            backend: self.backend.clone(),
+            connection: self.number,
+            why: Some(why.to_owned()),
+            status: exit.and_then(Exit::code),
+            signal: exit.and_then(Exit::signal),
+            stderr,
+            calls: busy.len() as u64,
+        };
+        let note = ended.note();
+        let item = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, &note);
         if let Err(e) = self.record_item(item) {
             tracing::error!(backend = self.backend, error = %e, "cannot record that a backend ended");
         }
@@ -425,7 +441,7 @@ impl Wire {
             let mut told: Vec<&Arc<Session>> = Vec::new();
             for session in busy.iter().map(|call| &call.session) {
                 if !told.iter().any(|one| Arc::ptr_eq(one, session)) {
-                    session.record_note(&facts);
+                    session.record_ended(&ended);
                     told.push(session);
                 }
             }
@@ -455,7 +471,7 @@ async fn write(wire: std::sync::Weak<Wire>, mut writer: Writer, mut lines: mpsc:
         };
         if let Err(e) = written.await {
             if let Some(wire) = wire.upgrade() {
-                wire.close(&format!("it does not read any more: {e}"));
+                wire.close(&format!("it does not read any more: {e}"), true);
             }
             return;
         }

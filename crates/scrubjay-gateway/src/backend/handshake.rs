@@ -67,7 +67,7 @@ struct Start<'a> {
 impl Drop for Start<'_> {
     fn drop(&mut self) {
         if let Some(wire) = self.wire.take_if(|_| !self.is_greeted) {
-            wire.close("its start was given up");
+            wire.close("its start was given up", true);
         }
     }
 }

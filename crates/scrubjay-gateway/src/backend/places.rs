@@ -125,7 +125,7 @@ impl Places {
             let (_, evicted) = longest.filter(|(idle, _)| *idle >= EVICT_AFTER)?;
             let closed = legacy.remove(&evicted).and_then(|place| place.open());
             if let Some(connection) = closed {
-                connection.close("another client needed its place, and it was not in use");
+                connection.take_away("another client needed its place, and it was not in use");
             }
         }
         Some(legacy.entry(owner.clone()).or_default().clone())

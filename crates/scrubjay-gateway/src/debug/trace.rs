@@ -39,7 +39,8 @@ pub(super) struct Trace {
 struct Message {
     source: u64,
     direction: Direction,
-    via: Option<String>,
+    /// The backend and the connection to it.
+    via: Option<(String, u32)>,
     wall_ns: u64,
     payload: Vec<u8>,
 }
@@ -63,7 +64,7 @@ impl Watcher for Trace {
         let message = || Message {
             source: seen.source,
             direction: seen.direction,
-            via: seen.via.map(str::to_owned),
+            via: seen.via.map(|leg| (leg.backend.to_owned(), leg.connection)),
             wall_ns: seen.wall_ns,
             payload: bytes.to_vec(),
         };
@@ -110,7 +111,7 @@ fn entry(message: &Message, methods: &mut Methods) -> String {
         } else {
             "OUTGOING_FROM_GATEWAY"
         },
-        backend_id: message.via.as_deref(),
+        backend_id: message.via.as_ref().map(|(backend, _)| backend.as_str()),
         id: None,
         method: String::new(),
         params_or_result: None,
@@ -140,7 +141,7 @@ fn raw(json: String) -> Option<Box<RawValue>> {
 }
 
 /// Whose request an answer is to: the recording, the leg, who asked, the id.
-type Asked = (u64, Option<String>, bool, String);
+type Asked = (u64, Option<(String, u32)>, bool, String);
 
 /// The methods of the requests that have no answer yet.
 #[derive(Default)]
@@ -190,7 +191,7 @@ mod tests {
         Message {
             source: 1,
             direction,
-            via: via.map(str::to_owned),
+            via: via.map(|backend| (backend.to_owned(), 1)),
             wall_ns: 5_000_000,
             payload: payload.as_bytes().to_vec(),
         }

@@ -123,7 +123,7 @@ impl Kept {
                 let envelope = Envelope::parse(redacted.as_bytes());
                 selection.offer(&Offer {
                     direction: item.direction,
-                    via: item.via,
+                    via: item.via.map(|leg| (leg.backend, leg.connection)),
                     operation: item.operation,
                     envelope: &envelope,
                     bytes: (redacted.as_bytes().len() + original_bytes) as u64,

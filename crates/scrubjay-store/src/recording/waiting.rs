@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use scrubjay_core::entry::{Acts, Direction, EntryKind, Judged, Terminator};
+use scrubjay_core::entry::{Acts, Direction, EntryKind, Judged, Terminator, Transport};
 use scrubjay_core::redact::Redacted;
 
-use super::Item;
+use super::{Item, Leg};
 use crate::clock::Moment;
 use crate::tape::frame::OVERHEAD;
 
@@ -19,7 +19,8 @@ pub(super) struct Waiting {
     kind: EntryKind,
     direction: Direction,
     terminator: Terminator,
-    via: Option<Box<str>>,
+    /// The backend, the connection to it and what carries that.
+    via: Option<(Box<str>, u32, Transport)>,
     pub(super) operation: Option<u64>,
     acts: Acts,
     rules: Box<str>,
@@ -44,7 +45,7 @@ impl Waiting {
             kind: item.kind,
             direction: item.direction,
             terminator: item.terminator,
-            via: item.via.map(Into::into),
+            via: item.via.map(|leg| (leg.backend.into(), leg.connection, leg.transport)),
             operation: item.operation,
             acts: item.judged.acts,
             rules: item.judged.rules.into(),
@@ -62,7 +63,11 @@ impl Waiting {
             kind: self.kind,
             direction: self.direction,
             terminator: self.terminator,
-            via: self.via.as_deref(),
+            via: self.via.as_ref().map(|(backend, connection, transport)| Leg {
+                backend,
+                connection: *connection,
+                transport: *transport,
+            }),
             operation,
             judged: Judged { acts: self.acts, rules: &self.rules, tags: &self.tags },
             payload: self.redacted.as_bytes(),

@@ -9,6 +9,8 @@ use std::sync::{Arc, OnceLock};
 use scrubjay_core::entry::Direction;
 use scrubjay_core::redact::Payload;
 
+use super::Leg;
+
 /// Sees what recordings write. It is called on the way of every message, so it must not wait.
 pub trait Watcher: Send + Sync {
     /// A message is on tape.
@@ -22,8 +24,8 @@ pub struct Seen<'a> {
     pub source: u64,
     /// Which way it went.
     pub direction: Direction,
-    /// The backend, for a message between the gateway and one.
-    pub via: Option<&'a str>,
+    /// The connection to a backend, for a message between the gateway and one.
+    pub via: Option<Leg<'a>>,
     /// When it arrived, nanoseconds since the Unix epoch.
     pub wall_ns: u64,
     /// The message, redacted.

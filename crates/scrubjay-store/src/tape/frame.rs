@@ -68,6 +68,8 @@ const TAG_OPERATION: u8 = 2;
 const TAG_RULES: u8 = 3;
 /// Extension field: the tags that rules gave it, one a line.
 const TAG_TAGS: u8 = 4;
+/// Extension field: which connection to the backend; 0 is not written.
+const TAG_CONNECTION: u8 = 5;
 /// A backend's name may be this long.
 const VIA_BYTES_MAX: usize = 256;
 /// The names of all rules that applied, and all tags, may be this long together; what is beyond is left out.
@@ -83,6 +85,9 @@ fn encode_extension(entry: &Entry<'_>) -> Vec<u8> {
     if let Some(via) = entry.via {
         let end = (0..=via.len().min(VIA_BYTES_MAX)).rfind(|at| via.is_char_boundary(*at)).unwrap_or(0);
         field(TAG_VIA, &via.as_bytes()[..end]);
+    }
+    if entry.connection != 0 {
+        field(TAG_CONNECTION, &entry.connection.to_le_bytes());
     }
     if let Some(operation) = entry.operation {
         field(TAG_OPERATION, &operation.to_le_bytes());
@@ -111,6 +116,7 @@ fn whole_lines(lines: &str) -> &str {
 #[derive(Default)]
 struct Extension<'a> {
     via: Option<&'a str>,
+    connection: u32,
     operation: Option<u64>,
     judged: Judged<'a>,
 }
@@ -122,6 +128,9 @@ fn decode_extension(mut fields: &[u8]) -> Option<Extension<'_>> {
         let (value, behind) = rest.split_at_checked(usize::from(u16::from_le_bytes([*low, *high])))?;
         match *tag {
             TAG_VIA => told.via = std::str::from_utf8(value).ok(),
+            TAG_CONNECTION => {
+                told.connection = value.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            }
             TAG_OPERATION => told.operation = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)),
             TAG_RULES => {
                 let (acts, names) = value.split_first().unwrap_or((&0, &[]));
@@ -218,6 +227,7 @@ pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
         wall_ns: u64::from_le_bytes(*frame[16..].first_chunk()?),
         since_start_ns: u64::from_le_bytes(*frame[24..].first_chunk()?),
         via: told.via,
+        connection: told.connection,
         operation: told.operation,
         judged: told.judged,
         payload: frame.get(OVERHEAD + extension..)?,
@@ -296,6 +306,7 @@ mod tests {
             since_start_ns: 42,
             processing_ns: 7,
             via: Some("files"),
+            connection: 7,
             operation: Some(12),
             judged: Judged { acts: Acts::CHANGED.and(Acts::DELAYED), rules: "cap\nslow", tags: "reviewed" },
             payload,
@@ -331,6 +342,19 @@ mod tests {
         let Decoded::Frame(read, _) = decode(0, &bytes) else { panic!("a frame") };
         assert_eq!(read.judged.rule_names().len(), NAMES_BYTES_MAX / 65);
         assert!(read.judged.tag_names().iter().all(|name| name.len() == 64));
+    }
+
+    #[test]
+    fn a_frame_without_a_connection_is_as_it_was_before_there_were_any() {
+        let entry = Entry { connection: 0, judged: Judged::default(), operation: None, ..sample(b"{}") };
+        assert_eq!(encode_extension(&entry), [&[TAG_VIA, 5, 0], &b"files"[..]].concat());
+        let mut bytes = Vec::new();
+        encode_head(0, &entry, &mut bytes);
+        bytes.extend_from_slice(entry.payload);
+        assert_eq!(decode(0, &bytes), Decoded::Frame(entry, bytes.len()));
+        // A tag that a later version adds, and one that is cut short, say nothing.
+        let told = decode_extension(&[99, 1, 0, 7, TAG_CONNECTION, 2, 0, 1, 0]).unwrap();
+        assert_eq!((told.connection, told.via), (0, None));
     }
 
     #[test]

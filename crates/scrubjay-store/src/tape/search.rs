@@ -202,6 +202,7 @@ mod tests {
             since_start_ns: 1,
             processing_ns: 1,
             via: None,
+            connection: 0,
             operation: None,
             judged: scrubjay_core::entry::Judged::default(),
             payload: &b"{}"[..],

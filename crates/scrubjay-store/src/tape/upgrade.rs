@@ -48,6 +48,7 @@ mod tests {
             since_start_ns: 5,
             processing_ns: 0,
             via: None,
+            connection: 0,
             operation: None,
             judged: scrubjay_core::entry::Judged::default(),
             payload: &b""[..],

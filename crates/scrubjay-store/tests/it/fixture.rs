@@ -10,6 +10,7 @@ use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::{Payload, RedactionConfig, Redactor};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
+use scrubjay_store::recording::Leg;
 use scrubjay_store::tape::header::{Compression, Header, Origin};
 use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::seal::seal;
@@ -27,6 +28,7 @@ pub(crate) struct Owned {
     pub(crate) since_start_ns: u64,
     pub(crate) processing_ns: u32,
     pub(crate) via: Option<String>,
+    pub(crate) connection: u32,
     pub(crate) operation: Option<u64>,
     pub(crate) acts: Acts,
     pub(crate) rules: String,
@@ -46,6 +48,7 @@ impl Owned {
             since_start_ns: 1_000_000,
             processing_ns: 500,
             via: None,
+            connection: 0,
             operation: None,
             acts: Acts::default(),
             rules: String::new(),
@@ -74,6 +77,7 @@ impl Owned {
             since_start_ns: self.since_start_ns,
             processing_ns: self.processing_ns,
             via: self.via.as_deref(),
+            connection: self.connection,
             operation: self.operation,
             judged: Judged { acts: self.acts, rules: &self.rules, tags: &self.tags },
             payload: &self.payload,
@@ -92,6 +96,7 @@ impl From<Entry<'_>> for Owned {
             since_start_ns: entry.since_start_ns,
             processing_ns: entry.processing_ns,
             via: entry.via.map(str::to_owned),
+            connection: entry.connection,
             operation: entry.operation,
             acts: entry.judged.acts,
             rules: entry.judged.rules.to_owned(),
@@ -100,6 +105,9 @@ impl From<Entry<'_>> for Owned {
         }
     }
 }
+
+/// A connection to a backend over something else than the recording's own transport.
+pub(crate) const LEG: Leg<'_> = Leg { backend: "files", connection: 2, transport: Transport::Http };
 
 /// A cheap source of varied numbers, the same in every run.
 pub(crate) struct Dice(u64);
@@ -234,12 +242,12 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
     let via = proptest::option::weighted(0.2, "[a-zäé]{0,12}");
     let names = || proptest::collection::vec("[a-z_./:-]{1,9}", 0..3).prop_map(|names| names.join("\n"));
     let judged = (any::<u8>().prop_map(Acts::of_bits), names(), names());
-    let shape = (kind, direction, transport, terminator, via, any::<Option<u64>>());
+    let shape = (kind, direction, transport, terminator, (via, any::<u32>()), any::<Option<u64>>());
     // Thirteen days: their sums are no matter of the store.
     let times = (any::<u64>(), 0..1u64 << 50, any::<u32>());
     (shape, times, judged, payload).prop_map(
         |(
-            (kind, direction, transport, terminator, via, operation),
+            (kind, direction, transport, terminator, (via, connection), operation),
             (wall_ns, since_start_ns, processing_ns),
             (acts, rules, tags),
             payload,
@@ -253,6 +261,7 @@ pub(crate) fn any_entry(payload: impl Strategy<Value = Vec<u8>>) -> impl Strateg
                 since_start_ns,
                 processing_ns,
                 via,
+                connection,
                 operation,
                 acts,
                 rules,

@@ -12,7 +12,7 @@ use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::verify::verify;
 
 use crate::failure::{end, recording};
-use crate::fixture::{Dice, Owned, home, read, scratch, until_abandoned};
+use crate::fixture::{Dice, LEG, Owned, home, read, scratch, until_abandoned};
 
 const C: Direction = Direction::ClientToServer;
 const S: Direction = Direction::ServerToClient;
@@ -41,7 +41,7 @@ fn hear(recording: &mut Recording, direction: Direction, line: &str) -> u64 {
 
 fn hear_backend(recording: &mut Recording, direction: Direction, operation: u64, line: &str) {
     let mut item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
-    (item.via, item.operation) = (Some("files"), Some(operation));
+    (item.via, item.operation) = (Some(LEG), Some(operation));
     recording.record(clock::now(), std::iter::once(item)).unwrap();
 }
 
@@ -126,6 +126,9 @@ fn what_waited_keeps_its_order_and_its_times() {
     let (tape, entries) = sealed(recording);
     let (said, left_out) = told(&entries);
     assert_eq!(said, [request(2), request(77), error(77), error(2)]);
+    let waited = &entries[2].1;
+    let leg = (waited.via.as_deref(), waited.connection, waited.transport);
+    assert_eq!(leg, (Some(LEG.backend), LEG.connection, LEG.transport), "what waited is still that leg's");
     assert_eq!((left_out.total().messages, left_out.strategy), (4, left_out.total()));
     assert_eq!(tape.footer().unwrap().metadata.left_out, left_out);
     let note = selection_note(&entries[0].1.payload).expect("it begins with what is in force");

@@ -9,7 +9,7 @@ use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Item, Limits, RecordError, Recording, Seen, Subject, Watch, Watcher};
 use scrubjay_store::tape::header::Origin;
 
-use crate::fixture::scratch;
+use crate::fixture::{LEG, scratch};
 
 const CANARY: &str = "c4n4ry-53cr3t";
 
@@ -72,7 +72,7 @@ struct Kept(Arc<Mutex<Vec<Heard>>>);
 impl Watcher for Kept {
     fn saw(&self, seen: &Seen<'_>) {
         let text = String::from_utf8_lossy(seen.payload.as_bytes()).into_owned();
-        self.0.lock().unwrap().push((seen.source, seen.via.map(str::to_owned), text));
+        self.0.lock().unwrap().push((seen.source, seen.via.map(|leg| leg.backend.to_owned()), text));
     }
 }
 
@@ -102,10 +102,10 @@ fn who_watches_sees_what_is_on_tape_and_no_more() {
     assert!(watch.begin(Box::new(kept.clone())));
     assert!(!watch.begin(Box::new(kept.clone())), "one is enough");
     say(&mut one, None, EntryKind::Message, &format!(r#"{{"params":{{"password":"{CANARY}","n":1}}}}"#));
-    say(&mut two, Some("b"), EntryKind::Message, "{}");
+    say(&mut two, Some(LEG), EntryKind::Message, "{}");
     say(&mut one, None, EntryKind::Note, "{}");
     let seen = kept.0.lock().unwrap().clone();
     assert_eq!(seen.len(), 2, "messages only: {seen:?}");
-    assert!(seen[0].0 != seen[1].0 && seen[1].1.as_deref() == Some("b"), "{seen:?}");
+    assert!(seen[0].0 != seen[1].0 && seen[1].1.as_deref() == Some(LEG.backend), "{seen:?}");
     assert!(seen[0].2.contains("\"n\":1") && !seen[0].2.contains(CANARY), "{seen:?}");
 }

@@ -9,7 +9,7 @@ use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::verify::verify;
 
 use crate::failure::{end, recording, say};
-use crate::fixture::{Dice, Owned, home, read, scratch, until_abandoned};
+use crate::fixture::{Dice, LEG, Owned, home, read, scratch, until_abandoned};
 
 fn in_order(home: &Home) -> Vec<Tape> {
     let mut tapes: Vec<Tape> = home.list().unwrap().iter().map(|file| home.open(file).unwrap()).collect();
@@ -91,7 +91,7 @@ fn an_operation_is_named_on_its_own_tape_alone() {
     let mut recording = recording(&home, 600);
     let answer = |recording: &mut Recording, operation: u64| {
         let mut item = Item::new(EntryKind::Message, Direction::ServerToClient, Terminator::Lf, b"answer");
-        (item.via, item.operation) = (Some("files"), Some(operation));
+        (item.via, item.operation) = (Some(LEG), Some(operation));
         recording.record(clock::now(), std::iter::once(item)).unwrap();
     };
     let first = say(&mut recording, &["asked"]).unwrap();

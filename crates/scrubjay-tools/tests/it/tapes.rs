@@ -69,6 +69,7 @@ impl Lab {
                 since_start_ns,
                 processing_ns: 0,
                 via: None,
+                connection: 0,
                 operation: None,
                 judged: Judged::default(),
                 payload: line.as_bytes(),

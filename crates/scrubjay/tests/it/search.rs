@@ -94,3 +94,57 @@ fn the_index_is_where_the_ledger_is() {
     let told = lab.run_badly(&["--config", &config, "tape", "search", "needle"]);
     assert!(told.contains("storage") && !told.contains("secret"), "{told}");
 }
+
+/// Imports a tape made of these entries; each is completed with what an exported entry has.
+fn import(lab: &Lab, entries: &[Value]) -> String {
+    let exported = lab.run_well(&["tape", "export", &lab.record("made", b"x\n"), "--format", "jsonl"]);
+    let header = String::from_utf8(exported).unwrap().lines().next().unwrap().to_owned();
+    lab.run_well(&["tape", "rm", "latest"]);
+    let file = lab.file("made.jsonl");
+    let lines = (0u64..).zip(entries).map(|(number, entry)| {
+        let mut line = json!({ "wall_ns": 1_700_000_000_000_000_000 + number, "since_start_ns": number,
+            "transport": "stdio", "kind": "message", "terminator": "lf" });
+        line.as_object_mut().unwrap().extend(entry.as_object().unwrap().clone());
+        format!("{line}\n")
+    });
+    std::fs::write(&file, format!("{header}\n{}", lines.collect::<String>())).unwrap();
+    lab.json(&["tape", "import", &file, "--json"])["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_restarted_backend_is_another_connection() {
+    let lab = Lab::new();
+    let leg = |direction: &str, connection: u32, raw: Value| {
+        json!({ "direction": direction, "via": "files", "connection": connection, "transport": "http",
+            "raw": raw.to_string() })
+    };
+    let (up, down) = ("client_to_server", "server_to_client");
+    let call =
+        |tool: &str| json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": tool } });
+    let ended = json!({ "event": "backend_ended", "backend": "files", "connection": 1, "status": 1,
+        "stderr": ["reading", "no such folder \u{1b}[31m"], "calls": 1 });
+    let id = import(
+        &lab,
+        &[
+            leg(up, 1, call("crash")),
+            json!({ "direction": down, "kind": "note", "terminator": "eof", "raw": ended.to_string() }),
+            leg(up, 2, call("echo")),
+            leg(down, 2, json!({ "jsonrpc": "2.0", "id": 1, "result": {} })),
+        ],
+    );
+    let shown = lab.json(&["tape", "show", &id, "--json"]);
+    let legs: Vec<Value> =
+        [0, 2, 3].iter().map(|n| json!([shown[n]["connection"], shown[n]["transport"]])).collect();
+    assert_eq!(legs, [json!([1, "http"]), json!([2, "http"]), json!([2, "http"])]);
+    assert_eq!((&shown[3]["name"], &shown[3]["flags"]), (&json!("echo"), &Value::Null), "{shown}");
+    assert_eq!(shown[1]["connection"], Value::Null);
+    let text = String::from_utf8(lab.run_well(&["tape", "show", &id])).unwrap();
+    let line = text.lines().find(|line| line.contains("backend files ended: exit status 1")).unwrap();
+    assert!(line.contains("no such folder"), "{text}");
+    assert!(text.contains("backends ended: 1") && !text.contains('\x1b'), "{text}");
+    assert_eq!(lab.json(&["tape", "stats", &id, "--json"])["backends_ended"], 1);
+    let text = String::from_utf8(lab.run_well(&["tape", "stats", &id])).unwrap();
+    assert!(text.contains("a backend ended once"), "{text}");
+    let found = lab.json(&["tape", "search", "via:files error:true", "--json"]);
+    assert_eq!((&found["total"], &found["hits"][0]["name"]), (&json!(1), &json!("crash")), "{found}");
+}

@@ -69,7 +69,7 @@ impl Wire {
     ) -> Result<(), RecordError> {
         let operation = call.and_then(|call| call.recorded).map(|place| place.number);
         let items = judged::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
-        let of_backend = |item| Item { via: Some(&self.backend), operation, ..item };
+        let of_backend = |item| Item { via: Some(self.leg()), operation, ..item };
         let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
         match call {
             Some(call) => call.session.record_backend(&items, then),

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::reading::Reader;
-use scrubjay_core::selection::LeftOut;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
 use scrubjay_store::home::{Home, TapeFile};
@@ -83,9 +82,9 @@ fn row(home: &Home, file: &TapeFile) -> Row {
     row
 }
 
-/// Returns what a tape says it was spared.
-pub(super) fn left_out(home: &Home, file: &TapeFile) -> LeftOut {
-    row(home, file).metadata.left_out
+/// Returns what a tape adds up to.
+pub(super) fn metadata(home: &Home, file: &TapeFile) -> TapeMetadata {
+    row(home, file).metadata
 }
 
 fn fill(row: &mut Row, tape: &Tape) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use scrubjay_core::entry::{Direction, End, Entry, EntryKind, Gap};
+use scrubjay_core::entry::{BackendEnded, Direction, End, Entry, EntryKind, Gap};
 use scrubjay_core::envelope::{Envelope, MessageKind};
 use scrubjay_core::export::entry_json;
 use scrubjay_core::inert::inert_bytes;
@@ -131,6 +131,9 @@ pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<(
     if sums.intercepted > 0 {
         text += &format!("; {} intercepted by rules", sums.intercepted);
     }
+    if sums.backends_ended > 0 {
+        text += &format!("; backends ended: {}", sums.backends_ended);
+    }
     if more > 0 {
         text += &format!("; {more} more entries: --from {} or --limit", from + shown);
     }
@@ -164,7 +167,9 @@ pub(super) fn table() -> Table {
 pub(super) fn add_row(table: &mut Table, number: u64, entry: &Entry<'_>, reading: &Reading) {
     let took = reading.link().and_then(|l| l.response_ns).map(units::duration).unwrap_or_default();
     table.row(
-        reading.is_failure() || matches!(entry.kind, EntryKind::Gap | EntryKind::Oversize),
+        reading.is_failure()
+            || matches!(entry.kind, EntryKind::Gap | EntryKind::Oversize)
+            || backend_ended(entry).is_some(),
         &[
             &number.to_string(),
             &format!("+{}", units::duration(entry.since_start_ns)),
@@ -177,6 +182,10 @@ pub(super) fn add_row(table: &mut Table, number: u64, entry: &Entry<'_>, reading
             &status(entry, reading),
         ],
     );
+}
+
+fn backend_ended(entry: &Entry<'_>) -> Option<BackendEnded> {
+    (entry.kind == EntryKind::Note).then(|| BackendEnded::from_note(entry.payload)).flatten()
 }
 
 fn arrow(entry: &Entry<'_>) -> &'static str {
@@ -237,10 +246,13 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
     }
 }
 
-/// Says a note in words, where it is one of those that tell what is not on the tape.
+/// Says a note in words, where it is one of those that tell what is not on the tape or how a backend ended.
 fn note(payload: &[u8]) -> String {
     if let Some(left_out) = LeftOut::from_note(payload) {
         return left_out.describe();
+    }
+    if let Some(ended) = BackendEnded::from_note(payload) {
+        return scrubjay_core::inert::inert(&ended.how()).into_owned();
     }
     match selection_note(payload) {
         Some(note) => selected_by(&note),
@@ -285,6 +297,9 @@ fn status(entry: &Entry<'_>, reading: &Reading) -> String {
         let end = serde_json::from_slice::<End>(entry.payload).ok();
         words.extend(end.as_ref().and_then(|e| e.exit_code).map(|code| format!("exit code {code}")));
         words.extend(end.as_ref().and_then(|e| e.signal).map(|signal| format!("signal {signal}")));
+    }
+    if let Some(ended) = backend_ended(entry) {
+        words.extend(ended.last_words().map(|line| scrubjay_core::inert::inert(line).into_owned()));
     }
     words.extend(judged(entry));
     let names = envelope.defects.iter().map(|d| format!("{d:?}"));

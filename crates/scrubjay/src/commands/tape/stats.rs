@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use scrubjay_core::analysis::{Analysis, analyse};
 use scrubjay_core::selection::LeftOut;
+use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
 use scrubjay_store::home::Home;
 use serde::Serialize;
@@ -32,6 +33,7 @@ pub(crate) struct StatsArgs {
 struct Told<'a> {
     #[serde(flatten)]
     analysis: &'a Analysis,
+    backends_ended: u64,
     #[serde(skip_serializing_if = "LeftOut::is_nothing")]
     left_out: LeftOut,
 }
@@ -46,11 +48,15 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     })?;
     let now = now.with_context(|| format!("tape {} was removed", tape.id))?;
     let analysis = analyse(&now, &past);
-    let left_out = super::ls::left_out(home, &tape);
+    let TapeMetadata { left_out, backends_ended, .. } = super::ls::metadata(home, &tape);
     if global.json {
-        print_json(&Told { analysis: &analysis, left_out })?;
+        print_json(&Told { analysis: &analysis, backends_ended, left_out })?;
     } else {
         print(&analysis, args.limit)?;
+        if backends_ended > 0 {
+            let times = if backends_ended == 1 { "once" } else { &format!("{backends_ended} times") };
+            Table::note().line(&format!("a backend ended {times}: `scrubjay tape show {}`", tape.id))?;
+        }
         if !left_out.is_nothing() {
             Table::note().line(&left_out.describe())?;
         }
