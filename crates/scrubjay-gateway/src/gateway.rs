@@ -359,6 +359,10 @@ impl Gateway {
             Ok(facts) => facts,
             Err(error) => return Accepted::Refused(message::raw_error(id.as_raw(), &error)),
         };
+        if facts.era == Era::Modern && (session.is_inferred || !session.is_opened()) {
+            // Every modern request says who its client is; what comes between requests needs it too.
+            session.set_facts(facts.clone());
+        }
         let (demand, demands) = mpsc::channel(DEMANDS_MAX);
         let log_level = match facts.era {
             Era::Legacy => Some("debug".to_owned()),

@@ -471,7 +471,11 @@ async fn write(wire: std::sync::Weak<Wire>, mut writer: Writer, mut lines: mpsc:
         };
         if let Err(e) = written.await {
             if let Some(wire) = wire.upgrade() {
-                wire.close(&format!("it does not read any more: {e}"), true);
+                // Mostly because it has ended, and how it did tells more.
+                match wire.exit().await {
+                    Some(exit) => wire.close_ended(Some(exit)),
+                    None => wire.close(&format!("it does not read any more: {e}"), true),
+                }
             }
             return;
         }

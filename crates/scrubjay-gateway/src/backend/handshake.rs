@@ -27,8 +27,9 @@ const MODERN: &str = "2026-07-28";
 const LEGACY: &str = "2025-11-25";
 /// A server that is known to be modern answers within this.
 const DISCOVER_MAX: Duration = Duration::from_secs(8);
-/// A server that ignores what it does not know is initialized after this: common hosts wait as long.
-const PROBE_MAX: Duration = Duration::from_secs(3);
+/// A server that ignores what it does not know is initialized after this. One that is only slow to start finds both
+/// greetings waiting, and the first that it answers counts.
+const PROBE_MAX: Duration = Duration::from_millis(1500);
 const INITIALIZE_MAX: Duration = Duration::from_secs(20);
 
 /// The capabilities the gateway has towards a backend that serves all clients: what it can pass on to those that

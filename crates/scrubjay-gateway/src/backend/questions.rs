@@ -46,7 +46,8 @@ impl Questions {
         }
         waiting.push_back(demand);
         drop(waiting);
-        self.news.notify_one();
+        // To the newest call under way, which is the likeliest to be the one it is for.
+        self.news.notify_last();
         Ok(())
     }
 

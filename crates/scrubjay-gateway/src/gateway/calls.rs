@@ -28,6 +28,8 @@ use crate::session::{Call, Demand, lock};
 const PARKED_MAX: usize = 1024;
 /// How long one waits.
 const PARKED_FOR: Duration = Duration::from_secs(600);
+/// How long a call waits for another call of its client to bring what the server asked outside calls.
+const SETTLED_MAX: Duration = Duration::from_secs(3);
 /// How often one call may demand input.
 const ROUNDS_MAX: usize = 16;
 /// How many tasks' owners are remembered.
@@ -312,8 +314,9 @@ impl Gateway {
             let (call, method, questions) = (call.clone(), method.clone(), questions.clone());
             tokio::spawn(async move {
                 if let Some(questions) = questions {
-                    // What the server wants to know first, such as the client's roots, it is told first.
-                    questions.settled().await;
+                    // What the server wants to know first, such as the client's roots, it is told first, unless the
+                    // call that took the question along does not come back.
+                    let _ = tokio::time::timeout(SETTLED_MAX, questions.settled()).await;
                 }
                 connection.call(Some(&call), &method, params.as_deref(), timeout).await
             })

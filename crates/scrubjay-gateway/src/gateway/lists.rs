@@ -93,7 +93,7 @@ impl Gateway {
         let found = match found {
             Some(found) => Some(found),
             None => {
-                self.gather(call, kind).await;
+                self.gather_for(call, kind, Some(name)).await;
                 let table = lock(&call.session.tables).get(&kind).cloned();
                 table.and_then(|table| table.owner(name).cloned())
             }
@@ -163,6 +163,11 @@ impl Gateway {
 
     /// Asks every backend for its list; returns the elements by their names for clients.
     pub(super) async fn gather(self: &Arc<Self>, call: &Arc<Call>, kind: Kind) -> Listing {
+        self.gather_for(call, kind, None).await
+    }
+
+    /// Asks every backend for its list, waiting longer for those that may have what is wanted.
+    async fn gather_for(self: &Arc<Self>, call: &Arc<Call>, kind: Kind, wanted: Option<&str>) -> Listing {
         let backends = self.backends();
         let (heard, mut hears) = mpsc::channel(backends.len().max(1));
         for (place, backend) in backends.iter().enumerate() {
@@ -175,13 +180,18 @@ impl Gateway {
             ));
         }
         drop(heard);
-        let mut patience = Patience::new(&backends, &call.session, kind);
+        let mut patience = Patience::new(&backends, &call.session, kind, wanted.is_some());
         let mut came: BTreeMap<usize, Result<(Era, Arc<Offer>), String>> = BTreeMap::new();
         while came.len() < backends.len() {
             let answered: Vec<usize> = came.keys().copied().collect();
             let more = patience.wait(&backends, &answered, hears.recv());
             let Some(Heard { place, came: said }) = more.await else { break };
             patience.answered(&backends[place], said.is_ok());
+            if let (Some(wanted), Ok((_, offer))) = (wanted, &said)
+                && offer.items.iter().any(|item| wanted.ends_with(&item.name))
+            {
+                patience.found();
+            }
             came.insert(place, said);
         }
         // What comes from now on is told to the client as a change.

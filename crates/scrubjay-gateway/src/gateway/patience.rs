@@ -2,7 +2,8 @@
 //!
 //! Nothing tells a slow server from one that hangs but what it does meanwhile. So a list waits for a moment after
 //! the last good answer; for a server that is new it waits longer while that is at work, seen by the processor time
-//! it uses before it says anything; and for one that kept clients waiting in vain before, it does not wait at all.
+//! it uses before it says anything, or while it might have the tool that is wanted; and for one that kept clients
+//! waiting in vain before, it does not wait at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::session::{Session, lock};
 const QUIET: Duration = Duration::from_millis(700);
 /// How long it waits for the first answer of any server outside this process.
 const FIRST_MAX: Duration = Duration::from_secs(3);
-/// How long it waits for a new server that is at work.
+/// How long it waits for a new server that is at work, or may have what is wanted.
 const NEW_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether a server is at work: some ticks of the processor clock, which has 100 a second.
 const LOOK: Duration = Duration::from_millis(250);
@@ -30,12 +31,14 @@ pub(super) struct Patience {
     any_answered: bool,
     /// Which backends have given this client a list before, or anybody.
     known: Vec<bool>,
+    /// Whether something is wanted that nobody had so far.
+    is_wanting: bool,
     /// How much processor time each had used when it was last seen at work, and when that was.
     at_work: Vec<(u64, Instant)>,
 }
 
 impl Patience {
-    pub(super) fn new(backends: &[Arc<Backend>], session: &Session, kind: Kind) -> Self {
+    pub(super) fn new(backends: &[Arc<Backend>], session: &Session, kind: Kind, is_wanting: bool) -> Self {
         let now = Instant::now();
         let lists = lock(&session.lists);
         let is_known = |backend: &Arc<Backend>| {
@@ -46,6 +49,7 @@ impl Patience {
             last_good: now,
             any_answered: backends.iter().all(is_known),
             known: backends.iter().map(is_known).collect(),
+            is_wanting,
             at_work: backends.iter().map(|_| (0, now)).collect(),
         }
     }
@@ -56,6 +60,11 @@ impl Patience {
             self.last_good = Instant::now();
             self.any_answered |= !backend.is_own;
         }
+    }
+
+    /// Notes that what is wanted was found.
+    pub(super) fn found(&mut self) {
+        self.is_wanting = false;
     }
 
     /// Waits for the next answer, for as long as it is worth while.
@@ -93,6 +102,9 @@ impl Patience {
         let quiet = self.last_good + QUIET;
         if self.known[place] {
             return quiet;
+        }
+        if self.is_wanting {
+            return self.begun + NEW_MAX;
         }
         let first = if self.any_answered { quiet } else { quiet.max(self.begun + FIRST_MAX) };
         let (ticks, since) = &mut self.at_work[place];

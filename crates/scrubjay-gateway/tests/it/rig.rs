@@ -109,6 +109,8 @@ pub(crate) struct Client {
     session: Arc<Session>,
     outbox: mpsc::Sender<String>,
     is_modern: bool,
+    /// What a modern client says it can do.
+    capabilities: Value,
 }
 
 impl Client {
@@ -117,12 +119,56 @@ impl Client {
         let session = gateway.open_session("client");
         let (outbox, mut lines) = mpsc::channel(64);
         tokio::spawn(async move { while lines.recv().await.is_some() {} });
-        let client = Self { gateway: gateway.clone(), session, outbox, is_modern: false };
-        let info = json!({ "name": "test", "version": "1" });
-        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
-        let greeted = client.request(0, "initialize", hello).await;
-        assert!(greeted["result"].is_object(), "{greeted}");
+        let client = Self::speaking(gateway, session, outbox, false);
+        client.initialize("test", json!({})).await;
         client
+    }
+
+    /// Opens a session for a client that hears everything the gateway says, and can answer.
+    pub(crate) async fn answering(
+        gateway: &Arc<Gateway>,
+        name: &str,
+        capabilities: Value,
+    ) -> (Self, mpsc::Receiver<String>) {
+        let session = gateway.open_session("client");
+        let (outbox, lines) = mpsc::channel(64);
+        session.attach(outbox.clone());
+        let client = Self::speaking(gateway, session, outbox, false);
+        client.initialize(name, capabilities).await;
+        (client, lines)
+    }
+
+    fn speaking(
+        gateway: &Arc<Gateway>,
+        session: Arc<Session>,
+        outbox: mpsc::Sender<String>,
+        is_modern: bool,
+    ) -> Self {
+        Self { gateway: gateway.clone(), session, outbox, is_modern, capabilities: json!({}) }
+    }
+
+    async fn initialize(&self, name: &str, capabilities: Value) {
+        let info = json!({ "name": name, "version": "1" });
+        let hello =
+            json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info });
+        let greeted = self.request(0, "initialize", hello).await;
+        assert!(greeted["result"].is_object(), "{greeted}");
+    }
+
+    /// Says with each request what it can do.
+    pub(crate) fn with_capabilities(self, capabilities: Value) -> Self {
+        Self { capabilities, ..self }
+    }
+
+    /// Says something that is no request.
+    pub(crate) fn tell(&self, message: &Value) {
+        let accepted = self.gateway.accept(&self.session, &message.to_string(), &self.outbox);
+        assert!(matches!(accepted, Accepted::Told), "{message}");
+    }
+
+    /// Ends its session.
+    pub(crate) fn leave_session(&self) {
+        assert!(self.gateway.close_session(&self.session.id, "the client left"));
     }
 
     /// Like [`Self::legacy`], but reads nothing of what the gateway says beside its answers.
@@ -160,14 +206,14 @@ impl Client {
     pub(crate) fn modern(gateway: &Arc<Gateway>, session: Arc<Session>) -> Self {
         let (outbox, mut lines) = mpsc::channel(64);
         tokio::spawn(async move { while lines.recv().await.is_some() {} });
-        Self { gateway: gateway.clone(), session, outbox, is_modern: true }
+        Self::speaking(gateway, session, outbox, true)
     }
 
     pub(crate) async fn request(&self, id: u64, method: &str, mut params: Value) -> Value {
         if self.is_modern {
             let meta = &mut params["_meta"];
             meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
-            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+            meta["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
             meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "test", "version": "1" });
         }
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();

@@ -197,7 +197,13 @@ async fn serve(
     if let Some(rules) = &rules {
         gateway.rule_with(rules);
     }
-    gateway.remember_in(&memory(&asked)?);
+    match memory(&asked) {
+        Ok(memory) => gateway.remember_in(&memory),
+        // Only greetings are poorer for it.
+        Err(e) => {
+            tracing::warn!(error = format!("{e:#}"), "what backends offered the last time is not known")
+        }
+    }
     if let Some((router, consent)) = routing {
         let learns = asked.router_learns();
         let book: Arc<dyn PlanBook> = Arc::new(LedgerBook(shared));

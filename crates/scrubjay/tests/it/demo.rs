@@ -36,11 +36,11 @@ fn it_shows_every_conversation() {
 fn its_tapes_are_there_to_look_at() {
     let lab = Lab::new();
     let told = lab.json(&["demo", "--json"]);
-    // Four wrapped servers; of the gateway its client and what it said to two backends, and then to one; of the
+    // Four wrapped servers; of the gateway its client and what it said to a toolset, and then another client; of the
     // work its client and what was said to four toolsets; of the look back its client and what was said to one.
-    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(16), "{told}");
+    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(14), "{told}");
     let lab = lab.with_data(text(&told["data"]).into());
-    assert_eq!(lab.verify().len(), 16);
+    assert_eq!(lab.verify().len(), 14);
     let tapes = lab.tapes();
     assert!(tapes.iter().all(|tape| tape["state"] == "sealed" && tape["unanswered"] == 0), "{tapes:?}");
     // What the look back found is on tape like everything else.

@@ -58,7 +58,7 @@ impl Wire {
     }
 
     /// Returns how the process ended, waiting a moment for it to.
-    async fn exit(&self) -> Option<Exit> {
+    pub(super) async fn exit(&self) -> Option<Exit> {
         let ended = lock(&self.program).as_ref().map(|program| program.ended.clone());
         let mut ended = ended?;
         let waited = tokio::time::timeout(LAST_WORDS, ended.wait_for(|ended| ended.is_some())).await;

@@ -120,7 +120,11 @@ fn a_call_that_waits_for_input_is_taken_up_by_its_own_client() {
 fn a_question_that_may_be_another_clients_is_put_to_nobody() {
     let scratch = scratch();
     let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
-    let served = Served::start(&scratch.path().join("data"), &[], &backend);
+    let (command, args) = (&backend[0], json!(backend[1..]));
+    let config = format!(
+        "serve: {{ toolsets: [] }}\nbackends:\n  - {{ id: one, type: stdio, command: {command}, args: {args}, shared: true }}\n"
+    );
+    let served = Served::configured(scratch.path(), &config, None);
     // Two clients of the same name and with the same ids, as two windows of one program are.
     let target = served.target().with("MCP-Protocol-Version", "2026-07-28");
     let target = target.with("Mcp-Method", "tools/call").with("Mcp-Name", "test_reconnection");
@@ -130,6 +134,20 @@ fn a_question_that_may_be_another_clients_is_put_to_nobody() {
     let (answer, rounds) = call_modern(&served.target(), "test_sampling", &arguments("test_sampling"));
     assert_eq!((rounds, &answer["result"]["isError"]), (1, &json!(true)), "{answer}");
     assert!(answer_text(&answer).contains("cannot be told"), "{answer}");
+}
+
+#[test]
+fn a_question_during_another_call_of_the_same_client_is_put_to_it() {
+    let scratch = scratch();
+    let backend = tapped(scratch.path(), fixture(&["--era", "legacy"]));
+    let served = Served::start(&scratch.path().join("data"), &[], &backend);
+    let target = served.target().with("MCP-Protocol-Version", "2026-07-28");
+    let target = target.with("Mcp-Method", "tools/call").with("Mcp-Name", "test_reconnection");
+    let slow = json!({ "name": "test_reconnection", "arguments": { "seconds": 60 } });
+    let _busy = target.begin("POST", &modern(1, "tools/call", &slow).to_string());
+    until("the backend is asked", || backend_heard(scratch.path()).contains("test_reconnection"));
+    let (answer, rounds) = call_modern(&served.target(), "test_sampling", &arguments("test_sampling"));
+    assert_eq!((rounds, &answer["result"]["isError"]), (2, &Value::Null), "{answer}");
 }
 
 #[test]

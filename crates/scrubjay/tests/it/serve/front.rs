@@ -202,11 +202,14 @@ fn leaving_calls_off_in_the_modern_era_only() {
     let answered = || std::fs::read_to_string(scratch.path().join("backend.out")).unwrap_or_default();
     until("the backend answers", || answered().contains("Reconnection test completed"));
     assert_eq!(heard().matches("notifications/cancelled").count(), 1, "only the modern call was called off");
-    // One that ends its session has.
+    // With a client that ends its session its server ends.
     let _leaving = session.begin("POST", &call(4, "test_reconnection", &json!({ "seconds": 61.5 })));
     until("the backend is asked", || heard().contains("61.5"));
+    let pids = std::fs::read_to_string(scratch.path().join("backend.pid")).expect("servers were started");
+    let its_own = format!("/proc/{}", pids.lines().last().expect("the client's own came last"));
+    assert!(std::path::Path::new(&its_own).exists());
     assert_eq!(session.delete().status, 200);
-    until("the backend is called off", || heard().matches("notifications/cancelled").count() == 2);
+    until("its server is gone", || !std::path::Path::new(&its_own).exists());
 }
 
 #[test]

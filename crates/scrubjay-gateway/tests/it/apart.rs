@@ -1,0 +1,239 @@
+//! Clients are apart: each has its own connection to a legacy backend, and what that asks or says is its owner's.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use scrubjay_gateway::config::BackendConfig;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::rig::{Client, PATIENCE, Rig, complaint, program, repository, text};
+
+fn server(id: &str, more: &[&str]) -> BackendConfig {
+    let script = repository().join("tests/backends/session_server.py");
+    let mut args = vec!["-B", script.to_str().expect("a path in UTF-8")];
+    args.extend(more);
+    program(id, "python3", &args, PATIENCE)
+}
+
+fn shared(id: &str) -> BackendConfig {
+    BackendConfig { is_shared: true, ..server(id, &[]) }
+}
+
+/// A legacy client with roots and a user, who answers everything with the client's name.
+async fn legacy(rig: &Rig, name: &str) -> Client {
+    let capabilities = json!({ "roots": { "listChanged": true }, "elicitation": {} });
+    let (client, questions) = Client::answering(&rig.gateway, name, capabilities).await;
+    tokio::spawn(answer_all(client.clone(), name.to_owned(), questions));
+    client
+}
+
+async fn answer_all(client: Client, name: String, mut questions: mpsc::Receiver<String>) {
+    while let Some(question) = questions.recv().await {
+        let question: Value = serde_json::from_str(&question).expect("JSON");
+        if let Some(answer) = answer_to(&name, question["method"].as_str().unwrap_or_default()) {
+            client.tell(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer }));
+        }
+    }
+}
+
+fn answer_to(name: &str, method: &str) -> Option<Value> {
+    match method {
+        "roots/list" => Some(json!({ "roots": [{ "uri": format!("file:///{name}") }] })),
+        "elicitation/create" => Some(json!({ "action": "accept", "content": { "name": name } })),
+        _ => None,
+    }
+}
+
+/// A modern client that answers what a result demands, and comes back.
+async fn call_modern(client: &Client, name: &str, id: u64, tool: &str) -> Value {
+    let mut params = json!({ "name": tool, "arguments": {} });
+    for round in 0..5 {
+        let answer = client.request(id * 10 + round, "tools/call", params.clone()).await;
+        if answer["result"]["resultType"] != "input_required" {
+            return answer;
+        }
+        let mut responses = json!({});
+        for (key, demand) in answer["result"]["inputRequests"].as_object().expect("demands") {
+            responses[key] =
+                answer_to(name, demand["method"].as_str().expect("a method")).expect("an answer");
+        }
+        params["inputResponses"] = responses;
+        params["requestState"] = answer["result"]["requestState"].clone();
+    }
+    panic!("it demands input again and again");
+}
+
+fn modern(rig: &Rig, name: &str) -> Client {
+    let session = rig.gateway.open_inferred_session(name, name);
+    Client::modern(&rig.gateway, session).with_capabilities(json!({ "roots": {}, "elicitation": {} }))
+}
+
+#[tokio::test]
+async fn each_client_has_its_own_roots_and_process() {
+    let rig = Rig::new(&[server("one", &[])], Vec::new());
+    let (a, b) = (legacy(&rig, "a").await, legacy(&rig, "b").await);
+    let (c, d) = (modern(&rig, "c"), modern(&rig, "d"));
+    for (client, name) in [(&a, "a"), (&b, "b")] {
+        assert_eq!(text(&client.call(1, "roots", json!({})).await), format!(r#"["file:///{name}"]"#));
+    }
+    for (client, name) in [(&c, "c"), (&d, "d")] {
+        assert_eq!(text(&call_modern(client, name, 1, "roots").await), format!(r#"["file:///{name}"]"#));
+    }
+    let mut pids = Vec::new();
+    for client in [&a, &b, &c, &d] {
+        pids.push(text(&client.call(2, "pid", json!({})).await).to_owned());
+        assert_eq!(pids.last().map(String::as_str), Some(text(&client.call(3, "pid", json!({})).await)));
+    }
+    pids.sort();
+    pids.dedup();
+    assert_eq!(pids.len(), 4, "{pids:?}");
+    // Each server is told who its client is, and nothing of what the gateway could do for others.
+    let told = a.call(4, "client", json!({})).await;
+    let told: Value = serde_json::from_str(text(&told)).expect("JSON");
+    assert_eq!(told["clientInfo"]["name"], "a");
+    assert_eq!(told["capabilities"], json!({ "roots": { "listChanged": true }, "elicitation": {} }));
+}
+
+#[tokio::test]
+async fn two_sessions_of_one_modern_client_share_a_connection() {
+    let rig = Rig::new(&[server("one", &[])], Vec::new());
+    let session = || rig.gateway.open_inferred_session("conversation", "somebody");
+    let (first, second) = (session(), session());
+    let pid = async |session| {
+        let answer = Client::modern(&rig.gateway, session).call(1, "pid", json!({})).await;
+        text(&answer).to_owned()
+    };
+    let one = pid(first.clone()).await;
+    assert_eq!(one, pid(second.clone()).await);
+    // It ends with the last of them.
+    rig.gateway.close_session(&first.id, "over");
+    assert_eq!(one, pid(second.clone()).await);
+    rig.gateway.close_session(&second.id, "over");
+    assert!(rig.gateway.backends()[0].open_connections().is_empty());
+}
+
+#[tokio::test]
+async fn a_question_during_ten_calls_reaches_its_asker() {
+    let rig = Rig::new(&[server("one", &[])], Vec::new());
+    let (a, b) = (legacy(&rig, "a").await, legacy(&rig, "b").await);
+    let waits = |client: Client| {
+        join_all((10..19).map(move |id| {
+            let client = client.clone();
+            async move { client.call(id, "wait", json!({})).await }
+        }))
+    };
+    let (of_a, of_b) = (tokio::spawn(waits(a.clone())), tokio::spawn(waits(b.clone())));
+    for (client, name) in [(&a, "a"), (&b, "b")] {
+        let answer = client.call(2, "ask", json!({})).await;
+        assert!(text(&answer).contains(&format!(r#""name": "{name}""#)), "{answer}");
+        client.call(3, "release", json!({})).await;
+    }
+    for all in [of_a, of_b] {
+        // A call that came to its server after the release is let go by the next.
+        let released = async { all.await.expect("no call fails") };
+        tokio::pin!(released);
+        let mut id = 100;
+        let answers = loop {
+            tokio::select! {
+                answers = &mut released => break answers,
+                () = tokio::time::sleep(Duration::from_millis(50)) => {
+                    id += 1;
+                    a.call(id, "release", json!({})).await;
+                    b.call(id, "release", json!({})).await;
+                }
+            }
+        };
+        assert!(answers.iter().all(|answer| text(answer) == "released"), "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn ten_calls_of_a_modern_client_with_a_question_all_end() {
+    let rig = Rig::new(&[server("one", &[])], Vec::new());
+    let client = modern(&rig, "m");
+    call_modern(&client, "m", 1, "roots").await;
+    let asks = (10..20).map(|id| {
+        let client = client.clone();
+        async move { call_modern(&client, "m", id, if id % 2 == 0 { "ask" } else { "pid" }).await }
+    });
+    for answer in join_all(asks).await {
+        assert!(!text(&answer).is_empty(), "{answer}");
+        assert!(!text(&answer).contains("error"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_logs_between_calls_is_its_clients() {
+    let rig = Rig::new(&[server("one", &[])], Vec::new());
+    let (a, mut to_a) = Client::answering(&rig.gateway, "a", json!({})).await;
+    let (b, mut to_b) = Client::answering(&rig.gateway, "b", json!({})).await;
+    for (client, mark) in [(&a, "for a"), (&b, "for b")] {
+        assert_eq!(text(&client.call(1, "log", json!({ "text": mark })).await), "logged");
+    }
+    for (lines, mark, other) in [(&mut to_a, "for a", "for b"), (&mut to_b, "for b", "for a")] {
+        let line = tokio::time::timeout(PATIENCE, lines.recv()).await.expect("in time").expect("not over");
+        assert!(line.contains(mark) && !line.contains(other), "{line}");
+        assert!(lines.try_recv().is_err(), "nobody reads another's log");
+    }
+}
+
+#[tokio::test]
+async fn one_connection_serves_all_where_the_user_says_so() {
+    let rig = Rig::new(&[shared("one")], Vec::new());
+    let mut pids = Vec::new();
+    for client in [legacy(&rig, "a").await, legacy(&rig, "b").await, modern(&rig, "c")] {
+        pids.push(text(&client.call(1, "pid", json!({})).await).to_owned());
+    }
+    pids.dedup();
+    assert_eq!(pids.len(), 1, "{pids:?}");
+}
+
+#[tokio::test]
+async fn a_backend_has_no_more_clients_than_it_may() {
+    let rig = Rig::new(&[BackendConfig { connections_max: 2, ..server("one", &[]) }], Vec::new());
+    let clients = [legacy(&rig, "a").await, legacy(&rig, "b").await, legacy(&rig, "c").await];
+    for client in &clients[..2] {
+        text(&client.call(1, "pid", json!({})).await);
+    }
+    let refused = clients[2].call(1, "pid", json!({})).await;
+    let why = complaint(&refused);
+    assert!(why.contains("maxConnections") && why.contains("shared: true"), "{why}");
+    // Who leaves makes room.
+    clients[0].leave_session();
+    text(&clients[2].call(2, "pid", json!({})).await);
+}
+
+#[tokio::test]
+async fn a_server_is_started_once_to_find_its_era() {
+    for mute in [&[][..], &["--mute-discover"]] {
+        let rig = Rig::new(&[server("one", mute)], Vec::new());
+        let client = Client::modern(&rig.gateway, rig.gateway.open_inferred_session("m", "m"));
+        let calls = (1..20).map(|id| client.call(id, "pid", json!({})));
+        let mut pids: Vec<String> = join_all(calls).await.iter().map(|a| text(a).to_owned()).collect();
+        pids.dedup();
+        assert_eq!(pids.len(), 1, "{pids:?}");
+        let tape = String::from_utf8_lossy(&rig.tapes("")).into_owned();
+        assert_eq!(tape.matches(r#""method":"initialize""#).count(), 1, "{tape}");
+        assert_eq!(tape.matches(r#""method":"tools/list""#).count(), 1, "{tape}");
+    }
+}
+
+#[tokio::test]
+async fn sessions_that_are_left_leave_nothing_behind() {
+    let rig = Rig::new(&[server("one", &[])], Vec::new());
+    let ours = scrubjay_gateway::tree::descendants().len();
+    for round in 0..5 {
+        let clients = join_all((0..8).map(|n| legacy(&rig, if n % 2 == 0 { "a" } else { "b" }))).await;
+        let calls = join_all(clients.iter().map(|client| client.call(1, "pid", json!({})))).await;
+        assert!(calls.iter().all(|answer| !text(answer).is_empty()), "round {round}");
+        clients.iter().for_each(Client::leave_session);
+    }
+    assert_eq!(rig.gateway.session_count(), 0);
+    assert!(rig.gateway.backends()[0].open_connections().is_empty());
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while scrubjay_gateway::tree::descendants().len() > ours {
+        assert!(tokio::time::Instant::now() < deadline, "servers are left behind");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
