@@ -8,6 +8,7 @@ mod events;
 mod greeting;
 mod lists;
 mod route;
+mod shutdown;
 mod subscriptions;
 mod through;
 
@@ -69,7 +70,8 @@ pub struct Gateway {
     missed: Mutex<std::collections::HashSet<String>>,
     parked: calls::Parked,
     /// What turns tasks into calls, where that is wanted.
-    routing: OnceLock<route::Routing>,
+    routing: Mutex<Option<Arc<route::Routing>>>,
+    ending: shutdown::Ending,
     listeners: subscriptions::Listeners,
     new_recording: NewRecording,
     events: mpsc::Sender<Event>,
@@ -153,7 +155,8 @@ impl Gateway {
             sessions: Mutex::default(),
             missed: Mutex::default(),
             parked: calls::Parked::default(),
-            routing: OnceLock::new(),
+            routing: Mutex::default(),
+            ending: shutdown::Ending::default(),
             listeners: subscriptions::Listeners::default(),
             new_recording,
             events,
@@ -224,6 +227,12 @@ impl Gateway {
         lock(&self.sessions).len()
     }
 
+    /// Tells whether a session was begun in vain, because `initialize` earned an error.
+    #[must_use]
+    pub fn refused_to_open(&self, session: &Session) -> bool {
+        self.through.is_none() && !session.is_opened()
+    }
+
     /// Ends a session and seals its tape; returns whether it existed.
     pub fn close_session(&self, id: &str, reason: &str) -> bool {
         let Some(session) = lock(&self.sessions).remove(id) else { return false };
@@ -247,11 +256,16 @@ impl Gateway {
         if let Some(through) = &self.through {
             self.end_shared_server(through, reason);
         }
+        self.close_backends();
         for backend in self.backends().iter() {
-            for connection in backend.open_connections() {
-                connection.close();
-            }
             backend.finish_recording((self.new_recording)("after the end", None), reason);
+        }
+    }
+
+    /// Closes the connections to all backends.
+    fn close_backends(&self) {
+        for connection in self.backends().iter().flat_map(|backend| backend.open_connections()) {
+            connection.close();
         }
     }
 
@@ -310,6 +324,11 @@ impl Gateway {
                 refuse(None, code::PARSE, "not JSON")
             };
         };
+        if let Some(method) = &parts.method
+            && let Some(settled) = self.refuse_at_end(method, parts.json_id().as_ref())
+        {
+            return settled;
+        }
         match (&parts.method, parts.json_id()) {
             (Some(method), Some(id)) => self.accept_request(session, method, id, &parts, recorded, outbox),
             (Some(method), None) if !parts.has_id => {
@@ -411,6 +430,7 @@ impl Gateway {
         match request.method.as_str() {
             "initialize" if !modern => self.initialize(request),
             "server/discover" => self.discover(request),
+            shutdown::SHUTDOWN => self.shut_down_for_client().await,
             "ping" if !modern => Answer::Result("{}".to_owned()),
             "logging/setLevel" if !modern => self.set_log_level(request).await,
             "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list" => {

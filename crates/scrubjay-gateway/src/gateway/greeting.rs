@@ -70,9 +70,11 @@ impl Gateway {
             match take(options.get()) {
                 Ok(backends) => self.add_backends(&backends),
                 Err(problems) => {
-                    let why = "params.initializationOptions are not valid";
+                    let keys = problems.as_array().into_iter().flatten().filter_map(|p| p["path"].as_str());
+                    let keys = keys.collect::<Vec<_>>().join(", ");
+                    let why = format!("params.initializationOptions are refused: {keys}");
                     let data = json!({ "problems": problems });
-                    return Answer::Error(message::error(code::INVALID_PARAMS, why, Some(&data)));
+                    return Answer::Error(message::error(code::INVALID_PARAMS, &why, Some(&data)));
                 }
             }
         }

@@ -115,7 +115,7 @@ impl Gateway {
         }
         let listed = self.gather(&request.call, kind).await;
         let mut items: Vec<String> = listed.into_iter().map(|(_, raw)| raw).collect();
-        if kind == Kind::Tools && self.routing.get().is_some() {
+        if kind == Kind::Tools && self.offers_router_tools() {
             items.extend(super::route::definitions());
         }
         let items = items.join(",");
@@ -202,7 +202,7 @@ impl Gateway {
         let mut shared: std::collections::HashSet<String> = std::collections::HashSet::new();
         for item in &listed {
             let is_ours =
-                kind == Kind::Tools && self.routing.get().is_some() && super::route::is_own(&item.name);
+                kind == Kind::Tools && self.offers_router_tools() && super::route::is_own(&item.name);
             if *owners.entry(&item.name).or_insert(item.backend) != item.backend || is_ours {
                 shared.insert(item.name.clone());
             }

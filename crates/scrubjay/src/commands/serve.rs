@@ -59,7 +59,7 @@ pub(crate) struct ServeArgs {
     /// The project that agents work on [default: the name of the workspace's repository]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// Which of Scrubjay's own toolsets to serve, or none [default: recorder,progress,records,tapes]
+    /// Which of Scrubjay's own toolsets to serve, or none [default: recorder,progress,records,tapes,router]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = toolsets::parse)]
     toolsets: Option<Vec<Option<Toolset>>>,
     /// Show logs, messages and state to this machine on this port; 0 is any that is free
@@ -103,11 +103,11 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             runtime.block_on(all_ended(GOODBYE_MAX));
             // Their input has ended; whoever does not leave by itself is made to.
             runtime.block_on(tree::end_descendants(LEAVE_MAX, tree::GRACE));
-            served?;
+            let code = served?;
             // A panic there has been reported; tapes it did not reach are sealed at the next start.
             let _ = sweep.join();
             // Leaves at once: threads that copy standard streams may never return.
-            std::process::exit(0)
+            std::process::exit(code.into())
         }
     }
 }
@@ -146,8 +146,9 @@ fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
         });
     }
     // On standard streams a client may still bring backends of its own.
+    let serves_own = toolsets::chosen(args, loaded).iter().any(|toolset| *toolset != Toolset::Router);
     anyhow::ensure!(
-        config.http.is_none() || !config.backends.is_empty() || !toolsets::chosen(args, loaded).is_empty(),
+        config.http.is_none() || !config.backends.is_empty() || serves_own,
         "there is nothing to serve: configure `backends`, name a backend's command after --, or toolsets with \
          --toolsets"
     );
@@ -161,7 +162,7 @@ async fn serve(
     log: Arc<Log>,
     debug: Arc<Debug>,
     new_recording: NewRecording,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<u8> {
     let workspace = workspace(&config);
     let shared = toolsets::shared(args, &loaded, workspace.as_deref().unwrap_or(Path::new(".")))?;
     let toolsets = toolsets::mounts(args, &loaded, &shared);
@@ -179,7 +180,10 @@ async fn serve(
             late.adopt(&adopted);
             Ok(adopted.backends)
         })),
-        Some(_) => None,
+        Some(_) => Some(Box::new(move |options| {
+            let refused = loaded.refused_options(&serde_json::from_str(options).unwrap_or_default());
+            if refused.is_empty() { Ok(Vec::new()) } else { Err(told(refused)) }
+        })),
     };
     let gateway = Gateway::new(config.naming, new_recording, asked.relay, options, |events, recording| {
         let configured = config.backends.iter().map(|backend| {
@@ -197,7 +201,8 @@ async fn serve(
     if let Some((router, consent)) = routing {
         let learns = asked.router_learns();
         let book: Arc<dyn PlanBook> = Arc::new(LedgerBook(shared));
-        gateway.route_with(RouteWith { router, consent, learns, book: Some(book) });
+        let offers_tools = toolsets::chosen(args, &asked).contains(&Toolset::Router);
+        gateway.route_with(Some(RouteWith { router, consent, learns, book: Some(book), offers_tools }));
         if learns {
             lessons::learn_beside(&gateway, asked.home()?);
         }
@@ -214,7 +219,8 @@ async fn serve(
             super::wrap::say(&format!("serving on http://{address}/mcp"));
             front::http::serve(gateway, listener, http, warden::stopped()?)
                 .await
-                .context("the HTTP server failed")
+                .context("the HTTP server failed")?;
+            Ok(0)
         }
     }
 }
@@ -227,7 +233,6 @@ fn take_options(
     options: &str,
 ) -> Result<Loaded, serde_json::Value> {
     let value = serde_json::from_str(options).unwrap_or_default();
-    let told = |problems| serde_json::to_value::<Vec<_>>(problems).unwrap_or_default();
     let adopted = loaded.with_options(&value).map_err(told)?;
     let model = adopted.llm_config().map_err(|e| told(e.problems))?;
     log.adopt(&adopted);
@@ -235,6 +240,11 @@ fn take_options(
         router.use_model(model);
     }
     Ok(adopted)
+}
+
+/// Writes down what is wrong with a client's options.
+fn told(problems: Vec<config::Problem>) -> serde_json::Value {
+    serde_json::to_value(problems).unwrap_or_default()
 }
 
 fn workspace(config: &ServeConfig) -> Option<PathBuf> {

@@ -101,6 +101,14 @@ impl Loaded {
         Ok(Self::new(below, above, &self.directory, data, files, Vec::new()))
     }
 
+    /// Returns what a client that may change nothing must be refused of its options: what differs from this.
+    pub(crate) fn refused_options(&self, options: &serde_json::Value) -> Vec<Problem> {
+        match GatewayOptions::parse(options) {
+            Ok(options) => options.changes_of(&self.raw),
+            Err(problems) => problems,
+        }
+    }
+
     /// Returns the data directory.
     ///
     /// # Errors

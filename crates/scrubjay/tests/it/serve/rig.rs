@@ -143,7 +143,10 @@ impl Served {
         std::fs::write(&file, config).expect("the directory is ours");
         let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
         command.arg("--config").arg(file).arg("--data").arg(directory.join("data"));
-        command.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
+        command.args(["serve", "--http", "127.0.0.1:0"]);
+        if !config.contains("toolsets") {
+            command.args(["--toolsets", "none"]);
+        }
         command.envs(authority.map(|file| ("SSL_CERT_FILE", file)));
         Self::started(command)
     }
@@ -298,6 +301,16 @@ impl Piped {
                 return heard;
             }
         }
+    }
+
+    /// Waits for the gateway to leave by itself, and returns its exit code.
+    pub(super) fn exit_code(&mut self) -> Option<i32> {
+        let mut status = None;
+        until("the gateway leaves", || {
+            status = self.child.try_wait().expect("it is ours");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
     }
 
     /// Closes the stream and waits for the gateway to leave.
