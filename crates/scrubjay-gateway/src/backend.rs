@@ -8,6 +8,7 @@ pub mod caller;
 pub mod connection;
 mod handshake;
 mod process;
+mod retiring;
 mod state;
 
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,7 +16,6 @@ use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
-use scrubjay_core::rules::{Judge, Rules};
 use scrubjay_store::recording::Recording;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use crate::config::{BackendConfig, BackendLink};
 use crate::keeping::shared;
 use crate::relay::Options;
+use crate::ruling::{ConnectionJudge, RulesInForce};
 use crate::session::{Call, Session, lock, seal};
 use connection::Connection;
 pub(crate) use handshake::modern_meta;
@@ -124,6 +125,10 @@ pub struct Backend {
     pub display_name: Option<String>,
     /// Whether it is a toolset of this process: its tools keep their names, and it is told who calls.
     pub is_own: bool,
+    /// What it was made from, where it is no toolset.
+    config: Option<BackendConfig>,
+    /// Why it is used no more, where it is not.
+    retired: OnceLock<String>,
     link: Link,
     call_timeout: Duration,
     workspace: Option<std::path::PathBuf>,
@@ -135,7 +140,7 @@ pub struct Backend {
     owner: Option<Arc<Session>>,
     keeping: Options,
     /// The rules for what is said to it and by it, where any are in force.
-    rules: OnceLock<Arc<Rules>>,
+    rules: Arc<RulesInForce>,
     /// What rules know it by, where that is not its id.
     known_as: Option<String>,
     pub(crate) events: mpsc::Sender<Event>,
@@ -164,6 +169,7 @@ impl Backend {
             id: config.id.clone(),
             display_name: config.display_name.clone(),
             is_own: false,
+            config: Some(config.clone()),
             link: Link::Configured(config.link.clone()),
             call_timeout: config.call_timeout,
             workspace,
@@ -171,7 +177,8 @@ impl Backend {
             speaks: Mutex::default(),
             owner: None,
             keeping: Options::default(),
-            rules: OnceLock::new(),
+            rules: Arc::default(),
+            retired: OnceLock::new(),
             known_as: None,
             events,
             recording: shared(recording),
@@ -185,6 +192,7 @@ impl Backend {
             id: id.to_owned(),
             display_name: None,
             is_own: true,
+            config: None,
             link: Link::Mounted(mount),
             call_timeout: Duration::from_secs(300),
             workspace: None,
@@ -192,7 +200,8 @@ impl Backend {
             speaks: Mutex::default(),
             owner: None,
             keeping: Options::default(),
-            rules: OnceLock::new(),
+            rules: Arc::default(),
+            retired: OnceLock::new(),
             known_as: None,
             events,
             recording: shared(recording),
@@ -211,17 +220,16 @@ impl Backend {
         Self { known_as: name, ..self }
     }
 
-    /// Puts rules in force, before it starts; those that are in force already stay.
-    pub fn rule_with(&self, rules: Arc<Rules>) {
-        // It has one owner, who has one set of rules.
-        let _ = self.rules.set(rules);
+    /// Lets the rules that are in force at each moment judge what is said to it and by it.
+    #[must_use]
+    pub fn ruled_by(self, rules: Arc<RulesInForce>) -> Self {
+        Self { rules, ..self }
     }
 
     /// Returns what judges the lines of a new connection.
-    fn judge(&self) -> Option<Judge> {
+    fn judge(&self) -> ConnectionJudge {
         let name = self.known_as.as_deref().unwrap_or(&self.id);
-        let bytes_max = self.keeping.message_bytes_max;
-        self.rules.get().map(|rules| Judge::new(rules.clone(), name, bytes_max))
+        ConnectionJudge::new(self.rules.clone(), name, self.keeping.message_bytes_max)
     }
 
     /// Serves one client alone: whatever it says is said to that one.
@@ -282,6 +290,7 @@ impl Backend {
 
     async fn connection_in(&self, era: Era) -> Result<Arc<Connection>, CallError> {
         let mut slot = self.slots[era as usize].lock().await;
+        self.refuse_if_retired()?;
         if let Some(connection) = &slot.connection {
             if connection.is_open() {
                 return Ok(connection.clone());

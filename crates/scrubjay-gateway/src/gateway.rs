@@ -7,13 +7,14 @@ mod calls;
 mod events;
 mod greeting;
 mod lists;
+mod reload;
 mod route;
 mod shutdown;
 mod subscriptions;
 mod through;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::envelope::{Era, JsonId};
@@ -27,10 +28,12 @@ use crate::backend::{Answer, Backend, Event};
 use crate::config::{BackendConfig, Naming};
 use crate::keeping::Kept;
 use crate::relay::Options;
+use crate::ruling::RulesInForce;
 use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
 pub use lists::Mirrored;
+pub use reload::{Reload, Reloaded};
 pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
 
 /// How many events of backends may wait.
@@ -63,7 +66,7 @@ pub type NewRecording = Box<dyn Fn(&str, Option<&str>) -> Recording + Send + Syn
 pub struct Gateway {
     /// Only ever added to, so that a backend keeps its place.
     backends: Mutex<Arc<[Arc<Backend>]>>,
-    naming: Naming,
+    naming: Mutex<Naming>,
     routes: Mutex<lists::Routes>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     /// The backends that were missing from a list.
@@ -80,7 +83,7 @@ pub struct Gateway {
     through: Option<through::Through>,
     keeping: Options,
     /// The rules for what is said to backends and by them, where any are in force.
-    rules: OnceLock<Arc<Rules>>,
+    rules: Arc<RulesInForce>,
 }
 
 /// Takes a client's `initializationOptions`: the backends in them, or what is wrong with them.
@@ -147,10 +150,12 @@ impl Gateway {
     ) -> Arc<Self> {
         let (events, heard) = mpsc::channel(EVENTS_MAX);
         let backends = backends(&events, &new_recording);
-        let backends = backends.into_iter().map(|backend| Arc::new(backend.keeping(keeping))).collect();
+        let rules = Arc::<RulesInForce>::default();
+        let made = |backend: Backend| Arc::new(backend.keeping(keeping).ruled_by(rules.clone()));
+        let backends = backends.into_iter().map(made).collect();
         let gateway = Arc::new(Self {
             backends: Mutex::new(backends),
-            naming,
+            naming: Mutex::new(naming),
             routes: Mutex::default(),
             sessions: Mutex::default(),
             missed: Mutex::default(),
@@ -163,25 +168,15 @@ impl Gateway {
             options,
             through,
             keeping,
-            rules: OnceLock::new(),
+            rules,
         });
         tokio::spawn(events::attend(Arc::downgrade(&gateway), heard));
         gateway
     }
 
-    /// Puts rules in force for every backend, those that clients bring later too; before any of them starts.
+    /// Puts rules in force for every backend, those that clients bring later too.
     pub fn rule_with(&self, rules: &Arc<Rules>) {
-        // There is one configuration, which gives them once.
-        let _ = self.rules.set(rules.clone());
-        self.backends().iter().for_each(|backend| backend.rule_with(rules.clone()));
-    }
-
-    /// Puts the rules in force for a backend that is new.
-    fn ruled(&self, backend: Backend) -> Backend {
-        if let Some(rules) = self.rules.get() {
-            backend.rule_with(rules.clone());
-        }
-        backend
+        self.rules.put(Some(rules.clone()));
     }
 
     /// Returns how long a message may be.
@@ -272,6 +267,15 @@ impl Gateway {
     /// Returns the backends.
     #[must_use]
     pub fn backends(&self) -> Arc<[Arc<Backend>]> {
+        let all = self.places();
+        if all.iter().all(|backend| !backend.is_retired()) {
+            return all;
+        }
+        all.iter().filter(|backend| !backend.is_retired()).cloned().collect()
+    }
+
+    /// Returns the backends by their places; those of removed ones are still taken.
+    fn places(&self) -> Arc<[Arc<Backend>]> {
         lock(&self.backends).clone()
     }
 
@@ -281,15 +285,17 @@ impl Gateway {
         let mut all = backends.to_vec();
         for config in more {
             if all.iter().all(|b| b.id != config.id) {
-                let tape = (self.new_recording)(&format!("backend {}", config.id), None);
-                let workspace = std::env::current_dir().ok();
-                let backend =
-                    Backend::new(config, workspace, tape, self.events.clone()).keeping(self.keeping);
-                all.push(Arc::new(self.ruled(backend)));
+                all.push(self.new_backend(config, std::env::current_dir().ok()));
             }
         }
         *backends = all.into();
         self.tools_changed();
+    }
+
+    fn new_backend(&self, config: &BackendConfig, workspace: Option<std::path::PathBuf>) -> Arc<Backend> {
+        let tape = (self.new_recording)(&format!("backend {}", config.id), None);
+        let backend = Backend::new(config, workspace, tape, self.events.clone());
+        Arc::new(backend.keeping(self.keeping).ruled_by(self.rules.clone()))
     }
 
     /// Starts all backends at once, beside everything else.

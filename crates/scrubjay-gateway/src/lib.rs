@@ -15,6 +15,7 @@ pub mod keeping;
 pub mod notice;
 pub mod pipe;
 pub mod relay;
+mod ruling;
 pub mod session;
 pub mod tree;
 pub mod warden;

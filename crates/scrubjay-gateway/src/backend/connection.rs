@@ -13,7 +13,7 @@ use std::time::Duration;
 use scrubjay_core::entry::Direction;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
-use scrubjay_core::rules::{Judge, Onward};
+use scrubjay_core::rules::Onward;
 use scrubjay_store::recording::{Item, RecordError, Recording};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -25,6 +25,7 @@ use super::process::{Complaints, Program};
 use super::{Answer, CallError, Event};
 use crate::keeping::keep;
 use crate::relay::Options;
+use crate::ruling::ConnectionJudge;
 use crate::session::{Call, Session, lock};
 
 /// How many calls may be under way on one backend.
@@ -59,8 +60,8 @@ pub(super) struct Wire {
     /// The one client it serves, where it serves one.
     owner: Option<Arc<Session>>,
     keeping: Options,
-    /// The rules, where any are in force.
-    judge: Option<Mutex<Judge>>,
+    /// The rules at work on it.
+    judge: ConnectionJudge,
     /// What is left of the room for what rules hold back.
     held: Arc<Semaphore>,
     era: Era,
@@ -168,7 +169,12 @@ impl Connection {
 
     /// Ends the backend.
     pub fn close(&self) {
-        self.wire.close("it was stopped");
+        self.close_because("it was stopped");
+    }
+
+    /// Ends the backend; calls under way are told why.
+    pub(crate) fn close_because(&self, why: &str) {
+        self.wire.close(why);
     }
 }
 
@@ -186,7 +192,7 @@ impl Wire {
             is_own: backend.is_own,
             owner: backend.owner.clone(),
             keeping: backend.keeping,
-            judge: backend.judge().map(Mutex::new),
+            judge: backend.judge(),
             held: Arc::new(Semaphore::new(judging::HELD_MAX)),
             era,
             lines: Mutex::new(Some(lines)),

@@ -143,9 +143,13 @@ impl Gateway {
     /// Tells clients about a backend that was missing from lists they have seen.
     fn became_ready(self: &Arc<Self>, backend: &str) {
         self.tools_changed();
-        if !self.was_missed(backend) {
-            return;
+        if self.was_missed(backend) {
+            self.tell_lists_changed();
         }
+    }
+
+    /// Tells every client that any list may have changed.
+    pub(super) fn tell_lists_changed(&self) {
         for kind in ["tools", "prompts", "resources"] {
             let method = format!("notifications/{kind}/list_changed");
             let line = message::notification(&method, None);

@@ -147,21 +147,22 @@ impl Gateway {
     pub(super) fn known_owner(&self, kind: Kind, name: &str) -> Option<(Arc<Backend>, String)> {
         let routes = lock(&self.routes);
         let (place, own) = routes.by_name.get(&(kind, name.to_owned()))?;
-        Some((self.backends()[*place].clone(), own.clone()))
+        Some((self.places()[*place].clone(), own.clone()))
     }
 
     /// Returns the templates and their owners, as far as they are known.
     pub(super) fn known_templates(&self) -> Vec<(String, Arc<Backend>)> {
         let routes = lock(&self.routes);
         let templates = routes.by_name.iter().filter(|((kind, _), _)| *kind == Kind::Templates);
-        let backends = self.backends();
+        let backends = self.places();
         templates.map(|((_, name), (place, _))| (name.clone(), backends[*place].clone())).collect()
     }
 
     /// Asks every backend for its list; returns the elements by their names for clients.
     pub(super) async fn gather(self: &Arc<Self>, call: &Arc<Call>, kind: Kind) -> Vec<(String, String)> {
         let mut asked = tokio::task::JoinSet::new();
-        for (place, backend) in self.backends().iter().enumerate() {
+        for (place, backend) in self.places().iter().enumerate().filter(|(_, backend)| !backend.is_retired())
+        {
             let (gateway, backend, call) = (self.clone(), backend.clone(), call.clone());
             asked.spawn(async move {
                 let list = gateway.list_of(&backend, &call, kind);
@@ -207,7 +208,8 @@ impl Gateway {
                 shared.insert(item.name.clone());
             }
         }
-        let backends = self.backends();
+        let backends = self.places();
+        let naming = *lock(&self.naming);
         let mut routes = lock(&self.routes);
         let mut named = Vec::with_capacity(listed.len());
         for item in listed {
@@ -215,7 +217,7 @@ impl Gateway {
             let long = format!("{}__{}", backend.id, item.name);
             let prefixed = matches!(kind, Kind::Tools | Kind::Prompts)
                 && !backend.is_own
-                && (shared.contains(&item.name) || self.naming == Naming::Always);
+                && (shared.contains(&item.name) || naming == Naming::Always);
             let owner = (item.backend, item.name.clone());
             let (name, raw) = if prefixed {
                 (long.clone(), renamed(&item.raw, kind, &long))
@@ -246,7 +248,7 @@ impl Gateway {
 
     /// Records and reports definitions that are not what they were: a tool that changes may be a trap.
     fn notice_changes(&self, call: &Arc<Call>, kind: Kind, listed: &[Listed]) {
-        let backends = self.backends();
+        let backends = self.places();
         let mut changed = Vec::new();
         {
             let mut routes = lock(&self.routes);
@@ -290,9 +292,17 @@ impl Gateway {
         if kinds.contains(&Kind::Tools) {
             self.tools_changed();
         }
-        let place = self.backends().iter().position(|b| b.id == backend);
+        let place = self.places().iter().position(|b| b.id == backend);
         let gone = |kind: &Kind, at: usize| kinds.contains(kind) && Some(at) == place;
         lock(&self.routes).by_name.retain(|(kind, _), (at, _)| !gone(kind, *at));
+    }
+
+    /// Forgets who owns which name, and the definitions of the backends in these places.
+    pub(super) fn forget_all_routes(&self, places: &[usize]) {
+        let mut routes = lock(&self.routes);
+        routes.by_name.clear();
+        routes.mirrored.clear();
+        routes.definitions.retain(|(place, ..), _| !places.contains(place));
     }
 
     /// Reads all pages of one backend's list; returns the era in which they were read, too.

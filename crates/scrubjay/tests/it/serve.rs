@@ -11,6 +11,7 @@ mod options;
 mod peers;
 mod recorder_peers;
 mod redaction;
+mod reload;
 mod remote;
 mod rig;
 mod route;

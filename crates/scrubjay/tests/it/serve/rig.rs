@@ -124,6 +124,10 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
+fn send(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("it runs");
+}
+
 /// A gateway on HTTP.
 pub(super) struct Served {
     child: Child,
@@ -174,6 +178,11 @@ impl Served {
 
     pub(super) fn target(&self) -> Target {
         Target::new(&self.address)
+    }
+
+    /// Sends a signal to the process that a host would know.
+    pub(super) fn signal(&mut self, signal: rustix::process::Signal) {
+        send(&self.child, signal);
     }
 }
 
@@ -301,6 +310,11 @@ impl Piped {
                 return heard;
             }
         }
+    }
+
+    /// Sends a signal to the process that a host knows.
+    pub(super) fn signal(&mut self, signal: rustix::process::Signal) {
+        send(&self.child, signal);
     }
 
     /// Waits for the gateway to leave by itself, and returns its exit code.
