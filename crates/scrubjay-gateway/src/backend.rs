@@ -13,6 +13,7 @@ pub(crate) mod offer;
 mod places;
 mod process;
 pub(crate) mod questions;
+mod retiring;
 mod state;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +23,6 @@ use std::time::Duration;
 use scrubjay_core::entry::Transport;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
-use scrubjay_core::rules::{Judge, Rules};
 use scrubjay_store::recording::Recording;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -32,6 +32,7 @@ use crate::config::{BackendConfig, BackendLink};
 use crate::keeping::shared;
 use crate::memory::Memory;
 use crate::relay::Options;
+use crate::ruling::{ConnectionJudge, RulesInForce};
 use crate::session::{Call, ClientFacts, Session, lock, seal};
 use connection::Connection;
 pub(crate) use handshake::modern_meta;
@@ -150,6 +151,10 @@ pub struct Backend {
     pub display_name: Option<String>,
     /// Whether it is a toolset of this process: its tools keep their names, and it is told who calls.
     pub is_own: bool,
+    /// What it was made from, where it is no toolset.
+    config: Option<BackendConfig>,
+    /// Why it is used no more, where it is not.
+    retired: OnceLock<String>,
     link: Link,
     /// How many connections to it there were.
     connections: AtomicU32,
@@ -168,7 +173,7 @@ pub struct Backend {
     owner: Option<Arc<Session>>,
     keeping: Options,
     /// The rules for what is said to it and by it, where any are in force.
-    rules: OnceLock<Arc<Rules>>,
+    rules: Arc<RulesInForce>,
     /// What rules know it by, where that is not its id.
     known_as: Option<String>,
     pub(crate) events: mpsc::Sender<Event>,
@@ -193,6 +198,7 @@ impl Backend {
     ) -> Self {
         Self {
             display_name: config.display_name.clone(),
+            config: Some(config.clone()),
             call_timeout: config.call_timeout,
             workspace,
             is_shared: config.is_shared,
@@ -219,6 +225,7 @@ impl Backend {
             is_own: false,
             link,
             connections: AtomicU32::new(0),
+            config: None,
             call_timeout: Duration::from_secs(300),
             workspace: None,
             is_shared: false,
@@ -229,7 +236,8 @@ impl Backend {
             probing: tokio::sync::Mutex::default(),
             owner: None,
             keeping: Options::default(),
-            rules: OnceLock::new(),
+            rules: Arc::default(),
+            retired: OnceLock::new(),
             known_as: None,
             events,
             recording: shared(recording),
@@ -248,10 +256,10 @@ impl Backend {
         Self { known_as: name, ..self }
     }
 
-    /// Puts rules in force, before it starts; those that are in force already stay.
-    pub fn rule_with(&self, rules: Arc<Rules>) {
-        // It has one owner, who has one set of rules.
-        let _ = self.rules.set(rules);
+    /// Lets the rules that are in force at each moment judge what is said to it and by it.
+    #[must_use]
+    pub fn ruled_by(self, rules: Arc<RulesInForce>) -> Self {
+        Self { rules, ..self }
     }
 
     /// Takes up what earlier runs knew of it; a toolset of this process is known by heart.
@@ -263,10 +271,9 @@ impl Backend {
     }
 
     /// Returns what judges the lines of a new connection.
-    fn judge(&self) -> Option<Judge> {
+    fn judge(&self) -> ConnectionJudge {
         let name = self.known_as.as_deref().unwrap_or(&self.id);
-        let bytes_max = self.keeping.message_bytes_max;
-        self.rules.get().map(|rules| Judge::new(rules.clone(), name, bytes_max))
+        ConnectionJudge::new(self.rules.clone(), name, self.keeping.message_bytes_max)
     }
 
     /// Serves one client alone: whatever it says is said to that one.
@@ -385,6 +392,7 @@ impl Backend {
         eras: &[Era],
     ) -> Result<Arc<Connection>, CallError> {
         let mut rest: tokio::sync::MutexGuard<'_, Rest> = place.starting.lock().await;
+        self.refuse_if_retired()?;
         if let Some(connection) = place.open() {
             return Ok(connection);
         }
@@ -423,6 +431,8 @@ impl Backend {
         }
         let connection = place.put(connection);
         drop(rest);
+        // It may have been retired while it started.
+        self.refuse_if_retired().inspect_err(|e| connection.close(&e.to_string()))?;
         // With the queue full there is news enough to make everyone look again.
         let _ = self.events.try_send(Event::Ready { backend: self.id.clone(), owner: connection.owner() });
         tracing::info!(backend = self.id, name = self.display_name, ?era, "backend ready");

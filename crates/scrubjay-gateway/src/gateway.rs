@@ -9,7 +9,9 @@ mod greeting;
 mod lists;
 mod names;
 mod patience;
+mod reload;
 mod route;
+mod shutdown;
 mod subscriptions;
 mod through;
 
@@ -29,11 +31,13 @@ use crate::config::{BackendConfig, Naming};
 use crate::keeping::Kept;
 use crate::memory::Memory;
 use crate::relay::Options;
+use crate::ruling::RulesInForce;
 use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
 pub use names::Mirrored;
 pub(crate) use names::Table;
+pub use reload::{Reload, Reloaded};
 pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
 
 /// How many events of backends may wait.
@@ -66,12 +70,13 @@ pub type NewRecording = Box<dyn Fn(&str, Option<&str>) -> Recording + Send + Syn
 pub struct Gateway {
     /// In the order of the configuration.
     backends: Mutex<Arc<[Arc<Backend>]>>,
-    naming: Naming,
+    naming: Mutex<Naming>,
     routes: Mutex<lists::Routes>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     parked: calls::Parked,
     /// What turns tasks into calls, where that is wanted.
-    routing: OnceLock<route::Routing>,
+    routing: Mutex<Option<Arc<route::Routing>>>,
+    ending: shutdown::Ending,
     listeners: subscriptions::Listeners,
     new_recording: NewRecording,
     events: mpsc::Sender<Event>,
@@ -80,7 +85,7 @@ pub struct Gateway {
     through: Option<through::Through>,
     keeping: Options,
     /// The rules for what is said to backends and by them, where any are in force.
-    rules: OnceLock<Arc<Rules>>,
+    rules: Arc<RulesInForce>,
     /// What is known of backends from earlier runs, where that is kept.
     memory: OnceLock<Arc<Memory>>,
 }
@@ -149,40 +154,33 @@ impl Gateway {
     ) -> Arc<Self> {
         let (events, heard) = mpsc::channel(EVENTS_MAX);
         let backends = backends(&events, &new_recording);
-        let backends = backends.into_iter().map(|backend| Arc::new(backend.keeping(keeping))).collect();
+        let rules = Arc::<RulesInForce>::default();
+        let made = |backend: Backend| Arc::new(backend.keeping(keeping).ruled_by(rules.clone()));
+        let backends = backends.into_iter().map(made).collect();
         let gateway = Arc::new(Self {
             backends: Mutex::new(backends),
-            naming,
+            naming: Mutex::new(naming),
             routes: Mutex::default(),
             sessions: Mutex::default(),
             parked: calls::Parked::default(),
-            routing: OnceLock::new(),
+            routing: Mutex::default(),
+            ending: shutdown::Ending::default(),
             listeners: subscriptions::Listeners::default(),
             new_recording,
             events,
             options,
             through,
             keeping,
-            rules: OnceLock::new(),
+            rules,
             memory: OnceLock::new(),
         });
         tokio::spawn(events::attend(Arc::downgrade(&gateway), heard));
         gateway
     }
 
-    /// Puts rules in force for every backend, those that clients bring later too; before any of them starts.
+    /// Puts rules in force for every backend, those that clients bring later too.
     pub fn rule_with(&self, rules: &Arc<Rules>) {
-        // There is one configuration, which gives them once.
-        let _ = self.rules.set(rules.clone());
-        self.backends().iter().for_each(|backend| backend.rule_with(rules.clone()));
-    }
-
-    /// Puts the rules in force for a backend that is new.
-    fn ruled(&self, backend: Backend) -> Backend {
-        if let Some(rules) = self.rules.get() {
-            backend.rule_with(rules.clone());
-        }
-        backend
+        self.rules.put(Some(rules.clone()));
     }
 
     /// Returns how long a message may be.
@@ -229,6 +227,12 @@ impl Gateway {
         lock(&self.sessions).len()
     }
 
+    /// Tells whether a session was begun in vain, because `initialize` earned an error.
+    #[must_use]
+    pub fn refused_to_open(&self, session: &Session) -> bool {
+        self.through.is_none() && !session.is_opened()
+    }
+
     /// Ends a session and seals its tape; returns whether it existed.
     pub fn close_session(&self, id: &str, reason: &str) -> bool {
         let Some(session) = lock(&self.sessions).remove(id) else { return false };
@@ -256,11 +260,16 @@ impl Gateway {
         if let Some(through) = &self.through {
             self.end_shared_server(through, reason);
         }
+        self.close_backends(reason);
         for backend in self.backends().iter() {
-            for connection in backend.open_connections() {
-                connection.close(reason);
-            }
             backend.finish_recording((self.new_recording)("after the end", None), reason);
+        }
+    }
+
+    /// Closes the connections to all backends.
+    fn close_backends(&self, reason: &str) {
+        for connection in self.backends().iter().flat_map(|backend| backend.open_connections()) {
+            connection.close(reason);
         }
     }
 
@@ -293,18 +302,21 @@ impl Gateway {
         let mut all = backends.to_vec();
         for config in more {
             if all.iter().all(|b| b.id != config.id) {
-                let tape = (self.new_recording)(&format!("backend {}", config.id), None);
-                let workspace = std::env::current_dir().ok();
-                let backend =
-                    Backend::new(config, workspace, tape, self.events.clone()).keeping(self.keeping);
-                if let Some(memory) = self.memory.get() {
-                    backend.remember_in(memory);
-                }
-                all.push(Arc::new(self.ruled(backend)));
+                all.push(self.new_backend(config, std::env::current_dir().ok()));
             }
         }
         *backends = all.into();
         self.tools_changed();
+    }
+
+    fn new_backend(&self, config: &BackendConfig, workspace: Option<std::path::PathBuf>) -> Arc<Backend> {
+        let tape = (self.new_recording)(&format!("backend {}", config.id), None);
+        let backend = Backend::new(config, workspace, tape, self.events.clone());
+        let backend = backend.keeping(self.keeping).ruled_by(self.rules.clone());
+        if let Some(memory) = self.memory.get() {
+            backend.remember_in(memory);
+        }
+        Arc::new(backend)
     }
 
     /// Takes a line from a client: records it and sorts it.
@@ -324,6 +336,11 @@ impl Gateway {
                 refuse(None, code::PARSE, "not JSON")
             };
         };
+        if let Some(method) = &parts.method
+            && let Some(settled) = self.refuse_at_end(method, parts.json_id().as_ref())
+        {
+            return settled;
+        }
         match (&parts.method, parts.json_id()) {
             (Some(method), Some(id)) => self.accept_request(session, method, id, &parts, recorded, outbox),
             (Some(method), None) if !parts.has_id => {
@@ -429,6 +446,7 @@ impl Gateway {
         match request.method.as_str() {
             "initialize" if !modern => self.initialize(request).await,
             "server/discover" => self.discover(request).await,
+            shutdown::SHUTDOWN => self.shut_down_for_client().await,
             "ping" if !modern => Answer::Result("{}".to_owned()),
             "logging/setLevel" if !modern => self.set_log_level(request).await,
             "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list" => {

@@ -16,6 +16,7 @@ pub mod memory;
 pub mod notice;
 pub mod pipe;
 pub mod relay;
+mod ruling;
 pub mod session;
 pub mod tree;
 pub mod warden;

@@ -137,7 +137,8 @@ pub fn exit_code(status: ExitStatus) -> u8 {
 }
 
 /// Tells whether there is a terminal: only processes of its foreground group may ask the user there.
-fn has_terminal() -> bool {
+#[must_use]
+pub fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 

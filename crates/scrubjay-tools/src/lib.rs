@@ -9,6 +9,7 @@ mod recorder;
 mod records;
 mod reply;
 mod sample;
+mod schema;
 mod serve;
 mod shared;
 mod tapes;

@@ -31,6 +31,7 @@ pub use log::log_progress;
 pub use search::search_logs;
 pub(crate) use summary::Flights;
 
+use crate::schema::portable;
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
@@ -57,7 +58,7 @@ struct Progress {
 impl Progress {
     fn new(shared: Arc<Shared>) -> Self {
         let tool_router = Self::log_tools() + Self::context_tools() + Self::search_tools();
-        Self { shared, tool_router }
+        Self { shared, tool_router: portable(tool_router) }
     }
 }
 

@@ -200,7 +200,7 @@ impl SampleServer {
 }
 
 #[prompt_handler]
-#[tool_handler]
+#[tool_handler(router = crate::schema::portable(Self::tool_router()))]
 impl ServerHandler for SampleServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities =

@@ -23,6 +23,7 @@ use scrubjay_store::index::IndexError;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::reply::Failure;
+use crate::schema::portable;
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
@@ -58,7 +59,7 @@ struct Tapes {
 
 impl Tapes {
     fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, tool_router: Self::search_tools() + Self::analyze_tools() }
+        Self { shared, tool_router: portable(Self::search_tools() + Self::analyze_tools()) }
     }
 
     /// Returns the index, up to date where that does not take long; else with what to say about it.

@@ -57,6 +57,11 @@ impl Global {
         home
     }
 
+    /// Returns the file with more variables.
+    pub(crate) fn env_file(&self) -> Option<&std::path::Path> {
+        self.env_file.as_deref()
+    }
+
     /// Returns everything that the configuration is made from; a command's own flags win.
     pub(crate) fn sources(&self, flags: Vec<Flag>) -> anyhow::Result<Sources> {
         let mut all = Vec::new();

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::change::{Edits, TooLong};
 use super::document::{Document, Nature};
-use super::fits::Open;
+use super::fits::{Fits, Open};
 use super::{Action, BLOCKED_CODE, DELAY_MAX, Rule, Rules};
 use crate::entry::{Acts, Direction, Judged, add_line};
 use crate::envelope::{Envelope, JsonId, MessageKind, deeper_than};
@@ -17,6 +17,9 @@ use crate::json::tree::{DEPTH_MAX, Kind, Tree};
 use crate::message;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Requests that are open through more changes of the rules than this are forgotten.
+const EARLIER_MAX: usize = 4;
 
 /// What is to be done with a line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +80,8 @@ pub struct Judge {
     /// The backend, or the connection's name.
     backend: String,
     open: Open,
+    /// Rules that were in force before, with the requests made under them.
+    earlier: Vec<(Arc<Rules>, Open)>,
     bytes_max: usize,
 }
 
@@ -84,7 +89,29 @@ impl Judge {
     /// Puts rules to work on the connection to a backend; no message may become longer than `bytes_max`.
     #[must_use]
     pub fn new(rules: Arc<Rules>, backend: &str, bytes_max: usize) -> Self {
-        Self { rules, backend: backend.to_owned(), open: Open::default(), bytes_max }
+        Self { rules, backend: backend.to_owned(), open: Open::default(), earlier: Vec::new(), bytes_max }
+    }
+
+    /// Puts other rules in force. The answer to a request is still judged by the rules it was made under.
+    pub fn replace_rules(&mut self, rules: Arc<Rules>) {
+        let rules = std::mem::replace(&mut self.rules, rules);
+        self.earlier.push((rules, std::mem::take(&mut self.open)));
+        if self.earlier.len() > EARLIER_MAX {
+            self.earlier.remove(0);
+        }
+    }
+
+    /// Returns the rules that an answer is judged by, and which of them its request fits.
+    fn asked(&mut self, direction: Direction, id: &[u8]) -> (Arc<Rules>, Fits) {
+        if let Some(fits) = self.open.take(direction, id) {
+            return (self.rules.clone(), fits);
+        }
+        for (rules, open) in self.earlier.iter_mut().rev() {
+            if let Some(fits) = open.take(direction, id) {
+                return (rules.clone(), fits);
+            }
+        }
+        (self.rules.clone(), self.rules.of_any_method())
     }
 
     /// Judges a line: a message, or each message of a batch by itself. What is none goes on as it is.
@@ -147,16 +174,12 @@ impl Judge {
     fn message(&mut self, direction: Direction, text: &[u8], bytes_max: usize) -> Judgement {
         let Some(mut document) = Document::new(Cow::Borrowed(text)) else { return Judgement::default() };
         let nature = document.nature();
-        let mut fits = match nature {
-            Nature::Request | Nature::Notification => self.rules.fitting(&document),
-            Nature::Answer => {
-                let asked = self.open.take(direction.reversed(), &document.plain_id());
-                asked.unwrap_or_else(|| self.rules.of_any_method())
-            }
+        let (rules, mut fits) = match nature {
+            Nature::Request | Nature::Notification => (self.rules.clone(), self.rules.fitting(&document)),
+            Nature::Answer => self.asked(direction.reversed(), &document.plain_id()),
             Nature::Other => return Judgement::default(),
         };
         let as_it_came = fits;
-        let rules = Arc::clone(&self.rules);
         let mut judgement = Judgement::default();
         for (number, rule) in rules.list.iter().enumerate() {
             let applies = fits.has(number)

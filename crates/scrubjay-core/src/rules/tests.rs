@@ -334,3 +334,17 @@ fn open_requests_are_bounded() {
     assert!((1..100).contains(&taken), "{taken}");
     assert!(open.take(S, b"1").is_none());
 }
+
+#[test]
+fn an_answer_is_judged_by_the_rules_its_request_was_made_under() {
+    let when = Match { direction: Some(S), ..tool("x") };
+    let mut judge = judge(vec![rule("old", when.clone(), block())]);
+    let answer = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+    judge.line(C, call(1, "x", &json!({})).as_bytes());
+    judge.replace_rules(Arc::new(Rules::new(vec![rule("new", when, block())])));
+    judge.line(C, call(2, "x", &json!({})).as_bytes());
+    for (id, name) in [(1, "old"), (2, "new")] {
+        let told = judge.line(S, answer(id).as_bytes());
+        assert_eq!(told.marks.judged().rule_names(), [name]);
+    }
+}

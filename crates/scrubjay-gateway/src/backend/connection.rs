@@ -14,7 +14,7 @@ use std::time::Duration;
 use scrubjay_core::entry::{BackendEnded, Direction, EntryKind, Terminator, Transport};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
-use scrubjay_core::rules::{Judge, Onward};
+use scrubjay_core::rules::Onward;
 use scrubjay_store::recording::{Item, Leg, RecordError};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -30,6 +30,7 @@ use super::questions::Questions;
 use super::{Answer, CallError, Event};
 use crate::keeping::keep;
 use crate::relay::Options;
+use crate::ruling::ConnectionJudge;
 use crate::session::{Call, Session, lock};
 
 /// How many calls may be under way on one backend.
@@ -75,8 +76,8 @@ pub(crate) struct Wire {
     settled: OnceLock<(Era, Owner)>,
     questions: Arc<Questions>,
     keeping: Options,
-    /// The rules, where any are in force.
-    judge: Option<Mutex<Judge>>,
+    /// The rules at work on it.
+    judge: ConnectionJudge,
     /// What is left of the room for what rules hold back.
     held: Arc<Semaphore>,
     /// Lines on their way to the backend; dropped, its input ends.
@@ -249,7 +250,7 @@ impl Wire {
             settled: OnceLock::new(),
             questions: Arc::default(),
             keeping: backend.keeping,
-            judge: backend.judge().map(Mutex::new),
+            judge: backend.judge(),
             held: Arc::new(Semaphore::new(judging::HELD_MAX)),
             lines: Mutex::new(Some(lines)),
             pending: Mutex::default(),

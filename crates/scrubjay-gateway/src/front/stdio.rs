@@ -19,12 +19,13 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// How long the last lines may take to leave.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Serves one client until it closes its stream.
+/// Serves one client until it closes its stream or says `exit`; returns the exit code that it earned.
 ///
 /// # Errors
 /// The streams cannot be used.
-pub async fn serve(gateway: Arc<Gateway>, name: &str) -> std::io::Result<()> {
+pub async fn serve(gateway: Arc<Gateway>, name: &str) -> std::io::Result<u8> {
     let (mut source, sink) = (Source::stdin()?, Sink::stdout()?);
+    gateway.let_client_end_it();
     let session = gateway.open_session(name);
     let (outbox, mut lines) = mpsc::channel::<String>(OUTBOX_MAX);
     session.attach(outbox.clone());
@@ -41,19 +42,20 @@ pub async fn serve(gateway: Arc<Gateway>, name: &str) -> std::io::Result<()> {
             }
         }
     });
-    tokio::select! {
-        _ = &mut writing => {}
-        () = read(&gateway, &session, &mut source, &outbox) => {
-            // What is still to be said goes out before the streams close.
-            drop(outbox);
-            gateway.shut_down("the host closed its stream");
-            drop(session);
-            let _ = tokio::time::timeout(LAST_WORDS, writing).await;
-            return Ok(());
+    let (code, reason) = tokio::select! {
+        _ = &mut writing => {
+            gateway.shut_down("the host went away");
+            return Ok(0);
         }
-    }
-    gateway.shut_down("the host went away");
-    Ok(())
+        code = gateway.exited() => (code, "the host said exit"),
+        () = read(&gateway, &session, &mut source, &outbox) => (0, "the host closed its stream"),
+    };
+    // What is still to be said goes out before the streams close.
+    drop(outbox);
+    gateway.shut_down(reason);
+    drop(session);
+    let _ = tokio::time::timeout(LAST_WORDS, writing).await;
+    Ok(code)
 }
 
 async fn read(

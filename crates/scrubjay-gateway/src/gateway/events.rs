@@ -108,6 +108,13 @@ impl Gateway {
         }
     }
 
+    /// Tells every client that any list may have changed.
+    pub(super) fn tell_lists_changed(&self) {
+        for kind in [Kind::Tools, Kind::Prompts, Kind::Resources] {
+            self.tell_of_change(kind.changed(), |_| true);
+        }
+    }
+
     /// Puts a backend's question to the client it belongs to.
     fn asked(self: &Arc<Self>, question: Question) {
         if self.through.is_some() {

@@ -78,9 +78,11 @@ impl Gateway {
             match take(options.get()) {
                 Ok(backends) => self.add_backends(&backends),
                 Err(problems) => {
-                    let why = "params.initializationOptions are not valid";
+                    let keys = problems.as_array().into_iter().flatten().filter_map(|p| p["path"].as_str());
+                    let keys = keys.collect::<Vec<_>>().join(", ");
+                    let why = format!("params.initializationOptions are refused: {keys}");
                     let data = json!({ "problems": problems });
-                    return Answer::Error(message::error(code::INVALID_PARAMS, why, Some(&data)));
+                    return Answer::Error(message::error(code::INVALID_PARAMS, &why, Some(&data)));
                 }
             }
         }
@@ -127,7 +129,7 @@ impl Gateway {
     ///
     /// The one client of standard streams needs all of them in any case; of many clients each starts what it uses.
     async fn warm_up(self: &Arc<Self>, session: &Arc<Session>, facts: &ClientFacts) {
-        let is_only_client = self.options.is_some();
+        let is_only_client = self.has_one_client();
         let mut unknown = tokio::task::JoinSet::new();
         for backend in self.backends().iter() {
             let is_known = backend.known.greeting(facts.era).is_some() || backend.known.kept_waiting();

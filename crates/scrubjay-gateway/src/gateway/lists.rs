@@ -67,7 +67,7 @@ impl Gateway {
         }
         let Listing { named, incomplete } = self.gather(&request.call, kind).await;
         let mut items: Vec<String> = named.into_iter().map(|named| named.raw).collect();
-        if kind == Kind::Tools && self.routing.get().is_some() {
+        if kind == Kind::Tools && self.offers_router_tools() {
             items.extend(super::route::definitions());
         }
         let items = items.join(",");
@@ -250,11 +250,12 @@ impl Gateway {
 
     /// Names what was listed and notes who owns which name, for this client and as the newest of all.
     fn name_for_client(&self, call: &Arc<Call>, kind: Kind, listed: &[Listed]) -> Vec<Named> {
-        let is_ours = kind == Kind::Tools && self.routing.get().is_some();
+        let is_ours = kind == Kind::Tools && self.offers_router_tools();
+        let naming = *lock(&self.naming);
         let is_reserved = |name: &str| is_ours && super::route::is_own(name);
         let mut routes = lock(&self.routes);
         let given = routes.given.entry(kind).or_default();
-        let (table, named) = names::name_all(kind, listed, self.naming, is_reserved, given);
+        let (table, named) = names::name_all(kind, listed, naming, is_reserved, given);
         let newest = routes.newest.entry((kind, call.facts.era == Era::Modern)).or_default();
         if **newest != table {
             *newest = Arc::new(table);
@@ -347,6 +348,22 @@ impl Gateway {
                 "before": before.to_hex().to_string(),
                 "after": after.to_hex().to_string(),
             }));
+        }
+    }
+
+    /// Forgets everything that lists said, and the definitions of backends that are others now; where tools are to be
+    /// named otherwise, the names too.
+    pub(super) fn forget_all_lists(&self, others: &[String], names_change: bool) {
+        let mut routes = lock(&self.routes);
+        routes.newest.clear();
+        routes.definitions.retain(|(backend, ..), _| !others.iter().any(|other| **other == **backend));
+        if names_change {
+            routes.given.clear();
+        }
+        drop(routes);
+        for session in self.all_sessions() {
+            lock(&session.tables).clear();
+            lock(&session.lists).retain(|(_, backend), _| !others.contains(backend));
         }
     }
 

@@ -37,8 +37,9 @@ pub(super) struct Routing {
     consent: Consent,
     catalogs: catalog::Catalogs,
     /// What was learned, where anything is to be.
-    lessons: Option<Mutex<Lessons>>,
+    lessons: Option<Arc<Mutex<Lessons>>>,
     book: Option<Arc<dyn PlanBook>>,
+    offers_tools: bool,
 }
 
 /// What tasks are routed with.
@@ -51,6 +52,8 @@ pub struct RouteWith {
     pub learns: bool,
     /// Where the steps of a task are written down.
     pub book: Option<Arc<dyn PlanBook>>,
+    /// Whether clients see the router among the tools; its method works either way.
+    pub offers_tools: bool,
 }
 
 /// Where a task came in, and so what its answer looks like.
@@ -61,24 +64,37 @@ enum Form {
 }
 
 impl Gateway {
-    /// Routes tasks from now on; the first router stays.
-    pub fn route_with(&self, with: RouteWith) {
-        let RouteWith { router, consent, learns, book } = with;
-        let lessons = learns.then(Mutex::default);
-        let routing = Routing { router, consent, catalogs: catalog::Catalogs::default(), lessons, book };
-        if self.routing.set(routing).is_err() {
-            tracing::warn!("there is a router already");
-        }
+    /// Routes tasks in this way from now on, or no longer; what was learned is kept.
+    pub fn route_with(&self, with: Option<RouteWith>) {
+        let mut routing = lock(&self.routing);
+        let learned = routing.as_ref().and_then(|before| before.lessons.clone()).unwrap_or_default();
+        *routing = with.map(|with| {
+            let RouteWith { router, consent, learns, book, offers_tools } = with;
+            let lessons = learns.then_some(learned);
+            let catalogs = catalog::Catalogs::default();
+            Arc::new(Routing { router, consent, catalogs, lessons, book, offers_tools })
+        });
+    }
+
+    /// Returns what routes tasks, where that is wanted.
+    fn routing(&self) -> Option<Arc<Routing>> {
+        lock(&self.routing).clone()
+    }
+
+    /// Tells whether the router is among the tools.
+    pub(super) fn offers_router_tools(&self) -> bool {
+        self.routing().is_some_and(|routing| routing.offers_tools)
     }
 
     /// Tells whether a request is for the router.
     pub(super) fn is_task(&self, request: &Request) -> bool {
-        self.routing.get().is_some()
-            && match request.method.as_str() {
-                METHOD => true,
-                "tools/call" => request.text_param("name").is_some_and(|name| is_own(&name)),
-                _ => false,
+        match request.method.as_str() {
+            METHOD => self.routing().is_some(),
+            "tools/call" => {
+                self.offers_router_tools() && request.text_param("name").is_some_and(|name| is_own(&name))
             }
+            _ => false,
+        }
     }
 
     /// Answers a request for the router.
@@ -115,8 +131,8 @@ impl Gateway {
 
     /// Returns the tools that a task may mean.
     async fn find_tools(self: &Arc<Self>, call: &Arc<Call>, task: &Task) -> Answer {
-        let Some(routing) = self.routing.get() else { return super::not_found(METHOD) };
-        let catalog = self.catalog(routing, call).await;
+        let Some(routing) = self.routing() else { return super::not_found(METHOD) };
+        let catalog = self.catalog(&routing, call).await;
         let answer = tools::found(&catalog, &task.query, &routing.router);
         Answer::Result(outcome::with_type(answer, call.facts.era).to_string())
     }
@@ -128,8 +144,8 @@ impl Gateway {
         task: Task,
         progress: Option<String>,
     ) -> Result<String, Refusal> {
-        let routing = self.routing.get().ok_or_else(|| Refusal::new(code::METHOD_NOT_FOUND, "no router"))?;
-        let catalog = self.catalog(routing, call).await;
+        let routing = self.routing().ok_or_else(|| Refusal::new(code::METHOD_NOT_FOUND, "no router"))?;
+        let catalog = self.catalog(&routing, call).await;
         let routed = routing.router.route(&catalog, &task).await;
         let routed = Box::pin(routing.settle(call, &catalog, &task, routed)).await;
         let plan = match &routed.decided {
@@ -144,7 +160,7 @@ impl Gateway {
             }
         };
         if !routed.then.is_empty() {
-            return Box::pin(self.carry_out_steps(routing, call, &catalog, &task, &routed, plan)).await;
+            return Box::pin(self.carry_out_steps(&routing, call, &catalog, &task, &routed, plan)).await;
         }
         let definition = plan.tool().and_then(|name| catalog.tool(&plan.backend_id, name));
         if routing.consent.is_needed(&plan, definition.map(|tool| &tool.definition)) {

@@ -102,8 +102,8 @@ impl Gateway {
         let backend = Backend::new(&through.server, through.workspace.clone(), tape, self.events.clone())
             .keeping(self.keeping)
             .known_as(through.server.display_name.clone())
-            .belonging_to(owner.cloned());
-        let backend = self.ruled(backend);
+            .belonging_to(owner.cloned())
+            .ruled_by(self.rules.clone());
         let connection = backend.open_as_it_is(era)?;
         Ok(Life { backend: Arc::new(backend), connection })
     }

@@ -21,6 +21,8 @@ const NAMED_MAX: usize = 20;
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ContextView {
     target: RecordView,
+    /// The record it hangs on, whole like the target; null for a root.
+    #[schemars(with = "serde_json::Value")]
     parent: Option<RecordView>,
     children: ChildrenView,
     grandchildren: Vec<RefView>,

@@ -55,7 +55,7 @@ pub(super) struct ListArgs {
     states: Option<Vec<WorkflowState>>,
     /// Only records of these types.
     types: Option<Vec<String>>,
-    /// Only what hangs on this record; null for the roots. Left out: the whole project.
+    /// Only what hangs on this record; "" or null for the roots. Left out: the whole project.
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<String>")]
     parent_id: Option<Option<String>>,
@@ -253,7 +253,9 @@ impl Records {
     ) -> Reply {
         let Looking { mut read, book, .. } = self.look(&context, args.project_id.as_deref()).await?;
         let depth = args.depth.unwrap_or(1).max(1);
-        let place = match (&args.parent_id, args.depth) {
+        // Not every model can say null; the empty text means the same.
+        let parent = args.parent_id.map(|parent| parent.filter(|id| !id.is_empty()));
+        let place = match (&parent, args.depth) {
             (Some(Some(parent)), _) => Place::Below(parent.parse()?, depth),
             (Some(None), _) | (None, Some(_)) => Place::Roots(depth),
             (None, None) => Place::Anywhere,

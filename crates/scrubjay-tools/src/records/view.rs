@@ -53,6 +53,8 @@ pub(super) struct RecordView {
     pub(super) body: String,
     /// OPEN, LATER, RESOLVED or DISCARDED.
     pub(super) state: &'static str,
+    /// The record it hangs on; null for a root.
+    #[schemars(with = "Value")]
     pub(super) parent_id: Option<String>,
     pub(super) created: String,
     pub(super) modified: String,
@@ -122,6 +124,8 @@ pub(super) struct RefView {
     pub(super) summary: String,
     /// OPEN, LATER, RESOLVED or DISCARDED.
     pub(super) state: &'static str,
+    /// The record it hangs on; null for a root.
+    #[schemars(with = "Value")]
     pub(super) parent_id: Option<String>,
     /// How many records hang directly on it.
     pub(super) children_count: i64,

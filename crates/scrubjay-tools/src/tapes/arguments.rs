@@ -85,7 +85,13 @@ pub(super) struct FilterArgs {
     /// What it must be like: there, or compared with the value.
     test: FieldTest,
     /// What it is compared with; nothing for exists.
+    #[schemars(schema_with = "compared_value")]
     value: Option<Value>,
+}
+
+/// Describes what a field can be compared with; model APIs want types named.
+fn compared_value(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "anyOf": [{ "type": "string" }, { "type": "number" }, { "type": "boolean" }] })
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]

@@ -10,6 +10,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, 
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::schemas::Answers;
+
 const DUPLEX_BYTES: usize = 64 * 1024;
 /// Longer than any wait the sample server can be asked for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
@@ -34,6 +36,7 @@ pub(crate) struct Client {
     writer: WriteHalf<DuplexStream>,
     server: JoinHandle<Result<(), ServeError>>,
     last_id: u64,
+    answers: Option<Answers>,
 }
 
 impl Client {
@@ -54,7 +57,7 @@ impl Client {
         let (reader, writer) = tokio::io::split(near);
         let (server_reader, server_writer) = tokio::io::split(far);
         let server = tokio::spawn(serve(server_reader, server_writer));
-        Self { era, lines: BufReader::new(reader).lines(), writer, server, last_id: 0 }
+        Self { era, lines: BufReader::new(reader).lines(), writer, server, last_id: 0, answers: None }
     }
 
     /// Connects and opens a conversation the way clients of that era do.
@@ -88,10 +91,19 @@ impl Client {
         self.answer_to(id).await
     }
 
-    /// Sends one request and returns its answer, which must be the next message.
+    /// Sends one request and returns its answer, which must be the next message. What a tool answers must fit its
+    /// schema.
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.send_request(method, params).await;
-        self.answer_to(id).await
+        if method == "tools/call" && self.answers.is_none() {
+            let id = self.send_request("tools/list", json!({})).await;
+            self.answers = Some(Answers::of(&self.answer_to(id).await));
+        }
+        let id = self.send_request(method, params.clone()).await;
+        let answer = self.answer_to(id).await;
+        if let Some(answers) = self.answers.as_ref().filter(|_| method == "tools/call") {
+            answers.check(&params, &answer);
+        }
+        answer
     }
 
     /// Calls a tool and returns the result.

@@ -8,5 +8,6 @@ mod progress;
 mod recorder;
 mod records;
 mod sample;
+mod schemas;
 mod story;
 mod tapes;

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 
+use crate::schemas::Answers;
+
 const KEY: &str = "sk-canary-0123456789";
 
 fn shared(home: &Path, llm: Option<LlmConfig>) -> Arc<Shared> {
@@ -38,6 +40,7 @@ struct Client {
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     writer: WriteHalf<DuplexStream>,
     last_id: u64,
+    answers: Answers,
 }
 
 impl Client {
@@ -46,11 +49,13 @@ impl Client {
         let (reader, writer) = tokio::io::split(near);
         let (server_reader, server_writer) = tokio::io::split(far);
         tokio::spawn(serve_progress(Arc::clone(shared), server_reader, server_writer));
-        let mut client = Self { lines: BufReader::new(reader).lines(), writer, last_id: 0 };
+        let mut client =
+            Self { lines: BufReader::new(reader).lines(), writer, last_id: 0, answers: Answers::default() };
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "test", "version": "1"}});
         client.ask("initialize", params).await;
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        client.answers = Answers::of(&client.ask("tools/list", json!({})).await);
         client
     }
 
@@ -66,7 +71,10 @@ impl Client {
     }
 
     async fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({"name": tool, "arguments": arguments})).await
+        let params = json!({"name": tool, "arguments": arguments});
+        let answer = self.ask("tools/call", params.clone()).await;
+        self.answers.check(&params, &answer);
+        answer
     }
 
     /// Calls a tool that must succeed; returns its text and its data.

@@ -3,6 +3,7 @@
 mod book;
 mod debug;
 mod lessons;
+mod reload;
 mod toolsets;
 
 use std::net::SocketAddr;
@@ -19,21 +20,20 @@ use scrubjay_gateway::backend::Backend;
 use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
 use scrubjay_gateway::front;
-use scrubjay_gateway::gateway::{Gateway, NewRecording, PlanBook, RouteWith, TakeOptions};
+use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
 use scrubjay_gateway::memory::Memory;
 use scrubjay_gateway::{tree, warden};
-use scrubjay_router::Router;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject, Watch};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 
-use self::book::LedgerBook;
 use self::debug::Debug;
+use self::reload::InForce;
 use super::wrap::origin;
 use crate::cli::Global;
 use crate::config::toolset::Toolset;
 use crate::config::{self, Flag, Loaded};
-use crate::log::{self, Log};
+use crate::log;
 
 /// How long a call to a backend named on the command line may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
@@ -46,7 +46,7 @@ const LEAVE_MAX: Duration = Duration::from_millis(500);
 /// Serve all backends behind one endpoint, recording
 ///
 /// On standard input and output, or with --http on Streamable HTTP at /mcp, in both eras of the protocol.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Serve Streamable HTTP here instead of standard input and output
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:7420")]
@@ -60,21 +60,22 @@ pub(crate) struct ServeArgs {
     /// The project that agents work on [default: the name of the workspace's repository]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// Which of Scrubjay's own toolsets to serve, or none [default: recorder,progress,records,tapes]
+    /// Which of Scrubjay's own toolsets to serve, or none [default: recorder,progress,records,tapes,router]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = toolsets::parse)]
     toolsets: Option<Vec<Option<Toolset>>>,
     /// Show logs, messages and state to this machine on this port; 0 is any that is free
     #[arg(long, value_name = "PORT")]
     debug_port: Option<u16>,
+    /// Reload the configuration when one of its files changes, not only on SIGHUP
+    #[arg(long)]
+    reload: bool,
     /// One more backend: the command that starts it
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let mut flags = flags(args.http, args.auth_token_file.as_deref());
-    flags.extend(args.debug_port.map(debug_flag));
-    let loaded = config::load_with(global, flags)?;
+    let loaded = config::load_with(global, typed(args))?;
     let config = resolve(args, &loaded)?;
     // Whoever requires a model learns at once that there is none.
     loaded.llm_config()?;
@@ -88,6 +89,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
         }
         warden::Role::Worker { warden } => {
             let _inside = runtime.enter();
+            let hangups = reload::catch_hangups()?;
             warden::begin_work(warden).context("cannot start the gateway")?;
             let log = Arc::new(log::init(&loaded)?);
             let home = loaded.home()?;
@@ -98,17 +100,18 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let debug = Arc::new(Debug::new(watch.clone(), home.clone(), redactor.clone(), log.clone()));
             let recordings =
                 recordings(&config, home, origin(warden), loaded.limits, (redactor, policy), watch);
-            let served = runtime.block_on(serve(config, args, loaded, log, debug.clone(), recordings));
+            let in_force = Arc::new(InForce::new(global, args, loaded, log, debug.clone())?);
+            let served = runtime.block_on(serve(config, in_force, hangups, recordings));
             debug.end();
             // Servers elsewhere hear that their sessions are over.
             runtime.block_on(all_ended(GOODBYE_MAX));
             // Their input has ended; whoever does not leave by itself is made to.
             runtime.block_on(tree::end_descendants(LEAVE_MAX, tree::GRACE));
-            served?;
+            let code = served?;
             // A panic there has been reported; tapes it did not reach are sealed at the next start.
             let _ = sweep.join();
             // Leaves at once: threads that copy standard streams may never return.
-            std::process::exit(0)
+            std::process::exit(code.into())
         }
     }
 }
@@ -124,8 +127,13 @@ pub(super) fn flags(http: Option<SocketAddr>, auth_token_file: Option<&Path>) ->
     http.into_iter().chain(token).collect()
 }
 
-fn debug_flag(port: u16) -> Flag {
-    Flag { name: "--debug-port", key: "serve.debug_port", value: port.to_string() }
+/// Returns everything that was typed as values of the configuration.
+fn typed(args: &ServeArgs) -> Vec<Flag> {
+    let flag = |name, key, value: String| Flag { name, key, value };
+    let mut all = flags(args.http, args.auth_token_file.as_deref());
+    all.extend(args.debug_port.map(|port| flag("--debug-port", "serve.debug_port", port.to_string())));
+    all.extend(args.reload.then(|| flag("--reload", "serve.reload", true.to_string())));
+    all
 }
 
 fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
@@ -149,8 +157,9 @@ fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
         });
     }
     // On standard streams a client may still bring backends of its own.
+    let serves_own = toolsets::chosen(args, loaded).iter().any(|toolset| *toolset != Toolset::Router);
     anyhow::ensure!(
-        config.http.is_none() || !config.backends.is_empty() || !toolsets::chosen(args, loaded).is_empty(),
+        config.http.is_none() || !config.backends.is_empty() || serves_own,
         "there is nothing to serve: configure `backends`, name a backend's command after --, or toolsets with \
          --toolsets"
     );
@@ -159,32 +168,20 @@ fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
 
 async fn serve(
     config: ServeConfig,
-    args: &ServeArgs,
-    loaded: Loaded,
-    log: Arc<Log>,
-    debug: Arc<Debug>,
+    in_force: Arc<InForce>,
+    hangups: tokio::signal::unix::Signal,
     new_recording: NewRecording,
-) -> anyhow::Result<()> {
-    let workspace = workspace(&config);
-    let shared = toolsets::shared(args, &loaded, workspace.as_deref().unwrap_or(Path::new(".")))?;
-    let toolsets = toolsets::mounts(args, &loaded, &shared);
-    let (routing, rules) = (loaded.router(), loaded.rules());
-    let router = routing.as_ref().map(|(router, _)| router.clone());
-    if let Some(router) = &router {
-        router.use_model(loaded.llm_config()?);
-    }
-    let asked = loaded.clone();
-    let late = debug.clone();
+) -> anyhow::Result<u8> {
+    let (workspace, started) = (workspace(&config), &in_force.started);
+    let toolsets = toolsets::mounts(&in_force.args, started, &in_force.shared);
+    let asked = in_force.clone();
     // Whoever starts us on standard streams is the owner; a client on HTTP may not start programs.
-    let options: Option<TakeOptions> = match config.http {
-        None => Some(Box::new(move |options| {
-            let adopted = take_options(&loaded, &log, router.as_deref(), options)?;
-            late.adopt(&adopted);
-            Ok(adopted.backends)
-        })),
-        Some(_) => None,
+    let options: TakeOptions = match config.http {
+        None => Box::new(move |options| asked.take_options(options)),
+        Some(_) => Box::new(move |options| asked.refuse_options(options)),
     };
-    let gateway = Gateway::new(config.naming, new_recording, asked.relay, options, |events, recording| {
+    let relay = started.relay;
+    let gateway = Gateway::new(config.naming, new_recording, relay, Some(options), |events, recording| {
         let configured = config.backends.iter().map(|backend| {
             let tape = recording(&format!("backend {}", backend.id), None);
             Backend::new(backend, workspace.clone(), tape, events.clone())
@@ -194,26 +191,24 @@ async fn serve(
         });
         configured.chain(own).collect()
     });
-    if let Some(rules) = &rules {
+    if let Some(rules) = &started.rules() {
         gateway.rule_with(rules);
     }
-    match memory(&asked) {
+    match memory(started) {
         Ok(memory) => gateway.remember_in(&memory),
         // Only greetings are poorer for it.
         Err(e) => {
             tracing::warn!(error = format!("{e:#}"), "what backends offered the last time is not known")
         }
     }
-    if let Some((router, consent)) = routing {
-        let learns = asked.router_learns();
-        let book: Arc<dyn PlanBook> = Arc::new(LedgerBook(shared));
-        gateway.route_with(RouteWith { router, consent, learns, book: Some(book) });
-        if learns {
-            lessons::learn_beside(&gateway, asked.home()?);
-        }
+    let routing = in_force.routing(started, started.llm_config()?);
+    if routing.as_ref().is_some_and(|routing| routing.learns) {
+        lessons::learn_beside(&gateway, started.home()?);
     }
-    debug.of(&gateway);
-    debug.adopt(&asked);
+    gateway.route_with(routing);
+    in_force.debug.of(&gateway);
+    in_force.debug.adopt(started);
+    tokio::spawn(in_force.clone().keep_up(Arc::downgrade(&gateway), hangups));
     match config.http {
         None => front::stdio::serve(gateway, "serve").await.context("cannot use the standard streams"),
         Some(http) => {
@@ -224,7 +219,8 @@ async fn serve(
             super::wrap::say(&format!("serving on http://{address}/mcp"));
             front::http::serve(gateway, listener, http, warden::stopped()?)
                 .await
-                .context("the HTTP server failed")
+                .context("the HTTP server failed")?;
+            Ok(0)
         }
     }
 }
@@ -234,24 +230,6 @@ fn memory(loaded: &Loaded) -> anyhow::Result<Arc<Memory>> {
     let home = loaded.home()?;
     let key = home.hash_key().context("cannot read the key for hashes")?;
     Ok(Arc::new(Memory::new(home.backends(), loaded.redactor(Some(&home))?, key)))
-}
-
-/// Reads the options a client brings with `initialize`.
-fn take_options(
-    loaded: &Loaded,
-    log: &Log,
-    router: Option<&Router>,
-    options: &str,
-) -> Result<Loaded, serde_json::Value> {
-    let value = serde_json::from_str(options).unwrap_or_default();
-    let told = |problems| serde_json::to_value::<Vec<_>>(problems).unwrap_or_default();
-    let adopted = loaded.with_options(&value).map_err(told)?;
-    let model = adopted.llm_config().map_err(|e| told(e.problems))?;
-    log.adopt(&adopted);
-    if let Some(router) = router {
-        router.use_model(model);
-    }
-    Ok(adopted)
 }
 
 fn workspace(config: &ServeConfig) -> Option<PathBuf> {

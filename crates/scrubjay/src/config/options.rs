@@ -39,6 +39,34 @@ impl GatewayOptions {
         layer.serve.debug_port = node.get("DEBUG_PORT").and_then(|node| debug_port(node, &mut problems));
         if problems.is_empty() { Ok(Self { layer }) } else { Err(problems) }
     }
+
+    /// Returns a problem for each option that would change something, for clients that may not.
+    pub(super) fn changes_of(&self, now: &RawConfig) -> Vec<Problem> {
+        fn differs<T: PartialEq>(given: Option<&Given<T>>, now: Option<&Given<T>>) -> bool {
+            given.is_some_and(|given| now.is_none_or(|now| now.value != given.value))
+        }
+        let layer = &self.layer;
+        let configured = now.backends.as_ref().map(|now| now.value.list.as_slice()).unwrap_or_default();
+        let mut asked = layer.backends.iter().flat_map(|given| &given.value.list);
+        let brings_backend = asked.any(|backend| !configured.contains(backend));
+        let changes = [
+            ("logLevel", differs(layer.log_level.as_ref(), now.log_level.as_ref()), "log_level"),
+            ("backends", brings_backend, "backends"),
+            // Never compared: the answer would tell a client whether its guess is right.
+            ("OPENAI_API_KEY", layer.llm.api_key.is_some(), "llm.api_key or the variable OPENAI_API_KEY"),
+            (
+                "DEBUG_PORT",
+                differs(layer.serve.debug_port.as_ref(), now.serve.debug_port.as_ref()),
+                "serve.debug_port",
+            ),
+        ];
+        let refused = changes.into_iter().filter(|(_, is_change, _)| *is_change);
+        let problem = |(option, _, key)| {
+            let why = format!("is not taken from a client on HTTP: configure the gateway with {key}");
+            Problem::new(&Origin::Options, option, why)
+        };
+        refused.map(problem).collect()
+    }
 }
 
 fn api_key(node: &Node, problems: &mut Vec<Problem>) -> Option<Given<Token>> {

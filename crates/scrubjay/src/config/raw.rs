@@ -157,6 +157,7 @@ section! {
         debug_port: Option<Given<Count<0, 65_535>>>, Owner;
         naming: Option<Given<Naming>>, Free;
         project: Option<Given<Text>>, Free;
+        reload: Option<Given<bool>>, Free;
         toolsets: Option<Given<Toolsets>>, Free;
     }
 }
@@ -301,7 +302,8 @@ on_record_failure: stop
 durability: process
 limits: { max_message_size: 16MiB, max_tape_size: 100MB, max_tape_duration: 1h }
 serve: { max_body_size: 16MiB, max_sessions: 10000, session_idle: 1h, naming: where-needed,
-  allowed_hosts: [], allowed_origins: [], toolsets: [recorder, progress, records, tapes] }
+  allowed_hosts: [], allowed_origins: [], toolsets: [recorder, progress, records, tapes, router],
+  reload: false }
 files: { max_size: 10MiB, allow_vcs: false }
 records: { stale_after: 20 }
 llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, retries: 2, concurrency: 4,

@@ -101,6 +101,37 @@ impl Loaded {
         Ok(Self::new(below, above, &self.directory, data, files, Vec::new()))
     }
 
+    /// Tells whether it is reloaded when a file changes.
+    pub(crate) fn reloads(&self) -> bool {
+        taken(self.raw.serve.reload.as_ref())
+    }
+
+    /// Names the keys to which another configuration gives another value.
+    pub(crate) fn differing_keys(&self, other: &Self) -> Vec<String> {
+        let (mine, theirs) = (self.shown(), other.shown());
+        let same = |a: &Shown, b: &Shown| a.key == b.key && a.value == b.value && a.hidden == b.hidden;
+        let mut keys = Vec::new();
+        for (some, others) in [(&mine, &theirs), (&theirs, &mine)] {
+            let differing = some.iter().filter(|a| !others.iter().any(|b| same(a, b)));
+            keys.extend(differing.map(|shown| shown.key.clone()));
+        }
+        let token = |loaded: &Self| auth_token(&loaded.raw.serve, &loaded.directory).ok().flatten();
+        if token(self) != token(other) && self.raw.serve.auth_token_file.is_some() {
+            keys.push("serve.auth_token_file".to_owned());
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Returns what a client that may change nothing must be refused of its options: what differs from this.
+    pub(crate) fn refused_options(&self, options: &serde_json::Value) -> Vec<Problem> {
+        match GatewayOptions::parse(options) {
+            Ok(options) => options.changes_of(&self.raw),
+            Err(problems) => problems,
+        }
+    }
+
     /// Returns the data directory.
     ///
     /// # Errors

@@ -345,10 +345,13 @@ pub(crate) struct Toolsets(pub(crate) Vec<Toolset>);
 
 impl Setting for Toolsets {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let names =
-            list(node, key, problems, "a toolset: recorder, progress, records, tapes or sample", |name| {
-                Toolset::from_str(name, false).is_ok()
-            })?;
+        let names = list(
+            node,
+            key,
+            problems,
+            "a toolset: recorder, progress, records, tapes, router or sample",
+            |name| Toolset::from_str(name, false).is_ok(),
+        )?;
         Some(Self(names.iter().filter_map(|name| Toolset::from_str(name, false).ok()).collect()))
     }
 

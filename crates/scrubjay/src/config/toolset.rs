@@ -13,6 +13,8 @@ pub(crate) enum Toolset {
     Records,
     /// What was recorded: searched and analysed
     Tapes,
+    /// The tool for a task in plain words: found, or called
+    Router,
     /// A few sample tools
     Sample,
 }
@@ -25,6 +27,7 @@ impl Toolset {
             Self::Progress => "progress",
             Self::Records => "records",
             Self::Tapes => "tapes",
+            Self::Router => "router",
             Self::Sample => "sample",
         }
     }

@@ -56,7 +56,8 @@ impl TrustStore {
         Self { home }
     }
 
-    fn path(&self) -> PathBuf {
+    /// Returns where the list is.
+    pub(crate) fn path(&self) -> PathBuf {
         self.home.root().join("trust.json")
     }
 

@@ -54,8 +54,7 @@ impl Judged {
 
 impl Wire {
     pub(super) fn judge(&self, direction: Direction, line: String) -> Judged {
-        let judge = self.judge.as_ref();
-        let judgement = judge.map(|judge| lock(judge).line(direction, line.as_bytes())).unwrap_or_default();
+        let judgement = self.judge.line(direction, line.as_bytes());
         Judged { came: line, judgement }
     }
 

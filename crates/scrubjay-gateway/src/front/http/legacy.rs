@@ -41,7 +41,9 @@ pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<
             answer(front, &session, request, lines).await
         }
     };
-    if opens && let Ok(value) = HeaderValue::from_str(&session.id) {
+    if opens && front.gateway.refused_to_open(&session) {
+        front.close_session(&session.id, "initialize was refused");
+    } else if opens && let Ok(value) = HeaderValue::from_str(&session.id) {
         response.headers_mut().insert(SESSION, value);
     }
     response

@@ -47,7 +47,7 @@ impl Catalogs {
 impl Gateway {
     /// Notes that a list of tools may have changed.
     pub(in super::super) fn tools_changed(&self) {
-        if let Some(routing) = self.routing.get() {
+        if let Some(routing) = self.routing() {
             routing.catalogs.changes.fetch_add(1, Ordering::Relaxed);
         }
     }

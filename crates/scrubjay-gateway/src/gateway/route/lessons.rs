@@ -10,9 +10,9 @@ use crate::session::{Call, lock};
 impl Gateway {
     /// Learns, in the background: whoever waits for an answer does not wait for this.
     pub fn learn(self: &Arc<Self>, lessons: Vec<Lesson>) {
-        let Some(known) = self.routing.get().and_then(|routing| routing.lessons.as_ref()) else { return };
+        let Some(known) = self.routing().and_then(|routing| routing.lessons.clone()) else { return };
         let news = {
-            let mut known = lock(known);
+            let mut known = lock(&known);
             lessons.into_iter().map(|lesson| known.add(lesson)).filter(|is_new| *is_new).count()
         };
         if news > 0 {
@@ -23,7 +23,7 @@ impl Gateway {
     }
 
     async fn teach_catalogs(&self) {
-        let Some(routing) = self.routing.get() else { return };
+        let Some(routing) = self.routing() else { return };
         for catalog in routing.catalogs.all().await {
             routing.teach(&catalog);
         }

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 
+use crate::schemas::Answers;
+
 const DUPLEX_BYTES: usize = 64 * 1024;
 /// Long enough for a busy machine; a missing answer fails.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -49,12 +51,13 @@ impl Place {
         let (server_reader, server_writer) = tokio::io::split(far);
         tokio::spawn(serve_records(Arc::new(Shared::new(setup)), server_reader, server_writer));
         let lines = BufReader::new(reader).lines();
-        let mut peer = Peer { lines, writer, key: key.to_owned(), last_id: 0 };
+        let mut peer = Peer { lines, writer, key: key.to_owned(), last_id: 0, answers: Answers::default() };
         let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": { "name": "t", "version": "1" } });
         let answer = peer.ask("initialize", hello).await;
         assert_eq!(answer["result"]["serverInfo"]["name"], "scrubjay-records");
         peer.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await;
+        peer.answers = Answers::of(&peer.ask("tools/list", json!({})).await);
         peer
     }
 }
@@ -65,6 +68,7 @@ pub(super) struct Peer {
     writer: WriteHalf<DuplexStream>,
     key: String,
     last_id: u64,
+    answers: Answers,
 }
 
 impl Peer {
@@ -85,7 +89,9 @@ impl Peer {
     }
 
     async fn result(&mut self, tool: &str, arguments: Value) -> Value {
-        let answer = self.ask("tools/call", json!({ "name": tool, "arguments": arguments })).await;
+        let params = json!({ "name": tool, "arguments": arguments });
+        let answer = self.ask("tools/call", params.clone()).await;
+        self.answers.check(&params, &answer);
         assert!(answer["error"].is_null(), "{tool}: {answer}");
         answer["result"].clone()
     }

@@ -159,7 +159,7 @@ pub(super) const SCENES: [Scene; 8] = [
     Scene {
         title: "A task in plain words: \"count to three, but slowly\" finds its tools, without a model",
         name: "serve",
-        command: &["serve", "--log-level", "warn", "--toolsets", "none"],
+        command: &["serve", "--log-level", "warn", "--toolsets", "router"],
         has_server: true,
         script: &WORDS,
         config: None,

@@ -41,20 +41,25 @@ pub(super) fn shared(args: &ServeArgs, loaded: &Loaded, workspace: &Path) -> any
 
 /// Returns what starts each toolset.
 pub(super) fn mounts(args: &ServeArgs, loaded: &Loaded, shared: &Arc<Shared>) -> Vec<(&'static str, Mount)> {
-    let mounted = |toolset: Toolset| (toolset.name(), mount(toolset, shared.clone()));
-    chosen(args, loaded).into_iter().map(mounted).collect()
+    let mounted = |toolset: Toolset| Some((toolset.name(), mount(toolset, shared.clone())?));
+    chosen(args, loaded).into_iter().filter_map(mounted).collect()
 }
 
-fn mount(toolset: Toolset, shared: Arc<Shared>) -> Mount {
-    Arc::new(move || {
-        let shared = shared.clone();
-        match toolset {
-            Toolset::Recorder => mounted(|r, w| scrubjay_tools::serve_recorder(shared, r, w)),
-            Toolset::Progress => mounted(|r, w| scrubjay_tools::serve_progress(shared, r, w)),
-            Toolset::Records => mounted(|r, w| scrubjay_tools::serve_records(shared, r, w)),
-            Toolset::Tapes => mounted(|r, w| scrubjay_tools::serve_tapes(shared, r, w)),
-            Toolset::Sample => mounted(scrubjay_tools::serve_sample),
+/// Returns what starts a toolset; the gateway itself serves the router's.
+fn mount(toolset: Toolset, shared: Arc<Shared>) -> Option<Mount> {
+    Some(match toolset {
+        Toolset::Recorder => {
+            Arc::new(move || mounted(|r, w| scrubjay_tools::serve_recorder(shared.clone(), r, w)))
         }
+        Toolset::Progress => {
+            Arc::new(move || mounted(|r, w| scrubjay_tools::serve_progress(shared.clone(), r, w)))
+        }
+        Toolset::Records => {
+            Arc::new(move || mounted(|r, w| scrubjay_tools::serve_records(shared.clone(), r, w)))
+        }
+        Toolset::Tapes => Arc::new(move || mounted(|r, w| scrubjay_tools::serve_tapes(shared.clone(), r, w))),
+        Toolset::Sample => Arc::new(|| mounted(scrubjay_tools::serve_sample)),
+        Toolset::Router => return None,
     })
 }
 

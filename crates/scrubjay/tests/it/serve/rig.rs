@@ -124,6 +124,10 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
+fn send(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("it runs");
+}
+
 /// A gateway on HTTP.
 pub(super) struct Served {
     child: Child,
@@ -143,7 +147,10 @@ impl Served {
         std::fs::write(&file, config).expect("the directory is ours");
         let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
         command.arg("--config").arg(file).arg("--data").arg(directory.join("data"));
-        command.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
+        command.args(["serve", "--http", "127.0.0.1:0"]);
+        if !config.contains("toolsets") {
+            command.args(["--toolsets", "none"]);
+        }
         command.envs(authority.map(|file| ("SSL_CERT_FILE", file)));
         Self::started(command)
     }
@@ -171,6 +178,11 @@ impl Served {
 
     pub(super) fn target(&self) -> Target {
         Target::new(&self.address)
+    }
+
+    /// Sends a signal to the process that a host would know.
+    pub(super) fn signal(&mut self, signal: rustix::process::Signal) {
+        send(&self.child, signal);
     }
 }
 
@@ -298,6 +310,21 @@ impl Piped {
                 return heard;
             }
         }
+    }
+
+    /// Sends a signal to the process that a host knows.
+    pub(super) fn signal(&mut self, signal: rustix::process::Signal) {
+        send(&self.child, signal);
+    }
+
+    /// Waits for the gateway to leave by itself, and returns its exit code.
+    pub(super) fn exit_code(&mut self) -> Option<i32> {
+        let mut status = None;
+        until("the gateway leaves", || {
+            status = self.child.try_wait().expect("it is ours");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
     }
 
     /// Closes the stream and waits for the gateway to leave.

@@ -97,7 +97,7 @@ fn a_modern_client_comes_back_with_its_yes() {
     let sample = json!({ "id": "sample", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"),
         "args": ["sample-server"] });
     let config = json!({ "backends": [sample], "llm": { "base_url": model.url() },
-        "router": { "destructive": ["sample/echo"] }, "serve": { "toolsets": [] } });
+        "router": { "destructive": ["sample/echo"] }, "serve": { "toolsets": ["router"] } });
     let served = Served::configured(scratch.path(), &config.to_string(), None);
     for (method, task) in [
         ("agentify/orchestrateTask", json!({ "query": TASK })),

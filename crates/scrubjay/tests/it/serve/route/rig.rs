@@ -80,7 +80,7 @@ impl Routing {
         variables: &[(&str, &str)],
     ) -> Self {
         let mut command = logged(directory.path(), settings);
-        command.args(["serve", "--toolsets", toolsets]);
+        command.args(["serve", "--toolsets", &format!("{toolsets},router")]);
         command.env_remove("OPENAI_API_KEY").envs(variables.iter().copied());
         if let Some(model) = model {
             command.env("OPENAI_BASE_URL", model.url());

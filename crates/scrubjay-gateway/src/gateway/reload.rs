@@ -1,0 +1,106 @@
+//! Takes another configuration while clients are served: backends, rules, the router and how tools are named.
+//!
+//! Sessions stay. A backend that is described as before keeps its connections; one that is described otherwise, or no
+//! more, is closed, and calls under way on it are told so. Toolsets of this process are none of this.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use scrubjay_core::rules::Rules;
+use serde_json::Value;
+
+use super::{Gateway, RouteWith};
+use crate::backend::Backend;
+use crate::config::{BackendConfig, Naming};
+use crate::session::lock;
+
+/// What calls to a removed backend are told.
+const REMOVED: &str = "it was removed from the configuration, which was reloaded";
+/// What calls under way on a changed backend are told.
+const CHANGED: &str = "its configuration was changed and reloaded: call again";
+
+/// What is to be in force from now on.
+pub struct Reload {
+    /// All backends that are no toolsets.
+    pub backends: Vec<BackendConfig>,
+    /// Where new ones start.
+    pub workspace: Option<PathBuf>,
+    /// How their tools are named.
+    pub naming: Naming,
+    /// The rules, where there are any.
+    pub rules: Option<Arc<Rules>>,
+    /// What routes tasks, where that is wanted.
+    pub routing: Option<RouteWith>,
+}
+
+/// What became of the backends, by their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// New ones.
+    pub added: Vec<String>,
+    /// Those that are described otherwise now.
+    pub changed: Vec<String>,
+    /// Those that are gone.
+    pub removed: Vec<String>,
+}
+
+impl Gateway {
+    /// Goes by another configuration from now on.
+    pub fn reload(&self, to: Reload) -> Reloaded {
+        // Before any new backend can start.
+        self.rules.put(to.rules);
+        let naming = std::mem::replace(&mut *lock(&self.naming), to.naming);
+        let reloaded = self.replace_backends(&to.backends, to.workspace.as_ref());
+        let others = [reloaded.changed.clone(), reloaded.removed.clone()].concat();
+        self.forget_all_lists(&others, naming != to.naming);
+        self.route_with(to.routing);
+        self.tools_changed();
+        self.tell_lists_changed();
+        reloaded
+    }
+
+    /// Puts a note on the tape of every session.
+    pub fn note_everywhere(&self, facts: &Value) {
+        self.all_sessions().iter().for_each(|session| session.record_note(facts));
+    }
+
+    /// Replaces the backends, in the order of the configuration, toolsets last.
+    fn replace_backends(&self, to: &[BackendConfig], workspace: Option<&PathBuf>) -> Reloaded {
+        let mut reloaded = Reloaded::default();
+        let mut retired: Vec<(Arc<Backend>, &str)> = Vec::new();
+        let mut backends = lock(&self.backends);
+        let mut all: Vec<Arc<Backend>> = Vec::with_capacity(to.len());
+        for config in to {
+            let before = backends.iter().find(|backend| backend.id == config.id);
+            match before {
+                // A toolset keeps its id, as it does at the start.
+                Some(own) if own.is_own => continue,
+                Some(same) if same.is_as(config) => {
+                    all.push(same.clone());
+                    continue;
+                }
+                Some(changed) => {
+                    reloaded.changed.push(config.id.clone());
+                    retired.push((changed.clone(), CHANGED));
+                }
+                None => reloaded.added.push(config.id.clone()),
+            }
+            all.push(self.new_backend(config, workspace.cloned()));
+        }
+        for backend in backends.iter() {
+            if backend.is_own {
+                all.push(backend.clone());
+            } else if !to.iter().any(|config| config.id == backend.id) {
+                reloaded.removed.push(backend.id.clone());
+                retired.push((backend.clone(), REMOVED));
+            }
+        }
+        *backends = all.into();
+        drop(backends);
+        for (backend, why) in retired {
+            backend.retire(why);
+            backend.finish_recording((self.new_recording)("after the end", None), why);
+        }
+        reloaded
+    }
+}

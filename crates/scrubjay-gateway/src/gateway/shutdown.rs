@@ -1,0 +1,97 @@
+//! `shutdown` and `exit`: how a client that owns the gateway ends it.
+//!
+//! The request `shutdown` ends all backends and is answered with null; from then on only the notification `exit` is
+//! taken, which ends the process. Only the client on standard streams may say either: over HTTP others may be served by
+//! the same gateway.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::{Accepted, Gateway, code, refuse};
+use crate::backend::Answer;
+use crate::tree;
+
+/// The request that ends the backends.
+pub(super) const SHUTDOWN: &str = "shutdown";
+/// The notification that ends the process.
+pub(super) const EXIT: &str = "exit";
+
+/// How long backends get to leave by themselves.
+const LEAVE_MAX: Duration = Duration::from_millis(500);
+/// What a client on HTTP is told.
+const NOT_YOURS: &str = "is only taken from the client on standard streams: this gateway may serve others. End your own \
+    session with an HTTP DELETE.";
+
+/// How far a client has ended the gateway.
+#[derive(Default)]
+pub(super) struct Ending {
+    /// Whether the client owns the gateway.
+    is_allowed: AtomicBool,
+    is_shut_down: AtomicBool,
+    exit: Notify,
+}
+
+impl Gateway {
+    /// Lets the client end the gateway; to be called by a front that has one client, its owner.
+    pub fn let_client_end_it(&self) {
+        self.ending.is_allowed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether it serves one client alone, its owner.
+    pub(super) fn has_one_client(&self) -> bool {
+        self.ending.is_allowed.load(Ordering::Relaxed)
+    }
+
+    /// Returns once the client said `exit`: with the exit code, 0 where it said `shutdown` before.
+    pub async fn exited(&self) -> u8 {
+        self.ending.exit.notified().await;
+        u8::from(!self.is_shut_down())
+    }
+
+    fn is_shut_down(&self) -> bool {
+        self.ending.is_shut_down.load(Ordering::Relaxed)
+    }
+
+    /// Refuses what is said after the end, and what only the owner may say; tells whether it did.
+    pub(super) fn refuse_at_end(
+        &self,
+        method: &str,
+        id: Option<&scrubjay_core::envelope::JsonId>,
+    ) -> Option<Accepted> {
+        if self.through.is_some() {
+            return None;
+        }
+        let is_allowed = self.has_one_client();
+        match (method, id) {
+            (EXIT, None) if is_allowed => {
+                self.ending.exit.notify_one();
+                Some(Accepted::Told)
+            }
+            (SHUTDOWN | EXIT, _) if !is_allowed => {
+                tracing::warn!(method, "refused to a client on HTTP");
+                Some(refuse(id, code::METHOD_NOT_FOUND, &format!("{method} {NOT_YOURS}")))
+            }
+            (EXIT, Some(_)) => {
+                Some(refuse(id, code::INVALID_REQUEST, "exit is a notification: it has no id"))
+            }
+            (SHUTDOWN, None) => {
+                Some(refuse(None, code::INVALID_REQUEST, "shutdown is a request: it needs an id"))
+            }
+            (_, Some(_)) if self.is_shut_down() => {
+                Some(refuse(id, code::INVALID_REQUEST, "the gateway is shut down: only exit is taken now"))
+            }
+            (_, None) if self.is_shut_down() => Some(Accepted::Told),
+            _ => None,
+        }
+    }
+
+    /// Answers `shutdown`: takes no more work and ends all backends.
+    pub(super) async fn shut_down_for_client(&self) -> Answer {
+        self.ending.is_shut_down.store(true, Ordering::Relaxed);
+        self.close_backends("the client shut the gateway down");
+        tree::end_descendants(LEAVE_MAX, tree::GRACE).await;
+        Answer::Result("null".to_owned())
+    }
+}

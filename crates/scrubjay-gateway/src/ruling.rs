@@ -1,0 +1,76 @@
+//! The rules in force between the gateway and its backends, which a reload may replace.
+//!
+//! All connections look at one place: what is put there holds for the next line of each of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use scrubjay_core::entry::Direction;
+use scrubjay_core::rules::{Judge, Judgement, Rules};
+
+use crate::session::lock;
+
+/// The rules in force, where there are any.
+#[derive(Default)]
+pub struct RulesInForce {
+    now: Mutex<Option<Arc<Rules>>>,
+    /// Counts how often they were replaced.
+    version: AtomicU64,
+}
+
+impl RulesInForce {
+    /// Puts rules in force, or none.
+    pub(crate) fn put(&self, rules: Option<Arc<Rules>>) {
+        let mut now = lock(&self.now);
+        *now = rules;
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn get(&self) -> (u64, Option<Arc<Rules>>) {
+        let now = lock(&self.now);
+        (self.version.load(Ordering::Acquire), now.clone())
+    }
+}
+
+/// The rules at work on one connection.
+pub(crate) struct ConnectionJudge {
+    rules: Arc<RulesInForce>,
+    /// What rules know the backend by.
+    backend: String,
+    message_bytes_max: usize,
+    at_work: Mutex<AtWork>,
+}
+
+#[derive(Default)]
+struct AtWork {
+    version: u64,
+    /// There once rules were in force while the connection was open.
+    judge: Option<Judge>,
+}
+
+impl ConnectionJudge {
+    pub(crate) fn new(rules: Arc<RulesInForce>, backend: &str, message_bytes_max: usize) -> Self {
+        Self { rules, backend: backend.to_owned(), message_bytes_max, at_work: Mutex::default() }
+    }
+
+    /// Judges a line by the rules in force now.
+    pub(crate) fn line(&self, direction: Direction, line: &[u8]) -> Judgement {
+        // Most gateways have no rules: their lines are not even looked at.
+        if self.rules.version.load(Ordering::Acquire) == 0 {
+            return Judgement::default();
+        }
+        let mut at_work = lock(&self.at_work);
+        if self.rules.version.load(Ordering::Acquire) != at_work.version {
+            let (version, rules) = self.rules.get();
+            at_work.version = version;
+            match (&mut at_work.judge, rules) {
+                (Some(judge), rules) => {
+                    judge.replace_rules(rules.unwrap_or_else(|| Arc::new(Rules::new(Vec::new()))))
+                }
+                (none, Some(rules)) => *none = Some(Judge::new(rules, &self.backend, self.message_bytes_max)),
+                (None, None) => {}
+            }
+        }
+        at_work.judge.as_mut().map(|judge| judge.line(direction, line)).unwrap_or_default()
+    }
+}

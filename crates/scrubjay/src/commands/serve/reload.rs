@@ -1,0 +1,289 @@
+//! The configuration in force, and how another takes its place while clients are served.
+//!
+//! SIGHUP asks for it, and a change of a file with `--reload`. Files are read as at the start, under the same rules of
+//! trust. A configuration with anything wrong in it is refused whole. What was settled at the start stays, and is
+//! named.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use scrubjay_gateway::config::BackendConfig;
+use scrubjay_gateway::gateway::{Gateway, PlanBook, Reload, RouteWith};
+use scrubjay_gateway::warden;
+use scrubjay_llm::LlmConfig;
+use scrubjay_router::Router;
+use scrubjay_tools::Shared;
+use serde_json::{Value, json};
+use tokio::signal::unix::Signal;
+
+use super::book::LedgerBook;
+use super::debug::Debug;
+use super::{ServeArgs, resolve, toolsets, typed, workspace};
+use crate::cli::Global;
+use crate::config::toolset::Toolset;
+use crate::config::{self, ConfigError, FileState, Loaded};
+use crate::log::Log;
+
+/// How often the files are looked at, with `--reload`.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The exit code of whoever a hangup ends, as a shell reports it.
+const HUNG_UP: i32 = 129;
+/// What a reload takes; everything else was settled at the start.
+const TAKEN: [&str; 6] =
+    ["backends", "recorder.rules", "router.", "serve.naming", "serve.reload", "log_level"];
+
+/// The configuration in force.
+pub(super) struct InForce {
+    global: Global,
+    pub(super) args: ServeArgs,
+    pub(super) log: Arc<Log>,
+    pub(super) debug: Arc<Debug>,
+    pub(super) shared: Arc<Shared>,
+    /// As it was at the start.
+    pub(super) started: Loaded,
+    now: Mutex<Now>,
+}
+
+struct Now {
+    /// What files, environment and flags say.
+    loaded: Loaded,
+    /// What the client said, where it did.
+    options: Option<Value>,
+    router: Option<Arc<Router>>,
+}
+
+impl InForce {
+    pub(super) fn new(
+        global: &Global,
+        args: &ServeArgs,
+        started: Loaded,
+        log: Arc<Log>,
+        debug: Arc<Debug>,
+    ) -> anyhow::Result<Self> {
+        let place =
+            args.workspace.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| ".".into());
+        let shared = toolsets::shared(args, &started, &place)?;
+        let now = Mutex::new(Now { loaded: started.clone(), options: None, router: None });
+        Ok(Self { global: global.clone(), args: args.clone(), log, debug, shared, started, now })
+    }
+
+    /// Reads the options a client brings with `initialize`: the backends in them, or what is wrong with them.
+    pub(super) fn take_options(&self, options: &str) -> Result<Vec<BackendConfig>, Value> {
+        let value: Value = serde_json::from_str(options).unwrap_or_default();
+        let mut now = self.now();
+        let adopted = now.loaded.with_options(&value).map_err(told)?;
+        let model = adopted.llm_config().map_err(|e| told(e.problems))?;
+        if let Some(router) = &now.router {
+            router.use_model(model);
+        }
+        now.options = Some(value);
+        drop(now);
+        self.log.adopt(&adopted);
+        self.debug.adopt(&adopted);
+        Ok(adopted.backends)
+    }
+
+    /// Refuses the options of a client that may change nothing, unless they change nothing.
+    pub(super) fn refuse_options(&self, options: &str) -> Result<Vec<BackendConfig>, Value> {
+        let refused = self.now().loaded.refused_options(&serde_json::from_str(options).unwrap_or_default());
+        if refused.is_empty() { Ok(Vec::new()) } else { Err(told(refused)) }
+    }
+
+    /// Returns what routes tasks by a configuration, where that is wanted.
+    pub(super) fn routing(&self, loaded: &Loaded, model: LlmConfig) -> Option<RouteWith> {
+        let routing = loaded.router();
+        self.now().router = routing.as_ref().map(|(router, _)| router.clone());
+        let (router, consent) = routing?;
+        router.use_model(model);
+        let book: Arc<dyn PlanBook> = Arc::new(LedgerBook(self.shared.clone()));
+        let offers_tools = toolsets::chosen(&self.args, &self.started).contains(&Toolset::Router);
+        Some(RouteWith { router, consent, learns: loaded.router_learns(), book: Some(book), offers_tools })
+    }
+
+    /// Reloads whenever that is asked for, until the gateway is gone.
+    pub(super) async fn keep_up(self: Arc<Self>, gateway: Weak<Gateway>, mut hangups: Signal) {
+        let had_terminal = warden::has_terminal();
+        let mut seen = self.look();
+        loop {
+            let follows_files = self.now().loaded.reloads();
+            tokio::select! {
+                Some(()) = hangups.recv() => {
+                    if had_terminal && !warden::has_terminal() {
+                        return end_with_terminal(&gateway);
+                    }
+                }
+                () = tokio::time::sleep(LOOK_EVERY), if follows_files => {
+                    let found = self.look();
+                    if found.iter().zip(&seen).all(|(found, seen)| found.is_as(seen)) && found.len() == seen.len() {
+                        continue;
+                    }
+                }
+            }
+            // Looked at before they are read: what changes meanwhile is seen the next time.
+            seen = self.look();
+            let Some(gateway) = gateway.upgrade() else { return };
+            let this = self.clone();
+            // A panic there has been reported, and changed nothing.
+            let _ = tokio::task::spawn_blocking(move || this.load())
+                .await
+                .map(|read| self.settle(&gateway, read));
+        }
+    }
+
+    /// Reads the configuration anew.
+    fn load(&self) -> anyhow::Result<Loaded> {
+        let loaded = config::load_with(&self.global, typed(&self.args))?;
+        let now = self.now();
+        if let Some((path, keys)) = lost_trust(&now.loaded, &loaded) {
+            let keys = keys.join(", ");
+            anyhow::bail!(
+                "{} sets {keys} and is not trusted as it is now: look at it, then run `scrubjay trust`",
+                path.display()
+            );
+        }
+        let options = now.options.clone();
+        drop(now);
+        let adopted = options.map(|options| loaded.with_options(&options)).transpose();
+        let adopted = adopted.map_err(|problems| ConfigError { problems })?;
+        adopted.as_ref().unwrap_or(&loaded).llm_config()?;
+        // What is wrong with the rest of it is wrong too, though it would not be used before the next start.
+        resolve(&self.args, &loaded)?;
+        loaded.redactor(Some(&self.started.home()?))?;
+        loaded.policy()?;
+        Ok(loaded)
+    }
+
+    /// Goes by what was read, or says why not.
+    fn settle(&self, gateway: &Arc<Gateway>, read: anyhow::Result<Loaded>) {
+        if let Err(error) = read.and_then(|loaded| self.adopt(gateway, loaded)) {
+            let problems: Vec<String> = match error.downcast_ref::<ConfigError>() {
+                Some(wrong) => wrong.problems.iter().map(ToString::to_string).collect(),
+                None => vec![format!("{error:#}")],
+            };
+            tracing::error!(
+                problems = problems.join("; "),
+                "the configuration is not reloaded; the old one stays in force"
+            );
+            gateway.note_everywhere(&json!({ "event": "configuration_refused", "problems": problems }));
+        }
+    }
+
+    fn adopt(&self, gateway: &Arc<Gateway>, loaded: Loaded) -> anyhow::Result<()> {
+        let mut config = resolve(&self.args, &loaded)?;
+        let options = self.now().options.clone();
+        let adopted = match &options {
+            Some(options) => loaded.with_options(options).map_err(|problems| ConfigError { problems })?,
+            None => loaded.clone(),
+        };
+        let brought = options.iter().flat_map(|_| &adopted.backends);
+        for backend in brought {
+            // As when the client brought them: an id that is taken already stays as it is.
+            if config.backends.iter().all(|other| other.id != backend.id) {
+                config.backends.push(backend.clone());
+            }
+        }
+        let stays = self.stays(&loaded);
+        let model = adopted.llm_config()?;
+        self.log.adopt(&adopted);
+        let reloaded = gateway.reload(Reload {
+            workspace: workspace(&config),
+            backends: config.backends,
+            naming: config.naming,
+            rules: loaded.rules(),
+            routing: self.routing(&loaded, model),
+        });
+        self.now().loaded = loaded;
+        self.debug.adopt(&adopted);
+        let (added, changed, removed) =
+            (reloaded.added.join(", "), reloaded.changed.join(", "), reloaded.removed.join(", "));
+        tracing::info!(added, changed, removed, "the configuration was reloaded");
+        if !stays.is_empty() {
+            tracing::warn!(
+                keys = stays.join(", "),
+                "changed, but cannot change while the gateway runs: start it again"
+            );
+        }
+        gateway.note_everywhere(&json!({ "event": "configuration_reloaded", "added": reloaded.added,
+            "changed": reloaded.changed, "removed": reloaded.removed, "stays": stays }));
+        Ok(())
+    }
+
+    /// Names the keys that have another value now, and keep the one of the start.
+    fn stays(&self, loaded: &Loaded) -> Vec<String> {
+        let is_taken = |key: &String| {
+            TAKEN.iter().any(|taken| key.starts_with(taken))
+                || (key == "serve.debug_port" && self.started.debug_port().is_none())
+        };
+        let named =
+            |key: String| if key.starts_with("llm.") { format!("{key} (of the toolsets)") } else { key };
+        let keys = self.started.differing_keys(loaded).into_iter().filter(|key| !is_taken(key));
+        keys.map(named).collect()
+    }
+
+    /// Looks at every file that the configuration is made from.
+    fn look(&self) -> Vec<Look> {
+        let mut paths: Vec<PathBuf> = self.now().loaded.files.iter().map(|file| file.path.clone()).collect();
+        paths.extend(self.global.env_file().map(Into::into));
+        paths.extend(config::trust_store(&self.global).ok().map(|store| store.path()));
+        paths.into_iter().map(Look::at).collect()
+    }
+
+    fn now(&self) -> std::sync::MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a file was found.
+struct Look {
+    path: PathBuf,
+    stamp: Option<(SystemTime, u64)>,
+    content: Option<Vec<u8>>,
+}
+
+impl Look {
+    fn at(path: PathBuf) -> Self {
+        let stamp = std::fs::metadata(&path).and_then(|found| Ok((found.modified()?, found.len()))).ok();
+        let content = std::fs::read(&path).ok();
+        Self { path, stamp, content }
+    }
+
+    /// Tells whether nothing happened to it; a file that was only touched is the same.
+    fn is_as(&self, other: &Self) -> bool {
+        self.path == other.path && (self.stamp == other.stamp || self.content == other.content)
+    }
+}
+
+/// Finds a project's file that was used whole and would not be now, and what it would lose.
+///
+/// Whoever edits a trusted file has not yet looked at it as another would: until then nothing it started is ended.
+fn lost_trust<'a>(before: &Loaded, after: &'a Loaded) -> Option<(&'a PathBuf, Vec<String>)> {
+    after.files.iter().find_map(|file| {
+        let was_read = before.files.iter().any(|old| old.path == file.path && old.state == FileState::Read);
+        match &file.state {
+            FileState::Untrusted { left_out } if was_read => Some((&file.path, left_out.clone())),
+            _ => None,
+        }
+    })
+}
+
+/// A hangup because the terminal is gone is no request to reload.
+fn end_with_terminal(gateway: &Weak<Gateway>) {
+    if let Some(gateway) = gateway.upgrade() {
+        gateway.shut_down("the terminal was closed");
+    }
+    // The warden ends whatever is left.
+    std::process::exit(HUNG_UP)
+}
+
+/// Catches hangups from now on.
+pub(super) fn catch_hangups() -> anyhow::Result<Signal> {
+    let kind = tokio::signal::unix::SignalKind::hangup();
+    tokio::signal::unix::signal(kind).context("cannot catch SIGHUP")
+}
+
+/// Writes down what is wrong with a client's options.
+fn told(problems: Vec<config::Problem>) -> Value {
+    serde_json::to_value(problems).unwrap_or_default()
+}
