@@ -218,6 +218,12 @@ impl Backend {
         }
     }
 
+    /// Stands for a server outside this process, whose streams a test has in its hands.
+    #[cfg(test)]
+    pub(crate) fn as_server(self) -> Self {
+        Self { is_own: false, is_shared: false, ..self }
+    }
+
     fn described(id: &str, link: Link, recording: Recording, events: mpsc::Sender<Event>) -> Self {
         Self {
             id: id.to_owned(),

@@ -530,3 +530,6 @@ pub(crate) fn handle() -> String {
 pub(crate) fn unknown_client() -> ClientFacts {
     ClientFacts::default()
 }
+
+#[cfg(test)]
+mod tests;

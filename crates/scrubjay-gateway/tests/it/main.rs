@@ -4,6 +4,7 @@
 mod apart;
 mod bad_backends;
 mod bridge;
+mod fourteen;
 mod gateway_peers;
 mod misrouting;
 mod own_toolsets;

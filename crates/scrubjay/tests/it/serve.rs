@@ -14,6 +14,7 @@ mod redaction;
 mod reload;
 mod remote;
 mod rig;
+mod roots_peers;
 mod route;
 mod rules;
 mod selection;
