@@ -7,7 +7,7 @@ mod hearing;
 mod judging;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ use crate::session::{Call, Session, lock};
 const CALLS_MAX: usize = 65_536;
 /// How many lines may wait to be read by the backend.
 const LINES_MAX: usize = 64;
+/// How much a backend may say before it answers its greeting: some print their logs, but one that floods is ended.
+const BEFORE_GREETING_BYTES_MAX: usize = 4 << 20;
 /// How many bytes of waiting lines go out in one write.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 
@@ -84,8 +86,8 @@ pub(crate) struct Wire {
     lines: Mutex<Option<mpsc::Sender<String>>>,
     pending: Mutex<HashMap<u64, Pending>>,
     next_id: AtomicU64,
-    /// Whether it has said anything yet.
-    has_spoken: AtomicBool,
+    /// How many bytes it has said before it was greeted.
+    bytes_before: AtomicUsize,
     open: AtomicBool,
     closed: tokio::sync::watch::Sender<bool>,
     why_closed: Mutex<String>,
@@ -255,7 +257,7 @@ impl Wire {
             lines: Mutex::new(Some(lines)),
             pending: Mutex::default(),
             next_id: AtomicU64::new(1),
-            has_spoken: AtomicBool::new(false),
+            bytes_before: AtomicUsize::new(0),
             open: AtomicBool::new(true),
             closed: tokio::sync::watch::Sender::new(false),
             why_closed: Mutex::default(),
@@ -281,6 +283,11 @@ impl Wire {
         let _ = self.settled.set((era, owner));
     }
 
+    /// Returns whether it has been greeted, or greets for itself.
+    fn is_greeted(&self) -> bool {
+        self.settled.get().is_some()
+    }
+
     fn era(&self) -> Era {
         self.settled.get().map_or(Era::Legacy, |(era, _)| *era)
     }
@@ -291,7 +298,7 @@ impl Wire {
 
     /// Returns how much processor time its program has used, where it has one that has said nothing yet.
     pub(super) fn silent_ticks(&self) -> Option<u64> {
-        let is_silent = !self.has_spoken.load(Ordering::Relaxed);
+        let is_silent = self.bytes_before.load(Ordering::Relaxed) == 0;
         is_silent.then(|| lock(&self.program).as_ref().and_then(Program::busy_ticks)).flatten()
     }
 

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::oneshot;
 
 use super::judging::Judged;
-use super::{Pending, Wire, only_session};
+use super::{BEFORE_GREETING_BYTES_MAX, Pending, Wire, only_session};
 use crate::backend::process::Exit;
 use crate::backend::{Answer, Event, Question};
 use crate::session::{Call, lock};
@@ -95,7 +95,15 @@ impl Wire {
     }
 
     async fn hear(self: &Arc<Self>, bytes: &[u8]) {
-        self.has_spoken.store(true, Ordering::Relaxed);
+        if !self.is_greeted()
+            && self.bytes_before.fetch_add(bytes.len() + 1, Ordering::Relaxed) > BEFORE_GREETING_BYTES_MAX
+        {
+            self.close(
+                &format!("it said {BEFORE_GREETING_BYTES_MAX} bytes without answering its greeting"),
+                true,
+            );
+            return;
+        }
         let line = String::from_utf8_lossy(bytes);
         // Some systems put a byte order mark before the first thing a program says.
         let line = line.strip_prefix('\u{feff}').unwrap_or(&line).to_owned();
@@ -212,6 +220,8 @@ impl Wire {
                 owner.ask(outbox.as_ref(), &method, params.as_deref()).await
             } else if method == "ping" {
                 Answer::Result("{}".to_owned())
+            } else if !self.is_greeted() {
+                Answer::error(-32603, "nothing can be asked before the greeting is answered")
             } else {
                 let (reply, answer) = oneshot::channel();
                 let backend = self.backend.clone();
@@ -266,6 +276,10 @@ impl Wire {
         }
         if let Some(owner) = &self.passes_to {
             owner.say_aside(line.to_owned());
+            return;
+        }
+        if !self.is_greeted() {
+            // Nobody's yet: it is on tape, and that is all.
             return;
         }
         let event = Event::Notification {
