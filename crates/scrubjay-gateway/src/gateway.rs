@@ -337,7 +337,7 @@ impl Gateway {
             };
         };
         if let Some(method) = &parts.method
-            && let Some(settled) = self.refuse_at_end(method, parts.json_id().as_ref())
+            && let Some(settled) = self.settle_ending(method, parts.json_id().as_ref())
         {
             return settled;
         }

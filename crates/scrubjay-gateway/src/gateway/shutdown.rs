@@ -54,8 +54,8 @@ impl Gateway {
         self.ending.is_shut_down.load(Ordering::Relaxed)
     }
 
-    /// Refuses what is said after the end, and what only the owner may say; tells whether it did.
-    pub(super) fn refuse_at_end(
+    /// Settles what ends the gateway, and what is said after its end; none where it is something else.
+    pub(super) fn settle_ending(
         &self,
         method: &str,
         id: Option<&scrubjay_core::envelope::JsonId>,

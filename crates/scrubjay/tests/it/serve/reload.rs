@@ -211,6 +211,34 @@ fn what_cannot_change_is_named_and_stays() {
 }
 
 #[test]
+fn the_router_is_reloaded_too() {
+    let scratch = scratch();
+    let mut settings = before();
+    let mut command = logged(scratch.path(), &settings);
+    let mut piped = greeted(Piped::started({
+        command.args(["serve", "--toolsets", "router"]);
+        command
+    }));
+    let (list, task) = (
+        request(2, "tools/list", &json!({})),
+        request(3, "agentify/orchestrateTask", &json!({ "query": "echo x" })),
+    );
+    for (mode, is_there) in [("off", false), ("catalog", true)] {
+        settings["router"] = json!({ "mode": mode });
+        write(scratch.path(), &settings);
+        piped.signal(Signal::HUP);
+        hear_until(&mut piped, |heard| heard["method"] == "notifications/resources/list_changed");
+        let listed = piped.ask(&list).pop().unwrap();
+        assert_eq!(
+            (listed.to_string().contains("find_tools"), names(&listed)),
+            (is_there, vec!["g", "o", "s"])
+        );
+        let code = &piped.ask(&task).pop().unwrap()["error"]["code"];
+        assert_eq!(code, if is_there { -32000 } else { -32601 }, "{mode}");
+    }
+}
+
+#[test]
 fn a_file_that_changes_is_reloaded_where_that_is_wanted() {
     let scratch = scratch();
     let mut piped = start(scratch.path(), &before(), &["--reload"]);
@@ -265,4 +293,36 @@ fn a_projects_file_is_reloaded_as_far_as_it_is_trusted() {
     trust();
     hear_until(&mut piped, |heard| heard["method"] == LIST_CHANGED);
     assert_eq!(names(piped.ask(&list).last().unwrap()), ["n", "p", "s"]);
+}
+
+/// Runs a command on a terminal of its own, hangs up once it serves, and prints how it ended.
+const ON_TERMINAL: &str = "
+import os, pty, signal, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[1], sys.argv[1:])
+signal.signal(signal.SIGALRM, lambda *_: os.kill(pid, signal.SIGKILL))
+signal.alarm(20)
+def hear(what):
+    heard = b''
+    while what not in heard:
+        heard += os.read(terminal, 4096) or sys.exit(1)
+hear(b'serving on')
+os.kill(pid, signal.SIGHUP)
+hear(b'was reloaded')
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+";
+
+#[test]
+fn a_terminal_that_is_closed_ends_the_gateway() {
+    let scratch = scratch();
+    write(scratch.path(), &before());
+    let mut command = Command::new("python3");
+    command.args(["-c", ON_TERMINAL, env!("CARGO_BIN_EXE_scrubjay"), "--config"]);
+    command.arg(scratch.path().join("scrubjay-config.json")).arg("--data").arg(scratch.path().join("data"));
+    command.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]).env("HOME", scratch.path());
+    let output = command.output().expect("python starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), "129", "{}", String::from_utf8_lossy(&output.stderr));
 }
