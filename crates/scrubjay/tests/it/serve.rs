@@ -4,6 +4,7 @@ mod conformance;
 mod debug;
 mod eras;
 mod front;
+mod hosts_peers;
 mod http;
 mod keeping;
 mod listen;
