@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use super::conformance_peers::{HttpServer, Server};
 use super::peers::{everything, peers, python_server};
 use super::rig::{Served, scratch, scrubjay, text};
 use model::Model;
@@ -50,12 +51,13 @@ impl Door {
 /// The ways through Scrubjay, and the processes that some of them need.
 struct Doors {
     all: Vec<Door>,
-    _running: Vec<Served>,
+    _running: (HttpServer, [Served; 2]),
 }
 
 impl Doors {
     /// `wrap` and `serve` on standard streams and on HTTP, with servers of both eras behind them.
     fn open(peers: &Path, data: &Path) -> Self {
+        let remote = Server::everything(peers).start();
         let gateway = Served::start(data, &[], &everything(peers));
         let bridge = Served::wrap(data, &["--"], &python_server(peers));
         let over_http = |served: &Served| Place::Http(format!("http://{}/mcp", served.address));
@@ -64,20 +66,25 @@ impl Doors {
                 name: "wrapped",
                 place: started(data, &["wrap", "--name", "wrapped"], &everything(peers)),
             },
+            Door { name: "remote", place: started(data, &["wrap", "--url", &remote.url], &[]) },
             Door { name: "served", place: started(data, &["serve"], &python_server(peers)) },
             Door { name: "gateway", place: over_http(&gateway) },
             Door { name: "bridge", place: over_http(&bridge) },
         ];
-        Self { all, _running: vec![gateway, bridge] }
+        Self { all, _running: (remote, [gateway, bridge]) }
     }
 }
 
-/// A place where the host starts Scrubjay before a server.
+/// A place where the host starts Scrubjay, before a server if there is a command for one.
 fn started(data: &Path, verb: &[&str], server: &[String]) -> Place {
     let program = env!("CARGO_BIN_EXE_scrubjay").to_owned();
-    let before = [program, "--data".to_owned(), text(data)].into_iter();
-    let verb = verb.iter().map(ToString::to_string).chain(["--".to_owned()]);
-    Place::Stdio(before.chain(verb).chain(server.iter().cloned()).collect())
+    let mut command = vec![program, "--data".to_owned(), text(data)];
+    command.extend(verb.iter().map(ToString::to_string));
+    if !server.is_empty() {
+        command.push("--".to_owned());
+    }
+    command.extend_from_slice(server);
+    Place::Stdio(command)
 }
 
 /// What a host printed.
