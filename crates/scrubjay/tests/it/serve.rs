@@ -1,9 +1,11 @@
 //! `scrubjay serve` from outside: what clients of both eras meet at its fronts, and what is on its tapes.
 
 mod conformance;
+mod conformance_peers;
 mod debug;
 mod eras;
 mod front;
+mod hosts_peers;
 mod http;
 mod keeping;
 mod listen;

@@ -76,7 +76,7 @@ pub(super) fn run_to(code: i32, directory: &Path, program: &Path, args: &[&str])
     said
 }
 
-fn python_server(peers: &Path) -> Vec<String> {
+pub(super) fn python_server(peers: &Path) -> Vec<String> {
     vec![text(&peers.join(".venv/bin/python")), text(&peers.join("python_server.py"))]
 }
 

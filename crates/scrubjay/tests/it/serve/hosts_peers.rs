@@ -1,0 +1,197 @@
+//! Real hosts at work: each asks its model, is told to call a tool, and calls it through `wrap` and `serve`.
+//!
+//! The hosts are the programs people use, from the npm registry; only the model is a stand-in. One prompt makes
+//! a call through each [`Door`], on standard streams and over HTTP, to real servers. Nothing leaves the machine.
+//! Needs `scripts/install-peers`; without `SCRUBJAY_PEERS` every test here says so and passes.
+
+mod model;
+mod programs;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::conformance_peers::{HttpServer, Server};
+use super::peers::{everything, peers, python_server};
+use super::rig::{Served, scratch, scrubjay, text};
+use model::Model;
+use programs::Host;
+
+/// What is called; both servers have it.
+const TOOL: &str = "echo";
+
+/// Longest a host may take for its whole conversation; `timeout` ends it then.
+const CONVERSATION_LIMIT_S: &str = "120";
+
+/// A proxy that is not there: what a host sends to anything but this machine goes nowhere.
+const NO_PROXY_THERE: &str = "http://127.0.0.1:9";
+
+/// Where a host finds a server.
+enum Place {
+    /// The host starts it.
+    Stdio(Vec<String>),
+    /// It is there.
+    Http(String),
+}
+
+/// An entry of the host's configuration: one way through Scrubjay to a real server.
+struct Door {
+    name: &'static str,
+    place: Place,
+}
+
+impl Door {
+    /// What the tool behind this door is given, and returns.
+    fn message(&self) -> String {
+        format!("héllo 鳥 through {}", self.name)
+    }
+}
+
+/// The ways through Scrubjay, and the processes that some of them need.
+struct Doors {
+    all: Vec<Door>,
+    _running: (HttpServer, [Served; 2]),
+}
+
+impl Doors {
+    /// `wrap` and `serve` on standard streams and on HTTP, with servers of both eras behind them.
+    fn open(peers: &Path, data: &Path) -> Self {
+        let remote = Server::everything(peers).start();
+        let gateway = Served::start(data, &[], &everything(peers));
+        let bridge = Served::wrap(data, &["--"], &python_server(peers));
+        let over_http = |served: &Served| Place::Http(format!("http://{}/mcp", served.address));
+        let all = vec![
+            Door {
+                name: "wrapped",
+                place: started(data, &["wrap", "--name", "wrapped"], &everything(peers)),
+            },
+            Door { name: "remote", place: started(data, &["wrap", "--url", &remote.url], &[]) },
+            Door { name: "served", place: started(data, &["serve"], &python_server(peers)) },
+            Door { name: "gateway", place: over_http(&gateway) },
+            Door { name: "bridge", place: over_http(&bridge) },
+        ];
+        Self { all, _running: (remote, [gateway, bridge]) }
+    }
+}
+
+/// A place where the host starts Scrubjay, before a server if there is a command for one.
+fn started(data: &Path, verb: &[&str], server: &[String]) -> Place {
+    let program = env!("CARGO_BIN_EXE_scrubjay").to_owned();
+    let mut command = vec![program, "--data".to_owned(), text(data)];
+    command.extend(verb.iter().map(ToString::to_string));
+    if !server.is_empty() {
+        command.push("--".to_owned());
+    }
+    command.extend_from_slice(server);
+    Place::Stdio(command)
+}
+
+/// What a host printed.
+struct Said {
+    stdout: String,
+    stderr: String,
+}
+
+/// Lets a host answer one prompt, to a good end.
+fn converse(host: Host, peers: &Path, directory: &Path, doors: &[Door]) -> Said {
+    let home = directory.join("home");
+    std::fs::create_dir(&home).expect("it is ours");
+    let model = Model::start(directory, doors);
+    let host_command = host.command(peers, &home, doors, &model.url);
+    let mut limited = Command::new("timeout");
+    limited.args(["--kill-after=5", CONVERSATION_LIMIT_S]).arg(host_command.get_program());
+    limited.args(host_command.get_args()).env_clear().env("PATH", std::env::var_os("PATH").expect("a PATH"));
+    limited.env("HOME", &home).env("HTTPS_PROXY", NO_PROXY_THERE).env("HTTP_PROXY", NO_PROXY_THERE);
+    limited.env("NO_PROXY", "127.0.0.1,localhost");
+    limited.envs(host_command.get_envs().filter_map(|(name, value)| value.map(|value| (name, value))));
+    let output = limited.current_dir(&home).stdin(Stdio::null()).output().expect("timeout is installed");
+    let said = Said {
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    };
+    let (stdout, stderr, heard) = (&said.stdout, &said.stderr, model.heard());
+    assert!(output.status.success(), "{host:?}: {}\n{stdout}\n{stderr}\n{heard}", output.status);
+    said
+}
+
+/// Finds a call by what was said in it, and returns the answer as it was delivered.
+fn recorded_answer(data: &Path, message: &str) -> String {
+    let query = format!("tool:{TOOL} \"{message}\"");
+    let found = scrubjay(data, &["--json", "tape", "search", &query]);
+    let found: Value = serde_json::from_str(&found).expect("JSON");
+    let hits = found["hits"].as_array().expect("hits");
+    assert_eq!(hits.len(), 1, "{message}: what happened once is found once: {hits:#?}");
+    let hit = &hits[0];
+    assert_eq!(hit["failed"], false, "{hit:#}");
+    let (tape, answer) = (hit["tape"].as_str().expect("a tape"), hit["answer"].as_u64().expect("an answer"));
+    let shown = scrubjay(data, &["--json", "tape", "show", tape]);
+    let entries: Vec<Value> = serde_json::from_str(&shown).expect("JSON");
+    let entry = entries.iter().find(|entry| entry["entry"] == answer).expect("the answer is on the tape");
+    entry["raw"].as_str().expect("a message").to_owned()
+}
+
+/// One conversation of a host with calls through every door, seen from the host and from the tapes.
+fn calls_through_every_door(host: Host) {
+    let Some(peers) = peers(&format!("{host:?}")) else { return };
+    let scratch = scratch();
+    let data = scratch.path().join("data");
+    let doors = Doors::open(&peers, &data);
+    let said = converse(host, &peers, scratch.path(), &doors.all);
+    let messages: Vec<String> = doors.all.iter().map(Door::message).collect();
+    for message in &messages {
+        assert!(said.stdout.contains(message), "{message}: {}\n{}", said.stdout, said.stderr);
+    }
+    // What serves over HTTP ends, so that its tapes are whole.
+    drop(doors);
+    for message in &messages {
+        let answer = recorded_answer(&data, message);
+        assert!(answer.contains(message), "{message}: {answer}");
+    }
+    scrubjay(&data, &["tape", "verify"]);
+}
+
+/// A host reads the schemas of all our own tools and finds nothing to warn about.
+fn takes_our_schemas_without_a_warning(host: Host) {
+    let Some(peers) = peers(&format!("{host:?}")) else { return };
+    let scratch = scratch();
+    let place = started(&scratch.path().join("data"), &["serve"], &python_server(&peers));
+    let said = converse(host, &peers, scratch.path(), &[Door { name: "served", place }]);
+    let warnings: Vec<&str> = said.stderr.lines().filter(|line| line.contains("schema")).collect();
+    assert!(
+        warnings.is_empty(),
+        "{} warnings, first {:#?}",
+        warnings.len(),
+        &warnings[..warnings.len().min(5)]
+    );
+}
+
+#[test]
+fn claude_code_calls_through_wrap_and_serve() {
+    calls_through_every_door(Host::ClaudeCode);
+}
+
+#[test]
+fn codex_calls_through_wrap_and_serve() {
+    calls_through_every_door(Host::Codex);
+}
+
+#[test]
+fn gemini_cli_calls_through_wrap_and_serve() {
+    calls_through_every_door(Host::GeminiCli);
+}
+
+#[test]
+fn opencode_calls_through_wrap_and_serve() {
+    calls_through_every_door(Host::Opencode);
+}
+
+#[test]
+fn gemini_cli_takes_our_schemas_without_a_warning() {
+    takes_our_schemas_without_a_warning(Host::GeminiCli);
+}
+
+#[test]
+fn opencode_takes_our_schemas_without_a_warning() {
+    takes_our_schemas_without_a_warning(Host::Opencode);
+}
