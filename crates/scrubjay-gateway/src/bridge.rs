@@ -10,5 +10,6 @@ mod exchange;
 pub mod http;
 mod mirrored;
 mod outgoing;
+mod refusal;
 mod sse;
 mod waiting;

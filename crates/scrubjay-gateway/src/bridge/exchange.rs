@@ -10,15 +10,15 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use scrubjay_core::envelope::{Envelope, MessageKind};
-use scrubjay_core::inert::inert_bytes;
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::client::root;
 use super::http::{Bridge, Ended};
 use super::outgoing::SESSION;
+use super::refusal::{HttpAnswer, excerpt};
 use super::sse::{Event, Parser};
-use super::waiting::Waiting;
+use super::waiting::{Taken, Waiting, is_message};
 use crate::session::lock;
 
 /// How long a server may say nothing at all.
@@ -30,8 +30,6 @@ const RESUMES_MAX: u32 = 5;
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
 const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How much of a refusal is repeated.
-const EXCERPT_BYTES_MAX: usize = 200;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Why a message was not answered by its server.
@@ -39,8 +37,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) enum Failure {
     /// The client called it off: nobody waits.
     Cancelled,
-    /// In words, with the HTTP status where there was one.
-    Said(String, Option<StatusCode>),
+    /// In words, with what the server answered over HTTP where it did.
+    Said(String, Option<Box<HttpAnswer>>),
 }
 
 impl Failure {
@@ -96,9 +94,9 @@ impl<'a> Exchange<'a> {
             Ok(()) => Failure::said("the server accepted the request, but gave no answer"),
             Err(failure) => failure,
         };
-        if let Failure::Said(why, status) = &failure {
+        if let Failure::Said(why, answered) = &failure {
             for id in self.waiting.give_up() {
-                self.bridge.refuse(id.as_raw(), why, *status).await;
+                self.bridge.refuse(id.as_raw(), why, answered.as_deref()).await;
             }
             tracing::debug!(method = self.message.method, why, "a message was not answered by its server");
         }
@@ -122,11 +120,11 @@ impl<'a> Exchange<'a> {
         if response.status().is_success() && is_event_stream(&response) {
             return self.follow(response.into_body()).await;
         }
-        let status = response.status();
-        let redirect = status.is_redirection().then(|| redirect_text(&response));
-        self.session_lost = status == StatusCode::NOT_FOUND && self.names_session();
+        let answered = HttpAnswer::of(&response);
+        let redirect = response.status().is_redirection().then(|| redirect_text(&response));
+        self.session_lost = response.status() == StatusCode::NOT_FOUND && self.names_session();
         let (text, _permit) = self.collect(response.into_body()).await?;
-        self.take_text(status, redirect, text).await
+        self.take_text(answered, redirect, text).await
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
@@ -189,7 +187,7 @@ impl<'a> Exchange<'a> {
     /// Takes an answer that is not a stream of events.
     async fn take_text(
         &mut self,
-        status: StatusCode,
+        mut answered: HttpAnswer,
         redirect: Option<String>,
         mut text: Vec<u8>,
     ) -> Result<(), Failure> {
@@ -200,38 +198,38 @@ impl<'a> Exchange<'a> {
         for byte in text.iter_mut().filter(|b| matches!(b, b'\n' | b'\r')) {
             *byte = b' ';
         }
-        let kind = Envelope::parse(&text).kind;
+        let status = answered.status;
+        let envelope = Envelope::parse(&text);
         let asked = !self.waiting.is_over() || self.message.kind == MessageKind::Opaque;
-        let is_message = if status.is_success() {
-            kind != MessageKind::Opaque
+        let passes = if status.is_success() {
+            is_message(&envelope)
         } else {
             // Nobody waits for the refusal of a notification.
-            asked && matches!(kind, MessageKind::Error | MessageKind::Batch)
+            let is_verdict = matches!(envelope.kind, MessageKind::Error | MessageKind::Batch);
+            asked && is_verdict && is_message(&envelope)
         };
-        if is_message {
+        if passes {
             self.pass(&text, !status.is_success()).await;
             return Ok(());
         }
         if status.is_success() && (text.is_empty() || !asked) {
             return Ok(());
         }
-        let why = match (redirect, status) {
-            (Some(redirect), _) => redirect,
-            (None, status) if status.is_success() => {
+        let why = match &redirect {
+            Some(redirect) => redirect.clone(),
+            None if status.is_success() => {
                 format!("the server answered with something that is no message{}", excerpt(&text))
             }
-            (None, StatusCode::UNAUTHORIZED) => {
-                format!(
-                    "the server wants to know who calls (HTTP {status}): give it a header{}",
-                    excerpt(&text)
-                )
-            }
-            (None, status) => format!("the server answered HTTP {status}{}", excerpt(&text)),
+            None => format!("{}{}", answered.refusal_text(), excerpt(&text)),
         };
+        // The page of a redirect repeats where it leads, and that may hold a secret.
+        if redirect.is_none() {
+            answered.keep_body(&text);
+        }
         if !asked {
             tracing::warn!(method = self.message.method, why, "a message was refused by its server");
         }
-        Err(Failure::Said(why, Some(status)))
+        Err(Failure::Said(why, Some(Box::new(answered))))
     }
 
     /// Reads a stream of events until all is answered and said, taking it up again where it breaks.
@@ -275,7 +273,7 @@ impl<'a> Exchange<'a> {
         }
         let status = response.status();
         let why = format!("the server does not take up a broken stream: it answered HTTP {status}");
-        Err(Failure::Said(why, Some(status)))
+        Err(Failure::Said(why, Some(Box::new(HttpAnswer::of(&response)))))
     }
 
     /// Passes events on until the stream ends; returns whether it broke.
@@ -315,7 +313,13 @@ impl<'a> Exchange<'a> {
 
     /// Passes a line of the server on to the client.
     async fn pass(&mut self, line: &[u8], verdict: bool) {
-        let line = self.waiting.take(line, verdict);
+        let line = match self.waiting.take(line, verdict) {
+            Taken::Line(line) => line,
+            Taken::NoAnswer(id) => {
+                let why = format!("the server's answer is no JSON-RPC message{}", excerpt(line));
+                return self.bridge.refuse(id.as_raw(), &why, None).await;
+            }
+        };
         let opens = self.message.method.as_deref() == Some("initialize");
         if opens || (self.is_modern && !lock(&self.bridge.talk).answers_modern) {
             let answer = Envelope::parse(&line);
@@ -372,11 +376,4 @@ fn redirect_text(response: &Response<Incoming>) -> String {
     let to = to.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     let status = response.status();
     format!("the server answered HTTP {status}{}: redirects are not followed", excerpt(to))
-}
-
-fn excerpt(text: &[u8]) -> String {
-    if text.is_empty() {
-        return String::new();
-    }
-    format!(": {}", inert_bytes(&text[..text.len().min(EXCERPT_BYTES_MAX)]))
 }

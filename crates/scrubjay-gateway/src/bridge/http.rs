@@ -11,7 +11,7 @@ use std::time::Duration;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request};
 use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message;
@@ -24,6 +24,7 @@ use super::endpoint::Endpoint;
 use super::exchange::{Exchange, listen_aside};
 use super::mirrored::Mirrored;
 use super::outgoing::Talk;
+use super::refusal::HttpAnswer;
 use crate::backend::Streams;
 use crate::gateway::code;
 use crate::session::lock;
@@ -311,8 +312,8 @@ impl Bridge {
     }
 
     /// Answers a request in the server's place.
-    pub(super) async fn refuse(&self, id: &str, why: &str, status: Option<StatusCode>) {
-        let data = status.map(|status| serde_json::json!({ "httpStatus": status.as_u16() }));
+    pub(super) async fn refuse(&self, id: &str, why: &str, answered: Option<&HttpAnswer>) {
+        let data = answered.map(HttpAnswer::data);
         let error = message::error(code::INTERNAL, why, data.as_ref());
         self.emit(message::raw_error(id, &error).as_bytes()).await;
     }

@@ -142,6 +142,42 @@ async fn refusals_come_back_under_the_requests_own_id() {
 }
 
 #[tokio::test]
+async fn what_is_no_json_rpc_becomes_an_error_that_is() {
+    let kind = "Content-Type: application/json\r\n";
+    let challenge = "WWW-Authenticate: Bearer error=\"invalid_token\", nonce=\"hidden\"\r\n";
+    for (status, headers, body) in [
+        ("401 Unauthorized", format!("{kind}{challenge}"), r#"{"error":"invalid_token"}"#),
+        ("401 Unauthorized", challenge.to_owned(), ""),
+        ("403 Forbidden", kind.to_owned(), r#"{"error":{"code":1,"message":"no version"}}"#),
+        ("404 Not Found", String::new(), "<html>nothing</html>"),
+        ("500 Oops", kind.to_owned(), r#"{"jsonrpc":"2.0","id":7,"error":"broken"}"#),
+        ("502 Bad Gateway", kind.to_owned(), r#"["an","array"]"#),
+        ("200 OK", kind.to_owned(), r#"{"error":"invalid_token"}"#),
+        ("200 OK", kind.to_owned(), r#"{"id":7,"result":{}}"#),
+        ("200 OK", kind.to_owned(), r#"{"status":"ok"}"#),
+        ("200 OK", kind.to_owned(), "\"ok\""),
+    ] {
+        check(whole(status, &headers, body), |line| {
+            let error: Value = serde_json::from_str(line).expect("JSON");
+            let data = &error["error"]["data"];
+            assert_eq!(data["httpStatus"].to_string(), status[..3], "{line}");
+            assert_eq!(data["body"].as_str().unwrap_or_default(), body, "{line}");
+            let told = headers.contains(challenge).then_some("Bearer error=\"invalid_token\"");
+            assert_eq!(data["wwwAuthenticate"].as_str(), told, "{line}");
+            is_error_7(line, "HTTP") || is_error_7(line, "no message")
+        })
+        .await;
+    }
+    // In the middle of a stream that goes on, at once.
+    for event in [r#"{"error":"invalid_token"}"#, r#"{"jsonrpc":"2.0","id":7,"error":"broken"}"#] {
+        let server =
+            Scripted::start(move |_| vec![events(&format!("data: {event}\n\n")), Act::AwaitLeave]).await;
+        let mut client = Client::to(&server.url);
+        assert!(is_error_7(&client.ask(&request("7", "m")).await, "no JSON-RPC"), "{event}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_answer_passes_before_the_error() {
     let stray = r#"{"jsonrpc":"2.0","id":8,"result":{}}"#;
     let server = Scripted::start(move |_| vec![events(&format!("data: rubbish\n\ndata: {stray}\n\n"))]).await;

@@ -183,6 +183,11 @@ impl Wire {
             return;
         }
         let answer = match (parts.result, parts.error) {
+            (_, Some(error)) if !message::is_error(error) => {
+                // A client would drop it and wait on.
+                let said: String = error.get().chars().take(200).collect();
+                Answer::error(-32603, &format!("the backend's error is no JSON-RPC error: {said}"))
+            }
             (_, Some(error)) => Answer::Error(error.get().to_owned()),
             (Some(result), None) => Answer::Result(result.get().to_owned()),
             (None, None) => Answer::error(-32603, "the backend's answer has neither result nor error"),
