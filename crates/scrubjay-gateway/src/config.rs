@@ -35,12 +35,14 @@ pub enum BackendLink {
         /// Which of our own variables it gets.
         inherit_env: InheritEnv,
     },
-    /// A Streamable HTTP endpoint.
+    /// An HTTP endpoint.
     Http {
         /// Where.
         url: String,
         /// Sent with every request.
         headers: BTreeMap<String, String>,
+        /// Whether it speaks the first HTTP transport, with one event stream; else that is found out.
+        sse: bool,
     },
 }
 

@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+pub(super) use self::hearing::Incoming;
 use self::judging::Judged;
 use super::caller::with_caller;
 use super::process::{Complaints, Program};

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::client::root;
+use super::first_transport::{ENDPOINT_MAX, FirstTransport, Opened, resolve};
 use super::http::{Bridge, Ended};
 use super::outgoing::SESSION;
 use super::refusal::{HttpAnswer, excerpt};
@@ -59,6 +60,8 @@ pub(super) struct Exchange<'a> {
     only_answer: bool,
     is_modern: bool,
     session_lost: bool,
+    /// The request whose stream this is, by number.
+    on: Option<u64>,
 }
 
 impl<'a> Exchange<'a> {
@@ -66,7 +69,9 @@ impl<'a> Exchange<'a> {
         let waiting = Waiting::for_requests(message);
         let is_modern = lock(&bridge.talk).modern_version(message).is_some();
         let (deadline, only_answer, session_lost) = (None, false, false);
-        Self { bridge, message, waiting, cancelled, deadline, only_answer, is_modern, session_lost }
+        let on = message.id.as_ref().filter(|_| message.kind == MessageKind::Request);
+        let on = on.and_then(|id| id.as_raw().parse().ok());
+        Self { bridge, message, waiting, cancelled, deadline, only_answer, is_modern, session_lost, on }
     }
 
     /// Bounds the exchange in time, and ends it with the answer.
@@ -104,17 +109,16 @@ impl<'a> Exchange<'a> {
     }
 
     async fn post(&mut self, body: Bytes) -> Result<(), Failure> {
-        let mut headers = lock(&self.bridge.talk).headers(self.message);
-        if self.is_modern {
-            headers.extend(lock(&self.bridge.mirrored).headers(self.message, &body));
+        if self.bridge.endpoint.first_transport || self.bridge.first.initialized() {
+            let open =
+                || async { Ok(FirstTransport::begin(self.bridge, self.open_first_transport().await?)) };
+            let first = self.bridge.first.get_or_try_init(open).await?.clone();
+            return self.post_to(&first, body).await;
         }
-        let mut request = self.bridge.request(Method::POST, headers, body);
-        let json = HeaderValue::from_static("application/json");
-        request.headers_mut().insert(header::CONTENT_TYPE, json);
-        let either = HeaderValue::from_static("application/json, text/event-stream");
-        request.headers_mut().insert(header::ACCEPT, either);
+        let opens = self.message.method.as_deref() == Some("initialize");
+        let request = self.post_request(body.clone());
         let response = self.send(request).await?;
-        if self.message.method.as_deref() == Some("initialize") && response.status().is_success() {
+        if opens && response.status().is_success() {
             lock(&self.bridge.talk).session = response.headers().get(SESSION).cloned();
         }
         if response.status().is_success() && is_event_stream(&response) {
@@ -124,7 +128,95 @@ impl<'a> Exchange<'a> {
         let redirect = response.status().is_redirection().then(|| redirect_text(&response));
         self.session_lost = response.status() == StatusCode::NOT_FOUND && self.names_session();
         let (text, _permit) = self.collect(response.into_body()).await?;
+        // Whoever refuses to be greeted so, and not in JSON-RPC, may be of the first transport.
+        if opens && may_be_first(answered.status) && !is_message(&Envelope::parse(&text)) {
+            match self.open_first_transport().await {
+                Ok(opened) => {
+                    let begin = || async { FirstTransport::begin(self.bridge, opened) };
+                    let first = self.bridge.first.get_or_init(begin).await.clone();
+                    return self.post_to(&first, body).await;
+                }
+                Err(Failure::Cancelled) => return Err(Failure::Cancelled),
+                Err(Failure::Said(why, _)) => tracing::debug!(why, "the server has no event stream either"),
+            }
+        }
         self.take_text(answered, redirect, text).await
+    }
+
+    fn post_request(&self, body: Bytes) -> Request<Full<Bytes>> {
+        let mut headers = lock(&self.bridge.talk).headers(self.message);
+        if self.is_modern {
+            headers.extend(lock(&self.bridge.mirrored).headers(self.message, &body));
+        }
+        let mut request = self.bridge.request(Method::POST, headers, body);
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        let either = HeaderValue::from_static("application/json, text/event-stream");
+        request.headers_mut().insert(header::ACCEPT, either);
+        request
+    }
+
+    /// Sends the message to a server of the first transport, and waits until it is answered on the stream.
+    async fn post_to(&mut self, first: &FirstTransport, body: Bytes) -> Result<(), Failure> {
+        // The answer may be there before the POST is.
+        lock(&first.waiting).add(&self.waiting);
+        let mut request = self.post_request(body);
+        *request.uri_mut() = first.post.clone();
+        let done = self.post_and_wait(first, request).await;
+        lock(&first.waiting).remove(&self.waiting);
+        if done.is_ok() {
+            self.waiting.give_up();
+        }
+        done
+    }
+
+    async fn post_and_wait(
+        &mut self,
+        first: &FirstTransport,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(), Failure> {
+        let response = self.send(request).await?;
+        if !response.status().is_success() {
+            let answered = HttpAnswer::of(&response);
+            let redirect = response.status().is_redirection().then(|| redirect_text(&response));
+            let (text, _permit) = self.collect(response.into_body()).await?;
+            return self.take_text(answered, redirect, text).await;
+        }
+        loop {
+            let answered = first.answered.notified();
+            tokio::pin!(answered);
+            // Enabled before looking: what is answered in between is not missed.
+            answered.as_mut().enable();
+            if !lock(&first.waiting).shares(&self.waiting) {
+                return Ok(());
+            }
+            self.unless_stopped(answered).await?;
+        }
+    }
+
+    /// Opens the stream of a server of the first transport, and reads where messages go.
+    async fn open_first_transport(&self) -> Result<Opened, Failure> {
+        let mut body = self.open_stream(None).await?;
+        let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
+        let first = async {
+            while let Some(Ok(data)) = next_data(&mut body).await {
+                let mut events = parser.feed(&data);
+                if !events.is_empty() {
+                    let first = events.remove(0);
+                    return Some((first, events));
+                }
+            }
+            None
+        };
+        let first = self.unless_stopped(tokio::time::timeout(ENDPOINT_MAX, first)).await?;
+        let Ok(Some((Event::Endpoint(named), more))) = first else {
+            return Err(Failure::said("the server's stream does not begin with an endpoint"));
+        };
+        let Some(post) = resolve(&self.bridge.endpoint.url, &named) else {
+            let why = format!("the server wants messages sent to another origin{}", excerpt(&named));
+            return Err(Failure::said(why));
+        };
+        Ok(Opened { post, body, parser, more })
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
@@ -281,17 +373,15 @@ impl<'a> Exchange<'a> {
         let bridge = self.bridge;
         let mut permit = None;
         loop {
-            let data = match self.unless_stopped(body.frame()).await? {
+            let data = match self.unless_stopped(next_data(body)).await? {
                 None => return Ok(false),
-                Some(Err(_)) => return Ok(true),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => data,
-                    Err(_) => continue,
-                },
+                Some(Err(())) => return Ok(true),
+                Some(Ok(data)) => data,
             };
             for event in parser.feed(&data) {
                 match event {
                     Event::Message(line) => self.pass(&line, false).await,
+                    Event::Endpoint(_) => {}
                     Event::TooLong(bytes) => {
                         tracing::warn!(bytes, "an event of the server is too long, and was dropped");
                         if !self.waiting.is_over() {
@@ -332,7 +422,7 @@ impl<'a> Exchange<'a> {
         if self.is_modern && self.message.method.as_deref() == Some("tools/list") {
             lock(&self.bridge.mirrored).learn(&line);
         }
-        self.bridge.emit(&line).await;
+        self.bridge.emit(&line, self.on).await;
     }
 }
 
@@ -362,6 +452,25 @@ pub(super) async fn listen_aside(bridge: &Bridge) {
 fn pause(wanted: Option<Duration>, failures: u32) -> Duration {
     let pause = wanted.unwrap_or(RESUME_PAUSE).max(RESUME_PAUSE_MIN);
     pause.saturating_mul(1 << failures.min(5)).min(RESUME_PAUSE_MAX)
+}
+
+/// Reads more of a body; an error says that it broke.
+pub(super) async fn next_data(body: &mut Incoming) -> Option<Result<Bytes, ()>> {
+    loop {
+        match body.frame().await? {
+            Err(_) => return Some(Err(())),
+            Ok(frame) => {
+                if let Ok(data) = frame.into_data() {
+                    return Some(Ok(data));
+                }
+            }
+        }
+    }
+}
+
+/// Tells whether a status is one that servers of the first transport refuse a POST to their stream with.
+fn may_be_first(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
 }
 
 fn is_event_stream(response: &Response<Incoming>) -> bool {

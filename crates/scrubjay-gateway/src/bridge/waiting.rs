@@ -46,6 +46,26 @@ impl Waiting {
         Self { ids: requests.filter_map(|m| m.id.clone()).collect() }
     }
 
+    /// Waits for those of another as well.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.ids.extend(other.ids.iter().cloned());
+    }
+
+    /// Waits no longer for those of another.
+    pub(super) fn remove(&mut self, other: &Self) {
+        self.ids.retain(|id| !other.ids.contains(id));
+    }
+
+    /// Tells whether any of another's is waited for.
+    pub(super) fn shares(&self, other: &Self) -> bool {
+        self.ids.iter().any(|id| other.ids.contains(id))
+    }
+
+    /// Gives up on the only one that waits, where there is only one.
+    pub(super) fn only(&mut self) -> Option<JsonId> {
+        if self.ids.len() == 1 { self.ids.pop() } else { None }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.ids.is_empty()
     }

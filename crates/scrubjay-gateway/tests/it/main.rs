@@ -1,6 +1,7 @@
 //! The gateway's rooms with real sockets, real processes and real peers, and everything that can go wrong
 //! between them.
 
+mod asking;
 mod bad_backends;
 mod bridge;
 mod gateway_peers;

@@ -112,12 +112,18 @@ pub(crate) struct Client {
 impl Client {
     /// Opens a session and initializes it; what the gateway says of its own accord goes to nobody.
     pub(crate) async fn legacy(gateway: &Arc<Gateway>) -> Self {
+        Self::legacy_with(gateway, json!({})).await
+    }
+
+    /// Like [`Self::legacy`], with capabilities.
+    pub(crate) async fn legacy_with(gateway: &Arc<Gateway>, capabilities: Value) -> Self {
         let session = gateway.open_session("client");
         let (outbox, mut lines) = mpsc::channel(64);
         tokio::spawn(async move { while lines.recv().await.is_some() {} });
         let client = Self { gateway: gateway.clone(), session, outbox, is_modern: false };
         let info = json!({ "name": "test", "version": "1" });
-        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
+        let hello =
+            json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info });
         let greeted = client.request(0, "initialize", hello).await;
         assert!(greeted["result"].is_object(), "{greeted}");
         client
@@ -170,6 +176,12 @@ impl Client {
         }
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
         self.say(id, &line).await
+    }
+
+    /// Sends what needs no answer.
+    pub(crate) fn tell(&self, message: &Value) {
+        let told = self.gateway.accept(&self.session, &message.to_string(), &self.outbox);
+        assert!(matches!(told, Accepted::Told), "it needs an answer: {message}");
     }
 
     /// Sends a request as it is spelled.

@@ -78,7 +78,7 @@ fn link(args: &WrapArgs) -> anyhow::Result<BackendLink> {
     if let Some(url) = &args.url {
         let headers = super::headers(args)?;
         let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        return Ok(BackendLink::Http { url: url.clone(), headers });
+        return Ok(BackendLink::Http { url: url.clone(), headers, sse: false });
     }
     let words = args.command.iter().map(|word| word.to_str().map(str::to_owned));
     let words: Option<Vec<String>> = words.collect();
