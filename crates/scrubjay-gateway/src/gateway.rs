@@ -181,6 +181,27 @@ impl Gateway {
         backend
     }
 
+    /// Returns the rules in force.
+    pub(crate) fn rules(&self) -> Option<Arc<Rules>> {
+        self.rules.get().cloned()
+    }
+
+    /// Makes a tape that belongs to no client.
+    pub(crate) fn new_tape(&self, name: &str) -> Recording {
+        (self.new_recording)(name, None)
+    }
+
+    /// Returns how safely messages are recorded.
+    pub(crate) fn keeping(&self) -> Options {
+        self.keeping
+    }
+
+    /// Returns whether everything goes to one server that nothing is changed of.
+    #[must_use]
+    pub fn is_transparent(&self) -> bool {
+        self.through.is_some()
+    }
+
     /// Returns how long a message may be.
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
@@ -189,18 +210,19 @@ impl Gateway {
 
     /// Begins a session.
     pub fn open_session(&self, name: &str) -> Arc<Session> {
-        self.begin_session(name, false)
+        self.begin_session(name, None)
     }
 
-    /// Begins a session for whoever seems to be the same client.
-    pub fn open_inferred_session(&self, name: &str) -> Arc<Session> {
-        self.begin_session(name, true)
+    /// Begins a session for whoever seems to be the same client, which goes by `client_identity`.
+    pub fn open_inferred_session(&self, name: &str, client_identity: &str) -> Arc<Session> {
+        self.begin_session(name, Some(client_identity))
     }
 
-    fn begin_session(&self, name: &str, is_inferred: bool) -> Arc<Session> {
+    fn begin_session(&self, name: &str, inferred: Option<&str>) -> Arc<Session> {
         let handle = handle();
         let recording = (self.new_recording)(name, Some(&handle));
-        let session = Arc::new(Session::new(handle, recording, self.keeping, is_inferred));
+        let client = inferred.unwrap_or(&handle).into();
+        let session = Arc::new(Session::new(handle, client, recording, self.keeping, inferred.is_some()));
         lock(&self.sessions).insert(session.id.clone(), session.clone());
         session
     }
@@ -341,7 +363,7 @@ impl Gateway {
         recorded: Kept,
         outbox: &Outbox,
     ) -> Accepted {
-        let facts = match greeting::facts_of(session, method, parts) {
+        let facts = match self.facts_of(session, method, parts) {
             Ok(facts) => facts,
             Err(error) => return Accepted::Refused(message::raw_error(id.as_raw(), &error)),
         };

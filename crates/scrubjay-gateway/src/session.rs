@@ -82,6 +82,9 @@ impl ClientFacts {
 pub struct Session {
     /// The handle by which its client names it; hard to guess.
     pub id: String,
+    /// Whose it is: a client with a session is known by that alone, an inferred one by its token, name and
+    /// process. Sessions of one client show the same.
+    pub client: Arc<str>,
     /// Whether its client is inferred, not named: then several may share it, and their ids.
     pub is_inferred: bool,
     recording: Arc<Mutex<Recording>>,
@@ -229,9 +232,16 @@ pub struct Demand {
 impl Session {
     /// Begins a session.
     #[must_use]
-    pub fn new(id: String, recording: Recording, keeping: Options, is_inferred: bool) -> Self {
+    pub fn new(
+        id: String,
+        client: Arc<str>,
+        recording: Recording,
+        keeping: Options,
+        is_inferred: bool,
+    ) -> Self {
         Self {
             id,
+            client,
             is_inferred,
             recording: shared(recording),
             keeping,
