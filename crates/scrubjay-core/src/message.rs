@@ -90,6 +90,12 @@ pub fn elements(array: Option<&RawValue>) -> Vec<&RawValue> {
     array.and_then(|a| serde_json::from_str(a.get()).ok()).unwrap_or_default()
 }
 
+/// Tells whether a value is an error as JSON-RPC has them: an object whose code is an integer.
+#[must_use]
+pub fn is_error(error: &RawValue) -> bool {
+    member(Some(error), "code").is_some_and(|code| code.get().parse::<i64>().is_ok())
+}
+
 /// A text with some of its slices replaced.
 #[derive(Debug)]
 pub struct Splice<'a> {

@@ -78,7 +78,7 @@ impl Reader {
             // It never went anywhere: neither counted as a message nor paired with one.
             self.original = (entry.kind == EntryKind::Original).then(|| entry.payload.into());
             let gap = if entry.kind == EntryKind::Gap { gap_messages(entry.payload) } else { 0 };
-            self.collector.observe_fact(entry.kind, gap);
+            self.collector.observe_fact(entry.kind, entry.direction, gap);
             if entry.kind == EntryKind::Note
                 && let Some(left_out) = LeftOut::from_note(entry.payload)
             {

@@ -134,8 +134,11 @@ pub struct Collector {
 
 impl Collector {
     /// Takes an entry that is not a message.
-    pub fn observe_fact(&mut self, kind: EntryKind, gap_messages: u64) {
+    pub fn observe_fact(&mut self, kind: EntryKind, direction: Direction, gap_messages: u64) {
         self.sums.total_entries += 1;
+        // A client that was turned away, or said too much, did more than look who is there.
+        self.substantial |=
+            direction == Direction::ClientToServer && matches!(kind, EntryKind::Note | EntryKind::Oversize);
         self.sums.stderr_lines += u64::from(kind == EntryKind::Stderr);
         // What an imported tape says of itself may be anything.
         self.sums.gap_messages = self.sums.gap_messages.saturating_add(gap_messages);

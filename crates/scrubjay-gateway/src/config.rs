@@ -44,12 +44,14 @@ pub enum BackendLink {
         /// Which of our own variables it gets.
         inherit_env: InheritEnv,
     },
-    /// A Streamable HTTP endpoint.
+    /// An HTTP endpoint.
     Http {
         /// Where.
         url: String,
         /// Sent with every request.
         headers: BTreeMap<String, String>,
+        /// Whether it speaks the first HTTP transport, with one event stream; else that is found out.
+        sse: bool,
     },
 }
 
@@ -60,7 +62,7 @@ impl BackendLink {
             Self::Stdio { command, args, env, inherit_env } => {
                 format!("{command:?} {args:?} {env:?} {inherit_env:?}")
             }
-            Self::Http { url, headers } => format!("{url:?} {headers:?}"),
+            Self::Http { url, headers, sse } => format!("{url:?} {headers:?} {sse:?}"),
         }
     }
 }

@@ -183,6 +183,27 @@ impl Gateway {
         self.rules.put(Some(rules.clone()));
     }
 
+    /// Returns the rules in force.
+    pub(crate) fn rules(&self) -> Option<Arc<Rules>> {
+        self.rules.now()
+    }
+
+    /// Makes a tape that belongs to no client.
+    pub(crate) fn new_tape(&self, name: &str) -> Recording {
+        (self.new_recording)(name, None)
+    }
+
+    /// Returns how safely messages are recorded.
+    pub(crate) fn keeping(&self) -> Options {
+        self.keeping
+    }
+
+    /// Returns whether everything goes to one server that nothing is changed of.
+    #[must_use]
+    pub fn is_transparent(&self) -> bool {
+        self.through.is_some()
+    }
+
     /// Returns how long a message may be.
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
@@ -372,7 +393,7 @@ impl Gateway {
         recorded: Kept,
         outbox: &Outbox,
     ) -> Accepted {
-        let facts = match greeting::facts_of(session, method, parts) {
+        let facts = match self.facts_of(session, method, parts) {
             Ok(facts) => facts,
             Err(error) => return Accepted::Refused(message::raw_error(id.as_raw(), &error)),
         };

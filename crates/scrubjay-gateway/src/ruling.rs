@@ -26,6 +26,11 @@ impl RulesInForce {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Returns those in force.
+    pub(crate) fn now(&self) -> Option<Arc<Rules>> {
+        lock(&self.now).clone()
+    }
+
     fn get(&self) -> (u64, Option<Arc<Rules>>) {
         let now = lock(&self.now);
         (self.version.load(Ordering::Acquire), now.clone())

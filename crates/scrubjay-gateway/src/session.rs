@@ -93,11 +93,11 @@ impl ClientFacts {
 pub struct Session {
     /// The handle by which its client names it; hard to guess.
     pub id: String,
+    /// Whose it is: a client with a session is known by that alone, an inferred one by its token, name and
+    /// process. Sessions of one client show the same, and share its connections to legacy backends.
+    pub client: Arc<str>,
     /// Whether its client is inferred, not named: then several may share it, and their ids.
     pub is_inferred: bool,
-    /// Whose connections to legacy backends are used for it: its own or, where it is inferred, those of everybody
-    /// who is the same client.
-    pub client: Arc<str>,
     recording: Arc<Mutex<Recording>>,
     keeping: Options,
     facts: Mutex<ClientFacts>,

@@ -21,6 +21,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub(crate) use self::flights::Flights;
+pub(super) use self::hearing::Incoming;
 use self::judging::Judged;
 use super::caller::with_caller;
 use super::leg_tape::LegTape;

@@ -13,12 +13,13 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use serde_json::value::RawValue;
 
-use super::connection::{Connection, Wire};
+use super::connection::{Connection, Incoming, Wire};
 use super::known::Greeting;
 use super::leg_tape::LegTape;
 use super::{Answer, Backend, Link, Owner, Starter, process};
 use crate::bridge::{self, endpoint::Endpoint};
 use crate::config::BackendLink;
+use crate::gateway::LEGACY_VERSIONS;
 use crate::session::Session;
 
 /// The modern protocol version.
@@ -119,9 +120,17 @@ impl Start<'_> {
             Some(_) => self.client(),
             None => (CAPABILITIES.to_owned(), own_info()),
         };
-        let params =
-            format!(r#"{{"protocolVersion":"{LEGACY}","capabilities":{capabilities},"clientInfo":{info}}}"#);
-        let answer = ask(&wire, "initialize", &params, INITIALIZE_MAX).await?;
+        let params = |version: &str| {
+            format!(r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"clientInfo":{info}}}"#)
+        };
+        let first = wire.call(None, "initialize", Some(&params(LEGACY)), INITIALIZE_MAX).await;
+        let answer = match first {
+            // It names the versions it speaks: once more in the best of them.
+            Ok(Answer::Error(error)) if let Some(version) = supported(&error) => {
+                ask(&wire, "initialize", &params(version), INITIALIZE_MAX).await?
+            }
+            first => answered("initialize", first)?,
+        };
         let greeting = read(wire.clone(), Era::Legacy, &answer)?;
         let connection = self.settle(greeting, owner);
         let greeted = message::notification("notifications/initialized", None);
@@ -164,28 +173,32 @@ pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connectio
 /// Opens the streams of a backend and begins to listen; what belongs to no request is on the session's tape.
 fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, String> {
     let tape = Arc::new(LegTape::new(backend.recording.clone(), session));
-    let (program, (reader, writer), complaints) = match backend.link() {
+    let (program, (incoming, writer), complaints) = match backend.link() {
         Link::Configured(link @ BackendLink::Stdio { .. }) => {
-            let (program, streams, complaints) = process::start(backend, link, &tape)?;
-            (Some(program), streams, complaints)
+            let (program, (reader, writer), complaints) = process::start(backend, link, &tape)?;
+            (Some(program), (Incoming::Lines(reader), writer), complaints)
         }
-        Link::Configured(BackendLink::Http { url, headers }) => {
+        Link::Configured(BackendLink::Http { url, headers, sse }) => {
             let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             let endpoint = Endpoint::new(url, headers)
                 .map_err(|e| e.to_string())?
-                .with_message_bytes_max(backend.keeping.message_bytes_max);
-            let streams = bridge::http::connect(endpoint)
+                .with_message_bytes_max(backend.keeping.message_bytes_max)
+                .with_first_transport(*sse);
+            let (received, writer) = bridge::http::connect(endpoint)
                 .map_err(|e| format!("the system's certificates cannot be read: {e}"))?;
-            (None, streams, process::Complaints::default())
+            (None, (Incoming::Received(received), writer), process::Complaints::default())
         }
-        Link::Mounted(mount) => (None, mount(), process::Complaints::default()),
+        Link::Mounted(mount) => {
+            let (reader, writer) = mount();
+            (None, (Incoming::Lines(reader), writer), process::Complaints::default())
+        }
     };
     let ended = program.as_ref().map(|program| program.ended.clone());
     let wire = Wire::new(backend, writer, program, complaints, tape);
     if let Some(ended) = ended {
         tokio::spawn(Wire::close_after(Arc::downgrade(&wire), ended));
     }
-    tokio::spawn(wire.clone().listen(reader));
+    tokio::spawn(wire.clone().listen(incoming));
     Ok(wire)
 }
 
@@ -212,8 +225,23 @@ async fn discover(wire: Arc<Wire>, patience: Duration) -> Result<Greeted, String
     read(wire, Era::Modern, &answer)
 }
 
+/// Returns the best other version that both know, where an error lists those its sender speaks.
+fn supported(error: &str) -> Option<&'static str> {
+    let error = serde_json::from_str::<&RawValue>(error).ok();
+    let listed = message::elements(message::member(message::member(error, "data"), "supported"));
+    let listed: Vec<String> =
+        listed.into_iter().filter_map(|version| message::string(Some(version))).collect();
+    LEGACY_VERSIONS
+        .into_iter()
+        .find(|known| *known != LEGACY && listed.iter().any(|version| version == known))
+}
+
 async fn ask(wire: &Arc<Wire>, method: &str, params: &str, timeout: Duration) -> Result<String, String> {
-    match wire.call(None, method, Some(params), timeout).await {
+    answered(method, wire.call(None, method, Some(params), timeout).await)
+}
+
+fn answered(method: &str, answer: Result<Answer, super::CallError>) -> Result<String, String> {
+    match answer {
         Ok(Answer::Result(result)) => Ok(result),
         Ok(Answer::Error(error)) => Err(format!("it refuses {method}: {error}")),
         Err(super::CallError::Unavailable(_, why)) => Err(why),

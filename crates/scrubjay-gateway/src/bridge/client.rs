@@ -21,13 +21,13 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 const IDLE_MAX: Duration = Duration::from_secs(3);
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
-pub(super) struct Client {
+pub(crate) struct Client {
     inner: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Client {
     /// Makes a client for a server; only one for HTTPS reads the system's roots.
-    pub(super) fn new(url: &Uri) -> io::Result<Self> {
+    pub(crate) fn new(url: &Uri) -> io::Result<Self> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(CONNECT_MAX));
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// Sends a request; returns what went wrong in words.
-    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
         let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         self.inner.request(request).await.map_err(|e| {
             let what = if e.is_connect() { "cannot be reached" } else { "did not answer" };
@@ -70,7 +70,7 @@ impl Client {
 }
 
 /// Returns the innermost cause: the outer ones only say that something failed.
-pub(super) fn root(error: &dyn Error) -> String {
+pub(crate) fn root(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

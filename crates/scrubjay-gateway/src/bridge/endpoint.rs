@@ -27,12 +27,14 @@ const RESERVED: [&str; 14] = [
     "upgrade",
 ];
 
-/// A Streamable HTTP server.
+/// A server on HTTP.
 #[derive(Clone)]
 pub struct Endpoint {
-    pub(super) url: Uri,
-    pub(super) headers: HeaderMap,
+    pub(crate) url: Uri,
+    pub(crate) headers: HeaderMap,
     pub(super) message_bytes_max: usize,
+    /// Whether it is known to speak the first HTTP transport.
+    pub(super) first_transport: bool,
 }
 
 /// Why an address or a header cannot be used. Values of headers do not show.
@@ -76,13 +78,20 @@ impl Endpoint {
         }
         let headers = headers.into_iter().map(|(name, value)| header(name, value));
         let headers = headers.collect::<Result<HeaderMap, _>>()?;
-        Ok(Self { url: uri, headers, message_bytes_max: MESSAGE_BYTES_MAX })
+        Ok(Self { url: uri, headers, message_bytes_max: MESSAGE_BYTES_MAX, first_transport: false })
     }
 
     /// Sets how long a message may be.
     #[must_use]
     pub fn with_message_bytes_max(mut self, message_bytes_max: usize) -> Self {
         self.message_bytes_max = message_bytes_max;
+        self
+    }
+
+    /// Sets whether it speaks the first HTTP transport, with one event stream (`sse`); else that is found out.
+    #[must_use]
+    pub fn with_first_transport(mut self, first_transport: bool) -> Self {
+        self.first_transport = first_transport;
         self
     }
 

@@ -10,15 +10,16 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use scrubjay_core::envelope::{Envelope, MessageKind};
-use scrubjay_core::inert::inert_bytes;
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::client::root;
+use super::first_transport::{ENDPOINT_MAX, FirstTransport, Opened, resolve};
 use super::http::{Bridge, Ended};
 use super::outgoing::SESSION;
+use super::refusal::{HttpAnswer, excerpt};
 use super::sse::{Event, Parser};
-use super::waiting::Waiting;
+use super::waiting::{Taken, Waiting, is_message};
 use crate::session::lock;
 
 /// How long a server may say nothing at all.
@@ -30,8 +31,6 @@ const RESUMES_MAX: u32 = 5;
 const RESUME_PAUSE: Duration = Duration::from_secs(1);
 const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How much of a refusal is repeated.
-const EXCERPT_BYTES_MAX: usize = 200;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Why a message was not answered by its server.
@@ -39,8 +38,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) enum Failure {
     /// The client called it off: nobody waits.
     Cancelled,
-    /// In words, with the HTTP status where there was one.
-    Said(String, Option<StatusCode>),
+    /// In words, with what the server answered over HTTP where it did.
+    Said(String, Option<Box<HttpAnswer>>),
 }
 
 impl Failure {
@@ -61,6 +60,8 @@ pub(super) struct Exchange<'a> {
     only_answer: bool,
     is_modern: bool,
     session_lost: bool,
+    /// The request whose stream this is, by number.
+    on: Option<u64>,
 }
 
 impl<'a> Exchange<'a> {
@@ -68,7 +69,9 @@ impl<'a> Exchange<'a> {
         let waiting = Waiting::for_requests(message);
         let is_modern = lock(&bridge.talk).modern_version(message).is_some();
         let (deadline, only_answer, session_lost) = (None, false, false);
-        Self { bridge, message, waiting, cancelled, deadline, only_answer, is_modern, session_lost }
+        let on = message.id.as_ref().filter(|_| message.kind == MessageKind::Request);
+        let on = on.and_then(|id| id.as_raw().parse().ok());
+        Self { bridge, message, waiting, cancelled, deadline, only_answer, is_modern, session_lost, on }
     }
 
     /// Bounds the exchange in time, and ends it with the answer.
@@ -96,9 +99,9 @@ impl<'a> Exchange<'a> {
             Ok(()) => Failure::said("the server accepted the request, but gave no answer"),
             Err(failure) => failure,
         };
-        if let Failure::Said(why, status) = &failure {
+        if let Failure::Said(why, answered) = &failure {
             for id in self.waiting.give_up() {
-                self.bridge.refuse(id.as_raw(), why, *status).await;
+                self.bridge.refuse(id.as_raw(), why, answered.as_deref()).await;
             }
             tracing::debug!(method = self.message.method, why, "a message was not answered by its server");
         }
@@ -106,6 +109,41 @@ impl<'a> Exchange<'a> {
     }
 
     async fn post(&mut self, body: Bytes) -> Result<(), Failure> {
+        if self.bridge.endpoint.first_transport || self.bridge.first.initialized() {
+            let open =
+                || async { Ok(FirstTransport::begin(self.bridge, self.open_first_transport().await?)) };
+            let first = self.bridge.first.get_or_try_init(open).await?.clone();
+            return self.post_to(&first, body).await;
+        }
+        let opens = self.message.method.as_deref() == Some("initialize");
+        let request = self.post_request(body.clone());
+        let response = self.send(request).await?;
+        if opens && response.status().is_success() {
+            lock(&self.bridge.talk).session = response.headers().get(SESSION).cloned();
+        }
+        if response.status().is_success() && is_event_stream(&response) {
+            return self.follow(response.into_body()).await;
+        }
+        let answered = HttpAnswer::of(&response);
+        let redirect = response.status().is_redirection().then(|| redirect_text(&response));
+        self.session_lost = response.status() == StatusCode::NOT_FOUND && self.names_session();
+        let (text, _permit) = self.collect(response.into_body()).await?;
+        // Whoever refuses to be greeted so, and not in JSON-RPC, may be of the first transport.
+        if opens && may_be_first(answered.status) && !is_message(&Envelope::parse(&text)) {
+            match self.open_first_transport().await {
+                Ok(opened) => {
+                    let begin = || async { FirstTransport::begin(self.bridge, opened) };
+                    let first = self.bridge.first.get_or_init(begin).await.clone();
+                    return self.post_to(&first, body).await;
+                }
+                Err(Failure::Cancelled) => return Err(Failure::Cancelled),
+                Err(Failure::Said(why, _)) => tracing::debug!(why, "the server has no event stream either"),
+            }
+        }
+        self.take_text(answered, redirect, text).await
+    }
+
+    fn post_request(&self, body: Bytes) -> Request<Full<Bytes>> {
         let mut headers = lock(&self.bridge.talk).headers(self.message);
         if self.is_modern {
             headers.extend(lock(&self.bridge.mirrored).headers(self.message, &body));
@@ -115,18 +153,70 @@ impl<'a> Exchange<'a> {
         request.headers_mut().insert(header::CONTENT_TYPE, json);
         let either = HeaderValue::from_static("application/json, text/event-stream");
         request.headers_mut().insert(header::ACCEPT, either);
+        request
+    }
+
+    /// Sends the message to a server of the first transport, and waits until it is answered on the stream.
+    async fn post_to(&mut self, first: &FirstTransport, body: Bytes) -> Result<(), Failure> {
+        // The answer may be there before the POST is.
+        lock(&first.waiting).add(&self.waiting);
+        let mut request = self.post_request(body);
+        *request.uri_mut() = first.post.clone();
+        let done = self.post_and_wait(first, request).await;
+        lock(&first.waiting).remove(&self.waiting);
+        if done.is_ok() {
+            self.waiting.give_up();
+        }
+        done
+    }
+
+    async fn post_and_wait(
+        &mut self,
+        first: &FirstTransport,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(), Failure> {
         let response = self.send(request).await?;
-        if self.message.method.as_deref() == Some("initialize") && response.status().is_success() {
-            lock(&self.bridge.talk).session = response.headers().get(SESSION).cloned();
+        if !response.status().is_success() {
+            let answered = HttpAnswer::of(&response);
+            let redirect = response.status().is_redirection().then(|| redirect_text(&response));
+            let (text, _permit) = self.collect(response.into_body()).await?;
+            return self.take_text(answered, redirect, text).await;
         }
-        if response.status().is_success() && is_event_stream(&response) {
-            return self.follow(response.into_body()).await;
+        loop {
+            let answered = first.answered.notified();
+            tokio::pin!(answered);
+            // Enabled before looking: what is answered in between is not missed.
+            answered.as_mut().enable();
+            if !lock(&first.waiting).shares(&self.waiting) {
+                return Ok(());
+            }
+            self.unless_stopped(answered).await?;
         }
-        let status = response.status();
-        let redirect = status.is_redirection().then(|| redirect_text(&response));
-        self.session_lost = status == StatusCode::NOT_FOUND && self.names_session();
-        let (text, _permit) = self.collect(response.into_body()).await?;
-        self.take_text(status, redirect, text).await
+    }
+
+    /// Opens the stream of a server of the first transport, and reads where messages go.
+    async fn open_first_transport(&self) -> Result<Opened, Failure> {
+        let mut body = self.open_stream(None).await?;
+        let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
+        let first = async {
+            while let Some(Ok(data)) = next_data(&mut body).await {
+                let mut events = parser.feed(&data);
+                if !events.is_empty() {
+                    let first = events.remove(0);
+                    return Some((first, events));
+                }
+            }
+            None
+        };
+        let first = self.unless_stopped(tokio::time::timeout(ENDPOINT_MAX, first)).await?;
+        let Ok(Some((Event::Endpoint(named), more))) = first else {
+            return Err(Failure::said("the server's stream does not begin with an endpoint"));
+        };
+        let Some(post) = resolve(&self.bridge.endpoint.url, &named) else {
+            let why = format!("the server wants messages sent to another origin{}", excerpt(&named));
+            return Err(Failure::said(why));
+        };
+        Ok(Opened { post, body, parser, more })
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
@@ -189,7 +279,7 @@ impl<'a> Exchange<'a> {
     /// Takes an answer that is not a stream of events.
     async fn take_text(
         &mut self,
-        status: StatusCode,
+        mut answered: HttpAnswer,
         redirect: Option<String>,
         mut text: Vec<u8>,
     ) -> Result<(), Failure> {
@@ -200,38 +290,38 @@ impl<'a> Exchange<'a> {
         for byte in text.iter_mut().filter(|b| matches!(b, b'\n' | b'\r')) {
             *byte = b' ';
         }
-        let kind = Envelope::parse(&text).kind;
+        let status = answered.status;
+        let envelope = Envelope::parse(&text);
         let asked = !self.waiting.is_over() || self.message.kind == MessageKind::Opaque;
-        let is_message = if status.is_success() {
-            kind != MessageKind::Opaque
+        let passes = if status.is_success() {
+            is_message(&envelope)
         } else {
             // Nobody waits for the refusal of a notification.
-            asked && matches!(kind, MessageKind::Error | MessageKind::Batch)
+            let is_verdict = matches!(envelope.kind, MessageKind::Error | MessageKind::Batch);
+            asked && is_verdict && is_message(&envelope)
         };
-        if is_message {
+        if passes {
             self.pass(&text, !status.is_success()).await;
             return Ok(());
         }
         if status.is_success() && (text.is_empty() || !asked) {
             return Ok(());
         }
-        let why = match (redirect, status) {
-            (Some(redirect), _) => redirect,
-            (None, status) if status.is_success() => {
+        let why = match &redirect {
+            Some(redirect) => redirect.clone(),
+            None if status.is_success() => {
                 format!("the server answered with something that is no message{}", excerpt(&text))
             }
-            (None, StatusCode::UNAUTHORIZED) => {
-                format!(
-                    "the server wants to know who calls (HTTP {status}): give it a header{}",
-                    excerpt(&text)
-                )
-            }
-            (None, status) => format!("the server answered HTTP {status}{}", excerpt(&text)),
+            None => format!("{}{}", answered.refusal_text(), excerpt(&text)),
         };
+        // The page of a redirect repeats where it leads, and that may hold a secret.
+        if redirect.is_none() {
+            answered.keep_body(&text);
+        }
         if !asked {
             tracing::warn!(method = self.message.method, why, "a message was refused by its server");
         }
-        Err(Failure::Said(why, Some(status)))
+        Err(Failure::Said(why, Some(Box::new(answered))))
     }
 
     /// Reads a stream of events until all is answered and said, taking it up again where it breaks.
@@ -275,7 +365,7 @@ impl<'a> Exchange<'a> {
         }
         let status = response.status();
         let why = format!("the server does not take up a broken stream: it answered HTTP {status}");
-        Err(Failure::Said(why, Some(status)))
+        Err(Failure::Said(why, Some(Box::new(HttpAnswer::of(&response)))))
     }
 
     /// Passes events on until the stream ends; returns whether it broke.
@@ -283,17 +373,15 @@ impl<'a> Exchange<'a> {
         let bridge = self.bridge;
         let mut permit = None;
         loop {
-            let data = match self.unless_stopped(body.frame()).await? {
+            let data = match self.unless_stopped(next_data(body)).await? {
                 None => return Ok(false),
-                Some(Err(_)) => return Ok(true),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => data,
-                    Err(_) => continue,
-                },
+                Some(Err(())) => return Ok(true),
+                Some(Ok(data)) => data,
             };
             for event in parser.feed(&data) {
                 match event {
                     Event::Message(line) => self.pass(&line, false).await,
+                    Event::Endpoint(_) => {}
                     Event::TooLong(bytes) => {
                         tracing::warn!(bytes, "an event of the server is too long, and was dropped");
                         if !self.waiting.is_over() {
@@ -315,7 +403,13 @@ impl<'a> Exchange<'a> {
 
     /// Passes a line of the server on to the client.
     async fn pass(&mut self, line: &[u8], verdict: bool) {
-        let line = self.waiting.take(line, verdict);
+        let line = match self.waiting.take(line, verdict) {
+            Taken::Line(line) => line,
+            Taken::NoAnswer(id) => {
+                let why = format!("the server's answer is no JSON-RPC message{}", excerpt(line));
+                return self.bridge.refuse(id.as_raw(), &why, None).await;
+            }
+        };
         let opens = self.message.method.as_deref() == Some("initialize");
         if opens || (self.is_modern && !lock(&self.bridge.talk).answers_modern) {
             let answer = Envelope::parse(&line);
@@ -328,7 +422,7 @@ impl<'a> Exchange<'a> {
         if self.is_modern && self.message.method.as_deref() == Some("tools/list") {
             lock(&self.bridge.mirrored).learn(&line);
         }
-        self.bridge.emit(&line).await;
+        self.bridge.emit(&line, self.on).await;
     }
 }
 
@@ -360,6 +454,25 @@ fn pause(wanted: Option<Duration>, failures: u32) -> Duration {
     pause.saturating_mul(1 << failures.min(5)).min(RESUME_PAUSE_MAX)
 }
 
+/// Reads more of a body; an error says that it broke.
+pub(super) async fn next_data(body: &mut Incoming) -> Option<Result<Bytes, ()>> {
+    loop {
+        match body.frame().await? {
+            Err(_) => return Some(Err(())),
+            Ok(frame) => {
+                if let Ok(data) = frame.into_data() {
+                    return Some(Ok(data));
+                }
+            }
+        }
+    }
+}
+
+/// Tells whether a status is one that servers of the first transport refuse a POST to their stream with.
+fn may_be_first(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
+}
+
 fn is_event_stream(response: &Response<Incoming>) -> bool {
     let kind = response.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next());
@@ -372,11 +485,4 @@ fn redirect_text(response: &Response<Incoming>) -> String {
     let to = to.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     let status = response.status();
     format!("the server answered HTTP {status}{}: redirects are not followed", excerpt(to))
-}
-
-fn excerpt(text: &[u8]) -> String {
-    if text.is_empty() {
-        return String::new();
-    }
-    format!(": {}", inert_bytes(&text[..text.len().min(EXCERPT_BYTES_MAX)]))
 }

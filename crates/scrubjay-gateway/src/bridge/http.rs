@@ -5,26 +5,28 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request};
 use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::sync::{Notify, OnceCell, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::client::Client;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, listen_aside};
+use super::first_transport::FirstTransport;
 use super::mirrored::Mirrored;
 use super::outgoing::Talk;
-use crate::backend::Streams;
+use super::received::{Received, Sink};
+use super::refusal::HttpAnswer;
 use crate::gateway::code;
 use crate::session::lock;
 
@@ -87,7 +89,11 @@ pub(super) struct Bridge {
     pub(super) mirrored: Mutex<Mirrored>,
     /// Held while a large answer is read.
     pub(super) large: Semaphore,
-    writer: tokio::sync::Mutex<Box<dyn AsyncWrite + Send + Unpin>>,
+    sink: Sink,
+    /// The stream of a server that speaks the first HTTP transport, once it is known to.
+    pub(super) first: OnceCell<Arc<FirstTransport>>,
+    /// This bridge, for what listens beside it.
+    pub(super) own: Weak<Self>,
     /// The modern requests under way, and how to call them off.
     calls: Mutex<HashMap<JsonId, Arc<Notify>>>,
     ended: Mutex<Option<Ended>>,
@@ -103,18 +109,19 @@ struct Tasks {
     standing: JoinSet<()>,
 }
 
-/// Presents a Streamable HTTP server as a stream of lines.
+/// Presents an HTTP server as a stream of lines to write and a queue of what it says.
 ///
 /// # Errors
 /// The system's certificates cannot be read.
-pub fn connect(endpoint: Endpoint) -> io::Result<Streams> {
+pub fn connect(
+    endpoint: Endpoint,
+) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
     let client = Client::new(&endpoint.url)?;
-    // One for each way: dropped, each ends its own.
     let (writer, theirs_to_read) = tokio::io::duplex(STREAM_BYTES);
-    let (theirs_to_write, reader) = tokio::io::duplex(STREAM_BYTES);
-    let bridge = Bridge::new(endpoint, client, Box::new(theirs_to_write));
+    let (sink, received) = Sink::queue();
+    let bridge = Bridge::new(endpoint, client, sink);
     tokio::spawn(bridge.run(theirs_to_read, std::future::pending()));
-    Ok((Box::new(reader), Box::new(writer)))
+    Ok((received, Box::new(writer)))
 }
 
 /// Carries lines between these ends and a server, until the client's end or the future `stop` is done.
@@ -128,18 +135,20 @@ pub async fn run(
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<Ended> {
     let client = Client::new(&endpoint.url)?;
-    Ok(Bridge::new(endpoint, client, Box::new(writer)).run(reader, stop).await)
+    Ok(Bridge::new(endpoint, client, Sink::stream(Box::new(writer))).run(reader, stop).await)
 }
 
 impl Bridge {
-    fn new(endpoint: Endpoint, client: Client, writer: Box<dyn AsyncWrite + Send + Unpin>) -> Arc<Self> {
-        Arc::new(Self {
+    fn new(endpoint: Endpoint, client: Client, sink: Sink) -> Arc<Self> {
+        Arc::new_cyclic(|own| Self {
             endpoint,
             client,
             talk: Mutex::default(),
             mirrored: Mutex::default(),
             large: Semaphore::new(LARGE_MAX),
-            writer: tokio::sync::Mutex::new(writer),
+            sink,
+            first: OnceCell::new(),
+            own: own.clone(),
             calls: Mutex::default(),
             ended: Mutex::default(),
             end: Notify::new(),
@@ -170,6 +179,9 @@ impl Bridge {
             () = self.end.notified() => {}
         }
         drop(tasks);
+        if let Some(first) = self.first.get() {
+            first.leave();
+        }
         self.say_goodbye().await;
         lock(&self.ended).unwrap_or(Ended::ByClient)
     }
@@ -221,7 +233,8 @@ impl Bridge {
             (MessageKind::Notification, Some("notifications/initialized")) => {
                 let never = Notify::new();
                 let sent = Exchange::new(self, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
-                if sent && lock(&self.talk).version.is_some() {
+                // A server of the first transport has said where its one stream is.
+                if sent && lock(&self.talk).version.is_some() && !self.first.initialized() {
                     let bridge = self.clone();
                     tasks.standing.spawn(async move { listen_aside(&bridge).await });
                 }
@@ -295,26 +308,18 @@ impl Bridge {
         request
     }
 
-    /// Writes a line to the client.
-    pub(super) async fn emit(&self, line: &[u8]) {
-        let mut whole = Vec::with_capacity(line.len() + 1);
-        whole.extend_from_slice(line);
-        whole.push(b'\n');
-        let mut writer = self.writer.lock().await;
-        let written = async {
-            writer.write_all(&whole).await?;
-            writer.flush().await
-        };
-        if written.await.is_err() {
+    /// Passes a line on to the client, with the request on whose stream it came.
+    pub(super) async fn emit(&self, line: &[u8], on: Option<u64>) {
+        if !self.sink.put(line, on).await {
             self.end(Ended::Unread);
         }
     }
 
     /// Answers a request in the server's place.
-    pub(super) async fn refuse(&self, id: &str, why: &str, status: Option<StatusCode>) {
-        let data = status.map(|status| serde_json::json!({ "httpStatus": status.as_u16() }));
+    pub(super) async fn refuse(&self, id: &str, why: &str, answered: Option<&HttpAnswer>) {
+        let data = answered.map(HttpAnswer::data);
         let error = message::error(code::INTERNAL, why, data.as_ref());
-        self.emit(message::raw_error(id, &error).as_bytes()).await;
+        self.emit(message::raw_error(id, &error).as_bytes(), None).await;
     }
 
     pub(super) fn end(&self, why: Ended) {

@@ -1,6 +1,6 @@
 //! Reads server-sent events from bytes as they arrive. Pure: bytes in, events out.
 //!
-//! Only `message` events count. An id counts once its event is complete: a stream that breaks within an
+//! Only `message` and `endpoint` events count. An id counts once its event is complete: a stream that breaks within an
 //! event is taken up before it.
 
 use std::time::Duration;
@@ -10,16 +10,18 @@ const ID_BYTES_MAX: usize = 4096;
 
 /// What a complete event amounts to.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// The data of a message, on one line.
     Message(Vec<u8>),
+    /// Where a server of the first HTTP transport takes messages.
+    Endpoint(Vec<u8>),
     /// A message beyond the limit; it was not kept.
     TooLong(u64),
 }
 
 /// The reader of one stream, or of one stream and those that take it up.
 #[derive(Debug)]
-pub(super) struct Parser {
+pub(crate) struct Parser {
     limit: usize,
     /// The part of a line that has arrived.
     line: Vec<u8>,
@@ -37,7 +39,7 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit,
             line: Vec::new(),
@@ -54,28 +56,28 @@ impl Parser {
     }
 
     /// Forgets an event that did not end; what was learned stays.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let (last_id, retry) = (self.last_id.take(), self.retry);
         *self = Self { last_id, retry, ..Self::new(self.limit) };
     }
 
     /// Returns the id of the last complete event that had one.
-    pub(super) fn last_id(&self) -> Option<&str> {
+    pub(crate) fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
     /// Returns how long the server wants us to wait before taking a stream up again.
-    pub(super) fn retry(&self) -> Option<Duration> {
+    pub(crate) fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
     /// Returns how much is held back because its event is not complete.
-    pub(super) fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         self.line.len() + self.data.as_ref().map_or(0, Vec::len)
     }
 
     /// Takes bytes and returns the events they complete.
-    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Vec<Event> {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
         while !bytes.is_empty() {
             if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
@@ -160,13 +162,14 @@ impl Parser {
         self.last_id = self.id.take().or_else(|| self.last_id.take());
         let (data, too_long) = (self.data.take(), std::mem::take(&mut self.too_long));
         let kind = std::mem::take(&mut self.kind);
-        if !matches!(kind.as_slice(), b"" | b"message") {
+        if !matches!(kind.as_slice(), b"" | b"message" | b"endpoint") {
             return None;
         }
         if too_long > 0 {
             return Some(Event::TooLong(too_long));
         }
-        data.filter(|data| !data.trim_ascii().is_empty()).map(Event::Message)
+        let data = data.filter(|data| !data.trim_ascii().is_empty());
+        data.map(if kind == b"endpoint" { Event::Endpoint } else { Event::Message })
     }
 }
 
@@ -184,6 +187,7 @@ mod tests {
                 .flat_map(|chunk| parser.feed(chunk))
                 .map(|event| match event {
                     Event::Message(data) => String::from_utf8(data).unwrap(),
+                    Event::Endpoint(data) => format!("endpoint: {}", String::from_utf8(data).unwrap()),
                     Event::TooLong(bytes) => format!("too long: {}", bytes > limit as u64),
                 })
                 .collect();
@@ -197,7 +201,7 @@ mod tests {
         check(99, "event: message\nid: 1\ndata: {\"a\":1}\n\n", &["{\"a\":1}"], Some("1"));
         check(99, "data:{\r\ndata: \"a\":1}\r\n\r\ndata: 2\r\r", &["{ \"a\":1}", "2"], None);
         check(99, "\u{feff}data: 1\n\n: comment\n\nretry: 5\n\nunknown: 3\n\n", &["1"], None);
-        check(99, "event: ping\ndata: 1\n\nevent: endpoint\ndata: /x\n\n", &[], None);
+        check(99, "event: ping\ndata: 1\n\nevent: endpoint\ndata: /x\n\n", &["endpoint: /x"], None);
     }
 
     #[test]

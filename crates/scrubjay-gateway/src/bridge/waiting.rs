@@ -2,10 +2,31 @@
 
 use std::borrow::Cow;
 
-use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
+use scrubjay_core::envelope::{Defect, Envelope, JsonId, MessageKind};
 use scrubjay_core::message::{self, Splice};
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+/// What became of a line from the server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken<'l> {
+    /// It goes to the client like this.
+    Line(Cow<'l, [u8]>),
+    /// It means to answer this request, but is no JSON-RPC answer.
+    NoAnswer(JsonId),
+}
+
+/// Tells whether text is JSON-RPC as clients require it: version 2.0, errors with a number as their code.
+pub(super) fn is_message(envelope: &Envelope) -> bool {
+    let is_version_2 = !envelope.defects.contains(&Defect::WrongVersion);
+    match envelope.kind {
+        MessageKind::Request | MessageKind::Notification => is_version_2,
+        MessageKind::Response => is_version_2 && envelope.id.is_some(),
+        MessageKind::Error => is_version_2 && envelope.error_code.is_some(),
+        MessageKind::Batch => !envelope.batch.is_empty() && envelope.batch.iter().all(is_message),
+        MessageKind::Opaque => false,
+    }
+}
 
 /// The requests that still wait.
 #[derive(Debug, Default)]
@@ -25,6 +46,26 @@ impl Waiting {
         Self { ids: requests.filter_map(|m| m.id.clone()).collect() }
     }
 
+    /// Waits for those of another as well.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.ids.extend(other.ids.iter().cloned());
+    }
+
+    /// Waits no longer for those of another.
+    pub(super) fn remove(&mut self, other: &Self) {
+        self.ids.retain(|id| !other.ids.contains(id));
+    }
+
+    /// Tells whether any of another's is waited for.
+    pub(super) fn shares(&self, other: &Self) -> bool {
+        self.ids.iter().any(|id| other.ids.contains(id))
+    }
+
+    /// Gives up on the only one that waits, where there is only one.
+    pub(super) fn only(&mut self) -> Option<JsonId> {
+        if self.ids.len() == 1 { self.ids.pop() } else { None }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.ids.is_empty()
     }
@@ -37,16 +78,23 @@ impl Waiting {
     /// Takes a line from the server and returns it as the client must see it.
     ///
     /// An error without an id answers the one request that waits; a `verdict`, the whole answer to a request
-    /// that was refused, does so whatever id it bears.
-    pub(super) fn take<'l>(&mut self, line: &'l [u8], verdict: bool) -> Cow<'l, [u8]> {
+    /// that was refused, does so whatever id it bears. What only looks like an answer is none: clients drop
+    /// it and wait on.
+    pub(super) fn take<'l>(&mut self, line: &'l [u8], verdict: bool) -> Taken<'l> {
         if self.is_over() {
-            return line.into();
+            return Taken::Line(line.into());
         }
         let envelope = Envelope::parse(line);
         match envelope.kind {
+            MessageKind::Response | MessageKind::Error if !is_message(&envelope) => {
+                if let Some(id) = self.claimed(&envelope, verdict) {
+                    self.settle(Some(&id));
+                    return Taken::NoAnswer(id);
+                }
+            }
             MessageKind::Response => self.settle(envelope.id.as_ref()),
             MessageKind::Batch => envelope.batch.iter().for_each(|m| {
-                if matches!(m.kind, MessageKind::Response | MessageKind::Error) {
+                if matches!(m.kind, MessageKind::Response | MessageKind::Error) && is_message(m) {
                     self.settle(m.id.as_ref());
                 }
             }),
@@ -59,12 +107,19 @@ impl Waiting {
                     && let Some(adopted) = with_id(line, own)
                 {
                     self.ids.clear();
-                    return adopted.into();
+                    return Taken::Line(adopted.into());
                 }
             }
             MessageKind::Request | MessageKind::Notification | MessageKind::Opaque => {}
         }
-        line.into()
+        Taken::Line(line.into())
+    }
+
+    /// Returns the waiting request that a line means to answer.
+    fn claimed(&self, line: &Envelope, verdict: bool) -> Option<JsonId> {
+        let named = line.id.as_ref().and_then(|id| self.ids.iter().find(|own| same(own, id)));
+        let only = self.ids.first().filter(|_| self.ids.len() == 1 && (verdict || line.id.is_none()));
+        named.or(only).cloned()
     }
 
     fn settle(&mut self, id: Option<&JsonId>) {
@@ -98,8 +153,11 @@ mod tests {
 
     fn check(request: &str, line: &str, verdict: bool, expected: &str, left: usize) {
         let mut waiting = Waiting::for_requests(&Envelope::parse(request.as_bytes()));
-        let taken = waiting.take(line.as_bytes(), verdict).into_owned();
-        assert_eq!(String::from_utf8(taken).unwrap(), expected);
+        let taken = match waiting.take(line.as_bytes(), verdict) {
+            Taken::Line(line) => String::from_utf8(line.into_owned()).unwrap(),
+            Taken::NoAnswer(id) => format!("no answer to {id}"),
+        };
+        assert_eq!(taken, expected);
         assert_eq!(waiting.give_up().len(), left, "{line}");
     }
 
@@ -124,15 +182,28 @@ mod tests {
         let null = r#"{"jsonrpc": "2.0", "error":{"code":-32000,"message":"No session"},"id":null}"#;
         let own = r#"{"jsonrpc": "2.0", "error":{"code":-32000,"message":"No session"},"id":"a\"b"}"#;
         check(request, null, false, own, 0);
-        check(
-            request,
-            r#"{"error":{"code":1,"message":"x"}}"#,
-            false,
-            r#"{"id":"a\"b","error":{"code":1,"message":"x"}}"#,
-            0,
-        );
         let foreign = r#"{"jsonrpc":"2.0","id":"server-error","error":{"code":1,"message":"x"}}"#;
         check(request, foreign, false, foreign, 1);
         check(request, foreign, true, r#"{"jsonrpc":"2.0","id":"a\"b","error":{"code":1,"message":"x"}}"#, 0);
+    }
+    #[test]
+    fn what_only_looks_like_an_answer_is_none() {
+        let request = r#"{"jsonrpc":"2.0","id":7,"method":"m"}"#;
+        for line in [
+            r#"{"error":"invalid_token"}"#,
+            r#"{"error":"invalid_token","error_description":"expired"}"#,
+            r#"{"error":{"code":1,"message":"x"}}"#,
+            r#"{"jsonrpc":"2.0","error":"no"}"#,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":"E1","message":"x"}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"message":"x"}}"#,
+            r#"{"jsonrpc":"1.0","id":7,"result":{}}"#,
+            r#"{"result":{}}"#,
+        ] {
+            check(request, line, false, "no answer to 7", 0);
+            check(request, line, true, "no answer to 7", 0);
+        }
+        let others = r#"{"jsonrpc":"2.0","id":8,"error":"no"}"#;
+        check(request, others, false, others, 1);
+        check(request, others, true, "no answer to 7", 0);
     }
 }

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message;
+use scrubjay_core::message::{self, Parts};
 use serde_json::value::RawValue;
 
-use super::{Gateway, NewRecording, Request, code};
+use super::{Gateway, NewRecording, Request, code, greeting};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend};
 use crate::config::{BackendConfig, Naming};
@@ -54,6 +54,28 @@ impl Gateway {
     ) -> Arc<Self> {
         let through = Through { server, workspace, own: Mutex::default(), shared: Mutex::default() };
         Self::make(Naming::default(), new_recording, None, Some(through), options, |_, _| Vec::new())
+    }
+
+    /// Returns what a request says of its client, or the error it earns; one server passed through earns none.
+    pub(super) fn facts_of(
+        &self,
+        session: &Arc<Session>,
+        method: &str,
+        parts: &Parts<'_>,
+    ) -> Result<ClientFacts, String> {
+        let checked = greeting::facts_of(session, method, parts);
+        if self.through.is_none() || checked.is_ok() {
+            return checked;
+        }
+        let version = message::string(parts.meta(greeting::META_VERSION));
+        let unknown = ClientFacts::default();
+        let member = |key| parts.meta(key).map(|v: &RawValue| v.get().to_owned());
+        Ok(ClientFacts {
+            era: Era::Modern,
+            version: version.unwrap_or(unknown.version),
+            capabilities: member(greeting::META_CAPABILITIES).unwrap_or(unknown.capabilities),
+            info: member(greeting::META_INFO).unwrap_or(unknown.info),
+        })
     }
 
     /// Passes a request to the client's server and returns what that answers.

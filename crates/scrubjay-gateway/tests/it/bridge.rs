@@ -2,26 +2,28 @@
 
 use std::time::Duration;
 
-use scrubjay_gateway::backend::Streams;
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::bridge::http::connect;
+use scrubjay_gateway::bridge::received::Received;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
 
+use crate::rig::{self, Rig};
 use crate::scripted::{Act, Asked, Scripted, broken_events, events, json, whole};
 
 /// Longest anything here may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Client {
-    lines: Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>,
+    received: mpsc::Receiver<Received>,
     writer: Option<Box<dyn AsyncWrite + Send + Unpin>>,
 }
 
 impl Client {
     pub(crate) fn of(endpoint: Endpoint) -> Self {
-        let (reader, writer): Streams = connect(endpoint).expect("a client can be made");
-        Self { lines: BufReader::new(reader).lines(), writer: Some(writer) }
+        let (received, writer) = connect(endpoint).expect("a client can be made");
+        Self { received, writer: Some(writer) }
     }
 
     pub(crate) fn to(url: &str) -> Self {
@@ -34,8 +36,14 @@ impl Client {
     }
 
     pub(crate) async fn hear(&mut self) -> Option<String> {
-        let heard = tokio::time::timeout(LIMIT, self.lines.next_line()).await;
-        heard.expect("an answer in time").expect("readable")
+        self.hear_on().await.map(|(line, _)| line)
+    }
+
+    /// Hears a line, and on which request's stream it came.
+    async fn hear_on(&mut self) -> Option<(String, Option<u64>)> {
+        let heard = tokio::time::timeout(LIMIT, self.received.recv()).await;
+        let heard = heard.expect("an answer in time")?;
+        Some((String::from_utf8(heard.line).expect("text"), heard.on))
     }
 
     /// Says a request and returns the next line.
@@ -139,6 +147,42 @@ async fn refusals_come_back_under_the_requests_own_id() {
     check(vec![Act::Send(b"garbage\r\n\r\n".to_vec())], |line| is_error_7(line, "did not answer")).await;
     check(vec![], |line| is_error_7(line, "did not answer")).await;
     check(vec![events("data: rubbish")], |line| is_error_7(line, "closed the stream")).await;
+}
+
+#[tokio::test]
+async fn what_is_no_json_rpc_becomes_an_error_that_is() {
+    let kind = "Content-Type: application/json\r\n";
+    let challenge = "WWW-Authenticate: Bearer error=\"invalid_token\", nonce=\"hidden\"\r\n";
+    for (status, headers, body) in [
+        ("401 Unauthorized", format!("{kind}{challenge}"), r#"{"error":"invalid_token"}"#),
+        ("401 Unauthorized", challenge.to_owned(), ""),
+        ("403 Forbidden", kind.to_owned(), r#"{"error":{"code":1,"message":"no version"}}"#),
+        ("404 Not Found", String::new(), "<html>nothing</html>"),
+        ("500 Oops", kind.to_owned(), r#"{"jsonrpc":"2.0","id":7,"error":"broken"}"#),
+        ("502 Bad Gateway", kind.to_owned(), r#"["an","array"]"#),
+        ("200 OK", kind.to_owned(), r#"{"error":"invalid_token"}"#),
+        ("200 OK", kind.to_owned(), r#"{"id":7,"result":{}}"#),
+        ("200 OK", kind.to_owned(), r#"{"status":"ok"}"#),
+        ("200 OK", kind.to_owned(), "\"ok\""),
+    ] {
+        check(whole(status, &headers, body), |line| {
+            let error: Value = serde_json::from_str(line).expect("JSON");
+            let data = &error["error"]["data"];
+            assert_eq!(data["httpStatus"].to_string(), status[..3], "{line}");
+            assert_eq!(data["body"].as_str().unwrap_or_default(), body, "{line}");
+            let told = headers.contains(challenge).then_some("Bearer error=\"invalid_token\"");
+            assert_eq!(data["wwwAuthenticate"].as_str(), told, "{line}");
+            is_error_7(line, "HTTP") || is_error_7(line, "no message")
+        })
+        .await;
+    }
+    // In the middle of a stream that goes on, at once.
+    for event in [r#"{"error":"invalid_token"}"#, r#"{"jsonrpc":"2.0","id":7,"error":"broken"}"#] {
+        let server =
+            Scripted::start(move |_| vec![events(&format!("data: {event}\n\n")), Act::AwaitLeave]).await;
+        let mut client = Client::to(&server.url);
+        assert!(is_error_7(&client.ask(&request("7", "m")).await, "no JSON-RPC"), "{event}");
+    }
 }
 
 #[tokio::test]
@@ -283,4 +327,133 @@ async fn requests_run_side_by_side_up_to_a_limit() {
         client.say(&modern(&id.to_string(), "slow", "")).await;
     }
     assert!(client.hear().await.expect("a refusal").contains("256 requests are under way"));
+}
+
+#[tokio::test]
+async fn a_line_says_on_whose_stream_it_came() {
+    let server = Scripted::start(|asked| {
+        legacy(asked, |asked| match (asked.method.as_str(), method_of(asked).as_str()) {
+            ("GET", _) => {
+                vec![events("data: {\"jsonrpc\":\"2.0\",\"method\":\"aside\"}\n\n"), Act::AwaitLeave]
+            }
+            (_, "one") => {
+                vec![
+                    events("data: {\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"roots/list\"}\n\n"),
+                    Act::AwaitLeave,
+                ]
+            }
+            (_, "two") => json(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#),
+            _ => whole("202 Accepted", "", ""),
+        })
+    })
+    .await;
+    let mut client = Client::to(&server.url);
+    client.open_legacy("2025-11-25").await;
+    assert_eq!(client.hear_on().await.map(|(_, on)| on), Some(None), "the standing stream is nobody's");
+    client.say(&request("1", "one")).await;
+    let (asked, on) = client.hear_on().await.expect("a question");
+    assert!(asked.contains("roots/list"), "{asked}");
+    assert_eq!(on, Some(1));
+    client.say(&request("2", "two")).await;
+    assert_eq!(client.hear_on().await.and_then(|(_, on)| on), Some(2));
+}
+
+/// A server of the first HTTP transport; answers come on its one stream, which the script feeds.
+async fn first_transport(endpoint: &'static str) -> (Scripted, mpsc::Sender<String>) {
+    let (say, said) = mpsc::channel::<String>(16);
+    let said = std::sync::Arc::new(tokio::sync::Mutex::new(said));
+    let server = Scripted::start(move |asked| match (asked.method.as_str(), asked.path.as_str()) {
+        ("GET", "/mcp") => {
+            vec![events(&format!("event: endpoint\ndata: {endpoint}\n\n")), Act::Follow(said.clone())]
+        }
+        ("POST", "/messages?s=1") => whole("202 Accepted", "", "Accepted"),
+        _ => whole("405 Method Not Allowed", "", "Method Not Allowed"),
+    })
+    .await;
+    (server, say)
+}
+
+#[tokio::test]
+async fn a_server_of_the_first_transport_is_spoken_to_on_its_one_stream() {
+    let event = |message: &str| format!("event: message\ndata: {message}\n\n");
+    for is_known in [false, true] {
+        let (server, say) = first_transport("/messages?s=1").await;
+        let endpoint = Endpoint::new(&server.url, [("Authorization", "Bearer canary")]).expect("good");
+        let mut client = Client::of(endpoint.with_first_transport(is_known));
+        client.say(&request("1", "initialize")).await;
+        let hello = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2024-11-05"}}"#;
+        server.asked_for(|one| one.method == "POST" && one.path == "/messages?s=1").await;
+        say.send(event(hello)).await.expect("the stream is open");
+        assert_eq!(client.hear().await.as_deref(), Some(hello));
+        client.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+        // Two at once, answered the other way round, with something in between.
+        client.say(&request("2", "tools/list")).await;
+        client.say(&request("3", "tools/list")).await;
+        let answers = [
+            r#"{"jsonrpc":"2.0","id":3,"result":{"n":1.0}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/x"}"#,
+            r#"{"jsonrpc":"2.0","id":2,"result":{}}"#,
+        ];
+        server.asked_for(|one| one.body.contains("\"id\":3")).await;
+        server.asked_for(|one| one.body.contains("\"id\":2")).await;
+        for answer in answers {
+            say.send(event(answer)).await.expect("the stream is open");
+            assert_eq!(client.hear().await.as_deref(), Some(answer));
+        }
+        let asked = server.asked();
+        assert!(asked.iter().all(|one| one.header("authorization") == Some("Bearer canary")), "{asked:?}");
+        assert_eq!(asked.iter().filter(|one| one.method == "GET").count(), 1, "{asked:?}");
+        let refused = asked.iter().filter(|one| one.method == "POST" && one.path == "/mcp").count();
+        assert_eq!(refused, usize::from(!is_known), "{asked:?}");
+        // A stream that ends takes the session along, and nobody waits for ever.
+        client.say(&request("7", "slow")).await;
+        server.asked_for(|one| one.body.contains("\"id\":7")).await;
+        drop(say);
+        assert!(is_error_7(&client.hear().await.expect("an error"), "closed its stream"));
+        assert_eq!(client.hear().await, None);
+    }
+}
+
+#[tokio::test]
+async fn messages_go_to_no_other_origin() {
+    let (server, _say) = first_transport("http://elsewhere.example/messages").await;
+    let mut client = Client::to(&server.url);
+    let answer = client.ask(&request("7", "initialize")).await;
+    assert!(is_error_7(&answer, "HTTP 405"), "{answer}");
+    let endpoint = Endpoint::new(&server.url, []).expect("a good address").with_first_transport(true);
+    let answer = Client::of(endpoint).ask(&request("7", "initialize")).await;
+    assert!(is_error_7(&answer, "another origin"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_backend_is_greeted_again_in_a_version_it_names() {
+    let server = Scripted::start(|asked| {
+        let message: Value = serde_json::from_str(&asked.body).unwrap_or_default();
+        let id = &message["id"];
+        match (method_of(asked).as_str(), message["params"]["protocolVersion"].as_str()) {
+            ("initialize", Some("2025-03-26")) => json(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-03-26","capabilities":{{"tools":{{}}}},"serverInfo":{{"name":"s","version":"0"}}}}}}"#
+            )),
+            ("initialize", _) => whole(
+                "400 Bad Request",
+                "Content-Type: application/json\r\n",
+                &format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32022,"message":"no","data":{{"supported":["1999-01-01","2024-11-05","2025-03-26"]}}}}}}"#
+                ),
+            ),
+            ("tools/list", _) => json(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{{"name":"t","inputSchema":{{"type":"object"}}}}]}}}}"#
+            )),
+            _ => whole("202 Accepted", "", ""),
+        }
+    })
+    .await;
+    let backend = rig::remote("old", &server.url, LIMIT);
+    let rig = Rig::new(&[backend], Vec::new());
+    rig::Client::legacy(&rig.gateway).await.await_tools(&["t"]).await;
+    let asked = server.asked();
+    let greetings = asked.iter().filter(|asked| method_of(asked) == "initialize").count();
+    assert_eq!(greetings, 2, "{asked:?}");
+    let listed = asked.iter().find(|asked| method_of(asked) == "tools/list").expect("a list");
+    assert_eq!(listed.header("mcp-protocol-version"), Some("2025-03-26"));
 }

@@ -67,7 +67,7 @@ impl Stage {
         // All of them up in both eras, for a list does not wait long for one that is slow to start.
         let servers = ["get-sum", "read_text_file", "add"];
         Client::legacy(&rig.gateway).await.await_tools(&servers).await;
-        let modern = rig.gateway.open_inferred_session("warm up", "test");
+        let modern = rig.gateway.open_inferred_session("warm up", "warm up");
         Client::modern(&rig.gateway, modern).await_tools(&servers).await;
         let home = tempfile::tempdir().expect("there is a temporary directory");
         Self { rig, peers, url: format!("http://{address}/mcp"), files, home }

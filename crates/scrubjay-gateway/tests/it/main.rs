@@ -2,6 +2,7 @@
 //! between them.
 
 mod apart;
+mod asking;
 mod bad_backends;
 mod bridge;
 mod fourteen;

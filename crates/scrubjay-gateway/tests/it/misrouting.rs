@@ -103,7 +103,7 @@ async fn every_answer_reaches_the_client_that_asked() {
     let rig = Rig::new(&[], vec![("shuffler", shuffler())]);
     // Half of them have sessions of their own; the others share one that is only inferred, as modern
     // clients of the same name do.
-    let shared = rig.gateway.open_inferred_session("shared", "test");
+    let shared = rig.gateway.open_inferred_session("shared", "shared");
     let mut clients = tokio::task::JoinSet::new();
     for number in 0..CLIENTS {
         let client = if number % 2 == 0 {

@@ -50,6 +50,15 @@ pub(crate) fn program(id: &str, command: &str, args: &[&str], call_timeout: Dura
     }
 }
 
+/// Describes an HTTP server as a backend, one connection to which serves all clients.
+pub(crate) fn remote(id: &str, url: &str, call_timeout: Duration) -> BackendConfig {
+    BackendConfig {
+        link: BackendLink::Http { url: url.to_owned(), headers: Default::default(), sse: false },
+        is_shared: true,
+        ..program(id, "", &[], call_timeout)
+    }
+}
+
 impl Rig {
     pub(crate) fn new(programs: &[BackendConfig], mounted: Vec<(&str, Mount)>) -> Self {
         let data = tempfile::tempdir().expect("there is a temporary directory");
@@ -116,11 +125,16 @@ pub(crate) struct Client {
 impl Client {
     /// Opens a session and initializes it; what the gateway says of its own accord goes to nobody.
     pub(crate) async fn legacy(gateway: &Arc<Gateway>) -> Self {
+        Self::legacy_with(gateway, json!({})).await
+    }
+
+    /// Like [`Self::legacy`], with capabilities.
+    pub(crate) async fn legacy_with(gateway: &Arc<Gateway>, capabilities: Value) -> Self {
         let session = gateway.open_session("client");
         let (outbox, mut lines) = mpsc::channel(64);
         tokio::spawn(async move { while lines.recv().await.is_some() {} });
         let client = Self::speaking(gateway, session, outbox, false);
-        client.initialize("test", json!({})).await;
+        client.initialize("test", capabilities).await;
         client
     }
 

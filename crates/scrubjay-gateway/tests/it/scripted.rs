@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) method: String,
+    pub(crate) path: String,
     /// Lower-case names.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
@@ -21,12 +22,14 @@ impl Asked {
 }
 
 /// What the server does next.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Act {
     /// Sends these bytes.
     Send(Vec<u8>),
     /// Waits until the client leaves, and notes that it did.
     AwaitLeave,
+    /// Sends what comes here, until nothing more can.
+    Follow(Arc<tokio::sync::Mutex<tokio::sync::mpsc::Receiver<String>>>),
 }
 
 pub(crate) type Script = dyn Fn(&Asked) -> Vec<Act> + Send + Sync;
@@ -57,6 +60,13 @@ impl Scripted {
         self.asked.lock().expect("no test panics with it").clone()
     }
 
+    /// Waits until it was asked something.
+    pub(crate) async fn asked_for(&self, what: impl Fn(&Asked) -> bool) {
+        while !self.asked().iter().any(&what) {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Waits until a client left while it was waited for.
     pub(crate) async fn client_left(&self) {
         self.left.acquire().await.expect("never closed").forget();
@@ -76,6 +86,14 @@ async fn converse(
             Act::Send(bytes) => {
                 if stream.write_all(&bytes).await.is_err() {
                     return;
+                }
+            }
+            Act::Follow(said) => {
+                let mut said = said.lock().await;
+                while let Some(text) = said.recv().await {
+                    if stream.write_all(text.as_bytes()).await.is_err() {
+                        return;
+                    }
                 }
             }
             Act::AwaitLeave => {
@@ -99,7 +117,8 @@ async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
     };
     let head = String::from_utf8(bytes[..head_end].to_vec()).ok()?;
     let mut lines = head.lines();
-    let method = lines.next()?.split(' ').next()?.to_owned();
+    let mut first = lines.next()?.split(' ');
+    let (method, path) = (first.next()?.to_owned(), first.next()?.to_owned());
     let headers: Vec<(String, String)> = lines
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
@@ -112,7 +131,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
         }
     }
     let body = String::from_utf8(bytes[head_end + 4..].to_vec()).ok()?;
-    Some(Asked { method, headers, body })
+    Some(Asked { method, path, headers, body })
 }
 
 /// An answer that is complete.

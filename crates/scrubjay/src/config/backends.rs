@@ -96,7 +96,7 @@ impl<'a> Fields<'a> {
         let connections_max = self.connections_max();
         let link = match link_type {
             Some("stdio") => self.stdio(),
-            Some(_) => self.http(),
+            Some(other) => self.http(other == "sse"),
             None => None,
         };
         Some(BackendConfig {
@@ -112,9 +112,10 @@ impl<'a> Fields<'a> {
     fn link_type(&mut self) -> Option<&'a str> {
         let node = self.required("type")?;
         match text(node, &below(self.path, "type"), self.problems)? {
-            found @ ("stdio" | "http") => Some(found),
+            found @ ("stdio" | "http" | "sse") => Some(found),
             other => {
-                self.wrong(node, "type", &format!("must be \"stdio\" or \"http\", not {other:?}"));
+                let message = format!("must be \"stdio\", \"http\" or \"sse\", not {other:?}");
+                self.wrong(node, "type", &message);
                 None
             }
         }
@@ -199,7 +200,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn http(&mut self) -> Option<BackendLink> {
+    fn http(&mut self, sse: bool) -> Option<BackendLink> {
         let url = self.required_text("url").and_then(|url| {
             let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
             let fits = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', ':', '?', '#']))
@@ -217,7 +218,7 @@ impl<'a> Fields<'a> {
             let fits = value.bytes().all(|b| b.is_ascii_graphic() || b == b' ' || b == b'\t');
             if fits { Ok(()) } else { Err("must be visible ASCII characters") }
         });
-        Some(BackendLink::Http { url: url?, headers: headers? })
+        Some(BackendLink::Http { url: url?, headers: headers?, sse })
     }
 
     fn map_of_texts(
@@ -344,6 +345,7 @@ mod tests {
             {"id": "mcpBrowserbase", "displayName": "Browserbase", "type": "stdio", "command": "npx",
              "env": {"BROWSERBASE_API_KEY": "bb_api"}, "inheritEnv": ["PROXY"], "callTimeout": "10s"},
             {"id": "far", "type": "http", "url": "https://far.example/mcp", "headers": {"Authorization": "Bearer x"}},
+            {"id": "old", "type": "sse", "url": "https://old.example/sse"},
         ]))
         .unwrap();
         assert_eq!(backends[0].id, "filesystem");
@@ -357,7 +359,8 @@ mod tests {
         assert_eq!(*inherit_env, InheritEnv::Named(vec!["PROXY".to_owned()]));
         assert_eq!(backends[1].call_timeout, Duration::from_secs(10));
         assert_eq!(backends[1].display_name.as_deref(), Some("Browserbase"));
-        let BackendLink::Http { url, headers } = &backends[2].link else { panic!() };
+        assert!(matches!(&backends[3].link, BackendLink::Http { sse: true, .. }));
+        let BackendLink::Http { url, headers, sse: false } = &backends[2].link else { panic!() };
         assert_eq!(
             (url.as_str(), headers["Authorization"].as_str()),
             ("https://far.example/mcp", "Bearer x")
@@ -394,8 +397,8 @@ mod tests {
             ],
         );
         refused(
-            &json!({"id": "x", "type": "sse"}),
-            &["backends[0].type must be \"stdio\" or \"http\", not \"sse\""],
+            &json!({"id": "x", "type": "ws"}),
+            &["backends[0].type must be \"stdio\", \"http\" or \"sse\", not \"ws\""],
         );
         refused(&json!("npx"), &["backends[0] must be a map of keys to values"]);
         refused(

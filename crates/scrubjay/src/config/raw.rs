@@ -301,7 +301,7 @@ log_level: info
 on_record_failure: stop
 durability: process
 limits: { max_message_size: 16MiB, max_tape_size: 100MB, max_tape_duration: 1h }
-serve: { max_body_size: 16MiB, max_sessions: 10000, session_idle: 1h, naming: where-needed,
+serve: { max_sessions: 10000, session_idle: 1h, naming: where-needed,
   allowed_hosts: [], allowed_origins: [], toolsets: [recorder, progress, records, tapes, router],
   reload: false }
 files: { max_size: 10MiB, allow_vcs: false }
@@ -453,6 +453,7 @@ mod tests {
             "serve.http",
             "serve.auth_token",
             "serve.auth_token_file",
+            "serve.max_body_size",
             "serve.debug_port",
             "serve.project",
             "llm.api_key",

@@ -61,9 +61,10 @@ impl Loaded {
         directory: &Path,
         default_data: Option<PathBuf>,
         files: Vec<SourceFile>,
-        notices: Vec<String>,
+        mut notices: Vec<String>,
     ) -> Self {
         let raw = below.clone().under_layer(above.clone());
+        notices.extend(body_size_notice(&raw));
         let storage = &raw.recorder.storage;
         Self {
             log_level: taken(raw.log_level.as_ref()),
@@ -246,7 +247,7 @@ impl Loaded {
                     auth_token,
                     allowed_hosts: taken(serve.allowed_hosts.as_ref()).0,
                     allowed_origins: taken(serve.allowed_origins.as_ref()).0,
-                    body_bytes_max: small(taken(serve.max_body_size.as_ref()).0),
+                    body_bytes_max: self.body_bytes_max(),
                     sessions_max: small(taken(serve.max_sessions.as_ref()).0),
                     session_idle_max: taken(serve.session_idle.as_ref()).0,
                 })
@@ -255,6 +256,16 @@ impl Loaded {
         };
         let naming = taken(serve.naming.as_ref());
         Ok(ServeConfig { backends: self.backends.clone(), naming, http, workspace: None })
+    }
+
+    /// Returns how long a request over HTTP may be: no longer than any message.
+    fn body_bytes_max(&self) -> usize {
+        let message_max = self.relay.message_bytes_max;
+        self.raw
+            .serve
+            .max_body_size
+            .as_ref()
+            .map_or(message_max, |given| small(given.value.0).min(message_max))
     }
 
     /// Returns what routes tasks and what needs a yes; none where no task is routed.
@@ -377,4 +388,15 @@ fn auth_token(serve: &RawServe, directory: &Path) -> Result<Option<Secret>, Conf
             Ok(Some(token.ok_or_else(|| wrong(file, message()))?.0))
         }
     }
+}
+
+/// Says that a limit for requests has no effect, where the one for messages is lower.
+fn body_size_notice(raw: &RawConfig) -> Option<String> {
+    let given = raw.serve.max_body_size.as_ref()?;
+    let message_max = taken(raw.limits.max_message_size.as_ref()).0;
+    (given.value.0 > message_max).then(|| {
+        let what =
+            "serve.max_body_size is larger than limits.max_message_size, which holds for every message";
+        format!("{what}: raise that one instead")
+    })
 }

@@ -368,13 +368,27 @@ fn values_reach_the_rooms() {
     assert_eq!(loaded.limits.tape_bytes_max, 5_000_000);
     assert_eq!(loaded.limits.tape_duration_max.as_secs(), 7200);
     let http = loaded.serve_config().unwrap().http.unwrap();
-    assert_eq!((http.body_bytes_max, http.sessions_max), (2 << 20, 3));
+    // One limit for a message, whichever way it comes in; a lower one for requests may be given.
+    assert_eq!((http.body_bytes_max, http.sessions_max), (1 << 20, 3));
+    assert!(loaded.notices.iter().any(|notice| notice.contains("max_body_size")), "{:?}", loaded.notices);
     assert_eq!(http.session_idle_max.as_secs(), 240);
     assert_eq!(http.auth_token.unwrap().reveal(), "abc");
     assert_eq!(
         (http.allowed_hosts, http.allowed_origins),
         (vec!["h.example".into()], vec!["https://o.example".into()])
     );
+}
+
+#[test]
+fn a_request_may_be_as_long_as_a_message_or_less() {
+    let check = |more: &str, expected: usize| {
+        let loaded =
+            loaded(&format!("limits: {{ max_message_size: 1MiB }}\nserve: {{ http: '127.0.0.1:0'{more} }}"));
+        assert_eq!(loaded.serve_config().unwrap().http.unwrap().body_bytes_max, expected);
+        assert_eq!(loaded.notices, Vec::<String>::new());
+    };
+    check("", 1 << 20);
+    check(", max_body_size: 4KiB", 4096);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod conformance;
 mod conformance_peers;
+mod conversations;
 mod debug;
 mod eras;
 mod front;
@@ -11,8 +12,10 @@ mod keeping;
 mod listen;
 mod options;
 mod peers;
+mod proxy;
 mod recorder_peers;
 mod redaction;
+mod refusals;
 mod reload;
 mod remote;
 mod rig;
@@ -25,3 +28,4 @@ mod tape;
 mod tapes;
 mod tapes_peers;
 mod toolsets;
+mod upstream;

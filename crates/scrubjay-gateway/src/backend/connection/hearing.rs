@@ -13,21 +13,52 @@ use scrubjay_core::rules::Onward;
 use scrubjay_store::recording::Item;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::judging::Judged;
 use super::{BEFORE_GREETING_BYTES_MAX, Pending, Wire, only_session};
 use crate::backend::process::Exit;
 use crate::backend::{Answer, Event, Question};
+use crate::bridge::received::Received;
 use crate::session::{Call, lock};
 
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// How long what a backend said last may take to arrive after it has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// Where what a backend says comes from.
+pub(in crate::backend) enum Incoming {
+    /// A stream of lines.
+    Lines(Box<dyn AsyncRead + Send + Unpin>),
+    /// An HTTP server: each line with the request on whose stream it came.
+    Received(mpsc::Receiver<Received>),
+}
+
 impl Wire {
-    /// Reads what the backend says until it stops.
-    pub(in crate::backend) async fn listen(self: Arc<Self>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
+    /// Hears what the backend says until it stops.
+    pub(in crate::backend) async fn listen(self: Arc<Self>, incoming: Incoming) {
+        match incoming {
+            Incoming::Lines(reader) => self.listen_to_lines(reader).await,
+            Incoming::Received(received) => self.listen_to_received(received).await,
+        }
+    }
+
+    async fn listen_to_received(self: Arc<Self>, mut received: mpsc::Receiver<Received>) {
+        let mut closed = self.closed.subscribe();
+        loop {
+            let heard = tokio::select! {
+                heard = received.recv() => heard,
+                // Closed from our side: what is still said is said to nobody.
+                _ = closed.wait_for(|closed| *closed) => return,
+            };
+            match heard {
+                Some(heard) => self.hear(&heard.line, heard.on).await,
+                None => return self.close_ended(None),
+            }
+        }
+    }
+
+    async fn listen_to_lines(self: Arc<Self>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
         let mut framer = Framer::new(self.keeping.message_bytes_max);
         let mut closed = self.closed.subscribe();
         loop {
@@ -46,7 +77,7 @@ impl Wire {
                     Step::Starved => break,
                 };
                 for line in lines {
-                    self.hear(&line).await;
+                    self.hear(&line, None).await;
                 }
             }
             if read == 0 {
@@ -94,7 +125,7 @@ impl Wire {
         }
     }
 
-    async fn hear(self: &Arc<Self>, bytes: &[u8]) {
+    async fn hear(self: &Arc<Self>, bytes: &[u8], on: Option<u64>) {
         if !self.is_greeted()
             && self.bytes_before.fetch_add(bytes.len() + 1, Ordering::Relaxed) > BEFORE_GREETING_BYTES_MAX
         {
@@ -114,7 +145,7 @@ impl Wire {
         let line = self.judge(Direction::ServerToClient, line);
         let stops = line.judgement.onward == Onward::Nothing;
         if line.judgement.delay.is_zero() && line.judgement.back.is_none() {
-            return if stops { self.stop(&line).await } else { self.hear_judged(&line).await };
+            return if stops { self.stop(&line, on).await } else { self.hear_judged(&line, on).await };
         }
         // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
         let Ok(room) = self.held.clone().acquire_owned().await else { return };
@@ -127,15 +158,15 @@ impl Wire {
             if let Some((pending, parts)) = pending.zip(Parts::of(&text).ok()) {
                 wire.answer(pending, &parts, &line);
             } else if stops {
-                wire.stop(&line).await
+                wire.stop(&line, on).await
             } else {
-                wire.hear_judged(&line).await
+                wire.hear_judged(&line, on).await
             }
             drop(room);
         });
     }
 
-    async fn hear_judged(self: &Arc<Self>, line: &Judged) {
+    async fn hear_judged(self: &Arc<Self>, line: &Judged, on: Option<u64>) {
         let text = line.text();
         let Ok(parts) = Parts::of(&text) else {
             // Stray text on the stream: kept on the backend's own tape, and nobody else is bothered.
@@ -150,11 +181,11 @@ impl Wire {
             (Some(method), Some(id)) => {
                 let (method, id) = (method.clone(), id.get().to_owned());
                 let params = parts.params.map(|p| p.get().to_owned());
-                self.clone().hear_request(method, id, params, line).await;
+                self.clone().hear_request(method, id, params, line, on).await;
             }
             (Some(method), None) => {
                 let method = method.clone();
-                self.hear_notification(method, line, &text).await;
+                self.hear_notification(method, line, &text, on).await;
             }
             (None, None) => self.record_own(line.came.as_bytes()),
         }
@@ -190,6 +221,11 @@ impl Wire {
             return;
         }
         let answer = match (parts.result, parts.error) {
+            (_, Some(error)) if !message::is_error(error) => {
+                // A client would drop it and wait on.
+                let said: String = error.get().chars().take(200).collect();
+                Answer::error(-32603, &format!("the backend's error is no JSON-RPC error: {said}"))
+            }
             (_, Some(error)) => Answer::Error(error.get().to_owned()),
             (Some(result), None) => Answer::Result(result.get().to_owned()),
             (None, None) => Answer::error(-32603, "the backend's answer has neither result nor error"),
@@ -204,8 +240,9 @@ impl Wire {
         id: String,
         params: Option<String>,
         line: &Judged,
+        on: Option<u64>,
     ) {
-        let busy = self.busy();
+        let busy = self.callers(on);
         let only = self.belongs_to(&busy);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
@@ -222,6 +259,8 @@ impl Wire {
                 Answer::Result("{}".to_owned())
             } else if !self.is_greeted() {
                 Answer::error(-32603, "nothing can be asked before the greeting is answered")
+            } else if on.is_some() && busy.is_empty() && self.owner().is_none() {
+                Answer::error(-32603, "no client waits for the call on whose stream this was asked")
             } else {
                 let (reply, answer) = oneshot::channel();
                 let backend = self.backend.clone();
@@ -243,7 +282,7 @@ impl Wire {
         });
     }
 
-    async fn hear_notification(&self, method: String, judged: &Judged, line: &str) {
+    async fn hear_notification(&self, method: String, judged: &Judged, line: &str, on: Option<u64>) {
         if method == "notifications/progress"
             && let Ok(parts) = Parts::of(line)
             && let Some(token) = parts.param("progressToken")
@@ -261,10 +300,14 @@ impl Wire {
             call.say(line).await;
             return;
         }
-        let busy = self.busy();
+        let busy = self.callers(on);
         let only = self.belongs_to(&busy);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
+            return;
+        }
+        if on.is_some() && busy.is_empty() && !concerns_all(&method) {
+            // Said to a call that nobody waits for any more: others must not hear it.
             return;
         }
         if let Some(call) = only.filter(|_| !concerns_all(&method)) {
@@ -323,6 +366,15 @@ impl Wire {
     /// Returns whether a call is under way whose client may be asked by its answer.
     fn is_called(&self) -> bool {
         lock(&self.pending).values().any(|pending| pending.may_demand && pending.call.is_some())
+    }
+
+    /// Returns the calls that something the backend says may belong to, newest first: on the stream of one
+    /// call, that call alone.
+    pub(super) fn callers(&self, on: Option<u64>) -> Vec<Arc<Call>> {
+        match on {
+            Some(id) => lock(&self.pending).get(&id).and_then(|p| p.call.clone()).into_iter().collect(),
+            None => self.busy(),
+        }
     }
 
     /// Returns the calls under way, newest first.

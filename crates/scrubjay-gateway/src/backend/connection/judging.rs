@@ -78,8 +78,8 @@ impl Wire {
     }
 
     /// Deals with what a backend said and nobody is to hear; a request gets the answer that the rules give.
-    pub(super) async fn stop(&self, line: &Judged) {
-        let only = only_session(&self.busy());
+    pub(super) async fn stop(&self, line: &Judged, on: Option<u64>) {
+        let only = only_session(&self.callers(on));
         let recorded = match line.judgement.back.as_deref() {
             Some(back) => {
                 let leaving = format!("{}\n", String::from_utf8_lossy(back));

@@ -5,38 +5,46 @@
 
 use axum::http::{HeaderMap, StatusCode, header, request};
 
+use super::refused::because;
 use super::{Refusal, plain};
 use crate::config::HttpConfig;
 
-/// Turns away what may not come in.
-pub(super) fn check(config: &HttpConfig, head: &request::Parts) -> Result<(), Refusal> {
+/// Turns away what may not come in at all: the wrong host, a foreign page.
+pub(super) fn check_place(config: &HttpConfig, head: &request::Parts) -> Result<(), Refusal> {
     let headers = &head.headers;
     let host = text(headers, header::HOST.as_str()).or_else(|| head.uri.host().map(str::to_owned));
     if !host.as_deref().is_some_and(|host| host_is_ours(config, host)) {
-        return Err(Box::new(plain(
-            StatusCode::FORBIDDEN,
-            "this Host is not served here: allow it with serve.allowed_hosts",
-        )));
+        let why = "this Host is not served here: allow it with serve.allowed_hosts";
+        return Err(forbidden("foreign host", why));
     }
-    if let Some(origin) = text(headers, header::ORIGIN.as_str())
-        && !origin_is_ours(config, &origin)
+    // What is no text is no origin of ours.
+    if let Some(origin) = headers.get(header::ORIGIN)
+        && !origin.to_str().is_ok_and(|origin| origin_is_ours(config, origin))
     {
-        return Err(Box::new(plain(
-            StatusCode::FORBIDDEN,
-            "this Origin may not call: allow it with serve.allowed_origins",
-        )));
+        let why = "this Origin may not call: allow it with serve.allowed_origins";
+        return Err(forbidden("foreign origin", why));
     }
     if text(headers, "sec-fetch-site").is_some_and(|site| site == "cross-site")
         && !headers.contains_key(header::ORIGIN)
     {
-        return Err(Box::new(plain(StatusCode::FORBIDDEN, "cross-site requests are not answered")));
+        return Err(forbidden("cross-site", "cross-site requests are not answered"));
     }
+    Ok(())
+}
+
+fn forbidden(reason: &'static str, why: &str) -> Refusal {
+    Box::new(because(reason, plain(StatusCode::FORBIDDEN, why)))
+}
+
+/// Turns away whoever does not show the token, where there is one.
+pub(super) fn check_token(config: &HttpConfig, headers: &HeaderMap) -> Result<(), Refusal> {
     match &config.auth_token {
         Some(token) if !shows(headers, token.reveal()) => {
             let mut refused = plain(StatusCode::UNAUTHORIZED, "a bearer token is required");
             let wanted = header::HeaderValue::from_static("Bearer");
             refused.headers_mut().insert(header::WWW_AUTHENTICATE, wanted);
-            Err(Box::new(refused))
+            let shown = headers.contains_key(header::AUTHORIZATION);
+            Err(Box::new(because(if shown { "wrong token" } else { "no token" }, refused)))
         }
         _ => Ok(()),
     }
@@ -54,7 +62,7 @@ fn host_is_ours(config: &HttpConfig, host: &str) -> bool {
         || config.allowed_hosts.iter().any(|allowed| allowed == name || allowed == host)
 }
 
-fn origin_is_ours(config: &HttpConfig, origin: &str) -> bool {
+pub(super) fn origin_is_ours(config: &HttpConfig, origin: &str) -> bool {
     let authority = origin.split_once("://").map(|(_, authority)| authority);
     authority.is_some_and(|a| is_loopback(without_port(a)))
         || config.allowed_origins.iter().any(|o| o == origin)
@@ -76,8 +84,10 @@ pub(crate) fn without_port(host: &str) -> &str {
 /// Compares in constant time, by hash.
 pub(crate) fn shows(headers: &HeaderMap, token: &str) -> bool {
     let shown = text(headers, header::AUTHORIZATION.as_str());
-    let shown = shown.as_deref().and_then(|value| value.strip_prefix("Bearer "));
-    shown.is_some_and(|shown| blake3::hash(shown.as_bytes()) == blake3::hash(token.as_bytes()))
+    let shown = shown.as_deref().and_then(|value| value.split_once(' '));
+    // The name of a scheme is the same in any case.
+    let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    shown.is_some_and(|(_, shown)| blake3::hash(shown.as_bytes()) == blake3::hash(token.as_bytes()))
 }
 
 #[cfg(test)]
@@ -107,6 +117,21 @@ mod tests {
         assert!(origin_is_ours(&config, "https://app.example"));
         for foreign in ["null", "https://evil.example", "http://localhost.evil.example", "localhost"] {
             assert!(!origin_is_ours(&config, foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_of_a_token_is_written_in_any_case() {
+        let check = |value: &str| {
+            shows(&[(header::AUTHORIZATION, value.parse().unwrap())].into_iter().collect(), "the token")
+        };
+        for right in ["Bearer the token", "bearer the token", "BEARER the token"] {
+            assert!(check(right), "{right}");
+        }
+        for wrong in
+            ["Bearer", "Bearer ", "the token", "Basic the token", "Bearer The token", "Bearerthe token"]
+        {
+            assert!(!check(wrong), "{wrong}");
         }
     }
 }

@@ -9,6 +9,7 @@ use scrubjay_core::message::{self, Parts};
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::refused::because;
 use super::{Refusal, json as answer, json_error, plain};
 use crate::gateway::{MODERN_VERSION, Mirrored, SUPPORTED, code};
 
@@ -16,15 +17,19 @@ pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 pub(super) const SESSION: &str = "mcp-session-id";
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
+/// The white space that HTTP allows around a header's value, and that is not part of it.
+const OPTIONAL_SPACE: [char; 2] = [' ', '\t'];
+
 pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
+    headers.get(name).and_then(|value| value.to_str().ok()).map(|value| value.trim_matches(OPTIONAL_SPACE))
 }
 
 /// Checks that a body is JSON and that its sender takes what we answer with.
 pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     let kind = text(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
     if !kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("application/json")) {
-        return Err(Box::new(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")));
+        let refused = plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json");
+        return Err(Box::new(because("wrong content type", refused)));
     }
     let takes = |wanted: &str| {
         headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')).any(
@@ -39,10 +44,8 @@ pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     if takes("application/json") && takes("text/event-stream") {
         Ok(())
     } else {
-        Err(Box::new(plain(
-            StatusCode::NOT_ACCEPTABLE,
-            "Accept must name application/json and text/event-stream",
-        )))
+        let why = "Accept must name application/json and text/event-stream";
+        Err(Box::new(because("wrong accept", plain(StatusCode::NOT_ACCEPTABLE, why))))
     }
 }
 
@@ -54,14 +57,15 @@ pub(super) fn is_modern(headers: &HeaderMap, parts: &Parts<'_>) -> bool {
 /// Checks what the headers of a modern request say against its body.
 pub(super) fn check_modern(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
     let id = parts.id.map(|id| id.get());
-    let stated = text(headers, PROTOCOL_VERSION);
+    let stated_version = text(headers, PROTOCOL_VERSION);
     if parts.id.is_some() {
         let Some(version) = parts.meta(META_VERSION) else {
             let why = format!("params._meta[\"{META_VERSION}\"] is required");
-            return Err(Box::new(json_error(StatusCode::BAD_REQUEST, id, code::INVALID_PARAMS, &why)));
+            let refused = json_error(StatusCode::BAD_REQUEST, id, code::INVALID_PARAMS, &why);
+            return Err(Box::new(because("no version", refused)));
         };
         let version = message::string(Some(version)).unwrap_or_default();
-        if stated != Some(version.as_str()) {
+        if stated_version != Some(version.as_str()) {
             return Err(mismatch(id, "MCP-Protocol-Version"));
         }
         if version != MODERN_VERSION {
@@ -69,7 +73,7 @@ pub(super) fn check_modern(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(),
             let error =
                 message::error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data));
             let line = message::raw_error(id.unwrap_or("null"), &error);
-            return Err(Box::new(answer(StatusCode::BAD_REQUEST, line)));
+            return Err(Box::new(because("unsupported version", answer(StatusCode::BAD_REQUEST, line))));
         }
     }
     let method = parts.method.as_deref();
@@ -83,14 +87,14 @@ pub(super) fn check_modern(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(),
         _ => None,
     };
     if let Some(key) = named {
-        let name = message::string(parts.param(key));
-        let stated = text(headers, "mcp-name").map(decoded);
-        if name.is_some() && stated.flatten() != name {
+        let name = parts.param(key).filter(|name| message::string(Some(name)).is_some());
+        let said = text(headers, "mcp-name").and_then(stated);
+        if name.is_some_and(|name| !said.is_some_and(|said| said.says(name))) {
             return Err(mismatch(id, "Mcp-Name"));
         }
     }
     for (name, value) in headers {
-        if name.as_str().starts_with("mcp-param-") && value.to_str().ok().and_then(decoded).is_none() {
+        if name.as_str().starts_with("mcp-param-") && value.to_str().ok().and_then(stated).is_none() {
             return Err(mismatch(id, name.as_str()));
         }
     }
@@ -110,10 +114,9 @@ pub(super) fn check_mirrored(
             argument = message::member(argument, key);
         }
         let argument = argument.filter(|a| a.get() != "null");
-        let stated = text(headers, &name).and_then(decoded);
-        let agree = match (argument, stated) {
+        let agree = match (argument, text(headers, &name).and_then(stated)) {
             (None, None) => !headers.contains_key(&name),
-            (Some(argument), Some(stated)) => says(argument, &stated),
+            (Some(argument), Some(stated)) => stated.says(argument),
             _ => false,
         };
         if !agree {
@@ -123,26 +126,45 @@ pub(super) fn check_mirrored(
     Ok(())
 }
 
-/// Compares an argument with what a header says: numbers by value, the rest by spelling.
-fn says(argument: &RawValue, stated: &str) -> bool {
-    match message::string(Some(argument)) {
-        Some(text) => text.trim() == stated,
-        None if argument.get() == stated => true,
-        None => matches!((argument.get().parse::<f64>(), stated.parse::<f64>()), (Ok(a), Ok(b)) if a == b),
-    }
-}
-
 pub(super) fn mismatch(id: Option<&str>, header: &str) -> Refusal {
     let why = format!("the header {header} is missing, malformed, or says other than the body");
-    Box::new(json_error(StatusCode::BAD_REQUEST, id, code::HEADER_MISMATCH, &why))
+    let refused = json_error(StatusCode::BAD_REQUEST, id, code::HEADER_MISMATCH, &why);
+    Box::new(because("header mismatch", refused))
+}
+
+/// What a header says of a value in the body.
+#[derive(Debug, PartialEq, Eq)]
+enum Stated {
+    /// Wrapped, since a header could not hold it: every character counts.
+    Wrapped(String),
+    /// As it stood there, without the white space around it.
+    Plain(String),
 }
 
 /// Reads a header value that may be wrapped for characters a header cannot hold.
-pub(super) fn decoded(value: &str) -> Option<String> {
-    let value = value.trim();
+fn stated(value: &str) -> Option<Stated> {
+    let value = value.trim_matches(OPTIONAL_SPACE);
     match value.strip_prefix("=?base64?").and_then(|v| v.strip_suffix("?=")) {
-        Some(wrapped) => String::from_utf8(BASE64_STANDARD.decode(wrapped).ok()?).ok(),
-        None => Some(value.to_owned()),
+        Some(wrapped) => {
+            Some(Stated::Wrapped(String::from_utf8(BASE64_STANDARD.decode(wrapped).ok()?).ok()?))
+        }
+        None => Some(Stated::Plain(value.to_owned())),
+    }
+}
+
+impl Stated {
+    /// Compares it with a value of the body: numbers by value, the rest by spelling.
+    fn says(&self, argument: &RawValue) -> bool {
+        let (Self::Wrapped(stated) | Self::Plain(stated)) = self;
+        match (message::string(Some(argument)), self) {
+            (Some(text), Self::Wrapped(_)) => text == *stated,
+            // White space around it was lost on the way, as HTTP has it.
+            (Some(text), Self::Plain(_)) => text.trim_matches(OPTIONAL_SPACE) == stated,
+            (None, _) if argument.get() == stated => true,
+            (None, _) => {
+                matches!((argument.get().parse::<f64>(), stated.parse::<f64>()), (Ok(a), Ok(b)) if a == b)
+            }
+        }
     }
 }
 
@@ -152,9 +174,26 @@ mod tests {
 
     #[test]
     fn wrapped_values_are_read() {
-        assert_eq!(decoded("plain"), Some("plain".to_owned()));
-        assert_eq!(decoded("=?base64?w6k=?="), Some("é".to_owned()));
-        assert_eq!(decoded("=?base64?w6k?="), None);
-        assert_eq!(decoded("=?base64?!!!!?="), None);
+        assert_eq!(stated(" plain\t"), Some(Stated::Plain("plain".to_owned())));
+        assert_eq!(stated("=?base64?w6k=?="), Some(Stated::Wrapped("é".to_owned())));
+        assert_eq!(stated("=?base64?w6k?="), None);
+        assert_eq!(stated("=?base64?!!!!?="), None);
+    }
+
+    #[test]
+    fn values_are_compared_character_by_character() {
+        let check = |header: &str, body: &str, expected: bool| {
+            let body: &RawValue = serde_json::from_str(body).unwrap();
+            assert_eq!(stated(header).unwrap().says(body), expected, "{header} {}", body.get());
+        };
+        check("=?base64?IHVzLXdlc3Qx?=", "\" us-west1\"", true);
+        check("=?base64?IHVzLXdlc3Qx?=", "\"us-west1\"", false);
+        check("=?base64?dXMtd2VzdDE=?=", "\" us-west1\"", false);
+        check("us-west1", "\"us-west1\"", true);
+        check("  us-west1\t", "\"us-west1\"", true);
+        check("us-west1", "\"\\u00a0us-west1\"", false);
+        check("7.0", "7", true);
+        check("true", "true", true);
+        check("8", "7", false);
     }
 }

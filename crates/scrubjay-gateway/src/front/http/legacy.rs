@@ -8,7 +8,8 @@ use scrubjay_core::message::Parts;
 use tokio::sync::mpsc;
 
 use super::headers::{PROTOCOL_VERSION, SESSION, text};
-use super::{Front, Refusal, accepted, json, json_error, plain, stream};
+use super::refused::because;
+use super::{Front, Refusal, accepted, json, json_error, plain, stream, too_many_sessions};
 use crate::gateway::{Accepted, LEGACY_VERSIONS, Request, code};
 use crate::session::{OUTBOX_MAX, Session};
 
@@ -16,9 +17,11 @@ pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<
     let id = parts.id.map(|id| id.get());
     if let Some(version) = text(headers, PROTOCOL_VERSION)
         && !LEGACY_VERSIONS.contains(&version)
+        && !front.gateway.is_transparent()
     {
         let why = format!("unsupported protocol version: {version}");
-        return json_error(StatusCode::BAD_REQUEST, id, code::INVALID_REQUEST, &why);
+        let refused = json_error(StatusCode::BAD_REQUEST, id, code::INVALID_REQUEST, &why);
+        return because("unsupported version", refused);
     }
     let opens = parts.method.as_deref() == Some("initialize");
     let session = match session(front, headers, opens) {
@@ -53,19 +56,18 @@ pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<
 fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Session>, Refusal> {
     if opens {
         if front.gateway.session_count() >= front.config.sessions_max {
-            return Err(Box::new(plain(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open")));
+            return Err(Box::new(too_many_sessions()));
         }
         return Ok(front.gateway.open_session("http"));
     }
     let Some(id) = text(headers, SESSION) else {
         let why = "Mcp-Session-Id is required: open a session with initialize";
-        return Err(Box::new(plain(StatusCode::BAD_REQUEST, why)));
+        return Err(Box::new(because("no session", plain(StatusCode::BAD_REQUEST, why))));
     };
-    let Some(session) = front.gateway.session(id) else {
-        return Err(Box::new(plain(
-            StatusCode::NOT_FOUND,
-            "no such session: open a new one with initialize",
-        )));
+    // An inferred one has no name on the wire.
+    let Some(session) = front.gateway.session(id).filter(|session| !session.is_inferred) else {
+        let why = "no such session: open a new one with initialize";
+        return Err(Box::new(because("unknown session", plain(StatusCode::NOT_FOUND, why))));
     };
     session.touch();
     Ok(session)
@@ -116,7 +118,8 @@ async fn answer(
 /// Opens the standing stream, or takes a broken one up again.
 pub(super) fn get(front: &Arc<Front>, headers: &HeaderMap) -> Response {
     if !text(headers, "accept").is_some_and(|a| a.contains("text/event-stream") || a.contains("*/*")) {
-        return plain(StatusCode::NOT_ACCEPTABLE, "Accept must name text/event-stream");
+        let refused = plain(StatusCode::NOT_ACCEPTABLE, "Accept must name text/event-stream");
+        return because("wrong accept", refused);
     }
     let session = match session(front, headers, false) {
         Ok(session) => session,

@@ -1,7 +1,6 @@
 //! The modern era on HTTP: every request stands alone, and leaving calls it off.
 //!
-//! There is no session on the wire. For the recording one is inferred from who the client seems to be: its
-//! token, its name, its trace; a pause ends it. How it was inferred is kept on the tape.
+//! There is no session on the wire; for the recording one is inferred (`conversations.rs`).
 
 use std::sync::Arc;
 
@@ -9,28 +8,32 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use scrubjay_core::message::{self, Parts};
-use serde_json::json as json_value;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::conversations::Sender;
 use super::headers::{check_mirrored, check_modern};
-use super::{Front, accepted, json, plain, stream};
+use super::tcp::Tcp;
+use super::{Front, Refusal, accepted, json, stream, too_many_sessions};
 use crate::gateway::{Accepted, code};
-use crate::session::{OUTBOX_MAX, Session, lock};
+use crate::session::OUTBOX_MAX;
 
-pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Response {
-    if let Err(refused) = check_modern(headers, parts) {
+pub(super) async fn post(
+    front: &Arc<Front>,
+    tcp: &Tcp,
+    headers: &HeaderMap,
+    parts: &Parts<'_>,
+    line: &str,
+) -> Response {
+    // One server passed through says itself what it does not like.
+    if !front.gateway.is_transparent()
+        && let Err(refused) = check(front, headers, parts)
+    {
         return *refused;
     }
-    if parts.method.as_deref() == Some("tools/call") {
-        let mirrored = front.gateway.mirrored(&message::string(parts.param("name")).unwrap_or_default());
-        if let Err(refused) = check_mirrored(headers, parts, &mirrored) {
-            return *refused;
-        }
-    }
-    let Some(session) = logical_session(front, headers, parts) else {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many sessions are open");
+    let Some(session) = front.conversation(tcp, &Sender::of(headers, parts)).await else {
+        return too_many_sessions();
     };
     session.touch();
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
@@ -49,6 +52,15 @@ pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<
             answer(Answering { task }, lines).await
         }
     }
+}
+
+fn check(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
+    check_modern(headers, parts)?;
+    if parts.method.as_deref() == Some("tools/call") {
+        let mirrored = front.gateway.mirrored(&message::string(parts.param("name")).unwrap_or_default());
+        check_mirrored(headers, parts, &mirrored)?;
+    }
+    Ok(())
 }
 
 /// A request under way; dropped with its connection, it is called off.
@@ -113,31 +125,4 @@ fn status_of(line: &str) -> StatusCode {
         Some(-32022..=-32020) => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
     }
-}
-
-/// Returns the session a modern request seems to belong to.
-fn logical_session(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Option<Arc<Session>> {
-    let principal = headers.get("authorization").map(|v| blake3::hash(v.as_bytes()).to_hex().to_string());
-    let client = parts.meta("io.modelcontextprotocol/clientInfo").map(RawValue::get).unwrap_or_default();
-    let trace = message::string(parts.meta("traceparent"));
-    // A trace names one conversation; its second field is the trace's id.
-    let trace = trace.as_deref().and_then(|t| t.split('-').nth(1)).unwrap_or_default();
-    let key = format!("{}|{client}|{trace}", principal.as_deref().unwrap_or_default());
-    let mut logical = lock(&front.logical);
-    if let Some(session) = logical.get(&key).and_then(|id| front.gateway.session(id)) {
-        return Some(session);
-    }
-    if front.gateway.session_count() >= front.config.sessions_max {
-        return None;
-    }
-    let identity = blake3::hash(format!("{}|{client}", principal.as_deref().unwrap_or_default()).as_bytes());
-    let session = front.gateway.open_inferred_session("http", identity.to_hex().as_str());
-    let certainty = match (trace.is_empty(), principal.is_some()) {
-        (false, _) => "by its trace",
-        (true, true) => "by its token and name",
-        (true, false) => "by its name alone",
-    };
-    session.record_note(&json_value!({ "event": "session_inferred", "how": certainty }));
-    logical.insert(key, session.id.clone());
-    Some(session)
 }

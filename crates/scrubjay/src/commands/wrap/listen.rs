@@ -1,7 +1,8 @@
 //! `scrubjay wrap --listen`: one server for hosts that speak Streamable HTTP, in both eras.
 //!
-//! A gateway that passes everything through. Each host with a session has a server of its own, as it would
-//! on standard streams; modern requests, which have none, share one.
+//! Before a program, a gateway that passes everything through: each host with a session has a server of its
+//! own, as it would on standard streams; modern requests, which have none, share one. Before a server that is
+//! on HTTP itself, a proxy that records.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,8 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use scrubjay_core::entry::Transport;
-use scrubjay_gateway::bridge::http::all_ended;
-use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv};
+use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv, Naming};
 use scrubjay_gateway::gateway::{Gateway, NewRecording};
 use scrubjay_gateway::{front, tree, warden};
 use scrubjay_store::home::Home;
@@ -24,8 +24,6 @@ use crate::config;
 
 /// No more hosts at once where each has a server process of its own.
 const PROCESSES_MAX: usize = 256;
-/// How long servers are waited for that must hear of the end.
-const GOODBYE_MAX: Duration = Duration::from_secs(3);
 /// How long servers get to leave by themselves at the end.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
@@ -44,22 +42,17 @@ pub(super) async fn run(
     settings: Settings,
     subject: Subject,
 ) -> anyhow::Result<()> {
-    let (options, rules) = (settings.options, settings.rules.clone());
-    let server = BackendConfig {
-        id: backend_id(&subject.name),
-        display_name: Some(subject.name.clone()),
-        link: link(args)?,
-        // The server takes the time it takes.
-        call_timeout: Duration::MAX,
-        is_shared: false,
-        connections_max: BackendConfig::CONNECTIONS_MAX,
-    };
+    let (options, rules, name) = (settings.options, settings.rules.clone(), subject.name.clone());
     let mut config = HttpConfig { body_bytes_max: options.message_bytes_max, ..config };
-    if args.url.is_none() {
-        config.sessions_max = config.sessions_max.min(PROCESSES_MAX);
-    }
     let recordings = recordings(home, settings, subject);
-    let gateway = Gateway::transparent(server, std::env::current_dir().ok(), options, recordings);
+    let remote = super::endpoint(args)?;
+    let gateway = if remote.is_some() {
+        // It keeps tapes and rules; there is nothing it could answer from.
+        Gateway::new(Naming::default(), recordings, options, None, |_, _| Vec::new())
+    } else {
+        config.sessions_max = config.sessions_max.min(PROCESSES_MAX);
+        Gateway::transparent(program(args, &name)?, std::env::current_dir().ok(), options, recordings)
+    };
     if let Some(rules) = &rules {
         gateway.rule_with(rules);
     }
@@ -67,31 +60,38 @@ pub(super) async fn run(
         .await
         .with_context(|| format!("cannot listen on {}", config.address))?;
     super::say(&format!("serving on http://{}/mcp", listener.local_addr()?));
-    front::http::serve(gateway, listener, config, warden::stopped()?)
-        .await
-        .context("the HTTP server failed")?;
-    all_ended(GOODBYE_MAX).await;
+    let until = warden::stopped()?;
+    match remote {
+        Some(remote) => front::http::serve_proxy(gateway, remote, &name, listener, config, until).await,
+        None => front::http::serve(gateway, listener, config, until).await,
+    }
+    .context("the HTTP server failed")?;
     // Their input has ended; whoever does not leave by itself is made to.
     tree::end_descendants(LEAVE_MAX, tree::GRACE).await;
     Ok(())
 }
 
-fn link(args: &WrapArgs) -> anyhow::Result<BackendLink> {
-    if let Some(url) = &args.url {
-        let headers = super::headers(args)?;
-        let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        return Ok(BackendLink::Http { url: url.clone(), headers });
-    }
+/// Describes the program that each host gets one of.
+fn program(args: &WrapArgs, name: &str) -> anyhow::Result<BackendConfig> {
     let words = args.command.iter().map(|word| word.to_str().map(str::to_owned));
     let words: Option<Vec<String>> = words.collect();
     let mut words = words.context("with --listen, a command must be UTF-8")?.into_iter();
     let command = words.next().context("there is no command to start")?;
     // Like any wrapped server, it gets the environment as it is.
-    Ok(BackendLink::Stdio {
+    let link = BackendLink::Stdio {
         command,
         args: words.collect(),
         env: Default::default(),
         inherit_env: InheritEnv::All,
+    };
+    Ok(BackendConfig {
+        id: backend_id(name),
+        display_name: Some(name.to_owned()),
+        link,
+        // The server takes the time it takes.
+        call_timeout: Duration::MAX,
+        is_shared: false,
+        connections_max: BackendConfig::CONNECTIONS_MAX,
     })
 }
 

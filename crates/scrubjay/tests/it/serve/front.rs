@@ -59,8 +59,67 @@ fn a_token_is_required_where_there_is_one() {
         assert_eq!(reply.status, 401, "{wrong:?}");
         assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
     }
-    let right = served.target().with("Authorization", "Bearer a-token-of-good-length");
-    assert_eq!(right.post(&hello).status, 200);
+    for right in ["Bearer", "bearer", "BEARER"] {
+        let right = served.target().with("Authorization", &format!("{right} a-token-of-good-length"));
+        assert_eq!(right.post(&hello).status, 200);
+    }
+}
+
+#[test]
+fn pages_of_allowed_origins_may_call_and_read() {
+    let directory = scratch();
+    let backend = fixture(&[]);
+    let config = json!({
+        "serve": { "auth_token": "a-token", "allowed_origins": ["https://app.example"] },
+        "backends": [{ "id": "one", "type": "stdio", "command": backend[0], "args": backend[1..] }],
+    });
+    let served = Served::configured(directory.path(), &config.to_string(), None);
+    let hello = initialize(1).to_string();
+    for origin in ["https://app.example", "http://localhost:6274"] {
+        let page = served.target().with("Origin", origin);
+        let asking = page.clone().with("Access-Control-Request-Method", "POST");
+        let asking = asking.with("Access-Control-Request-Headers", "authorization,mcp-param-region");
+        let asked = asking.options();
+        assert_eq!(asked.status, 204);
+        assert_eq!(asked.header("access-control-allow-origin"), Some(origin));
+        assert_eq!(asked.header("access-control-allow-headers"), Some("authorization,mcp-param-region"));
+        assert!(asked.header("access-control-allow-methods").is_some_and(|m| m.contains("DELETE")));
+        assert_eq!(asked.header("access-control-allow-credentials"), None);
+        for (token, status) in [("Bearer a-token", 200), ("", 401)] {
+            let reply = page.clone().with("Authorization", token).post(&hello);
+            assert_eq!(reply.status, status);
+            assert_eq!(reply.header("access-control-allow-origin"), Some(origin));
+            let readable = reply.header("access-control-expose-headers").unwrap_or_default();
+            for header in ["Mcp-Session-Id", "MCP-Protocol-Version", "WWW-Authenticate"] {
+                assert!(readable.contains(header), "{readable}");
+            }
+        }
+    }
+    let foreign = served.target().with("Origin", "https://evil.example");
+    let foreign = foreign.with("Access-Control-Request-Method", "POST").options();
+    assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (403, None));
+    // Who is no page is told nothing of pages.
+    let plain = served.target().with("Authorization", "Bearer a-token").post(&hello);
+    assert_eq!((plain.status, plain.header("access-control-allow-origin")), (200, None));
+    // A question that is no preflight is a request like any other.
+    assert_eq!(served.target().options().status, 401);
+}
+
+#[test]
+fn a_session_ends_soon_after_its_time() {
+    let directory = scratch();
+    let backend = fixture(&[]);
+    let config = json!({
+        "serve": { "session_idle": "1s" },
+        "backends": [{ "id": "one", "type": "stdio", "command": backend[0], "args": backend[1..] }],
+    });
+    let served = Served::configured(directory.path(), &config.to_string(), None);
+    let session = open_session(&served.target());
+    // Its standing stream ends with it; nobody waits for that longer than the rig's patience.
+    let mut standing = session.get();
+    while standing.event().is_some() {}
+    let list = json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/list" }).to_string();
+    assert_eq!(session.post(&list).status, 404);
 }
 
 #[test]
@@ -225,6 +284,15 @@ fn headers_that_tell_another_story_are_refused() {
     };
     assert_eq!(answer_text(&with("eu", "7").json()), "region=eu, count=7");
     assert_eq!(with("=?base64?ZXU=?=", "7.0").status, 200);
+    // Wrapped, white space counts.
+    let params = json!({ "name": "test_custom_header", "arguments": { "region": " us-west1", "count": 7 } });
+    let spaced = target.clone().with("Mcp-Param-Count", "7");
+    let spaced = |region: &str| {
+        let target = spaced.clone().with("Mcp-Param-Region", region);
+        post_modern(&target, &modern(2, "tools/call", &params)).status
+    };
+    assert_eq!(spaced("=?base64?IHVzLXdlc3Qx?="), 200);
+    assert_eq!(spaced("=?base64?dXMtd2VzdDE=?="), 400);
     for (region, count) in [("us", "7"), ("", "7"), ("eu", ""), ("eu", "8"), ("=?base64?ZXU?=", "7")] {
         let reply = with(region, count);
         assert_eq!(reply.status, 400, "{region} {count}");

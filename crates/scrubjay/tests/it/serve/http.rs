@@ -24,6 +24,36 @@ pub(super) struct Reply {
     rest: Option<usize>,
 }
 
+/// A connection that stays open.
+pub(super) struct Connection {
+    target: Target,
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    /// Posts a message with more headers, and reads an answer that is one JSON.
+    pub(super) fn post(&mut self, headers: &[(&str, &str)], body: &str) -> Value {
+        let target =
+            headers.iter().fold(self.target.clone(), |target, (name, value)| target.with(name, value));
+        target.write(self.stream.get_mut(), "POST", body.as_bytes());
+        let mut length = 0;
+        loop {
+            let line = line(&mut self.stream);
+            match line.split_once(':') {
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                    length = value.trim().parse().expect("a length");
+                }
+                Some(_) => {}
+                None if line.is_empty() => break,
+                None => assert!(line.contains("200"), "{line}"),
+            }
+        }
+        let mut answer = vec![0; length];
+        self.stream.read_exact(&mut answer).expect("the body is whole");
+        serde_json::from_slice(&answer).expect("JSON")
+    }
+}
+
 /// One event of a stream.
 #[derive(Debug)]
 pub(super) struct Event {
@@ -61,22 +91,48 @@ impl Target {
         self.send("DELETE", "")
     }
 
+    pub(super) fn options(&self) -> Reply {
+        self.send("OPTIONS", "")
+    }
+
+    /// Connects, and stays connected.
+    pub(super) fn connect(&self) -> Connection {
+        let stream = TcpStream::connect(&self.address).expect("the gateway listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        Connection { target: self.clone().with("Connection", "keep-alive"), stream: BufReader::new(stream) }
+    }
+
     /// Sends a request and does not wait for its answer.
     pub(super) fn begin(&self, method: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).expect("the gateway listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        self.write(&mut stream, method, body.as_bytes());
+        stream
+    }
+
+    fn write(&self, stream: &mut TcpStream, method: &str, body: &[u8]) {
         let mut head = format!("{method} /mcp HTTP/1.1\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in &self.headers {
             head += &format!("{name}: {value}\r\n");
         }
         stream.write_all(format!("{head}\r\n").as_bytes()).expect("the gateway reads");
         // A body that is refused unread may not be taken to its end.
-        let _ = stream.write_all(body.as_bytes());
-        stream
+        let _ = stream.write_all(body);
+    }
+
+    /// Posts bytes that need not be text.
+    pub(super) fn post_bytes(&self, body: &[u8]) -> Reply {
+        let mut stream = TcpStream::connect(&self.address).expect("the gateway listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        self.write(&mut stream, "POST", body);
+        Self::reply(BufReader::new(stream))
     }
 
     fn send(&self, method: &str, body: &str) -> Reply {
-        let mut body = BufReader::new(self.begin(method, body));
+        Self::reply(BufReader::new(self.begin(method, body)))
+    }
+
+    fn reply(mut body: BufReader<TcpStream>) -> Reply {
         let status = line(&mut body);
         let status = status.split(' ').nth(1).and_then(|s| s.parse().ok());
         let mut headers = Vec::new();

@@ -187,6 +187,24 @@ fn leaving_and_calling_off_reach_the_server() {
 }
 
 #[test]
+fn headers_are_for_the_server_to_judge() {
+    let directory = scratch();
+    let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
+    let target = served.target();
+    let odd = open_session(&target).with("MCP-Protocol-Version", "1999-01-01");
+    assert_eq!(odd.post(&request(2, "tools/list", &json!({}))).text(), result(2, LIST));
+    let call = modern(3, "tools/call", &json!({ "name": "nobody" }));
+    for (name, value) in [("Mcp-Name", "other"), ("Mcp-Method", "other"), ("Mcp-Param-X", "=?base64?!?=")] {
+        let target = target.clone().with("MCP-Protocol-Version", "2026-07-28").with(name, value);
+        assert_eq!(target.post(&call.to_string()).text(), error(3, "nobody"), "{name}");
+    }
+    // A version nobody knows, and one that says nothing of its client.
+    let mut unknown = call.clone();
+    unknown["params"]["_meta"] = json!({ "io.modelcontextprotocol/protocolVersion": "2099-01-01" });
+    assert_eq!(target.post(&unknown.to_string()).text(), error(3, "nobody"));
+}
+
+#[test]
 fn messages_that_are_too_long_are_refused() {
     let directory = scratch();
     let options = ["--max-message-size", "4KiB", "--durability", "power"];
@@ -198,6 +216,9 @@ fn messages_that_are_too_long_are_refused() {
     drop(served);
     let entries = entries(directory.path(), "odd");
     assert!(entries.iter().any(|e| e["method"] == "initialize"), "{entries:?}");
+    // On the tape of the session that it was meant for.
+    let refused = entries.iter().find(|e| e["kind"] == "note" && e.to_string().contains("too long"));
+    assert!(refused.is_some_and(|e| e.to_string().contains(&long.len().to_string())), "{entries:?}");
 }
 
 #[test]

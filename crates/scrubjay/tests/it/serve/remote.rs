@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use super::listen::{GREETING, LIST, error, log, odd_server, request, result, said};
+use super::peers::peers;
 use super::rig::{
     Piped, Served, initialize, modern, open_session, post_modern, repository, scratch, text, until,
 };
@@ -131,6 +132,60 @@ fn a_gateway_serves_a_backend_on_http_to_both_eras() {
     let count = json!({ "name": "far__pid" });
     let other = open_session(&target).post(&request(3, "tools/call", &count)).json();
     assert!(said(&other) != said(&legacy) && said(&other) != said(&modern), "{other}");
+}
+
+/// A real server of the first HTTP transport, and where its stream is.
+struct FirstTransport {
+    child: Child,
+    url: String,
+}
+
+impl FirstTransport {
+    fn start(peers: &Path) -> Self {
+        let mut command = Command::new(peers.join(".venv/bin/python"));
+        command.arg("-B").arg(repository().join("tests/peers/python_sse_server.py"));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("Python starts");
+        let mut port = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut port).expect("it says where it listens");
+        Self { child, url: format!("http://127.0.0.1:{}/sse", port.trim()) }
+    }
+}
+
+impl Drop for FirstTransport {
+    fn drop(&mut self) {
+        // It may be gone by now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_server_of_the_first_transport_is_found_and_heard() {
+    let Some(peers) = peers("a_server_of_the_first_transport_is_found_and_heard") else { return };
+    let directory = scratch();
+    let server = FirstTransport::start(&peers);
+    let echo = json!({ "name": "echo", "arguments": { "message": "ça va" } });
+    let echo: Value = serde_json::from_str(&request(2, "tools/call", &echo)).expect("JSON");
+    let mut host = Piped::wrap_url(&directory.path().join("wrapped"), &server.url, None);
+    let greeted = host.ask(&initialize(1)).pop().expect("a greeting");
+    assert_eq!(greeted["result"]["serverInfo"]["name"], "scrubjay-peer", "{greeted}");
+    host.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    assert_eq!(said(&host.ask(&echo).pop().expect("an answer")), "ça va");
+    let count = json!({ "name": "count", "arguments": { "steps": 3 }, "_meta": { "progressToken": "p" } });
+    let counted = host.ask(&serde_json::from_str(&request(3, "tools/call", &count)).expect("JSON"));
+    assert_eq!(counted.len(), 4, "{counted:?}");
+    host.finish();
+    for kind in ["http", "sse"] {
+        let config = format!("backends:\n  - {{ id: old, type: {kind}, url: \"{}\" }}\n", server.url);
+        let directory = directory.path().join(kind);
+        std::fs::create_dir(&directory).expect("it is ours");
+        let gateway = Served::configured(&directory, &config, None);
+        let legacy = open_session(&gateway.target()).post(&echo.to_string()).json();
+        assert_eq!(said(&legacy), "ça va", "{kind}");
+        let call = modern(2, "tools/call", &echo["params"]);
+        assert_eq!(said(&post_modern(&gateway.target(), &call).json()), "ça va", "{kind}");
+    }
 }
 
 /// A gateway before the fixture in one era, with a tap.

@@ -163,6 +163,14 @@ impl Served {
         Self::started(command)
     }
 
+    /// Starts `scrubjay wrap --listen` with a configuration file.
+    pub(super) fn wrap_configured(config: &Path, data: &Path, options: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.arg("--config").arg(config).arg("--data").arg(data);
+        command.args(["wrap", "--name", "odd", "--listen", "127.0.0.1:0"]).args(options);
+        Self::started(command)
+    }
+
     fn started(mut command: Command) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let mut served = Self { child: child.expect("scrubjay starts"), address: String::new() };

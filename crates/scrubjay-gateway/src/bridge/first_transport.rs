@@ -1,0 +1,185 @@
+//! The first HTTP transport of MCP (2024-11-05): one event stream for everything the server says.
+//!
+//! The server's address is opened with GET; its first event, `endpoint`, names where messages are POSTed, and
+//! all answers come on the stream. A server that refuses to have `initialize` POSTed to its address may be
+//! one of these. Messages go nowhere but to the origin the user named.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper::body::Incoming;
+use scrubjay_core::envelope::{Envelope, MessageKind};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::exchange::next_data;
+use super::http::{Bridge, Ended};
+use super::refusal::excerpt;
+use super::sse::{Event, Parser};
+use super::waiting::{Taken, Waiting};
+use crate::session::lock;
+
+/// How long a server may take to say where messages go.
+pub(super) const ENDPOINT_MAX: Duration = Duration::from_secs(10);
+
+/// The one stream of such a server.
+#[derive(Debug)]
+pub(super) struct FirstTransport {
+    /// Where messages go.
+    pub(super) post: Uri,
+    /// What is not answered yet.
+    pub(super) waiting: Mutex<Waiting>,
+    /// Told when something was.
+    pub(super) answered: Notify,
+    reader: Mutex<Option<AbortHandle>>,
+}
+
+/// A stream of which only the beginning was read.
+pub(super) struct Opened {
+    pub(super) post: Uri,
+    pub(super) body: Incoming,
+    pub(super) parser: Parser,
+    /// Events that came along with the first.
+    pub(super) more: Vec<Event>,
+}
+
+impl FirstTransport {
+    /// Begins to listen.
+    pub(super) fn begin(bridge: &Bridge, opened: Opened) -> Arc<Self> {
+        let Opened { post, body, parser, more } = opened;
+        let (waiting, answered, reader) = (Mutex::default(), Notify::new(), Mutex::default());
+        let this = Arc::new(Self { post, waiting, answered, reader });
+        let (own, listener) = (bridge.own.clone(), this.clone());
+        let reader = tokio::spawn(async move {
+            if let Some(bridge) = own.upgrade() {
+                listen(&bridge, &listener, body, parser, more).await;
+            }
+        });
+        *lock(&this.reader) = Some(reader.abort_handle());
+        this
+    }
+
+    /// Leaves the stream: that ends the session.
+    pub(super) fn leave(&self) {
+        if let Some(reader) = lock(&self.reader).take() {
+            reader.abort();
+        }
+    }
+}
+
+async fn listen(
+    bridge: &Bridge,
+    this: &FirstTransport,
+    mut body: Incoming,
+    mut parser: Parser,
+    mut events: Vec<Event>,
+) {
+    loop {
+        for event in events {
+            match event {
+                Event::Message(line) => hear(bridge, this, &line).await,
+                Event::Endpoint(_) => tracing::warn!("the server names another endpoint; it is not used"),
+                Event::TooLong(bytes) => {
+                    tracing::warn!(bytes, "an event of the server is too long, and was dropped");
+                    let why = format!("the server's answer of {bytes} bytes is longer than the limit");
+                    let only = lock(&this.waiting).only();
+                    if let Some(id) = only {
+                        bridge.refuse(id.as_raw(), &why, None).await;
+                        this.answered.notify_waiters();
+                    }
+                }
+            }
+        }
+        match next_data(&mut body).await {
+            Some(Ok(data)) => events = parser.feed(&data),
+            Some(Err(())) | None => break,
+        }
+    }
+    let unanswered = lock(&this.waiting).give_up();
+    for id in unanswered {
+        bridge.refuse(id.as_raw(), "the server closed its stream before it answered", None).await;
+    }
+    this.answered.notify_waiters();
+    bridge.end(Ended::SessionLost);
+}
+
+async fn hear(bridge: &Bridge, this: &FirstTransport, line: &[u8]) {
+    let taken = lock(&this.waiting).take(line, false);
+    match taken {
+        Taken::Line(line) => {
+            let answer = Envelope::parse(&line);
+            if answer.kind == MessageKind::Response && lock(&bridge.talk).version.is_none() {
+                // Only the answer to `initialize` states one.
+                lock(&bridge.talk).version = answer.protocol_version;
+            }
+            bridge.emit(&line, None).await;
+        }
+        Taken::NoAnswer(id) => {
+            let why = format!("the server's answer is no JSON-RPC message{}", excerpt(line));
+            bridge.refuse(id.as_raw(), &why, None).await;
+        }
+    }
+    this.answered.notify_waiters();
+}
+
+/// Finds where messages go: `named` as seen from the stream's address. Only the same origin will do.
+pub(super) fn resolve(stream: &Uri, named: &[u8]) -> Option<Uri> {
+    let named = std::str::from_utf8(named).ok()?.trim();
+    let origin = format!("{}://{}", stream.scheme_str()?, stream.authority()?);
+    let absolute = match named {
+        _ if named.contains("://") || named.starts_with("//") => {
+            let named: Uri = match named.strip_prefix("//") {
+                Some(rest) => format!("{}://{rest}", stream.scheme_str()?).parse().ok()?,
+                None => named.parse().ok()?,
+            };
+            let port = |uri: &Uri| {
+                let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+                uri.port_u16().unwrap_or(default)
+            };
+            let host = |uri: &Uri| uri.host().map(str::to_ascii_lowercase);
+            let same = named.scheme() == stream.scheme()
+                && host(&named) == host(stream)
+                && port(&named) == port(stream);
+            // A name and a password before the host would not be the user's.
+            let plain = !named.authority()?.as_str().contains('@');
+            return Some(named).filter(|_| same && plain);
+        }
+        _ if named.starts_with('/') => format!("{origin}{named}"),
+        _ if named.starts_with('?') => format!("{origin}{}{named}", stream.path()),
+        _ => {
+            let folder = stream.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+            format!("{origin}{folder}/{named}")
+        }
+    };
+    absolute.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_go_to_the_same_origin_only() {
+        let check = |named: &str, expected: Option<&str>| {
+            let stream = "http://mcp.example:8080/v1/sse?x=1".parse().unwrap();
+            let found = resolve(&stream, named.as_bytes()).map(|uri| uri.to_string());
+            assert_eq!(found.as_deref(), expected, "{named}");
+        };
+        check("/messages/?session_id=1", Some("http://mcp.example:8080/messages/?session_id=1"));
+        check("messages?id=1", Some("http://mcp.example:8080/v1/messages?id=1"));
+        check("?id=1", Some("http://mcp.example:8080/v1/sse?id=1"));
+        check("http://MCP.example:8080/m", Some("http://MCP.example:8080/m"));
+        check("//mcp.example:8080/m", Some("http://mcp.example:8080/m"));
+        for foreign in [
+            "http://evil.example/m",
+            "https://mcp.example:8080/m",
+            "http://mcp.example/m",
+            "//evil.example/m",
+            "http://mcp.example:8080@evil.example/m",
+            "http://me@mcp.example:8080/m",
+        ] {
+            check(foreign, None);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Which conversation a request without a session belongs to.
+//!
+//! A modern request names none, so one is inferred for the recording: a trace id names it; else the TCP
+//! connection remembers it; `server/discover` on a connection that has none begins one; any other request
+//! joins the newest conversation of the same client: the same token, name and process. A pause ends it. How
+//! it was told is kept on the tape.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use axum::http::{HeaderMap, header};
+use scrubjay_core::message::{self, Parts};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::Front;
+use super::peer::PeerProcess;
+use super::tcp::Tcp;
+use crate::session::{Session, lock};
+
+/// What a request says about who sends it.
+#[derive(Debug, Default)]
+pub(super) struct Sender {
+    token: String,
+    info: String,
+    trace: Option<String>,
+    /// Whether it is what a client says first.
+    begins: bool,
+}
+
+impl Sender {
+    /// Reads a request of the modern era.
+    pub(super) fn of(headers: &HeaderMap, parts: &Parts<'_>) -> Self {
+        let trace = message::string(parts.meta("traceparent"));
+        // The second field of a trace context is the trace's id.
+        let trace = trace.as_deref().and_then(|t| t.split('-').nth(1)).filter(|t| !t.is_empty());
+        let info = parts.meta("io.modelcontextprotocol/clientInfo").map(RawValue::get).unwrap_or_default();
+        Self {
+            token: token(headers),
+            info: info.to_owned(),
+            trace: trace.map(str::to_owned),
+            begins: parts.method.as_deref() == Some("server/discover"),
+        }
+    }
+
+    /// Reads what cannot be taken apart.
+    pub(super) fn unknown(headers: &HeaderMap) -> Self {
+        Self { token: token(headers), ..Self::default() }
+    }
+
+    /// Returns what tells this client from others on one connection.
+    fn client(&self) -> String {
+        blake3::hash(format!("{}|{}", self.token, self.info).as_bytes()).to_hex().to_string()
+    }
+}
+
+fn token(headers: &HeaderMap) -> String {
+    let shown = headers.get(header::AUTHORIZATION);
+    shown.map(|value| blake3::hash(value.as_bytes()).to_hex().to_string()).unwrap_or_default()
+}
+
+/// The live conversations, by handle of their session.
+#[derive(Debug, Default)]
+pub(super) struct Conversations {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    traced: HashMap<String, String>,
+    /// The newest of each client.
+    newest: HashMap<String, String>,
+}
+
+impl Conversations {
+    pub(super) fn forget(&self, session: &str) {
+        let mut known = lock(&self.known);
+        known.traced.retain(|_, id| id != session);
+        known.newest.retain(|_, id| id != session);
+    }
+}
+
+impl Front {
+    /// Makes a session the newest conversation of a client.
+    pub(super) async fn adopt(&self, tcp: &Tcp, sender: &Sender, session: &Session) {
+        let client = sender.client();
+        let identity = identity(&client, tcp.process().await);
+        lock(&self.conversations.known).newest.insert(identity, session.id.clone());
+        tcp.remember(&client, &session.id);
+    }
+
+    /// Returns the session a request belongs to, begun where it has to be; `None` where there are too many.
+    pub(super) async fn conversation(&self, tcp: &Tcp, sender: &Sender) -> Option<Arc<Session>> {
+        let client = sender.client();
+        let live = |id: Option<String>| id.and_then(|id| self.gateway.session(&id));
+        let traced = sender.trace.as_ref().map(|trace| format!("{client}|{trace}"));
+        if traced.is_none()
+            && let Some(session) = live(tcp.conversation(&client))
+        {
+            return Some(session);
+        }
+        let process = tcp.process().await;
+        let identity = identity(&client, process);
+        // Held until the conversation is known: requests that come together find the same one.
+        let mut known = lock(&self.conversations.known);
+        let found = match &traced {
+            Some(traced) => live(known.traced.get(traced).cloned()),
+            None if sender.begins => None,
+            None => live(known.newest.get(&identity).cloned()),
+        };
+        let session = match found {
+            Some(session) => session,
+            None if self.gateway.session_count() >= self.config.sessions_max => return None,
+            None => {
+                let session = self.gateway.open_inferred_session("http", &identity);
+                let how = how(sender, process.is_some());
+                session.record_note(&json!({ "event": "session_inferred", "how": how }));
+                session
+            }
+        };
+        if let Some(traced) = traced {
+            known.traced.insert(traced, session.id.clone());
+        }
+        known.newest.insert(identity, session.id.clone());
+        tcp.remember(&client, &session.id);
+        Some(session)
+    }
+}
+
+/// Returns what tells a client from others, whatever its connection.
+fn identity(client: &str, process: Option<PeerProcess>) -> String {
+    let process = process.map(|p| format!("{}@{}", p.pid, p.started)).unwrap_or_default();
+    blake3::hash(format!("{client}|{process}").as_bytes()).to_hex().to_string()
+}
+
+/// Says by what a conversation is told from others.
+fn how(sender: &Sender, process_is_known: bool) -> &'static str {
+    match (&sender.trace, sender.begins, sender.token.is_empty(), process_is_known) {
+        (Some(_), ..) => "by its trace",
+        (None, true, ..) => "by its connection, which began with server/discover",
+        (None, false, false, true) => "by its token, name and process",
+        (None, false, false, false) => "by its token and name",
+        (None, false, true, true) => "by its name and process",
+        (None, false, true, false) => "by its name alone",
+    }
+}

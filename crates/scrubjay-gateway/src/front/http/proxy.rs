@@ -1,0 +1,472 @@
+//! HTTP on both sides: a host's requests go to the server as they are, and its answers come back as they are.
+//!
+//! Status, headers and bodies pass; nothing is checked, added or answered here but what rules say and what is
+//! too long. Every message is on a tape before it moves: a tape for each session of the server, and for
+//! requests without a session one for each conversation. Headers are never recorded.
+
+mod events;
+mod headers;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use axum::body::{Body, Bytes};
+use axum::http::{
+    HeaderMap, HeaderValue, Method, Request, Response as HttpResponse, StatusCode, header, request,
+};
+use axum::response::Response;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use scrubjay_core::entry::{Direction, Terminator};
+use scrubjay_core::envelope::{Envelope, JsonId};
+use scrubjay_core::message::Parts;
+use scrubjay_core::rules::{Judge, Judgement, Onward};
+use serde_json::json;
+
+use self::events::Cutter;
+use super::conversations::Sender;
+use super::headers::SESSION;
+use super::refused::because;
+use super::tcp::Tcp;
+use super::{Front, accepted, json_error, too_many_sessions};
+use crate::bridge::client::{Client, root};
+use crate::bridge::endpoint::Endpoint;
+use crate::gateway::code;
+use crate::session::{Session, lock};
+use crate::{judged, notice};
+
+/// The server that requests are passed on to.
+pub(super) struct Upstream {
+    endpoint: Endpoint,
+    client: Client,
+    /// What rules know it by.
+    name: String,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The tape's session for each session of the server.
+    sessions: HashMap<Vec<u8>, String>,
+    /// The rules at work in each session.
+    judges: HashMap<String, Arc<Mutex<Judge>>>,
+    /// How many requests of each session are under way.
+    under_way: HashMap<String, usize>,
+}
+
+impl Upstream {
+    pub(super) fn new(endpoint: Endpoint, name: &str) -> io::Result<Self> {
+        let client = Client::new(&endpoint.url)?;
+        Ok(Self { endpoint, client, name: name.to_owned(), known: Mutex::default() })
+    }
+
+    /// Tells whether a session has requests or streams under way.
+    pub(super) fn is_busy(&self, session: &str) -> bool {
+        lock(&self.known).under_way.contains_key(session)
+    }
+
+    /// Returns the session whose tape a request belongs on, where it names one that is known.
+    pub(super) fn known_session(&self, headers: &HeaderMap) -> Option<String> {
+        lock(&self.known).sessions.get(headers.get(SESSION)?.as_bytes()).cloned()
+    }
+
+    pub(super) fn forget(&self, session: &str) {
+        let mut known = lock(&self.known);
+        known.sessions.retain(|_, id| id != session);
+        known.judges.remove(session);
+    }
+
+    /// Returns the session whose tape a request belongs on; `None` where there are too many.
+    async fn session(
+        &self,
+        front: &Front,
+        tcp: &Tcp,
+        headers: &HeaderMap,
+        line: &[u8],
+        opens: bool,
+    ) -> Option<Arc<Session>> {
+        let has_room = || front.gateway.session_count() < front.config.sessions_max;
+        if opens {
+            return has_room().then(|| front.gateway.open_session("http"));
+        }
+        let Some(named) = headers.get(SESSION) else {
+            return front.conversation(tcp, &sender(headers, line)).await;
+        };
+        let mut known = lock(&self.known);
+        let session = known.sessions.get(named.as_bytes()).and_then(|id| front.gateway.session(id));
+        if session.is_some() || !has_room() {
+            return session;
+        }
+        // One that was opened before this process was, or that said nothing for too long.
+        let session = front.gateway.open_session("http");
+        known.sessions.insert(named.as_bytes().to_vec(), session.id.clone());
+        Some(session)
+    }
+
+    fn judge(&self, front: &Front, session: &Session) -> Option<Arc<Mutex<Judge>>> {
+        let rules = front.gateway.rules()?;
+        let new = || Arc::new(Mutex::new(Judge::new(rules, &self.name, front.gateway.message_bytes_max())));
+        if session.is_inferred {
+            // Ids of several clients may be the same: each request is judged with its own answer only.
+            return Some(new());
+        }
+        Some(lock(&self.known).judges.entry(session.id.clone()).or_insert_with(new).clone())
+    }
+
+    fn request(&self, method: Method, headers: HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.endpoint.url.clone();
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+fn sender(headers: &HeaderMap, line: &[u8]) -> Sender {
+    let parts = std::str::from_utf8(line).ok().and_then(|line| Parts::of(line).ok());
+    parts.map_or_else(|| Sender::unknown(headers), |parts| Sender::of(headers, &parts))
+}
+
+/// Passes a request on, and its answer back.
+pub(super) async fn pass(
+    front: &Arc<Front>,
+    upstream: &Upstream,
+    tcp: &Tcp,
+    head: &request::Parts,
+    body: Bytes,
+) -> Response {
+    let line = line_of(&body);
+    let message = Envelope::parse(&line);
+    let opens = message.method.as_deref() == Some("initialize");
+    let Some(session) = upstream.session(front, tcp, &head.headers, &line, opens).await else {
+        return too_many_sessions();
+    };
+    session.touch();
+    let token_is_ours = front.config.auth_token.is_some();
+    let exchange = Exchange {
+        judge: upstream.judge(front, &session),
+        headers: headers::up(&head.headers, token_is_ours, &upstream.endpoint),
+        id: message.id,
+        _busy: Busy::new(front, &session.id),
+        front: front.clone(),
+        session,
+    };
+    let body = match exchange.hear(&line, body).await {
+        Ok(body) => body,
+        Err(answer) => return answer,
+    };
+    let request = upstream.request(head.method.clone(), exchange.headers.clone(), body);
+    let response = match upstream.client.send(request).await {
+        Ok(response) => response,
+        Err(why) => return exchange.fail(&why),
+    };
+    let status = response.status();
+    let given = response.headers().get(SESSION).cloned();
+    if opens && status.is_success() {
+        match given {
+            Some(given) => {
+                let id = exchange.session.id.clone();
+                lock(&upstream.known).sessions.insert(given.as_bytes().to_vec(), id);
+            }
+            // A server without sessions: what follows is told by its connection and its client.
+            None => front.adopt(tcp, &Sender::unknown(&head.headers), &exchange.session).await,
+        }
+    }
+    let named = head.headers.contains_key(SESSION);
+    let over = if opens && !status.is_success() {
+        Some("the server opened no session")
+    } else if named && status == StatusCode::NOT_FOUND {
+        Some("the server does not know the session")
+    } else if named && head.method == Method::DELETE && status.is_success() {
+        Some("the client ended the session")
+    } else {
+        None
+    };
+    let session = exchange.session.clone();
+    let answer = exchange.answer(response).await;
+    if let Some(over) = over {
+        front.close_session(&session.id, over);
+    }
+    answer
+}
+
+/// One request with everything that comes back for it.
+struct Exchange {
+    front: Arc<Front>,
+    session: Arc<Session>,
+    judge: Option<Arc<Mutex<Judge>>>,
+    /// What was sent with the request.
+    headers: HeaderMap,
+    /// The request's id.
+    id: Option<JsonId>,
+    _busy: Busy,
+}
+
+impl Exchange {
+    fn judged(&self, direction: Direction, line: &[u8]) -> Judgement {
+        self.judge.as_ref().map(|judge| lock(judge).line(direction, line)).unwrap_or_default()
+    }
+
+    /// Records a line with what rules made of it; returns what to tell whoever waits where that failed.
+    fn record(&self, direction: Direction, line: &[u8], judgement: &Judgement) -> Result<(), Vec<u8>> {
+        let items = judged::items(direction, Terminator::Lf, line, judgement);
+        self.session.record_backend(&items, || ()).map(|_| ()).map_err(|e| {
+            let told = notice::not_recorded(direction, line, &e.to_string()).into_iter().next();
+            told.map(|told| told.line.trim_ascii_end().to_vec()).unwrap_or_default()
+        })
+    }
+
+    /// Takes the host's message; returns the body that goes to the server, or the answer in its place.
+    async fn hear(&self, line: &[u8], body: Bytes) -> Result<Bytes, Response> {
+        if body.is_empty() {
+            return Ok(body);
+        }
+        if self.judge.is_some() && !is_readable(&self.headers, line) {
+            let why = "with rules in force, a body must be JSON in UTF-8 and not compressed";
+            let refused = json_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, code::INVALID_REQUEST, why);
+            return Err(because("unreadable for rules", refused));
+        }
+        let judgement = self.judged(Direction::ClientToServer, line);
+        if let Err(told) = self.record(Direction::ClientToServer, line, &judgement) {
+            return Err(json_body(StatusCode::INTERNAL_SERVER_ERROR, told));
+        }
+        tokio::time::sleep(judgement.delay).await;
+        match (judgement.onward, judgement.back) {
+            // Part of a batch: the rest is answered by the server, and one answer cannot be both.
+            (Onward::Same | Onward::Other(_), Some(_)) => {
+                let why = "rules stop part of this batch: send its messages one by one";
+                Err(json_error(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, why))
+            }
+            (Onward::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back)),
+            (Onward::Nothing, None) => Err(accepted()),
+            (Onward::Other(other), None) => Ok(other.into()),
+            // With rules in force exactly what was judged goes on.
+            (Onward::Same, None) if self.judge.is_some() => Ok(Bytes::copy_from_slice(line)),
+            (Onward::Same, None) => Ok(body),
+        }
+    }
+
+    /// Answers that the server could not be asked.
+    fn fail(&self, why: &str) -> Response {
+        let id = self.id.as_ref().map_or("null", JsonId::as_raw);
+        let error = scrubjay_core::message::error(code::INTERNAL, why, None);
+        let line = scrubjay_core::message::raw_error(id, &error);
+        if let Err(e) = self.session.record(Direction::ServerToClient, &line) {
+            tracing::error!(error = %e, "a refusal could not be recorded");
+        }
+        json_body(StatusCode::BAD_GATEWAY, line.into())
+    }
+
+    async fn answer(self, response: HttpResponse<Incoming>) -> Response {
+        let (head, body) = response.into_parts();
+        if self.judge.is_some() && is_compressed(&head.headers) {
+            return self.fail("the server's answer is compressed, and rules cannot read it");
+        }
+        let is_stream = head.status.is_success() && is_event_stream(&head.headers);
+        if !head.status.is_success() {
+            let status = head.status.as_u16();
+            self.session.record_note(&json!({ "event": "http_status", "status": status }));
+        }
+        let mut answer = if is_stream {
+            Response::new(Body::from_stream(self.events(body)))
+        } else {
+            match self.collect(body).await {
+                Ok(body) => Response::new(Body::from(body)),
+                Err(failed) => return failed,
+            }
+        };
+        *answer.status_mut() = head.status;
+        *answer.headers_mut() = headers::down(&head.headers);
+        answer
+    }
+
+    /// Reads an answer that is no stream, and records it.
+    async fn collect(&self, mut body: Incoming) -> Result<Bytes, Response> {
+        let limit = self.front.gateway.message_bytes_max();
+        let mut text = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame =
+                frame.map_err(|e| self.fail(&format!("the server's answer broke off: {}", root(&e))))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if text.len() + data.len() > limit {
+                return Err(
+                    self.fail(&format!("the server's answer is longer than the limit of {limit} bytes"))
+                );
+            }
+            text.extend_from_slice(&data);
+        }
+        let line = line_of(&text);
+        if line.is_empty() {
+            return Ok(text.into());
+        }
+        Ok(match self.say(&line).await {
+            Said::AsItCame => text.into(),
+            Said::Other(other) => other.into(),
+            Said::Nothing => Bytes::new(),
+        })
+    }
+
+    /// Records a message of the server, and returns what the host is to hear of it.
+    async fn say(&self, line: &[u8]) -> Said {
+        self.session.touch();
+        let judgement = self.judged(Direction::ServerToClient, line);
+        if let Err(told) = self.record(Direction::ServerToClient, line, &judgement) {
+            return Said::Other(told);
+        }
+        tokio::time::sleep(judgement.delay).await;
+        if let Some(back) = judgement.back {
+            self.answer_server(back);
+        }
+        match judgement.onward {
+            Onward::Same => Said::AsItCame,
+            Onward::Other(other) => Said::Other(other),
+            Onward::Nothing => Said::Nothing,
+        }
+    }
+
+    /// Gives the server the answer that rules give in the host's place.
+    fn answer_server(&self, answer: Vec<u8>) {
+        let front = self.front.clone();
+        let mut headers = self.headers.clone();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        tokio::spawn(async move {
+            let Some(upstream) = &front.upstream else { return };
+            if let Err(why) =
+                upstream.client.send(upstream.request(Method::POST, headers, answer.into())).await
+            {
+                tracing::warn!(why, "an answer did not reach the server");
+            }
+        });
+    }
+
+    /// Passes events on, each as soon as it is complete and on the tape.
+    fn events(self, body: Incoming) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
+        let state =
+            Following { exchange: self, body, cutter: Cutter::new(), ready: VecDeque::new(), over: false };
+        futures_util::stream::unfold(state, |mut state| async move {
+            let next = state.next().await?;
+            state.over |= next.is_err();
+            Some((next, state))
+        })
+    }
+}
+
+/// What the host hears of a message.
+enum Said {
+    AsItCame,
+    Other(Vec<u8>),
+    Nothing,
+}
+
+/// A stream of the server's on its way to the host.
+struct Following {
+    exchange: Exchange,
+    body: Incoming,
+    cutter: Cutter,
+    ready: VecDeque<Bytes>,
+    over: bool,
+}
+
+impl Following {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        let limit = self.exchange.front.gateway.message_bytes_max();
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Some(Ok(ready));
+            }
+            if self.over {
+                return None;
+            }
+            let data = match self.body.frame().await {
+                Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+                Some(Err(e)) => return Some(Err(io::Error::other(e))),
+                None => {
+                    self.over = true;
+                    // What is not complete counts for nobody, and passes.
+                    self.ready.push_back(self.cutter.rest().into());
+                    continue;
+                }
+            };
+            for event in self.cutter.feed(&data) {
+                let event = match events::message(&event, limit) {
+                    None => event,
+                    Some(line) => match self.exchange.say(&line).await {
+                        Said::AsItCame => event,
+                        Said::Other(other) => events::with_message(&event, Some(&other)),
+                        Said::Nothing => events::with_message(&event, None),
+                    },
+                };
+                self.ready.push_back(event.into());
+            }
+            if self.cutter.is_too_long(limit) {
+                let held = self.cutter.rest();
+                let hash = blake3::hash(&held).to_hex();
+                let note =
+                    json!({ "event": "too_long", "hashed_bytes": held.len(), "blake3": hash.as_str() });
+                self.exchange.session.record_note(&note);
+                return Some(Err(io::Error::other("an event of the server is too long")));
+            }
+        }
+    }
+}
+
+/// Keeps a session counted as busy.
+struct Busy {
+    front: Arc<Front>,
+    session: String,
+}
+
+impl Busy {
+    fn new(front: &Arc<Front>, session: &str) -> Self {
+        if let Some(upstream) = &front.upstream {
+            *lock(&upstream.known).under_way.entry(session.to_owned()).or_default() += 1;
+        }
+        Self { front: front.clone(), session: session.to_owned() }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let Some(upstream) = &self.front.upstream else { return };
+        let mut known = lock(&upstream.known);
+        if let Some(count) = known.under_way.get_mut(&self.session) {
+            *count -= 1;
+            if *count == 0 {
+                known.under_way.remove(&self.session);
+            }
+        }
+    }
+}
+
+/// Returns a body as a line of a tape: without the line breaks between the tokens of JSON.
+fn line_of(body: &[u8]) -> Vec<u8> {
+    let mut line = body.trim_ascii().to_vec();
+    for byte in line.iter_mut().filter(|b| matches!(b, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    line
+}
+
+fn is_compressed(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
+}
+
+/// Tells whether rules read in a body what the server will: some servers guess encodings, or unpack.
+fn is_readable(headers: &HeaderMap, line: &[u8]) -> bool {
+    !is_compressed(headers) && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()
+}
+
+fn json_body(status: StatusCode, line: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(line));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next());
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
+}

@@ -1,0 +1,206 @@
+//! Keeps on a tape what the front turned away: how long it was, its hash and why; never a header.
+//!
+//! On the tape of the session it names, else on one of the front's own. Whoever is refused again and again
+//! must not fill the disk: one reason is written at once, then at most every second, and more and more rarely
+//! while it goes on, each time with how often it happened.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::Response;
+use http_body_util::BodyExt;
+use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_store::clock;
+use scrubjay_store::recording::{Item, Recording};
+use serde_json::{Value, json};
+
+use crate::gateway::Gateway;
+use crate::keeping::{keep, shared};
+use crate::session::{Session, lock, seal};
+
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Reasons are few; sessions are not. Beyond this, all sessions count as one.
+const COUNTED_MAX: usize = 1024;
+/// So much is read of the body of a request that may not come in, for so long: enough to know it again.
+const SKIMMED_BYTES_MAX: usize = 64 * 1024;
+const SKIM_MAX: Duration = Duration::from_secs(1);
+
+/// Why a request was refused; an extension of the answer that says so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reason(pub(super) &'static str);
+
+/// Marks an answer as a refusal that is to be kept.
+pub(super) fn because(reason: &'static str, mut response: Response) -> Response {
+    response.extensions_mut().insert(Reason(reason));
+    response
+}
+
+/// What was read of a request's body.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    bytes: Bytes,
+    /// How long it is; unknown where it was not read to its end and does not say.
+    length: Option<u64>,
+}
+
+impl Seen {
+    /// Reads a body up to a limit; returns whether that was all of it.
+    pub(super) async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> (Self, bool) {
+        let stated = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+        let (mut read, mut rest) = (Vec::new(), None);
+        let whole = loop {
+            match body.frame().await {
+                None => break true,
+                Some(Err(_)) => break false,
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    let room = limit - read.len();
+                    if data.len() > room {
+                        read.extend_from_slice(&data[..room]);
+                        rest = Some(data.len() - room);
+                        break false;
+                    }
+                    // The usual body comes in one piece, and is not copied.
+                    if read.is_empty() && stated == Some(data.len() as u64) {
+                        return (Self { length: stated, bytes: data }, true);
+                    }
+                    read.extend_from_slice(&data);
+                }
+            }
+        };
+        let known = (read.len() + rest.unwrap_or(0)) as u64;
+        let length = if whole { Some(known) } else { stated.filter(|stated| *stated >= known) };
+        (Self { bytes: read.into(), length }, whole)
+    }
+
+    /// Reads the beginning of a body that nobody wants.
+    pub(super) async fn skim(headers: &HeaderMap, body: Body) -> Self {
+        let read = Self::read(headers, body, SKIMMED_BYTES_MAX);
+        tokio::time::timeout(SKIM_MAX, read).await.map(|(seen, _)| seen).unwrap_or_default()
+    }
+
+    /// Returns the bytes that were read.
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    fn facts(&self) -> Value {
+        let mut facts = json!({ "blake3": blake3::hash(&self.bytes).to_hex().as_str() });
+        let read = self.bytes.len() as u64;
+        if let Some(length) = self.length {
+            facts["bytes"] = json!(length);
+        }
+        if self.length != Some(read) {
+            // The hash is of so many bytes only.
+            facts["hashed_bytes"] = json!(read);
+        }
+        facts
+    }
+}
+
+/// What the front turned away, on its way to tapes.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    tape: Arc<Mutex<Recording>>,
+    counted: Mutex<HashMap<(String, &'static str), Counted>>,
+}
+
+/// How often one reason was given since it was written last.
+#[derive(Debug)]
+struct Counted {
+    session: Option<Arc<Session>>,
+    note: Value,
+    count: u64,
+    next: Instant,
+    pause: Duration,
+}
+
+impl Refusals {
+    pub(super) fn new(tape: Recording) -> Self {
+        Self { tape: shared(tape), counted: Mutex::default() }
+    }
+
+    /// Takes note of a refusal.
+    pub(super) fn note(
+        &self,
+        gateway: &Gateway,
+        Reason(reason): Reason,
+        status: StatusCode,
+        method: &Method,
+        seen: &Seen,
+        session: Option<Arc<Session>>,
+    ) {
+        let now = clock::now().instant;
+        let mut counted = lock(&self.counted);
+        let session = session.filter(|_| counted.len() < COUNTED_MAX);
+        let key = (session.as_ref().map(|s| s.id.clone()).unwrap_or_default(), reason);
+        let one = counted.entry(key).or_insert_with(|| Counted {
+            session,
+            note: Value::Null,
+            count: 0,
+            next: now,
+            pause: PAUSE_MIN,
+        });
+        one.count += 1;
+        if one.count == 1 {
+            // Hashing is not free either: the first of those that are counted stands for all.
+            let mut note = seen.facts();
+            note["event"] = json!("refused");
+            note["reason"] = json!(reason);
+            note["status"] = json!(status.as_u16());
+            note["http_method"] = json!(method.as_str());
+            one.note = note;
+        }
+        if now >= one.next {
+            self.write(gateway, one, now);
+        }
+    }
+
+    fn write(&self, gateway: &Gateway, one: &mut Counted, now: Instant) {
+        let mut note = one.note.take();
+        if one.count > 1 {
+            note["count"] = json!(one.count);
+        }
+        one.pause = if one.count > 1 { (one.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
+        (one.count, one.next) = (0, now + one.pause);
+        match one.session.as_ref().filter(|session| gateway.session(&session.id).is_some()) {
+            Some(session) => session.record_note(&note),
+            None => {
+                let facts = note.to_string();
+                let item =
+                    Item::new(EntryKind::Note, Direction::ClientToServer, Terminator::Eof, facts.as_bytes());
+                if let Err(e) = keep(&self.tape, gateway.keeping(), &[item], || ()) {
+                    tracing::error!(error = %e, "a refusal could not be recorded");
+                }
+            }
+        }
+    }
+
+    /// Writes what has been counted for long enough, and forgets what is over.
+    pub(super) fn flush(&self, gateway: &Gateway) {
+        let now = clock::now().instant;
+        lock(&self.counted).retain(|_, one| {
+            let due = now >= one.next;
+            if due && one.count > 0 {
+                self.write(gateway, one, now);
+                return true;
+            }
+            !due
+        });
+    }
+
+    /// Writes everything that was counted, and ends the tape.
+    pub(super) fn end(&self, gateway: &Gateway, reason: &str) {
+        let now = clock::now().instant;
+        for (_, mut one) in lock(&self.counted).drain() {
+            if one.count > 0 {
+                self.write(gateway, &mut one, now);
+            }
+        }
+        seal(&self.tape, gateway.new_tape("after the end"), reason);
+    }
+}

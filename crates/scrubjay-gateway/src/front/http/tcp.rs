@@ -1,0 +1,70 @@
+//! What the front remembers of one TCP connection: who is at its other end, and its conversations.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use axum::extract::connect_info::Connected;
+use axum::serve::IncomingStream;
+use tokio::net::TcpListener;
+use tokio::sync::{OnceCell, Semaphore};
+
+use super::peer::{self, PeerProcess};
+use crate::session::lock;
+
+/// A proxy may carry many clients on one connection; no more of them are remembered.
+const CLIENTS_MAX: usize = 64;
+
+static SEARCHES: Semaphore = Semaphore::const_new(2);
+
+/// One TCP connection, shared by its requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tcp(Arc<Connection>);
+
+#[derive(Debug, Default)]
+struct Connection {
+    ends: Option<(SocketAddr, SocketAddr)>,
+    process: OnceCell<Option<PeerProcess>>,
+    /// By client: the handle of its session.
+    conversations: Mutex<HashMap<String, String>>,
+}
+
+impl Connected<IncomingStream<'_, TcpListener>> for Tcp {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
+        let io = stream.io();
+        // Without it, small answers wait for one another; where it is refused, they do.
+        let _ = io.set_nodelay(true);
+        let ends = io.peer_addr().ok().zip(io.local_addr().ok());
+        Self(Arc::new(Connection { ends, ..Connection::default() }))
+    }
+}
+
+impl Tcp {
+    /// Returns the process at the other end, where that can be told.
+    pub(super) async fn process(&self) -> Option<PeerProcess> {
+        let find = || async {
+            let (peer, local) = self.0.ends?;
+            // It reads many small files: not for many connections at once.
+            let _turn = SEARCHES.acquire().await.ok()?;
+            tokio::task::spawn_blocking(move || peer::process(peer, local)).await.ok().flatten()
+        };
+        *self.0.process.get_or_init(find).await
+    }
+
+    pub(super) fn conversation(&self, client: &str) -> Option<String> {
+        lock(&self.0.conversations).get(client).cloned()
+    }
+
+    pub(super) fn remember(&self, client: &str, session: &str) {
+        let mut known = lock(&self.0.conversations);
+        if known.len() < CLIENTS_MAX || known.contains_key(client) {
+            known.insert(client.to_owned(), session.to_owned());
+        }
+    }
+
+    /// Returns the one conversation of this connection, where there is one.
+    pub(super) fn only_conversation(&self) -> Option<String> {
+        let known = lock(&self.0.conversations);
+        (known.len() == 1).then(|| known.values().next().cloned()).flatten()
+    }
+}

@@ -1,0 +1,200 @@
+//! `scrubjay wrap --url --listen`: HTTP on both sides, and nothing added, checked or answered in between.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::rig::{Served, entries, initialize, modern, scratch, scrubjay, text};
+use super::upstream::{Asked, Upstream, events, json as answer, whole};
+
+fn wrap(directory: &Path, upstream: &Upstream, options: &[&str]) -> Served {
+    let options = [&["--url", upstream.url.as_str()], options].concat();
+    Served::wrap(&directory.join("data"), &options, &[])
+}
+
+/// Returns everything in the data directory, as it lies there and as it is shown.
+fn recorded(directory: &Path) -> String {
+    let data = directory.join("data");
+    let listed: Value = serde_json::from_str(&scrubjay(&data, &["--json", "tape", "ls"])).expect("JSON");
+    let mut all = String::new();
+    for tape in listed.as_array().expect("a list") {
+        let id = tape["id"].as_str().expect("an id");
+        all += &scrubjay(&data, &["--json", "tape", "export", id, "--format", "jsonl"]);
+    }
+    all
+}
+
+#[test]
+fn a_hosts_headers_and_a_servers_refusal_pass() {
+    let directory = scratch();
+    let challenge = "Bearer error=\"invalid_token\", resource_metadata=\"https://auth.example/x?y=z\"";
+    let upstream = Upstream::start(move |_| {
+        let headers =
+            format!("WWW-Authenticate: {challenge}\r\nContent-Type: application/json\r\nX-Odd: 1\r\n");
+        whole("401 Unauthorized", &headers, r#"{"error":"invalid_token"}"#)
+    });
+    let served = wrap(directory.path(), &upstream, &["--header", "X-Key: configured"]);
+    let host = served.target().with("Authorization", "Bearer canary-host").with("X-Key", "of the host");
+    let host =
+        host.with("Cookie", "canary=cookie").with("X-Own", "canary-own").with("Mcp-Param-Region", "eu");
+    let reply = host.post(&initialize(1).to_string());
+    assert_eq!(reply.status, 401);
+    assert_eq!(reply.header("www-authenticate"), Some(challenge));
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    assert_eq!(reply.header("x-odd"), Some("1"));
+    assert_eq!(reply.text(), r#"{"error":"invalid_token"}"#);
+    let asked = upstream.asked();
+    let [asked] = asked.as_slice() else { panic!("{asked:?}") };
+    for (name, value) in [
+        ("authorization", Some("Bearer canary-host")),
+        ("x-own", Some("canary-own")),
+        ("mcp-param-region", Some("eu")),
+        ("x-key", Some("configured")),
+        ("cookie", None),
+        ("host", upstream.url.strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp"))),
+    ] {
+        assert_eq!(asked.header(name), value, "{name}");
+    }
+    drop(served);
+    let recorded = recorded(directory.path());
+    assert!(recorded.contains("invalid_token") && recorded.contains("http_status"), "{recorded}");
+    assert!(!recorded.contains("canary") && !recorded.contains("configured"), "{recorded}");
+}
+
+#[test]
+fn a_token_for_us_goes_no_further() {
+    let directory = scratch();
+    let file = directory.path().join("token");
+    std::fs::write(&file, "canary-of-ours\n").expect("it is ours");
+    let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
+    let served = wrap(directory.path(), &upstream, &["--auth-token-file", &text(&file)]);
+    let hello = initialize(1).to_string();
+    assert_eq!(served.target().post(&hello).status, 401);
+    assert!(upstream.asked().is_empty(), "whoever may not come in reaches nobody");
+    let host = served.target().with("Authorization", "bearer canary-of-ours");
+    assert_eq!(host.post(&hello).status, 200);
+    drop(served);
+    let own = ["--auth-token-file", &text(&file), "--header", "Authorization: Bearer theirs"];
+    let served = wrap(directory.path(), &upstream, &own);
+    assert_eq!(served.target().with("Authorization", "Bearer canary-of-ours").post(&hello).status, 200);
+    let shown: Vec<Option<String>> =
+        upstream.asked().iter().map(|asked| asked.header("authorization").map(str::to_owned)).collect();
+    assert_eq!(shown, [None, Some("Bearer theirs".to_owned())]);
+    drop(served);
+    assert!(!recorded(directory.path()).contains("canary"));
+}
+
+#[test]
+fn nothing_is_checked_or_answered_here() {
+    let directory = scratch();
+    let upstream = Upstream::start(|asked| whole("418 I'm a teapot", "X-Odd: 1\r\n", &asked.text()));
+    let served = wrap(directory.path(), &upstream, &[]);
+    let target = served.target().with("MCP-Protocol-Version", "1999-01-01").with("Mcp-Name", "other");
+    let call = modern(2, "tools/call", &json!({ "name": "x" })).to_string();
+    let bodies = [
+        call.as_str(),
+        r#"[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":2,"method":"b"}]"#,
+        "{ \"jsonrpc\" : \"2.0\",\r\n\"id\":1.0,  \"method\":\"odd/method\" }\n",
+        r#"{"jsonrpc":"2.0","id":1,"method":"server/discover"}"#,
+        "no JSON",
+        "",
+    ];
+    for body in bodies {
+        let reply = target.clone().with("Content-Type", "text/odd").with("Accept", "text/odd").post(body);
+        assert_eq!((reply.status, reply.header("x-odd")), (418, Some("1")), "{body}");
+        assert_eq!(reply.text(), body);
+    }
+    assert_eq!(target.get().status, 418);
+    assert_eq!(target.clone().with("Mcp-Session-Id", "made-up").delete().status, 418);
+    let asked = upstream.asked();
+    let sent: Vec<String> = asked.iter().take(bodies.len()).map(Asked::text).collect();
+    assert_eq!(sent, bodies);
+    assert!(asked.iter().all(|asked| asked.header("mcp-protocol-version") == Some("1999-01-01")));
+    assert_eq!(asked[bodies.len() + 1].method, "DELETE");
+    // What cannot be reached is told from what answers.
+    drop(served);
+    let data = directory.path().join("gone");
+    let served = Served::wrap(&data, &["--url", "http://127.0.0.1:1/mcp"], &[]);
+    let reply = served.target().post(&call);
+    assert_eq!(reply.status, 502);
+    assert_eq!(reply.json()["id"], 2);
+}
+
+#[test]
+fn streams_pass_as_they_are_and_each_session_has_a_tape() {
+    const STREAM: &str = ": odd\n\nid: 7\nretry: 5\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"notifications/x\"}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n\ndata: half";
+    let directory = scratch();
+    let opened = std::sync::atomic::AtomicUsize::new(0);
+    let upstream = Upstream::start(move |asked| {
+        if !asked.text().contains("initialize\"") {
+            return events(STREAM);
+        }
+        let number = opened.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        answer(&format!("Mcp-Session-Id: s-{number}\r\n"), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)
+    });
+    let served = wrap(directory.path(), &upstream, &[]);
+    let sessions: Vec<_> = ["s-0", "s-1"]
+        .map(|session| {
+            let reply = served.target().post(&initialize(1).to_string());
+            assert_eq!(reply.header("mcp-session-id"), Some(session), "the server's own session");
+            served.target().with("Mcp-Session-Id", session)
+        })
+        .into();
+    for session in &sessions {
+        let listed = session.post(&json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }).to_string());
+        assert!(listed.is_stream());
+        assert_eq!(listed.text(), STREAM);
+    }
+    drop(served);
+    let data = directory.path().join("data");
+    let listed: Value = serde_json::from_str(&scrubjay(&data, &["--json", "tape", "ls"])).expect("JSON");
+    let tapes: Vec<&Value> =
+        listed.as_array().expect("a list").iter().filter(|t| t["name"] == "odd").collect();
+    assert_eq!(tapes.len(), 2, "{listed}");
+    for tape in tapes {
+        let id = tape["id"].as_str().expect("an id");
+        let exported = scrubjay(&data, &["--json", "tape", "export", id, "--format", "jsonl"]);
+        let methods = exported.matches("tools/list").count();
+        assert!(methods > 0 && exported.contains("notifications/x"), "{exported}");
+        assert!(!exported.contains("half"), "{exported}");
+    }
+}
+
+#[test]
+fn rules_hold_for_what_passes() {
+    let directory = scratch();
+    let rules = json!({ "recorder": { "rules": [
+        { "name": "no-rm", "match": { "tools": ["rm"] }, "action": "block", "message": "no" },
+    ] } });
+    let config = directory.path().join("config.json");
+    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
+    let data = directory.path().join("data");
+    let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
+    let call =
+        |tool: &str| served.target().post(&modern(2, "tools/call", &json!({ "name": tool })).to_string());
+    let blocked = call("rm").json();
+    assert!(blocked["error"]["message"].is_string() && blocked["id"] == 2, "{blocked}");
+    // What rules cannot read, and a server might, does not pass.
+    let packed = served.target().with("Content-Encoding", "gzip").post("{}");
+    assert_eq!(packed.status, 415);
+    let wide: Vec<u8> = "{}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert_eq!(served.target().post_bytes(&wide).status, 415);
+    assert!(upstream.asked().is_empty());
+    assert_eq!(call("ls").json()["result"], json!({}));
+    drop(served);
+    let entries = entries(&data, "odd");
+    assert_eq!(entries.iter().filter(|e| e["role"] == "request").count(), 2, "{entries:?}");
+}
+
+#[test]
+fn one_message_has_one_limit() {
+    let directory = scratch();
+    let upstream = Upstream::start(|_| answer("", &format!("\"{}\"", "y".repeat(5000))));
+    let served = wrap(directory.path(), &upstream, &["--max-message-size", "4KiB"]);
+    assert_eq!(served.target().post(&"x".repeat(5000)).status, 413);
+    assert!(upstream.asked().is_empty());
+    let reply = served.target().post(&initialize(1).to_string());
+    assert_eq!(reply.status, 502);
+    assert!(reply.json()["error"]["message"].as_str().is_some_and(|m| m.contains("4096")));
+}
