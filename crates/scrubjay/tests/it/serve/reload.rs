@@ -215,10 +215,8 @@ fn the_router_is_reloaded_too() {
     let scratch = scratch();
     let mut settings = before();
     let mut command = logged(scratch.path(), &settings);
-    let mut piped = greeted(Piped::started({
-        command.args(["serve", "--toolsets", "router"]);
-        command
-    }));
+    command.args(["serve", "--toolsets", "router"]);
+    let mut piped = greeted(Piped::started(command));
     let (list, task) = (
         request(2, "tools/list", &json!({})),
         request(3, "agentify/orchestrateTask", &json!({ "query": "echo x" })),
