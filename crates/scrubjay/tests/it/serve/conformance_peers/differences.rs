@@ -73,6 +73,13 @@ const KNOWN_DIFFERENCES: &[Known] = &[
         check: "sep-2243-server-reject-param-mismatch",
         why: "a server on standard streams sees no headers, and wrap does not read its tools' schemas",
     },
+    Known {
+        servers: &["python"],
+        revision: "2026-07-28",
+        doors: &[Door::WrapStdio],
+        check: "sep-2575-http-server-method-not-found-404-initialize",
+        why: "on standard streams this server refuses a modern initialize with another error, which we hand on",
+    },
     // This server is of the old era. On HTTP it refuses whatever has no session, which passes for a judgement
     // of what was sent; on standard streams it has no session to miss, and answers.
     Known {
