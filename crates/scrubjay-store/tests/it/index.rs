@@ -136,6 +136,17 @@ async fn every_filter_filters(database: Database) {
         ("server:test", vec![7, 5, 4, 2, 0]),
         ("server:other", vec![]),
         ("tape:zzz", vec![]),
+    ] {
+        assert_eq!(entries(&search(&home, storage, text).await), expected, "{text}");
+    }
+}
+
+async fn filters_are_joined_and_turned_round(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
+    let mut writer = begin(&home, 1);
+    append(&mut writer, &a_tape());
+    seal(writer.path()).unwrap();
+    for (text, expected) in [
         ("tape:latest tool:read_file", vec![2, 0]),
         ("-refused", vec![7, 4, 0]),
         ("-\"connection refused\"", vec![7, 5, 4, 0]),
@@ -776,6 +787,7 @@ async fn hostile_names_and_texts_are_kept(database: Database) {
 
 on_both!(
     every_filter_filters,
+    filters_are_joined_and_turned_round,
     an_answer_says_what_it_is_made_of_and_why,
     a_tape_that_grows_is_sealed_and_removed_is_followed,
     both_legs_of_an_operation_are_found_once,

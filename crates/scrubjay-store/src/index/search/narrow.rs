@@ -209,11 +209,9 @@ impl Known<'_> {
     /// it may be, and otherwise it is not.
     fn all(&self, conditions: &Conditions, may: bool) -> Expression {
         let mut all = self.own(conditions, true);
-        if !may
-            && !(conditions.params.is_empty()
-                && conditions.results.is_empty()
-                && conditions.errors.is_empty())
-        {
+        let has_fields =
+            [&conditions.params, &conditions.results, &conditions.errors].iter().any(|f| !f.is_empty());
+        if has_fields && !may {
             all.push(Expression::Sql("1 = 0".to_owned()));
         }
         all.extend(self.within(conditions, may));
