@@ -311,6 +311,7 @@ fn make_tape(home: &Home, off: &Redactor, number: u64, entries: u64, bytes: &mut
                 since_start_ns,
                 processing_ns: 1000,
                 via: None,
+                connection: 0,
                 operation: None,
                 judged: scrubjay_core::entry::Judged::default(),
                 payload: line.as_bytes(),

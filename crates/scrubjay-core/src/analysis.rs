@@ -39,6 +39,8 @@ pub struct Call {
     pub what: What,
     /// Whether the client asked or said it.
     pub by_client: bool,
+    /// Whether the gateway asked it for the client, as a router does.
+    pub by_gateway: bool,
     /// What it is about: the method, with the tool where it calls one.
     pub subject: Arc<str>,
     /// How long the answer took.
@@ -79,7 +81,7 @@ pub struct TapeCalls {
     pub tape: String,
     /// The connection's name.
     pub server: String,
-    /// All exchanges of the client's leg.
+    /// All exchanges, each once: those of the client's leg, and what only another leg shows.
     pub calls: Vec<Call>,
     /// The tools, as the server defined them.
     pub definitions: Vec<Definition>,

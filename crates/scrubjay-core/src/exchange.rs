@@ -1,128 +1,39 @@
 //! A tape as exchanges: each request together with its answer, and each message or fact that stands alone.
 //!
-//! What the index keeps, and what analysis looks at. A fold over what [`crate::reading`] makes of the entries,
+//! What happened once is one exchange: the backend's leg of what the client's leg shows too is marked as that, and
+//! what only it shows (rules, tags, the message before rules changed it) is told of the client's. What the index
+//! keeps, and what analysis looks at. A fold over what [`crate::reading`] makes of the entries,
 //! so a tape always gives the same exchanges in the same order, however often one stops and begins anew.
 //! Everything it holds on to has a limit.
 
 mod definition;
+mod legs;
 mod shape;
 mod text;
+mod what;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::entry::{BackendEnded, Entry, EntryKind};
+use crate::entry::{BackendEnded, Direction, Entry, EntryKind};
 use crate::envelope::{Envelope, JsonId, MessageKind};
 use crate::operation::{Link, OPEN_MAX, Role};
 use crate::reading::Reading;
 
+use legs::Legs;
+
 pub use definition::Definition;
 pub use shape::shape;
 pub use text::{TEXT_BYTES_MAX, searchable, searchable_marks};
+pub use what::What;
 
 /// How much text of unanswered requests is held on to; the oldest go first.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+/// So many rules and so many tags of one exchange are told.
+const NAMES_MAX: usize = 256;
 /// So many tool definitions of one tape are told apart.
 const DEFINITIONS_MAX: usize = 4096;
-
-/// What a message or another entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum What {
-    /// Asks for an answer.
-    Request,
-    /// An answer with a result.
-    Response,
-    /// An answer with an error.
-    Error,
-    /// Asks for no answer.
-    Notification,
-    /// A batch that cannot be taken apart.
-    Batch,
-    /// Not JSON-RPC.
-    Opaque,
-    /// A line of standard error.
-    Stderr,
-    /// A line beyond the limit.
-    TooLong,
-    /// Messages that are missing.
-    Gap,
-    /// The connection's end.
-    End,
-    /// Something else worth knowing.
-    Note,
-    /// A message as it came, before rules changed it.
-    Original,
-}
-
-impl What {
-    /// All of them, in the order of their codes.
-    const ALL: [(Self, &str); 12] = [
-        (Self::Request, "request"),
-        (Self::Response, "response"),
-        (Self::Error, "error"),
-        (Self::Notification, "notification"),
-        (Self::Batch, "batch"),
-        (Self::Opaque, "opaque"),
-        (Self::Stderr, "stderr"),
-        (Self::TooLong, "too_long"),
-        (Self::Gap, "gap"),
-        (Self::End, "end"),
-        (Self::Note, "note"),
-        (Self::Original, "original"),
-    ];
-    /// Their names, for a person.
-    pub const NAMES: &'static str = "request, response, error, notification, batch, opaque, stderr, too_long, gap, end, note and original";
-
-    /// Reads a name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, known)| *known == name).map(|(what, _)| *what)
-    }
-
-    /// Returns the name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        Self::ALL[self as usize].1
-    }
-
-    /// Returns a small number for it.
-    #[must_use]
-    pub fn code(self) -> i64 {
-        self as i64
-    }
-
-    /// Returns what has this number.
-    #[must_use]
-    pub fn of_code(code: i64) -> Option<Self> {
-        usize::try_from(code).ok().and_then(|code| Self::ALL.get(code)).map(|(what, _)| *what)
-    }
-
-    fn of_message(kind: MessageKind) -> Self {
-        match kind {
-            MessageKind::Request => Self::Request,
-            MessageKind::Response => Self::Response,
-            MessageKind::Error => Self::Error,
-            MessageKind::Notification => Self::Notification,
-            MessageKind::Batch => Self::Batch,
-            MessageKind::Opaque => Self::Opaque,
-        }
-    }
-
-    fn of_entry(kind: EntryKind) -> Self {
-        match kind {
-            EntryKind::Message => Self::Opaque,
-            EntryKind::Stderr => Self::Stderr,
-            EntryKind::Oversize => Self::TooLong,
-            EntryKind::Gap => Self::Gap,
-            EntryKind::End => Self::End,
-            EntryKind::Note => Self::Note,
-            EntryKind::Original => Self::Original,
-        }
-    }
-}
 
 /// A request with its answer, or whatever stands alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +62,16 @@ pub struct Exchange {
     pub is_second_leg: bool,
     /// Whether the client asked or said it.
     pub by_client: bool,
+    /// Whether the gateway asked it for the client, as a router does: no other leg shows it.
+    pub by_gateway: bool,
+    /// Whether rules changed, held back, blocked or made some of it, on either leg.
+    pub intercepted: bool,
+    /// Whether rules changed some of it; its text is then also what it was before.
+    pub has_original: bool,
+    /// The rules that applied to it, on either leg.
+    pub rules: BTreeSet<String>,
+    /// The tags they gave it.
+    pub tags: BTreeSet<String>,
     /// How long the answer took.
     pub took_ns: Option<u64>,
     /// Whether it failed.
@@ -182,11 +103,16 @@ pub struct Settled {
 struct Waiting {
     exchange: Exchange,
     was_given: bool,
+    /// Whether it is as it was given.
+    is_current: bool,
 }
 
 /// The fold over the entries of one tape, in order.
 #[derive(Debug, Default)]
 pub struct Exchanges {
+    legs: Legs,
+    /// A message as it came; what went on in its place comes next.
+    original: Option<Exchange>,
     /// Counted as the reading counts them: where entries are lost, numbers are left out.
     observed: u64,
     next_place: u64,
@@ -203,23 +129,31 @@ impl Exchanges {
         let envelope = &reading.envelope;
         self.observed += 1;
         if entry.kind != EntryKind::Message {
-            let mut exchange = self.begin(number, entry, What::of_entry(entry.kind), entry.payload);
+            self.settle_original();
+            let mut exchange = begin(number, entry, What::of_entry(entry.kind), entry.payload);
             if entry.kind == EntryKind::Original {
                 let came = Envelope::parse(entry.payload);
                 (exchange.method, exchange.name) = (came.method, came.name);
+                // It is told of what went on in its place, which comes next.
+                self.original = Some(exchange);
+            } else {
+                self.settle(exchange, false);
             }
-            self.settle(exchange, false);
             for key in &reading.abandoned {
                 self.abandon(key, number, entry.payload);
             }
         } else if envelope.batch.is_empty() {
-            let link = reading.link();
-            self.observe_message(number, entry, envelope, link, entry.payload);
+            self.original = None;
+            let said =
+                Said { number, entry, message: envelope, link: reading.link(), payload: entry.payload };
+            self.observe_message(&said, reading.original.as_deref());
         } else {
+            self.original = None;
             let parts: Vec<&RawValue> = serde_json::from_slice(entry.payload).unwrap_or_default();
             for (at, message) in envelope.batch.iter().enumerate() {
                 let payload = parts.get(at).map_or(&b""[..], |part| part.get().as_bytes());
-                self.observe_message(number, entry, message, reading.links.get(at), payload);
+                let said = Said { number, entry, message, link: reading.links.get(at), payload };
+                self.observe_message(&said, reading.original.as_deref().filter(|_| at == 0));
             }
         }
     }
@@ -240,81 +174,41 @@ impl Exchanges {
         std::mem::take(&mut self.definitions)
     }
 
-    /// Gives out the requests without an answer as they stand, each once.
-    pub fn waiting(&mut self) -> impl Iterator<Item = &Exchange> {
+    /// Gives out the requests without an answer as they stand, each once and again where it has changed; tells
+    /// whether it was given out before.
+    pub fn waiting(&mut self) -> impl Iterator<Item = (&Exchange, bool)> {
         self.waiting.values_mut().filter_map(|waiting| {
             let was_given = std::mem::replace(&mut waiting.was_given, true);
-            (!was_given).then_some(&waiting.exchange)
+            let was_current = std::mem::replace(&mut waiting.is_current, true);
+            (!was_current).then_some((&waiting.exchange, was_given))
         })
     }
 
-    fn observe_message(
-        &mut self,
-        number: u64,
-        entry: &Entry<'_>,
-        message: &Envelope,
-        link: Option<&Link>,
-        payload: &[u8],
-    ) {
+    fn observe_message(&mut self, said: &Said<'_>, original: Option<&[u8]>) {
+        let Said { number, entry, message, link, payload } = *said;
         let asked = link.and_then(|l| l.answers).zip(message.id.clone());
         if let Some(waiting) = asked.and_then(|key| self.waiting.remove(&key)) {
             self.waiting_bytes -= waiting.exchange.text.len();
-            return self.answer(number, entry, waiting, message, link, payload);
+            return self.answer(said, waiting, original);
         }
-        let mut exchange = self.begin(number, entry, What::of_message(message.kind), payload);
+        let mut exchange = begin(number, entry, What::of_message(message.kind), payload);
         exchange.method = link.and_then(|l| l.method.clone()).or_else(|| message.method.clone());
         exchange.name = link.and_then(|l| l.name.clone()).or_else(|| message.name.clone());
         fail(&mut exchange, message, payload);
+        mark(&mut exchange, entry, original);
+        let is_asking = message.kind == MessageKind::Request
+            && link.is_some_and(|l| is_asking(l.role))
+            && message.id.is_some();
+        self.place_leg(&mut exchange, said, original, is_asking);
         match &message.id {
-            Some(id) if message.kind == MessageKind::Request && link.is_some_and(|l| is_asking(l.role)) => {
-                self.wait((self.observed - 1, id.clone()), exchange);
-            }
+            Some(id) if is_asking => self.wait((self.observed - 1, id.clone()), exchange),
             _ => self.settle(exchange, false),
         }
     }
 
-    fn begin(&mut self, number: u64, entry: &Entry<'_>, what: What, payload: &[u8]) -> Exchange {
-        let place = self.next_place;
-        self.next_place += 1;
-        let mut text = String::new();
-        let clipped = searchable(payload, &mut text);
-        searchable_marks(entry.judged, &mut text);
-        Exchange {
-            place,
-            entry: number,
-            answer: None,
-            wall_ns: entry.wall_ns,
-            since_start_ns: entry.since_start_ns,
-            what,
-            answered_with: None,
-            method: None,
-            name: None,
-            via: entry.via.map(str::to_owned),
-            is_second_leg: entry.via.is_some()
-                && entry.operation.is_some()
-                && matches!(entry.kind, EntryKind::Message | EntryKind::Original),
-            by_client: entry.direction == crate::entry::Direction::ClientToServer,
-            took_ns: None,
-            failed: false,
-            error_code: None,
-            error_shape: None,
-            asked_bytes: payload.len() as u64,
-            answered_bytes: 0,
-            text,
-            clipped,
-        }
-    }
-
-    fn answer(
-        &mut self,
-        number: u64,
-        entry: &Entry<'_>,
-        waiting: Waiting,
-        message: &Envelope,
-        link: Option<&Link>,
-        payload: &[u8],
-    ) {
-        let Waiting { mut exchange, was_given } = waiting;
+    fn answer(&mut self, said: &Said<'_>, waiting: Waiting, original: Option<&[u8]>) {
+        let Said { number, entry, message, link, payload } = *said;
+        let Waiting { mut exchange, was_given, .. } = waiting;
         exchange.answer = Some(number);
         exchange.answered_with = Some(What::of_message(message.kind));
         exchange.took_ns = link.and_then(|l| l.response_ns);
@@ -322,16 +216,19 @@ impl Exchanges {
         fail(&mut exchange, message, payload);
         exchange.text.push('\n');
         exchange.clipped |= searchable(payload, &mut exchange.text);
-        searchable_marks(entry.judged, &mut exchange.text);
+        mark(&mut exchange, entry, original);
         if exchange.method.as_deref() == Some("tools/list") && !exchange.failed {
             self.define(number, exchange.via.as_deref(), payload);
+        }
+        if exchange.is_second_leg {
+            self.tell_client_leg(said, original);
         }
         self.settle(exchange, was_given);
     }
 
     /// Ends a request that nobody will answer: its backend ended, as the note of this number tells.
     fn abandon(&mut self, key: &(u64, JsonId), number: u64, note: &[u8]) {
-        let Some(Waiting { mut exchange, was_given }) = self.waiting.remove(key) else { return };
+        let Some(Waiting { mut exchange, was_given, .. }) = self.waiting.remove(key) else { return };
         self.waiting_bytes -= exchange.text.len();
         exchange.answer = Some(number);
         exchange.answered_with = Some(What::Note);
@@ -350,9 +247,12 @@ impl Exchanges {
         }
     }
 
-    fn wait(&mut self, key: (u64, JsonId), exchange: Exchange) {
+    fn wait(&mut self, key: (u64, JsonId), mut exchange: Exchange) {
+        exchange.place = self.place();
         self.waiting_bytes += exchange.text.len();
-        if let Some(same) = self.waiting.insert(key, Waiting { exchange, was_given: false }) {
+        if let Some(same) =
+            self.waiting.insert(key, Waiting { exchange, was_given: false, is_current: false })
+        {
             self.forget(same);
         }
         while self.waiting.len() > OPEN_MAX || self.waiting_bytes > WAITING_BYTES_MAX {
@@ -367,9 +267,85 @@ impl Exchanges {
         self.settle(waiting.exchange, waiting.was_given);
     }
 
-    fn settle(&mut self, exchange: Exchange, was_given: bool) {
+    /// Lets a message as it came stand alone: nothing went on in its place.
+    fn settle_original(&mut self) {
+        if let Some(original) = self.original.take() {
+            self.settle(original, false);
+        }
+    }
+
+    fn place(&mut self) -> u64 {
+        self.next_place += 1;
+        self.next_place - 1
+    }
+
+    fn settle(&mut self, mut exchange: Exchange, was_given: bool) {
+        if exchange.place == UNPLACED {
+            exchange.place = self.place();
+        }
         self.settled.push(Settled { exchange, was_given });
     }
+}
+
+/// A message with what is known of it.
+#[derive(Clone, Copy)]
+struct Said<'a> {
+    number: u64,
+    entry: &'a Entry<'a>,
+    message: &'a Envelope,
+    link: Option<&'a Link>,
+    payload: &'a [u8],
+}
+
+/// The place of what has none yet.
+const UNPLACED: u64 = u64::MAX;
+
+fn begin(number: u64, entry: &Entry<'_>, what: What, payload: &[u8]) -> Exchange {
+    let mut text = String::new();
+    let clipped = searchable(payload, &mut text);
+    Exchange {
+        place: UNPLACED,
+        entry: number,
+        answer: None,
+        wall_ns: entry.wall_ns,
+        since_start_ns: entry.since_start_ns,
+        what,
+        answered_with: None,
+        method: None,
+        name: None,
+        via: entry.via.map(str::to_owned),
+        is_second_leg: false,
+        by_client: entry.direction == Direction::ClientToServer,
+        by_gateway: false,
+        intercepted: false,
+        has_original: false,
+        rules: BTreeSet::new(),
+        tags: BTreeSet::new(),
+        took_ns: None,
+        failed: false,
+        error_code: None,
+        error_shape: None,
+        asked_bytes: payload.len() as u64,
+        answered_bytes: 0,
+        text,
+        clipped,
+    }
+}
+
+/// Notes what rules did to a message, and what it was before.
+fn mark(exchange: &mut Exchange, entry: &Entry<'_>, original: Option<&[u8]>) {
+    let judged = entry.judged;
+    exchange.intercepted |= judged.is_intercepted();
+    exchange.has_original |= original.is_some();
+    let room = |names: &BTreeSet<String>| NAMES_MAX.saturating_sub(names.len());
+    let (rules, tags) = (room(&exchange.rules), room(&exchange.tags));
+    exchange.rules.extend(judged.rules.lines().take(rules).map(str::to_owned));
+    exchange.tags.extend(judged.tags.lines().take(tags).map(str::to_owned));
+    if let Some(original) = original {
+        exchange.text.push('\n');
+        exchange.clipped |= searchable(original, &mut exchange.text);
+    }
+    searchable_marks(judged, &mut exchange.text);
 }
 
 fn is_asking(role: Role) -> bool {

@@ -1,62 +1,33 @@
 //! What can be asked of recordings: when, which methods, tools and sessions, what text, how slow, how it ended.
 //!
-//! The value alone: `query/syntax.rs` reads it from what a person types, `query/field.rs` tests one message.
+//! The value alone: `query/syntax.rs` reads it from what a person types, with `query/words.rs`, `query/filter.rs`
+//! and `query/time.rs`; `query/field.rs` tests one message.
 //! What is searched are *exchanges* (`exchange.rs`): a request together with its answer, or a message that
 //! stands alone. So a filter on parameters and one on the time to the answer can hold of the same thing.
 
 mod field;
+mod filter;
 mod syntax;
+mod time;
+mod words;
 
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::What;
 
-pub use field::{FieldFilter, Test};
-pub use syntax::{QueryError, QueryProblem, moment, parse};
+pub use field::{FieldFilter, Member, Test, field_path};
+pub use syntax::{QueryError, QueryProblem, parse};
+pub use time::{Edge, moment};
 
 /// No answer lists more than this at once.
 pub const LIMIT_MAX: usize = 1000;
 
-/// A question; what is empty or absent does not narrow it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+/// A question: what is looked for, and which page of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SearchQuery {
-    /// Not before, nanoseconds since the Unix epoch.
-    pub from_ns: Option<u64>,
-    /// Before, nanoseconds since the Unix epoch.
-    pub to_ns: Option<u64>,
-    /// One of these methods; a `*` stands for anything.
-    pub methods: Vec<String>,
-    /// A call of one of these tools; a `*` stands for anything.
-    pub tools: Vec<String>,
-    /// Not a call of one of these tools; a `*` stands for anything.
-    pub except_tools: Vec<String>,
-    /// About one of these tools, prompts or resources; a `*` stands for anything.
-    pub names: Vec<String>,
-    /// Holding a message of one of these types.
-    pub types: Vec<What>,
-    /// Of a session whose id begins so.
-    pub sessions: Vec<String>,
-    /// On a tape whose id begins so.
-    pub tapes: Vec<String>,
-    /// Of a connection with one of these names.
-    pub servers: Vec<String>,
-    /// With one of these backends, both legs of an operation counting; a `*` stands for anything.
-    pub via: Vec<String>,
-    /// Holding all of this text.
-    pub text: Vec<Term>,
-    /// What the parameters must be like.
-    pub params: Vec<FieldFilter>,
-    /// What the result must be like.
-    pub results: Vec<FieldFilter>,
-    /// Failed with one of these codes.
-    pub error_codes: Vec<i64>,
-    /// Whether it failed.
-    pub has_errors: Option<bool>,
-    /// Answered after at least this long.
-    pub min_response_ns: Option<u64>,
-    /// Answered after at most this long.
-    pub max_response_ns: Option<u64>,
+    /// What is looked for.
+    #[serde(flatten)]
+    pub conditions: Conditions,
     /// How many to pass over.
     pub offset: usize,
     /// How many to list.
@@ -70,29 +41,132 @@ pub struct SearchQuery {
 impl Default for SearchQuery {
     fn default() -> Self {
         Self {
-            from_ns: None,
-            to_ns: None,
-            methods: Vec::new(),
-            tools: Vec::new(),
-            except_tools: Vec::new(),
-            names: Vec::new(),
-            types: Vec::new(),
-            sessions: Vec::new(),
-            tapes: Vec::new(),
-            servers: Vec::new(),
-            via: Vec::new(),
-            text: Vec::new(),
-            params: Vec::new(),
-            results: Vec::new(),
-            error_codes: Vec::new(),
-            has_errors: None,
-            min_response_ns: None,
-            max_response_ns: None,
+            conditions: Conditions::default(),
             offset: 0,
             limit: 20,
             sort: SortField::default(),
             order: SortOrder::default(),
         }
+    }
+}
+
+/// What an exchange must be like: all of this; what is empty or absent does not narrow it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Conditions {
+    /// Not before, nanoseconds since the Unix epoch.
+    pub from_ns: Option<u64>,
+    /// Before, nanoseconds since the Unix epoch.
+    pub to_ns: Option<u64>,
+    /// One of these methods; a `*` stands for anything.
+    pub methods: Vec<String>,
+    /// A call of one of these tools; a `*` stands for anything.
+    pub tools: Vec<String>,
+    /// About one of these tools, prompts or resources; a `*` stands for anything.
+    pub names: Vec<String>,
+    /// Holding a message of one of these types.
+    pub types: Vec<What>,
+    /// Of a session whose id begins so.
+    pub sessions: Vec<String>,
+    /// On a tape whose id begins so; `latest` is the newest.
+    pub tapes: Vec<String>,
+    /// Of a connection with one of these names.
+    pub servers: Vec<String>,
+    /// With one of these backends, both legs of an operation counting; a `*` stands for anything.
+    pub via: Vec<String>,
+    /// One of these rules applied to it, on either leg; a `*` stands for anything.
+    pub rules: Vec<String>,
+    /// Rules gave it one of these tags, on either leg; a `*` stands for anything.
+    pub tags: Vec<String>,
+    /// Holding all of this text.
+    pub text: Vec<Term>,
+    /// What the parameters must be like.
+    pub params: Vec<FieldFilter>,
+    /// What the result must be like.
+    pub results: Vec<FieldFilter>,
+    /// What the error must be like.
+    pub errors: Vec<FieldFilter>,
+    /// Failed with one of these codes.
+    pub error_codes: Vec<i64>,
+    /// Whether it failed.
+    pub has_errors: Option<bool>,
+    /// Answered after at least this long.
+    pub min_response_ns: Option<u64>,
+    /// Answered after at most this long.
+    pub max_response_ns: Option<u64>,
+    /// Of each of these groups, at least one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub any_of: Vec<Vec<Self>>,
+    /// None of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub none_of: Vec<Self>,
+}
+
+impl Conditions {
+    /// Lists the conditions and all within them, each before what is within it.
+    #[must_use]
+    pub fn parts(&self) -> Vec<&Self> {
+        let mut parts = vec![self];
+        let within = self.any_of.iter().flatten().chain(&self.none_of);
+        parts.extend(within.flat_map(Self::parts));
+        parts
+    }
+
+    /// Lists the tests of fields, in the order of the parts they are in.
+    #[must_use]
+    pub fn fields(&self) -> Vec<(Member, &FieldFilter)> {
+        self.parts().into_iter().flat_map(Self::own_fields).collect()
+    }
+
+    fn own_fields(&self) -> impl Iterator<Item = (Member, &FieldFilter)> {
+        let lists =
+            [(Member::Params, &self.params), (Member::Result, &self.results), (Member::Error, &self.errors)];
+        lists.into_iter().flat_map(|(member, filters)| filters.iter().map(move |filter| (member, filter)))
+    }
+
+    /// Tells whether all of it holds, where somebody else knows what each part says of itself, by its place among
+    /// [`Conditions::parts`], and which field is as it must be, by its place among [`Conditions::fields`].
+    pub fn hold(&self, part: impl Fn(usize) -> bool, field: impl Fn(usize) -> bool) -> bool {
+        self.hold_from(&mut 0, &mut 0, &part, &field)
+    }
+
+    fn hold_from(
+        &self,
+        next_part: &mut usize,
+        next_field: &mut usize,
+        part: &dyn Fn(usize) -> bool,
+        field: &dyn Fn(usize) -> bool,
+    ) -> bool {
+        let mut holds = part(*next_part);
+        *next_part += 1;
+        for _ in self.own_fields() {
+            holds &= field(*next_field);
+            *next_field += 1;
+        }
+        // All are gone through, whatever the first say: their places follow from those before.
+        for group in &self.any_of {
+            let mut any = false;
+            for one in group {
+                any |= one.hold_from(next_part, next_field, part, field);
+            }
+            holds &= any;
+        }
+        for one in &self.none_of {
+            holds &= !one.hold_from(next_part, next_field, part, field);
+        }
+        holds
+    }
+
+    /// Lists the texts that may be found in what fits, to be shown.
+    #[must_use]
+    pub fn wanted_text(&self) -> Vec<Term> {
+        let within = self.any_of.iter().flatten().flat_map(Self::wanted_text);
+        self.text.iter().cloned().chain(within).collect()
+    }
+
+    /// Returns whether there is nothing in it but text.
+    #[must_use]
+    pub fn is_text_alone(&self) -> bool {
+        !self.text.is_empty() && Self { text: Vec::new(), ..self.clone() } == Self::default()
     }
 }
 

@@ -23,24 +23,38 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     parse(text, factor).ok_or_else(|| format!("\"{text}\" is not a size: write it like 4096, 100MB or 16MiB"))
 }
 
-/// Reads a duration: a number with `ms`, `s`, `m`, `h` or `d`.
+/// Reads a duration: a number, with a fraction or without, and `ns`, `us`, `ms`, `s`, `m`, `h` or `d`.
 ///
 /// # Errors
 /// The text is no duration; the message says what is.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let factor = |unit: &str| {
         Some(match unit {
-            "ms" => 1,
-            "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
+            "ns" => 1,
+            "us" | "µs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            "d" => 86_400_000_000_000_u64,
             _ => return None,
         })
     };
-    parse(text, factor)
-        .map(Duration::from_millis)
-        .ok_or_else(|| format!("\"{text}\" is not a duration: write it like 100ms, 30s, 5m, 1h or 7d"))
+    let read = || -> Option<Duration> {
+        let text = text.trim();
+        let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.')?);
+        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+        // Nine digits of a fraction of a day are more than a nanosecond tells apart.
+        let (part, digits) = (part.get(..9).unwrap_or(part), part.len().min(9));
+        let factor = u128::from(factor(unit.trim())?);
+        let below =
+            part.parse::<u64>().ok().map(u128::from)? * factor / 10u128.pow(u32::try_from(digits).ok()?);
+        let ns = whole.parse::<u64>().ok().map(u128::from)?.checked_mul(factor)? + below;
+        let seconds = u64::try_from(ns / 1_000_000_000).ok()?;
+        Some(Duration::new(seconds, u32::try_from(ns % 1_000_000_000).ok()?))
+    };
+    read()
+        .ok_or_else(|| format!("\"{text}\" is not a duration: write it like 100ms, 0.5s, 30s, 5m, 1h or 7d"))
 }
 
 fn parse(text: &str, factor: impl Fn(&str) -> Option<u64>) -> Option<u64> {
@@ -97,7 +111,17 @@ mod tests {
         assert!(parse_size("99999999999GB").is_err());
         assert_eq!(parse_duration("100ms"), Ok(Duration::from_millis(100)));
         assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
-        assert!(parse_duration("1 fortnight").is_err());
+        assert_eq!(parse_duration("0.5ms"), Ok(Duration::from_micros(500)));
+        assert_eq!(parse_duration("1.25 s"), Ok(Duration::from_millis(1250)));
+        assert_eq!(parse_duration("1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_duration("0.1234567891d"), Ok(Duration::from_nanos(10_666_666_569_600)));
+        assert_eq!(parse_duration("250us"), Ok(Duration::from_micros(250)));
+        assert_eq!(parse_duration("18446744073709551615ms").map(|d| d.as_millis()), Ok(u64::MAX.into()));
+        for wrong in
+            ["1 fortnight", "5", "", "ms", ".5s", "1.s", "1.2.3s", "-1s", "1.5", "18446744073709551615d"]
+        {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = cli::Cli::parse_from(commands::tape::marked_words(std::env::args_os()));
     match commands::run(cli) {
         Ok(code) => code,
         Err(error) => cli::explain(&error),

@@ -15,6 +15,8 @@ pub struct Flow {
     pub duration_ns: u64,
     /// What the client asked.
     pub client_requests: u64,
+    /// What the gateway asked for the client, as a router does.
+    pub gateway_requests: u64,
     /// What the server asked.
     pub server_requests: u64,
     /// What either side said without being asked.
@@ -62,6 +64,7 @@ pub(super) fn flow(calls: &[Call]) -> Flow {
     for call in calls {
         match call.what {
             What::Request if call.by_client => flow.client_requests += 1,
+            What::Request if call.by_gateway => flow.gateway_requests += 1,
             What::Request => flow.server_requests += 1,
             What::Notification => flow.notifications += 1,
             What::Stderr => flow.stderr_lines += 1,
@@ -78,7 +81,7 @@ pub(super) fn flow(calls: &[Call]) -> Flow {
 
 fn add_stretches(flow: &mut Flow, calls: &[Call]) {
     let length = (flow.duration_ns / STRETCHES).saturating_add(1);
-    if flow.client_requests + flow.server_requests == 0 {
+    if flow.client_requests + flow.gateway_requests + flow.server_requests == 0 {
         return;
     }
     flow.stretches =

@@ -87,7 +87,7 @@ fn a_request_and_its_answer_are_one() {
     assert_eq!(call.text, "tools/call\nt\n/a\n\ntext\nno file '/a'\n");
     assert_eq!((call.asked_bytes, call.answered_bytes), (CALL.len() as u64, FAILED.len() as u64));
     assert_eq!((alone.exchange.what, alone.exchange.entry), (What::Response, 4));
-    let waiting: Vec<u64> = exchanges.waiting().map(|e| e.entry).collect();
+    let waiting: Vec<u64> = exchanges.waiting().map(|(e, _)| e.entry).collect();
     assert_eq!(waiting, [3]);
     assert_eq!(exchanges.waiting().count(), 0);
 }

@@ -3,6 +3,51 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The member of a message in which a field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// The parameters, of what began an exchange.
+    Params,
+    /// The result, of the answer.
+    Result,
+    /// The error, of the answer.
+    Error,
+}
+
+impl Member {
+    /// Returns its name in a message.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Params => "params",
+            Self::Result => "result",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// Reads the way to a field: `content.*.text`, `files[0].path`; none where it leads nowhere.
+#[must_use]
+pub fn field_path(typed: &str) -> Option<Vec<String>> {
+    let mut path = Vec::new();
+    for step in typed.split('.') {
+        let (key, mut places) = step.split_at(step.find('[').unwrap_or(step.len()));
+        if key.is_empty() || key.contains(']') {
+            return None;
+        }
+        path.push(key.to_owned());
+        while !places.is_empty() {
+            let (place, rest) = places.strip_prefix('[')?.split_once(']')?;
+            if place != "*" && !place.bytes().all(|b| b.is_ascii_digit()) || place.is_empty() {
+                return None;
+            }
+            path.push(place.to_owned());
+            places = rest;
+        }
+    }
+    Some(path)
+}
+
 /// What one field must be like.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FieldFilter {
@@ -30,10 +75,10 @@ pub enum Test {
 }
 
 impl FieldFilter {
-    /// Tells whether a message has such a field under the given member: `params` or `result`.
+    /// Tells whether a message has such a field in the given member.
     #[must_use]
-    pub fn holds(&self, message: &Value, member: &str) -> bool {
-        message.get(member).is_some_and(|body| self.test.reaches(body, &self.path))
+    pub fn holds(&self, message: &Value, member: Member) -> bool {
+        message.get(member.as_str()).is_some_and(|body| self.test.reaches(body, &self.path))
     }
 }
 
@@ -87,9 +132,9 @@ mod tests {
     fn check(path: &str, test: Test, expected: bool) {
         let message = json!({"params": {"name": "read", "arguments": {
             "path": "/Tmp/a", "depth": 3, "size": "12", "list": [{"n": 1}, {"n": 7}]}}});
-        let filter = FieldFilter { path: path.split('.').map(str::to_owned).collect(), test: test.clone() };
-        assert_eq!(filter.holds(&message, "params"), expected, "{path} {test:?}");
-        assert!(!filter.holds(&message, "result"));
+        let filter = FieldFilter { path: field_path(path).unwrap(), test: test.clone() };
+        assert_eq!(filter.holds(&message, Member::Params), expected, "{path} {test:?}");
+        assert!(!filter.holds(&message, Member::Result));
     }
 
     #[test]
@@ -107,8 +152,21 @@ mod tests {
         check("arguments.depth", Test::Less(3.5), true);
         check("arguments.path", Test::Less(3.5), false);
         check("arguments.list.1.n", Test::Equals(json!(7)), true);
+        check("arguments.list[1].n", Test::Equals(json!(7)), true);
+        check("arguments.list[0].n", Test::Equals(json!(7)), false);
+        check("arguments.list[*].n", Test::Equals(json!(7)), true);
         check("arguments.list.*.n", Test::Greater(6.0), true);
         check("arguments.list.*.n", Test::Greater(7.0), false);
         check("*.path", Test::Exists, true);
+    }
+
+    #[test]
+    fn ways_that_lead_nowhere_are_told() {
+        assert_eq!(field_path("a[0][12].b"), Some(["a", "0", "12", "b"].map(str::to_owned).to_vec()));
+        for wrong in
+            ["", ".", "a.", ".a", "a..b", "a[", "a[]", "a[x]", "a[0", "a]0[", "a[0]b", "[0]", "a[-1]"]
+        {
+            assert_eq!(field_path(wrong), None, "{wrong}");
+        }
     }
 }

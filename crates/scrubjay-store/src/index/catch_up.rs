@@ -185,6 +185,7 @@ pub(super) async fn forget(connection: &mut AnyConnection, number: i64) -> Resul
             "DELETE FROM texts WHERE rowid IN (SELECT id FROM exchanges WHERE id BETWEEN {first} AND {last})"
         ),
         format!("DELETE FROM exchanges WHERE id BETWEEN {first} AND {last}"),
+        format!("DELETE FROM judged WHERE exchange BETWEEN {first} AND {last}"),
         format!("DELETE FROM definitions WHERE tape = {number}"),
         format!("DELETE FROM tapes WHERE number = {number}"),
     ] {

@@ -102,7 +102,7 @@ impl Place {
     /// Returns what makes it empty: everything that was there goes, then come the tables.
     pub(super) fn making(&self) -> Vec<String> {
         let mut statements = match self {
-            Self::File(_) => ["version", "tapes", "names", "exchanges", "definitions", "texts"]
+            Self::File(_) => ["version", "tapes", "names", "exchanges", "judged", "definitions", "texts"]
                 .iter()
                 .map(|table| format!("DROP TABLE IF EXISTS {table}"))
                 .collect(),
@@ -173,6 +173,47 @@ pub(super) fn matches(dialect: Dialect, place: &str) -> String {
     match dialect {
         Dialect::Sqlite => format!("texts MATCH {place}"),
         Dialect::Postgres => format!("texts.text @@ CAST({place} AS tsquery)"),
+    }
+}
+
+/// Returns the condition that the text of the exchange `e` matches what is bound to `place`.
+pub(super) fn has_text(dialect: Dialect, place: &str) -> String {
+    match dialect {
+        // The matching texts are found once, and each exchange is looked up among them.
+        Dialect::Sqlite => format!("e.id IN (SELECT rowid FROM texts WHERE texts MATCH {place})"),
+        // This leaves it to the planner which of the two is looked up in the other.
+        Dialect::Postgres => {
+            format!(
+                "EXISTS (SELECT 1 FROM texts t WHERE t.rowid = e.id AND t.text @@ CAST({place} AS tsquery))"
+            )
+        }
+    }
+}
+
+/// Joins what the text may hold, one of it at least.
+pub(super) fn any_text(dialect: Dialect, queries: &[String]) -> String {
+    let queries: Vec<&str> = queries.iter().map(String::as_str).filter(|query| !query.is_empty()).collect();
+    let or = match dialect {
+        Dialect::Sqlite => ") OR (",
+        Dialect::Postgres => ") | (",
+    };
+    if queries.is_empty() { String::new() } else { format!("(({}))", queries.join(or)) }
+}
+
+/// Joins what the text must hold with what it must not.
+pub(super) fn text_without(dialect: Dialect, wanted: &[String], unwanted: &[String]) -> String {
+    // One that can be nowhere leaves nothing.
+    if wanted.iter().any(String::is_empty) {
+        return String::new();
+    }
+    let (and, not) = match dialect {
+        Dialect::Sqlite => (" AND ", " NOT "),
+        Dialect::Postgres => (" & ", " & !"),
+    };
+    let wanted = wanted.join(and);
+    match any_text(dialect, unwanted) {
+        unwanted if unwanted.is_empty() => wanted,
+        unwanted => format!("({wanted}){not}{unwanted}"),
     }
 }
 
@@ -293,6 +334,22 @@ mod tests {
         let terms = [Term::Phrase("Read \"file\"".to_owned()), Term::Prefix("über".to_owned())];
         assert_eq!(text_query(Dialect::Sqlite, &terms), "\"Read \"\"file\"\"\" AND \"über\" *");
         assert_eq!(text_query(Dialect::Postgres, &terms), "('read' <-> 'file') & ('uber':*)");
+    }
+
+    #[test]
+    fn texts_are_joined_for_each_database() {
+        let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let (sqlite, postgres) = (Dialect::Sqlite, Dialect::Postgres);
+        assert_eq!(any_text(sqlite, &texts(&["a", "", "b"])), "((a) OR (b))");
+        assert_eq!(any_text(postgres, &texts(&["a", "b"])), "((a) | (b))");
+        assert_eq!(any_text(postgres, &texts(&[""])), "");
+        assert_eq!(text_without(sqlite, &texts(&["a", "b"]), &texts(&["c"])), "(a AND b) NOT ((c))");
+        assert_eq!(
+            text_without(postgres, &texts(&["a", "b"]), &texts(&["c", "d"])),
+            "(a & b) & !((c) | (d))"
+        );
+        assert_eq!(text_without(postgres, &texts(&["a", ""]), &texts(&["c"])), "");
+        assert_eq!(text_without(sqlite, &texts(&["a"]), &[]), "a");
     }
 
     #[test]

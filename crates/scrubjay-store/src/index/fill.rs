@@ -26,6 +26,17 @@ pub(super) const SECOND_LEG: i64 = 1;
 pub(super) const BY_CLIENT: i64 = 2;
 /// Not all of its text is found.
 pub(super) const CLIPPED: i64 = 4;
+/// Asked by the gateway for the client.
+pub(super) const BY_GATEWAY: i64 = 8;
+/// Rules changed, held back, blocked or made some of it.
+pub(super) const INTERCEPTED: i64 = 16;
+/// Its text is also what it was before rules changed it.
+pub(super) const ORIGINAL: i64 = 32;
+
+/// A rule that applied to an exchange.
+pub(super) const RULE: i64 = 0;
+/// A tag that rules gave it.
+pub(super) const TAG: i64 = 1;
 
 /// Returns a name as it is kept.
 pub(super) fn kept_name(name: &str) -> Cow<'_, str> {
@@ -97,6 +108,7 @@ pub(super) async fn fill(
             });
         }
         write_rows(connection, dialect, step.number, rows, &numbers, &clipped).await?;
+        write_judged(connection, names, step.number, rows).await?;
     }
     for definition in &step.definitions {
         sqlx::query("INSERT INTO definitions (tape, tool, via, hash, entry) VALUES ($1, $2, $3, $4, $5)")
@@ -111,7 +123,7 @@ pub(super) async fn fill(
     write_tape(connection, step).await
 }
 
-/// Writes the texts of some rows; tells of which not all is found.
+/// Writes the texts of some rows, and takes away what stood there of them before; tells of which not all is found.
 async fn replace_texts(
     connection: &mut AnyConnection,
     dialect: Dialect,
@@ -122,8 +134,10 @@ async fn replace_texts(
         rows.iter().filter(|(_, was)| *was).map(|(row, _)| id_of(tape, row.place)).collect();
     if !earlier.is_empty() {
         // Numbers alone: nothing of a recording gets into the statement.
-        let delete = format!("DELETE FROM texts WHERE rowid IN ({})", list(&earlier));
-        connection.execute(AssertSqlSafe(delete)).await?;
+        for (table, column) in [("texts", "rowid"), ("judged", "exchange")] {
+            let delete = format!("DELETE FROM {table} WHERE {column} IN ({})", list(&earlier));
+            connection.execute(AssertSqlSafe(delete)).await?;
+        }
     }
     let places = values(rows.len(), 2, |column, number| match column {
         0 => place(dialect, number),
@@ -181,6 +195,9 @@ async fn write_rows(
     for (((row, _), numbers), clipped) in rows.iter().zip(numbers).zip(clipped) {
         let marks = i64::from(row.is_second_leg) * SECOND_LEG
             + i64::from(row.by_client) * BY_CLIENT
+            + i64::from(row.by_gateway) * BY_GATEWAY
+            + i64::from(row.intercepted) * INTERCEPTED
+            + i64::from(row.has_original) * ORIGINAL
             + i64::from(*clipped) * CLIPPED;
         insert = insert
             .bind(id_of(tape, row.place))
@@ -202,6 +219,29 @@ async fn write_rows(
             .bind(int(row.answered_bytes));
     }
     insert.execute(connection).await?;
+    Ok(())
+}
+
+/// Writes which rules applied to some rows, and which tags they gave.
+async fn write_judged(
+    connection: &mut AnyConnection,
+    names: &mut Names,
+    tape: i64,
+    rows: &[(Exchange, bool)],
+) -> Result<(), sqlx::Error> {
+    let mut judged: Vec<String> = Vec::new();
+    for (row, _) in rows {
+        let all = row.rules.iter().map(|rule| (RULE, rule)).chain(row.tags.iter().map(|tag| (TAG, tag)));
+        for (kind, name) in all {
+            let number = names.number(connection, Some(name)).await?.unwrap_or_default();
+            judged.push(format!("({}, {kind}, {number})", id_of(tape, row.place)));
+        }
+    }
+    for values in judged.chunks(ROWS_MAX) {
+        // Numbers alone: nothing of a recording gets into the statement.
+        let insert = format!("INSERT INTO judged (exchange, kind, name) VALUES {}", values.join(", "));
+        connection.execute(AssertSqlSafe(insert)).await?;
+    }
     Ok(())
 }
 

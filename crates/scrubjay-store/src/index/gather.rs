@@ -234,7 +234,7 @@ impl<'a> Gathering<'a> {
 
     fn put(&mut self, load: &mut Load<'_>) {
         let exchanges = &mut self.fold.exchanges;
-        self.rows.extend(exchanges.waiting().map(|exchange| (exchange.clone(), false)));
+        self.rows.extend(exchanges.waiting().map(|(exchange, was_given)| (exchange.clone(), was_given)));
         // In this order the text of many is written at once.
         self.rows.sort_by_key(|(exchange, _)| exchange.place);
         load.steps.push(Step {

@@ -8,7 +8,7 @@ use scrubjay_core::exchange::{Definition, What};
 use scrubjay_core::id::TapeId;
 use sqlx::AnyConnection;
 
-use super::fill::{BY_CLIENT, SECOND_LEG};
+use super::fill::{BY_CLIENT, BY_GATEWAY, SECOND_LEG};
 use super::search::names;
 use super::{Index, IndexError, id_of, uint};
 
@@ -119,6 +119,7 @@ impl Unnamed {
                 since_start_ns: uint(since_start_ns),
                 what,
                 by_client: marks & BY_CLIENT != 0,
+                by_gateway: marks & BY_GATEWAY != 0,
                 subject: Arc::default(),
                 took_ns: took_ns.map(uint),
                 failed: failed != 0,

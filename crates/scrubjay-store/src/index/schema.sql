@@ -27,7 +27,9 @@ CREATE TABLE exchanges (
     method BIGINT,
     name BIGINT,
     via BIGINT,
-    -- Bit 0: the second leg of something shown already; bit 1: by the client; bit 2: not all text is found.
+    -- Bit 0: the second leg of something shown already; bit 1: by the client; bit 2: not all text is found,
+    -- bit 3: by the gateway for the client; bit 4: rules changed, held back, blocked or made some of it; bit 5: its
+    -- text is also what it was before rules changed it.
     marks BIGINT NOT NULL,
     took_ns BIGINT,
     failed BIGINT NOT NULL,
@@ -38,6 +40,10 @@ CREATE TABLE exchanges (
 );
 CREATE INDEX exchanges_by_time ON exchanges (wall_ns);
 CREATE INDEX exchanges_failed ON exchanges (wall_ns) WHERE failed = 1;
+-- The rules that applied to an exchange (kind 0), and the tags they gave it (kind 1).
+CREATE TABLE judged (exchange BIGINT NOT NULL, kind BIGINT NOT NULL, name BIGINT NOT NULL);
+CREATE INDEX judged_by_name ON judged (name, kind, exchange);
+CREATE INDEX judged_by_exchange ON judged (exchange);
 CREATE TABLE definitions (
     tape BIGINT NOT NULL,
     tool BIGINT NOT NULL,

@@ -8,14 +8,15 @@ mod facets;
 mod found;
 mod narrow;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use scrubjay_core::exchange::{What, searchable, searchable_marks};
 use scrubjay_core::export::iso_time;
-use scrubjay_core::query::{SearchQuery, SortField, SortOrder};
+use scrubjay_core::query::{Conditions, Member, SearchQuery, SortField, SortOrder};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
 
+use super::fill::{INTERCEPTED, ORIGINAL, RULE};
 use super::look::{TapeKey, look};
 use super::snippet::cut;
 use super::sql::{Sql, is_one_of, list};
@@ -46,10 +47,13 @@ struct Row {
     failed: bool,
     code: Option<i64>,
     bytes: i64,
+    marks: i64,
+    /// Which parts of the query hold of it, where fields are to be looked at.
+    parts: i64,
 }
 
 const COLUMNS: &str = "e.id, e.entry, e.answer, e.wall_ns, e.what, e.answered_with, e.method, e.name, e.via, \
-                       e.took_ns, e.failed, e.code, e.asked_bytes + e.answered_bytes";
+                       e.took_ns, e.failed, e.code, e.asked_bytes + e.answered_bytes, e.marks";
 
 impl Row {
     fn read(row: &AnyRow) -> Result<Self, sqlx::Error> {
@@ -67,6 +71,8 @@ impl Row {
             failed: row.try_get::<i64, _>(10)? != 0,
             code: row.try_get(11)?,
             bytes: row.try_get(12)?,
+            marks: row.try_get(13)?,
+            parts: row.try_get(14)?,
         })
     }
 }
@@ -92,10 +98,10 @@ impl Index {
         // Everything is of one moment.
         let mut tx = self.read().await?;
         let tapes = load_tapes(&mut tx).await?;
-        let mut narrowed = Narrowed::new(&mut tx, self.dialect(), query, &tapes).await?;
+        let mut narrowed = Narrowed::new(&mut tx, self.dialect(), &query.conditions, &tapes).await?;
         let is_frequent = narrowed.bound_text(&mut tx, self.frequent_max).await?;
         let mut bounded = is_frequent.then_some((self.frequent_max, WhyBounded::FrequentWords));
-        let (rows, facets) = if query.params.is_empty() && query.results.is_empty() {
+        let (rows, facets) = if query.conditions.fields().is_empty() {
             let facets = facets::count(&mut tx, &narrowed, &tapes).await?;
             (fetch(&mut tx, query, &narrowed, query.limit, query.offset).await?, facets)
         } else {
@@ -103,13 +109,14 @@ impl Index {
             if candidates.len() > CANDIDATES_MAX {
                 bounded = Some((CANDIDATES_MAX, WhyBounded::Fields));
             }
-            let fit = self.filter(query, &tapes, candidates).await;
+            let fit = self.filter(&query.conditions, &tapes, candidates).await;
             let facets = facets::add_up(&mut tx, fit.iter().map(Group::of), &tapes).await?;
             (fit.into_iter().skip(query.offset).take(query.limit).collect(), facets)
         };
         let names = names_of(&mut tx, &rows).await?;
+        let judged = judged(&mut tx, &rows).await?;
         tx.commit().await?;
-        let hits = self.show(query, tapes, rows, names).await;
+        let hits = self.show(query, tapes, rows, names, judged).await;
         Ok(Found {
             total: facets.total,
             total_is_exact: bounded.is_none(),
@@ -121,25 +128,30 @@ impl Index {
     }
 
     /// Keeps those whose messages are as the query wants them.
-    async fn filter(&self, query: &SearchQuery, tapes: &Tapes, mut candidates: Vec<Row>) -> Vec<Row> {
+    async fn filter(&self, query: &Conditions, tapes: &Tapes, mut candidates: Vec<Row>) -> Vec<Row> {
         candidates.truncate(CANDIDATES_MAX);
         let wanted = wanted(tapes, &candidates);
         let (home, query) = (self.home.clone(), query.clone());
         let fitting = move || {
-            let mut fits: HashMap<(i64, u64, bool), bool> = HashMap::new();
+            let fields = query.fields();
+            let mut fits: HashMap<(i64, u64), Vec<bool>> = HashMap::new();
             look(&home, &wanted, |key, number, entry| {
                 let message = serde_json::from_slice(entry.payload).unwrap_or_default();
-                let params = query.params.iter().all(|filter| filter.holds(&message, "params"));
-                let results = query.results.iter().all(|filter| filter.holds(&message, "result"));
-                fits.insert((key.number, number, false), params);
-                fits.insert((key.number, number, true), results);
+                let fit = fields.iter().map(|(member, filter)| filter.holds(&message, *member)).collect();
+                fits.insert((key.number, number), fit);
             });
             candidates.retain(|row| {
-                let tape = tape_of(row.id);
-                let fit = |number: u64, part: bool| fits.get(&(tape, number, part)).copied().unwrap_or(false);
-                // A result that stands alone is its own answer.
-                fit(row.entry, false)
-                    && (query.results.is_empty() || fit(row.answer.unwrap_or(row.entry), true))
+                let field = |at: usize| {
+                    // A result that stands alone is its own answer.
+                    let number = match fields[at].0 {
+                        Member::Params => row.entry,
+                        Member::Result | Member::Error => row.answer.unwrap_or(row.entry),
+                    };
+                    fits.get(&(tape_of(row.id), number)).is_some_and(|fit| fit[at])
+                };
+                // The first part is the whole, and holds but for its fields.
+                let part = |at: usize| at.checked_sub(1).is_none_or(|bit| row.parts >> bit & 1 == 1);
+                query.hold(part, field)
             });
             candidates
         };
@@ -152,22 +164,21 @@ impl Index {
         tapes: Tapes,
         rows: Vec<Row>,
         names: HashMap<i64, String>,
+        mut judged: HashMap<i64, Applied>,
     ) -> Vec<Hit> {
-        let (home, terms) = (self.home.clone(), query.text.clone());
+        let (home, terms) = (self.home.clone(), query.conditions.wanted_text());
         let work = move || {
             let seen = see(&home, &wanted(&tapes, &rows));
-            let hit = |row: &Row| {
+            let mut hit = |row: &Row| {
+                let (applied_rules, tags) = judged.remove(&row.id).unwrap_or_default();
                 let tape = tapes.get(&tape_of(row.id));
                 let name = |number: Option<i64>| number.and_then(|n| names.get(&n).cloned());
-                let seen: Vec<&Seen> = [Some(row.entry), row.answer]
+                let text: Vec<&str> = [Some(row.entry), row.answer]
                     .into_iter()
                     .flatten()
                     .filter_map(|number| seen.get(&(tape_of(row.id), number)))
+                    .map(String::as_str)
                     .collect();
-                let text: Vec<&str> = seen.iter().map(|entry| entry.text.as_str()).collect();
-                let all = |of: fn(&Seen) -> &str| {
-                    seen.iter().flat_map(|entry| of(entry).lines().map(str::to_owned)).collect()
-                };
                 Hit {
                     tape: tape.map(|t| t.id.clone()).unwrap_or_default(),
                     server: tape.map(|t| t.server.clone()).unwrap_or_default(),
@@ -185,13 +196,14 @@ impl Index {
                     failed: row.failed,
                     error_code: row.code,
                     size_bytes: uint(row.bytes),
-                    intercepted: seen.iter().any(|entry| entry.intercepted),
-                    applied_rules: all(|entry| &entry.rules),
-                    tags: all(|entry| &entry.tags),
+                    intercepted: row.marks & INTERCEPTED != 0,
+                    has_original: row.marks & ORIGINAL != 0,
+                    applied_rules,
+                    tags,
                     snippet: cut(&text.join("\n"), &terms),
                 }
             };
-            rows.iter().map(hit).collect()
+            rows.iter().map(&mut hit).collect()
         };
         tokio::task::spawn_blocking(work).await.unwrap_or_default()
     }
@@ -215,7 +227,13 @@ async fn fetch(
     limit: usize,
     offset: usize,
 ) -> Result<Vec<Row>, sqlx::Error> {
-    let mut sql = Sql::new(format!("SELECT {COLUMNS} "));
+    let mut sql = Sql::new(format!("SELECT {COLUMNS}, "));
+    if query.conditions.fields().is_empty() {
+        sql.push("CAST(0 AS BIGINT)");
+    } else {
+        narrowed.push_parts(&mut sql);
+    }
+    sql.push(" ");
     narrowed.push(&mut sql);
     let direction = match query.order {
         SortOrder::Descending => "DESC",
@@ -270,23 +288,33 @@ fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
     wanted
 }
 
-/// What an entry shows of itself.
-struct Seen {
-    text: String,
-    intercepted: bool,
-    rules: String,
-    tags: String,
+/// Rules that applied, and tags.
+type Applied = (BTreeSet<String>, BTreeSet<String>);
+
+/// Looks up which rules applied to some rows, and which tags they gave.
+async fn judged(connection: &mut AnyConnection, rows: &[Row]) -> Result<HashMap<i64, Applied>, sqlx::Error> {
+    let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+    let found = Sql::new(format!(
+        "SELECT j.exchange, j.kind, n.name FROM judged j JOIN names n ON n.id = j.name WHERE {}",
+        is_one_of("j.exchange", &ids)
+    ));
+    let mut applied: HashMap<i64, Applied> = HashMap::new();
+    for row in found.fetch(connection).await? {
+        let (rules, tags) = applied.entry(row.try_get(0)?).or_default();
+        let names = if row.try_get::<i64, _>(1)? == RULE { rules } else { tags };
+        names.insert(row.try_get(2)?);
+    }
+    Ok(applied)
 }
 
-fn see(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), Seen> {
+/// Reads the text of entries.
+fn see(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), String> {
     let mut seen = HashMap::new();
     look(home, wanted, |key, number, entry| {
         let mut text = String::new();
         searchable(entry.payload, &mut text);
         searchable_marks(entry.judged, &mut text);
-        let judged = entry.judged;
-        let (rules, tags) = (judged.rules.to_owned(), judged.tags.to_owned());
-        seen.insert((key.number, number), Seen { text, intercepted: judged.is_intercepted(), rules, tags });
+        seen.insert((key.number, number), text);
     });
     seen
 }

@@ -141,6 +141,59 @@ async fn every_filter_filters(database: Database) {
     }
 }
 
+async fn filters_are_joined_and_turned_round(database: Database) {
+    let (home, storage) = (home(&database.home), &database.storage);
+    let mut writer = begin(&home, 1);
+    append(&mut writer, &a_tape());
+    seal(writer.path()).unwrap();
+    for (text, expected) in [
+        ("tape:latest tool:read_file", vec![2, 0]),
+        ("-refused", vec![7, 4, 0]),
+        ("-\"connection refused\"", vec![7, 5, 4, 0]),
+        ("refused -host", vec![5]),
+        ("refus* -\"refused connection\" -why", vec![2]),
+        ("-refused -tool:search", vec![0]),
+        ("-error:true tool:*", vec![7, 4, 0]),
+        ("->500ms type:request", vec![7, 0]),
+        ("-type:request", vec![5]),
+        ("-name:*", vec![5]),
+        ("-method:tools/call", vec![5]),
+        ("-arg.path=/nope", vec![7, 5, 4, 0]),
+        ("-arg.path=/nope tool:*", vec![7, 4, 0]),
+        ("-arg.path=/nope -arg.depth>2 tool:*", vec![0]),
+        ("refused -arg.path=/nope", vec![5]),
+        ("localhost OR why", vec![5, 0]),
+        ("localhost OR größe OR \"connection refused\"", vec![4, 2, 0]),
+        ("tool:read_file localhost OR refused", vec![2, 0]),
+        ("tool:search OR refused", vec![7, 5, 4, 2]),
+        ("(tool:read_file refused) OR type:stderr", vec![5, 2]),
+        ("(tool:read_file error:false) OR (tool:search >1s)", vec![4, 0]),
+        ("refused -(tool:read_file OR code:7)", vec![5]),
+        ("-(tool:read_file OR type:stderr)", vec![7, 4]),
+        ("refused OR -tool:*", vec![5, 2]),
+        ("arg.path=/nope OR type:stderr", vec![5, 2]),
+        ("arg.path=/nope OR localhost", vec![2, 0]),
+        ("(arg.depth>2 tool:search) OR result.count=1", vec![7, 4, 0]),
+        ("-(tool:search arg.path=/slow) type:request", vec![4, 2, 0]),
+        ("tool:* -(arg.path=/nope OR arg.depth>2)", vec![0]),
+        ("error.message~REFUSED", vec![2]),
+        ("error.code=-32000", vec![2]),
+        ("error.code<-32000", vec![]),
+        ("-error.message~refused tool:*", vec![7, 4, 0]),
+        ("result.content[0].text~localhost", vec![0]),
+        ("result.content[1].text", vec![]),
+        (">30ms <900.5ms", vec![2, 0]),
+        (">30.5ms <900.5ms", vec![2]),
+        ("since:yesterday until:today tool:read_file", vec![2, 0]),
+        ("until:yesterday", vec![]),
+        ("since:2027-01-15 until:2027-01-15 tool:read_file", vec![2, 0]),
+        ("rule:*", vec![]),
+        ("via:files", vec![]),
+    ] {
+        assert_eq!(entries(&search(&home, storage, text).await), expected, "{text}");
+    }
+}
+
 async fn an_answer_says_what_it_is_made_of_and_why(database: Database) {
     let (home, storage) = (home(&database.home), &database.storage);
     let mut writer = begin(&home, 1);
@@ -206,6 +259,131 @@ async fn both_legs_of_an_operation_are_found_once(database: Database) {
     assert_eq!(entries(&search(&home, storage, "via:other").await), [0u64; 0]);
 }
 
+/// What somebody who asks sees of a tape that is read at once, and that of one who looked after each entry.
+async fn searches(database: &Database, all: &[Owned], checks: &[(&str, Vec<u64>)]) {
+    let (home, storage) = (home(&database.home), &database.storage);
+    let mut writer = begin(&home, 1);
+    let index = Index::open(&home, storage).await.unwrap();
+    for entry in all {
+        append(&mut writer, std::slice::from_ref(entry));
+        index.catch_up(|_| ()).await.unwrap();
+    }
+    let (rebuilt, _) = Index::rebuild(&home, storage, |_| ()).await.unwrap();
+    for (text, expected) in checks {
+        let (one, other) =
+            (index.search(&query(text)).await.unwrap(), rebuilt.search(&query(text)).await.unwrap());
+        assert_eq!((&entries(&one), one == other), (expected, true), "{text}: {one:?} {other:?}");
+    }
+    rebuilt.close().await;
+    index.close().await;
+}
+
+async fn what_only_a_backends_leg_shows_is_found_once_too(database: Database) {
+    use scrubjay_core::entry::Acts;
+    let leg = |of: u64, entry: Owned| Owned {
+        via: Some("files".to_owned()),
+        connection: 1,
+        operation: Some(of),
+        ..entry
+    };
+    let judged =
+        |rules: &str, tags: &str, entry: Owned| Owned { rules: rules.into(), tags: tags.into(), ..entry };
+    let changed = |entry: Owned| Owned { acts: Acts::CHANGED, ..entry };
+    let task = r#"{"jsonrpc":"2.0","id":1,"method":"agentify/orchestrateTask","params":{"query":"read it"}}"#;
+    let sampling = |ms, id| {
+        at(
+            ms,
+            Direction::ServerToClient,
+            &format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"sampling/createMessage","params":{{}}}}"#),
+        )
+    };
+    let said = |ms, id| {
+        at(ms, Direction::ClientToServer, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#))
+    };
+    let all = [
+        // A router's call: no other leg shows it.
+        at(0, Direction::ClientToServer, task),
+        leg(0, judged("note", "seen", asked(1, 7, "read_file", "/etc/hosts"))),
+        leg(0, judged("note", "seen", answered(2, 7, "localhost"))),
+        answered(3, 1, "done"),
+        // A call under its long name, which rules changed on its way.
+        asked(10, 2, "files__echo", "foo"),
+        leg(4, Owned { kind: EntryKind::Original, ..asked(11, 8, "echo", "foo") }),
+        leg(4, changed(judged("calm", "", asked(11, 8, "echo", "quux")))),
+        leg(4, judged("", "late", answered(12, 8, "ok"))),
+        answered(13, 2, "ok"),
+        // What a backend asks: the gateway's own answer to one, and the client's to the other.
+        asked(20, 3, "files__ask", "/"),
+        leg(9, asked(21, 9, "ask", "/")),
+        leg(9, sampling(22, 1)),
+        leg(9, said(23, 1)),
+        leg(9, sampling(24, 2)),
+        sampling(25, 100),
+        said(26, 100),
+        leg(9, said(27, 2)),
+    ];
+    let checks = [
+        ("", vec![14, 11, 9, 4, 1, 0]),
+        ("tool:read_file", vec![1]),
+        ("tool:*echo", vec![4]),
+        ("method:sampling/createMessage", vec![14, 11]),
+        ("via:files", vec![13, 11, 10, 6, 1]),
+        ("via:files OR tool:files__echo", vec![13, 11, 10, 6, 4, 1]),
+        ("type:original", vec![4]),
+        ("type:original -foo", vec![]),
+        ("quux", vec![4]),
+        ("rule:calm", vec![4]),
+        ("rule:n*", vec![1]),
+        ("rule:calm OR rule:note", vec![4, 1]),
+        ("tag:late", vec![4]),
+        ("tag:seen tool:read_file", vec![1]),
+        ("-tag:seen tool:*", vec![9, 4]),
+        ("tag:calm", vec![]),
+        ("rule:seen", vec![]),
+    ];
+    searches(&database, &all, &checks).await;
+    let (home, storage) = (home(&database.home), &database.storage);
+    let found = search(&home, storage, "rule:calm").await;
+    let hit = &found.hits[0];
+    assert!(hit.intercepted && hit.has_original && hit.via.is_none(), "{hit:?}");
+    assert_eq!((&hit.applied_rules, &hit.tags), (&["calm".to_owned()].into(), &["late".to_owned()].into()));
+    let index = current(&home, storage).await;
+    let calls = index.calls(home.list().unwrap()[0].id).await.unwrap().unwrap();
+    let analysis = analyse(&calls, &[]);
+    let flow = &analysis.message_flow;
+    assert_eq!((flow.client_requests, flow.gateway_requests, flow.server_requests), (3, 1, 2));
+    let counted: Vec<(&str, u64)> =
+        analysis.performance_profile.iter().map(|p| (p.subject.as_ref(), p.count)).collect();
+    assert!(counted.contains(&("tools/call read_file", 1)), "{counted:?}");
+    assert!(counted.contains(&("tools/call files__echo", 1)), "{counted:?}");
+    assert_eq!(counted.iter().map(|(_, count)| count).sum::<u64>(), 6, "{counted:?}");
+    index.close().await;
+}
+
+async fn a_restarted_backend_answers_what_it_was_asked(database: Database) {
+    let on = |connection: u32, entry: Owned| Owned { via: Some("files".to_owned()), connection, ..entry };
+    let ended = scrubjay_core::entry::BackendEnded {
+        backend: "files".to_owned(),
+        connection: 1,
+        signal: Some(9),
+        ..Default::default()
+    };
+    let note = at(2, Direction::ServerToClient, std::str::from_utf8(&ended.note()).unwrap());
+    let all = [
+        on(1, asked(0, 1, "crash", "/")),
+        Owned { kind: EntryKind::Note, ..note },
+        on(2, asked(3, 1, "echo", "/")),
+        on(2, answered(4, 1, "hello")),
+    ];
+    let checks = [
+        ("hello", vec![2]),
+        ("tool:crash error:true", vec![0]),
+        ("tool:echo error:false", vec![2]),
+        ("tool:crash result.count", vec![]),
+    ];
+    searches(&database, &all, &checks).await;
+}
+
 #[test]
 fn an_index_that_is_no_index_is_made_anew() {
     let directory = scratch();
@@ -223,7 +401,7 @@ fn an_index_that_is_no_index_is_made_anew() {
 }
 
 /// Queries that between them see every column.
-const QUESTIONS: [&str; 8] = [
+const QUESTIONS: [&str; 13] = [
     "limit:1000",
     "via:* limit:1000",
     "refused",
@@ -232,6 +410,11 @@ const QUESTIONS: [&str; 8] = [
     "sort:took limit:1000",
     "type:request type:stderr",
     "arg.path",
+    "-refused rule:* OR tag:* limit:1000",
+    "type:original limit:1000",
+    "-arg.path=a tool:* OR tag:seen limit:1000",
+    "-rule:* limit:1000",
+    "changed OR note",
 ];
 
 async fn answers(index: &Index) -> Vec<Found> {
@@ -263,9 +446,40 @@ enum Act {
     CatchUpElsewhere,
 }
 
+/// An entry of a tape of the gateway: both legs, few ids, rules at work, backends that end.
+fn any_of_gateway() -> impl Strategy<Value = Owned> {
+    let ended =
+        scrubjay_core::entry::BackendEnded { backend: "b".to_owned(), connection: 1, ..Default::default() };
+    let kind = prop_oneof![
+        8 => Just((EntryKind::Message, None)),
+        2 => Just((EntryKind::Original, None)),
+        1 => Just((EntryKind::Note, Some(ended.note()))),
+    ];
+    let leg = (any::<bool>(), any::<bool>(), 0u32..3, prop::option::of(0u64..8));
+    let judged = (
+        0u8..4,
+        prop_oneof![3 => Just(""), 1 => Just("note")],
+        prop_oneof![3 => Just(""), 1 => Just("seen")],
+    );
+    (kind, leg, judged, any_message()).prop_map(
+        |((kind, note), (up, is_leg, connection, operation), judged, payload)| Owned {
+            kind,
+            direction: if up { Direction::ClientToServer } else { Direction::ServerToClient },
+            via: is_leg.then(|| "b".to_owned()),
+            connection,
+            operation: operation.filter(|_| is_leg),
+            acts: scrubjay_core::entry::Acts::of_bits(judged.0 & 1),
+            rules: judged.1.to_owned(),
+            tags: judged.2.to_owned(),
+            ..Owned::message(note.unwrap_or(payload))
+        },
+    )
+}
+
 fn any_act() -> impl Strategy<Value = Act> {
     prop_oneof![
         6 => (0usize..3, prop::collection::vec(any_entry(any_message()), 0..6)).prop_map(|(t, e)| Act::Append(t, e)),
+        6 => (0usize..3, prop::collection::vec(any_of_gateway(), 0..8)).prop_map(|(t, e)| Act::Append(t, e)),
         1 => (0usize..3).prop_map(Act::Seal),
         1 => (0usize..3).prop_map(Act::Remove),
         4 => Just(Act::CatchUp),
@@ -499,7 +713,8 @@ async fn a_frequent_word_is_looked_for_on_the_last_tapes_and_that_is_said(databa
     assert_eq!((one.total, one.total_is_exact), (10, true));
     // An earlier end of the time looks further back.
     let until = exact.hits[19].wall_ns;
-    let query = SearchQuery { to_ns: Some(until), limit: 1000, ..query("everywhere") };
+    let mut query = SearchQuery { limit: 1000, ..query("everywhere") };
+    query.conditions.to_ns = Some(until);
     let index = index.frequent_after(15);
     let earlier = index.search(&query).await.unwrap();
     assert_eq!(earlier.hits, exact.hits[20..20 + earlier.hits.len()]);
@@ -560,10 +775,10 @@ async fn hostile_names_and_texts_are_kept(database: Database) {
     );
     assert_eq!(entries(&search(&home, storage, "").await), [3, 2, 1, 0]);
     let mut by_method = query("");
-    by_method.methods = vec![long];
+    by_method.conditions.methods = vec![long];
     let index = current(&home, storage).await;
     assert_eq!(entries(&index.search(&by_method).await.unwrap()), [0]);
-    by_method.methods = vec!["a\0b".to_owned()];
+    by_method.conditions.methods = vec!["a\0b".to_owned()];
     assert_eq!(entries(&index.search(&by_method).await.unwrap()), [1]);
     assert_eq!(entries(&index.search(&query("yak zoo")).await.unwrap()), [1]);
     assert_eq!(entries(&index.search(&query("1ff")).await.unwrap()), [2]);
@@ -572,9 +787,12 @@ async fn hostile_names_and_texts_are_kept(database: Database) {
 
 on_both!(
     every_filter_filters,
+    filters_are_joined_and_turned_round,
     an_answer_says_what_it_is_made_of_and_why,
     a_tape_that_grows_is_sealed_and_removed_is_followed,
     both_legs_of_an_operation_are_found_once,
+    what_only_a_backends_leg_shows_is_found_once_too,
+    a_restarted_backend_answers_what_it_was_asked,
     two_who_ask_at_once_both_get_the_answer,
     what_is_unlike_earlier_tapes_is_named_and_nothing_else,
     a_live_tape_is_read_on_from_where_it_was_left,

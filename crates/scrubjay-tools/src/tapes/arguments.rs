@@ -4,7 +4,8 @@ use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use scrubjay_core::exchange::What;
 use scrubjay_core::query::{
-    FieldFilter, LIMIT_MAX, QueryProblem, SearchQuery, SortField, SortOrder, Term, Test, moment, parse,
+    Conditions, Edge, FieldFilter, LIMIT_MAX, QueryProblem, SearchQuery, SortField, SortOrder, Term, Test,
+    field_path, moment, parse,
 };
 use scrubjay_store::clock;
 use serde::Deserialize;
@@ -26,13 +27,15 @@ const SEARCHES: [&str; 2] = ["search_tapes", "*__search_tapes"];
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SearchArgs {
     /// The short form. Words are text to be found, "quoted" ones in that order, rea* by their beginning;
-    /// filters narrow: tool:read_file -tool:ping method:tools/* name: type:stderr server: session: tape: via:
-    /// error:true code:-32601 >500ms <2s since:2d until:2026-11-01T14:30 arg.path=/etc/hosts arg.depth>2
-    /// result.content.*.text~refused sort:took limit:50 offset:20. The other arguments narrow it further.
+    /// filters narrow: tool:read_file method:tools/* name: type:stderr server: session: tape:latest via: rule:
+    /// tag: error:true code:-32601 >0.5ms <2s since:yesterday until:2026-11-01 arg.path=/etc/hosts
+    /// arg.files[0].size>2 result.content.*.text~refused error.message~denied sort:took limit:50 offset:20.
+    /// A - in front turns any of them round, also -word; OR joins what stands beside it: a OR b; ( ) group.
+    /// The other arguments narrow it further.
     pub(super) query: Option<String>,
-    /// Not before: a time like 2026-01-31T09:00:00Z, a day, or so long ago: 2d, 30m.
+    /// Not before: a time like 2026-01-31T09:00:00Z, a day, today, yesterday, or so long ago: 2d, 30m.
     from: Option<String>,
-    /// Before that time.
+    /// Before that time; a day counts as a whole.
     to: Option<String>,
     /// One of these methods; a * stands for anything.
     methods: Vec<String>,
@@ -41,22 +44,28 @@ pub(super) struct SearchArgs {
     /// About one of these tools, prompts or resources; a * stands for anything.
     names: Vec<String>,
     /// Of one of these types: request, response, error, notification, batch, opaque, stderr, too_long, gap,
-    /// end, note.
+    /// end, note, original: changed by rules.
     message_types: Vec<String>,
     /// Of a session whose id begins so.
     session_ids: Vec<String>,
-    /// On a tape whose id begins so.
+    /// On a tape whose id begins so; latest is the newest.
     tapes: Vec<String>,
     /// Of a connection with one of these names.
     servers: Vec<String>,
     /// Passed to one of these backends.
     via: Vec<String>,
+    /// One of these rules applied; a * stands for anything.
+    rules: Vec<String>,
+    /// Rules gave it one of these tags; a * stands for anything.
+    tags: Vec<String>,
     /// Texts that must all be there, each word for word; one that ends with * by its beginning.
     text: Vec<String>,
     /// What fields of the parameters must be like.
     param_filters: Vec<FilterArgs>,
     /// What fields of the result must be like.
     result_filters: Vec<FilterArgs>,
+    /// What fields of the error must be like: message, code, data.
+    error_filters: Vec<FilterArgs>,
     /// Failed with one of these codes.
     error_codes: Vec<i64>,
     /// Whether it failed.
@@ -80,7 +89,8 @@ pub(super) struct SearchArgs {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FilterArgs {
-    /// The way to the field, like arguments.path or content.*.text: keys, places in a list, * for any.
+    /// The way to the field, like arguments.path, files[0].path or content.*.text: keys, places in a list, * for
+    /// any.
     field: String,
     /// What it must be like: there, or compared with the value.
     test: FieldTest,
@@ -125,41 +135,49 @@ impl SearchArgs {
         let now_ns = clock::now().wall_ns;
         let mut query = self.short_form(now_ns)?;
         self.check()?;
-        let time = |text: &Option<String>| match text {
+        let time = |text: &Option<String>, edge| match text {
             None => Ok(None),
-            Some(text) => moment(text, now_ns, &TimeZone::UTC).map(Some).map_err(|expected| {
+            Some(text) => moment(text, now_ns, &TimeZone::UTC, edge).map(Some).map_err(|expected| {
                 Failure::new("INVALID_TIME", format!("\"{text}\" is not a time"), format!("Give {expected}."))
             }),
         };
-        query.from_ns = time(&self.from)?.or(query.from_ns);
-        query.to_ns = time(&self.to)?.or(query.to_ns);
+        let asked = &mut query.conditions;
+        asked.from_ns = time(&self.from, Edge::Start)?.or(asked.from_ns);
+        asked.to_ns = time(&self.to, Edge::End)?.or(asked.to_ns);
         let names = [
-            (&mut query.methods, &self.methods),
-            (&mut query.tools, &self.tools),
-            (&mut query.names, &self.names),
-            (&mut query.sessions, &self.session_ids),
-            (&mut query.tapes, &self.tapes),
-            (&mut query.servers, &self.servers),
-            (&mut query.via, &self.via),
+            (&mut asked.methods, &self.methods),
+            (&mut asked.tools, &self.tools),
+            (&mut asked.names, &self.names),
+            (&mut asked.sessions, &self.session_ids),
+            (&mut asked.tapes, &self.tapes),
+            (&mut asked.servers, &self.servers),
+            (&mut asked.via, &self.via),
+            (&mut asked.rules, &self.rules),
+            (&mut asked.tags, &self.tags),
         ];
         for (all, more) in names {
             all.extend(more.iter().cloned());
         }
-        query.types.extend(self.types()?);
-        query.text.extend(self.terms()?);
-        query.params.extend(filters(&self.param_filters)?);
-        query.results.extend(filters(&self.result_filters)?);
-        query.error_codes.extend(&self.error_codes);
-        query.has_errors = self.has_errors.or(query.has_errors);
-        query.min_response_ns = nanoseconds(self.min_response_time_ms)?.or(query.min_response_ns);
-        query.max_response_ns = nanoseconds(self.max_response_time_ms)?.or(query.max_response_ns);
+        asked.types.extend(self.types()?);
+        asked.text.extend(self.terms()?);
+        asked.params.extend(filters(&self.param_filters)?);
+        asked.results.extend(filters(&self.result_filters)?);
+        asked.errors.extend(filters(&self.error_filters)?);
+        asked.error_codes.extend(&self.error_codes);
+        asked.has_errors = self.has_errors.or(asked.has_errors);
+        asked.min_response_ns = nanoseconds(self.min_response_time_ms)?.or(asked.min_response_ns);
+        asked.max_response_ns = nanoseconds(self.max_response_time_ms)?.or(asked.max_response_ns);
+        let is_about = |part: &&Conditions| {
+            part.tools.iter().chain(&part.names).any(|name| name.contains("search_tapes"))
+        };
+        if !asked.parts().iter().any(is_about) {
+            asked
+                .none_of
+                .push(Conditions { tools: SEARCHES.map(str::to_owned).to_vec(), ..Conditions::default() });
+        }
         query.offset = self.offset.unwrap_or(query.offset);
         query.limit = self.limit.unwrap_or(query.limit).clamp(1, LIMIT_MAX);
         self.order(&mut query);
-        let about: Vec<&String> = query.tools.iter().chain(&query.names).collect();
-        if !about.iter().any(|name| name.contains("search_tapes")) {
-            query.except_tools.extend(SEARCHES.map(str::to_owned));
-        }
         Ok(query)
     }
 
@@ -183,10 +201,13 @@ impl SearchArgs {
             &self.tapes,
             &self.servers,
             &self.via,
+            &self.rules,
+            &self.tags,
             &self.text,
         ];
         let longest = lists.iter().map(|list| list.len()).max().unwrap_or(0);
-        let counts = [longest, self.param_filters.len(), self.result_filters.len(), self.error_codes.len()];
+        let filters = self.param_filters.len().max(self.result_filters.len()).max(self.error_filters.len());
+        let counts = [longest, filters, self.error_codes.len()];
         let is_long = |text: &String| text.chars().count() > ITEM_CHARS_MAX;
         if counts.iter().any(|count| *count > ITEMS_MAX) || lists.iter().any(|list| list.iter().any(is_long))
         {
@@ -254,10 +275,8 @@ fn filters(all: &[FilterArgs]) -> Result<Vec<FieldFilter>, Failure> {
 
 fn filter(args: &FilterArgs) -> Result<FieldFilter, Failure> {
     let wrong = |expected: &str| invalid(format!("the filter of field \"{}\" needs {expected}", args.field));
-    let path: Vec<String> = args.field.split('.').map(str::to_owned).collect();
-    if path.len() > STEPS_MAX || path.iter().any(String::is_empty) {
-        return Err(wrong("a field like arguments.path or content.*.text"));
-    }
+    let path = field_path(&args.field).filter(|path| path.len() <= STEPS_MAX);
+    let path = path.ok_or_else(|| wrong("a field like arguments.path, files[0].path or content.*.text"))?;
     let number = || args.value.as_ref().and_then(Value::as_f64).ok_or_else(|| wrong("a number as its value"));
     let test = match args.test {
         FieldTest::Exists => Test::Exists,
@@ -284,9 +303,9 @@ mod tests {
     #[test]
     fn every_argument_narrows() {
         let query = meaning(json!({
-            "query": "tool:a old >5ms limit:7", "from": "2026-01-31", "to": "2026-01-31T01:00:00Z",
+            "query": "tool:a old >5ms limit:7", "from": "2026-01-31", "to": "2026-01-31",
             "methods": ["m"], "tools": ["b"], "names": ["n"], "message_types": ["stderr"],
-            "session_ids": ["s"], "tapes": ["t"], "servers": ["v"], "via": ["w"], "text": ["two words", "beg*"],
+            "session_ids": ["s"], "tapes": ["t"], "servers": ["v"], "via": ["w"], "rules": ["r"], "tags": ["g"], "text": ["two words", "beg*"],
             "param_filters": [
                 { "field": "arguments.path", "test": "equals", "value": "/x" },
                 { "field": "a", "test": "exists" }, { "field": "b", "test": "greater", "value": 2 },
@@ -294,24 +313,27 @@ mod tests {
             "result_filters": [
                 { "field": "c.*", "test": "contains", "value": "y" }, { "field": "d", "test": "less", "value": 1.5 },
             ],
+            "error_filters": [{ "field": "data[0].x", "test": "exists" }],
             "error_codes": [-1], "has_errors": true, "min_response_time_ms": 1.5, "max_response_time_ms": 9,
             "offset": 3, "sort_by": "response_time", "sort_order": "ascending",
         }));
         let field =
             |path: &str, test: Test| FieldFilter { path: path.split('.').map(str::to_owned).collect(), test };
         let text = |text: &str| vec![text.to_owned()];
-        let expected = SearchQuery {
+        let searches = Conditions { tools: SEARCHES.map(str::to_owned).to_vec(), ..Conditions::default() };
+        let conditions = Conditions {
             from_ns: Some(1_769_817_600_000_000_000),
-            to_ns: Some(1_769_821_200_000_000_000),
+            to_ns: Some(1_769_817_600_000_000_000 + 86_400_000_000_000),
             methods: text("m"),
             tools: vec!["a".to_owned(), "b".to_owned()],
-            except_tools: SEARCHES.map(str::to_owned).to_vec(),
             names: text("n"),
             types: vec![What::Stderr],
             sessions: text("s"),
             tapes: text("t"),
             servers: text("v"),
             via: text("w"),
+            rules: text("r"),
+            tags: text("g"),
             text: vec![
                 Term::Phrase("old".to_owned()),
                 Term::Phrase("two words".to_owned()),
@@ -323,23 +345,25 @@ mod tests {
                 field("b", Test::Greater(2.0)),
             ],
             results: vec![field("c.*", Test::Contains("y".to_owned())), field("d", Test::Less(1.5))],
+            errors: vec![field("data.0.x", Test::Exists)],
             error_codes: vec![-1],
             has_errors: Some(true),
             min_response_ns: Some(1_500_000),
             max_response_ns: Some(9_000_000),
-            offset: 3,
-            limit: 7,
-            sort: SortField::Took,
-            order: SortOrder::Ascending,
+            any_of: Vec::new(),
+            none_of: vec![searches],
         };
-        assert_eq!(query.unwrap(), expected);
+        let (sort, order) = (SortField::Took, SortOrder::Ascending);
+        assert_eq!(query.unwrap(), SearchQuery { conditions, offset: 3, limit: 7, sort, order });
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         for (arguments, code) in [
             (json!({ "query": "tol:x" }), "INVALID_QUERY"),
-            (json!({ "from": "yesterday" }), "INVALID_TIME"),
+            (json!({ "from": "someday" }), "INVALID_TIME"),
+            (json!({ "query": "a OR" }), "INVALID_QUERY"),
+            (json!({ "param_filters": [{ "field": "a[", "test": "exists" }] }), "INVALID_ARGUMENT"),
             (json!({ "message_types": ["mesage"] }), "INVALID_ARGUMENT"),
             (json!({ "text": ["---"] }), "INVALID_ARGUMENT"),
             (json!({ "min_response_time_ms": -1 }), "INVALID_ARGUMENT"),
@@ -358,7 +382,9 @@ mod tests {
 
     #[test]
     fn searches_are_left_out_unless_they_are_asked_for() {
-        assert!(!meaning(json!({})).unwrap().except_tools.is_empty());
-        assert!(meaning(json!({ "tools": ["search_tapes"] })).unwrap().except_tools.is_empty());
+        let left_out = |arguments| meaning(arguments).unwrap().conditions.none_of.len();
+        assert_eq!(left_out(json!({})), 1);
+        assert_eq!(left_out(json!({ "tools": ["search_tapes"] })), 0);
+        assert_eq!(left_out(json!({ "query": "tool:a OR tool:search_tapes" })), 0);
     }
 }

@@ -251,6 +251,7 @@ mod tests {
             error_code: Some(-1),
             size_bytes: 1,
             intercepted: false,
+            has_original: false,
             applied_rules: BTreeSet::new(),
             tags: BTreeSet::new(),
             snippet: Snippet { text: "a\u{202e} needle b".to_owned(), marks: vec![(3, 9)] },

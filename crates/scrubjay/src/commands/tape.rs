@@ -54,5 +54,5 @@ fn open(home: &Home, name: &str) -> anyhow::Result<Tape> {
     home.open(&file).with_context(|| format!("tape {}", file.id))
 }
 
-pub(crate) use search::found_json;
+pub(crate) use search::{found_json, marked_words};
 pub(crate) use show::print_tape;

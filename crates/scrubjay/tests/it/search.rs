@@ -38,6 +38,27 @@ fn what_was_recorded_is_found() {
     let [typed, marks] = lines[lines.len() - 2..] else { panic!("{lines:?}") };
     assert_eq!(marks.find('^'), typed.find("tol:"), "{lines:?}");
     assert_eq!(marks.matches('^').count(), "tol:read_file".len(), "{lines:?}");
+    for wrong in ["needle OR", "(needle", "tool>3 needle", "-32601", "error.[0]", "a AND b"] {
+        let told = lab.run(&["tape", "search", wrong]);
+        assert_eq!((told.code, told.stdout.as_slice()), (2, &b""[..]), "{wrong}: {}", told.stderr);
+        assert!(told.stderr.lines().last().unwrap().contains('^'), "{wrong}: {}", told.stderr);
+    }
+    assert!(lab.run(&["tape", "search", "needle", "--facts"]).stderr.contains("--facets"));
+    // A - is no flag, wherever it stands, and flags are flags.
+    let count = |args: &[&str]| {
+        let args = [&["tape", "search"][..], args, &["--json"]].concat();
+        lab.json(&args)["total"].as_u64().unwrap()
+    };
+    let (all, calls) = (count(&["tape:latest"]), count(&["tool:read_file"]));
+    assert_eq!(count(&["-needle", "tape:latest"]), all - 2);
+    assert_eq!(count(&["needle", "-plain"]), 0);
+    assert_eq!(count(&["-tool:read_file", "--facets"]), all - calls);
+    let refused = count(&["tool:read_file", "refused"]);
+    assert_eq!(count(&["--facets", "-\"connection refused\"", "tool:read_file"]), calls - refused);
+    assert_eq!(count(&["-error.message~refused", "tool:read_file"]), calls - refused);
+    assert_eq!(count(&["needle", "OR", "refused"]), 2 + count(&["refused"]));
+    assert_eq!(count(&["since:yesterday", "until:today", "needle"]), 2);
+    assert_eq!(count(&["until:yesterday"]), 0);
     lab.run_well(&["tape", "rm", &id]);
     assert_eq!(lab.json(&["tape", "search", "needle", "--json"])["total"], 0);
 }

@@ -99,7 +99,9 @@ pub struct Hit {
     pub size_bytes: u64,
     /// Whether rules changed, held back, blocked or made request or answer.
     pub intercepted: bool,
-    /// The rules that applied to either.
+    /// Whether rules changed request or answer; the entry before it, on either leg, is what it was.
+    pub has_original: bool,
+    /// The rules that applied to either, on either leg.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub applied_rules: BTreeSet<String>,
     /// The tags they gave.

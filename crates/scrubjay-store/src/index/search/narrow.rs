@@ -1,14 +1,18 @@
 //! A query as conditions on rows.
 //!
-//! Everything that comes from outside is bound, or has become a number of our own before.
+//! Everything that comes from outside is bound, or has become a number of our own before. What only a message
+//! knows, the fields of its members, is left open here: where it might hold, a row is a candidate.
 
+use std::collections::HashMap;
+
+use scrubjay_core::exchange::What;
 use scrubjay_core::glob::Glob;
-use scrubjay_core::query::{FieldFilter, SearchQuery, Term, Test};
+use scrubjay_core::query::{Conditions, FieldFilter, Term, Test};
 use serde_json::Value;
 use sqlx::{AnyConnection, Row as _};
 
-use super::super::dialect::{from_texts, matches, text_query};
-use super::super::fill::{CLIPPED, SECOND_LEG, kept_name};
+use super::super::dialect::{any_text, from_texts, has_text, matches, text_query, text_without};
+use super::super::fill::{CLIPPED, ORIGINAL, RULE, SECOND_LEG, TAG, kept_name};
 use super::super::{id_of, int};
 use super::{Sql, Tapes, is_one_of, list};
 use crate::ledger::dialect::Dialect;
@@ -27,47 +31,97 @@ pub(super) struct Narrowed {
     text_rows_max: Option<usize>,
     /// Texts that must be there, unless not all of a row's text is known.
     hints: Vec<String>,
-    conditions: Vec<String>,
+    condition: Expression,
+    /// What each part of the query says of a row by itself, without its fields and what is within it.
+    parts: Vec<Expression>,
+}
+
+/// A condition on a row of exchanges.
+#[derive(Debug)]
+enum Expression {
+    Sql(String),
+    /// Its text matches this.
+    Text(String),
+    All(Vec<Self>),
+    Any(Vec<Self>),
+    Not(Box<Self>),
+}
+
+impl Expression {
+    fn push(&self, dialect: Dialect, sql: &mut Sql) {
+        match self {
+            Self::Sql(text) => drop(sql.push(text)),
+            Self::Text(text) => {
+                let place = sql.bind(text);
+                sql.push(&has_text(dialect, &place));
+            }
+            Self::All(all) => Self::join(all, dialect, sql, " AND ", "1 = 1"),
+            Self::Any(any) => Self::join(any, dialect, sql, " OR ", "1 = 0"),
+            Self::Not(one) => {
+                // What is not known to hold does not: a row without a name has no such name.
+                sql.push("CASE WHEN ");
+                one.push(dialect, sql);
+                sql.push(" THEN 0 ELSE 1 END = 1");
+            }
+        }
+    }
+
+    fn join(all: &[Self], dialect: Dialect, sql: &mut Sql, between: &str, nothing: &str) {
+        if all.is_empty() {
+            sql.push(nothing);
+            return;
+        }
+        sql.push("(");
+        for (at, one) in all.iter().enumerate() {
+            sql.push(if at == 0 { "" } else { between });
+            one.push(dialect, sql);
+        }
+        sql.push(")");
+    }
+}
+
+/// What is known of the names and tapes in a query.
+struct Known<'a> {
+    dialect: Dialect,
+    names: HashMap<String, Vec<i64>>,
+    tapes: &'a Tapes,
 }
 
 impl Narrowed {
     pub(super) async fn new(
         connection: &mut AnyConnection,
         dialect: Dialect,
-        query: &SearchQuery,
+        query: &Conditions,
         tapes: &Tapes,
     ) -> Result<Self, sqlx::Error> {
-        let hints = query.params.iter().chain(&query.results).filter_map(hint);
-        let mut narrowed = Self {
-            dialect,
-            text: (!query.text.is_empty()).then(|| text_query(dialect, &query.text)),
-            tapes: None,
-            last_begun: None,
-            text_rows_max: None,
-            hints: hints.map(|term| text_query(dialect, &[term])).collect(),
-            conditions: Vec::new(),
-        };
-        narrowed.add_numbers(query);
-        narrowed.add_tapes(query, tapes);
-        narrowed.add_names(connection, "e.method", &query.methods).await?;
-        narrowed.add_names(connection, "e.name", &query.names).await?;
-        if !query.tools.is_empty() {
-            narrowed.add_names(connection, "e.method", &["tools/call".to_owned()]).await?;
-            narrowed.add_names(connection, "e.name", &query.tools).await?;
-        }
-        let except = numbers_of(connection, &query.except_tools).await?;
-        if !except.is_empty() {
-            narrowed.conditions.push(format!("(e.name IS NULL OR e.name NOT IN ({}))", list(&except)));
-        }
-        if query.via.is_empty() {
-            narrowed.conditions.push(format!("(e.marks & {SECOND_LEG}) = 0"));
-        } else {
-            narrowed.add_names(connection, "e.via", &query.via).await?;
-        }
+        let known = Known { dialect, names: names_in(connection, query).await?, tapes };
+        let (text, rest) = driving_text(dialect, query);
+        let mut conditions = known.own(query, false);
+        conditions.extend(known.within(&rest, true));
+        conditions.extend(known.shown_legs(query));
         if !query.params.is_empty() {
-            narrowed.conditions.push("e.method IS NOT NULL".to_owned());
+            conditions.push(Expression::Sql("e.method IS NOT NULL".to_owned()));
         }
-        Ok(narrowed)
+        let numbers = known.tape_numbers(query);
+        let range = numbers.as_ref().and_then(|n| n.iter().min().copied().zip(n.iter().max().copied()));
+        let begun = |to_ns| tapes.values().filter(|t| t.started_ns < to_ns).map(|t| t.number).max();
+        let fields = query.params.iter().chain(&query.results).chain(&query.errors);
+        Ok(Self {
+            dialect,
+            text,
+            tapes: range,
+            last_begun: query.to_ns.and_then(|ns| begun(int(ns))),
+            text_rows_max: None,
+            hints: fields.filter_map(hint).map(|term| text_query(dialect, &[term])).collect(),
+            condition: Expression::All(conditions),
+            // What it says itself holds of every row that is found.
+            parts: query
+                .parts()
+                .into_iter()
+                .skip(1)
+                .map(|part| Expression::All(known.own(part, true)))
+                .collect(),
+        })
     }
 
     /// Looks at no more than so many rows where more have the text; tells whether that is so.
@@ -98,56 +152,14 @@ impl Narrowed {
         }
     }
 
-    fn add_numbers(&mut self, query: &SearchQuery) {
-        let conditions = &mut self.conditions;
-        conditions.extend(query.from_ns.map(|ns| format!("e.wall_ns >= {}", int(ns))));
-        conditions.extend(query.to_ns.map(|ns| format!("e.wall_ns < {}", int(ns))));
-        conditions.extend(query.min_response_ns.map(|ns| format!("e.took_ns >= {}", int(ns))));
-        conditions.extend(query.max_response_ns.map(|ns| format!("e.took_ns <= {}", int(ns))));
-        conditions.extend(query.has_errors.map(|failed| format!("e.failed = {}", i64::from(failed))));
-        if !query.error_codes.is_empty() {
-            conditions.push(format!("e.failed = 1 AND e.code IN ({})", list(&query.error_codes)));
+    /// Writes a number in which a bit is set for each part of the query that holds of a row by itself.
+    pub(super) fn push_parts(&self, sql: &mut Sql) {
+        sql.push("CAST(0 AS BIGINT)");
+        for (at, part) in self.parts.iter().enumerate() {
+            sql.push(" + CASE WHEN ");
+            part.push(self.dialect, sql);
+            sql.push(&format!(" THEN {} ELSE 0 END", 1i64 << at));
         }
-        if !query.types.is_empty() {
-            let codes: Vec<i64> = query.types.iter().map(|what| what.code()).collect();
-            let codes = list(&codes);
-            conditions.push(format!("(e.what IN ({codes}) OR e.answered_with IN ({codes}))"));
-        }
-    }
-
-    fn add_tapes(&mut self, query: &SearchQuery, tapes: &Tapes) {
-        if let Some(to_ns) = query.to_ns.map(int) {
-            self.last_begun = tapes.values().filter(|t| t.started_ns < to_ns).map(|t| t.number).max();
-        }
-        let begins =
-            |wanted: &[String], id: &str| wanted.is_empty() || wanted.iter().any(|w| id.starts_with(w));
-        if query.sessions.is_empty() && query.tapes.is_empty() && query.servers.is_empty() {
-            return;
-        }
-        let servers: Vec<Glob> = query.servers.iter().map(|server| Glob::new(server)).collect();
-        let numbers: Vec<i64> = tapes
-            .values()
-            .filter(|t| begins(&query.sessions, &t.session) && begins(&query.tapes, &t.id))
-            .filter(|t| servers.is_empty() || servers.iter().any(|s| s.matches(&t.server)))
-            .map(|t| t.number)
-            .collect();
-        self.tapes = numbers.iter().min().copied().zip(numbers.iter().max().copied());
-        self.conditions.push(match numbers.as_slice() {
-            [one] => format!("e.id BETWEEN {} AND {}", id_of(*one, 0), id_of(*one, u64::MAX)),
-            several => is_one_of("(e.id >> 32)", several),
-        });
-    }
-
-    async fn add_names(
-        &mut self,
-        connection: &mut AnyConnection,
-        column: &str,
-        wanted: &[String],
-    ) -> Result<(), sqlx::Error> {
-        if !wanted.is_empty() {
-            self.conditions.push(is_one_of(column, &numbers_of(connection, wanted).await?));
-        }
-        Ok(())
     }
 
     /// Writes `FROM … WHERE …`.
@@ -155,15 +167,17 @@ impl Narrowed {
         let join = from_texts(self.dialect);
         match (&self.text, self.text_rows_max) {
             (None, _) => {
-                sql.push("FROM exchanges e WHERE 1 = 1");
+                sql.push("FROM exchanges e WHERE ");
             }
             (Some(text), None) => {
                 let place = sql.bind(text);
                 let matches = matches(self.dialect, &place);
-                sql.push(&format!("FROM texts {join} exchanges e ON e.id = texts.rowid WHERE {matches}"));
+                sql.push(&format!(
+                    "FROM texts {join} exchanges e ON e.id = texts.rowid WHERE {matches} AND "
+                ));
                 if let Some((first, last)) = self.tapes {
                     sql.push(&format!(
-                        " AND texts.rowid BETWEEN {} AND {}",
+                        "texts.rowid BETWEEN {} AND {} AND ",
                         id_of(first, 0),
                         id_of(last, u64::MAX)
                     ));
@@ -175,13 +189,11 @@ impl Narrowed {
                 sql.push("FROM (");
                 self.push_texts(sql, "rowid AS id", Some((first, last)));
                 sql.push(&format!(
-                    " ORDER BY rowid DESC LIMIT {rows_max}) AS t {join} exchanges e ON e.id = t.id WHERE 1 = 1"
+                    " ORDER BY rowid DESC LIMIT {rows_max}) AS t {join} exchanges e ON e.id = t.id WHERE "
                 ));
             }
         }
-        for condition in &self.conditions {
-            sql.push(&format!(" AND {condition}"));
-        }
+        self.condition.push(self.dialect, sql);
         for hint in &self.hints {
             let place = sql.bind(hint);
             sql.push(&format!(
@@ -192,30 +204,167 @@ impl Narrowed {
     }
 }
 
-/// Returns the numbers of names; a `*` in one stands for anything.
-async fn numbers_of(connection: &mut AnyConnection, wanted: &[String]) -> Result<Vec<i64>, sqlx::Error> {
-    let mut numbers: Vec<i64> = Vec::new();
-    for name in wanted {
-        if name.contains('*') {
-            let glob = Glob::new(name);
-            let pattern =
-                name.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('*', "%");
-            let found: Vec<(i64, String)> =
-                sqlx::query_as("SELECT id, name FROM names WHERE name LIKE $1 ESCAPE '\\'")
-                    .bind(kept_name(&pattern).into_owned())
-                    .fetch_all(&mut *connection)
-                    .await?;
-            // One of the databases is less exact about upper and lower case.
-            numbers.extend(found.iter().filter(|(_, found)| glob.matches(found)).map(|(number, _)| number));
-        } else {
-            let found: Vec<i64> = sqlx::query_scalar("SELECT id FROM names WHERE name = $1")
-                .bind(kept_name(name).into_owned())
-                .fetch_all(&mut *connection)
-                .await?;
-            numbers.extend(found);
+impl Known<'_> {
+    /// Returns all that conditions say of a row. Whether a field is as it must be is not known: where `may` is set
+    /// it may be, and otherwise it is not.
+    fn all(&self, conditions: &Conditions, may: bool) -> Expression {
+        let mut all = self.own(conditions, true);
+        let has_fields =
+            [&conditions.params, &conditions.results, &conditions.errors].iter().any(|f| !f.is_empty());
+        if has_fields && !may {
+            all.push(Expression::Sql("1 = 0".to_owned()));
+        }
+        all.extend(self.within(conditions, may));
+        Expression::All(all)
+    }
+
+    /// Returns what the conditions within some say.
+    fn within(&self, conditions: &Conditions, may: bool) -> Vec<Expression> {
+        let any =
+            |group: &Vec<Conditions>| Expression::Any(group.iter().map(|one| self.all(one, may)).collect());
+        let not = |one: &Conditions| Expression::Not(Box::new(self.all(one, !may)));
+        conditions.any_of.iter().map(any).chain(conditions.none_of.iter().map(not)).collect()
+    }
+
+    /// Returns what conditions say themselves, but for fields; the text only where it is asked for.
+    fn own(&self, query: &Conditions, with_text: bool) -> Vec<Expression> {
+        let mut all: Vec<String> = Vec::new();
+        all.extend(query.from_ns.map(|ns| format!("e.wall_ns >= {}", int(ns))));
+        all.extend(query.to_ns.map(|ns| format!("e.wall_ns < {}", int(ns))));
+        all.extend(query.min_response_ns.map(|ns| format!("e.took_ns >= {}", int(ns))));
+        all.extend(query.max_response_ns.map(|ns| format!("e.took_ns <= {}", int(ns))));
+        all.extend(query.has_errors.map(|failed| format!("e.failed = {}", i64::from(failed))));
+        if !query.error_codes.is_empty() {
+            all.push(format!("e.failed = 1 AND e.code IN ({})", list(&query.error_codes)));
+        }
+        if !query.types.is_empty() {
+            let codes: Vec<i64> = query.types.iter().map(|what| what.code()).collect();
+            let codes = list(&codes);
+            let original = if query.types.contains(&What::Original) { ORIGINAL } else { 0 };
+            all.push(format!(
+                "(e.what IN ({codes}) OR e.answered_with IN ({codes}) OR (e.marks & {original}) != 0)"
+            ));
+        }
+        all.extend(self.tape_numbers(query).map(|numbers| match numbers.as_slice() {
+            [one] => format!("e.id BETWEEN {} AND {}", id_of(*one, 0), id_of(*one, u64::MAX)),
+            several => is_one_of("(e.id >> 32)", several),
+        }));
+        let call = if query.tools.is_empty() { Vec::new() } else { vec!["tools/call".to_owned()] };
+        let columns = [
+            ("e.method", &query.methods),
+            ("e.name", &query.names),
+            ("e.method", &call),
+            ("e.name", &query.tools),
+            ("e.via", &query.via),
+        ];
+        all.extend(columns.into_iter().filter_map(|(column, wanted)| self.is_named(column, wanted)));
+        for (kind, wanted) in [(RULE, &query.rules), (TAG, &query.tags)] {
+            let judged = self.is_named("name", wanted);
+            all.extend(judged.map(|named| {
+                format!("e.id IN (SELECT exchange FROM judged WHERE kind = {kind} AND {named})")
+            }));
+        }
+        let mut all: Vec<Expression> = all.into_iter().map(Expression::Sql).collect();
+        if with_text && !query.text.is_empty() {
+            all.push(Expression::Text(text_query(self.dialect, &query.text)));
+        }
+        all
+    }
+
+    fn is_named(&self, column: &str, wanted: &[String]) -> Option<String> {
+        let numbers = wanted.iter().filter_map(|name| self.names.get(name)).flatten().copied();
+        (!wanted.is_empty()).then(|| is_one_of(column, &numbers.collect::<Vec<i64>>()))
+    }
+
+    /// Leaves out the second leg of what another shows, unless a backend is asked for.
+    fn shown_legs(&self, query: &Conditions) -> Option<Expression> {
+        if !query.via.is_empty() {
+            return None;
+        }
+        let mut shown = vec![Expression::Sql(format!("(e.marks & {SECOND_LEG}) = 0"))];
+        let alternatives = query.any_of.iter().flatten().flat_map(Conditions::parts);
+        let asked = alternatives.filter_map(|part| self.is_named("e.via", &part.via));
+        shown.extend(asked.map(Expression::Sql));
+        Some(Expression::Any(shown))
+    }
+
+    /// Returns the tapes that conditions are about; none where they are about all.
+    fn tape_numbers(&self, query: &Conditions) -> Option<Vec<i64>> {
+        if query.sessions.is_empty() && query.tapes.is_empty() && query.servers.is_empty() {
+            return None;
+        }
+        let latest = self.tapes.values().max_by_key(|t| (t.started_ns, &t.id)).map(|t| t.number);
+        let begins =
+            |wanted: &[String], id: &str| wanted.is_empty() || wanted.iter().any(|w| id.starts_with(w));
+        let servers: Vec<Glob> = query.servers.iter().map(|server| Glob::new(server)).collect();
+        let is_latest = |number: i64| query.tapes.iter().any(|t| t == "latest") && Some(number) == latest;
+        let numbers = self.tapes.values();
+        let numbers = numbers
+            .filter(|t| begins(&query.sessions, &t.session))
+            .filter(|t| begins(&query.tapes, &t.id) || is_latest(t.number))
+            .filter(|t| servers.is_empty() || servers.iter().any(|s| s.matches(&t.server)));
+        Some(numbers.map(|t| t.number).collect())
+    }
+}
+
+/// Returns what the text must be like for all of the query to hold, in the words of the full-text search, and the
+/// query without what that says already. None where it may hold of any text.
+fn driving_text(dialect: Dialect, query: &Conditions) -> (Option<String>, Conditions) {
+    let mut rest = query.clone();
+    let mut wanted: Vec<String> = Vec::new();
+    if !query.text.is_empty() {
+        wanted.push(text_query(dialect, &query.text));
+    }
+    let with_text = query.any_of.iter().filter(|group| group.iter().all(|one| !one.text.is_empty()));
+    wanted.extend(with_text.map(|group| {
+        let texts: Vec<String> = group.iter().map(|one| text_query(dialect, &one.text)).collect();
+        any_text(dialect, &texts)
+    }));
+    if wanted.is_empty() {
+        return (None, rest);
+    }
+    let unwanted = query.none_of.iter().filter(|one| one.is_text_alone());
+    let unwanted: Vec<String> = unwanted.map(|one| text_query(dialect, &one.text)).collect();
+    rest.any_of.retain(|group| !group.iter().all(Conditions::is_text_alone));
+    rest.none_of.retain(|one| !one.is_text_alone());
+    (Some(text_without(dialect, &wanted, &unwanted)), rest)
+}
+
+/// Looks up the numbers of all names in a query.
+async fn names_in(
+    connection: &mut AnyConnection,
+    query: &Conditions,
+) -> Result<HashMap<String, Vec<i64>>, sqlx::Error> {
+    let mut known = HashMap::new();
+    for part in query.parts() {
+        let lists = [&part.methods, &part.names, &part.tools, &part.via, &part.rules, &part.tags];
+        let call = (!part.tools.is_empty()).then(|| "tools/call".to_owned());
+        for name in lists.into_iter().flatten().chain(&call) {
+            if !known.contains_key(name) {
+                known.insert(name.clone(), numbers_of(connection, name).await?);
+            }
         }
     }
-    Ok(numbers)
+    Ok(known)
+}
+
+/// Returns the numbers of a name; a `*` in it stands for anything.
+async fn numbers_of(connection: &mut AnyConnection, name: &str) -> Result<Vec<i64>, sqlx::Error> {
+    if !name.contains('*') {
+        return sqlx::query_scalar("SELECT id FROM names WHERE name = $1")
+            .bind(kept_name(name).into_owned())
+            .fetch_all(connection)
+            .await;
+    }
+    let glob = Glob::new(name);
+    let pattern = name.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('*', "%");
+    let found: Vec<(i64, String)> =
+        sqlx::query_as("SELECT id, name FROM names WHERE name LIKE $1 ESCAPE '\\'")
+            .bind(kept_name(&pattern).into_owned())
+            .fetch_all(connection)
+            .await?;
+    // One of the databases is less exact about upper and lower case.
+    Ok(found.into_iter().filter(|(_, found)| glob.matches(found)).map(|(number, _)| number).collect())
 }
 
 /// A field that equals a text can only be where that text is.

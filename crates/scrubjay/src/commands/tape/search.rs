@@ -1,5 +1,6 @@
 //! `scrubjay tape search`.
 
+use std::ffi::OsString;
 use std::ops::Range;
 use std::process::ExitCode;
 
@@ -20,12 +21,18 @@ use crate::render::{Align, Table, local_time, print_json};
 ///
 /// Words are text to be found, "quoted" ones in that order, rea* by their beginning. These narrow:
 ///
-///   tool:read_file -tool:ping method:tools/* name:file:///a type:stderr via:BACKEND
-///   server:NAME session:ID tape:ID          what they are about, and where they are
-///   error:true code:-32601 >500ms <2s       how they ended, and after how long
-///   since:2d until:2026-11-01T14:30         when
-///   arg.path=/etc/hosts arg.depth>2 param.name result.content.*.text~refused
+///   tool:read_file method:tools/* name:file:///a type:stderr via:BACKEND rule:NAME tag:NAME
+///   server:NAME session:ID tape:ID tape:latest
+///                                           what they are about, and where they are
+///   error:true code:-32601 >0.5ms <2s       how they ended, and after how long
+///   since:2d since:yesterday until:2026-11-01 until:2026-11-01T14:30
+///                                           when; until a day is the whole of it
+///   arg.path=/etc/hosts arg.files[0].size>2 param.name result.content.*.text~refused error.message~denied
 ///                                           fields: = is, ~ holds, > above, < below, alone: is there
+///   -word -"a phrase" -tool:ping -arg.path=/x
+///                                           a - in front: what must not be so
+///   tool:read_file refused OR denied, (tool:a x) OR (tool:b y)
+///                                           OR joins what stands beside it; parentheses group
 ///   sort:took sort:size sort:-time limit:50 offset:20
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -38,8 +45,31 @@ pub(crate) struct SearchArgs {
     facets: bool,
 }
 
+/// Stands before a word of a query that begins with a `-`, so that it is not taken for flags; nobody types it.
+const MARK: char = '\u{1}';
+
+/// Returns the command line with the words of a query marked that begin with a `-` and are no flags: `-tool:ping`.
+pub(crate) fn marked_words(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut marked: Vec<OsString> = Vec::new();
+    let (mut is_search, mut is_over) = (false, false);
+    for arg in args {
+        is_over |= arg == "--";
+        let is_word = arg
+            .to_str()
+            .is_some_and(|text| text.starts_with('-') && !text.starts_with("--") && text.chars().count() > 2);
+        if is_search && is_word && !is_over {
+            marked.push([OsString::from(MARK.to_string()), arg].into_iter().collect());
+        } else {
+            is_search |= arg == "search" && marked.last().is_some_and(|before| before == "tape");
+            marked.push(arg);
+        }
+    }
+    marked
+}
+
 pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Result<ExitCode> {
-    let typed = args.query.join(" ");
+    let words: Vec<&str> = args.query.iter().map(|word| word.strip_prefix(MARK).unwrap_or(word)).collect();
+    let typed = words.join(" ");
     let query = match query::parse(&typed, clock::now().wall_ns, &TimeZone::system()) {
         Ok(query) => query,
         Err(error) => {
@@ -168,6 +198,18 @@ fn print_facets(found: &Found) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_a_query_are_no_flags() {
+        let marked = |args: &str| -> String {
+            let words = marked_words(args.split(' ').map(OsString::from));
+            words.join(std::ffi::OsStr::new(" ")).to_string_lossy().replace(MARK, "+")
+        };
+        assert_eq!(marked("s tape search -tool:x --json -q -ab"), "s tape search +-tool:x --json -q +-ab");
+        assert_eq!(marked("s --json tape search a -b:c -- -de"), "s --json tape search a +-b:c -- -de");
+        assert_eq!(marked("s wrap -- tape -abc search -def"), "s wrap -- tape -abc search -def");
+        assert_eq!(marked("s tape show -abc"), "s tape show -abc");
+    }
 
     #[test]
     fn what_is_wrong_is_pointed_at() {

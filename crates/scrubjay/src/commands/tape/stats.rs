@@ -78,8 +78,9 @@ fn print_flow(analysis: &Analysis) -> anyhow::Result<()> {
     let mut note = Table::note();
     note.line(&format!("tape {} of {}", analysis.tape, analysis.server))?;
     note.line(&format!(
-        "{} requests of the client, {} of the server, {} notifications in {}; {} unanswered; at most {} at once{}",
+        "{} requests of the client,{} {} of the server, {} notifications in {}; {} unanswered; at most {} at once{}",
         flow.client_requests,
+        if flow.gateway_requests > 0 { format!(" {} of the gateway,", flow.gateway_requests) } else { String::new() },
         flow.server_requests,
         flow.notifications,
         units::duration(flow.duration_ns),

@@ -60,6 +60,36 @@ fn a_task_becomes_a_call_of_a_real_tool() {
 }
 
 #[test]
+fn a_routed_call_is_found_and_counted_once() {
+    let model = Model::answering(&[echo("hello")]);
+    let mut routing = Routing::start(Some(&model), &[]).opened();
+    let answer = routing.task(TASK);
+    assert_eq!(answer_text(&answer), "hello", "{answer}");
+    // The same tool, called by the client itself.
+    assert_eq!(answer_text(&routing.call("echo", &json!({ "text": "again" }))), "again");
+    let data = routing.data();
+    let (_, _directory) = routing.finish();
+    let json = |args: &[&str]| -> Value {
+        serde_json::from_str(&scrubjay(&data, &[&["--json", "tape"], args].concat())).expect("JSON")
+    };
+    let found = json(&["search", "tool:echo"]);
+    let (client, routed) = (&found["hits"][0], &found["hits"][1]);
+    assert_eq!(found["total"], 2, "{found}");
+    assert_eq!((&client["via"], &routed["via"]), (&Value::Null, &json!("sample")), "{found}");
+    assert_eq!(json(&["search", "tool:echo", "arg.text=hello"])["total"], 1);
+    assert_eq!(json(&["search", "tool:echo", "again"])["total"], 1);
+    let flow_of = |id: &Value| json(&["stats", id.as_str().expect("an id")]);
+    let stats = flow_of(&routed["tape"]);
+    let calls = stats["performance_profile"].as_array().expect("a list");
+    let counts: Vec<(&Value, &Value)> = calls.iter().map(|p| (&p["subject"], &p["count"])).collect();
+    assert!(counts.contains(&(&json!("tools/call echo"), &json!(2))), "{counts:?}");
+    assert!(counts.contains(&(&json!("agentify/orchestrateTask"), &json!(1))), "{counts:?}");
+    // For the task the gateway may also have asked which tools there are.
+    assert!(stats["message_flow"]["gateway_requests"].as_u64() >= Some(1), "{stats}");
+    assert_eq!(stats["message_flow"]["client_requests"], 3, "{stats}");
+}
+
+#[test]
 fn what_comes_of_no_call_has_its_code_and_its_reason() {
     let two = [("sample__echo", r#"{"text":"a"}"#.to_owned()), ("sample__echo", "{}".to_owned())];
     let garbled = Answer::tool_calls(&[("sample__echo", "{\"text\":".to_owned())]);

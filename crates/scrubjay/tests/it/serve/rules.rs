@@ -91,6 +91,26 @@ fn each_action_does_what_it_says() {
     let waited = tape.iter().find(|e| message(e)["id"] == 14 && e["role"] == "answer").expect("answered");
     assert!(waited["response_time_ns"].as_u64() >= Some(40_000_000), "both wait: {waited}");
     assert!(of("note").iter().all(|entry| entry["tags"] == json!(["seen"])));
+    // What rules did on the way to a backend is told of the client's own call, once.
+    let data = scratch.path().join("data");
+    let search = |query: &str| -> Value {
+        serde_json::from_str(&scrubjay(&data, &["--json", "tape", "search", query])).expect("JSON")
+    };
+    for (query, names) in [
+        ("rule:no-fail", vec!["one__fail"]),
+        ("rule:canned", vec!["one__slow"]),
+        ("rule:calm OR rule:wait", vec!["two__large", "one__echo"]),
+        ("type:original", vec!["one__echo"]),
+        ("tag:seen tool:*echo", vec!["one__echo"]),
+        ("tag:seen -rule:calm tool:*", vec!["two__large", "two__fail"]),
+        ("\"a bar\" \"a foo\"", vec!["one__echo"]),
+    ] {
+        let found = search(query);
+        let hits = found["hits"].as_array().expect("a list").iter();
+        let seen: Vec<&str> = hits.map(|hit| hit["name"].as_str().unwrap_or_default()).collect();
+        assert_eq!(seen, names, "{query}: {found}");
+        assert!(found["hits"][0]["intercepted"] == true || query.starts_with("tag:"), "{found}");
+    }
     scrubjay(&scratch.path().join("data"), &["tape", "verify"]);
 }
 

@@ -1,0 +1,205 @@
+//! What one word of a query means: text, a filter `name:value`, a time to the answer, or a test of a field.
+
+use jiff::tz::TimeZone;
+use serde_json::Value;
+
+use super::field::{FieldFilter, Test, field_path};
+use super::syntax::QueryProblem;
+use super::time::{Edge, moment};
+use super::words::Word;
+use super::{Conditions, LIMIT_MAX, SearchQuery, SortField, SortOrder, Term};
+use crate::exchange::What;
+use crate::units::parse_duration;
+
+/// The filters.
+const FILTERS: [&str; 17] = [
+    "tool", "method", "name", "type", "session", "tape", "server", "via", "rule", "tag", "error", "code",
+    "since", "until", "sort", "limit", "offset",
+];
+
+/// What time it is, and where.
+pub(super) struct Clock<'a> {
+    pub(super) now_ns: u64,
+    pub(super) zone: &'a TimeZone,
+}
+
+/// Adds what a word says to conditions; a `-` before it is the caller's business.
+pub(super) fn add(conditions: &mut Conditions, word: &Word, clock: &Clock<'_>) -> Result<(), QueryProblem> {
+    if word.is_quoted {
+        conditions.text.push(Term::phrase(word.text.clone())?);
+    } else if let Some(bound) = word.text.strip_prefix(['>', '<']) {
+        let ns = response_time(&word.text, bound.trim_start_matches('='))?;
+        let is_least = word.text.starts_with('>');
+        *(if is_least { &mut conditions.min_response_ns } else { &mut conditions.max_response_ns }) =
+            Some(ns);
+    } else if let Some((filters, begin)) = field_target(conditions, word) {
+        filters.push(field(begin, word)?);
+    } else if let Some((name, value)) = word.filter() {
+        narrow(conditions, name, value, &word.text, clock)?;
+    } else if let Some(name) = word.comparison() {
+        let operator = word.text[name.len()..].chars().next().unwrap_or('=');
+        return Err(QueryProblem::Unknown(format!("{name}{operator}"), word.text.clone()));
+    } else {
+        conditions.text.push(Term::of(plain(word)?)?);
+    }
+    Ok(())
+}
+
+/// Refuses what somebody meant as a word of the language, and which would be looked for as a text.
+fn plain(word: &Word) -> Result<String, QueryProblem> {
+    let text = word.text.as_str();
+    let meant = match text {
+        "AND" => "all words must be there anyway: leave AND out",
+        "NOT" => "write -word for what must not be there",
+        _ if word.is_negated && text.starts_with('-') => "it begins with two minus signs",
+        _ if word.is_negated && text.bytes().all(|b| b.is_ascii_digit()) => {
+            "a minus sign leaves a word out: for the code of an error write code:-32601"
+        }
+        _ => return Ok(text.to_owned()),
+    };
+    let typed = if word.is_negated { format!("-{text}") } else { text.to_owned() };
+    if !text.contains(char::is_alphanumeric) {
+        return Err(QueryProblem::NoWord(typed));
+    }
+    let quoted = "To search for the text itself, quote it";
+    Err(QueryProblem::Value(format!("\"{typed}\": {meant}. {quoted}: '\"{typed}\"'")))
+}
+
+fn response_time(typed: &str, bound: &str) -> Result<u64, QueryProblem> {
+    let duration = parse_duration(bound).map_err(|_| {
+        QueryProblem::Value(format!("\"{typed}\" is no response time: write it like >500ms, >0.5ms or <2s"))
+    })?;
+    Ok(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Tells whether a word is about a field, of what, and how the way to it begins.
+fn field_target<'q>(
+    conditions: &'q mut Conditions,
+    word: &Word,
+) -> Option<(&'q mut Vec<FieldFilter>, &'static [&'static str])> {
+    let (member, _) = word.text.split_once('.').filter(|(member, _)| member.len() < word.quoted_from)?;
+    match member {
+        "param" | "params" => Some((&mut conditions.params, &[])),
+        "arg" => Some((&mut conditions.params, &["arguments"])),
+        "result" => Some((&mut conditions.results, &[])),
+        "error" => Some((&mut conditions.errors, &[])),
+        _ => None,
+    }
+}
+
+/// Reads `target.path`, `target.path=value`, `~part`, `>number` or `<number`.
+fn field(begin: &[&str], word: &Word) -> Result<FieldFilter, QueryProblem> {
+    let typed = word.text.as_str();
+    let bad = |what: String| QueryProblem::Value(format!("\"{typed}\"{what}"));
+    let (_, rest) = typed.split_once('.').unwrap_or_default();
+    let (path, test) = match rest.find(['=', '~', '>', '<']) {
+        None => (rest, Test::Exists),
+        Some(at) => {
+            let value = &rest[at + 1..];
+            let is_quoted = word.quoted_from != usize::MAX;
+            if value.is_empty() && !is_quoted {
+                return Err(bad(": a value is missing at its end".to_owned()));
+            }
+            if value.starts_with(['=', '~', '>', '<']) && !is_quoted {
+                return Err(bad(": there are =, ~, > and <, one of them, and no others".to_owned()));
+            }
+            let number = || {
+                let number = value.parse().ok().filter(|number: &f64| number.is_finite());
+                let told = || bad(format!(": \"{value}\" is not a number, so nothing is above or below it"));
+                number.ok_or_else(told)
+            };
+            let test = match &rest[at..=at] {
+                "=" => Test::Equals(
+                    serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned())),
+                ),
+                "~" => Test::Contains(value.to_owned()),
+                ">" => Test::Greater(number()?),
+                _ => Test::Less(number()?),
+            };
+            (&rest[..at], test)
+        }
+    };
+    let told = " names no field: write it like arg.path, param.name=read_file, result.count>3, \
+                arg.files[0].path, error.message~refused or result.content.*.text~refused";
+    let path = field_path(path).ok_or_else(|| bad(told.to_owned()))?;
+    let path = begin.iter().map(|step| (*step).to_owned()).chain(path).collect();
+    Ok(FieldFilter { path, test })
+}
+
+fn narrow(
+    conditions: &mut Conditions,
+    name: &str,
+    value: &str,
+    typed: &str,
+    clock: &Clock<'_>,
+) -> Result<(), QueryProblem> {
+    let bad = |expected: &str| QueryProblem::Value(format!("\"{typed}\": {expected}"));
+    let time = |edge| moment(value, clock.now_ns, clock.zone, edge).map_err(|e| bad(&e));
+    if value.is_empty() && FILTERS.contains(&name) {
+        return Err(bad("a value is missing behind the colon"));
+    }
+    match name {
+        "tool" => conditions.tools.push(value.to_owned()),
+        "method" => conditions.methods.push(value.to_owned()),
+        "name" => conditions.names.push(value.to_owned()),
+        "session" => conditions.sessions.push(value.to_owned()),
+        "tape" => conditions.tapes.push(value.to_owned()),
+        "server" => conditions.servers.push(value.to_owned()),
+        "via" => conditions.via.push(value.to_owned()),
+        "rule" => conditions.rules.push(value.to_owned()),
+        "tag" => conditions.tags.push(value.to_owned()),
+        "type" => conditions
+            .types
+            .push(What::parse(value).ok_or_else(|| bad(&format!("known types are {}", What::NAMES)))?),
+        "error" if matches!(value, "true" | "yes") => conditions.has_errors = Some(true),
+        "error" if matches!(value, "false" | "no") => conditions.has_errors = Some(false),
+        "error" | "code" => conditions
+            .error_codes
+            .push(value.parse().map_err(|_| bad("expected true, false or a code like -32601"))?),
+        "since" => conditions.from_ns = Some(time(Edge::Start)?),
+        "until" => conditions.to_ns = Some(time(Edge::End)?),
+        "sort" | "limit" | "offset" => {
+            return Err(bad("it is about the whole answer: write it outside of OR and ( ), and without a -"));
+        }
+        _ if FILTERS.contains(&name.to_ascii_lowercase().as_str()) => {
+            let small = name.to_ascii_lowercase();
+            return Err(bad(&format!("filters are written in small letters: {small}:{value}")));
+        }
+        // Somebody's own capitals are text, as in TypeError:x.
+        _ if name.bytes().any(|b| b.is_ascii_uppercase()) => {
+            conditions.text.push(Term::of(typed.to_owned())?);
+        }
+        _ => return Err(QueryProblem::Unknown(format!("{name}:"), typed.to_owned())),
+    }
+    Ok(())
+}
+
+/// Takes a word that says which page is wanted; tells whether it is one.
+pub(super) fn page(query: &mut SearchQuery, word: &Word) -> Result<bool, QueryProblem> {
+    let Some((name, value)) = word.filter().filter(|_| !word.is_negated && !word.is_quoted) else {
+        return Ok(false);
+    };
+    let bad = |expected: &str| QueryProblem::Value(format!("\"{}\": {expected}", word.text));
+    match name {
+        "sort" => {
+            let (field, order) = match value.strip_prefix('-') {
+                Some(field) => (field, SortOrder::Ascending),
+                None => (value, SortOrder::Descending),
+            };
+            query.order = order;
+            query.sort = match field {
+                "time" => SortField::Time,
+                "took" => SortField::Took,
+                "size" => SortField::Size,
+                _ => return Err(bad("sort by time, took or size; with a - in front the other way round")),
+            };
+        }
+        "limit" => {
+            let limit = value.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n));
+            query.limit = limit.ok_or_else(|| bad(&format!("expected a number from 1 to {LIMIT_MAX}")))?;
+        }
+        "offset" => query.offset = value.parse().map_err(|_| bad("expected a number"))?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}

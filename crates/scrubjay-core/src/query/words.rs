@@ -1,0 +1,131 @@
+//! What was typed as words, parentheses and `OR`, each with its place.
+//!
+//! Knows quotation marks and nothing of filters.
+
+use std::ops::Range;
+
+use super::syntax::{QueryError, QueryProblem};
+
+/// A piece of a query.
+#[derive(Debug)]
+pub(super) enum Token {
+    /// A word or a quoted text.
+    Word(Word),
+    /// `(`, or `-(`.
+    Open { is_negated: bool, at: Range<usize> },
+    /// `)`.
+    Close { at: Range<usize> },
+    /// `OR`.
+    Or { at: Range<usize> },
+}
+
+/// One word of a query; a `-` in front and quotation marks around it or within it are gone.
+#[derive(Debug)]
+pub(super) struct Word {
+    pub(super) text: String,
+    /// Whether a `-` stood before it.
+    pub(super) is_negated: bool,
+    /// Whether it began with a quotation mark.
+    pub(super) is_quoted: bool,
+    /// Where in the text the first quoted part begins.
+    pub(super) quoted_from: usize,
+    /// Where in the query it stands.
+    pub(super) at: Range<usize>,
+}
+
+impl Word {
+    /// Splits `name:value`; a name is of letters, and `://` is an address.
+    pub(super) fn filter(&self) -> Option<(&str, &str)> {
+        let (name, value) = self.text.split_once(':')?;
+        let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
+        (is_name && name.len() < self.quoted_from && !value.starts_with("//")).then_some((name, value))
+    }
+
+    /// Splits off what stands before `=`, `~`, `>` or `<`, where that could be the name of something.
+    pub(super) fn comparison(&self) -> Option<&str> {
+        let end = self.text.find(['=', '~', '<', '>']).filter(|end| *end < self.quoted_from)?;
+        let name = &self.text[..end];
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.[]*".contains(&b);
+        (name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(fits)).then_some(name)
+    }
+}
+
+/// Takes a query apart.
+pub(super) fn tokens(text: &str) -> Result<Vec<Token>, QueryError> {
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        if c.is_whitespace() {
+            at += c.len_utf8();
+        } else if c == '(' {
+            tokens.push(Token::Open { is_negated: false, at: at..at + 1 });
+            at += 1;
+        } else if text[at..].starts_with("-(") {
+            tokens.push(Token::Open { is_negated: true, at: at..at + 2 });
+            at += 2;
+        } else if c == ')' {
+            tokens.push(Token::Close { at: at..at + 1 });
+            at += 1;
+        } else {
+            let word = word(text, at)?;
+            at = word.at.end;
+            if text[word.at.clone()] == *"OR" {
+                tokens.push(Token::Or { at: word.at });
+            } else {
+                tokens.push(Token::Word(word));
+            }
+        }
+    }
+    Ok(tokens)
+}
+
+/// Reads the word that begins here: up to a space, or a `)` that closes nothing within the word.
+fn word(text: &str, begin: usize) -> Result<Word, QueryError> {
+    let rest = &text[begin..];
+    let is_negated = rest.starts_with('-') && rest.len() > 1 && !rest[1..].starts_with(char::is_whitespace);
+    let behind_minus = usize::from(is_negated);
+    let mut word = Word {
+        text: String::new(),
+        is_negated,
+        is_quoted: rest[behind_minus..].starts_with('"'),
+        quoted_from: usize::MAX,
+        at: begin..text.len(),
+    };
+    let (mut opened, mut is_open, mut depth) = (begin, false, 0u32);
+    let mut characters = rest[behind_minus..].char_indices();
+    while let Some((at, c)) = characters.next() {
+        let at = begin + behind_minus + at;
+        match c {
+            '"' => {
+                is_open = !is_open;
+                opened = at;
+                word.quoted_from = word.quoted_from.min(word.text.len());
+                continue;
+            }
+            '\\' if is_open => {
+                word.text.extend(characters.next().map(|(_, next)| next));
+                continue;
+            }
+            c if is_open => {
+                word.text.push(c);
+                continue;
+            }
+            '(' => depth += 1,
+            ')' if depth > 0 => depth -= 1,
+            ')' => {
+                word.at.end = at;
+                return Ok(word);
+            }
+            c if c.is_whitespace() => {
+                word.at.end = at;
+                return Ok(word);
+            }
+            _ => {}
+        }
+        word.text.push(c);
+    }
+    if is_open {
+        return Err(QueryError { problem: QueryProblem::Quote, at: opened..text.len() });
+    }
+    Ok(word)
+}
