@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::rig::PATIENCE;
+
 /// A request as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
@@ -62,9 +64,12 @@ impl Scripted {
 
     /// Waits until it was asked something.
     pub(crate) async fn asked_for(&self, what: impl Fn(&Asked) -> bool) {
-        while !self.asked().iter().any(&what) {
-            tokio::task::yield_now().await;
-        }
+        let asked = async {
+            while !self.asked().iter().any(&what) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.expect("it is asked in time");
     }
 
     /// Waits until a client left while it was waited for.

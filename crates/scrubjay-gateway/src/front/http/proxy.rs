@@ -5,9 +5,10 @@
 //! requests without a session one for each conversation. Headers are never recorded.
 
 mod events;
+mod following;
 mod headers;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +25,7 @@ use scrubjay_core::message::Parts;
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use serde_json::json;
 
-use self::events::Cutter;
+use self::following::Following;
 use super::conversations::Sender;
 use super::headers::SESSION;
 use super::refused::because;
@@ -343,11 +344,9 @@ impl Exchange {
 
     /// Passes events on, each as soon as it is complete and on the tape.
     fn events(self, body: Incoming) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
-        let state =
-            Following { exchange: self, body, cutter: Cutter::new(), ready: VecDeque::new(), over: false };
+        let state = Following::new(self, body);
         futures_util::stream::unfold(state, |mut state| async move {
             let next = state.next().await?;
-            state.over |= next.is_err();
             Some((next, state))
         })
     }
@@ -358,58 +357,6 @@ enum Said {
     AsItCame,
     Other(Vec<u8>),
     Nothing,
-}
-
-/// A stream of the server's on its way to the host.
-struct Following {
-    exchange: Exchange,
-    body: Incoming,
-    cutter: Cutter,
-    ready: VecDeque<Bytes>,
-    over: bool,
-}
-
-impl Following {
-    async fn next(&mut self) -> Option<io::Result<Bytes>> {
-        let limit = self.exchange.front.gateway.message_bytes_max();
-        loop {
-            if let Some(ready) = self.ready.pop_front() {
-                return Some(Ok(ready));
-            }
-            if self.over {
-                return None;
-            }
-            let data = match self.body.frame().await {
-                Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
-                Some(Err(e)) => return Some(Err(io::Error::other(e))),
-                None => {
-                    self.over = true;
-                    // What is not complete counts for nobody, and passes.
-                    self.ready.push_back(self.cutter.rest().into());
-                    continue;
-                }
-            };
-            for event in self.cutter.feed(&data) {
-                let event = match events::message(&event, limit) {
-                    None => event,
-                    Some(line) => match self.exchange.say(&line).await {
-                        Said::AsItCame => event,
-                        Said::Other(other) => events::with_message(&event, Some(&other)),
-                        Said::Nothing => events::with_message(&event, None),
-                    },
-                };
-                self.ready.push_back(event.into());
-            }
-            if self.cutter.is_too_long(limit) {
-                let held = self.cutter.rest();
-                let hash = blake3::hash(&held).to_hex();
-                let note =
-                    json!({ "event": "too_long", "hashed_bytes": held.len(), "blake3": hash.as_str() });
-                self.exchange.session.record_note(&note);
-                return Some(Err(io::Error::other("an event of the server is too long")));
-            }
-        }
-    }
 }
 
 /// Keeps a session counted as busy.
