@@ -113,10 +113,20 @@ pub struct Session {
     pub(crate) subscriptions: Mutex<BTreeMap<String, Owner>>,
     /// What the newest lists said, by kind: who owns which name.
     pub(crate) tables: Mutex<HashMap<Kind, Arc<Table>>>,
+    /// Lets one call at a time ask all backends for a name, by kind.
+    pub(crate) gathering: [Gathering; Kind::COUNT],
     /// The newest list of each backend, by kind and id.
     pub(crate) lists: Mutex<HashMap<(Kind, String), Arc<Offer>>>,
     /// The least level of log messages the client asked for, where it did.
     pub log_level: Mutex<Option<String>>,
+}
+
+/// Calls of one client that look for a name: who waits while another asks all backends goes by what that one heard.
+#[derive(Debug, Default)]
+pub(crate) struct Gathering {
+    pub(crate) turn: tokio::sync::Mutex<()>,
+    /// How often all backends were asked.
+    pub(crate) done: AtomicU64,
 }
 
 /// What a request under way is known by: its id, and a number where ids may collide.
@@ -264,6 +274,7 @@ impl Session {
             seen: Mutex::new(clock::now().instant),
             subscriptions: Mutex::default(),
             tables: Mutex::default(),
+            gathering: Default::default(),
             lists: Mutex::default(),
             log_level: Mutex::default(),
         }

@@ -14,6 +14,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 4;
+
     pub(crate) fn of_list(method: &str) -> Self {
         match method {
             "prompts/list" => Self::Prompts,

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
@@ -13,12 +14,17 @@ use crate::session::{Demand, lock};
 
 /// How many questions may wait.
 const WAITING_MAX: usize = 16;
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The questions of one connection.
 #[derive(Debug)]
 pub(crate) struct Questions {
     waiting: Mutex<VecDeque<Demand>>,
-    news: Notify,
+    /// Told to a call that has taken no question yet, and how many of those wait.
+    fresh: Notify,
+    fresh_calls: AtomicUsize,
+    /// Told to a call that has taken one before.
+    again: Notify,
     /// How many that were asked outside any call have no answer yet: a call should not run ahead of them.
     unsettled: watch::Sender<usize>,
     asked: AtomicUsize,
@@ -29,7 +35,9 @@ impl Default for Questions {
     fn default() -> Self {
         Self {
             waiting: Mutex::default(),
-            news: Notify::new(),
+            fresh: Notify::new(),
+            fresh_calls: AtomicUsize::new(0),
+            again: Notify::new(),
             unsettled: watch::Sender::new(0),
             asked: AtomicUsize::new(0),
             arrived: Notify::new(),
@@ -46,18 +54,29 @@ impl Questions {
         }
         waiting.push_back(demand);
         drop(waiting);
-        // To the newest call under way, which is the likeliest to be the one it is for.
-        self.news.notify_last();
+        self.tell_a_call();
         Ok(())
     }
 
+    /// Wakes the newest call that was not asked yet, which is the likeliest to be the one it is for; else another.
+    fn tell_a_call(&self) {
+        if self.fresh_calls.load(Ordering::Acquire) > 0 {
+            self.fresh.notify_last();
+        } else {
+            self.again.notify_one();
+        }
+    }
+
     /// Returns the next question that its backend still wants answered, waiting for one.
-    pub(crate) async fn take(&self) -> Demand {
+    pub(crate) async fn take(&self, was_asked: bool) -> Demand {
+        let _counted = (!was_asked).then(|| Fresh::new(&self.fresh_calls));
+        let news = if was_asked { &self.again } else { &self.fresh };
         loop {
             if let Some(demand) = self.try_take() {
                 return demand;
             }
-            self.news.notified().await;
+            // Looks by itself now and then: the call that was told may have ended at that moment.
+            let _ = tokio::time::timeout(LOOK_AGAIN, news.notified()).await;
         }
     }
 
@@ -66,9 +85,10 @@ impl Questions {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|demand| !demand.reply.is_closed());
         let taken = waiting.pop_front();
-        if !waiting.is_empty() {
-            // Another call may take the next.
-            self.news.notify_one();
+        let more = !waiting.is_empty();
+        drop(waiting);
+        if more {
+            self.tell_a_call();
         }
         taken
     }
@@ -98,6 +118,22 @@ impl Questions {
     pub(crate) async fn settled(&self) {
         // The sender lives as long as this does.
         let _ = self.unsettled.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+/// Counts a call that has taken no question yet, while it waits.
+struct Fresh<'a>(&'a AtomicUsize);
+
+impl<'a> Fresh<'a> {
+    fn new(calls: &'a AtomicUsize) -> Self {
+        calls.fetch_add(1, Ordering::AcqRel);
+        Self(calls)
+    }
+}
+
+impl Drop for Fresh<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -61,6 +61,8 @@ struct Running {
     demands: mpsc::Receiver<Demand>,
     /// What a legacy backend asks this client, whichever call it is for.
     questions: Option<Arc<Questions>>,
+    /// Whether its client was asked something on its way.
+    was_asked: bool,
     call: Arc<Call>,
     method: String,
 }
@@ -273,7 +275,7 @@ impl Gateway {
         let (_, nothing) = mpsc::channel(1);
         let demands = std::mem::replace(&mut request.demands, nothing);
         let (call, method) = (request.call.clone(), request.method.clone());
-        self.await_or_park(Running { task, demands, questions: None, call, method }).await
+        self.await_or_park(Running { task, demands, questions: None, was_asked: false, call, method }).await
     }
 
     fn remember_task(&self, call: &Call, answer: &Answer, backend: &Arc<Backend>) {
@@ -323,7 +325,7 @@ impl Gateway {
         };
         let (_, nothing) = mpsc::channel(1);
         let demands = std::mem::replace(&mut request.demands, nothing);
-        self.await_or_park(Running { task, demands, questions, call, method }).await
+        self.await_or_park(Running { task, demands, questions, was_asked: false, call, method }).await
     }
 
     async fn await_or_park(self: &Arc<Self>, mut running: Running) -> Answer {
@@ -337,8 +339,9 @@ impl Gateway {
                 };
             }
             Some(demand) = running.demands.recv() => demand,
-            demand = next_question(running.questions.as_deref()) => demand,
+            demand = next_question(running.questions.as_deref(), running.was_asked) => demand,
         };
+        running.was_asked = true;
         let mut demands = vec![demand];
         while let Ok(more) = running.demands.try_recv() {
             demands.push(more);
@@ -410,9 +413,9 @@ impl Gateway {
 }
 
 /// Waits for something that a backend asks its client outside any one call.
-async fn next_question(questions: Option<&Questions>) -> Demand {
+async fn next_question(questions: Option<&Questions>, was_asked: bool) -> Demand {
     match questions {
-        Some(questions) => questions.take().await,
+        Some(questions) => questions.take(was_asked).await,
         None => std::future::pending().await,
     }
 }

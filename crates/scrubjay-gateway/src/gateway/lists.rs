@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
@@ -93,7 +94,7 @@ impl Gateway {
         let found = match found {
             Some(found) => Some(found),
             None => {
-                self.gather_for(call, kind, Some(name)).await;
+                self.look_for(call, kind, name).await;
                 let table = lock(&call.session.tables).get(&kind).cloned();
                 table.and_then(|table| table.owner(name).cloned())
             }
@@ -108,6 +109,17 @@ impl Gateway {
                 )),
             },
             None => Err(self.why_unknown(kind, name)),
+        }
+    }
+
+    /// Asks all backends for a name, unless another call of this client has while this one waited for its turn.
+    async fn look_for(self: &Arc<Self>, call: &Arc<Call>, kind: Kind, name: &str) {
+        let gathering = &call.session.gathering[kind as usize];
+        let before = gathering.done.load(Ordering::Acquire);
+        let _turn = gathering.turn.lock().await;
+        if gathering.done.load(Ordering::Acquire) == before {
+            self.gather_for(call, kind, Some(name)).await;
+            gathering.done.fetch_add(1, Ordering::AcqRel);
         }
     }
 
