@@ -64,6 +64,11 @@ impl Exchanges {
                 exchange.by_gateway = !exchange.is_second_leg;
                 exchange.by_client = exchange.is_second_leg;
             }
+            // Asked for no client's request, like a greeting.
+            (Some(_), None) if by_client && message.kind == MessageKind::Request => {
+                exchange.by_gateway = true;
+                exchange.by_client = false;
+            }
             (Some(_), Some(_)) if is_asking => {
                 let asks = &mut self.legs.backend_asks;
                 asks.extend(message.id.clone().map(|id| (observed, id)));

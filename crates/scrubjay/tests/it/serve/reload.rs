@@ -152,13 +152,13 @@ fn every_session_on_http_goes_on() {
     let ask = |target: &Target, message: &Value| target.post(&message.to_string()).json();
     let list = request(2, "tools/list", &json!({}));
     assert_eq!(names(&ask(&one, &list)), ["g", "o", "s"]);
-    let pid = ask(&one, &call(3, "s_pid", &json!({})));
+    let pids = [&one, &two].map(|target| ask(target, &call(3, "s_pid", &json!({}))));
     std::fs::write(scratch.path().join("scrubjay.yaml"), after().to_string()).unwrap();
     served.signal(Signal::HUP);
     until("it is reloaded", || names(&ask(&one, &list)) == ["n", "p", "s"]);
-    for target in [&one, &two] {
+    for (target, pid) in [&one, &two].into_iter().zip(&pids) {
         assert_eq!(names(&ask(target, &list)), ["n", "p", "s"]);
-        assert_eq!(answer_text(&ask(target, &call(3, "s_pid", &json!({})))), answer_text(&pid));
+        assert_eq!(answer_text(&ask(target, &call(3, "s_pid", &json!({})))), answer_text(pid));
         assert_eq!(ask(target, &call(4, "s_echo", &json!({})))["error"]["code"], -32050);
         assert_eq!(answer_text(&ask(target, &call(5, "n_echo", &json!({ "text": "y" })))), "y");
     }
