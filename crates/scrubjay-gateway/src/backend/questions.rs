@@ -14,6 +14,7 @@ use crate::session::{Demand, lock};
 
 /// How many questions may wait.
 const WAITING_MAX: usize = 16;
+const ACT_ON_ANSWER: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The questions of one connection.
@@ -114,10 +115,16 @@ impl Questions {
         }
     }
 
-    /// Waits until everything that was asked outside calls is answered.
+    /// Waits until everything that was asked outside calls is answered, and the server had a moment to act on it:
+    /// it does not tell when it has, and a call right behind the answer would overtake that.
     pub(crate) async fn settled(&self) {
+        let mut unsettled = self.unsettled.subscribe();
+        if *unsettled.borrow_and_update() == 0 {
+            return;
+        }
         // The sender lives as long as this does.
-        let _ = self.unsettled.subscribe().wait_for(|count| *count == 0).await;
+        let _ = unsettled.wait_for(|count| *count == 0).await;
+        tokio::time::sleep(ACT_ON_ANSWER).await;
     }
 }
 

@@ -12,7 +12,7 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Parts};
 use serde_json::value::RawValue;
 
-use super::{Gateway, NewRecording, Request, code, greeting};
+use super::{Gateway, MODERN_VERSION, NewRecording, Request, code, greeting};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend};
 use crate::config::{BackendConfig, Naming};
@@ -80,15 +80,26 @@ impl Gateway {
 
     /// Passes a request to the client's server and returns what that answers.
     pub(super) async fn pass_through(self: &Arc<Self>, through: &Through, request: &Request) -> Answer {
-        let connection = match self.server_for(through, request) {
-            Ok(connection) => connection,
-            Err(why) => {
-                let why = format!("\"{}\" is not available: {why}", through.server.id);
-                return Answer::error(code::INTERNAL, &why);
-            }
+        let unavailable = |why| {
+            let why = format!("\"{}\" is not available: {why}", through.server.id);
+            Answer::error(code::INTERNAL, &why)
         };
-        let made = connection.call(Some(&request.call), &request.method, request.params.as_deref(), FOR_EVER);
-        made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+        if request.call.facts.era == Era::Modern && !is_plainly_modern(request) {
+            // A server on standard streams may take it for the beginning of a legacy conversation and serve nobody
+            // else any more, so it gets one that nobody else uses.
+            return match self.start(through, Era::Modern, None) {
+                Ok(life) => {
+                    let answer = pass(&life.connection, request).await;
+                    life.end((self.new_recording)("after the end", None), "its one request was answered");
+                    answer
+                }
+                Err(why) => unavailable(why),
+            };
+        }
+        match self.server_for(through, request) {
+            Ok(connection) => pass(&connection, request).await,
+            Err(why) => unavailable(why),
+        }
     }
 
     fn server_for(self: &Arc<Self>, through: &Through, request: &Request) -> Result<Arc<Connection>, String> {
@@ -175,6 +186,19 @@ impl Gateway {
             life.end((self.new_recording)("after the end", None), reason);
         }
     }
+}
+
+async fn pass(connection: &Connection, request: &Request) -> Answer {
+    let made = connection.call(Some(&request.call), &request.method, request.params.as_deref(), FOR_EVER);
+    made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
+}
+
+/// Tells whether a request is of the modern era whatever a server looks at.
+fn is_plainly_modern(request: &Request) -> bool {
+    let meta = message::member(request.raw_params(), "_meta");
+    request.method != "initialize"
+        && message::string(message::member(meta, greeting::META_VERSION)).as_deref() == Some(MODERN_VERSION)
+        && message::member(meta, greeting::META_CAPABILITIES).is_some()
 }
 
 fn facts_in(request: &Request) -> ClientFacts {

@@ -1,6 +1,7 @@
 //! The legacy era on HTTP: sessions, a standing stream, streams that can be taken up again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
@@ -12,6 +13,11 @@ use super::refused::because;
 use super::{Front, Refusal, accepted, json, json_error, plain, stream, too_many_sessions};
 use crate::gateway::{Accepted, LEGACY_VERSIONS, Request, code};
 use crate::session::{OUTBOX_MAX, Session};
+
+/// How long an answer may take and still be plain JSON.
+const STREAM_AFTER: Duration = Duration::from_millis(200);
+/// The first version whose clients know events without data.
+const FIRST_WITH_PRIMING: &str = "2025-11-25";
 
 pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Response {
     let id = parts.id.map(|id| id.get());
@@ -85,16 +91,23 @@ async fn answer(
     let mut answering = tokio::spawn(async move { gateway.answer(request).await });
     let first = tokio::select! {
         biased;
-        Some(line) = lines.recv() => line,
+        Some(line) = lines.recv() => Some(line),
         answered = &mut answering => {
             return match answered.ok().flatten() {
                 Some(line) => json(StatusCode::OK, line),
                 None => accepted(),
             };
         }
+        // What takes long is answered on a stream: a client that loses it can take it up again.
+        () = tokio::time::sleep(STREAM_AFTER) => None,
     };
     let log = front.streams.begin(&session.id);
-    log.push_now(first);
+    if session.facts().version.as_str() >= FIRST_WITH_PRIMING {
+        log.push_now(stream::PRIMING.to_owned());
+    }
+    if let Some(first) = first {
+        log.push_now(first);
+    }
     let fed = log.clone();
     tokio::spawn(async move {
         let last = loop {

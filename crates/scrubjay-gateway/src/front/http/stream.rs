@@ -14,6 +14,10 @@ use tokio::sync::Notify;
 
 use crate::session::lock;
 
+/// The line of an event without data: it only gives a client an id to come back with, and says when to.
+pub(super) const PRIMING: &str = "";
+const RETRY: &str = "retry: 1000\n";
+
 /// How many lines a log keeps.
 const LINES_MAX: usize = 1024;
 /// How many bytes a log keeps, and at least its last line.
@@ -203,7 +207,8 @@ pub(super) fn events(log: Arc<Log>, from: u64) -> Response {
         let mut text = String::new();
         let mut number = first;
         for line in lines {
-            text += &format!("id: {}-{number}\ndata: {line}\n\n", log.number);
+            let retry = if line == PRIMING { RETRY } else { "" };
+            text += &format!("id: {}-{number}\n{retry}data: {line}\n\n", log.number);
             number += 1;
         }
         Some((Ok::<_, std::convert::Infallible>(text), (reader, number)))

@@ -272,6 +272,26 @@ fn leaving_calls_off_in_the_modern_era_only() {
 }
 
 #[test]
+fn what_takes_long_is_answered_on_a_stream_that_can_be_taken_up_from_its_beginning() {
+    let (_scratch, served) = start();
+    let session = open_session(&served.target());
+    let mut slow = session.begin("POST", &call(2, "test_reconnection", &json!({ "seconds": 0.5 })));
+    let mut head = [0; 2048];
+    let mut heard = String::new();
+    while !heard.contains("\ndata: \n\n") {
+        let read = std::io::Read::read(&mut slow, &mut head).expect("it is open");
+        assert!(read > 0, "{heard}");
+        heard += std::str::from_utf8(&head[..read]).expect("text");
+    }
+    let field = |name: &str| heard.lines().find_map(|line| line.strip_prefix(name));
+    assert_eq!(field("retry: "), Some("1000"), "{heard}");
+    let event = field("id: ").expect("an id").to_owned();
+    drop(slow);
+    let resumed = session.clone().with("Last-Event-ID", &event).get().messages();
+    assert_eq!(resumed.last().expect("an answer")["id"], 2, "{resumed:?}");
+}
+
+#[test]
 fn headers_that_tell_another_story_are_refused() {
     let (_scratch, served) = start();
     let target = served.target();

@@ -117,7 +117,8 @@ fn converse(host: Host, peers: &Path, directory: &Path, doors: &[Door]) -> Said 
 
 /// Finds a call by what was said in it, and returns the answer as it was delivered.
 fn recorded_answer(data: &Path, message: &str) -> String {
-    let query = format!("tool:{TOOL} \"{message}\"");
+    // A modern host may be asked for its roots first: then the call comes back as another request.
+    let query = format!("tool:{TOOL} \"{message}\" -result.resultType=input_required");
     let found = scrubjay(data, &["--json", "tape", "search", &query]);
     let found: Value = serde_json::from_str(&found).expect("JSON");
     let hits = found["hits"].as_array().expect("hits");

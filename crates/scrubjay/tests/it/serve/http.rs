@@ -163,8 +163,12 @@ impl Reply {
         self.header("content-type") == Some("text/event-stream")
     }
 
+    /// Reads the answer, whether it comes alone or as the last of a stream.
     pub(super) fn json(self) -> Value {
         let status = self.status;
+        if self.is_stream() {
+            return self.messages().pop().expect("an answer");
+        }
         let text = self.text();
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{status}: {e}: {text:?}"))
     }
@@ -193,7 +197,8 @@ impl Reply {
                 let event: Vec<u8> = self.chunk.drain(..end + 2).collect();
                 let event = String::from_utf8(event).expect("events are text");
                 let field = |name: &str| event.lines().find_map(|l| l.strip_prefix(name).map(str::to_owned));
-                let Some(data) = field("data: ") else { continue };
+                // One without data only gives an id to come back with.
+                let Some(data) = field("data: ").filter(|data| !data.is_empty()) else { continue };
                 let message = serde_json::from_str(&data).expect("an event holds a message");
                 return Some(Event { id: field("id: "), message });
             }
