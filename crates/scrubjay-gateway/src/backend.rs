@@ -116,6 +116,8 @@ pub struct Question {
     pub(crate) backend: String,
     /// The client whose connection it came on, unless that serves all.
     pub(crate) owner: Option<Arc<str>>,
+    /// Whether it was asked while no call was under way that it could be part of.
+    pub(crate) outside_calls: bool,
     /// Where it may wait until a request of the client takes it along.
     pub(crate) questions: Arc<Questions>,
     /// Its method.

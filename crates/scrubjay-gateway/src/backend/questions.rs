@@ -17,10 +17,28 @@ const WAITING_MAX: usize = 16;
 const ACT_ON_ANSWER: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// A question that waits.
+#[derive(Debug)]
+struct Asked {
+    demand: Demand,
+    /// Whether it was asked while no call was under way that it could be part of.
+    outside_calls: bool,
+}
+
+/// Which call takes questions along.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taker {
+    /// Whether it has taken one before.
+    pub(crate) was_asked: bool,
+    /// Whether it also takes what was asked outside calls: calls of tools do, but who reads a resource expects to
+    /// read it.
+    pub(crate) takes_all: bool,
+}
+
 /// The questions of one connection.
 #[derive(Debug)]
 pub(crate) struct Questions {
-    waiting: Mutex<VecDeque<Demand>>,
+    waiting: Mutex<VecDeque<Asked>>,
     /// Told to a call that has taken no question yet, and how many of those wait.
     fresh: Notify,
     fresh_calls: AtomicUsize,
@@ -48,12 +66,12 @@ impl Default for Questions {
 
 impl Questions {
     /// Lets a question wait; gives it back where too many do.
-    pub(crate) fn put(&self, demand: Demand) -> Result<(), Demand> {
+    pub(crate) fn put(&self, demand: Demand, outside_calls: bool) -> Result<(), Demand> {
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= WAITING_MAX {
             return Err(demand);
         }
-        waiting.push_back(demand);
+        waiting.push_back(Asked { demand, outside_calls });
         drop(waiting);
         self.tell_a_call();
         Ok(())
@@ -69,11 +87,12 @@ impl Questions {
     }
 
     /// Returns the next question that its backend still wants answered, waiting for one.
-    pub(crate) async fn take(&self, was_asked: bool) -> Demand {
-        let _counted = (!was_asked).then(|| Fresh::new(&self.fresh_calls));
-        let news = if was_asked { &self.again } else { &self.fresh };
+    pub(crate) async fn take(&self, taker: Taker) -> Demand {
+        let is_fresh = !taker.was_asked && taker.takes_all;
+        let _counted = is_fresh.then(|| Fresh::new(&self.fresh_calls));
+        let news = if is_fresh { &self.fresh } else { &self.again };
         loop {
-            if let Some(demand) = self.try_take() {
+            if let Some(demand) = self.try_take(taker) {
                 return demand;
             }
             // Looks by itself now and then: the call that was told may have ended at that moment.
@@ -82,10 +101,11 @@ impl Questions {
     }
 
     /// Returns the next question, if one waits.
-    pub(crate) fn try_take(&self) -> Option<Demand> {
+    pub(crate) fn try_take(&self, taker: Taker) -> Option<Demand> {
         let mut waiting = lock(&self.waiting);
-        waiting.retain(|demand| !demand.reply.is_closed());
-        let taken = waiting.pop_front();
+        waiting.retain(|asked| !asked.demand.reply.is_closed());
+        let next = waiting.iter().position(|asked| taker.takes_all || !asked.outside_calls)?;
+        let taken = waiting.remove(next).map(|asked| asked.demand);
         let more = !waiting.is_empty();
         drop(waiting);
         if more {

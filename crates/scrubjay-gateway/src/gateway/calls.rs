@@ -20,7 +20,7 @@ use super::greeting::{META_CAPABILITIES, META_INFO, META_LOG_LEVEL, META_VERSION
 use super::{Gateway, Request, code, not_found};
 use crate::backend::connection::Connection;
 use crate::backend::offer::Kind;
-use crate::backend::questions::Questions;
+use crate::backend::questions::{Questions, Taker};
 use crate::backend::{Answer, Backend, CallError, modern_meta};
 use crate::session::{Call, Demand, lock};
 
@@ -65,6 +65,12 @@ struct Running {
     was_asked: bool,
     call: Arc<Call>,
     method: String,
+}
+
+impl Running {
+    fn taker(&self) -> Taker {
+        Taker { was_asked: self.was_asked, takes_all: self.method == "tools/call" }
+    }
 }
 
 impl Drop for Running {
@@ -315,7 +321,7 @@ impl Gateway {
         let task = {
             let (call, method, questions) = (call.clone(), method.clone(), questions.clone());
             tokio::spawn(async move {
-                if let Some(questions) = questions {
+                if let Some(questions) = questions.filter(|_| method == "tools/call") {
                     // What the server wants to know first, such as the client's roots, it is told first, unless the
                     // call that took the question along does not come back.
                     let _ = tokio::time::timeout(SETTLED_MAX, questions.settled()).await;
@@ -329,6 +335,7 @@ impl Gateway {
     }
 
     async fn await_or_park(self: &Arc<Self>, mut running: Running) -> Answer {
+        let taker = running.taker();
         let demand = tokio::select! {
             answered = &mut running.task => {
                 return match answered {
@@ -339,14 +346,14 @@ impl Gateway {
                 };
             }
             Some(demand) = running.demands.recv() => demand,
-            demand = next_question(running.questions.as_deref(), running.was_asked) => demand,
+            demand = next_question(running.questions.as_deref(), taker) => demand,
         };
         running.was_asked = true;
         let mut demands = vec![demand];
         while let Ok(more) = running.demands.try_recv() {
             demands.push(more);
         }
-        while let Some(more) = running.questions.as_ref().and_then(|questions| questions.try_take()) {
+        while let Some(more) = running.questions.as_ref().and_then(|q| q.try_take(running.taker())) {
             demands.push(more);
         }
         let state = super::handle();
@@ -413,9 +420,9 @@ impl Gateway {
 }
 
 /// Waits for something that a backend asks its client outside any one call.
-async fn next_question(questions: Option<&Questions>, was_asked: bool) -> Demand {
+async fn next_question(questions: Option<&Questions>, taker: Taker) -> Demand {
     match questions {
-        Some(questions) => questions.take(was_asked).await,
+        Some(questions) => questions.take(taker).await,
         None => std::future::pending().await,
     }
 }

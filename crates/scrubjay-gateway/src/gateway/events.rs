@@ -122,7 +122,7 @@ impl Gateway {
             refuse(question.reply, code::METHOD_NOT_FOUND, "no client is there to be asked");
             return;
         }
-        let Question { backend, owner, questions, method, params, busy, reply } = question;
+        let Question { backend, owner, outside_calls, questions, method, params, busy, reply } = question;
         let call = match &owner {
             Some(_) => busy.first().cloned(),
             None if busy.is_empty() => None,
@@ -151,7 +151,7 @@ impl Gateway {
             let demand = Demand { method, params, reply };
             let refused = match (&owner, call.as_ref().and_then(|call| call.demands.clone())) {
                 // Any call of this client takes it along, the next one if none is under way that can.
-                (Some(_), _) => questions.put(demand).err(),
+                (Some(_), _) => questions.put(demand, outside_calls).err(),
                 (None, Some(demands)) => demands.try_send(demand).err().map(|refused| match refused {
                     mpsc::error::TrySendError::Full(d) | mpsc::error::TrySendError::Closed(d) => d,
                 }),

@@ -56,7 +56,8 @@ impl Gateway {
         Self::make(Naming::default(), new_recording, None, Some(through), options, |_, _| Vec::new())
     }
 
-    /// Returns what a request says of its client, or the error it earns; one server passed through earns none.
+    /// Returns what a request says of its client, or the error it earns; which versions a server passed through
+    /// speaks it says itself.
     pub(super) fn facts_of(
         &self,
         session: &Arc<Session>,
@@ -64,10 +65,11 @@ impl Gateway {
         parts: &Parts<'_>,
     ) -> Result<ClientFacts, String> {
         let checked = greeting::facts_of(session, method, parts);
-        if self.through.is_none() || checked.is_ok() {
+        let version = message::string(parts.meta(greeting::META_VERSION));
+        let is_other_version = version.as_deref().is_some_and(|version| version != MODERN_VERSION);
+        if self.through.is_none() || checked.is_ok() || !is_other_version {
             return checked;
         }
-        let version = message::string(parts.meta(greeting::META_VERSION));
         let unknown = ClientFacts::default();
         let member = |key| parts.meta(key).map(|v: &RawValue| v.get().to_owned());
         Ok(ClientFacts {

@@ -265,7 +265,8 @@ impl Wire {
                 let (reply, answer) = oneshot::channel();
                 let backend = self.backend.clone();
                 let (owner, questions) = (self.owner(), questions.clone());
-                let question = Question { backend, owner, questions, method, params, busy, reply };
+                let question =
+                    Question { backend, owner, outside_calls, questions, method, params, busy, reply };
                 match self.events.send(Event::Request(question)).await {
                     Ok(()) => answer.await.unwrap_or_else(|_| Answer::error(-32603, "nobody answered")),
                     Err(_) => Answer::error(-32603, "the gateway is shutting down"),

@@ -55,7 +55,11 @@ pub(super) fn is_modern(headers: &HeaderMap, parts: &Parts<'_>) -> bool {
 }
 
 /// Checks what the headers of a modern request say against its body.
-pub(super) fn check_modern(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
+pub(super) fn check_modern(
+    headers: &HeaderMap,
+    parts: &Parts<'_>,
+    takes_any_version: bool,
+) -> Result<(), Refusal> {
     let id = parts.id.map(|id| id.get());
     let stated_version = text(headers, PROTOCOL_VERSION);
     if parts.id.is_some() {
@@ -68,7 +72,7 @@ pub(super) fn check_modern(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(),
         if stated_version != Some(version.as_str()) {
             return Err(mismatch(id, "MCP-Protocol-Version"));
         }
-        if version != MODERN_VERSION {
+        if version != MODERN_VERSION && !takes_any_version {
             let data = json!({ "supported": SUPPORTED, "requested": version });
             let error =
                 message::error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data));

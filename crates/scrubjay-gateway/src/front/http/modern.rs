@@ -26,10 +26,7 @@ pub(super) async fn post(
     parts: &Parts<'_>,
     line: &str,
 ) -> Response {
-    // One server passed through says itself what it does not like.
-    if !front.gateway.is_transparent()
-        && let Err(refused) = check(front, headers, parts)
-    {
+    if let Err(refused) = check(front, headers, parts) {
         return *refused;
     }
     let Some(session) = front.conversation(tcp, &Sender::of(headers, parts)).await else {
@@ -55,7 +52,9 @@ pub(super) async fn post(
 }
 
 fn check(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
-    check_modern(headers, parts)?;
+    // A program sees no headers, so that they agree with the body is for us to see to. Which versions it speaks is its
+    // own word.
+    check_modern(headers, parts, front.gateway.is_transparent())?;
     if parts.method.as_deref() == Some("tools/call") {
         let mirrored = front.gateway.mirrored(&message::string(parts.param("name")).unwrap_or_default());
         check_mirrored(headers, parts, &mirrored)?;

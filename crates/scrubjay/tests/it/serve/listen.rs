@@ -187,21 +187,27 @@ fn leaving_and_calling_off_reach_the_server() {
 }
 
 #[test]
-fn headers_are_for_the_server_to_judge() {
+fn versions_are_for_the_server_to_judge_and_headers_for_us() {
     let directory = scratch();
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     let target = served.target();
     let odd = open_session(&target).with("MCP-Protocol-Version", "1999-01-01");
     assert_eq!(odd.post(&request(2, "tools/list", &json!({}))).text(), result(2, LIST));
     let call = modern(3, "tools/call", &json!({ "name": "nobody" }));
+    let said = |version: &str| {
+        let target = target.clone().with("MCP-Protocol-Version", version);
+        target.with("Mcp-Method", "tools/call").with("Mcp-Name", "nobody")
+    };
+    assert_eq!(said("2026-07-28").post(&call.to_string()).text(), error(3, "nobody"));
+    // A program sees no headers: that they say what the body says is for us to see to.
     for (name, value) in [("Mcp-Name", "other"), ("Mcp-Method", "other"), ("Mcp-Param-X", "=?base64?!?=")] {
-        let target = target.clone().with("MCP-Protocol-Version", "2026-07-28").with(name, value);
-        assert_eq!(target.post(&call.to_string()).text(), error(3, "nobody"), "{name}");
+        let refused = said("2026-07-28").with(name, value).post(&call.to_string());
+        assert_eq!((refused.status, &refused.json()["error"]["code"]), (400, &json!(-32020)), "{name}");
     }
-    // A version nobody knows, and one that says nothing of its client.
+    // A version nobody here knows may be one the server does.
     let mut unknown = call.clone();
-    unknown["params"]["_meta"] = json!({ "io.modelcontextprotocol/protocolVersion": "2099-01-01" });
-    assert_eq!(target.post(&unknown.to_string()).text(), error(3, "nobody"));
+    unknown["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2099-01-01");
+    assert_eq!(said("2099-01-01").post(&unknown.to_string()).text(), error(3, "nobody"));
 }
 
 #[test]
