@@ -120,6 +120,12 @@ impl SampleServer {
         args.text
     }
 
+    /// Answer which process this is: two clients of one server see the same.
+    #[tool(title = "Process", annotations(read_only_hint = true, open_world_hint = false))]
+    fn process(&self) -> String {
+        format!("process {}", std::process::id())
+    }
+
     /// Wait for the given time, then answer how long it was. Can be cancelled.
     #[tool(title = "Slow answer", annotations(read_only_hint = true, open_world_hint = false))]
     async fn slow(

@@ -21,7 +21,7 @@ async fn tools_describe_themselves() {
         let answer = client.ask("tools/list", json!({})).await;
         let tools = answer["result"]["tools"].as_array().unwrap();
         let names: BTreeSet<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-        assert_eq!(names, BTreeSet::from(["count", "echo", "fail", "large", "slow"]));
+        assert_eq!(names, BTreeSet::from(["count", "echo", "fail", "large", "process", "slow"]));
         for tool in tools {
             assert!(tool["title"].is_string() && tool["description"].is_string(), "{tool}");
             assert_eq!(tool["annotations"]["readOnlyHint"], true, "{tool}");

@@ -1,5 +1,6 @@
 //! `scrubjay demo`: a short real conversation through the real relay, and what is left of it.
 
+mod apart;
 mod found;
 mod scenes;
 
@@ -22,7 +23,8 @@ use crate::cli::Global;
 /// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol,
 /// once more with only failures kept and once with rules in force, then behind `scrubjay serve` beside a toolset
 /// of Scrubjay's own, asks it for tools in plain words, and prints the tapes. At last an agent works with
-/// Scrubjay's own tools, and its story is told; another searches what was recorded.
+/// Scrubjay's own tools, and its story is told; another searches what was recorded. Two agents at one gateway have a
+/// server each.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
 
@@ -38,11 +40,13 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
             show(&home, scene)?;
         }
     }
+    let apart = runtime.block_on(apart::converse(&home)).context("the conversation of two agents")?;
     if global.json {
         let ids: Vec<String> = home.list()?.iter().map(|file| file.id.to_string()).collect();
         crate::render::print_json(&serde_json::json!({ "data": scratch, "tapes": ids }))?;
         return Ok(ExitCode::SUCCESS);
     }
+    apart.print()?;
     let data = scratch.display();
     writeln!(
         anstream::stdout(),
@@ -116,8 +120,9 @@ async fn converse(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says each line, and waits for the answer to each request before the next.
-async fn talk(recorder: &mut Child, script: &[&str]) -> anyhow::Result<()> {
+/// Says each line, and waits for the answer to each request before the next; returns the last answer.
+async fn talk(recorder: &mut Child, script: &[&str]) -> anyhow::Result<serde_json::Value> {
+    let mut last = serde_json::Value::Null;
     let mut to = recorder.stdin.take().context("standard input is piped")?;
     let mut from = BufReader::new(recorder.stdout.take().context("standard output is piped")?).lines();
     for line in script {
@@ -128,9 +133,10 @@ async fn talk(recorder: &mut Child, script: &[&str]) -> anyhow::Result<()> {
             let heard = from.next_line().await?.context("the server ended in the middle")?;
             let heard: serde_json::Value = serde_json::from_str(&heard)?;
             if heard.get("id") == Some(id) {
+                last = heard;
                 break;
             }
         }
     }
-    Ok(())
+    Ok(last)
 }

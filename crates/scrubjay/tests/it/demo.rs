@@ -26,10 +26,11 @@ fn it_shows_every_conversation() {
         "left out: 13 by strategy",
         "tools/call find_tools",
         "FOUND  SCORE  WHY",
+        "demo-two is served by process",
     ] {
         assert!(told.contains(wanted), "no {wanted} in {told}");
     }
-    assert_eq!(told.matches("recorded as tape").count(), 8, "{told}");
+    assert_eq!(told.matches("recorded as tape").count(), 9, "{told}");
 }
 
 #[test]
@@ -37,10 +38,11 @@ fn its_tapes_are_there_to_look_at() {
     let lab = Lab::new();
     let told = lab.json(&["demo", "--json"]);
     // Four wrapped servers; of the gateway its client and what it said to a toolset, and then another client; of the
-    // work its client and what was said to four toolsets; of the look back its client and what was said to one.
-    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(14), "{told}");
+    // work its client and what was said to four toolsets; of the look back its client and what was said to one; of
+    // two agents at one gateway both, and both at the gateway.
+    assert_eq!(told["tapes"].as_array().map(Vec::len), Some(18), "{told}");
     let lab = lab.with_data(text(&told["data"]).into());
-    assert_eq!(lab.verify().len(), 14);
+    assert_eq!(lab.verify().len(), 18);
     let tapes = lab.tapes();
     assert!(tapes.iter().all(|tape| tape["state"] == "sealed" && tape["unanswered"] == 0), "{tapes:?}");
     // What the look back found is on tape like everything else.

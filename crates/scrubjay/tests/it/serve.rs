@@ -23,6 +23,7 @@ mod roots_peers;
 mod route;
 mod rules;
 mod selection;
+mod sessions;
 mod shutdown;
 mod tape;
 mod tapes;

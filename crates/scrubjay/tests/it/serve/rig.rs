@@ -192,6 +192,11 @@ impl Served {
     pub(super) fn signal(&mut self, signal: rustix::process::Signal) {
         send(&self.child, signal);
     }
+
+    /// Returns the process that a host would know.
+    pub(super) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
 }
 
 impl Drop for Served {

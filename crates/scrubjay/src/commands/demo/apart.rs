@@ -1,0 +1,99 @@
+//! Two agents at one gateway on HTTP, each of which has a server of its own.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use anyhow::Context;
+use scrubjay_store::home::Home;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::{newest, talk};
+use crate::commands::tape;
+
+/// What each agent says: who serves it?
+const SCRIPT: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"6"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"process","arguments":{}}}"#,
+];
+const AGENTS: [&str; 2] = ["demo-one", "demo-two"];
+
+/// What the agents heard.
+pub(super) struct Apart {
+    home: Home,
+    served_by: Vec<String>,
+}
+
+impl Apart {
+    /// Shows it.
+    pub(super) fn print(&self) -> anyhow::Result<()> {
+        let file = newest(&self.home, "http")?;
+        let mut out = anstream::stdout();
+        writeln!(
+            out,
+            "\nTwo agents at one gateway, each with a server of its own; the second one is recorded as tape {}:\n",
+            file.id.short()
+        )?;
+        tape::print_tape(&self.home.open(&file)?, 0, u64::MAX)?;
+        writeln!(out)?;
+        for (agent, served_by) in AGENTS.iter().zip(&self.served_by) {
+            writeln!(out, "{agent} is served by {served_by}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Starts a gateway and lets both agents ask it.
+pub(super) async fn converse(home: &Home) -> anyhow::Result<Apart> {
+    let program = std::env::current_exe()?;
+    let scrubjay = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("--data").arg(home.root()).args(words).kill_on_drop(true);
+        command
+    };
+    let mut gateway =
+        scrubjay(&["serve", "--log-level", "warn", "--toolsets", "none", "--http", "127.0.0.1:0"]);
+    gateway.arg("--").arg(&program).arg("sample-server").stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut gateway = gateway.spawn()?;
+    let url = address(&mut gateway).await?;
+    let mut served_by = Vec::new();
+    // Both are there at the same time.
+    let mut agents = AGENTS.map(|agent| scrubjay(&["wrap", "--name", agent, "--url", &url]));
+    let mut agents: Vec<Child> = agents
+        .iter_mut()
+        .map(|agent| agent.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn())
+        .collect::<Result<_, _>>()?;
+    for agent in &mut agents {
+        let answer = talk(agent, &SCRIPT).await?;
+        let text = answer["result"]["content"][0]["text"].as_str();
+        served_by.push(text.with_context(|| format!("no text in {answer}"))?.to_owned());
+    }
+    for agent in &mut agents {
+        agent.wait().await?;
+    }
+    end(&mut gateway).await?;
+    Ok(Apart { home: home.clone(), served_by })
+}
+
+/// Reads where the gateway serves.
+async fn address(gateway: &mut Child) -> anyhow::Result<String> {
+    let mut said = BufReader::new(gateway.stderr.take().context("standard error is piped")?).lines();
+    while let Some(line) = said.next_line().await? {
+        if let Some((_, url)) = line.split_once("serving on ") {
+            let url = url.to_owned();
+            // Whatever else it says is read, so that it is not held up.
+            tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+            return Ok(url);
+        }
+    }
+    anyhow::bail!("the gateway does not say where it serves")
+}
+
+/// Ends the gateway as a service manager would.
+async fn end(gateway: &mut Child) -> anyhow::Result<()> {
+    let pid = gateway.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+    rustix::process::kill_process(pid.context("it runs")?, rustix::process::Signal::TERM)?;
+    gateway.wait().await?;
+    Ok(())
+}

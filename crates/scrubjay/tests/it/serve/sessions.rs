@@ -1,0 +1,87 @@
+//! Many clients that come and go: with each goes its server, and nothing of either stays.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::http::Target;
+use super::listen::request;
+use super::rig::{Served, answer_text, open_session, scratch, until};
+
+const SESSIONS: usize = 1000;
+/// So many are open at the same time.
+const AT_ONCE: usize = 25;
+/// How much memory may come on top after the first quarter, for whatever allocators keep: a tenth of what sessions
+/// with a list of tools and a server each would take.
+const GROWTH_KB_MAX: u64 = 16 * 1024;
+
+/// Everything the gateway holds: descriptors, memory in KiB, processes below it.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    descriptors: usize,
+    memory_kb: u64,
+    servers: usize,
+}
+
+fn children_of(pid: i32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+fn held(worker: i32) -> Held {
+    let of = Path::new("/proc").join(worker.to_string());
+    let descriptors = std::fs::read_dir(of.join("fd")).map(Iterator::count).unwrap_or_default();
+    let status = std::fs::read_to_string(of.join("status")).expect("it runs");
+    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    let memory_kb = memory.trim().trim_end_matches("kB").trim().parse().expect("a number");
+    let all = std::fs::read_dir("/proc").expect("there is /proc").filter_map(Result::ok);
+    let parent = format!("PPid:\t{worker}");
+    let is_below = |entry: &std::fs::DirEntry| {
+        let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        status.lines().any(|line| line == parent) && !status.contains("State:\tZ")
+    };
+    Held { descriptors, memory_kb, servers: all.filter(is_below).count() }
+}
+
+/// Opens sessions that each call their own server; half of them say goodbye, the others just leave.
+fn come_and_go(target: &Target) {
+    let sessions: Vec<Target> = (0..AT_ONCE).map(|_| open_session(target)).collect();
+    std::thread::scope(|scope| {
+        for (number, session) in sessions.iter().enumerate() {
+            scope.spawn(move || {
+                let call = request(2, "tools/call", &json!({ "name": "process", "arguments": {} }));
+                assert!(answer_text(&session.post(&call).json()).starts_with("process"));
+                if number % 2 == 0 {
+                    assert_eq!(session.delete().status, 200);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_thousand_sessions_leave_nothing_behind() {
+    let scratch = scratch();
+    let server = [env!("CARGO_BIN_EXE_scrubjay"), "sample-server"];
+    let config = json!({
+        "serve": { "session_idle": "1s" },
+        "backends": [{ "id": "sample", "type": "stdio", "command": server[0], "args": [server[1]] }],
+    });
+    let served = Served::configured(scratch.path(), &config.to_string(), None);
+    let worker = *children_of(served.pid()).first().expect("a warden has a worker");
+    let target = served.target();
+    let first = {
+        for _ in 0..SESSIONS / AT_ONCE / 4 {
+            come_and_go(&target);
+        }
+        until("the first are over", || held(worker).servers == 0);
+        held(worker)
+    };
+    for _ in SESSIONS / AT_ONCE / 4..SESSIONS / AT_ONCE {
+        come_and_go(&target);
+    }
+    until("no server is left", || held(worker).servers == 0);
+    until("no descriptor is left", || held(worker).descriptors <= first.descriptors);
+    let last = held(worker);
+    assert!(last.memory_kb <= first.memory_kb + GROWTH_KB_MAX, "{first:?} {last:?}");
+}
