@@ -5,6 +5,7 @@
 //! deadline. Its answers reach only the call that asked; what it says of its own accord goes to its owner.
 
 pub mod caller;
+mod connecting;
 pub mod connection;
 mod handshake;
 mod known;
@@ -33,21 +34,17 @@ use crate::keeping::shared;
 use crate::memory::Memory;
 use crate::relay::Options;
 use crate::ruling::{ConnectionJudge, RulesInForce};
-use crate::session::{Call, ClientFacts, Session, lock, seal};
+use crate::session::{Call, Session, lock, seal};
 use connection::Connection;
 pub(crate) use handshake::modern_meta;
 use known::Known;
 pub(crate) use places::Owner;
-use places::{Place, Places, Rest};
+use places::Places;
 use questions::Questions;
 pub use state::BackendState;
 
 /// How long a backend may take to start.
 pub const START_MAX: Duration = Duration::from_secs(20);
-/// How long a server that is new to a client may take to ask for the client's roots before it is called.
-const FIRST_QUESTION_MAX: Duration = Duration::from_millis(100);
-/// How long a client may take to answer that.
-const FIRST_ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// An answer: a result or an error, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,13 +179,6 @@ pub struct Backend {
     pub(crate) recording: Arc<Mutex<Recording>>,
 }
 
-/// On whose behalf a connection is opened.
-#[derive(Clone, Copy)]
-pub(super) struct Starter<'a> {
-    session: &'a Arc<Session>,
-    facts: &'a ClientFacts,
-}
-
 impl Backend {
     /// Describes a configured backend; it starts when it is first needed.
     #[must_use]
@@ -222,7 +212,7 @@ impl Backend {
 
     /// Stands for a server outside this process, whose streams a test has in its hands.
     #[cfg(test)]
-    pub(crate) fn as_server(self) -> Self {
+    pub(crate) fn outside(self) -> Self {
         Self { is_own: false, is_shared: false, ..self }
     }
 
@@ -296,175 +286,6 @@ impl Backend {
     /// It does not start.
     pub fn open_as_it_is(&self, era: Era) -> Result<Arc<Connection>, String> {
         handshake::open_as_it_is(self, era)
-    }
-
-    /// Returns a live connection for a client, in the client's own era where the backend speaks it, starting one if
-    /// needed.
-    ///
-    /// # Errors
-    /// It does not start, has failed too recently to be tried again, or has too many clients.
-    pub async fn connection(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        facts: &ClientFacts,
-    ) -> Result<Arc<Connection>, CallError> {
-        if let Some(connection) = self.open_connection(session, facts.era) {
-            return Ok(connection);
-        }
-        // Beside whoever asks: a start that is given up half-way would leave a process nobody knows.
-        let (backend, session, facts) = (self.clone(), session.clone(), facts.clone());
-        let started = tokio::spawn(async move {
-            let starter = Starter { session: &session, facts: &facts };
-            backend.connect(starter).await
-        });
-        started.await.unwrap_or_else(|_| Err(self.unavailable("its start failed")))
-    }
-
-    /// Returns the open connection that serves a client, if there is one.
-    pub(crate) fn open_connection(&self, session: &Session, era: Era) -> Option<Arc<Connection>> {
-        let open = match self.era_for(era) {
-            Era::Modern => self.places.modern.open(),
-            Era::Legacy => self.places.legacy(&self.owner_for(session)),
-        };
-        open.inspect(|connection| connection.touch())
-    }
-
-    /// Returns the era in which a client of this era is served, as far as that is known.
-    fn era_for(&self, era: Era) -> Era {
-        match (era, self.known.speaks(era)) {
-            (Era::Modern, Some(false)) => Era::Legacy,
-            (Era::Legacy, Some(false)) => Era::Modern,
-            (era, _) => era,
-        }
-    }
-
-    /// Returns whose a legacy connection for a client would be.
-    fn owner_for(&self, session: &Session) -> Owner {
-        (!self.is_shared).then(|| session.client.clone())
-    }
-
-    /// Returns whose the connection is that serves a client.
-    pub(crate) fn owner_of(&self, session: &Session, era: Era) -> Owner {
-        match self.era_for(era) {
-            Era::Modern => None,
-            Era::Legacy => self.owner_for(session),
-        }
-    }
-
-    async fn connect(self: &Arc<Self>, starter: Starter<'_>) -> Result<Arc<Connection>, CallError> {
-        let era = starter.facts.era;
-        if self.place_of(starter)?.has_closed() {
-            // A server that ended may come back as another.
-            self.known.forget_eras();
-        }
-        let probing = match self.known.speaks(era) {
-            None if era == Era::Modern => Some(self.probing.lock().await),
-            _ => None,
-        };
-        // Somebody else may have found out meanwhile.
-        let eras: &[Era] = match (self.era_for(era), self.known.speaks(self.era_for(era))) {
-            (Era::Modern, Some(true)) => &[Era::Modern],
-            (Era::Legacy, Some(true)) => &[Era::Legacy],
-            (Era::Modern, _) => &[Era::Modern, Era::Legacy],
-            (Era::Legacy, _) => &[Era::Legacy, Era::Modern],
-        };
-        let place = self.place_of(starter)?;
-        let connection = self.connect_in(&place, starter, eras).await;
-        drop(probing);
-        connection
-    }
-
-    /// Returns the place for the connection that serves a client, as far as its era is known.
-    fn place_of(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
-        match self.era_for(starter.facts.era) {
-            Era::Modern => Ok(self.places.modern.clone()),
-            Era::Legacy => self.legacy_place(starter),
-        }
-    }
-
-    fn legacy_place(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
-        self.places.legacy_place(&self.owner_for(starter.session), self.connections_max).ok_or_else(|| {
-            self.unavailable(&format!(
-                "{} clients have a connection of their own already: raise maxConnections, or set shared: true if one \
-                 connection may serve all clients",
-                self.connections_max
-            ))
-        })
-    }
-
-    /// Opens a connection in its place, unless somebody has meanwhile; one of another era goes to its own place.
-    async fn connect_in(
-        self: &Arc<Self>,
-        place: &Arc<Place>,
-        starter: Starter<'_>,
-        eras: &[Era],
-    ) -> Result<Arc<Connection>, CallError> {
-        let mut rest: tokio::sync::MutexGuard<'_, Rest> = place.starting.lock().await;
-        self.refuse_if_retired()?;
-        if let Some(connection) = place.open() {
-            return Ok(connection);
-        }
-        if let Some(closed) = place.take_closed() {
-            let why = closed.why_closed();
-            tracing::warn!(backend = self.id, why, "backend went away");
-            rest.begin(why);
-        }
-        if let Some(why) = rest.is_due() {
-            return Err(self.unavailable(why));
-        }
-        let started = tokio::time::timeout(START_MAX, handshake::start(self, starter, eras)).await;
-        let connection =
-            match started.unwrap_or_else(|_| Err(format!("it did not start within {START_MAX:?}"))) {
-                Ok(connection) => connection,
-                Err(why) => {
-                    tracing::warn!(backend = self.id, ?eras, why, "backend does not start");
-                    self.known.forget_eras();
-                    rest.begin(why.clone());
-                    return Err(self.unavailable(&why));
-                }
-            };
-        rest.end();
-        let era = connection.era;
-        self.known.learn_era(era, true);
-        let place = match era {
-            _ if era == eras[0] => place.clone(),
-            Era::Modern => self.places.modern.clone(),
-            Era::Legacy => self.legacy_place(starter).inspect_err(|e| connection.close(&e.to_string()))?,
-        };
-        if era != eras[0] {
-            self.known.learn_era(eras[0], false);
-        }
-        if connection.owner().is_some() {
-            self.introduce(&connection, starter).await;
-        }
-        let connection = place.put(connection);
-        drop(rest);
-        // It may have been retired while it started.
-        self.refuse_if_retired().inspect_err(|e| connection.close(&e.to_string()))?;
-        // With the queue full there is news enough to make everyone look again.
-        let _ = self.events.try_send(Event::Ready { backend: self.id.clone(), owner: connection.owner() });
-        tracing::info!(backend = self.id, name = self.display_name, ?era, "backend ready");
-        Ok(connection)
-    }
-
-    /// Lets a server that is new to a client learn what clients tell once: its log level, its roots.
-    async fn introduce(&self, connection: &Arc<Connection>, starter: Starter<'_>) {
-        let level = lock(&starter.session.log_level).clone();
-        if let Some(level) = level.filter(|_| connection.offers("logging")) {
-            let params = serde_json::json!({ "level": level }).to_string();
-            // A server that does not take it logs as it likes.
-            let _ = connection.call(None, "logging/setLevel", Some(&params), FIRST_ANSWER_MAX).await;
-        }
-        if !starter.facts.can("roots") {
-            return;
-        }
-        let questions = connection.questions();
-        if tokio::time::timeout(FIRST_QUESTION_MAX, questions.first()).await.is_ok()
-            && starter.facts.era == Era::Legacy
-        {
-            // A client that does not answer in time is called without.
-            let _ = tokio::time::timeout(FIRST_ANSWER_MAX, questions.settled()).await;
-        }
     }
 
     /// Notes a connection that is being greeted.

@@ -13,10 +13,11 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use serde_json::value::RawValue;
 
+use super::connecting::Starter;
 use super::connection::{Connection, Incoming, Wire};
 use super::known::Greeting;
 use super::leg_tape::LegTape;
-use super::{Answer, Backend, Link, Owner, Starter, process};
+use super::{Answer, Backend, Link, Owner, process};
 use crate::bridge::{self, endpoint::Endpoint};
 use crate::config::BackendLink;
 use crate::gateway::LEGACY_VERSIONS;

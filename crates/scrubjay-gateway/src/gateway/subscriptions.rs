@@ -124,12 +124,11 @@ impl Gateway {
         let call = request.call.clone();
         let mut leave = Leave { gateway: self, number, followed: Vec::new() };
         let mut outcomes = Vec::new();
-        for followed in futures_util::future::join_all(uris.iter().map(|uri| self.follow(&call, uri))).await {
-            // What nobody has is not followed; the client learns that when it reads it.
-            if let Ok((key, outcome)) = followed {
-                leave.followed.push(key);
-                outcomes.push(outcome);
-            }
+        let follows = futures_util::future::join_all(uris.iter().map(|uri| self.follow(&call, uri))).await;
+        // What nobody has is not followed; the client learns that when it reads it.
+        for (key, outcome) in follows.into_iter().flatten() {
+            leave.followed.push(key);
+            outcomes.push(outcome);
         }
         // What is acknowledged is heard, unless a backend is so slow that it announces itself later.
         let _ = tokio::time::timeout(LISTEN_SOON, self.ready_to_hear(&call, outcomes)).await;

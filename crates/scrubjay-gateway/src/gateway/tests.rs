@@ -171,7 +171,7 @@ impl Model {
         let gateway =
             Gateway::new(Naming::WhereNeeded, new_recording, Options::default(), None, |events, tape| {
                 let backend = |p: &Arc<Puppet>| {
-                    Backend::mounted(p.id, p.mount(), tape(p.id, None), events.clone()).as_server()
+                    Backend::mounted(p.id, p.mount(), tape(p.id, None), events.clone()).outside()
                 };
                 puppets.iter().map(backend).collect()
             });

@@ -21,7 +21,7 @@ pub(crate) struct Flights(Mutex<HashMap<Key, watch::Receiver<Option<Landed>>>>);
 impl Flights {
     /// Reads a list, unless somebody does already: then returns what comes of that.
     pub(crate) async fn join(
-        self: &Flights,
+        &self,
         key: Key,
         read: impl FnOnce() -> tokio::task::JoinHandle<Landed>,
     ) -> Landed {
