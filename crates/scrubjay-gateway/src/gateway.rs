@@ -257,6 +257,8 @@ impl Gateway {
     /// Ends a session and seals its tape; returns whether it existed.
     pub fn close_session(&self, id: &str, reason: &str) -> bool {
         let Some(session) = lock(&self.sessions).remove(id) else { return false };
+        // Before its connections end: what is being started for it sees this, or is ended with them.
+        session.end();
         self.listeners.forget_session(&session);
         for (uri, owner) in std::mem::take(&mut *lock(&session.subscriptions)) {
             self.unfollow(&(owner, uri));
@@ -305,8 +307,12 @@ impl Gateway {
         lock(&self.backends).iter().find(|backend| backend.id == id).cloned()
     }
 
-    /// Takes up what earlier runs knew of backends, before any of them starts, and of those that come later.
+    /// Takes up what earlier runs knew of backends, before any of them starts, and of those that come later. With rules
+    /// in force nothing is: what they hide must not come back from a run without them.
     pub fn remember_in(&self, memory: &Arc<Memory>) {
+        if self.rules.now().is_some() {
+            return;
+        }
         // There is one memory, given once.
         let _ = self.memory.set(memory.clone());
         self.backends().iter().for_each(|backend| backend.remember_in(memory));

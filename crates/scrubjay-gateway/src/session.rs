@@ -103,6 +103,7 @@ pub struct Session {
     facts: Mutex<ClientFacts>,
     /// Whether its client said of itself what it is.
     is_opened: AtomicBool,
+    is_over: AtomicBool,
     calls: Mutex<HashMap<Ticket, Arc<Call>>>,
     next_ticket: AtomicU64,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
@@ -266,6 +267,7 @@ impl Session {
             keeping,
             facts: Mutex::default(),
             is_opened: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             calls: Mutex::default(),
             next_ticket: AtomicU64::new(1),
             asks: Mutex::default(),
@@ -506,6 +508,16 @@ impl Session {
     #[must_use]
     pub fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
         lock(&self.calls).get(&(id.clone(), 0)).cloned()
+    }
+
+    /// Notes that it is over: nothing is started for it any more.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Returns whether it is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// Ends the session: what is under way, its standing stream and its recording.

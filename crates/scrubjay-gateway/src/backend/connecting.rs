@@ -130,6 +130,9 @@ impl Backend {
     ) -> Result<Arc<Connection>, CallError> {
         let mut rest: tokio::sync::MutexGuard<'_, Rest> = place.starting.lock().await;
         self.refuse_if_retired()?;
+        if starter.session.is_over() {
+            return Err(self.unavailable("the client's session is over"));
+        }
         if let Some(connection) = place.open() {
             return Ok(connection);
         }
@@ -168,8 +171,12 @@ impl Backend {
         }
         let connection = place.put(connection);
         drop(rest);
-        // It may have been retired while it started.
+        // It may have been retired while it started, or its client may have left.
         self.refuse_if_retired().inspect_err(|e| connection.close(&e.to_string()))?;
+        if connection.owner().is_some() && starter.session.is_over() && !starter.session.is_inferred {
+            connection.close("its client left");
+            self.end_client(&starter.session.client, "its client left");
+        }
         // With the queue full there is news enough to make everyone look again.
         let _ = self.events.try_send(Event::Ready { backend: self.id.clone(), owner: connection.owner() });
         tracing::info!(backend = self.id, name = self.display_name, ?era, "backend ready");

@@ -63,6 +63,13 @@ impl Known {
         lock(&self.facts).speaks = Default::default();
     }
 
+    /// Forgets what it offers: rules may hide some of it now.
+    pub(crate) fn forget_offers(&self) {
+        let mut facts = lock(&self.facts);
+        facts.greetings = Default::default();
+        facts.lists.clear();
+    }
+
     /// Returns how it greets, in this era or, where that is not known, in the other.
     pub(crate) fn greeting(&self, era: Era) -> Option<(Era, Greeting)> {
         let facts = lock(&self.facts);

@@ -52,6 +52,8 @@ impl Gateway {
         let naming = std::mem::replace(&mut *lock(&self.naming), to.naming);
         let reloaded = self.replace_backends(&to.backends, to.workspace.as_ref());
         let others = [reloaded.changed.clone(), reloaded.removed.clone()].concat();
+        // Other rules may hide what was listed before.
+        self.backends().iter().for_each(|backend| backend.known.forget_offers());
         self.forget_all_lists(&others, naming != to.naming);
         self.route_with(to.routing);
         self.tools_changed();

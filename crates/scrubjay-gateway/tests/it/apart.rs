@@ -229,11 +229,20 @@ async fn sessions_that_are_left_leave_nothing_behind() {
         assert!(calls.iter().all(|answer| !text(answer).is_empty()), "round {round}");
         clients.iter().for_each(Client::leave_session);
     }
+    // Those too who leave while their server starts.
+    for patience_ms in [0, 1, 5, 20, 50, 100] {
+        let client = legacy(&rig, "hasty").await;
+        let calling = client.clone();
+        let call = tokio::spawn(async move { calling.begin(1, "pid").await });
+        tokio::time::sleep(Duration::from_millis(patience_ms)).await;
+        client.leave_session();
+        call.await.expect("it ends");
+    }
     assert_eq!(rig.gateway.session_count(), 0);
-    assert!(rig.gateway.backends()[0].open_connections().is_empty());
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while scrubjay_gateway::tree::descendants().len() > ours {
         assert!(tokio::time::Instant::now() < deadline, "servers are left behind");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    assert!(rig.gateway.backends()[0].open_connections().is_empty());
 }

@@ -216,6 +216,17 @@ impl Client {
         );
     }
 
+    /// Calls a tool and waits for what comes of it; that may be nothing, where its session ends.
+    pub(crate) async fn begin(&self, id: u64, tool: &str) {
+        let params = json!({ "name": tool, "arguments": {} });
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        if let Accepted::Request(request) =
+            self.gateway.accept(&self.session, &line.to_string(), &self.outbox)
+        {
+            self.gateway.answer(request).await;
+        }
+    }
+
     /// Speaks in a session that it may share with others.
     pub(crate) fn modern(gateway: &Arc<Gateway>, session: Arc<Session>) -> Self {
         let (outbox, mut lines) = mpsc::channel(64);

@@ -237,8 +237,30 @@ fn lists_and_greetings_are_judged_like_calls() {
         .collect();
     let of_sample: Vec<&String> =
         names.iter().filter(|name| !name.starts_with("orchestrate") && !name.starts_with("find_")).collect();
-    assert_eq!(of_sample.len(), 4, "one of five is gone: {names:?}");
+    assert_eq!(of_sample.len(), 5, "one of six is gone: {names:?}");
     assert_eq!(list(11, "prompts/list")["prompts"], json!([]));
+}
+
+#[test]
+fn what_a_rule_hides_does_not_come_back_from_an_earlier_run() {
+    let scratch = scratch();
+    // A server that is there the first time, and hangs from then on.
+    let (flag, server) = (scratch.path().join("seen"), env!("CARGO_BIN_EXE_scrubjay"));
+    let script =
+        format!("[ -e {0} ] && exec sleep 1000; touch {0}; exec {server} sample-server", flag.display());
+    let backends = json!([{ "id": "one", "type": "stdio", "command": "sh", "args": ["-c", script] }]);
+    let list = json!({ "jsonrpc": "2.0", "id": 10, "method": "tools/list" });
+    let lists_fail = |rules: &Value| {
+        let mut piped = start(scratch.path(), rules, &backends);
+        let listed = piped.ask(&list).pop().expect("an answer")["result"]["tools"].to_string();
+        piped.finish();
+        listed.contains("\"fail\"")
+    };
+    assert!(lists_fail(&json!([])), "it is there");
+    assert!(lists_fail(&json!([])), "what it listed last stands in for it");
+    assert!(!lists_fail(
+        &json!([{ "name": "hide", "match": { "methods": ["tools/*"] }, "action": "block" }])
+    ));
 }
 
 #[test]
