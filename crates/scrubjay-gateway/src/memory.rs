@@ -45,7 +45,7 @@ impl Memory {
         is_small.then(|| fs::read(&path).ok()).flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok())
     }
 
-    /// Keeps what is known, beside whoever waits for something.
+    /// Keeps what is known, on a thread of its own: no request waits for the disk.
     pub fn save(self: &Arc<Self>, name: &str, facts: &Value) {
         let text = facts.to_string();
         if text.len() > FILE_BYTES_MAX {

@@ -40,7 +40,7 @@ impl Backend {
         if let Some(connection) = self.open_connection(session, facts.era) {
             return Ok(connection);
         }
-        // Beside whoever asks: a start that is given up half-way would leave a process nobody knows.
+        // In a task of its own: a start dropped half-way with its request would leave an unknown process behind.
         let (backend, session, facts) = (self.clone(), session.clone(), facts.clone());
         let started = tokio::spawn(async move {
             let starter = Starter { session: &session, facts: &facts };

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(read.greetings, facts.greetings);
         assert_eq!(read.lists, facts.lists);
         assert!(read.kept_waiting);
-        // Whatever else stands in the file, reading it fails nobody.
+        // A damaged file is read as an empty one.
         for odd in [json!(null), json!([1]), json!({ "legacy": 3, "modern": { "tools": [1, {}] } })] {
             assert_eq!(Facts::read(&odd).speaks, [None, None]);
         }

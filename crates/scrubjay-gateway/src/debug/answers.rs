@@ -55,7 +55,8 @@ pub(super) fn backends(server: &Server) -> Response {
 
 fn backend(server: &Server, backend: &Arc<Backend>) -> Value {
     let state = backend.state();
-    let mut told = json!({ "id": backend.id, "isReady": state.is_ready, "type": state.kind });
+    let connections = state.connections;
+    let mut told = json!({ "id": backend.id, "isReady": state.is_ready, "type": state.kind, "connections": connections });
     if let Some(name) = &backend.display_name {
         told["displayName"] = name.as_str().into();
     }

@@ -206,7 +206,7 @@ impl Gateway {
             }
             came.insert(place, said);
         }
-        // What comes from now on is told to the client as a change.
+        // A list that comes later is announced with `list_changed`.
         hears.close();
         while let Ok(Heard { place, came: said }) = hears.try_recv() {
             came.insert(place, said);
@@ -278,7 +278,8 @@ impl Gateway {
         named
     }
 
-    /// Asks one backend for its list, and tells whoever gathers; who has stopped gathering is told of a change.
+    /// Asks one backend for its list and hands it to the gathering task; after that has ended, the client gets
+    /// `list_changed` instead.
     async fn ask_for_list(
         self: Arc<Self>,
         place: usize,
@@ -305,7 +306,7 @@ impl Gateway {
         }
     }
 
-    /// Reads all pages of one backend's list, or waits for whoever does already.
+    /// Reads all pages of one backend's list, or joins a read that is already under way.
     async fn list_of(
         self: &Arc<Self>,
         backend: &Arc<Backend>,

@@ -1,7 +1,7 @@
 //! Who owns which name: made of what each list just said, and of nothing else. Pure.
 //!
 //! A tool or prompt keeps its name unless two backends use it: then each of theirs is `<backend>__<name>`. A name
-//! that was given stays with its owner for as long as the gateway runs, whoever comes and goes: it never means
+//! that was given stays with its owner for as long as the gateway runs, while backends come and go: it never means
 //! another backend's tool. The long form always works in a call. Resources are known by their URIs, which are not
 //! ours to change: where two backends list one, the first in the configuration has it.
 

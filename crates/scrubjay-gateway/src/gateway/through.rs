@@ -195,7 +195,7 @@ async fn pass(connection: &Connection, request: &Request) -> Answer {
     made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
 }
 
-/// Tells whether a request is of the modern era whatever a server looks at.
+/// Tells whether every server takes a request for one of the modern era.
 fn is_plainly_modern(request: &Request) -> bool {
     let meta = message::member(request.raw_params(), "_meta");
     request.method != "initialize"

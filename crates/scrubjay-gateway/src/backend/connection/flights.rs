@@ -33,7 +33,7 @@ impl Flights {
                 None => {
                     let (land, landed) = watch::channel(None);
                     let reading = read();
-                    // Beside whoever asked first: the others wait for it though that one leaves.
+                    // In a task of its own: the others still wait for it when the first request is dropped.
                     tokio::spawn(async move {
                         let came =
                             reading.await.unwrap_or_else(|_| Err("reading the list failed".to_owned()));

@@ -80,7 +80,7 @@ fn the_first_of_two_resources_with_one_uri_is_listed() {
 }
 
 proptest! {
-    /// Whatever backends list, in whatever order they come, go and change: a listed name leads to the backend
+    /// Backends list anything and come, go and change in any order: a listed name leads to the backend
     /// and the tool that it was listed for, now and in every later list.
     #[test]
     fn a_name_never_leads_elsewhere(

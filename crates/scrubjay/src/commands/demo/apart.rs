@@ -82,7 +82,7 @@ async fn address(gateway: &mut Child) -> anyhow::Result<String> {
     while let Some(line) = said.next_line().await? {
         if let Some((_, url)) = line.split_once("serving on ") {
             let url = url.to_owned();
-            // Whatever else it says is read, so that it is not held up.
+            // The rest of its output is read as well, so that a full pipe does not block it.
             tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
             return Ok(url);
         }

@@ -32,7 +32,7 @@ fn every_endpoint_says_what_it_should() {
     let backends = gateway.get("/api/backends");
     assert_eq!(
         backends,
-        json!([{ "id": "sample", "displayName": "The sample", "isReady": true, "type": "stdio" }])
+        json!([{ "id": "sample", "displayName": "The sample", "isReady": true, "type": "stdio", "connections": 1 }])
     );
     let config = gateway.get("/api/config");
     assert_eq!((&config["logLevel"], &config["DEBUG_PORT"]), (&json!("debug"), &json!(0)));

@@ -9,9 +9,9 @@ use super::listen::request;
 use super::rig::{Served, answer_text, open_session, scratch, until};
 
 const SESSIONS: usize = 1000;
-/// So many are open at the same time.
+/// How many are open at the same time.
 const AT_ONCE: usize = 25;
-/// How much memory may come on top after the first quarter, for whatever allocators keep: a tenth of what sessions
+/// How much memory may come on top after the first quarter, because allocators keep some: a tenth of what sessions
 /// with a list of tools and a server each would take.
 const GROWTH_KB_MAX: u64 = 16 * 1024;
 
