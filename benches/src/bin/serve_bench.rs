@@ -84,11 +84,15 @@ impl Targets {
         let (server, server_port) = start_raw(beside, &["serve"])?;
         let (relay, raw_port) = start_raw(beside, &["relay", &server_port.to_string()])?;
         let backend = beside.join("bench-server");
+        std::fs::create_dir_all(data)?;
+        // Each session has a server of its own, and none says goodbye.
+        let config = data.join("serve.yaml");
+        let text =
+            format!("backends:\n  - {{ id: b, type: stdio, command: {backend:?}, maxConnections: 5000 }}\n");
+        std::fs::write(&config, text)?;
         let mut own = Command::new(beside.join("scrubjay"));
-        own.arg("--data")
-            .arg(data)
-            .args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0", "--"])
-            .arg(&backend);
+        own.arg("--config").arg(config).arg("--data").arg(data);
+        own.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
         let own = Gateway::start(own)?;
         Ok(Self { server, relay, own, raw_port, backend })
     }

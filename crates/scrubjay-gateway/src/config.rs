@@ -27,7 +27,7 @@ pub struct BackendConfig {
 
 impl BackendConfig {
     /// How many clients may have a legacy connection of their own: each may be a process of tens of megabytes.
-    pub const CONNECTIONS_MAX: usize = 128;
+    pub const CONNECTIONS_MAX: usize = 256;
 }
 
 /// How a backend is reached. What is in its environment and headers does not show.

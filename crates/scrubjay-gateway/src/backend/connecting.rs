@@ -19,6 +19,10 @@ const FIRST_QUESTION_MAX: Duration = Duration::from_millis(100);
 /// How long a client may take to answer that.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(2);
 
+/// How long a client waits for a place while all are taken; longer than it takes until an unused one is given up.
+const PLACE_MAX: Duration = Duration::from_secs(6);
+const PLACE_LOOK: Duration = Duration::from_millis(100);
+
 /// On whose behalf a connection is opened.
 #[derive(Clone, Copy)]
 pub(super) struct Starter<'a> {
@@ -82,7 +86,7 @@ impl Backend {
 
     async fn connect(self: &Arc<Self>, starter: Starter<'_>) -> Result<Arc<Connection>, CallError> {
         let era = starter.facts.era;
-        if self.place_of(starter)?.has_closed() {
+        if self.place_of(starter).await?.has_closed() {
             // A server that ended may come back as another.
             self.known.forget_eras();
         }
@@ -97,28 +101,38 @@ impl Backend {
             (Era::Modern, _) => &[Era::Modern, Era::Legacy],
             (Era::Legacy, _) => &[Era::Legacy, Era::Modern],
         };
-        let place = self.place_of(starter)?;
+        let place = self.place_of(starter).await?;
         let connection = self.connect_in(&place, starter, eras).await;
         drop(probing);
         connection
     }
 
     /// Returns the place for the connection that serves a client, as far as its era is known.
-    fn place_of(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
+    async fn place_of(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
         match self.era_for(starter.facts.era) {
             Era::Modern => Ok(self.places.modern.clone()),
-            Era::Legacy => self.legacy_place(starter),
+            Era::Legacy => self.legacy_place(starter).await,
         }
     }
 
-    fn legacy_place(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
-        self.places.legacy_place(&self.owner_for(starter.session), self.connections_max).ok_or_else(|| {
-            self.unavailable(&format!(
-                "{} clients have a connection of their own already: raise maxConnections, or set shared: true if one \
-                 connection may serve all clients",
-                self.connections_max
-            ))
-        })
+    /// Returns the place for a client's legacy connection, waiting for one while all are taken: clients often leave
+    /// without a word.
+    async fn legacy_place(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
+        let owner = self.owner_for(starter.session);
+        let deadline = tokio::time::Instant::now() + PLACE_MAX;
+        loop {
+            if let Some(place) = self.places.legacy_place(&owner, self.connections_max) {
+                return Ok(place);
+            }
+            if tokio::time::Instant::now() >= deadline || starter.session.is_over() {
+                return Err(self.unavailable(&format!(
+                    "{} clients have a connection of their own already: raise maxConnections, or set shared: true if \
+                     one connection may serve all clients",
+                    self.connections_max
+                )));
+            }
+            tokio::time::sleep(PLACE_LOOK).await;
+        }
     }
 
     /// Opens a connection in its place, unless somebody has meanwhile; one of another era goes to its own place.
@@ -161,7 +175,9 @@ impl Backend {
         let place = match era {
             _ if era == eras[0] => place.clone(),
             Era::Modern => self.places.modern.clone(),
-            Era::Legacy => self.legacy_place(starter).inspect_err(|e| connection.close(&e.to_string()))?,
+            Era::Legacy => {
+                self.legacy_place(starter).await.inspect_err(|e| connection.close(&e.to_string()))?
+            }
         };
         if era != eras[0] {
             self.known.learn_era(eras[0], false);

@@ -16,7 +16,7 @@ use crate::session::lock;
 const BACK_OFF_MIN: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
 /// With all places taken, a client that used its connection this recently keeps it.
-const EVICT_AFTER: Duration = Duration::from_secs(10);
+const EVICT_AFTER: Duration = Duration::from_secs(5);
 
 /// Whose a connection is; `None` where it serves all clients.
 pub(crate) type Owner = Option<Arc<str>>;
