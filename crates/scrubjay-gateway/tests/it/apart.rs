@@ -194,9 +194,10 @@ async fn a_backend_has_no_more_clients_than_it_may() {
     let rig = Rig::new(&[BackendConfig { connections_max: 2, ..server("one", &[]) }], Vec::new());
     let clients = [legacy(&rig, "a").await, legacy(&rig, "b").await, legacy(&rig, "c").await];
     // Both are at work, so that neither makes room for another.
-    for client in clients[..2].iter().cloned() {
+    for client in &clients[..2] {
         text(&client.call(1, "pid", json!({})).await);
-        tokio::spawn(async move { client.begin(2, "wait").await });
+        let waiting = client.clone();
+        tokio::spawn(async move { waiting.begin(2, "wait").await });
     }
     let refused = clients[2].call(1, "pid", json!({})).await;
     let why = complaint(&refused);
