@@ -208,6 +208,22 @@ async fn a_backend_has_no_more_clients_than_it_may() {
 }
 
 #[tokio::test]
+async fn clients_are_greeted_with_what_backends_tell_them() {
+    let rig = Rig::new(&[server("one", &[])], Vec::new());
+    let (client, _lines) = Client::answering(&rig.gateway, "a", json!({})).await;
+    let info = json!({ "name": "again", "version": "1" });
+    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
+    for method in ["initialize", "server/discover"] {
+        let client = match method {
+            "initialize" => client.clone(),
+            _ => Client::modern(&rig.gateway, rig.gateway.open_inferred_session("m", "m")),
+        };
+        let greeted = client.request(9, method, hello.clone()).await;
+        assert_eq!(greeted["result"]["instructions"], "Ask for roots first.", "{greeted}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_is_started_once_to_find_its_era() {
     for mute in [&[][..], &["--mute-discover"]] {
         let rig = Rig::new(&[server("one", mute)], Vec::new());

@@ -91,6 +91,12 @@ async fn a_crash_is_an_error_and_the_next_call_succeeds() {
         let answer = pair.misbehave(how).await;
         let why = complaint(&answer);
         assert!(why.contains("\"bad\"") && why.contains("exit status"), "{why}");
+        // It is on tape when it happens, not when the backend is next needed.
+        let tape = String::from_utf8_lossy(&pair.rig.tapes("client")).into_owned();
+        let ends: Vec<&str> = tape.lines().filter(|line| line.contains("backend_ended")).collect();
+        let end: Value = serde_json::from_str(ends.last().expect("its end is noted")).expect("JSON");
+        let status = if how == "crash" { 3 } else { 4 };
+        assert_eq!((&end["backend"], &end["status"]), (&json!("bad"), &json!(status)), "{end}");
         pair.bad_answers().await;
     }
 }
