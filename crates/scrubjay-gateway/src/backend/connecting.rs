@@ -189,9 +189,8 @@ impl Backend {
         drop(rest);
         // It may have been retired while it started, or its client may have left.
         self.refuse_if_retired().inspect_err(|e| connection.close(&e.to_string()))?;
-        if connection.owner().is_some() && starter.session.is_over() && !starter.session.is_inferred {
+        if era == Era::Legacy && !self.places.holds(&connection.owner(), &place) {
             connection.close("its client left");
-            self.end_client(&starter.session.client, "its client left");
         }
         // With the queue full there is news enough to make everyone look again.
         let _ = self.events.try_send(Event::Ready { backend: self.id.clone(), owner: connection.owner() });

@@ -131,6 +131,11 @@ impl Places {
         Some(legacy.entry(owner.clone()).or_default().clone())
     }
 
+    /// Returns whether a place is still its owner's: one that was given up is known to nobody who could end what is in it.
+    pub(super) fn holds(&self, owner: &Owner, place: &Arc<Place>) -> bool {
+        lock(&self.legacy).get(owner).is_some_and(|held| Arc::ptr_eq(held, place))
+    }
+
     /// Gives up the place of an owner; returns the connection that was in it.
     pub(super) fn remove(&self, owner: &Owner) -> Option<Arc<Connection>> {
         lock(&self.legacy).remove(owner)?.open()

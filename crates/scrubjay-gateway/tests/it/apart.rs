@@ -249,8 +249,14 @@ async fn sessions_that_are_left_leave_nothing_behind() {
         clients.iter().for_each(Client::leave_session);
     }
     // Those too who leave while their server starts.
-    for patience_ms in [0, 1, 5, 20, 50, 100] {
-        let client = legacy(&rig, "hasty").await;
+    for patience_ms in [0, 1, 5, 20, 40, 50, 60, 80, 100] {
+        // In turns one with a session of its own and one whose session is inferred.
+        let client = if patience_ms % 20 == 0 {
+            let session = rig.gateway.open_inferred_session("hasty", "hasty");
+            Client::modern(&rig.gateway, session)
+        } else {
+            legacy(&rig, "hasty").await
+        };
         let calling = client.clone();
         let call = tokio::spawn(async move { calling.begin(1, "pid").await });
         tokio::time::sleep(Duration::from_millis(patience_ms)).await;
