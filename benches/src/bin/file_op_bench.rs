@@ -60,15 +60,7 @@ fn main() -> Outcome<()> {
 }
 
 fn caller() -> Caller {
-    Caller {
-        key: "bench".to_owned(),
-        told_by: "connection".to_owned(),
-        agent: None,
-        tape: None,
-        entry: None,
-        project: "bench".to_owned(),
-        workspace: None,
-    }
+    Caller::alone("bench", "bench")
 }
 
 async fn open(path: &Path) -> Result<Ledger, LedgerError> {

@@ -120,15 +120,7 @@ async fn fill(ledger: &Ledger, project: &str, count: usize) -> io::Result<()> {
     let mut depths: Vec<usize> = Vec::with_capacity(count);
     while depths.len() < count {
         let mut write = ledger.write(Survives::Process).await.map_err(io::Error::other)?;
-        let caller = Caller {
-            key: format!("{project}/{}", depths.len() / SESSION_RECORDS),
-            told_by: "connection".to_owned(),
-            agent: None,
-            tape: None,
-            entry: None,
-            project: project.to_owned(),
-            workspace: None,
-        };
+        let caller = Caller::alone(&format!("{project}/{}", depths.len() / SESSION_RECORDS), project);
         let entered = records::enter(&mut write, &caller, None, None).await;
         let mut scope = entered.map_err(io::Error::other)?;
         for _ in 0..BATCH.min(count - depths.len()) {

@@ -5,12 +5,14 @@
 
 mod ended;
 mod judged;
+mod moved;
 
 use serde::{Deserialize, Serialize};
 
 pub use ended::BackendEnded;
 pub(crate) use judged::add_line;
 pub use judged::{Acts, Judged, NAME_BYTES_MAX, is_name};
+pub use moved::SessionMoved;
 
 /// Which way a message travelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 //! The one fold over entries. The sealer, `tape show`, the exporters and the index all see a tape through
 //! it, so they cannot disagree.
 
-use crate::entry::{BackendEnded, Entry, EntryKind, Gap};
+use crate::entry::{BackendEnded, Entry, EntryKind, Gap, SessionMoved};
 use crate::envelope::{Envelope, JsonId};
 use crate::operation::{At, Bounded, Link, Operations};
 use crate::selection::LeftOut;
@@ -83,6 +83,10 @@ impl Reader {
                 && let Some(left_out) = LeftOut::from_note(entry.payload)
             {
                 self.collector.observe_left_out(&left_out);
+            } else if entry.kind == EntryKind::Note
+                && let Some(moved) = SessionMoved::from_note(entry.payload)
+            {
+                self.collector.observe_session(moved.session);
             } else if entry.kind == EntryKind::Note
                 && let Some(ended) = BackendEnded::from_note(entry.payload)
             {

@@ -76,6 +76,9 @@ pub struct TapeMetadata {
     /// What the user did not want on the tape.
     #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
     pub left_out: LeftOut,
+    /// The session its connection is in since it moved there; the header names the one in which it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
 }
 
 /// What the calls of one method or tool add up to.
@@ -154,6 +157,11 @@ impl Collector {
         self.sums.left_out.add(left_out);
         // A conversation was held, though little of it is here.
         self.substantial = true;
+    }
+
+    /// Notes that the connection is in another session from here on.
+    pub fn observe_session(&mut self, session: String) {
+        self.sums.session = Some(session);
     }
 
     /// Notes that the entry just taken tells of a backend's end.

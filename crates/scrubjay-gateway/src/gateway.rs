@@ -88,7 +88,12 @@ pub struct Gateway {
     rules: Arc<RulesInForce>,
     /// What is known of backends from earlier runs, where that is kept.
     memory: OnceLock<Arc<Memory>>,
+    /// Hears of clients that left.
+    on_leave: OnceLock<OnLeave>,
 }
+
+/// Hears that a client left: by what toolsets know its connection, and why.
+pub type OnLeave = Box<dyn Fn(String, &str) + Send + Sync>;
 
 /// Takes a client's `initializationOptions`: the backends in them, or what is wrong with them.
 pub type TakeOptions = Box<dyn Fn(&str) -> Result<Vec<BackendConfig>, serde_json::Value> + Send + Sync>;
@@ -173,9 +178,22 @@ impl Gateway {
             keeping,
             rules,
             memory: OnceLock::new(),
+            on_leave: OnceLock::new(),
         });
         tokio::spawn(events::attend(Arc::downgrade(&gateway), heard));
         gateway
+    }
+
+    /// Says who is to hear of clients that leave; once.
+    pub fn on_leave(&self, hear: OnLeave) {
+        let _ = self.on_leave.set(hear);
+    }
+
+    /// Notes on the tape of a client that its connection, as toolsets know it, is in another session from now on.
+    pub fn move_to_session(&self, connection: &str, session: &str) {
+        if let Some(client) = self.all_sessions().iter().find(|client| client.connection() == connection) {
+            client.move_to(session);
+        }
     }
 
     /// Puts rules in force for every backend, those that clients bring later too.
@@ -271,6 +289,9 @@ impl Gateway {
             self.end_server_of(through, id, reason);
         }
         session.finish((self.new_recording)("after the end", None), reason);
+        if let Some(hear) = self.on_leave.get() {
+            hear(session.connection(), reason);
+        }
         true
     }
 

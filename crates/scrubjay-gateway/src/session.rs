@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use scrubjay_core::entry::{BackendEnded, Direction, End, EntryKind, Terminator};
+use scrubjay_core::entry::{BackendEnded, Direction, End, EntryKind, SessionMoved, Terminator};
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message;
 use scrubjay_core::oversize::Oversize;
 use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, RecordError, Recording};
-use scrubjay_store::tape::header::SessionRef;
+use scrubjay_store::tape::header::{SessionRef, ToldBy};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::offer::{Kind, Offer};
@@ -326,6 +326,29 @@ impl Session {
     #[must_use]
     pub fn recorded_as(&self) -> Option<SessionRef> {
         lock(&self.recording).session().cloned()
+    }
+
+    /// Returns the host's own id of the conversation, where the host gave one.
+    #[must_use]
+    pub fn host_session(&self) -> Option<String> {
+        lock(&self.recording).host_session().map(str::to_owned)
+    }
+
+    /// Notes on the tape that the connection is in another session from here on.
+    pub(crate) fn move_to(&self, session: &str) {
+        if self.recorded_as().is_some_and(|now| now.id == session) {
+            return;
+        }
+        let note = SessionMoved { session: session.to_owned() }.note();
+        self.record_fact(EntryKind::Note, Direction::ServerToClient, &note);
+        let session = SessionRef { id: session.to_owned(), told_by: ToldBy::Agent };
+        lock(&self.recording).set_session(session);
+    }
+
+    /// Returns what toolsets know this connection by; its handle cannot be read off it.
+    #[must_use]
+    pub fn connection(&self) -> String {
+        SessionRef::of_connection(&self.id).id
     }
 
     /// Records a line of the client; returns where it is.

@@ -66,11 +66,20 @@ pub fn clean_environment(command: &mut Command) {
     command.env_remove(WARDEN_VARIABLE);
 }
 
-/// Starts this program again as the worker, waits for it, and returns its exit code.
+/// How the worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerEnded {
+    /// The code by which a shell would report it.
+    pub exit_code: u8,
+    /// Whether a signal ended it, so that it could not finish its own work: close its tape, say goodbye.
+    pub was_killed: bool,
+}
+
+/// Starts this program again as the worker, waits for it, and returns how it ended.
 ///
 /// # Errors
 /// The worker cannot be started.
-pub async fn watch_over() -> io::Result<u8> {
+pub async fn watch_over() -> io::Result<WorkerEnded> {
     tree::adopt_orphans()?;
     let mut signals = Vec::new();
     for passed_on in PASSED_ON {
@@ -98,7 +107,7 @@ pub async fn watch_over() -> io::Result<u8> {
         }
     };
     tree::end_descendants(Duration::ZERO, Duration::ZERO).await;
-    Ok(exit_code(status))
+    Ok(WorkerEnded { exit_code: exit_code(status), was_killed: status.signal().is_some() })
 }
 
 /// Returns what is done when this process is told to stop.

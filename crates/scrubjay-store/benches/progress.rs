@@ -49,15 +49,7 @@ impl Dice {
 }
 
 fn caller() -> Caller {
-    Caller {
-        key: "bench".to_owned(),
-        told_by: "connection".to_owned(),
-        agent: None,
-        tape: None,
-        entry: None,
-        project: "large".to_owned(),
-        workspace: None,
-    }
+    Caller::alone("bench", "large")
 }
 
 async fn log(ledger: &Ledger, project: &str, title: &str, content: &str) -> String {

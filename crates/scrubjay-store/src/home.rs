@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use scrubjay_core::id::TapeId;
 use thiserror::Error;
 
+use crate::claim::{Claim, Holder};
 use crate::tape::reader::{OpenError, State, Tape};
 use crate::tape::seal::{SealError, seal_or_finish};
 use crate::tape::writer::{create_private, lock_abandoned};
@@ -96,6 +97,39 @@ impl Home {
     #[must_use]
     pub fn backends(&self) -> PathBuf {
         self.root.join("backends")
+    }
+
+    /// Returns the directory in which connections show which conversation they belong to.
+    #[must_use]
+    pub fn conversations(&self) -> PathBuf {
+        self.root.join("conversations")
+    }
+
+    /// Returns the directory in which processes show that they live.
+    #[must_use]
+    pub fn processes(&self) -> PathBuf {
+        self.root.join("processes")
+    }
+
+    /// Tells whether a process lives that claimed a name here.
+    #[must_use]
+    pub fn process(&self, name: &str) -> Holder {
+        // A name from a shared database must not lead out of the directory.
+        match name.parse::<TapeId>() {
+            Ok(id) => Claim::holder(&self.processes(), id.as_str()),
+            Err(_) => Holder::Unknown,
+        }
+    }
+
+    /// Removes what processes that are gone left to show that they live; to be called once nothing refers to it.
+    pub fn forget_gone_processes(&self) {
+        let directory = self.processes();
+        // What stays is looked at again by the next process.
+        for name in file_names(&directory).unwrap_or_default() {
+            if Claim::holder(&directory, &name) == Holder::Gone {
+                let _ = std::fs::remove_file(directory.join(name));
+            }
+        }
     }
 
     /// Returns the directory of the debug endpoints' tokens.

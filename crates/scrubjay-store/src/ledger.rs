@@ -17,7 +17,7 @@ mod schema;
 pub mod session;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use scrubjay_core::redact::Redactor;
@@ -83,13 +83,17 @@ pub enum LedgerError {
 }
 
 /// The ledger. Cheap to clone; all clones share their connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Ledger {
     pool: AnyPool,
     dialect: Dialect,
     turn: Arc<Mutex<()>>,
     redactor: Arc<Redactor>,
+    on_move: Arc<OnceLock<OnMove>>,
 }
+
+/// Hears that a connection is in another session than its conversation's, once that is committed: by their ids.
+type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What a committed mutation must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +102,12 @@ pub enum Survives {
     Power,
     /// The end of any process; after a loss of power it can be found out again.
     Process,
+}
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger").field("dialect", &self.dialect).finish_non_exhaustive()
+    }
 }
 
 impl Ledger {
@@ -116,10 +126,15 @@ impl Ledger {
             .acquire_timeout(PATIENCE)
             .after_connect(move |connection, _| Box::pin(dialect.greet(connection)))
             .connect_lazy(&url)?;
-        let ledger = Self { pool, dialect, turn: Arc::default(), redactor };
+        let ledger = Self { pool, dialect, turn: Arc::default(), redactor, on_move: Arc::default() };
         ledger.migrate().await?;
         drop(opening);
         Ok(ledger)
+    }
+
+    /// Says who is to hear of connections that move to another session; once.
+    pub fn on_move(&self, hear: impl Fn(&str, &str) + Send + Sync + 'static) {
+        let _ = self.on_move.set(Box::new(hear));
     }
 
     /// Begins a mutation: waits for its turn, then has the ledger for itself.
@@ -131,7 +146,8 @@ impl Ledger {
         let mut tx = self.pool.begin_with(self.dialect.begin_write(survives)).await?;
         self.dialect.take_turn(&mut tx).await?;
         let at_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
-        Ok(Write { tx, dialect: self.dialect, at_ns, redactor: self.redactor.clone(), _turn: turn })
+        let (redactor, on_move) = (self.redactor.clone(), self.on_move.clone());
+        Ok(Write { tx, dialect: self.dialect, at_ns, redactor, moved: Vec::new(), on_move, _turn: turn })
     }
 
     /// Begins to read: everything read is of one moment.
@@ -161,6 +177,9 @@ pub struct Write {
     dialect: Dialect,
     at_ns: i64,
     redactor: Arc<Redactor>,
+    /// The connections that are in another session from now on.
+    moved: Vec<(String, String)>,
+    on_move: Arc<OnceLock<OnMove>>,
     _turn: OwnedMutexGuard<()>,
 }
 
@@ -171,7 +190,15 @@ impl Write {
     /// It may or may not have happened; read to find out.
     pub async fn commit(self) -> Result<(), LedgerError> {
         self.tx.commit().await?;
+        if let Some(hear) = self.on_move.get() {
+            self.moved.iter().for_each(|(connection, session)| hear(connection, session));
+        }
         Ok(())
+    }
+
+    /// Notes that a connection is in another session than the one its tape names.
+    fn note_move(&mut self, connection: &str, session: &str) {
+        self.moved.push((connection.to_owned(), session.to_owned()));
     }
 
     /// Returns a text as it may be stored: without secrets, and without NUL, which PostgreSQL cannot hold.

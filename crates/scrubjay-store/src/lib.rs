@@ -4,7 +4,9 @@
 //! tokio on the way to a tape (an append is one system call, made by whoever relays), and any reading of
 //! configuration.
 
+pub mod claim;
 pub mod clock;
+pub mod conversation;
 pub mod files;
 pub mod home;
 pub mod index;

@@ -286,6 +286,17 @@ impl Recording {
         self.subject.session.as_ref()
     }
 
+    /// Says that the connection is in another session from now on; tapes that continue this one begin in it.
+    pub fn set_session(&mut self, session: SessionRef) {
+        self.subject.session = Some(session);
+    }
+
+    /// Returns the host's own id of the conversation, where it gave one.
+    #[must_use]
+    pub fn host_session(&self) -> Option<&str> {
+        self.subject.origin.host_session.as_deref()
+    }
+
     /// Ends the recording: notes how, and seals. `None` where nothing was recorded.
     ///
     /// # Errors

@@ -15,11 +15,14 @@ use crate::ledger::{Conn, LedgerError, session};
 /// How many items a page has at most.
 pub const PAGE_MAX: i64 = 1000;
 
+/// Names the session in which something happened last.
+pub const LATEST: &str = "latest";
+
 /// A view cannot be made.
 #[derive(Debug, Error)]
 pub enum ViewError {
     /// There is no such session.
-    #[error("no session has an id that begins with \"{0}\": `scrubjay session ls` lists them")]
+    #[error("no session is called \"{0}\": `scrubjay session ls` lists them")]
     NoSession(String),
     /// Several sessions could be meant.
     #[error("\"{0}\" fits several sessions ({1}): give more characters")]
@@ -49,6 +52,8 @@ pub struct SessionView {
     pub status: &'static str,
     /// How its connections were told to belong together.
     pub told_by: String,
+    /// The host's own id of the conversation.
+    pub host_session: Option<String>,
     /// The session it was branched from.
     pub parent_session: Option<String>,
     /// The directory it works in.
@@ -73,6 +78,7 @@ impl SessionView {
             agent: session.agent.clone(),
             status: if session.ended_ns.is_some() { "closed" } else { "active" },
             told_by: session.told_by.clone(),
+            host_session: session.host_session.clone(),
             parent_session: session.parent_session.clone(),
             workspace: session.workspace.clone(),
             created: iso(session.created_ns),
@@ -89,21 +95,32 @@ pub fn iso(at_ns: i64) -> String {
     scrubjay_core::export::iso_time(whole_ms * 1_000_000)
 }
 
-/// Finds the one session whose id begins with a text.
+/// Finds a session: by its id, the beginning of it, the host's own id of the conversation, or `latest`.
 ///
 /// # Errors
 /// There is none, or there are several.
-pub async fn find_session(on: &mut impl Conn, start: &str) -> Result<Session, ViewError> {
-    if let Some(session) = session::get(on, start).await? {
+pub async fn find_session(on: &mut impl Conn, name: &str) -> Result<Session, ViewError> {
+    if let Some(session) = session::get(on, name).await? {
         return Ok(session);
     }
-    let mut found = if start.is_empty() { Vec::new() } else { session::find(on, start, 4).await? };
+    let mut found = match name {
+        "" => Vec::new(),
+        LATEST => session::list(on, None, None, 1).await?,
+        _ => {
+            // A conversation that worked on several projects has a session in each: the newest is meant.
+            let mut of_host = session::of_host(on, name, 1).await?;
+            if of_host.is_empty() {
+                of_host = session::find(on, name, 4).await?;
+            }
+            of_host
+        }
+    };
     match found.len() {
-        0 => Err(ViewError::NoSession(start.to_owned())),
+        0 => Err(ViewError::NoSession(name.to_owned())),
         1 => Ok(found.remove(0)),
         _ => {
             let ids: Vec<String> = found.into_iter().map(|session| session.id).collect();
-            Err(ViewError::Ambiguous(start.to_owned(), ids.join(", ")))
+            Err(ViewError::Ambiguous(name.to_owned(), ids.join(", ")))
         }
     }
 }

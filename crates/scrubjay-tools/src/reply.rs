@@ -158,6 +158,12 @@ impl From<SessionError> for Failure {
                 message,
                 "Leave session_id out to use this connection's own session, or start one with record_session_start.",
             ),
+            SessionError::Ended(id) => Self::new(
+                "SESSION_NOT_FOUND",
+                message,
+                "Leave session_id out to work in a session of your own, or resume this one with record_session_start.",
+            )
+            .with(json!({ "session_id": id })),
             SessionError::BadId => {
                 Self::new("INVALID_SESSION_ID", message, "Choose another id, or leave it out.")
             }

@@ -1,8 +1,9 @@
 //! What all toolsets share: the ledger, the index and the model, opened with the first call that needs them, and
 //! who is calling.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rmcp::RoleServer;
@@ -10,10 +11,11 @@ use rmcp::service::RequestContext;
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redactor;
 use scrubjay_llm::LlmConfig;
+use scrubjay_store::claim::Claim;
 use scrubjay_store::files::{FileError, Files};
 use scrubjay_store::home::Home;
-use scrubjay_store::ledger::session::Caller;
-use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
+use scrubjay_store::ledger::session::{self, Caller};
+use scrubjay_store::ledger::{Ledger, LedgerError, Storage, Survives};
 use scrubjay_store::workspace::Workspace;
 use serde::Deserialize;
 use tokio::sync::{Notify, OnceCell};
@@ -54,7 +56,6 @@ pub struct Setup {
 }
 
 /// What all toolsets share.
-#[derive(Debug)]
 pub struct Shared {
     setup: Setup,
     ledger: OnceCell<Ledger>,
@@ -64,14 +65,25 @@ pub struct Shared {
     news: Notify,
     llm: OnceLock<Option<scrubjay_llm::Client>>,
     flights: Flights,
-    /// Names the calls of a client that comes without a gateway.
+    /// Names this process, and the calls of a client that comes without a gateway.
     own_key: String,
+    /// Shows other processes that this one lives, once it is in the ledger.
+    presence: OnceLock<Claim>,
+    /// The connections that called, until they close.
+    callers: Mutex<HashSet<String>>,
+    on_move: OnceLock<Arc<OnMove>>,
 }
+
+/// Hears that a connection is in another session than its tape names: by their ids.
+type OnMove = dyn Fn(&str, &str) + Send + Sync;
 
 /// What the gateway says of a caller.
 #[derive(Default, Deserialize)]
 struct Told {
+    connection: Option<String>,
     session: Option<String>,
+    #[serde(rename = "hostSession")]
+    host_session: Option<String>,
     #[serde(rename = "toldBy")]
     told_by: Option<String>,
     tape: Option<String>,
@@ -100,6 +112,9 @@ impl Shared {
             llm: OnceLock::new(),
             flights: Flights::default(),
             own_key: TapeId::from_random(random).to_string(),
+            presence: OnceLock::new(),
+            callers: Mutex::default(),
+            on_move: OnceLock::new(),
         }
     }
 
@@ -114,8 +129,77 @@ impl Shared {
     /// # Errors
     /// It cannot be opened; the next call tries again.
     pub async fn ledger(&self) -> Result<&Ledger, LedgerError> {
-        let open = || Ledger::open(&self.setup.storage, self.setup.redactor.clone());
-        self.ledger.get_or_try_init(open).await
+        self.ledger.get_or_try_init(|| self.open_ledger()).await
+    }
+
+    async fn open_ledger(&self) -> Result<Ledger, LedgerError> {
+        let ledger = Ledger::open(&self.setup.storage, self.setup.redactor.clone()).await?;
+        if let Some(hear) = self.on_move.get().cloned() {
+            ledger.on_move(move |connection, session| hear(connection, session));
+        }
+        match Claim::take(&self.setup.home.processes(), &self.own_key, "") {
+            Ok(claim) => drop(claim.map(|claim| self.presence.set(claim))),
+            // Then its sessions end when nothing was heard of them for long.
+            Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one lives"),
+        }
+        session::end_departed(&ledger, |process| self.setup.home.process(process)).await?;
+        self.setup.home.forget_gone_processes();
+        Ok(ledger)
+    }
+
+    /// Says who is to hear of connections that move to another session; before the first call, once.
+    pub fn on_move(&self, hear: Arc<dyn Fn(&str, &str) + Send + Sync>) {
+        let _ = self.on_move.set(hear);
+    }
+
+    /// Ends the sessions of clients whose process is gone, so that they hold no records any more.
+    ///
+    /// # Errors
+    /// The ledger failed.
+    pub(crate) async fn end_departed(&self) -> Result<(), LedgerError> {
+        let ledger = self.ledger().await?;
+        if session::end_departed(ledger, |process| self.setup.home.process(process)).await? > 0 {
+            self.tell_news();
+        }
+        Ok(())
+    }
+
+    /// Notes that a connection closed: its session ends, where it was the last in it.
+    ///
+    /// # Errors
+    /// The ledger failed; the next process that opens it ends the session.
+    pub async fn client_left(&self, connection: &str, why: &str) -> Result<(), LedgerError> {
+        if self.callers().contains(connection) {
+            self.leave(&[connection.to_owned()], why).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes that all connections closed.
+    ///
+    /// # Errors
+    /// The ledger failed; the next process that opens it ends the sessions.
+    pub async fn all_left(&self, why: &str) -> Result<(), LedgerError> {
+        let connections: Vec<String> = self.callers().iter().cloned().collect();
+        self.leave(&connections, why).await
+    }
+
+    async fn leave(&self, connections: &[String], why: &str) -> Result<(), LedgerError> {
+        // Whoever called nothing that needs the ledger has no session there.
+        let Some(ledger) = self.ledger.get().filter(|_| !connections.is_empty()) else { return Ok(()) };
+        let mut write = ledger.write(Survives::Power).await?;
+        for connection in connections {
+            session::leave(&mut write, connection, why).await?;
+        }
+        write.commit().await?;
+        // Only now: what a closing process did not get to write is still here for `all_left`.
+        self.callers().retain(|caller| !connections.contains(caller));
+        self.tell_news();
+        Ok(())
+    }
+
+    fn callers(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the files of the workspace; what a crash left open there is settled first.
@@ -184,9 +268,16 @@ impl Shared {
     }
 
     fn described(&self, told: Told) -> Caller {
+        if let Some(connection) = &told.connection {
+            self.callers().insert(connection.clone());
+        }
         let agent = told.client.and_then(|c| c.name.map(|name| (name, c.version)));
+        let conversation = told.session.unwrap_or_else(|| self.own_key.clone());
         Caller {
-            key: told.session.unwrap_or_else(|| self.own_key.clone()),
+            connection: told.connection.unwrap_or_else(|| conversation.clone()),
+            conversation,
+            host_session: told.host_session,
+            process: Some(self.own_key.clone()),
             told_by: told.told_by.unwrap_or_else(|| "connection".to_owned()),
             agent: agent
                 .map(|(name, version)| format!("{name} {}", version.unwrap_or_default()).trim().to_owned()),

@@ -40,7 +40,9 @@ pub(crate) fn caller(call: &Call) -> Value {
     let entry = call.recorded.and_then(|place| place.entry);
     let named: Option<Value> = call.facts.named().and_then(|info| serde_json::from_str(info).ok());
     json!({
+        "connection": call.session.connection(),
         "session": session.as_ref().map(|s| &s.id),
+        "hostSession": call.session.host_session(),
         "toldBy": session.as_ref().map(|s| s.told_by),
         "tape": entry.map(|(_, tape)| tape.to_string()),
         "entry": entry.map(|(entry, _)| entry),

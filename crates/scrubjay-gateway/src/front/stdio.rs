@@ -19,11 +19,15 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// How long the last lines may take to leave.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Serves one client until it closes its stream or says `exit`; returns the exit code that it earned.
+/// Serves one client until it closes its stream or says `exit`, or until `stopped`; returns the exit code that it earned.
 ///
 /// # Errors
 /// The streams cannot be used.
-pub async fn serve(gateway: Arc<Gateway>, name: &str) -> std::io::Result<u8> {
+pub async fn serve(
+    gateway: Arc<Gateway>,
+    name: &str,
+    stopped: impl Future<Output = ()> + Send,
+) -> std::io::Result<u8> {
     let (mut source, sink) = (Source::stdin()?, Sink::stdout()?);
     gateway.let_client_end_it();
     let session = gateway.open_session(name);
@@ -48,6 +52,8 @@ pub async fn serve(gateway: Arc<Gateway>, name: &str) -> std::io::Result<u8> {
             return Ok(0);
         }
         code = gateway.exited() => (code, "the host said exit"),
+        // A host that kills us after a moment must find the tape sealed by then.
+        () = stopped => (0, "the process was told to stop"),
         () = read(&gateway, &session, &mut source, &outbox) => (0, "the host closed its stream"),
     };
     // What is still to be said goes out before the streams close.

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use scrubjay_core::entry::{EntryKind, SessionMoved};
 use scrubjay_core::exchange::{Definition, Exchange, Exchanges};
 use scrubjay_core::reading::Reader;
 use tokio::sync::mpsc::Sender;
@@ -206,6 +207,11 @@ impl<'a> Gathering<'a> {
                 self.fold.exchanges.waiting().for_each(drop);
             }
             let reading = self.fold.reader.read(&entry);
+            if entry.kind == EntryKind::Note
+                && let Some(moved) = SessionMoved::from_note(entry.payload)
+            {
+                self.fold.facts.session = moved.session;
+            }
             self.fold.exchanges.observe(number, &entry, &reading);
             self.fold.next_entry = number + 1;
             self.read_entries += 1;

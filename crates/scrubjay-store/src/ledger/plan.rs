@@ -1,6 +1,7 @@
 //! Plans: the ordered steps an agent means to take, and which one it is at.
 //!
-//! A new plan replaces what is left of the old one; what was done stays. Steps are never removed.
+//! A new plan replaces what is left of the old one; what was done stays. Steps are never removed. Nothing is done or
+//! failed unless somebody says so: a step that is left for another, or for another plan, counts as left.
 
 use serde::Serialize;
 use serde_json::json;
@@ -21,17 +22,23 @@ pub enum StepStatus {
     Current,
     /// Finished.
     Done,
+    /// Tried, without success.
+    Failed,
     /// Left out.
     Skipped,
+    /// Begun, then left for another without being called done.
+    Left,
     /// Another plan took its place.
     Replaced,
 }
 
-const STATUSES: [(StepStatus, &str); 5] = [
+const STATUSES: [(StepStatus, &str); 7] = [
     (StepStatus::Pending, "pending"),
     (StepStatus::Current, "current"),
     (StepStatus::Done, "done"),
+    (StepStatus::Failed, "failed"),
     (StepStatus::Skipped, "skipped"),
+    (StepStatus::Left, "left"),
     (StepStatus::Replaced, "replaced"),
 ];
 
@@ -107,7 +114,7 @@ pub async fn set(
     for step in &old {
         let replaced = match step.status {
             StepStatus::Pending => StepStatus::Replaced,
-            StepStatus::Current => StepStatus::Done,
+            StepStatus::Current => StepStatus::Left,
             _ => continue,
         };
         set_status(write, step.id, replaced).await?;
@@ -179,10 +186,10 @@ pub async fn mark(
     status: StepStatus,
 ) -> Result<(), LedgerError> {
     if status == StepStatus::Current {
-        // Whatever was under way is finished by beginning another.
+        // One step is under way at a time; only the agent can say that another one is done.
         for other in steps(write, &session.id).await? {
             if other.status == StepStatus::Current && other.id != step.id {
-                set_status(write, other.id, StepStatus::Done).await?;
+                set_status(write, other.id, StepStatus::Left).await?;
             }
         }
     }
@@ -193,10 +200,20 @@ pub async fn mark(
     event::append(write, &at_step, caller, event).await?;
     let next = match status {
         StepStatus::Current => Some(step.id),
+        // What follows a failure may be its mending: the agent says when it goes on.
+        StepStatus::Failed => session.current_step,
         _ if session.current_step == Some(step.id) => begin_next(write, &session.id, step).await?,
         _ => session.current_step,
     };
     move_to(write, session, next).await
+}
+
+/// Leaves the session at no step.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn rest(write: &mut Write, session: &mut Session) -> Result<(), LedgerError> {
+    move_to(write, session, None).await
 }
 
 async fn begin_next(write: &mut Write, session: &str, after: &Step) -> Result<Option<i64>, LedgerError> {

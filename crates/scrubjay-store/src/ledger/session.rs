@@ -1,28 +1,46 @@
-//! Sessions: one agent's conversation each. Every caller has one, begun with its first call.
+//! Sessions: one agent's conversation each. Every connection has one, begun with its first call.
 //!
-//! A caller is a host conversation as the gateway tells it, whatever process it comes through; which session
-//! it is in is remembered, so that a host's several servers share one.
+//! A session has the id that the tapes of its conversation carry, unless the agent chose one. A connection is in the
+//! session it named; one that never did is in the session of its host conversation, where that is known. How a
+//! session begins is in `begin`, how it ends in `end`.
+
+mod begin;
+mod end;
 
 use scrubjay_core::id::TapeId;
 use serde::Serialize;
-use serde_json::json;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 use thiserror::Error;
 
-use super::event::{self, EventKind, NewEvent};
-use super::{Conn, LedgerError, Write, project};
+use super::{Conn, LedgerError, Write};
+
+pub use begin::{Beginning, Started, current, of_caller, start};
+pub use end::{end, end_departed, leave};
 
 /// No session id is longer.
 pub const ID_CHARS_MAX: usize = 100;
 
+/// How `told_by` says that only the host's process tells which conversation a connection belongs to.
+const HOST_PROCESS: &str = "host_process";
+/// How it says that a connection is a conversation of its own.
+const CONNECTION: &str = "connection";
+/// How it says that a person typed a command.
+const COMMAND: &str = "command";
+
 /// Whoever makes a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The same for all connections of one host conversation.
-    pub key: String,
+    /// The connection it comes by.
+    pub connection: String,
+    /// The same for all connections of one host conversation: the session that their tapes name.
+    pub conversation: String,
     /// How that was told.
     pub told_by: String,
+    /// The host's own id of the conversation.
+    pub host_session: Option<String>,
+    /// The claim by which the process that serves the connection shows that it lives.
+    pub process: Option<String>,
     /// What the client calls itself.
     pub agent: Option<String>,
     /// The tape on which the call is.
@@ -33,6 +51,31 @@ pub struct Caller {
     pub project: String,
     /// The directory it works in.
     pub workspace: Option<String>,
+}
+
+impl Caller {
+    /// Describes a caller whose connection is a conversation of its own.
+    #[must_use]
+    pub fn alone(connection: &str, project: &str) -> Self {
+        Self {
+            connection: connection.to_owned(),
+            conversation: connection.to_owned(),
+            told_by: CONNECTION.to_owned(),
+            host_session: None,
+            process: None,
+            agent: None,
+            tape: None,
+            entry: None,
+            project: project.to_owned(),
+            workspace: None,
+        }
+    }
+
+    /// Describes a person who typed a command. What a person does to a session that has ended is noted in it.
+    #[must_use]
+    pub fn command(name: &str, project: &str) -> Self {
+        Self { told_by: COMMAND.to_owned(), agent: Some(name.to_owned()), ..Self::alone(name, project) }
+    }
 }
 
 /// A session.
@@ -52,6 +95,8 @@ pub struct Session {
     pub workspace: Option<String>,
     /// How its connections were told to belong together.
     pub told_by: String,
+    /// The host's own id of the conversation.
+    pub host_session: Option<String>,
     /// The session it was branched from.
     pub parent_session: Option<String>,
     /// When it began.
@@ -77,6 +122,9 @@ pub enum SessionError {
     /// The id is not one.
     #[error("a session id has 1 to {ID_CHARS_MAX} characters and no control characters")]
     BadId,
+    /// It has ended.
+    #[error("session \"{0}\" has ended")]
+    Ended(String),
     /// It belongs to another project.
     #[error("session \"{0}\" belongs to project \"{1}\"")]
     OtherProject(String, String),
@@ -91,16 +139,18 @@ impl From<sqlx::Error> for SessionError {
     }
 }
 
+/// The beginning of every query for sessions.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT s.id, s.project_id, s.title, s.user_message, s.agent, s.workspace, s.told_by, s.parent_session, \
-             s.created_ns, s.last_activity_ns, s.ended_ns, s.current_step, s.last_sync_tick, s.last_save_ns \
-             FROM sessions s ",
+             s.created_ns, s.last_activity_ns, s.ended_ns, s.current_step, s.last_sync_tick, s.last_save_ns, \
+             s.host_session FROM sessions s ",
             $rest
         )
     };
 }
+use select;
 
 impl Session {
     pub(crate) fn of(row: &AnyRow) -> Result<Self, sqlx::Error> {
@@ -119,6 +169,7 @@ impl Session {
             current_step: row.try_get(11)?,
             last_sync_tick: row.try_get(12)?,
             last_save_ns: row.try_get(13)?,
+            host_session: row.try_get(14)?,
         })
     }
 }
@@ -130,211 +181,6 @@ impl Session {
 pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Session>, LedgerError> {
     let row = sqlx::query(select!("WHERE s.id = $1")).bind(id).fetch_optional(on.conn()).await?;
     Ok(row.as_ref().map(Session::of).transpose()?)
-}
-
-/// Returns the session a caller is in, where it has one.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn of_caller(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
-    let row = sqlx::query(select!("JOIN callers c ON c.session_id = s.id WHERE c.caller = $1"))
-        .bind(&caller.key)
-        .fetch_optional(on.conn())
-        .await?;
-    Ok(row.as_ref().map(Session::of).transpose()?)
-}
-
-/// Returns the session to work in: the one named, or the caller's own, which begins where there is none.
-///
-/// # Errors
-/// The named one does not exist, or the ledger failed.
-pub async fn current(
-    write: &mut Write,
-    caller: &Caller,
-    named: Option<&str>,
-) -> Result<Session, SessionError> {
-    if let Some(id) = named {
-        return get(write, id).await?.ok_or_else(|| SessionError::NotFound(id.to_owned()));
-    }
-    match of_caller(write, caller).await? {
-        Some(session) => Ok(session),
-        None => Ok(begin(write, caller, Beginning::default()).await?),
-    }
-}
-
-/// What is said of a session when it begins.
-#[derive(Clone, Debug, Default)]
-pub struct Beginning {
-    /// Its id, where the agent chose one.
-    pub id: Option<String>,
-    /// What it is called.
-    pub title: Option<String>,
-    /// What the user asked for.
-    pub user_message: Option<String>,
-    /// The session it is branched from.
-    pub parent_session: Option<String>,
-}
-
-/// How a session was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Started {
-    /// It is new.
-    New,
-    /// It went on.
-    Resumed,
-    /// The one the caller had begun by itself got its name.
-    Named,
-}
-
-/// Starts a session for a caller: a new one, or one that goes on.
-///
-/// # Errors
-/// The id is not one, the parent does not exist, or the ledger failed.
-pub async fn start(
-    write: &mut Write,
-    caller: &Caller,
-    beginning: Beginning,
-) -> Result<(Session, Started), SessionError> {
-    if let Some(id) = &beginning.id {
-        if id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control) {
-            return Err(SessionError::BadId);
-        }
-        if let Some(session) = get(write, id).await? {
-            if session.project_id != caller.project {
-                return Err(SessionError::OtherProject(id.clone(), session.project_id));
-            }
-            return Ok((resume(write, caller, session, &beginning).await?, Started::Resumed));
-        }
-    }
-    if let Some(parent) = &beginning.parent_session
-        && get(write, parent).await?.is_none()
-    {
-        return Err(SessionError::NotFound(parent.clone()));
-    }
-    if beginning.id.is_none()
-        && beginning.parent_session.is_none()
-        && let Some(session) = of_caller(write, caller).await?
-        && session.title.is_none()
-        && session.ended_ns.is_none()
-    {
-        return Ok((name(write, caller, session, &beginning).await?, Started::Named));
-    }
-    Ok((begin(write, caller, beginning).await?, Started::New))
-}
-
-/// Begins a session, and puts the caller in it.
-async fn begin(write: &mut Write, caller: &Caller, beginning: Beginning) -> Result<Session, LedgerError> {
-    project::ensure(write, &caller.project).await?;
-    let tick = project::get(write, &caller.project).await?.map_or(0, |p| p.tick);
-    let session = Session {
-        id: beginning.id.unwrap_or_else(random_id),
-        project_id: caller.project.clone(),
-        title: kept(write, beginning.title.as_deref()),
-        user_message: kept(write, beginning.user_message.as_deref()),
-        agent: kept(write, caller.agent.as_deref()),
-        workspace: caller.workspace.clone(),
-        told_by: caller.told_by.clone(),
-        parent_session: beginning.parent_session,
-        created_ns: write.at_ns,
-        last_activity_ns: write.at_ns,
-        ended_ns: None,
-        current_step: None,
-        last_sync_tick: tick,
-        last_save_ns: None,
-    };
-    insert(write, &session).await?;
-    put_in(write, caller, &session.id).await?;
-    let event = match &session.parent_session {
-        Some(parent) => NewEvent::new(EventKind::SessionBranched, format!("branched from session {parent}")),
-        None => NewEvent::new(
-            EventKind::SessionStarted,
-            session.title.clone().unwrap_or_else(|| "session started".to_owned()),
-        ),
-    };
-    let details = json!({
-        "title": session.title, "user_message": session.user_message, "agent": session.agent,
-        "parent_session": session.parent_session, "told_by": session.told_by,
-    });
-    event::append(write, &session, caller, event.with(details)).await?;
-    Ok(session)
-}
-
-async fn insert(write: &mut Write, session: &Session) -> Result<(), LedgerError> {
-    sqlx::query(
-        "INSERT INTO sessions (id, project_id, title, user_message, agent, workspace, told_by, parent_session,
-             created_ns, last_activity_ns, last_sync_tick) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10)",
-    )
-    .bind(&session.id)
-    .bind(&session.project_id)
-    .bind(session.title.as_deref())
-    .bind(session.user_message.as_deref())
-    .bind(session.agent.as_deref())
-    .bind(session.workspace.as_deref())
-    .bind(&session.told_by)
-    .bind(session.parent_session.as_deref())
-    .bind(session.created_ns)
-    .bind(session.last_sync_tick)
-    .execute(write.conn())
-    .await?;
-    Ok(())
-}
-
-async fn put_in(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
-    sqlx::query(
-        "INSERT INTO callers (caller, session_id) VALUES ($1, $2)
-         ON CONFLICT (caller) DO UPDATE SET session_id = excluded.session_id",
-    )
-    .bind(&caller.key)
-    .bind(session)
-    .execute(write.conn())
-    .await?;
-    Ok(())
-}
-
-async fn resume(
-    write: &mut Write,
-    caller: &Caller,
-    mut session: Session,
-    beginning: &Beginning,
-) -> Result<Session, LedgerError> {
-    let ended = session.ended_ns.take().is_some();
-    let tick = project::get(write, &session.project_id).await?.map_or(0, |p| p.tick);
-    if ended {
-        // One that had ended starts fresh: it has seen nothing since.
-        session.last_sync_tick = tick;
-        session.current_step = None;
-    }
-    describe(write, &mut session, beginning);
-    update(write, &session).await?;
-    put_in(write, caller, &session.id).await?;
-    let summary = if ended { "resumed after its end" } else { "resumed" };
-    event::append(write, &session, caller, NewEvent::new(EventKind::SessionResumed, summary)).await?;
-    Ok(session)
-}
-
-async fn name(
-    write: &mut Write,
-    caller: &Caller,
-    mut session: Session,
-    beginning: &Beginning,
-) -> Result<Session, LedgerError> {
-    describe(write, &mut session, beginning);
-    update(write, &session).await?;
-    let summary = session.title.clone().unwrap_or_else(|| "session started".to_owned());
-    let details = json!({ "title": session.title, "user_message": session.user_message });
-    event::append(write, &session, caller, NewEvent::new(EventKind::SessionNamed, summary).with(details))
-        .await?;
-    Ok(session)
-}
-
-fn describe(write: &Write, session: &mut Session, beginning: &Beginning) {
-    session.title = kept(write, beginning.title.as_deref()).or_else(|| session.title.take());
-    session.user_message =
-        kept(write, beginning.user_message.as_deref()).or_else(|| session.user_message.take());
-}
-
-fn kept(write: &Write, text: Option<&str>) -> Option<String> {
-    text.map(|text| write.clean(text))
 }
 
 /// Stores what may change in a session.
@@ -357,29 +203,6 @@ pub async fn update(write: &mut Write, session: &Session) -> Result<(), LedgerEr
     .execute(write.conn())
     .await?;
     Ok(())
-}
-
-/// Ends a session: its callers begin another with their next call.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn end(
-    write: &mut Write,
-    caller: &Caller,
-    mut session: Session,
-    summary: Option<&str>,
-) -> Result<Session, LedgerError> {
-    session.ended_ns = Some(write.at_ns);
-    update(write, &session).await?;
-    sqlx::query("DELETE FROM callers WHERE session_id = $1").bind(&session.id).execute(write.conn()).await?;
-    // It holds no records any more, and starts fresh should it be resumed.
-    sqlx::query("DELETE FROM record_actives WHERE session_id = $1")
-        .bind(&session.id)
-        .execute(write.conn())
-        .await?;
-    let event = NewEvent::new(EventKind::SessionClosed, summary.unwrap_or("session ended"));
-    event::append(write, &session, caller, event).await?;
-    Ok(session)
 }
 
 /// Returns sessions, the most recently active first; `before` is the last activity of the last one seen.
@@ -429,8 +252,32 @@ pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Ses
     Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
 }
 
-fn random_id() -> String {
-    let mut random = [0; 10];
-    getrandom::fill(&mut random).expect("the system has a source of randomness");
-    TapeId::from_random(random).to_string()
+/// Returns the sessions that a host knows by its own id of the conversation, the most recently active first.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn of_host(
+    on: &mut impl Conn,
+    host_session: &str,
+    limit: i64,
+) -> Result<Vec<Session>, LedgerError> {
+    let rows =
+        sqlx::query(select!("WHERE s.host_session = $1 ORDER BY s.last_activity_ns DESC, s.id LIMIT $2"))
+            .bind(host_session)
+            .bind(limit)
+            .fetch_all(on.conn())
+            .await?;
+    Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
+}
+
+/// Returns the tapes that hold calls of a session, by their ids.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn tapes(on: &mut impl Conn, session: &str) -> Result<Vec<String>, LedgerError> {
+    let rows = sqlx::query("SELECT DISTINCT tape FROM events WHERE session_id = $1 AND tape IS NOT NULL")
+        .bind(session)
+        .fetch_all(on.conn())
+        .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }

@@ -101,6 +101,15 @@ pub struct Origin {
     pub host_program: Option<String>,
 }
 
+impl Origin {
+    /// Returns the origin of a connection over HTTP: what the environment says of the conversation in which the
+    /// listening process was started is not about its clients.
+    #[must_use]
+    pub fn of_listener(self) -> Self {
+        Self { host_session: None, traceparent: None, ..self }
+    }
+}
+
 /// The session a connection belongs to, and how that was told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRef {
@@ -114,6 +123,8 @@ pub struct SessionRef {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToldBy {
+    /// The agent named it.
+    Agent,
     /// The host named it.
     HostSession,
     /// The host passed on a trace.

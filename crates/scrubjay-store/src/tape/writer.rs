@@ -224,7 +224,8 @@ pub(crate) fn lock_abandoned(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+/// Tells whether a path still leads to an open file.
+pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     match std::fs::symlink_metadata(path) {
         Ok(there) => {
             let here = file.metadata()?;

@@ -44,15 +44,7 @@ pub(crate) fn redactor() -> Arc<Redactor> {
 }
 
 pub(crate) fn caller(key: &str) -> Caller {
-    Caller {
-        key: key.to_owned(),
-        told_by: "connection".to_owned(),
-        agent: Some("test".to_owned()),
-        tape: None,
-        entry: None,
-        project: "birds".to_owned(),
-        workspace: None,
-    }
+    Caller { agent: Some("test".to_owned()), ..Caller::alone(key, "birds") }
 }
 
 /// Runs each story on both databases.

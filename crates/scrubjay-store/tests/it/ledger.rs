@@ -60,7 +60,8 @@ async fn story(database: Database) {
         plan::steps(&mut read, &implicit.id).await.unwrap().iter().map(|s| (s.plan, s.status)).collect();
     assert_eq!(
         statuses,
-        [(1, StepStatus::Done), (1, StepStatus::Done), (1, StepStatus::Replaced), (2, StepStatus::Current)]
+        [(1, StepStatus::Done), (1, StepStatus::Left), (1, StepStatus::Replaced), (2, StepStatus::Left)],
+        "nobody called the second step done, nor the last"
     );
     drop(read);
 

@@ -20,5 +20,6 @@ mod records;
 mod redaction;
 mod rotation;
 mod roundtrip;
+mod sessions;
 mod versions;
 mod workspace;

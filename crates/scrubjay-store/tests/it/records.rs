@@ -11,7 +11,7 @@ use scrubjay_store::ledger::records::{
     self, Changes, Clash, DEPTH_MAX, NewRecord, Outcome, Record, RecordError, RecordId, Scope, State,
     Transition, activation, book, bundle, citation, history, saving, sync,
 };
-use scrubjay_store::ledger::session::{self, Beginning};
+use scrubjay_store::ledger::session::{self, Beginning, SessionError};
 use scrubjay_store::ledger::{Conn, Ledger, Survives, Write, blob};
 
 use crate::database::{Database, caller, on_both};
@@ -332,7 +332,7 @@ async fn resumed(database: Database) {
     let closed = saving::close(&mut write, same, None).await.unwrap();
     assert_eq!((closed.deactivated, closed.unsaved_count), (vec![RecordId(1)], 1));
     let gone = records::enter(&mut write, &caller("s"), None, Some(&id)).await;
-    assert!(matches!(gone, Err(RecordError::Closed(closed)) if closed == id));
+    assert!(matches!(gone, Err(RecordError::Session(SessionError::Ended(ended))) if ended == id));
     write.commit().await.unwrap();
 
     create(&ledger, "t", new(None, "b", "two")).await.unwrap();

@@ -32,7 +32,7 @@ pub(super) struct StepArgs {
     step: Option<String>,
     /// Which step of the plan, from 0.
     index: Option<i64>,
-    /// How far it is: current, done or skipped. Left out: a new step is added.
+    /// How far it is: current, done, failed or skipped. Left out: a new step is added.
     status: Option<MarkedStatus>,
 }
 
@@ -41,6 +41,7 @@ pub(super) struct StepArgs {
 enum MarkedStatus {
     Current,
     Done,
+    Failed,
     Skipped,
 }
 
@@ -60,7 +61,7 @@ struct StepReply {
     index: i64,
     /// What is to be done.
     step: String,
-    /// pending, current, done, skipped or replaced.
+    /// pending, current, done, failed, skipped, left (begun, then left for another) or replaced.
     status: &'static str,
 }
 
@@ -93,7 +94,7 @@ impl Recorder {
         reply(format!("Plan of {} steps recorded; the first is current.", args.steps.len()), &plan)
     }
 
-    /// Add one step to the plan, or mark one as current, done or skipped.
+    /// Add one step to the plan, or mark one as current, done, failed or skipped.
     #[tool(title = "Add or mark a plan step", output_schema = crate::reply::schema::<PlanReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn record_plan_step(
         &self,
@@ -119,6 +120,7 @@ impl Recorder {
         let status = match args.status {
             Some(MarkedStatus::Current) => Some(StepStatus::Current),
             Some(MarkedStatus::Done) => Some(StepStatus::Done),
+            Some(MarkedStatus::Failed) => Some(StepStatus::Failed),
             Some(MarkedStatus::Skipped) => Some(StepStatus::Skipped),
             // A step added while nothing is under way is what the agent does next.
             None if session.current_step.is_none() => Some(StepStatus::Current),

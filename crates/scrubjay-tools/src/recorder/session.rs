@@ -4,7 +4,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_store::ledger::session::{self, Beginning, Session, Started};
+use scrubjay_store::ledger::session::{self, Beginning, Session, SessionError, Started};
 use scrubjay_store::ledger::{Survives, event};
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +96,10 @@ impl Recorder {
     ) -> Reply {
         let caller = self.shared.caller(&context);
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
-        let session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
+        let session = match args.session_id {
+            Some(id) => session::get(&mut write, &id).await?.ok_or(SessionError::NotFound(id))?,
+            None => session::current(&mut write, &caller, None).await?,
+        };
         let already_closed = session.ended_ns.is_some();
         let session = match already_closed {
             true => session,

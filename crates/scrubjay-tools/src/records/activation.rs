@@ -92,6 +92,8 @@ impl Records {
         Parameters(args): Parameters<ActivateArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
+        // A conversation whose process is gone is no reason to ask the user.
+        self.shared.end_departed().await?;
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
         let (mut write, scope) = self.work(&context, Survives::Process, project, session).await?;
         let id = args.id.parse()?;

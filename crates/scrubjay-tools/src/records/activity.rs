@@ -107,6 +107,7 @@ impl Records {
         Parameters(args): Parameters<SessionsArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
+        self.shared.end_departed().await?;
         let Looking { mut read, caller, book, .. } = self.look(&context, args.project_id.as_deref()).await?;
         let id: RecordId = args.record_id.parse()?;
         records::require(&mut read, &book, id).await?;

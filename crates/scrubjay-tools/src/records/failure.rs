@@ -55,12 +55,6 @@ impl From<RecordError> for Failure {
                 "Consider flattening: create it below an ancestor, or as a root with related.",
             )
             .with(json!({ "parent_id": parent, "depth": depth, "depth_max": DEPTH_MAX })),
-            RecordError::Closed(id) => Self::new(
-                "SESSION_NOT_FOUND",
-                message,
-                "Leave session_id out to start a new session, or resume this one with record_session_start.",
-            )
-            .with(json!({ "session_id": id })),
             RecordError::Invalid(_) => {
                 Self::new("INVALID_RECORD", message, "Nothing was written. Change that and call again.")
             }

@@ -174,6 +174,7 @@ impl Records {
         Parameters(args): Parameters<OverviewArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
+        self.shared.end_departed().await?;
         let mut at = self.look(&context, args.project_id.as_deref()).await?;
         let (open_sessions, sessions) = self.sessions(&mut at).await?;
         let Looking { mut read, project, book, .. } = at;

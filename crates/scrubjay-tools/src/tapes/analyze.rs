@@ -96,7 +96,7 @@ impl Tapes {
             Some(session) => session.clone(),
             None => match caller.tape {
                 Some(tape) => return Ok(tape),
-                None => caller.key,
+                None => caller.conversation,
             },
         };
         let wanted = session.clone();

@@ -1,6 +1,6 @@
 //! What commands that look into the ledger share: opening it, and leaving it.
 
-use scrubjay_store::ledger::Ledger;
+use scrubjay_store::ledger::{Ledger, session};
 
 use crate::cli::Global;
 use crate::config::{self, Loaded};
@@ -16,6 +16,9 @@ pub(crate) fn within<T>(
     let (storage, redactor) = (loaded.storage()?, loaded.redactor(Some(&loaded.home()?))?);
     super::runtime()?.block_on(async {
         let ledger = Ledger::open(&storage, redactor).await?;
+        // What is shown as active is.
+        let home = loaded.home()?;
+        session::end_departed(&ledger, |process| home.process(process)).await?;
         let worked = work(&ledger, &loaded).await;
         ledger.close().await;
         worked

@@ -146,7 +146,10 @@ fn caller(setup: &Setup) -> Caller {
     let session = SessionRef::of_host(&origin, Some(&workspace)).unwrap_or_default();
     let told_by = serde_json::to_value(session.told_by).ok();
     Caller {
-        key: session.id,
+        connection: session.id.clone(),
+        conversation: session.id,
+        host_session: origin.host_session,
+        process: None,
         told_by: told_by.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default(),
         agent: Some("scrubjay progress".to_owned()),
         tape: None,

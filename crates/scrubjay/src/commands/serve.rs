@@ -23,9 +23,12 @@ use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
 use scrubjay_gateway::memory::Memory;
 use scrubjay_gateway::{tree, warden};
+use scrubjay_store::conversation::Membership;
 use scrubjay_store::home::Home;
+use scrubjay_store::ledger::{Ledger, session};
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject, Watch};
 use scrubjay_store::tape::header::{Origin, SessionRef};
+use scrubjay_tools::Shared;
 
 use self::debug::Debug;
 use self::reload::InForce;
@@ -84,8 +87,11 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
-            let code = runtime.block_on(warden::watch_over()).context("cannot start the gateway")?;
-            Ok(ExitCode::from(code))
+            let ended = runtime.block_on(warden::watch_over()).context("cannot start the gateway")?;
+            if ended.was_killed {
+                clean_up(&loaded, redactor, &runtime)?;
+            }
+            Ok(ExitCode::from(ended.exit_code))
         }
         warden::Role::Worker { warden } => {
             let _inside = runtime.enter();
@@ -101,7 +107,9 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let recordings =
                 recordings(&config, home, origin(warden), loaded.limits, (redactor, policy), watch);
             let in_force = Arc::new(InForce::new(global, args, loaded, log, debug.clone())?);
+            let shared = in_force.shared.clone();
             let served = runtime.block_on(serve(config, in_force, hangups, recordings));
+            runtime.block_on(end_sessions(&shared));
             debug.end();
             // Servers elsewhere hear that their sessions are over.
             runtime.block_on(all_ended(GOODBYE_MAX));
@@ -114,6 +122,25 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             std::process::exit(code.into())
         }
     }
+}
+
+/// Does what the worker could not do any more: seals its tapes and ends its sessions.
+fn clean_up(
+    loaded: &Loaded,
+    redactor: Arc<Redactor>,
+    runtime: &tokio::runtime::Runtime,
+) -> anyhow::Result<()> {
+    let home = loaded.home()?;
+    super::wrap::sweep(&home);
+    if home.processes().exists() {
+        runtime.block_on(async {
+            let ledger = Ledger::open(&loaded.storage()?, redactor).await?;
+            session::end_departed(&ledger, |process| home.process(process)).await?;
+            ledger.close().await;
+            anyhow::Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// Returns what was typed about listening as values of the configuration.
@@ -206,11 +233,28 @@ async fn serve(
         lessons::learn_beside(&gateway, started.home()?);
     }
     gateway.route_with(routing);
+    let shared = in_force.shared.clone();
+    let moving = Arc::downgrade(&gateway);
+    shared.on_move(Arc::new(move |connection, session| {
+        if let Some(gateway) = moving.upgrade() {
+            gateway.move_to_session(connection, session);
+        }
+    }));
+    gateway.on_leave(Box::new(move |connection, reason| {
+        let (shared, reason) = (shared.clone(), reason.to_owned());
+        tokio::spawn(async move {
+            if let Err(e) = shared.client_left(&connection, &reason).await {
+                tracing::error!(error = %e, "the end of a session is not in the ledger; the next start notes it");
+            }
+        });
+    }));
     in_force.debug.of(&gateway);
     in_force.debug.adopt(started);
     tokio::spawn(in_force.clone().keep_up(Arc::downgrade(&gateway), hangups));
     match config.http {
-        None => front::stdio::serve(gateway, "serve").await.context("cannot use the standard streams"),
+        None => front::stdio::serve(gateway, "serve", warden::stopped()?)
+            .await
+            .context("cannot use the standard streams"),
         Some(http) => {
             let listener = tokio::net::TcpListener::bind(http.address)
                 .await
@@ -222,6 +266,15 @@ async fn serve(
                 .context("the HTTP server failed")?;
             Ok(0)
         }
+    }
+}
+
+/// Notes in the ledger that all clients left; a ledger that does not answer is not waited for.
+async fn end_sessions(shared: &Shared) {
+    match tokio::time::timeout(GOODBYE_MAX, shared.all_left("the host left")).await {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) => tracing::error!(error = %e, "the end of a session is not in the ledger"),
+        Err(_) => tracing::error!("the end of a session is not in the ledger: it does not answer"),
     }
 }
 
@@ -246,6 +299,14 @@ fn recordings(
 ) -> NewRecording {
     let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
     let workspace = workspace(config).map(|w| w.to_string_lossy().into_owned());
+    // On standard streams the host tells which conversation it is; on HTTP each client is one.
+    let (origin, membership) = match transport {
+        Transport::Http => (origin.of_listener(), Membership::default()),
+        Transport::Stdio | Transport::Memory => {
+            let membership = super::wrap::join(&home, &origin, workspace.as_deref());
+            (origin, membership)
+        }
+    };
     Box::new(move |name, client| {
         let subject = Subject {
             name: name.to_owned(),
@@ -253,10 +314,10 @@ fn recordings(
             program: None,
             workspace: workspace.clone(),
             origin: origin.clone(),
-            // On HTTP each client is a session; on standard streams the host tells which one.
             session: match (client, transport) {
                 (Some(handle), Transport::Http) => Some(SessionRef::of_connection(handle)),
-                _ => SessionRef::of_host(&origin, workspace.as_deref()),
+                (None, Transport::Http) => SessionRef::of_host(&origin, workspace.as_deref()),
+                (_, Transport::Stdio | Transport::Memory) => membership.session.clone(),
             },
         };
         Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))

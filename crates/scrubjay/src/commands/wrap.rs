@@ -19,9 +19,10 @@ use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
 use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_store::clock;
+use scrubjay_store::conversation::{self, Membership};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
-use scrubjay_store::tape::header::{Origin, SessionRef};
+use scrubjay_store::tape::header::Origin;
 
 use crate::cli::Global;
 use crate::config::{self, ConfigError, Loaded, Problem};
@@ -97,8 +98,11 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
-            let code = runtime.block_on(warden::watch_over()).context("cannot start the recorder")?;
-            Ok(ExitCode::from(code))
+            let ended = runtime.block_on(warden::watch_over()).context("cannot start the recorder")?;
+            if ended.was_killed {
+                sweep(&global.home()?);
+            }
+            Ok(ExitCode::from(ended.exit_code))
         }
         warden::Role::Worker { warden } => {
             let _inside = runtime.enter();
@@ -117,7 +121,7 @@ fn work(
     let home = global.home()?;
     let settings = settings(global, args, &home)?;
     let remote = endpoint(args)?;
-    let subject = subject(args, remote.as_ref(), warden);
+    let (subject, _membership) = subject(args, &home, remote.as_ref(), warden);
     let sweep = sweep_beside(&home, settings.retention)?;
     tell_if_off(&settings.policy);
     if let Some(address) = args.listen {
@@ -266,19 +270,33 @@ fn expand(text: &str, variable: impl Fn(&str) -> Option<String>) -> anyhow::Resu
     Ok(expanded)
 }
 
-fn subject(args: &WrapArgs, remote: Option<&Endpoint>, warden: rustix::process::Pid) -> Subject {
+/// Describes the connection; it is open in its conversation until the membership is dropped.
+fn subject(
+    args: &WrapArgs,
+    home: &Home,
+    remote: Option<&Endpoint>,
+    warden: rustix::process::Pid,
+) -> (Subject, Membership) {
     let program = args.command.first().map(|p| Path::new(p).file_name().unwrap_or(p).to_string_lossy());
     let workspace = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
     let origin = origin(warden);
     let named = program.as_deref().or(remote.map(Endpoint::authority));
-    Subject {
+    let mut membership = join(home, &origin, workspace.as_deref());
+    let subject = Subject {
         name: args.name.clone().or_else(|| named.map(str::to_owned)).unwrap_or_default(),
         transport: if remote.is_some() { Transport::Http } else { Transport::Stdio },
         program: program.map(std::borrow::Cow::into_owned),
-        session: SessionRef::of_host(&origin, workspace.as_deref()),
+        session: membership.session.take(),
         workspace,
         origin,
-    }
+    };
+    (subject, membership)
+}
+
+/// Tells which conversation this connection belongs to. What the host started is this very command line.
+pub(super) fn join(home: &Home, origin: &Origin, workspace: Option<&str>) -> Membership {
+    let server: Vec<_> = std::env::args_os().collect();
+    conversation::join(home, origin, workspace, &format!("{server:?}"))
 }
 
 /// Gathers what tells which conversation this connection belongs to.
@@ -302,6 +320,9 @@ pub(super) fn sweep_beside(
     let home = home.clone();
     std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
         sweep(&home);
+        if let Err(e) = conversation::sweep(&home) {
+            say(&format!("cannot clear {}: {e}", home.conversations().display()));
+        }
         if let Some(retention) = retention {
             expire(&home, retention);
         }
@@ -315,7 +336,8 @@ fn expire(home: &Home, retention: Duration) {
     }
 }
 
-fn sweep(home: &Home) {
+/// Seals what a process left behind that could not do so itself.
+pub(super) fn sweep(home: &Home) {
     match home.seal_abandoned() {
         Ok(outcomes) => {
             outcomes

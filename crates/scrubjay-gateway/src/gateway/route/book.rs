@@ -23,7 +23,9 @@ pub enum StepMark {
     Current,
     /// It succeeded.
     Done,
-    /// It failed, or was not made because an earlier one did.
+    /// It was made, and failed.
+    Failed,
+    /// It was not made, because an earlier one failed or the task was called off.
     Skipped,
 }
 
@@ -75,10 +77,11 @@ impl Booked {
         }
     }
 
-    /// Says that the rest is not made.
-    pub(super) async fn give_up(mut self) {
+    /// Says that the step under way failed, and that the rest is not made.
+    pub(super) async fn fail_step(mut self) {
         if let Some((book, planned)) = self.plan.take() {
-            skip_from(&*book, &planned, self.at).await;
+            skip_from(&*book, &planned, self.at + 1).await;
+            book.mark(&planned, self.at, StepMark::Failed).await;
         }
     }
 }

@@ -43,7 +43,7 @@ impl Gateway {
             let result = match made.and_then(|result| succeeded(plan, &result)) {
                 Ok(result) => result,
                 Err(refusal) => {
-                    booked.give_up().await;
+                    booked.fail_step().await;
                     return Err(refusal.after(&done));
                 }
             };

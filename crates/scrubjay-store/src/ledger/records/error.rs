@@ -68,9 +68,6 @@ pub enum RecordError {
     /// There is no such project.
     #[error("no project has the id \"{0}\"")]
     NoProject(String),
-    /// The session has ended.
-    #[error("session \"{0}\" is closed")]
-    Closed(String),
     /// The session cannot be used.
     #[error(transparent)]
     Session(#[from] SessionError),

@@ -51,9 +51,6 @@ pub async fn enter(
                 self::project(write, &caller, Some(other)).await?;
                 return Err(SessionError::OtherProject(found.id, found.project_id).into());
             }
-            if found.ended_ns.is_some() {
-                return Err(RecordError::Closed(found.id));
-            }
             caller.project.clone_from(&found.project_id);
             found
         }
@@ -77,12 +74,8 @@ pub async fn current(
 ) -> Result<Option<Session>, LedgerError> {
     match session::of_caller(on, caller).await? {
         Some(session) if session.project_id == project => Ok(Some(session)),
-        _ => session::of_caller(on, &Caller { key: key_in(caller, project), ..caller.clone() }).await,
+        _ => session::of_caller(on, &caller.within(project)).await,
     }
-}
-
-fn key_in(caller: &Caller, project: &str) -> String {
-    format!("{}\u{1f}{project}", caller.key)
 }
 
 /// A session belongs to one project, so a caller that works on several has one in each.
@@ -97,9 +90,7 @@ async fn own(write: &mut Write, caller: &mut Caller, project: Option<&str>) -> R
         None => caller.project != home,
     };
     if elsewhere {
-        caller.key = key_in(caller, &caller.project);
-    } else if let Some(session) = known {
-        return Ok(session);
+        *caller = caller.within(&caller.project);
     }
     Ok(session::current(write, caller, None).await?)
 }

@@ -63,9 +63,14 @@ impl LedgerBook {
             }
             StepMark::Current => StepStatus::Current,
             StepMark::Done => StepStatus::Done,
+            StepMark::Failed => StepStatus::Failed,
             StepMark::Skipped => StepStatus::Skipped,
         };
         plan::mark(&mut write, &caller, &mut session, step, status).await?;
+        if status == StepStatus::Failed && session.current_step == Some(step.id) {
+            // The task is over with it: what the agent does next is not part of this step.
+            plan::rest(&mut write, &mut session).await?;
+        }
         write.commit().await?;
         self.0.tell_news();
         Ok(())

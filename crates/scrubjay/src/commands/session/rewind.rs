@@ -47,13 +47,8 @@ pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode
         let workspace = Workspace::open(&setup.workspace)?.allow_vcs(setup.allow_vcs);
         let files = Arc::new(Files::new(ledger.clone(), workspace, setup.locks, setup.file_bytes_max));
         let caller = Caller {
-            key: "scrubjay session rewind".to_owned(),
-            told_by: "command".to_owned(),
-            agent: Some("scrubjay session rewind".to_owned()),
-            tape: None,
-            entry: None,
-            project: session.project_id.clone(),
             workspace: Some(root),
+            ..Caller::command("scrubjay session rewind", &session.project_id)
         };
         files.settle(&caller).await?;
         let steps = files.plan_rewind(&session.id, args.to, args.file.as_deref()).await?;

@@ -1,0 +1,322 @@
+//! How a session begins: with a connection's first call, by name, or again after its end.
+
+use serde_json::json;
+
+use super::{COMMAND, Caller, HOST_PROCESS, ID_CHARS_MAX, Session, SessionError, get, select, update};
+use crate::conversation::random_id;
+use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::{Conn, LedgerError, Write, project};
+
+/// Separates what a conversation is known by from the project, for one that works on several.
+pub(in crate::ledger) const IN_PROJECT: char = '\u{1f}';
+
+impl Caller {
+    /// Returns the caller as it works in another project than its own: a session belongs to one project.
+    pub(in crate::ledger) fn within(&self, project: &str) -> Self {
+        let within = |key: &str| format!("{key}{IN_PROJECT}{project}");
+        Self {
+            connection: within(&self.connection),
+            conversation: within(&self.conversation),
+            project: project.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    /// Tells whether nothing but the host's process says which conversation it is of.
+    fn is_guessed(&self) -> bool {
+        self.told_by == HOST_PROCESS
+    }
+}
+
+/// Returns the session a caller is in, where it has one: its connection's own, else that of its conversation.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn of_caller(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
+    match of_connection(on, caller).await? {
+        Some(session) => Ok(Some(session)),
+        None => of_conversation(on, caller).await,
+    }
+}
+
+async fn of_connection(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
+    let row = sqlx::query(select!("JOIN connections c ON c.session_id = s.id WHERE c.id = $1"))
+        .bind(&caller.connection)
+        .fetch_optional(on.conn())
+        .await?;
+    Ok(row.as_ref().map(Session::of).transpose()?)
+}
+
+async fn of_conversation(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
+    let row = sqlx::query(select!("JOIN callers c ON c.session_id = s.id WHERE c.caller = $1"))
+        .bind(&caller.conversation)
+        .fetch_optional(on.conn())
+        .await?;
+    let session = row.as_ref().map(Session::of).transpose()?;
+    // One process may run several agents: those with different names are surely in different conversations.
+    Ok(session.filter(|session| !caller.is_guessed() || session.agent == caller.agent))
+}
+
+/// Returns the session to work in: the one named, or the caller's own, which begins where there is none and goes on
+/// where it ended only because its connections were gone.
+///
+/// # Errors
+/// The named one does not exist or has ended, or the ledger failed.
+pub async fn current(
+    write: &mut Write,
+    caller: &Caller,
+    named: Option<&str>,
+) -> Result<Session, SessionError> {
+    if let Some(id) = named {
+        let session = get(write, id).await?.ok_or_else(|| SessionError::NotFound(id.to_owned()))?;
+        return match session.ended_ns {
+            Some(_) if caller.told_by != COMMAND => Err(SessionError::Ended(session.id)),
+            _ => Ok(session),
+        };
+    }
+    if let Some(session) = of_connection(write, caller).await? {
+        return Ok(session);
+    }
+    match of_conversation(write, caller).await? {
+        Some(session) if session.ended_ns.is_some() => {
+            Ok(resume(write, caller, session, &Beginning::default()).await?)
+        }
+        Some(session) => {
+            put_in(write, caller, &session.id).await?;
+            Ok(session)
+        }
+        None => Ok(begin(write, caller, Beginning::default()).await?),
+    }
+}
+
+/// What is said of a session when it begins.
+#[derive(Clone, Debug, Default)]
+pub struct Beginning {
+    /// Its id, where the agent chose one.
+    pub id: Option<String>,
+    /// What it is called.
+    pub title: Option<String>,
+    /// What the user asked for.
+    pub user_message: Option<String>,
+    /// The session it is branched from.
+    pub parent_session: Option<String>,
+}
+
+/// How a session was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Started {
+    /// It is new.
+    New,
+    /// It went on.
+    Resumed,
+    /// The one the caller had begun by itself got its name.
+    Named,
+}
+
+/// Starts a session for the connection of a caller, and for no other: a new one, or one that goes on.
+///
+/// # Errors
+/// The id is not one, the parent does not exist, or the ledger failed.
+pub async fn start(
+    write: &mut Write,
+    caller: &Caller,
+    beginning: Beginning,
+) -> Result<(Session, Started), SessionError> {
+    if let Some(id) = &beginning.id {
+        if id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control) {
+            return Err(SessionError::BadId);
+        }
+        if let Some(session) = get(write, id).await? {
+            if session.project_id != caller.project {
+                return Err(SessionError::OtherProject(id.clone(), session.project_id));
+            }
+            return Ok((resume(write, caller, session, &beginning).await?, Started::Resumed));
+        }
+    }
+    if let Some(parent) = &beginning.parent_session
+        && get(write, parent).await?.is_none()
+    {
+        return Err(SessionError::NotFound(parent.clone()));
+    }
+    if beginning.id.is_none()
+        && beginning.parent_session.is_none()
+        && let Some(session) = of_caller(write, caller).await?
+        && session.title.is_none()
+        && session.ended_ns.is_none()
+        && !(caller.is_guessed() && is_shared(write, caller, &session).await?)
+    {
+        return Ok((name(write, caller, session, &beginning).await?, Started::Named));
+    }
+    let session = begin(write, caller, beginning).await?;
+    Ok((session, Started::New))
+}
+
+/// Tells whether another connection is in a session too.
+async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Result<bool, LedgerError> {
+    let row = sqlx::query("SELECT 1 FROM connections WHERE session_id = $1 AND id <> $2 LIMIT 1")
+        .bind(&session.id)
+        .bind(&caller.connection)
+        .fetch_optional(write.conn())
+        .await?;
+    Ok(row.is_some())
+}
+
+/// Begins a session, and puts the caller in it.
+async fn begin(write: &mut Write, caller: &Caller, beginning: Beginning) -> Result<Session, LedgerError> {
+    project::ensure(write, &caller.project).await?;
+    let tick = project::get(write, &caller.project).await?.map_or(0, |p| p.tick);
+    let is_implicit = beginning.id.is_none() && beginning.parent_session.is_none();
+    let id = match beginning.id {
+        Some(id) => id,
+        None => new_id(write, caller).await?,
+    };
+    let session = Session {
+        id,
+        project_id: caller.project.clone(),
+        title: kept(write, beginning.title.as_deref()),
+        user_message: kept(write, beginning.user_message.as_deref()),
+        agent: kept(write, caller.agent.as_deref()),
+        workspace: caller.workspace.clone(),
+        told_by: caller.told_by.clone(),
+        host_session: kept(write, caller.host_session.as_deref()),
+        parent_session: beginning.parent_session,
+        created_ns: write.at_ns,
+        last_activity_ns: write.at_ns,
+        ended_ns: None,
+        current_step: None,
+        last_sync_tick: tick,
+        last_save_ns: None,
+    };
+    insert(write, &session).await?;
+    put_in(write, caller, &session.id).await?;
+    if is_implicit && (session.title.is_none() || !caller.is_guessed()) {
+        open_to_conversation(write, caller, &session.id).await?;
+    }
+    let event = match &session.parent_session {
+        Some(parent) => NewEvent::new(EventKind::SessionBranched, format!("branched from session {parent}")),
+        None => NewEvent::new(
+            EventKind::SessionStarted,
+            session.title.clone().unwrap_or_else(|| "session started".to_owned()),
+        ),
+    };
+    let details = json!({
+        "title": session.title, "user_message": session.user_message, "agent": session.agent,
+        "parent_session": session.parent_session, "told_by": session.told_by, "host_session": session.host_session,
+    });
+    event::append(write, &session, caller, event.with(details)).await?;
+    Ok(session)
+}
+
+/// Returns the id for a session that nobody named: the one its conversation's tapes carry, unless it is taken.
+async fn new_id(write: &mut Write, caller: &Caller) -> Result<String, LedgerError> {
+    let id = &caller.conversation;
+    let is_free = !id.is_empty() && !id.contains(IN_PROJECT) && get(write, id).await?.is_none();
+    Ok(if is_free { id.clone() } else { random_id() })
+}
+
+async fn insert(write: &mut Write, session: &Session) -> Result<(), LedgerError> {
+    sqlx::query(
+        "INSERT INTO sessions (id, project_id, title, user_message, agent, workspace, told_by, parent_session,
+             created_ns, last_activity_ns, last_sync_tick, host_session)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11)",
+    )
+    .bind(&session.id)
+    .bind(&session.project_id)
+    .bind(session.title.as_deref())
+    .bind(session.user_message.as_deref())
+    .bind(session.agent.as_deref())
+    .bind(session.workspace.as_deref())
+    .bind(&session.told_by)
+    .bind(session.parent_session.as_deref())
+    .bind(session.created_ns)
+    .bind(session.last_sync_tick)
+    .bind(session.host_session.as_deref())
+    .execute(write.conn())
+    .await?;
+    Ok(())
+}
+
+/// Puts a caller's connection in a session.
+async fn put_in(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
+    sqlx::query(
+        "INSERT INTO connections (id, session_id, process) VALUES ($1, $2, $3)
+         ON CONFLICT (id) DO UPDATE SET session_id = excluded.session_id, process = excluded.process",
+    )
+    .bind(&caller.connection)
+    .bind(session)
+    .bind(caller.process.as_deref())
+    .execute(write.conn())
+    .await?;
+    // Work in a second project is only a part of the conversation: its tape stays with the rest.
+    if caller.conversation != session && !caller.connection.contains(IN_PROJECT) {
+        write.note_move(&caller.connection, session);
+    }
+    Ok(())
+}
+
+/// Lets other connections of the caller's conversation into a session.
+async fn open_to_conversation(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
+    sqlx::query(
+        "INSERT INTO callers (caller, session_id) VALUES ($1, $2)
+         ON CONFLICT (caller) DO UPDATE SET session_id = excluded.session_id",
+    )
+    .bind(&caller.conversation)
+    .bind(session)
+    .execute(write.conn())
+    .await?;
+    Ok(())
+}
+
+async fn resume(
+    write: &mut Write,
+    caller: &Caller,
+    mut session: Session,
+    beginning: &Beginning,
+) -> Result<Session, LedgerError> {
+    let ended = session.ended_ns.take().is_some();
+    let tick = project::get(write, &session.project_id).await?.map_or(0, |p| p.tick);
+    if ended {
+        // One that had ended starts fresh: it has seen nothing since.
+        session.last_sync_tick = tick;
+        session.current_step = None;
+    }
+    describe(write, &mut session, beginning);
+    update(write, &session).await?;
+    put_in(write, caller, &session.id).await?;
+    let summary = if ended { "resumed after its end" } else { "resumed" };
+    event::append(write, &session, caller, NewEvent::new(EventKind::SessionResumed, summary)).await?;
+    Ok(session)
+}
+
+async fn name(
+    write: &mut Write,
+    caller: &Caller,
+    mut session: Session,
+    beginning: &Beginning,
+) -> Result<Session, LedgerError> {
+    describe(write, &mut session, beginning);
+    update(write, &session).await?;
+    put_in(write, caller, &session.id).await?;
+    if caller.is_guessed() {
+        // It belongs to the connection that named it: nobody joins it only for having the same parent process.
+        sqlx::query("DELETE FROM callers WHERE session_id = $1")
+            .bind(&session.id)
+            .execute(write.conn())
+            .await?;
+    }
+    let summary = session.title.clone().unwrap_or_else(|| "session started".to_owned());
+    let details = json!({ "title": session.title, "user_message": session.user_message });
+    event::append(write, &session, caller, NewEvent::new(EventKind::SessionNamed, summary).with(details))
+        .await?;
+    Ok(session)
+}
+
+fn describe(write: &Write, session: &mut Session, beginning: &Beginning) {
+    session.title = kept(write, beginning.title.as_deref()).or_else(|| session.title.take());
+    session.user_message =
+        kept(write, beginning.user_message.as_deref()).or_else(|| session.user_message.take());
+}
+
+fn kept(write: &Write, text: Option<&str>) -> Option<String> {
+    text.map(|text| write.clean(text))
+}

@@ -1,0 +1,174 @@
+//! How a session ends: an agent says so, its last connection closes, or the process that served it is found gone.
+
+use sqlx::Row;
+
+use super::begin::IN_PROJECT;
+use super::{CONNECTION, Caller, HOST_PROCESS, Session, get, select, update};
+use crate::claim::Holder;
+use crate::clock;
+use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::{Conn, Ledger, LedgerError, Survives, Write};
+
+/// After a day without an event a session counts as over where nothing shows that anybody is connected to it: long
+/// enough for a night's pause of a person at a terminal.
+const SILENCE_MAX_NS: i64 = 24 * 3600 * 1_000_000_000;
+/// How many sessions that fell silent are ended at once.
+const SILENT_MAX: i64 = 100;
+
+/// Ends a session because its agent says so: its connections begin another with their next call.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn end(
+    write: &mut Write,
+    caller: &Caller,
+    session: Session,
+    summary: Option<&str>,
+) -> Result<Session, LedgerError> {
+    sqlx::query("DELETE FROM callers WHERE session_id = $1").bind(&session.id).execute(write.conn()).await?;
+    close(write, caller, session, summary.unwrap_or("session ended")).await
+}
+
+/// Takes a connection that closed out of its sessions, one in each project it worked on, and ends those that nobody else
+/// is connected to. Returns the sessions that ended.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec<Session>, LedgerError> {
+    let in_project = format!("{connection}{IN_PROJECT}");
+    let rows = sqlx::query(select!(
+        "JOIN connections c ON c.session_id = s.id WHERE c.id = $1 OR substr(c.id, 1, $2) = $3"
+    ))
+    .bind(connection)
+    .bind(in_project.chars().count() as i64)
+    .bind(&in_project)
+    .fetch_all(write.conn())
+    .await?;
+    let sessions = rows.iter().map(Session::of).collect::<Result<Vec<_>, _>>()?;
+    sqlx::query("DELETE FROM connections WHERE id = $1 OR substr(id, 1, $2) = $3")
+        .bind(connection)
+        .bind(in_project.chars().count() as i64)
+        .bind(&in_project)
+        .execute(write.conn())
+        .await?;
+    let mut ended = Vec::new();
+    for session in sessions {
+        let others = sqlx::query("SELECT 1 FROM connections WHERE session_id = $1 LIMIT 1")
+            .bind(&session.id)
+            .fetch_optional(write.conn())
+            .await?;
+        if others.is_none() && session.ended_ns.is_none() {
+            ended.push(end_deserted(write, session, why).await?);
+        }
+    }
+    Ok(ended)
+}
+
+/// Ends a session that nobody is connected to any more. A conversation that its host can name may come back, and then
+/// goes on with it.
+async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<Session, LedgerError> {
+    if [HOST_PROCESS, CONNECTION].contains(&session.told_by.as_str()) {
+        sqlx::query("DELETE FROM callers WHERE session_id = $1")
+            .bind(&session.id)
+            .execute(write.conn())
+            .await?;
+    }
+    let nobody = Caller::alone("", &session.project_id);
+    close(write, &nobody, session, why).await
+}
+
+async fn close(
+    write: &mut Write,
+    caller: &Caller,
+    mut session: Session,
+    summary: &str,
+) -> Result<Session, LedgerError> {
+    session.ended_ns = Some(write.at_ns);
+    update(write, &session).await?;
+    // It holds no records any more, starts fresh should it be resumed, and what was under way was not called done.
+    for statement in [
+        "DELETE FROM connections WHERE session_id = $1",
+        "DELETE FROM record_actives WHERE session_id = $1",
+        "UPDATE plan_steps SET status = 'left' WHERE session_id = $1 AND status = 'current'",
+    ] {
+        sqlx::query(statement).bind(&session.id).execute(write.conn()).await?;
+    }
+    event::append(write, &session, caller, NewEvent::new(EventKind::SessionClosed, summary)).await?;
+    Ok(session)
+}
+
+/// Ends the sessions of processes that are gone, as their claims tell, and those in which nothing happened for a day
+/// while nothing shows that anybody is still connected. Returns how many.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn end_departed(ledger: &Ledger, holder: impl Fn(&str) -> Holder) -> Result<usize, LedgerError> {
+    // Mostly nobody is gone: looking needs no turn among the writers.
+    let mut read = ledger.read().await?;
+    let now_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
+    let silent_ns = now_ns.saturating_sub(SILENCE_MAX_NS);
+    let mut departed = Vec::new();
+    for process in processes(&mut read).await? {
+        match holder(&process) {
+            Holder::Lives => {}
+            Holder::Gone => departed.extend(connections(&mut read, &process, i64::MAX).await?),
+            Holder::Unknown => departed.extend(connections(&mut read, &process, silent_ns).await?),
+        }
+    }
+    let silent = silent(&mut read, silent_ns).await?;
+    drop(read);
+    if departed.is_empty() && silent.is_empty() {
+        return Ok(0);
+    }
+    let mut write = ledger.write(Survives::Power).await?;
+    let mut ended = 0;
+    for connection in &departed {
+        ended += leave(&mut write, connection, "the process that served it is gone").await?.len();
+    }
+    for id in &silent {
+        // Something may have happened since it was looked at.
+        let session = get(&mut write, id).await?;
+        let is_silent = |s: &Session| s.ended_ns.is_none() && s.last_activity_ns < silent_ns;
+        if let Some(session) = session.filter(is_silent) {
+            end_deserted(&mut write, session, "nothing happened in it for a day").await?;
+            ended += 1;
+        }
+    }
+    write.commit().await?;
+    Ok(ended)
+}
+
+async fn processes(on: &mut impl Conn) -> Result<Vec<String>, LedgerError> {
+    let rows = sqlx::query("SELECT DISTINCT process FROM connections WHERE process IS NOT NULL")
+        .fetch_all(on.conn())
+        .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// Returns the connections of a process whose sessions were last active before a time.
+async fn connections(on: &mut impl Conn, process: &str, before_ns: i64) -> Result<Vec<String>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT c.id FROM connections c JOIN sessions s ON s.id = c.session_id
+         WHERE c.process = $1 AND s.last_activity_ns < $2 ORDER BY c.id",
+    )
+    .bind(process)
+    .bind(before_ns)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// Returns sessions in which nothing happened since a time, and which no process serves: commands on a terminal, and
+/// what earlier versions left open.
+async fn silent(on: &mut impl Conn, before_ns: i64) -> Result<Vec<String>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT s.id FROM sessions s WHERE s.ended_ns IS NULL AND s.last_activity_ns < $1
+             AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.session_id = s.id AND c.process IS NOT NULL)
+         ORDER BY s.last_activity_ns LIMIT $2",
+    )
+    .bind(before_ns)
+    .bind(SILENT_MAX)
+    .fetch_all(on.conn())
+    .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}

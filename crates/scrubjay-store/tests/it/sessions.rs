@@ -1,0 +1,241 @@
+//! Whose session a call is booked to, and when a session is over, the same on both databases.
+
+use std::sync::{Arc, Mutex};
+
+use scrubjay_store::claim::Holder;
+use scrubjay_store::ledger::event::{self, EventKind, Page};
+use scrubjay_store::ledger::plan::{self, StepStatus};
+use scrubjay_store::ledger::session::{self, Beginning, Caller, Session, SessionError, Started};
+use scrubjay_store::ledger::{Ledger, Survives};
+use scrubjay_store::views;
+
+use crate::database::{Database, caller, on_both};
+
+on_both![
+    one_parent_process,
+    different_agents,
+    closed_refuses,
+    deserted,
+    departed,
+    the_tape_hears_of_a_move,
+    steps_as_said,
+    named_in_many_ways
+];
+
+/// A connection of a host conversation that is known only by the process that started it.
+fn child(connection: &str, agent: &str) -> Caller {
+    Caller {
+        conversation: "parent-process".to_owned(),
+        told_by: "host_process".to_owned(),
+        agent: Some(agent.to_owned()),
+        process: Some(connection.to_owned()),
+        ..caller(connection)
+    }
+}
+
+fn titled(title: &str) -> Beginning {
+    Beginning { title: Some(title.to_owned()), ..Beginning::default() }
+}
+
+async fn work(ledger: &Ledger, caller: &Caller) -> Session {
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let session = session::current(&mut write, caller, None).await.unwrap();
+    write.commit().await.unwrap();
+    session
+}
+
+async fn start(ledger: &Ledger, caller: &Caller, beginning: Beginning) -> (Session, Started) {
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let started = session::start(&mut write, caller, beginning).await.unwrap();
+    write.commit().await.unwrap();
+    started
+}
+
+async fn leave(ledger: &Ledger, connection: &str) {
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    session::leave(&mut write, connection, "the host closed its stream").await.unwrap();
+    write.commit().await.unwrap();
+}
+
+async fn get(ledger: &Ledger, id: &str) -> Session {
+    session::get(&mut ledger.read().await.unwrap(), id).await.unwrap().unwrap()
+}
+
+async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
+    let page = Page { session, after: 0, limit: 100 };
+    let events = event::page(&mut ledger.read().await.unwrap(), page).await.unwrap();
+    events.iter().map(|event| event.kind).collect()
+}
+
+/// Two connections of one host are in one session; once each names one, each has its own, and nobody joins those.
+async fn one_parent_process(database: Database) {
+    let ledger = database.open().await;
+    let (a, b) = (child("a", "agent"), child("b", "agent"));
+    let shared = work(&ledger, &a).await;
+    assert_eq!(shared.id, "parent-process", "the id that its tapes carry");
+    assert_eq!(work(&ledger, &b).await.id, shared.id);
+
+    let (of_a, started) = start(&ledger, &a, titled("A's work")).await;
+    assert_eq!(started, Started::New, "another connection is in the session too: it is not A's to name");
+    assert_eq!(work(&ledger, &b).await.id, shared.id);
+    let (of_b, started) = start(&ledger, &b, titled("B's work")).await;
+    assert_eq!((started, &of_b.id), (Started::Named, &shared.id), "B is alone in it by now");
+    assert_ne!(of_a.id, of_b.id);
+    assert_eq!(work(&ledger, &a).await.id, of_a.id);
+    assert_eq!(work(&ledger, &b).await.id, of_b.id);
+    let third = work(&ledger, &child("c", "agent")).await;
+    assert!(third.id != of_a.id && third.id != of_b.id, "a named session is joined by nobody");
+
+    // Where the host itself says that it is one conversation, its connections stay together.
+    let host = |connection| Caller { told_by: "host_session".to_owned(), ..child(connection, "agent") };
+    let host = |connection| Caller { conversation: "chat".to_owned(), ..host(connection) };
+    let (named, _) = start(&ledger, &host("d"), titled("one chat")).await;
+    assert_eq!(work(&ledger, &host("e")).await.id, named.id);
+}
+
+/// Agents with different names are never taken for one conversation for having one parent.
+async fn different_agents(database: Database) {
+    let ledger = database.open().await;
+    let one = work(&ledger, &child("a", "planner")).await;
+    let two = work(&ledger, &child("b", "coder")).await;
+    assert_ne!(one.id, two.id);
+}
+
+/// A session that ended takes no more work under its name, and its connection begins another.
+async fn closed_refuses(database: Database) {
+    let ledger = database.open().await;
+    let agent = caller("a");
+    let first = work(&ledger, &agent).await;
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    session::end(&mut write, &agent, first.clone(), None).await.unwrap();
+    let refused = session::current(&mut write, &agent, Some(&first.id)).await;
+    assert!(matches!(refused, Err(SessionError::Ended(id)) if id == first.id));
+    let person = Caller::command("scrubjay session rewind", "birds");
+    assert!(
+        session::current(&mut write, &person, Some(&first.id)).await.is_ok(),
+        "a person's doing is noted"
+    );
+    write.commit().await.unwrap();
+    assert_ne!(work(&ledger, &agent).await.id, first.id);
+
+    let again = Beginning { id: Some(first.id.clone()), ..Beginning::default() };
+    let (resumed, started) = start(&ledger, &agent, again).await;
+    assert_eq!((started, resumed.ended_ns), (Started::Resumed, None));
+    assert_eq!(kinds(&ledger, &first.id).await.last(), Some(&EventKind::SessionResumed));
+}
+
+/// A session ends with its last connection. A conversation that its host names comes back to it, and that is told.
+async fn deserted(database: Database) {
+    let ledger = database.open().await;
+    let (a, b) = (child("a", "agent"), child("b", "agent"));
+    let session = work(&ledger, &a).await;
+    work(&ledger, &b).await;
+    leave(&ledger, "a").await;
+    assert_eq!(get(&ledger, &session.id).await.ended_ns, None, "b is still there");
+    leave(&ledger, "b").await;
+    assert!(get(&ledger, &session.id).await.ended_ns.is_some());
+    assert_eq!(kinds(&ledger, &session.id).await.last(), Some(&EventKind::SessionClosed));
+    assert_ne!(
+        work(&ledger, &child("c", "agent")).await.id,
+        session.id,
+        "a parent process alone names nothing"
+    );
+
+    let host = |connection: &str| Caller {
+        conversation: "chat".to_owned(),
+        told_by: "host_session".to_owned(),
+        host_session: Some("2f0e-chat".to_owned()),
+        ..caller(connection)
+    };
+    let chat = work(&ledger, &host("d")).await;
+    leave(&ledger, "d").await;
+    let back = work(&ledger, &host("e")).await;
+    assert_eq!((back.id.as_str(), back.ended_ns), (chat.id.as_str(), None));
+    assert_eq!(
+        kinds(&ledger, &chat.id).await,
+        [EventKind::SessionStarted, EventKind::SessionClosed, EventKind::SessionResumed]
+    );
+}
+
+/// A process that is gone leaves no open session behind; one that lives, or is of elsewhere, keeps its own.
+async fn departed(database: Database) {
+    let ledger = database.open().await;
+    let of = |name: &str| Caller { process: Some(name.to_owned()), ..caller(name) };
+    let mut ids = Vec::new();
+    for name in ["killed", "alive", "elsewhere"] {
+        ids.push(work(&ledger, &of(name)).await.id);
+    }
+    // A session in a second project goes with the same connection.
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    scrubjay_store::ledger::project::ensure(&mut write, "other").await.unwrap();
+    let scope = scrubjay_store::ledger::records::enter(&mut write, &of("killed"), Some("other"), None).await;
+    ids.push(scope.unwrap().session.id);
+    write.commit().await.unwrap();
+    let holder = |process: &str| match process {
+        "killed" => Holder::Gone,
+        "alive" => Holder::Lives,
+        _ => Holder::Unknown,
+    };
+    assert_eq!(session::end_departed(&ledger, holder).await.unwrap(), 2);
+    let mut ended = Vec::new();
+    for id in &ids {
+        ended.push(get(&ledger, id).await.ended_ns.is_some());
+    }
+    assert_eq!(ended, [true, false, false, true]);
+    assert_eq!(session::end_departed(&ledger, holder).await.unwrap(), 0);
+}
+
+/// Whoever keeps tapes hears when a connection is in another session than its tape says.
+async fn the_tape_hears_of_a_move(database: Database) {
+    let ledger = database.open().await;
+    let heard: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+    let hear = heard.clone();
+    ledger.on_move(move |connection, session| {
+        hear.lock().unwrap().push((connection.to_owned(), session.to_owned()));
+    });
+    let agent = caller("a");
+    work(&ledger, &agent).await;
+    assert_eq!(*heard.lock().unwrap(), []);
+    let chosen = Beginning { id: Some("my-session".to_owned()), ..Beginning::default() };
+    start(&ledger, &agent, chosen.clone()).await;
+    assert_eq!(*heard.lock().unwrap(), [("a".to_owned(), "my-session".to_owned())]);
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    session::start(&mut write, &caller("b"), chosen).await.unwrap();
+    drop(write);
+    assert_eq!(heard.lock().unwrap().len(), 1, "what was not committed is not told");
+}
+
+/// Steps are done or failed when an agent says so, and never else.
+async fn steps_as_said(database: Database) {
+    let ledger = database.open().await;
+    let agent = caller("a");
+    let mut session = work(&ledger, &agent).await;
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let texts = ["look", "count", "tell"].map(str::to_owned);
+    let steps = plan::set(&mut write, &agent, &mut session, &texts).await.unwrap();
+    plan::mark(&mut write, &agent, &mut session, &steps[0], StepStatus::Failed).await.unwrap();
+    assert_eq!(session.current_step, Some(steps[0].id), "what follows may be the mending of it");
+    plan::mark(&mut write, &agent, &mut session, &steps[1], StepStatus::Current).await.unwrap();
+    plan::mark(&mut write, &agent, &mut session, &steps[2], StepStatus::Current).await.unwrap();
+    let now = plan::steps(&mut write, &session.id).await.unwrap();
+    let statuses: Vec<StepStatus> = now.iter().map(|step| step.status).collect();
+    assert_eq!(statuses, [StepStatus::Failed, StepStatus::Left, StepStatus::Current]);
+    plan::mark(&mut write, &agent, &mut session, &steps[2], StepStatus::Done).await.unwrap();
+    let ended = session::end(&mut write, &agent, session, None).await.unwrap();
+    let now = plan::steps(&mut write, &ended.id).await.unwrap();
+    assert_eq!(now[2].status, StepStatus::Done);
+}
+
+/// A session is found by its id, the beginning of it, the host's own id, and as the latest.
+async fn named_in_many_ways(database: Database) {
+    let ledger = database.open().await;
+    let host = Caller { host_session: Some("5d2e-host".to_owned()), ..caller("abcdefgh") };
+    work(&ledger, &host).await;
+    work(&ledger, &caller("zzz")).await;
+    let mut read = ledger.read().await.unwrap();
+    for name in ["abcdefgh", "abc", "5d2e-host"] {
+        assert_eq!(views::find_session(&mut read, name).await.unwrap().id, "abcdefgh", "{name}");
+    }
+    assert_eq!(views::find_session(&mut read, "latest").await.unwrap().id, "zzz");
+    assert!(views::find_session(&mut read, "nobody").await.is_err());
+}
