@@ -325,7 +325,7 @@ impl Session {
     /// Returns the session its recording belongs to, once something is recorded.
     #[must_use]
     pub fn recorded_as(&self) -> Option<SessionRef> {
-        lock(&self.recording).session().cloned()
+        lock(&self.recording).session()
     }
 
     /// Returns the host's own id of the conversation, where the host gave one.

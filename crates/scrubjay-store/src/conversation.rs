@@ -11,6 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustix::fs::{FlockOperation, flock};
 use scrubjay_core::id::TapeId;
@@ -25,28 +26,48 @@ const CONVERSATIONS_MAX: u32 = 1000;
 /// The file whose lock lets one process at a time look for its conversation.
 const TURN: &str = "turn";
 
-/// A connection's conversation, for as long as the connection is open.
-#[derive(Debug, Default)]
-pub struct Membership {
+/// The conversation of a process that a host started, found out when it is first asked for: a process to which nothing
+/// is said is of none, and leaves nothing behind.
+#[derive(Debug)]
+pub struct Conversation {
+    home: Home,
+    origin: Origin,
+    workspace: Option<String>,
+    server: String,
+    joined: OnceLock<Membership>,
+}
+
+/// A place in a conversation, held for as long as this process lives.
+#[derive(Debug)]
+struct Membership {
     /// The session; none where nothing tells.
-    pub session: Option<SessionRef>,
+    session: Option<SessionRef>,
     _claim: Option<Claim>,
 }
 
-/// Tells which session a connection that a host opened belongs to; `server` names what the host started.
-///
-/// A data directory that cannot be written leaves the host process alone to tell.
-#[must_use]
-pub fn join(home: &Home, origin: &Origin, workspace: Option<&str>, server: &str) -> Membership {
-    let session = SessionRef::of_host(origin, workspace);
-    let Some(place) = session.as_ref().filter(|session| session.told_by == ToldBy::HostProcess) else {
-        return Membership { session, _claim: None };
-    };
-    match join_process(&home.conversations(), &place.id, server) {
-        Ok((id, claim)) => {
-            Membership { session: Some(SessionRef { id, told_by: ToldBy::HostProcess }), _claim: claim }
+impl Conversation {
+    /// Describes a process that a host started; `server` names what it started.
+    #[must_use]
+    pub fn new(home: Home, origin: Origin, workspace: Option<String>, server: String) -> Self {
+        Self { home, origin, workspace, server, joined: OnceLock::new() }
+    }
+
+    /// Tells which session it is; none where nothing tells.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionRef> {
+        self.joined.get_or_init(|| self.join()).session.clone()
+    }
+
+    /// A data directory that cannot be written leaves the host process alone to tell.
+    fn join(&self) -> Membership {
+        let session = SessionRef::of_host(&self.origin, self.workspace.as_deref());
+        let process = session.as_ref().filter(|session| session.told_by == ToldBy::HostProcess);
+        match process.map(|host| join_process(&self.home.conversations(), &host.id, &self.server)) {
+            Some(Ok((id, claim))) => {
+                Membership { session: Some(SessionRef { id, told_by: ToldBy::HostProcess }), _claim: claim }
+            }
+            None | Some(Err(_)) => Membership { session, _claim: None },
         }
-        Err(_) => Membership { session, _claim: None },
     }
 }
 
@@ -113,7 +134,10 @@ pub fn sweep(home: &Home) -> io::Result<()> {
         let names = std::fs::read_dir(&place)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let names: Vec<String> = names.filter(|name| name != TURN).collect();
         if names.iter().all(|name| Claim::holder(&place, name) == Holder::Gone) {
-            std::fs::remove_dir_all(&place)?;
+            names.iter().try_for_each(|name| std::fs::remove_file(place.join(name)))?;
+            std::fs::remove_file(place.join(TURN))?;
+            // One that waits for the turn may have begun to make it anew: then the directory stays.
+            let _ = std::fs::remove_dir(&place);
         }
     }
     Ok(())
@@ -139,25 +163,29 @@ mod tests {
         }
     }
 
-    fn id(membership: &Membership) -> &str {
-        &membership.session.as_ref().unwrap().id
+    fn join(home: &Home, origin: Origin, workspace: &str, server: &str) -> Conversation {
+        Conversation::new(home.clone(), origin, Some(workspace.to_owned()), server.to_owned())
+    }
+
+    fn id(conversation: &Conversation) -> String {
+        conversation.session().unwrap().id
     }
 
     #[test]
     fn servers_of_one_host_process_are_one_conversation_and_the_same_server_twice_is_two() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::new(directory.path().join("data"));
-        let open = |server| join(&home, &origin(1, None), Some("/w"), server);
+        let open = |server| join(&home, origin(1, None), "/w", server);
         let (files, git) = (open("files"), open("git"));
         assert_eq!(id(&files), id(&git));
         let (files_2, git_2) = (open("files"), open("git"));
         assert_eq!(id(&files_2), id(&git_2));
         assert_ne!(id(&files), id(&files_2));
-        assert_ne!(id(&files), id(&join(&home, &origin(1, None), Some("/other"), "web")));
-        assert_ne!(id(&files), id(&join(&home, &origin(2, None), Some("/w"), "web")));
+        assert_ne!(id(&files), id(&join(&home, origin(1, None), "/other", "web")));
+        assert_ne!(id(&files), id(&join(&home, origin(2, None), "/w", "web")));
 
         // One that comes back while its conversation goes on is of that conversation.
-        let first = id(&files).to_owned();
+        let first = id(&files);
         drop(files);
         assert_eq!(id(&open("files")), first);
         // Once all are gone the next is of another.
@@ -171,9 +199,17 @@ mod tests {
     fn what_the_host_says_decides() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::new(directory.path().to_owned());
-        let open = |pid, name| join(&home, &origin(pid, Some(name)), Some("/w"), "files");
+        let open = |pid, name| join(&home, origin(pid, Some(name)), "/w", "files");
         let (one, two) = (open(1, "a"), open(2, "a"));
         assert_eq!(id(&one), id(&two));
         assert_ne!(id(&one), id(&open(1, "b")));
+    }
+
+    #[test]
+    fn one_that_is_never_asked_for_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::new(directory.path().join("data"));
+        drop(join(&home, origin(1, None), "/w", "files"));
+        assert!(!home.root().exists());
     }
 }

@@ -23,6 +23,7 @@ use scrubjay_core::redact::{Lines, Payload, Redacted, Redactor};
 use thiserror::Error;
 
 use crate::clock::{self, Moment, saturate};
+use crate::conversation::Conversation;
 use crate::home::Home;
 use crate::tape::frame::OVERHEAD;
 use crate::tape::header::{Compression, Header, Origin, SessionRef};
@@ -47,8 +48,10 @@ pub struct Subject {
     pub workspace: Option<String>,
     /// Where the connection came from.
     pub origin: Origin,
-    /// The session it belongs to; its own where that is not known.
+    /// The session it belongs to, where that is known.
     pub session: Option<SessionRef>,
+    /// The conversation that tells otherwise; a connection without either is a session of its own.
+    pub conversation: Option<Arc<Conversation>>,
 }
 
 /// When a tape is full.
@@ -282,8 +285,9 @@ impl Recording {
 
     /// Returns the session the recording belongs to, once it is known.
     #[must_use]
-    pub fn session(&self) -> Option<&SessionRef> {
-        self.subject.session.as_ref()
+    pub fn session(&self) -> Option<SessionRef> {
+        let told = || self.subject.conversation.as_ref()?.session();
+        self.subject.session.clone().or_else(told)
     }
 
     /// Says that the connection is in another session from now on; tapes that continue this one begin in it.
@@ -403,8 +407,8 @@ impl Recording {
         getrandom::fill(&mut random).map_err(|e| failed(io::Error::other(e)))?;
         let id = TapeId::from_random(random);
         // A connection on several tapes is still one: they go by the first.
-        let session =
-            self.subject.session.get_or_insert_with(|| SessionRef::of_connection(id.as_str())).clone();
+        let session = self.session().unwrap_or_else(|| SessionRef::of_connection(id.as_str()));
+        self.subject.session = Some(session.clone());
         let header = Header {
             id,
             name: self.subject.name.clone(),

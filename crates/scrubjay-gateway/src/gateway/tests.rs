@@ -160,6 +160,7 @@ impl Model {
                 workspace: None,
                 origin: Origin::default(),
                 session: None,
+                conversation: None,
             };
             Recording::new(home.clone(), subject, Limits::default(), redactor.clone())
         });

@@ -73,6 +73,7 @@ impl Rig {
                 workspace: None,
                 origin: Origin::default(),
                 session: None,
+                conversation: None,
             };
             Recording::new(home.clone(), subject, Limits::default(), Arc::clone(&redactor))
         });

@@ -23,7 +23,6 @@ use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
 use scrubjay_gateway::memory::Memory;
 use scrubjay_gateway::{tree, warden};
-use scrubjay_store::conversation::Membership;
 use scrubjay_store::home::Home;
 use scrubjay_store::ledger::{Ledger, session};
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject, Watch};
@@ -300,11 +299,11 @@ fn recordings(
     let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
     let workspace = workspace(config).map(|w| w.to_string_lossy().into_owned());
     // On standard streams the host tells which conversation it is; on HTTP each client is one.
-    let (origin, membership) = match transport {
-        Transport::Http => (origin.of_listener(), Membership::default()),
+    let (origin, conversation) = match transport {
+        Transport::Http => (origin.of_listener(), None),
         Transport::Stdio | Transport::Memory => {
-            let membership = super::wrap::join(&home, &origin, workspace.as_deref());
-            (origin, membership)
+            let conversation = super::wrap::conversation(&home, &origin, workspace.as_deref());
+            (origin, Some(conversation))
         }
     };
     Box::new(move |name, client| {
@@ -314,11 +313,12 @@ fn recordings(
             program: None,
             workspace: workspace.clone(),
             origin: origin.clone(),
-            session: match (client, transport) {
-                (Some(handle), Transport::Http) => Some(SessionRef::of_connection(handle)),
-                (None, Transport::Http) => SessionRef::of_host(&origin, workspace.as_deref()),
-                (_, Transport::Stdio | Transport::Memory) => membership.session.clone(),
+            session: match (client, &conversation) {
+                (_, Some(_)) => None,
+                (Some(handle), None) => Some(SessionRef::of_connection(handle)),
+                (None, None) => SessionRef::of_host(&origin, workspace.as_deref()),
             },
+            conversation: conversation.clone(),
         };
         Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
             .with_policy(&policy)

@@ -19,7 +19,7 @@ use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
 use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_store::clock;
-use scrubjay_store::conversation::{self, Membership};
+use scrubjay_store::conversation::{self, Conversation};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
 use scrubjay_store::tape::header::Origin;
@@ -121,7 +121,7 @@ fn work(
     let home = global.home()?;
     let settings = settings(global, args, &home)?;
     let remote = endpoint(args)?;
-    let (subject, _membership) = subject(args, &home, remote.as_ref(), warden);
+    let subject = subject(args, &home, remote.as_ref(), warden);
     let sweep = sweep_beside(&home, settings.retention)?;
     tell_if_off(&settings.policy);
     if let Some(address) = args.listen {
@@ -270,33 +270,27 @@ fn expand(text: &str, variable: impl Fn(&str) -> Option<String>) -> anyhow::Resu
     Ok(expanded)
 }
 
-/// Describes the connection; it is open in its conversation until the membership is dropped.
-fn subject(
-    args: &WrapArgs,
-    home: &Home,
-    remote: Option<&Endpoint>,
-    warden: rustix::process::Pid,
-) -> (Subject, Membership) {
+fn subject(args: &WrapArgs, home: &Home, remote: Option<&Endpoint>, warden: rustix::process::Pid) -> Subject {
     let program = args.command.first().map(|p| Path::new(p).file_name().unwrap_or(p).to_string_lossy());
     let workspace = std::env::current_dir().ok().map(|d| d.to_string_lossy().into_owned());
     let origin = origin(warden);
     let named = program.as_deref().or(remote.map(Endpoint::authority));
-    let mut membership = join(home, &origin, workspace.as_deref());
-    let subject = Subject {
+    Subject {
         name: args.name.clone().or_else(|| named.map(str::to_owned)).unwrap_or_default(),
         transport: if remote.is_some() { Transport::Http } else { Transport::Stdio },
         program: program.map(std::borrow::Cow::into_owned),
-        session: membership.session.take(),
+        session: None,
+        conversation: Some(conversation(home, &origin, workspace.as_deref())),
         workspace,
         origin,
-    };
-    (subject, membership)
+    }
 }
 
-/// Tells which conversation this connection belongs to. What the host started is this very command line.
-pub(super) fn join(home: &Home, origin: &Origin, workspace: Option<&str>) -> Membership {
+/// Describes the conversation this process belongs to. What the host started is this very command line.
+pub(super) fn conversation(home: &Home, origin: &Origin, workspace: Option<&str>) -> Arc<Conversation> {
     let server: Vec<_> = std::env::args_os().collect();
-    conversation::join(home, origin, workspace, &format!("{server:?}"))
+    let workspace = workspace.map(str::to_owned);
+    Arc::new(Conversation::new(home.clone(), origin.clone(), workspace, format!("{server:?}")))
 }
 
 /// Gathers what tells which conversation this connection belongs to.

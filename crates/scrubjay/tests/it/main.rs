@@ -26,6 +26,7 @@ mod search;
 mod selection;
 mod serve;
 mod session;
+mod sessions;
 mod stderr;
 mod storage;
 mod streams;

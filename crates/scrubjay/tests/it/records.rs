@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
-use crate::harness::{Chance, kill};
+use crate::harness::{Chance, kill, tree_of};
 
 /// How many gateways are killed on one data directory.
 const ROUNDS: u64 = 6;
@@ -81,15 +81,7 @@ impl Gateway {
 
     /// Returns every process of the gateway: the one that was started, and those below.
     fn processes(&self) -> Vec<Pid> {
-        let mut all = vec![i32::try_from(self.child.id()).unwrap()];
-        let mut at = 0;
-        while let Some(pid) = all.get(at) {
-            let children =
-                std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-            all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
-            at += 1;
-        }
-        all.into_iter().rev().filter_map(Pid::from_raw).collect()
+        tree_of(Pid::from_child(&self.child))
     }
 }
 

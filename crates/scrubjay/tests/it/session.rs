@@ -53,10 +53,11 @@ fn people_see_what_was_done() {
         "file_edit",
         "file_create",
         "file_refused",
+        "session_closed",
     ];
     assert_eq!(kinds, expected);
     let page = shown(&lab, &["session", "timeline", "s1", "--limit", "2"]);
-    assert!(page.contains("2 of 7 events; more with --after"), "{page}");
+    assert!(page.contains("2 of 8 events; more with --after"), "{page}");
     let story = shown(&lab, &["session", "story", "s"]);
     assert!(story.contains("created a.txt (+2 -1) in 2 edits"), "{story}");
     assert!(shown(&lab, &["session", "evolution", "s1"]).contains("b.txt"));

@@ -70,7 +70,7 @@ async fn every_code_is_reached_and_says_what_to_do() {
     }
     let closed = second.call("close_session", json!({})).await["session_id"].clone();
     let error = second.fail("activate", json!({ "id": "R001", "session_id": closed })).await;
-    check(&error, "SESSION_NOT_FOUND", "is closed", "start a new session");
+    check(&error, "SESSION_NOT_FOUND", "has ended", "a session of your own");
 
     let mut parent = "R001".to_owned();
     for _ in 1..32 {

@@ -7,7 +7,7 @@ use scrubjay_core::reading::Reader;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
 use scrubjay_store::home::{Home, TapeFile};
-use scrubjay_store::tape::header::SessionRef;
+use scrubjay_store::tape::header::{SessionRef, ToldBy};
 use scrubjay_store::tape::reader::{State, Tape};
 use serde::Serialize;
 
@@ -78,6 +78,9 @@ fn row(home: &Home, file: &TapeFile) -> Row {
     };
     if let Err(e) = home.open(file).map_err(anyhow::Error::from).and_then(|tape| fill(&mut row, &tape)) {
         row.damaged = Some(e.to_string());
+    }
+    if let Some(id) = row.metadata.session.clone() {
+        row.session = SessionRef { id, told_by: ToldBy::Agent };
     }
     row
 }

@@ -104,8 +104,9 @@ fn recordings(home: Home, settings: Settings, subject: Subject) -> NewRecording 
     let Settings { limits, redactor, policy, .. } = settings;
     Box::new(move |part, client| {
         let name = if part == "http" { subject.name.clone() } else { format!("{} ({part})", subject.name) };
-        let session = client.map(SessionRef::of_connection).or_else(|| subject.session.clone());
-        let subject = Subject { name, transport: Transport::Http, session, ..subject.clone() };
+        let session = client.map(SessionRef::of_connection);
+        let origin = subject.origin.clone().of_listener();
+        let subject = Subject { name, transport: Transport::Http, session, origin, ..subject.clone() };
         Recording::new(home.clone(), subject, limits, Arc::clone(&redactor)).with_policy(&policy)
     })
 }

@@ -100,3 +100,17 @@ impl Process {
 pub(crate) fn kill(pid: Pid, signal: Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
+
+/// Returns a process and all below it, those that are deepest first.
+pub(crate) fn tree_of(pid: Pid) -> Vec<Pid> {
+    let mut all = vec![pid];
+    let mut at = 0;
+    while let Some(pid) = all.get(at).map(|pid| pid.as_raw_nonzero()) {
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        all.extend(children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+        at += 1;
+    }
+    all.reverse();
+    all
+}

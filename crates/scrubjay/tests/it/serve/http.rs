@@ -173,6 +173,17 @@ impl Reply {
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{status}: {e}: {text:?}"))
     }
 
+    /// Reads the answer as it was said, whether it comes alone or, being slow, as the last of a stream.
+    pub(super) fn said(self) -> String {
+        let is_stream = self.is_stream();
+        let body = self.text();
+        if !is_stream {
+            return body;
+        }
+        let data = body.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
+        data.expect("a stream ends with an answer").to_owned()
+    }
+
     /// Reads the whole body.
     pub(super) fn text(mut self) -> String {
         let mut body = Vec::new();

@@ -47,23 +47,23 @@ pub(super) fn error(id: u64, what: &str) -> String {
 
 /// What hosts of both eras hear, word for word.
 fn hears_the_server(target: &Target) {
-    assert_eq!(target.post(&initialize(1).to_string()).text(), result(1, GREETING));
+    assert_eq!(target.post(&initialize(1).to_string()).said(), result(1, GREETING));
     let legacy = open_session(target);
     // A cursor and all: nothing is put together here.
-    let list = legacy.post(&request(2, "tools/list", &json!({ "cursor": "x" }))).text();
+    let list = legacy.post(&request(2, "tools/list", &json!({ "cursor": "x" }))).said();
     assert_eq!(list, result(2, LIST));
     assert_eq!(
-        legacy.post(&request(3, "tools/call", &json!({ "name": "nobody" }))).text(),
+        legacy.post(&request(3, "tools/call", &json!({ "name": "nobody" }))).said(),
         error(3, "nobody")
     );
     for method in ["ping", "odd/method", "logging/setLevel", "resources/subscribe", "prompts/list"] {
-        assert_eq!(legacy.post(&request(4, method, &json!({}))).text(), error(4, method));
+        assert_eq!(legacy.post(&request(4, method, &json!({}))).said(), error(4, method));
     }
-    assert_eq!(post_modern(target, &modern(5, "server/discover", &json!({}))).text(), result(5, DISCOVERED));
-    assert_eq!(post_modern(target, &modern(6, "tools/list", &json!({}))).text(), result(6, LIST));
+    assert_eq!(post_modern(target, &modern(5, "server/discover", &json!({}))).said(), result(5, DISCOVERED));
+    assert_eq!(post_modern(target, &modern(6, "tools/list", &json!({}))).said(), result(6, LIST));
     let unknown = modern(7, "tools/call", &json!({ "name": "nobody" }));
-    assert_eq!(post_modern(target, &unknown).text(), error(7, "nobody"));
-    assert_eq!(post_modern(target, &modern(8, "odd/method", &json!({}))).text(), error(8, "odd/method"));
+    assert_eq!(post_modern(target, &unknown).said(), error(7, "nobody"));
+    assert_eq!(post_modern(target, &modern(8, "odd/method", &json!({}))).said(), error(8, "odd/method"));
 }
 
 #[test]

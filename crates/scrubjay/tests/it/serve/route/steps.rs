@@ -123,7 +123,7 @@ fn a_step_that_fails_leaves_none_under_way() {
         format!("done: {}", step_of("one")),
         format!("current: {fail}"),
         format!("skipped: {}", step_of("three")),
-        format!("skipped: {fail}"),
+        format!("failed: {fail}"),
     ];
     assert_eq!(ends, expected);
 }
