@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use scrubjay_core::id::TapeId;
 use thiserror::Error;
 
+use crate::catalog;
 use crate::tape::reader::{OpenError, State, Tape};
 use crate::tape::seal::{SealError, seal_or_finish};
 use crate::tape::writer::{create_private, lock_abandoned};
@@ -187,14 +188,14 @@ impl Home {
         Ok(tapes)
     }
 
-    /// Finds a tape by its id, the beginning of it, or `latest`.
+    /// Finds a tape by its id, the beginning of it, or `latest`: the newest conversation of a client.
     ///
     /// # Errors
     /// No tape fits, or several do.
     pub fn find(&self, name: &str) -> Result<TapeFile, FindError> {
         let tapes = self.list()?;
         if name == "latest" {
-            return tapes.into_iter().next().ok_or_else(|| FindError::NoTapes(self.root.clone()));
+            return catalog::latest(self, tapes).ok_or_else(|| FindError::NoTapes(self.root.clone()));
         }
         if name.len() < SHORT_ID_MIN {
             return Err(FindError::TooShort(name.to_owned()));

@@ -21,7 +21,7 @@ use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
-use scrubjay_store::tape::header::{Origin, SessionRef};
+use scrubjay_store::tape::header::{Origin, SessionRef, TapeKind};
 
 use crate::cli::Global;
 use crate::config::{self, ConfigError, Loaded, Problem};
@@ -273,6 +273,8 @@ fn subject(args: &WrapArgs, remote: Option<&Endpoint>, warden: rustix::process::
     let named = program.as_deref().or(remote.map(Endpoint::authority));
     Subject {
         name: args.name.clone().or_else(|| named.map(str::to_owned)).unwrap_or_default(),
+        kind: TapeKind::Conversation,
+        gateway: None,
         transport: if remote.is_some() { Transport::Http } else { Transport::Stdio },
         program: program.map(std::borrow::Cow::into_owned),
         session: SessionRef::of_host(&origin, workspace.as_deref()),
