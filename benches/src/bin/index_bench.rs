@@ -281,6 +281,8 @@ fn make_tape(home: &Home, off: &Redactor, number: u64, entries: u64, bytes: &mut
     let id = TapeId::from_random(random);
     let header = Header {
         id,
+        noted_kind: None,
+        gateway: None,
         name: ["files", "issues", "database"][(number % 3) as usize].to_owned(),
         transport: Transport::Stdio,
         started_wall_ns,

@@ -19,6 +19,7 @@ pub mod merge;
 pub mod message;
 pub mod operation;
 pub mod oversize;
+pub mod preview;
 pub mod query;
 pub mod reading;
 pub mod redact;

@@ -193,6 +193,47 @@ mod tests {
         assert!(!sums.probe);
     }
 
+    #[test]
+    fn a_greeting_is_no_conversation_unless_it_fails() {
+        let check = |lines: &[(Direction, &str)], expected: bool| {
+            let mut reader = Reader::default();
+            for (direction, payload) in lines {
+                reader.read(&Entry {
+                    kind: EntryKind::Message,
+                    direction: *direction,
+                    transport: Transport::Stdio,
+                    terminator: Terminator::Lf,
+                    wall_ns: 0,
+                    since_start_ns: 0,
+                    processing_ns: 0,
+                    via: None,
+                    connection: 0,
+                    operation: None,
+                    judged: Judged::default(),
+                    payload: payload.as_bytes(),
+                });
+            }
+            assert_eq!(reader.finish().probe, expected, "{lines:?}");
+        };
+        let hello = (UP, r#"{"id":0,"method":"initialize"}"#);
+        let (welcome, refusal) =
+            ((DOWN, r#"{"id":0,"result":{}}"#), (DOWN, r#"{"id":0,"error":{"code":-1,"message":"no"}}"#));
+        let ready = (UP, r#"{"method":"notifications/initialized"}"#);
+        check(&[hello, welcome, ready], true);
+        check(
+            &[hello, welcome, (DOWN, r#"{"id":9,"method":"ping"}"#), (UP, r#"{"id":9,"result":{}}"#)],
+            true,
+        );
+        check(&[hello, refusal], false);
+        check(&[hello], false);
+        check(&[hello, welcome, ready, (UP, r#"{"id":1,"method":"tools/list"}"#)], false);
+        check(
+            &[(UP, r#"{"id":1,"method":"server/discover"}"#), (DOWN, r#"{"id":1,"error":{"code":-32601}}"#)],
+            true,
+        );
+        check(&[], false);
+    }
+
     /// Reads `(direction, connection to backend "b", line)`, and describes how each fits the others.
     fn read_legs(script: &[(Direction, u32, &str)]) -> (Vec<String>, Vec<Vec<u64>>, TapeMetadata) {
         let mut reader = Reader::default();

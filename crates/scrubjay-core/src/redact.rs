@@ -21,7 +21,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-pub use self::action::{Action, Key};
+pub use self::action::{Action, Key, marks};
 pub use self::engine::Redactor;
 pub use self::lines::Lines;
 pub use self::name::SENSITIVE as SENSITIVE_FIELDS;

@@ -71,7 +71,7 @@ pub struct TapeMetadata {
     pub error_rate: f64,
     /// How often each error code came.
     pub error_codes: BTreeMap<i64, u64>,
-    /// Whether the client only looked who is there: not a session.
+    /// Whether the client only looked who is there, or only greeted: not a conversation.
     pub probe: bool,
     /// What the user did not want on the tape.
     #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
@@ -130,7 +130,7 @@ pub struct Collector {
     previous_method: Option<String>,
     response_times_ns: Vec<u64>,
     answers: u64,
-    /// Client requests other than a lone look who is there.
+    /// Whether the client said more than a greeting.
     substantial: bool,
     version_is_the_servers: bool,
 }
@@ -173,7 +173,6 @@ impl Collector {
     pub fn observe_backend_message(&mut self) {
         self.sums.total_entries += 1;
         self.sums.backend_messages += 1;
-        self.substantial = true;
     }
 
     /// Takes a message entry with its links.
@@ -193,7 +192,8 @@ impl Collector {
     fn observe_one(&mut self, direction: Direction, message: &Envelope, link: &Link) {
         self.sums.total_messages += 1;
         if direction == Direction::ClientToServer {
-            self.substantial |= message.method.as_deref() != Some("server/discover");
+            // An answer is as much as what it answers: a server may ask whether anybody is there.
+            self.substantial |= !link.method.as_deref().is_some_and(is_greeting);
         }
         self.learn_peers(direction, message);
         match message.kind {
@@ -294,7 +294,10 @@ impl Collector {
             .map(|((first, second), count)| MethodPair { first, second, count })
             .collect();
         sums.method_pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
-        sums.probe = !self.substantial && sums.gap_messages == 0;
+        // A server that cannot be greeted is what a person looks for; and where no client said anything, none probed.
+        let was_greeted =
+            sums.unanswered == 0 && sums.methods.get("initialize").is_none_or(|m| m.error_count == 0);
+        sums.probe = !self.substantial && sums.gap_messages == 0 && sums.total_messages > 0 && was_greeted;
         sums
     }
 }
@@ -311,6 +314,11 @@ impl Sums {
             avg_result_bytes: mean(self.result_bytes.into(), answers),
         }
     }
+}
+
+/// Tells whether a method only opens a conversation or looks who is there.
+fn is_greeting(method: &str) -> bool {
+    matches!(method, "server/discover" | "initialize" | "notifications/initialized" | "ping")
 }
 
 fn mean(sum: u128, count: u64) -> u64 {

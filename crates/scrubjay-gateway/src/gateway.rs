@@ -23,6 +23,7 @@ use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::rules::Rules;
 use scrubjay_store::recording::Recording;
+use scrubjay_store::tape::header::TapeKind;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
@@ -63,8 +64,32 @@ pub mod code {
     pub const UNSUPPORTED_VERSION: i64 = -32022;
 }
 
-/// Makes a recording with this name: of the client with this handle, or of a backend.
-pub type NewRecording = Box<dyn Fn(&str, Option<&str>) -> Recording + Send + Sync>;
+/// A tape that the gateway wants to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct NewTape<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// What it is the recording of.
+    pub kind: TapeKind,
+    /// The handle of the client that it belongs to.
+    pub client: Option<&'a str>,
+}
+
+impl<'a> NewTape<'a> {
+    /// Describes the tape of a backend or toolset that no single client owns.
+    #[must_use]
+    pub fn of_backend(name: &'a str) -> Self {
+        Self { name, kind: TapeKind::Backend, client: None }
+    }
+
+    /// Describes the tape of what still comes when another one is sealed.
+    pub(crate) fn late() -> Self {
+        Self { name: "after the end", kind: TapeKind::Late, client: None }
+    }
+}
+
+/// Makes a recording.
+pub type NewRecording = Box<dyn Fn(NewTape<'_>) -> Recording + Send + Sync>;
 
 /// The gateway.
 pub struct Gateway {
@@ -206,9 +231,9 @@ impl Gateway {
         self.rules.now()
     }
 
-    /// Makes a tape that belongs to no client.
-    pub(crate) fn new_tape(&self, name: &str) -> Recording {
-        (self.new_recording)(name, None)
+    /// Makes a tape.
+    pub(crate) fn new_tape(&self, tape: NewTape<'_>) -> Recording {
+        (self.new_recording)(tape)
     }
 
     /// Returns how safely messages are recorded.
@@ -241,7 +266,7 @@ impl Gateway {
 
     fn begin_session(&self, name: &str, client: Option<&str>) -> Arc<Session> {
         let handle = handle();
-        let recording = (self.new_recording)(name, Some(&handle));
+        let recording = self.new_tape(NewTape { name, kind: TapeKind::Conversation, client: Some(&handle) });
         let session = Arc::new(Session::new(handle, recording, self.keeping, client));
         lock(&self.sessions).insert(session.id.clone(), session.clone());
         session
@@ -288,7 +313,7 @@ impl Gateway {
         if let Some(through) = &self.through {
             self.end_server_of(through, id, reason);
         }
-        session.finish((self.new_recording)("after the end", None), reason);
+        session.finish(self.new_tape(NewTape::late()), reason);
         if let Some(hear) = self.on_leave.get() {
             hear(session.connection(), reason);
         }
@@ -306,7 +331,7 @@ impl Gateway {
         }
         self.close_backends(reason);
         for backend in self.backends().iter() {
-            backend.finish_recording((self.new_recording)("after the end", None), reason);
+            backend.finish_recording(self.new_tape(NewTape::late()), reason);
         }
     }
 
@@ -358,7 +383,7 @@ impl Gateway {
     }
 
     fn new_backend(&self, config: &BackendConfig, workspace: Option<std::path::PathBuf>) -> Arc<Backend> {
-        let tape = (self.new_recording)(&format!("backend {}", config.id), None);
+        let tape = self.new_tape(NewTape::of_backend(&format!("backend {}", config.id)));
         let backend = Backend::new(config, workspace, tape, self.events.clone());
         let backend = backend.keeping(self.keeping).ruled_by(self.rules.clone());
         if let Some(memory) = self.memory.get() {

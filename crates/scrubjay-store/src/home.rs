@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use scrubjay_core::id::TapeId;
 use thiserror::Error;
 
+use crate::catalog;
 use crate::claim::{Claim, Holder};
 use crate::tape::reader::{OpenError, State, Tape};
 use crate::tape::seal::{SealError, seal_or_finish};
@@ -47,7 +48,7 @@ pub enum FindError {
     #[error("\"{0}\" is too short to name a tape: give at least {SHORT_ID_MIN} characters")]
     TooShort(String),
     /// None has that id.
-    #[error("no tape has an id that begins with \"{0}\": `scrubjay tape ls` lists them")]
+    #[error("no tape or session is called \"{0}\": `scrubjay tape ls` lists them")]
     Unknown(String),
     /// Several have it.
     #[error("\"{0}\" fits several tapes ({1}): give more characters")]
@@ -221,14 +222,14 @@ impl Home {
         Ok(tapes)
     }
 
-    /// Finds a tape by its id, the beginning of it, or `latest`.
+    /// Finds a tape by its id, the beginning of it, or `latest`: the newest conversation of a client.
     ///
     /// # Errors
     /// No tape fits, or several do.
     pub fn find(&self, name: &str) -> Result<TapeFile, FindError> {
         let tapes = self.list()?;
         if name == "latest" {
-            return tapes.into_iter().next().ok_or_else(|| FindError::NoTapes(self.root.clone()));
+            return catalog::latest(self, tapes).ok_or_else(|| FindError::NoTapes(self.root.clone()));
         }
         if name.len() < SHORT_ID_MIN {
             return Err(FindError::TooShort(name.to_owned()));
@@ -236,7 +237,8 @@ impl Home {
         let found: Vec<&TapeFile> = tapes.iter().filter(|t| t.id.as_str().starts_with(name)).collect();
         match found.as_slice() {
             [one] => Ok((*one).clone()),
-            [] => Err(FindError::Unknown(name.to_owned())),
+            [] => catalog::newest_of_session(self, &tapes, name)
+                .ok_or_else(|| FindError::Unknown(name.to_owned())),
             several => {
                 let ids: Vec<&str> = several.iter().map(|t| t.id.as_str()).collect();
                 Err(FindError::Ambiguous(name.to_owned(), ids.join(", ")))

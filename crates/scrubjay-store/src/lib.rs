@@ -4,6 +4,7 @@
 //! tokio on the way to a tape (an append is one system call, made by whoever relays), and any reading of
 //! configuration.
 
+pub mod catalog;
 pub mod claim;
 pub mod clock;
 pub mod conversation;

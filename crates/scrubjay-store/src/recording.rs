@@ -26,7 +26,7 @@ use crate::clock::{self, Moment, saturate};
 use crate::conversation::Conversation;
 use crate::home::Home;
 use crate::tape::frame::OVERHEAD;
-use crate::tape::header::{Compression, Header, Origin, SessionRef};
+use crate::tape::header::{Compression, Header, Origin, SessionRef, TapeKind};
 use crate::tape::seal::{SealError, seal};
 use crate::tape::writer::Writer;
 
@@ -40,6 +40,10 @@ pub use self::watch::{Seen, Watch, Watcher};
 pub struct Subject {
     /// What the user calls the connection.
     pub name: String,
+    /// What the recording is of.
+    pub kind: TapeKind,
+    /// The run of the gateway it belongs to.
+    pub gateway: Option<String>,
     /// What carries its messages.
     pub transport: Transport,
     /// The program that serves.
@@ -412,6 +416,8 @@ impl Recording {
         let header = Header {
             id,
             name: self.subject.name.clone(),
+            noted_kind: Some(self.subject.kind),
+            gateway: self.subject.gateway.clone(),
             transport: self.subject.transport,
             started_wall_ns: now.wall_ns,
             program: self.subject.program.clone(),
@@ -430,6 +436,16 @@ impl Recording {
         self.parts += 1;
         Ok(writer)
     }
+}
+
+/// Names a run of the gateway: by it, its tapes are known to belong together.
+///
+/// None where the system gives no random numbers; then their sessions have to tell.
+#[must_use]
+pub fn gateway_run_id() -> Option<String> {
+    let mut random = [0; 10];
+    getrandom::fill(&mut random).ok()?;
+    Some(TapeId::from_random(random).to_string())
 }
 
 /// Puts this thread behind everything else that wants to run: on Linux a thread has a priority of its own.

@@ -44,6 +44,12 @@ pub(crate) struct Global {
     /// Say nothing on standard error but errors
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
+    /// Show times in UTC instead of the local zone (TZ)
+    #[arg(long, global = true)]
+    pub(crate) utc: bool,
+    /// Do not show long output in a pager (SCRUBJAY_PAGER, PAGER, less)
+    #[arg(long, global = true)]
+    pub(crate) no_pager: bool,
 }
 
 impl Global {

@@ -22,6 +22,9 @@ use crate::cli::{Cli, Command};
 
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let global = &cli.global;
+    if global.utc {
+        crate::render::show_utc();
+    }
     match cli.command {
         Command::Demo(args) => demo::run(global, &args),
         Command::Serve(args) => serve::run(global, &args),

@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod config;
 mod log;
+mod pager;
 mod render;
 
 use std::process::ExitCode;

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
 use jiff::Timestamp;
@@ -16,8 +17,12 @@ const HEAD: Style = Style::new().bold();
 const GOOD: Style = AnsiColor::Green.on_default();
 const FAINT: Style = AnsiColor::Cyan.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
-/// No cell is wider than this.
+/// No cell is wider than this, but for the last one of a table that fills the line.
 const CELL_MAX: usize = 48;
+/// How wide a line is where nobody says: enough for a glance at what was asked, short enough for a log.
+const COLUMNS_DEFAULT: usize = 160;
+/// The last cell of a row has at least this much room, or the line is longer than the terminal is wide.
+const LAST_CELL_MIN: usize = 20;
 
 /// Which way a column's cells lean.
 #[derive(Clone, Copy)]
@@ -30,11 +35,19 @@ pub(crate) enum Align {
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<(bool, Vec<String>)>,
+    /// Whether the last column takes what room is left on the line.
+    fills: bool,
 }
 
 impl Table {
     pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
-        Self { columns: columns.iter().map(|(n, a)| ((*n).to_owned(), *a)).collect(), rows: Vec::new() }
+        let columns = columns.iter().map(|(n, a)| ((*n).to_owned(), *a)).collect();
+        Self { columns, rows: Vec::new(), fills: false }
+    }
+
+    /// Makes a table whose last column takes what room is left on the line.
+    pub(crate) fn filling(columns: &[(&str, Align)]) -> Self {
+        Self { fills: true, ..Self::new(columns) }
     }
 
     /// Makes something to print single lines with.
@@ -50,7 +63,25 @@ impl Table {
 
     /// Adds a row; a bad one stands out.
     pub(crate) fn row(&mut self, bad: bool, cells: &[&str]) {
-        self.rows.push((bad, cells.iter().map(|c| clip(&inert(c))).collect()));
+        let last = if self.fills { cells.len().saturating_sub(1) } else { cells.len() };
+        let room = |at: usize| if at == last { columns() } else { CELL_MAX };
+        let cells = cells.iter().enumerate().map(|(at, cell)| clip(&inert(cell), room(at)));
+        self.rows.push((bad, cells.collect()));
+    }
+
+    /// Returns how many rows it has.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Says more in a row's last cell, before what is there, and lets the row stand out.
+    pub(crate) fn mark(&mut self, row: usize, text: &str) {
+        let Some((bad, cells)) = self.rows.get_mut(row) else { return };
+        *bad = true;
+        if let Some(last) = cells.last_mut() {
+            let between = if last.is_empty() { "" } else { " " };
+            *last = clip(&format!("{}{between}{last}", inert(text)), columns());
+        }
     }
 
     pub(crate) fn print(&self) -> anyhow::Result<()> {
@@ -81,8 +112,11 @@ impl Table {
         let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| name.chars().count()).collect();
         for (_, cells) in &self.rows {
             for (width, cell) in widths.iter_mut().zip(cells) {
-                *width = (*width).max(cell.chars().count());
+                *width = (*width).max(width_of(cell));
             }
+        }
+        if self.fills {
+            fit_last(&mut widths);
         }
         widths
     }
@@ -95,31 +129,83 @@ impl Table {
         widths: &[usize],
     ) -> io::Result<()> {
         let mut line = String::new();
-        for ((cell, (_, align)), width) in cells.iter().zip(&self.columns).zip(widths) {
-            if !line.is_empty() {
+        let last = self.columns.len().saturating_sub(1);
+        for (at, ((cell, (_, align)), width)) in cells.iter().zip(&self.columns).zip(widths).enumerate() {
+            if at > 0 {
                 line.push_str("  ");
             }
-            let padding = " ".repeat(width.saturating_sub(cell.chars().count()));
-            match align {
-                Align::Left => line.extend([cell.as_str(), &padding]),
-                Align::Right => line.extend([&padding, cell.as_str()]),
+            let cut = (self.fills && at == last).then(|| clip(cell, *width));
+            let cell = cut.as_deref().unwrap_or(cell);
+            let padding = width.saturating_sub(width_of(cell));
+            if matches!(align, Align::Left) {
+                line.push_str(cell);
+            }
+            line.extend(std::iter::repeat_n(' ', padding));
+            if matches!(align, Align::Right) {
+                line.push_str(cell);
             }
         }
         writeln!(out, "{style}{}{style:#}", line.trim_end())
     }
 }
 
-fn clip(text: &str) -> String {
-    if text.chars().count() <= CELL_MAX {
-        return text.to_owned();
+/// Gives the last column what the others leave of the line.
+pub(crate) fn fit_last(widths: &mut [usize]) {
+    if let Some((last, others)) = widths.split_last_mut() {
+        let taken: usize = others.iter().map(|width| width + 2).sum();
+        *last = columns().saturating_sub(taken).max(LAST_CELL_MIN);
     }
-    text.chars().take(CELL_MAX - 1).chain(['…']).collect()
 }
 
-/// Writes an instant in the local time zone.
+fn width_of(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
+}
+
+fn clip(text: &str, room: usize) -> String {
+    if text.len() <= room || width_of(text) <= room {
+        return text.to_owned();
+    }
+    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Returns how many characters a line has: as `COLUMNS` says, or the terminal, or a fixed number where there is none.
+///
+/// Found out once: behind a pager nothing else tells any more.
+pub(crate) fn columns() -> usize {
+    static COLUMNS: OnceLock<usize> = OnceLock::new();
+    *COLUMNS.get_or_init(|| {
+        let said = std::env::var("COLUMNS").ok().and_then(|said| said.parse().ok());
+        let measured = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col.into());
+        said.or_else(measured).filter(|columns| *columns > 0).unwrap_or(COLUMNS_DEFAULT)
+    })
+}
+
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
+/// Shows times in UTC from now on, instead of the local zone.
+pub(crate) fn show_utc() {
+    // Only the first word counts, and nobody says another.
+    let _ = ZONE.set(TimeZone::UTC);
+}
+
+/// Returns the zone in which times are shown and read: that of `TZ`, else the system's.
+pub(crate) fn zone() -> &'static TimeZone {
+    ZONE.get_or_init(TimeZone::system)
+}
+
+/// Writes an instant in the local time zone, and how far that is from UTC.
 pub(crate) fn local_time(wall_ns: u64) -> String {
+    zoned(wall_ns, "%Y-%m-%d %H:%M:%S%:z")
+}
+
+/// Writes an instant to the microsecond.
+pub(crate) fn exact_time(wall_ns: u64) -> String {
+    zoned(wall_ns, "%Y-%m-%d %H:%M:%S%.6f%:z")
+}
+
+fn zoned(wall_ns: u64, format: &str) -> String {
     let Ok(time) = Timestamp::from_nanosecond(i128::from(wall_ns)) else { return String::new() };
-    time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+    time.to_zoned(zone().clone()).strftime(format).to_string()
 }
 
 /// Prints text of several lines, each of them inert.

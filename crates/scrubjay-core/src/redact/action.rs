@@ -134,6 +134,36 @@ pub(super) fn is_mark(value: &[u8]) -> bool {
     sealed.len() >= 54 && sealed.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
 }
 
+/// Finds the marks that redaction left in a message, as they stand there; of an encrypted value, the key it needs.
+///
+/// What was removed, or replaced by a text of the user's own, left none.
+#[must_use]
+pub fn marks(payload: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    for open in ["[redacted:", "[hash:", "[masked:"] {
+        for at in memchr::memmem::find_iter(payload, open.as_bytes()) {
+            // No mark is longer than a rule's name allows.
+            let rest = &payload[at..payload.len().min(at + open.len() + 65)];
+            let end = memchr::memchr(b']', rest).map_or(rest.len(), |end| end + 1);
+            if is_mark(&rest[..end]) {
+                found.push((at, String::from_utf8_lossy(&rest[..end]).into_owned()));
+            }
+        }
+    }
+    for at in memchr::memmem::find_iter(payload, b"enc:v1:") {
+        let is_inside =
+            |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'+' | b'/' | b'_' | b'-' | b'.');
+        let rest = &payload[at..];
+        let end = rest.iter().position(|b| !is_inside(b)).unwrap_or(rest.len());
+        if is_mark(&rest[..end]) {
+            let key = rest[7..end].split(|b| *b == b':').next().unwrap_or_default();
+            found.push((at, format!("[encrypted:{}]", String::from_utf8_lossy(key))));
+        }
+    }
+    found.sort_unstable();
+    found.into_iter().map(|(_, mark)| mark).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +173,16 @@ mod tests {
             Left::Text(text) => text,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn marks_are_found_where_they_stand() {
+        let encrypt = Action::Encrypt { key_id: "k1".to_owned(), key: Key([1; 32]) };
+        let (mark, hash) = (left(&Action::Mark, "x"), left(&Action::Hash, "x"));
+        let text =
+            format!(r#"{{"a":"{}","b":"Bearer {mark} and {hash}","c":[redacted:]}}"#, left(&encrypt, "x"));
+        assert_eq!(marks(text.as_bytes()), ["[encrypted:k1]", "[redacted:my-rule]", &hash]);
+        assert!(marks(b"nothing [hash:12] [redacted:").is_empty());
     }
 
     #[test]

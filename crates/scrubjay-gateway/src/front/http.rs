@@ -25,12 +25,13 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header, request};
 use axum::response::Response;
 use scrubjay_core::message::{self, Parts};
+use scrubjay_store::tape::header::TapeKind;
 
 use self::refused::{Reason, Seen, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
 use crate::config::HttpConfig;
-use crate::gateway::{Gateway, code};
+use crate::gateway::{Gateway, NewTape, code};
 use crate::session::Session;
 
 /// An answer to a request that goes no further.
@@ -91,7 +92,11 @@ async fn run(
     until: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let front = Arc::new(Front {
-        refusals: refused::Refusals::new(gateway.new_tape("refused")),
+        refusals: refused::Refusals::new(gateway.new_tape(NewTape {
+            name: "refused",
+            kind: TapeKind::Refused,
+            client: None,
+        })),
         gateway: gateway.clone(),
         config,
         streams: stream::Streams::default(),

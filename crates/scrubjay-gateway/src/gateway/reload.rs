@@ -9,7 +9,7 @@ use std::sync::Arc;
 use scrubjay_core::rules::Rules;
 use serde_json::Value;
 
-use super::{Gateway, RouteWith};
+use super::{Gateway, NewTape, RouteWith};
 use crate::backend::Backend;
 use crate::config::{BackendConfig, Naming};
 use crate::session::lock;
@@ -101,7 +101,7 @@ impl Gateway {
         drop(backends);
         for (backend, why) in retired {
             backend.retire(why);
-            backend.finish_recording((self.new_recording)("after the end", None), why);
+            backend.finish_recording(self.new_tape(NewTape::late()), why);
         }
         reloaded
     }

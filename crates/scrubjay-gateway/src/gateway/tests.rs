@@ -152,9 +152,11 @@ impl Model {
         let data = tempfile::tempdir().expect("there is a temporary directory");
         let home = Home::new(data.path().to_owned());
         let redactor = Arc::new(Redactor::standard());
-        let new_recording: NewRecording = Box::new(move |name, _| {
+        let new_recording: NewRecording = Box::new(move |tape| {
             let subject = Subject {
-                name: name.to_owned(),
+                name: tape.name.to_owned(),
+                kind: tape.kind,
+                gateway: None,
                 transport: Transport::Stdio,
                 program: None,
                 workspace: None,
@@ -172,7 +174,8 @@ impl Model {
         let gateway =
             Gateway::new(Naming::WhereNeeded, new_recording, Options::default(), None, |events, tape| {
                 let backend = |p: &Arc<Puppet>| {
-                    Backend::mounted(p.id, p.mount(), tape(p.id, None), events.clone()).outside()
+                    Backend::mounted(p.id, p.mount(), tape(NewTape::of_backend(p.id)), events.clone())
+                        .outside()
                 };
                 puppets.iter().map(backend).collect()
             });

@@ -12,7 +12,7 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Parts};
 use serde_json::value::RawValue;
 
-use super::{Gateway, MODERN_VERSION, NewRecording, Request, code, greeting};
+use super::{Gateway, MODERN_VERSION, NewRecording, NewTape, Request, code, greeting};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend};
 use crate::config::{BackendConfig, Naming};
@@ -92,7 +92,7 @@ impl Gateway {
             return match self.start(through, Era::Modern, None) {
                 Ok(life) => {
                     let answer = pass(&life.connection, request).await;
-                    life.end((self.new_recording)("after the end", None), "its one request was answered");
+                    life.end(self.new_tape(NewTape::late()), "its one request was answered");
                     answer
                 }
                 Err(why) => unavailable(why),
@@ -114,7 +114,7 @@ impl Gateway {
             let life = self.start(through, Era::Modern, None)?;
             let connection = life.connection.clone();
             if let Some(before) = shared.replace(life) {
-                before.end((self.new_recording)("after the end", None), "the server exited");
+                before.end(self.new_tape(NewTape::late()), "the server exited");
             }
             return Ok(connection);
         }
@@ -133,7 +133,8 @@ impl Gateway {
     }
 
     fn start(&self, through: &Through, era: Era, owner: Option<&Arc<Session>>) -> Result<Life, String> {
-        let tape = (self.new_recording)("server", owner.map(|session| session.id.as_str()));
+        let client = owner.map(|session| session.id.as_str());
+        let tape = self.new_tape(NewTape { client, ..NewTape::of_backend("server") });
         let backend = Backend::new(&through.server, through.workspace.clone(), tape, self.events.clone())
             .keeping(self.keeping)
             .known_as(through.server.display_name.clone())
@@ -178,14 +179,14 @@ impl Gateway {
     pub(super) fn end_server_of(&self, through: &Through, session: &str, reason: &str) {
         let life = lock(&through.own).remove(session);
         if let Some(life) = life {
-            life.end((self.new_recording)("after the end", None), reason);
+            life.end(self.new_tape(NewTape::late()), reason);
         }
     }
 
     pub(super) fn end_shared_server(&self, through: &Through, reason: &str) {
         let life = lock(&through.shared).take();
         if let Some(life) = life {
-            life.end((self.new_recording)("after the end", None), reason);
+            life.end(self.new_tape(NewTape::late()), reason);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use scrubjay_core::entry::Transport;
 use scrubjay_gateway::backend::{Backend, Mount};
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Naming};
-use scrubjay_gateway::gateway::{Accepted, Gateway, NewRecording};
+use scrubjay_gateway::gateway::{Accepted, Gateway, NewRecording, NewTape};
 use scrubjay_gateway::relay::Options;
 use scrubjay_gateway::session::Session;
 use scrubjay_store::home::Home;
@@ -65,9 +65,11 @@ impl Rig {
         let home = Home::new(data.path().to_owned());
         home.create().expect("the temporary directory is ours");
         let redactor = Arc::new(scrubjay_core::redact::Redactor::standard());
-        let new_recording: NewRecording = Box::new(move |name, _| {
+        let new_recording: NewRecording = Box::new(move |tape| {
             let subject = Subject {
-                name: name.to_owned(),
+                name: tape.name.to_owned(),
+                kind: tape.kind,
+                gateway: None,
                 transport: Transport::Stdio,
                 program: None,
                 workspace: None,
@@ -79,7 +81,7 @@ impl Rig {
         });
         let keeping = Options::default();
         let gateway = Gateway::new(Naming::WhereNeeded, new_recording, keeping, None, |events, recording| {
-            let tape = |id: &str| recording(&format!("backend {id}"), None);
+            let tape = |id: &str| recording(NewTape::of_backend(&format!("backend {id}")));
             let programs = programs.iter().map(|p| Backend::new(p, None, tape(&p.id), events.clone()));
             let mounted =
                 mounted.into_iter().map(|(id, mount)| Backend::mounted(id, mount, tape(id), events.clone()));

@@ -36,6 +36,12 @@ pub struct Header {
     pub id: TapeId,
     /// What the user calls the connection.
     pub name: String,
+    /// What it is the recording of; none on tapes from before this was noted. [`Header::kind`] tells of any.
+    #[serde(rename = "kind", skip_serializing_if = "Option::is_none", default)]
+    pub noted_kind: Option<TapeKind>,
+    /// The run of the gateway that wrote it: its tapes have the same one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gateway: Option<String>,
     /// What carries its messages.
     pub transport: Transport,
     /// When it began, nanoseconds since the Unix epoch.
@@ -62,6 +68,38 @@ pub struct Header {
     /// How it is packed when it is sealed.
     #[serde(skip_serializing_if = "Compression::is_usual", default)]
     pub compression: Compression,
+}
+
+/// What a tape is the recording of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TapeKind {
+    /// What a client said and heard, with the legs of its calls to backends.
+    #[default]
+    Conversation,
+    /// What passed between the gateway and a backend or toolset on behalf of no single client.
+    Backend,
+    /// What the HTTP front turned away.
+    Refused,
+    /// What came when the connection was over.
+    Late,
+}
+
+impl TapeKind {
+    /// Tells by its name what a tape is whose header does not say: the gateway names its tapes.
+    ///
+    /// Only the gateway's tapes are judged by their names: a user may call a wrapped program anything.
+    fn of_name(name: &str) -> Self {
+        // `wrap --listen` puts its own name in front: "files (server)".
+        let part = name.strip_suffix(')').and_then(|n| n.rsplit_once(" (")).map_or(name, |(_, part)| part);
+        match part {
+            "refused" => Self::Refused,
+            "after the end" => Self::Late,
+            "server" if part.len() < name.len() => Self::Backend,
+            _ if name.starts_with("backend ") || name.starts_with("toolset ") => Self::Backend,
+            _ => Self::Conversation,
+        }
+    }
 }
 
 /// How the blocks of a sealed tape are packed.
@@ -165,6 +203,15 @@ impl SessionRef {
 }
 
 impl Header {
+    /// Returns what it is the recording of.
+    #[must_use]
+    pub fn kind(&self) -> TapeKind {
+        self.noted_kind.unwrap_or_else(|| {
+            let is_wrapped = self.program.is_some() && self.transport == Transport::Stdio;
+            if is_wrapped { TapeKind::Conversation } else { TapeKind::of_name(&self.name) }
+        })
+    }
+
     /// Takes secrets out of the texts that came from outside.
     #[must_use]
     pub fn redacted(mut self, redactor: &Redactor) -> Self {
@@ -189,6 +236,7 @@ impl Header {
                 &mut origin.host_session,
                 &mut origin.traceparent,
                 &mut origin.host_program,
+                &mut self.gateway,
             ];
             let texts =
                 facts.into_iter().flatten().chain([&mut self.name, &mut self.recorder, &mut self.session.id]);
@@ -266,6 +314,42 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, Layout, u16, usize), HeaderError>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A header as it was written before it said what the tape is.
+    fn old_header(name: &str, program: Option<&str>, transport: &str) -> Header {
+        let facts = serde_json::json!({
+            "id": "k3f9abcdefghjkmn", "name": name, "transport": transport, "started_wall_ns": 1, "part": 1,
+            "program": program, "recorder": "0.1.0"
+        });
+        serde_json::from_value(facts).unwrap()
+    }
+
+    #[test]
+    fn old_tapes_are_told_apart_by_their_names() {
+        let check = |name: &str, program: Option<&str>, transport: &str, expected: TapeKind| {
+            assert_eq!(old_header(name, program, transport).kind(), expected, "{name}");
+        };
+        check("serve", None, "stdio", TapeKind::Conversation);
+        check("http", None, "http", TapeKind::Conversation);
+        check("backend files", None, "stdio", TapeKind::Backend);
+        check("toolset tapes", None, "http", TapeKind::Backend);
+        check("refused", None, "http", TapeKind::Refused);
+        check("after the end", None, "stdio", TapeKind::Late);
+        check("files (server)", Some("files"), "http", TapeKind::Backend);
+        check("files (refused)", Some("files"), "http", TapeKind::Refused);
+        check("server", None, "http", TapeKind::Conversation);
+        // What a user calls a program of theirs says nothing.
+        check("backend files", Some("node"), "stdio", TapeKind::Conversation);
+        check("files (server)", Some("node"), "stdio", TapeKind::Conversation);
+    }
+
+    #[test]
+    fn what_a_tape_says_of_itself_counts_more_than_its_name() {
+        let header =
+            Header { noted_kind: Some(TapeKind::Conversation), ..old_header("refused", None, "http") };
+        let (read, ..) = decode(&encode(&header, Layout::Live)).unwrap();
+        assert_eq!((read.kind(), &read), (TapeKind::Conversation, &header));
+    }
 
     #[test]
     fn connections_of_one_conversation_have_one_session() {

@@ -10,7 +10,7 @@ use scrubjay_core::redact::Redactor;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Item, Limits, RecordError, Recording, Subject};
-use scrubjay_store::tape::header::Origin;
+use scrubjay_store::tape::header::{Origin, TapeKind};
 use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::verify::verify;
 
@@ -19,6 +19,8 @@ use crate::fixture::{Owned, read, scratch};
 pub(crate) fn recording(home: &Home, tape_bytes_max: u64) -> Recording {
     let subject = Subject {
         name: "test".to_owned(),
+        kind: TapeKind::Conversation,
+        gateway: None,
         transport: Transport::Stdio,
         program: None,
         workspace: None,

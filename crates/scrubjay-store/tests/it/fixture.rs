@@ -159,6 +159,8 @@ pub(crate) fn header(seed: u64) -> Header {
     Header {
         id: TapeId::from_random(random),
         name: "test".to_owned(),
+        noted_kind: None,
+        gateway: None,
         transport: Transport::Stdio,
         started_wall_ns: 1_800_000_000_000_000_000 + seed * 1_000_000,
         program: None,

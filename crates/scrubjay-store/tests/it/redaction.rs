@@ -7,7 +7,7 @@ use scrubjay_core::redact::Redactor;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Item, Limits, RecordError, Recording, Seen, Subject, Watch, Watcher};
-use scrubjay_store::tape::header::Origin;
+use scrubjay_store::tape::header::{Origin, TapeKind};
 
 use crate::fixture::{LEG, scratch};
 
@@ -33,6 +33,8 @@ fn secrets_reach_no_tape() {
     let home = Home::new(directory.path().to_owned());
     let subject = Subject {
         name: format!("server token={CANARY}"),
+        kind: TapeKind::Conversation,
+        gateway: None,
         transport: Transport::Stdio,
         program: Some(format!("https://user:{CANARY}@example.com/")),
         workspace: None,
@@ -84,6 +86,8 @@ fn who_watches_sees_what_is_on_tape_and_no_more() {
     let recording = |name: &str| {
         let subject = Subject {
             name: name.to_owned(),
+            kind: TapeKind::Conversation,
+            gateway: None,
             transport: Transport::Stdio,
             program: None,
             workspace: None,

@@ -43,6 +43,8 @@ impl Lab {
         let header = Header {
             id,
             name: "files".to_owned(),
+            noted_kind: None,
+            gateway: None,
             transport: Transport::Stdio,
             started_wall_ns: NOW_NS + u64::from(number) * 1_000_000_000_000,
             program: None,

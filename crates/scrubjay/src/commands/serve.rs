@@ -20,12 +20,12 @@ use scrubjay_gateway::backend::Backend;
 use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
 use scrubjay_gateway::front;
-use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
+use scrubjay_gateway::gateway::{Gateway, NewRecording, NewTape, TakeOptions};
 use scrubjay_gateway::memory::Memory;
 use scrubjay_gateway::{tree, warden};
 use scrubjay_store::home::Home;
 use scrubjay_store::ledger::{Ledger, session};
-use scrubjay_store::recording::{Limits, Policy, Recording, Subject, Watch};
+use scrubjay_store::recording::{Limits, Policy, Recording, Subject, Watch, gateway_run_id};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 use scrubjay_tools::Shared;
 
@@ -209,11 +209,12 @@ async fn serve(
     let relay = started.relay;
     let gateway = Gateway::new(config.naming, new_recording, relay, Some(options), |events, recording| {
         let configured = config.backends.iter().map(|backend| {
-            let tape = recording(&format!("backend {}", backend.id), None);
+            let tape = recording(NewTape::of_backend(&format!("backend {}", backend.id)));
             Backend::new(backend, workspace.clone(), tape, events.clone())
         });
         let own = toolsets.into_iter().map(|(name, mount)| {
-            Backend::mounted(name, mount, recording(&format!("toolset {name}"), None), events.clone())
+            let tape = recording(NewTape::of_backend(&format!("toolset {name}")));
+            Backend::mounted(name, mount, tape, events.clone())
         });
         configured.chain(own).collect()
     });
@@ -306,9 +307,12 @@ fn recordings(
             (origin, Some(conversation))
         }
     };
-    Box::new(move |name, client| {
+    let gateway = gateway_run_id();
+    Box::new(move |NewTape { name, kind, client }| {
         let subject = Subject {
             name: name.to_owned(),
+            kind,
+            gateway: gateway.clone(),
             transport,
             program: None,
             workspace: workspace.clone(),

@@ -1,5 +1,6 @@
 //! `scrubjay tape …`: look at recordings.
 
+mod du;
 mod export;
 mod follow;
 mod import;
@@ -19,7 +20,7 @@ use scrubjay_store::tape::reader::Tape;
 
 use crate::cli::Global;
 
-/// List, show, search, analyse, check, export and import recordings
+/// List, show, search, analyse, check, export, import and remove recordings
 #[derive(Debug, Subcommand)]
 pub(crate) enum TapeCommand {
     Ls(ls::LsArgs),
@@ -31,6 +32,7 @@ pub(crate) enum TapeCommand {
     Export(export::ExportArgs),
     Import(import::ImportArgs),
     Rm(rm::RmArgs),
+    Du(du::DuArgs),
 }
 
 pub(crate) fn run(global: &Global, command: &TapeCommand) -> anyhow::Result<ExitCode> {
@@ -45,6 +47,7 @@ pub(crate) fn run(global: &Global, command: &TapeCommand) -> anyhow::Result<Exit
         TapeCommand::Export(args) => export::run(global, &home, args),
         TapeCommand::Import(args) => import::run(global, &home, args),
         TapeCommand::Rm(args) => rm::run(global, &home, args),
+        TapeCommand::Du(args) => du::run(global, &home, args),
     }
 }
 

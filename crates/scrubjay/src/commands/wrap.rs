@@ -22,7 +22,7 @@ use scrubjay_store::clock;
 use scrubjay_store::conversation::{self, Conversation};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
-use scrubjay_store::tape::header::Origin;
+use scrubjay_store::tape::header::{Origin, TapeKind};
 
 use crate::cli::Global;
 use crate::config::{self, ConfigError, Loaded, Problem};
@@ -277,6 +277,8 @@ fn subject(args: &WrapArgs, home: &Home, remote: Option<&Endpoint>, warden: rust
     let named = program.as_deref().or(remote.map(Endpoint::authority));
     Subject {
         name: args.name.clone().or_else(|| named.map(str::to_owned)).unwrap_or_default(),
+        kind: TapeKind::Conversation,
+        gateway: None,
         transport: if remote.is_some() { Transport::Http } else { Transport::Stdio },
         program: program.map(std::borrow::Cow::into_owned),
         session: None,

@@ -17,7 +17,7 @@ use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, Recording};
 use serde_json::{Value, json};
 
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, NewTape};
 use crate::keeping::{keep, shared};
 use crate::session::{Session, lock, seal};
 
@@ -201,6 +201,6 @@ impl Refusals {
                 self.write(gateway, &mut one, now);
             }
         }
-        seal(&self.tape, gateway.new_tape("after the end"), reason);
+        seal(&self.tape, gateway.new_tape(NewTape::late()), reason);
     }
 }

@@ -8,9 +8,11 @@ use anyhow::Context;
 use clap::Args;
 use scrubjay_core::entry::{End, EntryKind};
 use scrubjay_core::export::entry_json;
+use scrubjay_core::id::TapeId;
 use scrubjay_core::reading::Reader;
 use scrubjay_store::home::Home;
-use scrubjay_store::tape::reader::State;
+use scrubjay_store::tape::header::{Header, TapeKind};
+use scrubjay_store::tape::reader::{State, Tape};
 
 use super::show;
 use crate::cli::Global;
@@ -22,7 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Show entries as they are recorded, until the connection ends
 #[derive(Debug, Args)]
 pub(crate) struct FollowArgs {
-    /// Which tape: its id, the beginning of it, or `latest` [default: the newest that is live]
+    /// Which tape: its id, the beginning of it, or `latest` [default: the newest conversation that is being recorded]
     id: Option<String>,
 }
 
@@ -40,24 +42,25 @@ pub(crate) fn run(global: &Global, home: &Home, args: &FollowArgs) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn newest_live(home: &Home) -> anyhow::Result<scrubjay_core::id::TapeId> {
+/// Finds the newest conversation of a client that goes on; what backends say beside it is on no tape one follows.
+fn newest_live(home: &Home) -> anyhow::Result<TapeId> {
+    let goes_on = |tape: &Tape| {
+        let kind = tape.header().map_or(TapeKind::Conversation, Header::kind);
+        kind == TapeKind::Conversation && tape.state() == State::Live
+    };
     home.list()?
         .into_iter()
-        .find(|file| home.open(file).is_ok_and(|tape| tape.state() == State::Live))
+        .find(|file| home.open(file).is_ok_and(|tape| goes_on(&tape)))
         .map(|file| file.id)
-        .context("no connection is being recorded right now: `scrubjay tape ls` lists what was")
+        .context("no conversation is being recorded right now: `scrubjay tape ls` lists what was")
 }
 
-fn follow(
-    global: &Global,
-    home: &Home,
-    id: &str,
-    first: bool,
-) -> anyhow::Result<Option<scrubjay_core::id::TapeId>> {
+fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result<Option<TapeId>> {
     let tape = show::reopen(home, id)?;
     let mut entries = tape.entries()?;
     let mut reader = Reader::default();
-    let mut table = show::table();
+    let mut rows = show::Rows::new();
+    let widths = show::fixed_widths();
     let mut with_head = first && !global.json;
     let mut continues = None;
     loop {
@@ -74,10 +77,10 @@ fn follow(
                 writeln!(out)?;
                 out.flush()?;
             } else {
-                show::add_row(&mut table, number, &entry, &reading);
+                rows.add(number, &entry, &reading);
             }
         }
-        table.print_fresh(&show::WIDTHS, with_head)?;
+        rows.table.print_fresh(&widths, with_head)?;
         with_head = false;
         if ended {
             return Ok(continues);

@@ -46,7 +46,8 @@ pub(crate) fn run(global: &Global, home: &Home, args: &ImportArgs) -> anyhow::Re
     let id = if start == MAGIC {
         import_native(home, args, &redactor)?
     } else {
-        import_jsonl(home, args, &redactor)?
+        let file = BufReader::new(std::fs::File::open(&args.file)?);
+        import_lines(home, file, &args.file.display().to_string(), &redactor)?
     };
     if global.json {
         print_json(&serde_json::json!({ "id": id }))?;
@@ -107,10 +108,16 @@ fn redacted<'a>(redactor: &Redactor, lines: &mut Lines, entry: &Entry<'a>) -> Re
     }
 }
 
-fn import_jsonl(home: &Home, args: &ImportArgs, redactor: &Redactor) -> anyhow::Result<String> {
-    let place = |number: usize| format!("{}, line {number}", args.file.display());
-    let mut lines = BufReader::new(std::fs::File::open(&args.file)?).lines();
-    let first = lines.next().context("the file is empty")??;
+/// Records what a JSON Lines export says, and returns the tape's id.
+pub(super) fn import_lines(
+    home: &Home,
+    lines: impl BufRead,
+    name: &str,
+    redactor: &Redactor,
+) -> anyhow::Result<String> {
+    let place = |number: usize| format!("{name}, line {number}");
+    let mut lines = lines.lines();
+    let first = lines.next().with_context(|| format!("{name} is empty"))?.with_context(|| place(1))?;
     let FirstLine { tape: header } = serde_json::from_str(&first)
         .with_context(|| format!("{}: neither a tape nor a JSON Lines export of one", place(1)))?;
     let live = vacant(home, &header)?;

@@ -1,122 +1,193 @@
-//! `scrubjay tape ls`.
+//! `scrubjay tape ls`: the conversations, newest first, and what they add up to.
 
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_core::reading::Reader;
+use scrubjay_core::glob::Glob;
+use scrubjay_core::query::{Edge, moment};
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
+use scrubjay_store::catalog::{self, Overview};
+use scrubjay_store::clock;
 use scrubjay_store::home::{Home, TapeFile};
-use scrubjay_store::tape::header::{SessionRef, ToldBy};
-use scrubjay_store::tape::reader::{State, Tape};
+use scrubjay_store::tape::header::{SessionRef, TapeKind};
+use scrubjay_store::tape::reader::State;
 use serde::Serialize;
 
 use crate::cli::Global;
-use crate::render::{Align, Table, local_time, print_json};
+use crate::pager::Pager;
+use crate::render::{Align, Table, local_time, print_json, zone};
 
-/// List recordings, newest first
+/// List the conversations that were recorded, newest first
+///
+/// What belongs to a conversation is counted with it, not listed: the tapes of backends and toolsets, of what was
+/// refused, and of clients that only greeted. The first one is what `latest` means.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Also list connections on which nothing but a look who is there was said
+    /// Only what is called so: a part of the name, or a pattern with * and ?
+    #[arg(long, value_name = "PATTERN")]
+    name: Option<String>,
+    /// Only what came from this host: the client's name, the host's program, or its own id of the conversation
+    #[arg(long, value_name = "PATTERN")]
+    host: Option<String>,
+    /// Only what began since then: 2d (so long ago), today, yesterday, 2026-11-01, 2026-11-01T14:30
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<u64>,
+    /// Only conversations in which something failed
+    #[arg(long)]
+    errors: bool,
+    /// Also list the tapes that belong to conversations, and clients that only greeted
     #[arg(long)]
     all: bool,
-    /// At most so many
-    #[arg(long, default_value_t = 50)]
+    /// List no more than this; the totals are of all
+    #[arg(long, default_value_t = 50, value_name = "N")]
     limit: usize,
 }
 
+fn since(text: &str) -> Result<u64, String> {
+    moment(text, clock::now().wall_ns, zone(), Edge::Start)
+}
+
 #[derive(Serialize)]
-struct Row {
+struct Row<'a> {
     id: String,
-    name: String,
+    name: &'a str,
+    kind: TapeKind,
     session: SessionRef,
     started_wall_ns: u64,
     duration_ns: u64,
     state: State,
     file_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    damaged: Option<String>,
+    host: Option<Host<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<&'a str>,
+    /// The tapes that belong to this conversation and are not listed.
+    folded: Folded,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<&'a str>,
     #[serde(flatten)]
-    metadata: TapeMetadata,
+    metadata: &'a TapeMetadata,
+}
+
+#[derive(Serialize)]
+struct Host<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<&'a str>,
+}
+
+/// What tapes add up to that are counted with another.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Folded {
+    tapes: u64,
+    backend_messages: u64,
+    file_bytes: u64,
+}
+
+impl Folded {
+    fn add(&mut self, tape: &Overview) {
+        self.tapes += 1;
+        self.backend_messages += tape.metadata.backend_messages;
+        self.file_bytes += tape.file_bytes;
+    }
 }
 
 pub(crate) fn run(global: &Global, home: &Home, args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let tapes = home.list()?;
-    let mut rows = Vec::new();
-    for file in &tapes {
-        if rows.len() >= args.limit {
-            break;
-        }
-        let row = row(home, file);
-        if args.all || !row.metadata.probe {
-            rows.push(row);
+    let tapes = catalog::read_all(home, &home.list()?);
+    let mut folded = vec![Folded::default(); tapes.len()];
+    if !args.all {
+        for (tape, owner) in tapes.iter().zip(catalog::owners(&tapes)) {
+            if let Some(owner) = owner {
+                folded[owner].add(tape);
+            }
         }
     }
+    let chosen: Vec<(&Overview, Folded)> = tapes
+        .iter()
+        .zip(folded)
+        .filter(|(tape, _)| (args.all || tape.is_conversation()) && args.wants(tape))
+        .collect();
+    let shown = &chosen[..chosen.len().min(args.limit)];
     if global.json {
-        print_json(&rows)?;
-    } else if rows.is_empty() {
-        let hidden = if tapes.is_empty() { "" } else { " (only probes: --all lists them)" };
-        let mut table = Table::note();
-        table.line(&format!("no tapes in {}{hidden}", home.root().display()))?;
+        print_json(&shown.iter().map(|(tape, folded)| row(tape, *folded)).collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let _pager = Pager::start(global);
+    if shown.is_empty() {
+        Table::note().line(&nothing(home, &tapes, args))?;
     } else {
-        print(&rows)?;
+        print(shown)?;
+        Table::note().line(&totals(&tapes, &chosen, shown.len(), args.all))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(home: &Home, file: &TapeFile) -> Row {
-    let mut row = Row {
-        id: file.id.to_string(),
-        name: String::new(),
-        session: SessionRef::default(),
-        started_wall_ns: 0,
-        duration_ns: 0,
-        state: State::Sealed,
-        file_bytes: 0,
-        damaged: None,
-        metadata: TapeMetadata::default(),
-    };
-    if let Err(e) = home.open(file).map_err(anyhow::Error::from).and_then(|tape| fill(&mut row, &tape)) {
-        row.damaged = Some(e.to_string());
+impl LsArgs {
+    fn wants(&self, tape: &Overview) -> bool {
+        let header = tape.header.as_ref();
+        let name = header.map_or("", |header| header.name.as_str());
+        let client = tape.metadata.client_info.as_ref().and_then(|info| info["name"].as_str());
+        let origin = header.map(|header| &header.origin);
+        let hosts = [
+            client,
+            origin.and_then(|origin| origin.host_program.as_deref()),
+            origin.and_then(|origin| origin.host_session.as_deref()),
+        ];
+        self.name.as_deref().is_none_or(|wanted| fits(wanted, name))
+            && self.host.as_deref().is_none_or(|wanted| hosts.iter().flatten().any(|host| fits(wanted, host)))
+            && self.since.is_none_or(|since| tape.started_wall_ns() >= since)
+            && (!self.errors || tape.metadata.total_errors > 0 || tape.damage.is_some())
     }
-    if let Some(id) = row.metadata.session.clone() {
-        row.session = SessionRef { id, told_by: ToldBy::Agent };
+
+    fn is_narrow(&self) -> bool {
+        self.name.is_some() || self.host.is_some() || self.since.is_some() || self.errors
     }
-    row
+}
+
+/// Cuts the id of a session to what is enough to name it.
+fn short(id: &str) -> String {
+    id.chars().take(6).collect()
+}
+
+/// Tells whether a name is what a person typed: a pattern where that has a `*` or `?`, else a part of it. Case does not
+/// matter.
+fn fits(wanted: &str, name: &str) -> bool {
+    let (wanted, name) = (wanted.to_lowercase(), name.to_lowercase());
+    if wanted.contains(['*', '?']) { Glob::new(&wanted).matches(&name) } else { name.contains(&wanted) }
 }
 
 /// Returns what a tape adds up to.
 pub(super) fn metadata(home: &Home, file: &TapeFile) -> TapeMetadata {
-    row(home, file).metadata
+    Overview::read(home, file).metadata
 }
 
-fn fill(row: &mut Row, tape: &Tape) -> anyhow::Result<()> {
-    row.state = tape.state();
-    row.file_bytes = tape.file_bytes()?;
-    if let Some(header) = tape.header() {
-        row.name.clone_from(&header.name);
-        row.session.clone_from(&header.session);
-        row.started_wall_ns = header.started_wall_ns;
+fn row(tape: &Overview, folded: Folded) -> Row<'_> {
+    let header = tape.header.as_ref();
+    let origin = header.map(|header| &header.origin);
+    let host = Host {
+        program: origin.and_then(|origin| origin.host_program.as_deref()),
+        session: origin.and_then(|origin| origin.host_session.as_deref()),
+    };
+    Row {
+        id: tape.file.id.to_string(),
+        name: header.map_or("", |header| header.name.as_str()),
+        kind: tape.kind(),
+        session: tape.session(),
+        started_wall_ns: tape.started_wall_ns(),
+        duration_ns: tape.duration_ns,
+        state: tape.state,
+        file_bytes: tape.file_bytes,
+        host: (host.program.is_some() || host.session.is_some()).then_some(host),
+        gateway: header.and_then(|header| header.gateway.as_deref()),
+        folded,
+        damaged: tape.damage.as_deref(),
+        metadata: &tape.metadata,
     }
-    if let Some(footer) = tape.footer() {
-        row.duration_ns = footer.duration_ns;
-        row.metadata = footer.metadata.clone();
-        row.damaged = footer.damage.first().map(|d| d.what.clone());
-        return Ok(());
-    }
-    // No footer: a live tape, one left by a crash, or a damaged one. Add it up.
-    let mut reader = Reader::default();
-    let mut entries = tape.entries()?;
-    while let Some((_, entry)) = entries.next()? {
-        row.duration_ns = row.duration_ns.max(entry.since_start_ns);
-        reader.read(&entry);
-    }
-    row.damaged = entries.damage().first().map(|d| d.what.clone());
-    row.metadata = reader.finish();
-    Ok(())
 }
 
-fn print(rows: &[Row]) -> anyhow::Result<()> {
+fn print(rows: &[(&Overview, Folded)]) -> anyhow::Result<()> {
     let mut table = Table::new(&[
         ("ID", Align::Left),
         ("STARTED", Align::Left),
@@ -124,38 +195,110 @@ fn print(rows: &[Row]) -> anyhow::Result<()> {
         ("SESSION", Align::Left),
         ("DURATION", Align::Right),
         ("MESSAGES", Align::Right),
+        ("BACKEND", Align::Right),
         ("ERRORS", Align::Right),
         ("P50", Align::Right),
         ("SIZE", Align::Right),
         ("STATE", Align::Left),
     ]);
-    for row in rows {
-        let sums = &row.metadata;
-        let state = match (row.state, &row.damaged) {
-            (_, Some(_)) => "damaged",
-            (State::Live, _) => "live",
-            (State::Abandoned, _) => "not sealed",
-            (State::Sealed, _) => "sealed",
-        };
+    for (tape, folded) in rows {
+        let sums = &tape.metadata;
+        let header = tape.header.as_ref();
+        let backend = sums.backend_messages + folded.backend_messages;
+        let some = |count: u64, text: String| if count > 0 { text } else { String::new() };
         table.row(
-            sums.total_errors > 0 || row.damaged.is_some(),
+            sums.total_errors > 0 || tape.damage.is_some(),
             &[
-                &row.id[..6],
-                &local_time(row.started_wall_ns),
-                &row.name,
-                row.session.id.get(..6).unwrap_or_default(),
-                &units::duration(row.duration_ns),
+                tape.file.id.short(),
+                &local_time(tape.started_wall_ns()),
+                header.map_or("", |header| header.name.as_str()),
+                &short(&tape.session().id),
+                &units::duration(tape.duration_ns),
                 &sums.total_messages.to_string(),
+                &some(backend, backend.to_string()),
                 &sums.total_errors.to_string(),
-                &if sums.p50_response_time_ns > 0 {
-                    units::duration(sums.p50_response_time_ns)
-                } else {
-                    String::new()
-                },
-                &units::size(row.file_bytes),
-                if sums.probe { "probe" } else { state },
+                &some(sums.p50_response_time_ns, units::duration(sums.p50_response_time_ns)),
+                &units::size(tape.file_bytes),
+                state(tape),
             ],
         );
     }
     table.print()
+}
+
+fn state(tape: &Overview) -> &'static str {
+    match (tape.state, tape.kind()) {
+        _ if tape.damage.is_some() => "damaged",
+        (State::Live, _) => "live",
+        (State::Abandoned, _) => "not sealed",
+        (_, TapeKind::Backend) => "backend",
+        (_, TapeKind::Refused) => "refused",
+        (_, TapeKind::Late) => "late",
+        _ if tape.metadata.probe => "probe",
+        _ => "sealed",
+    }
+}
+
+/// Adds up what was asked for, and says what was cut and what is not listed.
+fn totals(all: &[Overview], chosen: &[(&Overview, Folded)], shown: usize, lists_all: bool) -> String {
+    let sum = |of: fn(&Overview) -> u64| chosen.iter().map(|(tape, _)| of(tape)).sum::<u64>();
+    let folded: u64 = chosen.iter().map(|(_, folded)| folded.file_bytes).sum();
+    let what = match (lists_all, chosen.len()) {
+        (true, 1) => "tape",
+        (true, _) => "tapes",
+        (false, 1) => "conversation",
+        (false, _) => "conversations",
+    };
+    let mut text = format!(
+        "{} {what}, {} messages, {} errors, {}",
+        chosen.len(),
+        sum(|tape| tape.metadata.total_messages),
+        sum(|tape| tape.metadata.total_errors),
+        units::size(sum(|tape| tape.file_bytes) + folded),
+    );
+    if shown < chosen.len() {
+        text = format!("{shown} of {} shown (--limit); {text}", chosen.len());
+    }
+    if !lists_all && let Some(hidden) = hidden(all) {
+        text += &format!("; not listed: {hidden} (--all)");
+    }
+    text
+}
+
+/// Counts what is no conversation; nothing where everything is one.
+fn hidden(all: &[Overview]) -> Option<String> {
+    let count =
+        |kind: TapeKind| all.iter().filter(|tape| !tape.is_conversation() && tape.kind() == kind).count();
+    let words = [
+        (count(TapeKind::Backend), "of backends"),
+        (count(TapeKind::Conversation), "of greetings and probes"),
+        (count(TapeKind::Refused), "of refusals"),
+        (count(TapeKind::Late), "of what came late"),
+    ];
+    let words: Vec<String> =
+        words.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+fn nothing(home: &Home, all: &[Overview], args: &LsArgs) -> String {
+    let root = home.root().display();
+    if args.is_narrow() && !all.is_empty() {
+        return format!("none of the {} tapes in {root} is like that", all.len());
+    }
+    match hidden(all) {
+        Some(hidden) => format!("no conversations in {root}; not listed: {hidden} (--all)"),
+        None => format!("no tapes in {root}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn a_name_is_meant_by_a_part_or_a_pattern() {
+        assert!(fits("file", "My Files") && fits("my f", "My Files") && fits("", "x"));
+        assert!(fits("my*", "My Files") && fits("*s", "My Files") && fits("?y Files", "My Files"));
+        assert!(!fits("y*", "My Files") && !fits("filed", "My Files"));
+    }
 }

@@ -1,41 +1,142 @@
 //! `scrubjay tape rm`.
 
+use std::collections::HashSet;
+use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
+use scrubjay_core::id::TapeId;
+use scrubjay_core::inert::inert;
+use scrubjay_core::units;
+use scrubjay_store::catalog::{self, Overview};
+use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::tape::reader::State;
 
 use crate::cli::Global;
-use crate::render::{Table, print_json};
+use crate::render::{Table, local_time, print_json};
 
 /// Remove recordings
+///
+/// With a conversation go the tapes that belong to it alone, as those of its backends. On a terminal it is asked
+/// first; elsewhere `--yes` has to say it.
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
-    /// Which tapes: ids, or the beginnings of them
-    #[arg(required = true, value_name = "ID")]
+    /// Which tapes: ids, the beginnings of them, or `latest`
+    #[arg(required_unless_present = "older_than", value_name = "ID")]
     ids: Vec<String>,
+    /// Every tape that ended longer ago than this: 30d, 12h
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, conflicts_with = "ids")]
+    older_than: Option<Duration>,
+    /// Say what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
 }
 
 pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result<ExitCode> {
-    // All names are looked up first: a wrong one removes nothing.
-    let tapes = args.ids.iter().map(|id| home.find(id)).collect::<Result<Vec<_>, _>>()?;
-    for file in &tapes {
-        if home.open(file).is_ok_and(|tape| tape.state() == State::Live) {
-            anyhow::bail!(
-                "tape {} is being recorded: end its connection first; nothing was removed",
-                file.id
-            );
+    let all = catalog::read_all(home, &home.list()?);
+    let wanted = match args.older_than {
+        Some(age) => ended_before(&all, age),
+        None => named(home, &all, &args.ids)?,
+    };
+    let bytes: u64 = wanted.iter().map(|tape| tape.file_bytes).sum();
+    let ids: Vec<String> = wanted.iter().map(|tape| tape.file.id.to_string()).collect();
+    if args.dry_run {
+        if global.json {
+            print_json(&serde_json::json!({ "would_remove": ids, "bytes": bytes }))?;
+        } else {
+            wanted.iter().try_for_each(|tape| Table::note().line(&describe(tape)))?;
+            Table::note().line(&format!("would remove {}", amount(wanted.len(), bytes)))?;
         }
+        return Ok(ExitCode::SUCCESS);
     }
-    for file in &tapes {
-        home.remove(file)?;
+    if !args.yes && !wanted.is_empty() && !agreed(&wanted, bytes)? {
+        Table::note().line("nothing was removed")?;
+        return Ok(ExitCode::FAILURE);
     }
-    let ids: Vec<String> = tapes.iter().map(|file| file.id.to_string()).collect();
+    for tape in &wanted {
+        home.remove(&tape.file)?;
+    }
     if global.json {
         print_json(&serde_json::json!({ "removed": ids }))?;
     } else if !global.quiet {
-        Table::note().line(&format!("removed {}", ids.join(", ")))?;
+        let text = match ids.len() {
+            0 => "nothing to remove".to_owned(),
+            1..=10 => format!("removed {}", ids.join(", ")),
+            _ => format!("removed {}", amount(ids.len(), bytes)),
+        };
+        Table::note().line(&text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Finds the tapes that ended so long ago; one that is being written, or waits to be sealed, has not ended.
+fn ended_before(all: &[Overview], age: Duration) -> Vec<&Overview> {
+    let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+    let before = clock::now().wall_ns.saturating_sub(age_ns);
+    all.iter().filter(|tape| tape.state == State::Sealed && is_dated_before(tape, before)).collect()
+}
+
+/// Tells whether a tape is known to have ended before a moment: one without a header is not.
+fn is_dated_before(tape: &Overview, wall_ns: u64) -> bool {
+    tape.header.is_some() && tape.ended_wall_ns() < wall_ns
+}
+
+/// Finds the tapes with these names, and those that belong to nothing else.
+fn named<'a>(home: &Home, all: &'a [Overview], names: &[String]) -> anyhow::Result<Vec<&'a Overview>> {
+    // All names are looked up first: a wrong one removes nothing.
+    let named = names.iter().map(|name| home.find(name).map(|file| file.id));
+    let named: HashSet<TapeId> = named.collect::<Result<_, _>>()?;
+    if let Some(live) = all.iter().find(|tape| named.contains(&tape.file.id) && tape.state == State::Live) {
+        anyhow::bail!(
+            "tape {} is being recorded: end its connection first; nothing was removed",
+            live.file.id
+        );
+    }
+    let shared = catalog::shared_by(all);
+    let goes = |at: usize, tape: &Overview| {
+        let is_left_alone = || {
+            let of = &shared[at];
+            !of.is_empty() && of.iter().all(|conversation| named.contains(&all[*conversation].file.id))
+        };
+        named.contains(&tape.file.id) || (tape.state != State::Live && is_left_alone())
+    };
+    Ok(all.iter().enumerate().filter(|(at, tape)| goes(*at, tape)).map(|(_, tape)| tape).collect())
+}
+
+fn describe(tape: &Overview) -> String {
+    let name = tape.header.as_ref().map_or("", |header| header.name.as_str());
+    let began = local_time(tape.started_wall_ns());
+    format!("{}  {began}  {name}  {}", tape.file.id.short(), units::size(tape.file_bytes))
+}
+
+fn amount(tapes: usize, bytes: u64) -> String {
+    let what = if tapes == 1 { "tape" } else { "tapes" };
+    format!("{tapes} {what}, {}", units::size(bytes))
+}
+
+/// Asks whether they may go.
+fn agreed(tapes: &[&Overview], bytes: u64) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        anyhow::bail!(
+            "this would remove {}: say --yes to do it, or --dry-run to see which; nothing was removed",
+            amount(tapes.len(), bytes)
+        );
+    }
+    let mut out = std::io::stderr();
+    for tape in tapes.iter().take(10) {
+        writeln!(out, "{}", inert(&describe(tape)))?;
+    }
+    if tapes.len() > 10 {
+        writeln!(out, "and {} more", tapes.len() - 10)?;
+    }
+    write!(out, "Remove {}? [y/N] ", amount(tapes.len(), bytes))?;
+    out.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::Context;
 use scrubjay_core::entry::Transport;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv, Naming};
-use scrubjay_gateway::gateway::{Gateway, NewRecording};
+use scrubjay_gateway::gateway::{Gateway, NewRecording, NewTape};
 use scrubjay_gateway::{front, tree, warden};
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Recording, Subject};
+use scrubjay_store::recording::{Recording, Subject, gateway_run_id};
 use scrubjay_store::tape::header::SessionRef;
 
 use super::{Settings, WrapArgs};
@@ -102,11 +102,19 @@ fn backend_id(name: &str) -> String {
 /// Names the tape of a host's session as it would be named without --listen.
 fn recordings(home: Home, settings: Settings, subject: Subject) -> NewRecording {
     let Settings { limits, redactor, policy, .. } = settings;
-    Box::new(move |part, client| {
+    let gateway = gateway_run_id();
+    Box::new(move |NewTape { name: part, kind, client }| {
         let name = if part == "http" { subject.name.clone() } else { format!("{} ({part})", subject.name) };
         let session = client.map(SessionRef::of_connection);
-        let origin = subject.origin.clone().of_listener();
-        let subject = Subject { name, transport: Transport::Http, session, origin, ..subject.clone() };
+        let subject = Subject {
+            name,
+            kind,
+            gateway: gateway.clone(),
+            transport: Transport::Http,
+            session,
+            origin: subject.origin.clone().of_listener(),
+            ..subject.clone()
+        };
         Recording::new(home.clone(), subject, limits, Arc::clone(&redactor)).with_policy(&policy)
     })
 }

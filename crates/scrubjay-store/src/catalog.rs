@@ -1,0 +1,232 @@
+//! What there is in a data directory: each tape in a few facts, and which tapes belong to which conversation.
+//!
+//! A conversation of a client is what people look for. Tapes of backends, of refusals and of what came late, and
+//! connections on which a client only greeted, are counted with the conversation they belong to.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use scrubjay_core::reading::Reader;
+use scrubjay_core::stats::TapeMetadata;
+
+use crate::home::{Home, TapeFile};
+use crate::tape::header::{Header, SessionRef, TapeKind, ToldBy};
+use crate::tape::reader::{State, Tape};
+
+/// More threads than this gain nothing: a disk has few heads, and footers are small.
+const THREADS_MAX: usize = 8;
+/// Fewer tapes than this are read faster than threads start.
+const THREADED_MIN: usize = 64;
+
+/// A tape in a few facts.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    /// Where it is.
+    pub file: TapeFile,
+    /// What it says of itself; none where that is damaged.
+    pub header: Option<Header>,
+    /// What became of its writer.
+    pub state: State,
+    /// The size of its file.
+    pub file_bytes: u64,
+    /// Time from its start to its last entry.
+    pub duration_ns: u64,
+    /// What it adds up to.
+    pub metadata: TapeMetadata,
+    /// What is wrong with it, if anything.
+    pub damage: Option<String>,
+}
+
+impl Overview {
+    /// Looks at a tape; one that cannot be opened is described by what is wrong with it.
+    #[must_use]
+    pub fn read(home: &Home, file: &TapeFile) -> Self {
+        let mut overview = Self {
+            file: file.clone(),
+            header: None,
+            state: State::Sealed,
+            file_bytes: 0,
+            duration_ns: 0,
+            metadata: TapeMetadata::default(),
+            damage: None,
+        };
+        match home.open(file) {
+            Ok(tape) => overview.fill(&tape).unwrap_or_else(|e| overview.damage = Some(e.to_string())),
+            Err(e) => overview.damage = Some(e.to_string()),
+        }
+        overview
+    }
+
+    fn fill(&mut self, tape: &Tape) -> std::io::Result<()> {
+        self.state = tape.state();
+        self.file_bytes = tape.file_bytes()?;
+        self.header = tape.header().cloned();
+        if let Some(footer) = tape.footer() {
+            self.duration_ns = footer.duration_ns;
+            self.metadata = footer.metadata.clone();
+            self.damage = footer.damage.first().map(|d| d.what.clone());
+            return Ok(());
+        }
+        // No footer: a live tape, one left by a crash, or a damaged one. Add it up.
+        let mut reader = Reader::default();
+        let mut entries = tape.entries()?;
+        while let Some((_, entry)) = entries.next()? {
+            self.duration_ns = self.duration_ns.max(entry.since_start_ns);
+            reader.read(&entry);
+        }
+        self.damage = entries.damage().first().map(|d| d.what.clone());
+        self.metadata = reader.finish();
+        Ok(())
+    }
+
+    /// Returns when it began, nanoseconds since the Unix epoch; 0 where that is not known.
+    #[must_use]
+    pub fn started_wall_ns(&self) -> u64 {
+        self.header.as_ref().map_or(0, |header| header.started_wall_ns)
+    }
+
+    /// Returns when its last entry was recorded, as far as is known.
+    #[must_use]
+    pub fn ended_wall_ns(&self) -> u64 {
+        self.started_wall_ns().saturating_add(self.duration_ns)
+    }
+
+    /// Returns the session its connection is in, or was in at its end.
+    #[must_use]
+    pub fn session(&self) -> SessionRef {
+        match &self.metadata.session {
+            Some(id) => SessionRef { id: id.clone(), told_by: ToldBy::Agent },
+            None => self.header.as_ref().map(|header| header.session.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the host's own id of the conversation.
+    #[must_use]
+    pub fn host_session(&self) -> Option<&str> {
+        self.header.as_ref()?.origin.host_session.as_deref()
+    }
+
+    /// Tells whether a name means its session: the session's id, the beginning of it, or the host's own id.
+    #[must_use]
+    pub fn is_of_session(&self, name: &str) -> bool {
+        !name.is_empty() && (self.session().id.starts_with(name) || self.host_session() == Some(name))
+    }
+
+    /// Returns what it is the recording of.
+    #[must_use]
+    pub fn kind(&self) -> TapeKind {
+        kind(self.header.as_ref(), &self.metadata)
+    }
+
+    /// Tells whether it is a conversation that a person would look for: not a mere greeting, unless it may go on.
+    #[must_use]
+    pub fn is_conversation(&self) -> bool {
+        self.kind() == TapeKind::Conversation && (!self.metadata.probe || self.state == State::Live)
+    }
+
+    /// Returns what the tapes of one conversation, or of one run of a gateway, have in common.
+    fn group(&self) -> Option<&str> {
+        let header = self.header.as_ref()?;
+        header.gateway.as_deref().or(Some(&header.session.id)).filter(|group| !group.is_empty())
+    }
+}
+
+fn kind(header: Option<&Header>, sums: &TapeMetadata) -> TapeKind {
+    match header.map_or(TapeKind::Conversation, Header::kind) {
+        // An old tape may have any name, but where only backends talk there is no client.
+        TapeKind::Conversation if sums.total_messages == 0 && sums.backend_messages > 0 => TapeKind::Backend,
+        kind => kind,
+    }
+}
+
+/// Looks at many tapes, several at a time; they come back in their order.
+#[must_use]
+pub fn read_all(home: &Home, files: &[TapeFile]) -> Vec<Overview> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    if threads < 2 || files.len() < THREADED_MIN {
+        return files.iter().map(|file| Overview::read(home, file)).collect();
+    }
+    // Live tapes take longer than sealed ones: each thread takes the next when it is done with one.
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut read = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(at) else { return read };
+            read.push((at, Overview::read(home, file)));
+        }
+    };
+    let mut all: Vec<(usize, Overview)> = std::thread::scope(|scope| {
+        let beside: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = work();
+        // A panic there is a panic here.
+        all.extend(
+            beside.into_iter().flat_map(|thread| thread.join().expect("looking at a tape cannot panic")),
+        );
+        all
+    });
+    all.sort_unstable_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, overview)| overview).collect()
+}
+
+/// Groups the conversations of a list by what belongs to them; each group is newest first.
+fn groups(overviews: &[Overview]) -> HashMap<&str, Vec<usize>> {
+    let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, overview) in overviews.iter().enumerate().filter(|(_, overview)| overview.is_conversation()) {
+        if let Some(group) = overview.group() {
+            groups.entry(group).or_default().push(at);
+        }
+    }
+    groups
+}
+
+/// Tells for each tape that is no conversation which conversations share it, by their places in the list.
+#[must_use]
+pub fn shared_by(overviews: &[Overview]) -> Vec<Vec<usize>> {
+    let groups = groups(overviews);
+    let shared = |overview: &Overview| overview.group().and_then(|group| groups.get(group)).cloned();
+    let of = |overview: &Overview| {
+        if overview.is_conversation() { Vec::new() } else { shared(overview).unwrap_or_default() }
+    };
+    overviews.iter().map(of).collect()
+}
+
+/// Tells for each tape that is no conversation to which conversation it belongs, by their places in the list.
+///
+/// The list is newest first. A tape belongs to the conversation of the same gateway, or else of the same session,
+/// that began last before it; one that began before all of them to the first.
+#[must_use]
+pub fn owners(overviews: &[Overview]) -> Vec<Option<usize>> {
+    let conversations = groups(overviews);
+    let owner = |overview: &Overview| {
+        let candidates = conversations.get(overview.group()?)?;
+        let before = |at: &&usize| overviews[**at].started_wall_ns() <= overview.started_wall_ns();
+        candidates.iter().find(before).or(candidates.last()).copied()
+    };
+    overviews.iter().map(|overview| if overview.is_conversation() { None } else { owner(overview) }).collect()
+}
+
+/// Returns the newest conversation of a session, by the session's id, the beginning of it, or the host's own id.
+pub(crate) fn newest_of_session(home: &Home, files: &[TapeFile], name: &str) -> Option<TapeFile> {
+    let tapes = read_all(home, files);
+    let newest = tapes.into_iter().find(|tape| tape.is_conversation() && tape.is_of_session(name))?;
+    Some(newest.file)
+}
+
+/// Returns the newest conversation of a list that is newest first; where there is none, the newest that a client
+/// had a part in, or else the newest tape.
+pub(crate) fn latest(home: &Home, files: Vec<TapeFile>) -> Option<TapeFile> {
+    let mut greeting = None;
+    for file in &files {
+        let Ok(tape) = home.open(file) else { continue };
+        if tape.header().is_some_and(|header| header.kind() != TapeKind::Conversation) {
+            continue;
+        }
+        // A live tape may be long, and is a conversation in any case.
+        if tape.state() == State::Live || Overview::read(home, file).is_conversation() {
+            return Some(file.clone());
+        }
+        greeting.get_or_insert_with(|| file.clone());
+    }
+    greeting.or_else(|| files.into_iter().next())
+}

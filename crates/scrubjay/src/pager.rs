@@ -1,0 +1,104 @@
+//! Long output in a pager, as `git` shows it: only on a terminal, and only where nobody reads JSON.
+//!
+//! Standard output itself is made to lead into the pager, so that what prints knows nothing of it.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, Command, Stdio};
+
+use crate::cli::Global;
+use crate::{commands, render};
+
+/// A pager that shows what is printed; when it is dropped, the user is done reading.
+pub(crate) struct Pager {
+    child: Child,
+    /// An interrupt is for the pager, which stops a search with it, not for us.
+    _interrupts: Option<(tokio::runtime::Runtime, tokio::signal::unix::Signal)>,
+}
+
+impl Pager {
+    /// Starts one where it is wanted. Where it cannot be started, output goes to the terminal as it is.
+    pub(crate) fn start(global: &Global) -> Option<Self> {
+        if global.json || global.no_pager || !io::stdout().is_terminal() {
+            return None;
+        }
+        let mut command = command(|name| std::env::var_os(name))?;
+        // As git has it: quit if it fits on one screen, pass colours on, leave the screen as it is.
+        for (name, value) in [("LESS", "FRX"), ("LV", "-c")] {
+            if std::env::var_os(name).is_none() {
+                command.env(name, value);
+            }
+        }
+        // Asked while the terminal is still there to tell.
+        render::columns();
+        let colours = anstream::AutoStream::choice(&io::stdout());
+        let mut child = command.stdin(Stdio::piped()).spawn().ok()?;
+        let into = child.stdin.take()?;
+        let interrupts = commands::runtime().ok().and_then(|runtime| {
+            let inside = runtime.enter();
+            let signal = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt()).ok()?;
+            drop(inside);
+            Some((runtime, signal))
+        });
+        rustix::stdio::dup2_stdout(&into).ok()?;
+        colours.write_global();
+        Some(Self { child, _interrupts: interrupts })
+    }
+}
+
+impl Drop for Pager {
+    fn drop(&mut self) {
+        // Who has left the pager does not want the rest.
+        let _ = io::stdout().flush();
+        // The pager waits for the end of its input.
+        if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdout(&nowhere);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the pager that the user wants; none where that is nothing, or `cat`.
+fn command(variable: impl Fn(&str) -> Option<OsString>) -> Option<Command> {
+    let Some(wanted) = ["SCRUBJAY_PAGER", "PAGER"].into_iter().find_map(variable) else {
+        return Some(Command::new("less"));
+    };
+    if wanted.is_empty() || wanted == "cat" {
+        return None;
+    }
+    // Only what needs a shell gets one: what is not there is then noticed.
+    if wanted.as_bytes().iter().any(|b| b"|&;<>()$`\\\"' \t\n*?[#~=%".contains(b)) {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(wanted);
+        return Some(shell);
+    }
+    Some(Command::new(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pager_is_chosen_as_git_chooses() {
+        let check = |set: &[(&str, &str)], expected: Option<&[&str]>| {
+            let variable =
+                |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value));
+            let words = command(variable).map(|command| {
+                let words = std::iter::once(command.get_program()).chain(command.get_args());
+                words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
+            });
+            assert_eq!(
+                words.as_deref(),
+                expected.map(|e| e.iter().map(ToString::to_string).collect()).as_deref()
+            );
+        };
+        check(&[], Some(&["less"]));
+        check(&[("PAGER", "more")], Some(&["more"]));
+        check(&[("PAGER", "more"), ("SCRUBJAY_PAGER", "most")], Some(&["most"]));
+        check(&[("PAGER", "less -S | cat")], Some(&["sh", "-c", "less -S | cat"]));
+        check(&[("PAGER", "more"), ("SCRUBJAY_PAGER", "")], None);
+        check(&[("PAGER", "cat")], None);
+    }
+}
