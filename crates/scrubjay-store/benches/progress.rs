@@ -156,7 +156,8 @@ fn processor() -> Duration {
 
 async fn find(ledger: &Ledger, says: Says<'_>, tags: &[String]) -> i64 {
     let mut read = ledger.read().await.unwrap();
-    let search = Search { project: "large", says, tags, from_us: 0, until_us: i64::MAX, limit: 20 };
+    let search =
+        Search { project: "large", says, tags, session: None, from_us: 0, until_us: i64::MAX, limit: 20 };
     search::find(&mut read, &search).await.unwrap().total
 }
 

@@ -3,6 +3,7 @@
 //! Plain data, ready to be written as JSON or shown to people. Everything comes in pages.
 
 pub mod evolution;
+pub mod sessions;
 pub mod story;
 pub mod timeline;
 

@@ -7,6 +7,8 @@
 mod begin;
 mod end;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use scrubjay_core::id::TapeId;
 use serde::Serialize;
 use sqlx::Row;
@@ -280,4 +282,22 @@ pub async fn tapes(on: &mut impl Conn, session: &str) -> Result<Vec<String>, Led
         .fetch_all(on.conn())
         .await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// Returns the hosts' own ids of the conversations of sessions, where they gave any.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn host_ids(
+    on: &mut impl Conn,
+    sessions: impl IntoIterator<Item = &str>,
+) -> Result<BTreeMap<String, String>, LedgerError> {
+    let mut found = BTreeMap::new();
+    let sessions: BTreeSet<&str> = sessions.into_iter().collect();
+    for id in sessions {
+        if let Some(host_session) = get(on, id).await?.and_then(|session| session.host_session) {
+            found.insert(id.to_owned(), host_session);
+        }
+    }
+    Ok(found)
 }

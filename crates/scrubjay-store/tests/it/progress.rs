@@ -36,7 +36,7 @@ async fn log(ledger: &Ledger, project: &str, title: &str, content: &str, tags: &
 
 async fn find(ledger: &Ledger, says: Says<'_>, tags: &[&str], (from_us, until_us): (i64, i64)) -> Found {
     let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
-    let search = Search { project: "birds", says, tags: &tags, from_us, until_us, limit: 20 };
+    let search = Search { project: "birds", says, tags: &tags, session: None, from_us, until_us, limit: 20 };
     search::find(&mut ledger.read().await.unwrap(), &search).await.unwrap()
 }
 
@@ -79,6 +79,7 @@ async fn kept_as_given(database: Database) {
             project: &entry.project_id,
             says: Says::InTitle(&entry.title),
             tags: &tags,
+            session: None,
             from_us: entry.at_us,
             until_us: entry.at_us,
             limit: 1,

@@ -113,7 +113,7 @@ async fn tree(database: Database) {
 
     let mut check = async |place, states: &[State], after: Option<i64>, limit, expected: &[i64], total| {
         let filter =
-            Filter { states: states.to_vec(), types: vec![], place, after: after.map(RecordId), limit };
+            Filter { states: states.to_vec(), place, after: after.map(RecordId), limit, ..Filter::default() };
         let (page, count) = listing::list(&mut read, &book, &filter).await.unwrap();
         assert_eq!((ids(&page).as_slice(), count), (expected, total), "{filter:?}");
     };

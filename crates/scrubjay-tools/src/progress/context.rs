@@ -144,7 +144,8 @@ async fn between(
             "Entry not found: none between these dates in project {project}"
         )));
     }
-    let search = Search { project, says: Says::Anything, tags: &[], from_us, until_us, limit: 1 };
+    let search =
+        Search { project, says: Says::Anything, tags: &[], session: None, from_us, until_us, limit: 1 };
     let total = search::find(read, &search).await?.total as usize;
     let more = total.saturating_sub(entries.len());
     Ok((entries, more))

@@ -8,6 +8,7 @@ use rmcp::{RoleServer, tool, tool_router};
 use scrubjay_store::ledger::progress::search::{self, Found, Hit, Says, Search};
 use scrubjay_store::ledger::progress::words::{Term, terms};
 use scrubjay_store::ledger::project;
+use scrubjay_store::views::{self, ViewError};
 use serde_json::{Value, json};
 
 use super::arguments::{Arguments, Edge, day, iso};
@@ -45,6 +46,7 @@ struct Asked {
     query: Option<String>,
     terms: Option<Vec<Term>>,
     tags: Vec<String>,
+    session: Option<String>,
     from_us: Option<i64>,
     until_us: Option<i64>,
     limit: i64,
@@ -65,10 +67,19 @@ pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answe
         (None, Some(part)) => Says::InTitle(part),
         (None, None) => Says::Anything,
     };
+    let session = match &asked.session {
+        Some(name) => match views::find_session(&mut read, name).await {
+            Ok(session) => Some(session.id),
+            Err(ViewError::Ledger(error)) => return Err(error.into()),
+            Err(error) => return Err(Refused::NotFound(error.to_string())),
+        },
+        None => None,
+    };
     let search = Search {
         project: &asked.project,
         says,
         tags: &asked.tags,
+        session: session.as_deref(),
         from_us: asked.from_us.unwrap_or(i64::MIN),
         until_us: asked.until_us.unwrap_or(i64::MAX),
         limit: asked.limit,
@@ -101,6 +112,7 @@ impl Asked {
             query,
             terms,
             tags: arguments.texts("tags", TAGS_MAX, TAG_CHARS_MAX),
+            session: arguments.text("sessionId", NAME_CHARS_MAX).filter(|session| !session.is_empty()),
             from_us: arguments.date("startDate", Edge::Start),
             until_us: arguments.date("endDate", Edge::End),
             limit: arguments.number("limit", 1, LIMIT_MAX).unwrap_or(LIMIT),
@@ -126,8 +138,13 @@ fn answer(asked: &Asked, found: &Found) -> Answer {
         text.push_str(if n == 0 { ":\n" } else { "\n" });
         write!(text, "{}. {} - {} ({})", n + 1, hit.id, hit.title, day(hit.at_us))
             .expect("a string takes any text");
-        let mut entry =
-            json!({ "id": hit.id, "title": hit.title, "createdAt": iso(hit.at_us), "tags": hit.tags });
+        let mut entry = json!({
+            "id": hit.id, "title": hit.title, "createdAt": iso(hit.at_us), "tags": hit.tags,
+            "sessionId": hit.session_id,
+        });
+        if let Some(host_session) = &hit.host_session {
+            entry["hostSessionId"] = host_session.as_str().into();
+        }
         if let Some(snippet) = snippet {
             write!(text, "\n   {snippet}").expect("a string takes any text");
             entry["snippet"] = snippet.into();
@@ -154,6 +171,11 @@ fn input() -> Value {
                 "type": "array",
                 "items": { "type": "string" },
                 "description": "Filter by tags (entries must have ALL specified tags)"
+            },
+            "sessionId": {
+                "type": "string",
+                "description": "Return entries logged in this session: its id or the beginning of it, the host's own \
+                                id of the conversation, or latest"
             },
             "startDate": {
                 "type": "string",
@@ -195,6 +217,11 @@ fn output() -> Value {
                         "title": { "type": "string" },
                         "createdAt": { "type": "string" },
                         "tags": { "type": "array", "items": { "type": "string" } },
+                        "sessionId": { "type": "string", "description": "The session it was logged in" },
+                        "hostSessionId": {
+                            "type": "string",
+                            "description": "The host's own id of that conversation"
+                        },
                         "snippet": {
                             "type": "string",
                             "description": "Where the words are, between ** (only if match=fulltext)"

@@ -265,6 +265,7 @@ impl Records {
             states: states(args.states),
             types: args.types.unwrap_or_default(),
             place,
+            session: None,
             after: args.after.as_deref().map(str::parse::<RecordId>).transpose()?,
             limit: limit(args.limit, LIST_SHOWN, LIST_MAX),
         };

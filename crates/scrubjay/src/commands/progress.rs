@@ -78,6 +78,12 @@ pub(crate) struct SearchArgs {
     /// Only entries with this tag; with several, those that have all
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
+    /// Only entries of this session: its id or the beginning of it, the host's own id of the conversation, or latest
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// Show the host's own id of each conversation
+    #[arg(long)]
+    host_ids: bool,
     /// Only entries from this date on
     #[arg(long, value_name = "DATE")]
     since: Option<String>,
@@ -113,11 +119,11 @@ pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<E
             runtime.block_on(get_context(&shared, object(args.arguments(&project))))?
         }
         ProgressCommand::Search(args) => {
-            let words = args.full_text;
+            let (words, host_ids) = (args.full_text, args.host_ids);
             let answer = runtime.block_on(search_logs(&shared, object(args.arguments(&project))))?;
             // The snippets of words need room: they come as the tool's own text.
             if !global.json && !words && answer.data["total"] != 0 {
-                return print_found(&answer);
+                return print_found(&answer, host_ids);
             }
             answer
         }
@@ -199,6 +205,7 @@ impl SearchArgs {
         json!({
             "projectId": project, "query": self.query, "tags": self.tags, "startDate": self.since,
             "endDate": self.until, "limit": self.limit, "match": self.full_text.then_some("fulltext"),
+            "sessionId": self.session,
         })
     }
 }
@@ -210,18 +217,19 @@ fn object(value: Value) -> serde_json::Map<String, Value> {
     }
 }
 
-fn print_found(answer: &Answer) -> anyhow::Result<ExitCode> {
-    let columns =
-        [("ID", Align::Left), ("LOGGED", Align::Left), ("TITLE", Align::Left), ("TAGS", Align::Left)];
+fn print_found(answer: &Answer, with_host_ids: bool) -> anyhow::Result<ExitCode> {
+    let mut columns = vec![("ID", Align::Left), ("LOGGED", Align::Left), ("SESSION", Align::Left)];
+    columns.extend(with_host_ids.then_some(("HOST ID", Align::Left)));
+    columns.extend([("TITLE", Align::Left), ("TAGS", Align::Left)]);
     let mut table = Table::new(&columns);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let entries = answer.data["entries"].as_array().map_or(&[][..], Vec::as_slice);
     for entry in entries {
         let tags: Vec<String> = entry["tags"].as_array().into_iter().flatten().map(text).collect();
-        table.row(
-            false,
-            &[&text(&entry["id"]), &text(&entry["createdAt"]), &text(&entry["title"]), &tags.join(", ")],
-        );
+        let mut cells = vec![text(&entry["id"]), text(&entry["createdAt"]), text(&entry["sessionId"])];
+        cells.extend(with_host_ids.then(|| text(&entry["hostSessionId"])));
+        cells.extend([text(&entry["title"]), tags.join(", ")]);
+        table.row(false, &cells.iter().map(String::as_str).collect::<Vec<_>>());
     }
     table.print()?;
     if let Some(total) = answer.data["total"].as_u64().filter(|total| *total > entries.len() as u64) {

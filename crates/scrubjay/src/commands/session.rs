@@ -3,6 +3,7 @@
 mod evolution;
 mod ls;
 mod rewind;
+mod show;
 mod story;
 mod timeline;
 
@@ -16,6 +17,7 @@ use crate::cli::Global;
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     Ls(ls::LsArgs),
+    Show(show::ShowArgs),
     Timeline(timeline::TimelineArgs),
     Story(story::StoryArgs),
     Evolution(evolution::EvolutionArgs),
@@ -25,6 +27,7 @@ pub(crate) enum SessionCommand {
 pub(crate) fn run(global: &Global, command: &SessionCommand) -> anyhow::Result<ExitCode> {
     match command {
         SessionCommand::Ls(args) => ls::run(global, args),
+        SessionCommand::Show(args) => show::run(global, args),
         SessionCommand::Timeline(args) => timeline::run(global, args),
         SessionCommand::Story(args) => story::run(global, args),
         SessionCommand::Evolution(args) => evolution::run(global, args),

@@ -30,6 +30,8 @@ pub struct Search<'a> {
     pub says: Says<'a>,
     /// The tags they have, all of them.
     pub tags: &'a [String],
+    /// The session in which they were logged.
+    pub session: Option<&'a str>,
     /// The first moment, microseconds since the Unix epoch.
     pub from_us: i64,
     /// The last moment.
@@ -60,6 +62,10 @@ pub struct Hit {
     pub title: String,
     /// Its tags.
     pub tags: Vec<String>,
+    /// The session in which it was logged.
+    pub session_id: String,
+    /// The host's own id of that conversation.
+    pub host_session: Option<String>,
     /// Its content, where words were searched for.
     pub content: Option<String>,
 }
@@ -143,7 +149,7 @@ async fn newest(
     pattern: Option<&str>,
     tags: &[&str],
 ) -> Result<Found, LedgerError> {
-    let texts = tags.iter().copied().chain(pattern).collect();
+    let texts: Vec<&str> = tags.iter().copied().chain(pattern).chain(search.session).collect();
     let mut given = Given { scope, from_us: search.from_us, until_us: search.until_us, texts };
     let table = if tags.is_empty() { "progress_entries" } else { "progress_tags" };
     let mut from = format!("FROM {table} e WHERE e.scope = $1 AND e.at_us BETWEEN $2 AND $3");
@@ -160,9 +166,13 @@ async fn newest(
     if pattern.is_some() {
         from += &format!(" AND e.title_folded LIKE ${} ESCAPE '\\'", 4 + tags.len());
     }
+    if search.session.is_some() {
+        from += &of_session("e.at_us", 3 + given.texts.len());
+    }
     let page = format!(
-        "SELECT x.id, x.at_us, x.title, x.tags FROM (SELECT e.at_us {from} ORDER BY e.at_us DESC LIMIT {}) p
-         JOIN progress_entries x ON x.at_us = p.at_us ORDER BY x.at_us DESC",
+        "SELECT {HIT} FROM (SELECT e.at_us {from} ORDER BY e.at_us DESC LIMIT {}) p
+         JOIN progress_entries x ON x.at_us = p.at_us JOIN sessions s ON s.id = x.session_id
+         ORDER BY x.at_us DESC",
         search.limit
     );
     let rows = given.bind(page).fetch_all(on.conn()).await?;
@@ -183,21 +193,27 @@ async fn ranked(
     scope: i64,
     query: &str,
 ) -> Result<Found, LedgerError> {
-    let given = Given { scope, from_us: search.from_us, until_us: search.until_us, texts: vec![query] };
+    let texts: Vec<&str> = std::iter::once(query).chain(search.session).collect();
+    let given = Given { scope, from_us: search.from_us, until_us: search.until_us, texts };
     let fork = text::fork(on.dialect());
     let (key, rank) = (fork.key, fork.rank);
     // The scope is in every word; that it is named here too costs nothing.
-    let from = format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", fork.matches);
+    let mut from =
+        format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", fork.matches);
+    if search.session.is_some() {
+        from += &of_session(key, 5);
+    }
     let page = format!(
-        "SELECT x.id, x.at_us, x.title, x.tags, x.content FROM
+        "SELECT {HIT}, x.content FROM
              (SELECT at_us, rank_of FROM
                  (SELECT {key} AS at_us, {rank} AS rank_of {from} ORDER BY {key} DESC LIMIT {RANKED_MAX}) r
               ORDER BY rank_of, at_us DESC LIMIT {}) p
-         JOIN progress_entries x ON x.at_us = p.at_us ORDER BY p.rank_of, x.at_us DESC",
+         JOIN progress_entries x ON x.at_us = p.at_us JOIN sessions s ON s.id = x.session_id
+         ORDER BY p.rank_of, x.at_us DESC",
         search.limit
     );
     let rows = given.bind(page).fetch_all(on.conn()).await?;
-    let hits = rows.iter().map(|row| Hit::of(row, Some(4))).collect::<Result<Vec<_>, _>>()?;
+    let hits = rows.iter().map(|row| Hit::of(row, Some(6))).collect::<Result<Vec<_>, _>>()?;
     let mut total = hits.len() as i64;
     if total >= search.limit {
         let row = given.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
@@ -206,6 +222,9 @@ async fn ranked(
     Ok(Found { hits, total })
 }
 
+/// The columns of a hit.
+const HIT: &str = "x.id, x.at_us, x.title, x.tags, s.id, s.host_session";
+
 impl Hit {
     fn of(row: &AnyRow, content: Option<usize>) -> Result<Self, LedgerError> {
         Ok(Self {
@@ -213,9 +232,18 @@ impl Hit {
             at_us: row.try_get(1)?,
             title: row.try_get(2)?,
             tags: read_tags(&row.try_get::<String, _>(3)?)?,
+            session_id: row.try_get(4)?,
+            host_session: row.try_get(5)?,
             content: content.map(|column| row.try_get(column)).transpose()?,
         })
     }
+}
+
+/// Says that an entry, by its moment, was logged in the session that is bound at a place.
+fn of_session(moment: &str, place: usize) -> String {
+    format!(
+        " AND EXISTS (SELECT 1 FROM progress_entries q WHERE q.at_us = {moment} AND q.session_id = ${place})"
+    )
 }
 
 /// Writes a pattern for texts that contain a part.

@@ -19,6 +19,8 @@ pub struct Filter {
     pub types: Vec<String>,
     /// Where in the tree.
     pub place: Place,
+    /// Changed by this session, its creation included.
+    pub session: Option<String>,
     /// The last record of the page before.
     pub after: Option<RecordId>,
     /// How many at most.
@@ -63,6 +65,13 @@ pub async fn list(
         let types: Vec<_> = (0..filter.types.len()).map(|n| format!("${}", n + 8)).collect();
         condition += &format!(" AND r.type IN ({})", types.join(", "));
     }
+    if filter.session.is_some() {
+        condition += &format!(
+            " AND EXISTS (SELECT 1 FROM record_versions v WHERE v.book = r.book AND v.number = r.number
+                AND v.session_id = ${})",
+            filter.types.len() + 8
+        );
+    }
     // Both texts name all the same binds, so that they can be bound alike.
     let page = format!(
         "SELECT {REF} FROM records r WHERE {condition}
@@ -82,8 +91,8 @@ pub async fn list(
             .bind(after.as_ref().map_or("", |r| &r.path))
             .bind(i64::from(place.by_path))
             .bind(filter.limit);
-        for kind in &filter.types {
-            query = query.bind(kind);
+        for text in filter.types.iter().chain(&filter.session) {
+            query = query.bind(text);
         }
         if counts {
             total = query.fetch_one(on.conn()).await?.try_get(0)?;

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::diff::unified;
-use scrubjay_store::ledger::records::history;
+use scrubjay_store::ledger::records::history::{self, Version};
+use scrubjay_store::ledger::session;
 
 use super::{Whose, json, look};
 use crate::cli::Global;
@@ -25,22 +26,30 @@ pub(crate) struct HistoryArgs {
 pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
     // One more, for the last one shown to be compared with.
-    let versions = look(global, &args.whose, async |read, book| {
-        Ok(history::versions(read, book, id, 0, i64::MAX, args.limit + 1).await?)
+    let (versions, hosts) = look(global, &args.whose, async |read, book| {
+        let versions = history::versions(read, book, id, 0, i64::MAX, args.limit + 1).await?;
+        let hosts = session::host_ids(read, versions.iter().map(|v| v.session_id.as_str())).await?;
+        Ok((versions, hosts))
     })?;
     let shown = versions.len().min(usize::try_from(args.limit).unwrap_or(usize::MAX));
     if global.json {
-        print_json(&versions[..shown].iter().map(json::version).collect::<Vec<_>>())?;
+        let version = |version: &Version| {
+            let mut value = json::version(version);
+            value["host_session"] = hosts.get(&version.session_id).cloned().into();
+            value
+        };
+        print_json(&versions[..shown].iter().map(version).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
     for (n, version) in versions[..shown].iter().enumerate() {
         text += &format!(
-            "version {}  tick {}  {}  session {}  {}",
+            "version {}  tick {}  {}  session {}{}  {}",
             version.version,
             version.tick,
             json::time(version.at_ns),
             version.session_id,
+            hosts.get(&version.session_id).map(|id| format!(" (host's id {id})")).unwrap_or_default(),
             version.change.name()
         );
         text += &version.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use scrubjay_store::ledger::records::State;
 use scrubjay_store::ledger::records::listing::{self, Filter, Place};
+use scrubjay_store::views;
 
 use super::{Whose, json, look};
 use crate::cli::Global;
@@ -24,6 +25,9 @@ pub(crate) struct LsArgs {
     /// Only what hangs on this record
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
+    /// Only what this session made or changed: its id or the beginning of it, the host's own id, or latest
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
     /// Begin after this record
     #[arg(long, value_name = "ID")]
     after: Option<String>,
@@ -38,18 +42,23 @@ fn state(text: &str) -> Result<State, String> {
 }
 
 pub(super) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let filter = Filter {
+    let mut filter = Filter {
         states: args.state.clone(),
         types: args.kind.clone(),
         place: match &args.parent {
             Some(id) => Place::Below(id.parse()?, 1),
             None => Place::Anywhere,
         },
+        session: None,
         after: args.after.as_deref().map(str::parse).transpose()?,
         limit: args.limit,
     };
-    let (records, total) =
-        look(global, &args.whose, async |read, book| Ok(listing::list(read, book, &filter).await?))?;
+    let (records, total) = look(global, &args.whose, async |read, book| {
+        if let Some(name) = &args.session {
+            filter.session = Some(views::find_session(read, name).await?.id);
+        }
+        Ok(listing::list(read, book, &filter).await?)
+    })?;
     if global.json {
         print_json(&records.iter().map(json::brief).collect::<Vec<_>>())?;
         return Ok(ExitCode::SUCCESS);

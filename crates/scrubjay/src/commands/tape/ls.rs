@@ -30,6 +30,12 @@ pub(crate) struct LsArgs {
     /// Only what came from this host: the client's name, the host's program, or its own id of the conversation
     #[arg(long, value_name = "PATTERN")]
     host: Option<String>,
+    /// Only of this session: its id or the beginning of it, the host's own id of the conversation, or latest
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+    /// Show the host's own id of each conversation, which every command takes as the session's name
+    #[arg(long)]
+    host_ids: bool,
     /// Only what began since then: 2d (so long ago), today, yesterday, 2026-11-01, 2026-11-01T14:30
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<u64>,
@@ -118,7 +124,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &LsArgs) -> anyhow::Result
     if shown.is_empty() {
         Table::note().line(&nothing(home, &tapes, args))?;
     } else {
-        print(shown)?;
+        print(shown, args.host_ids)?;
         Table::note().line(&totals(&tapes, &chosen, shown.len(), args.all))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -138,11 +144,16 @@ impl LsArgs {
         self.name.as_deref().is_none_or(|wanted| fits(wanted, name))
             && self.host.as_deref().is_none_or(|wanted| hosts.iter().flatten().any(|host| fits(wanted, host)))
             && self.since.is_none_or(|since| tape.started_wall_ns() >= since)
+            && self.session.as_deref().is_none_or(|wanted| tape.is_of_session(wanted))
             && (!self.errors || tape.metadata.total_errors > 0 || tape.damage.is_some())
     }
 
     fn is_narrow(&self) -> bool {
-        self.name.is_some() || self.host.is_some() || self.since.is_some() || self.errors
+        self.name.is_some()
+            || self.host.is_some()
+            || self.since.is_some()
+            || self.errors
+            || self.session.is_some()
     }
 }
 
@@ -187,8 +198,8 @@ fn row(tape: &Overview, folded: Folded) -> Row<'_> {
     }
 }
 
-fn print(rows: &[(&Overview, Folded)]) -> anyhow::Result<()> {
-    let mut table = Table::new(&[
+fn print(rows: &[(&Overview, Folded)], with_host_ids: bool) -> anyhow::Result<()> {
+    let mut columns = vec![
         ("ID", Align::Left),
         ("STARTED", Align::Left),
         ("NAME", Align::Left),
@@ -200,28 +211,30 @@ fn print(rows: &[(&Overview, Folded)]) -> anyhow::Result<()> {
         ("P50", Align::Right),
         ("SIZE", Align::Right),
         ("STATE", Align::Left),
-    ]);
+    ];
+    columns.extend(with_host_ids.then_some(("HOST ID", Align::Left)));
+    let mut table = Table::new(&columns);
     for (tape, folded) in rows {
         let sums = &tape.metadata;
         let header = tape.header.as_ref();
         let backend = sums.backend_messages + folded.backend_messages;
         let some = |count: u64, text: String| if count > 0 { text } else { String::new() };
-        table.row(
-            sums.total_errors > 0 || tape.damage.is_some(),
-            &[
-                tape.file.id.short(),
-                &local_time(tape.started_wall_ns()),
-                header.map_or("", |header| header.name.as_str()),
-                &short(&tape.session().id),
-                &units::duration(tape.duration_ns),
-                &sums.total_messages.to_string(),
-                &some(backend, backend.to_string()),
-                &sums.total_errors.to_string(),
-                &some(sums.p50_response_time_ns, units::duration(sums.p50_response_time_ns)),
-                &units::size(tape.file_bytes),
-                state(tape),
-            ],
-        );
+        let mut cells = vec![
+            tape.file.id.short().to_owned(),
+            local_time(tape.started_wall_ns()),
+            header.map_or_else(String::new, |header| header.name.clone()),
+            short(&tape.session().id),
+            units::duration(tape.duration_ns),
+            sums.total_messages.to_string(),
+            some(backend, backend.to_string()),
+            sums.total_errors.to_string(),
+            some(sums.p50_response_time_ns, units::duration(sums.p50_response_time_ns)),
+            units::size(tape.file_bytes),
+            state(tape).to_owned(),
+        ];
+        cells.extend(with_host_ids.then(|| tape.host_session().unwrap_or("-").to_owned()));
+        let is_bad = sums.total_errors > 0 || tape.damage.is_some();
+        table.row(is_bad, &cells.iter().map(String::as_str).collect::<Vec<_>>());
     }
     table.print()
 }

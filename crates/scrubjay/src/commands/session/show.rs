@@ -1,0 +1,112 @@
+//! `scrubjay session show`: one session in brief, and the tapes of it.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use scrubjay_core::units;
+use scrubjay_store::catalog::{self, Overview};
+use scrubjay_store::views::sessions::Listed;
+use serde_json::json;
+
+use super::ls;
+use crate::cli::Global;
+use crate::render::{Align, Table, local_time, print_json};
+
+/// Show a session in brief: whose it is, what it is called, its tapes
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
+    session: String,
+}
+
+pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let session = find(ls::every(global)?, &args.session)?;
+    let home = global.home()?;
+    let mut tapes = catalog::read_all(&home, &home.list()?);
+    tapes.retain(|tape| tape.session().id == session.id);
+    if global.json {
+        let tapes: Vec<_> = tapes.iter().map(|tape| tape.file.id.to_string()).collect();
+        let mut value = serde_json::to_value(&session)?;
+        value["tape_ids"] = json!(tapes);
+        print_json(&value)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    describe(&session)?;
+    if tapes.is_empty() {
+        Table::note().line("no tapes")?;
+    } else {
+        list(&tapes)?;
+    }
+    if session.project_id.is_some() {
+        Table::note().line(&format!("what was done: scrubjay session timeline {}", session.id))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Finds the one session that a name means.
+fn find(all: Vec<Listed>, name: &str) -> anyhow::Result<Listed> {
+    if name == scrubjay_store::views::LATEST
+        && let Some(newest) = all.first()
+    {
+        return Ok(newest.clone());
+    }
+    let is_it = |session: &&Listed| session.id == name || session.host_session.as_deref() == Some(name);
+    if let Some(session) = all.iter().find(is_it) {
+        return Ok(session.clone());
+    }
+    let begins = |session: &&Listed| !name.is_empty() && session.id.starts_with(name);
+    let found: Vec<&Listed> = all.iter().filter(begins).collect();
+    match found.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => anyhow::bail!("no session is called \"{name}\": `scrubjay session ls` lists them"),
+        several => {
+            let ids: Vec<&str> = several.iter().take(4).map(|session| session.id.as_str()).collect();
+            anyhow::bail!("\"{name}\" fits several sessions ({}): give more characters", ids.join(", "))
+        }
+    }
+}
+
+fn describe(session: &Listed) -> anyhow::Result<()> {
+    let mut note = Table::note();
+    let mut line = |name: &str, value: Option<&str>| match value {
+        Some(value) => note.line(&format!("{name:<12} {value}")),
+        None => Ok(()),
+    };
+    line("session", Some(&session.id))?;
+    line("host's id", session.host_session.as_deref())?;
+    line("title", session.title.as_deref())?;
+    line("status", Some(session.status))?;
+    line("project", session.project_id.as_deref())?;
+    line("agent", session.agent.as_deref())?;
+    line("workspace", session.workspace.as_deref())?;
+    line("told by", Some(&session.told_by))?;
+    line("began", Some(&session.created))?;
+    line("last active", Some(&session.last_activity))?;
+    line("ended", session.ended.as_deref())
+}
+
+fn list(tapes: &[Overview]) -> anyhow::Result<()> {
+    let columns = [
+        ("TAPE", Align::Left),
+        ("STARTED", Align::Left),
+        ("NAME", Align::Left),
+        ("DURATION", Align::Right),
+        ("MESSAGES", Align::Right),
+        ("ERRORS", Align::Right),
+    ];
+    let mut table = Table::new(&columns);
+    for tape in tapes {
+        table.row(
+            tape.metadata.total_errors > 0,
+            &[
+                tape.file.id.short(),
+                &local_time(tape.started_wall_ns()),
+                tape.header.as_ref().map_or("", |header| &header.name),
+                &units::duration(tape.duration_ns),
+                &tape.metadata.total_messages.to_string(),
+                &tape.metadata.total_errors.to_string(),
+            ],
+        );
+    }
+    table.print()
+}
