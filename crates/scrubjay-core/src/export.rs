@@ -11,6 +11,7 @@ use crate::entry::{Acts, Direction, Entry, EntryKind, Judged, Terminator, Transp
 use crate::envelope::{Defect, MessageKind};
 use crate::operation::{Flag, Role};
 use crate::reading::Reading;
+use crate::redact::marks;
 
 /// One entry as JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +54,9 @@ pub struct EntryJson<'a> {
     /// What it is to that operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// The entry it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
     /// How long the answer took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_time_ns: Option<u64>,
@@ -83,6 +87,9 @@ pub struct EntryJson<'a> {
     /// The message as it came, where rules changed it; it is the entry before, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_message: Option<&'a str>,
+    /// The marks that redaction left in it; where there are any, its length is that after redaction.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub redactions: Vec<String>,
     /// Its length.
     pub size_bytes: usize,
     /// How its line ended.
@@ -117,6 +124,7 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a Reading) -> E
         jsonrpc_id: envelope.id.as_ref().map(|id| id.as_raw()),
         operation: link.and_then(|l| l.operation),
         role: link.map(|l| l.role),
+        answers: link.and_then(|l| l.answers),
         response_time_ns: link.and_then(|l| l.response_ns),
         processing_time_ns: entry.processing_ns,
         error_code: envelope.error_code,
@@ -128,6 +136,7 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a Reading) -> E
         applied_rules: entry.judged.rule_names(),
         tags: entry.judged.tag_names(),
         original_message: reading.original.as_deref().and_then(|raw| std::str::from_utf8(raw).ok()),
+        redactions: marks(entry.payload),
         size_bytes: entry.payload.len(),
         terminator: entry.terminator,
         raw,

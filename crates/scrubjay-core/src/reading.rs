@@ -231,7 +231,7 @@ mod tests {
             &[(UP, r#"{"id":1,"method":"server/discover"}"#), (DOWN, r#"{"id":1,"error":{"code":-32601}}"#)],
             true,
         );
-        check(&[], false);
+        check(&[], true);
     }
 
     /// Reads `(direction, connection to backend "b", line)`, and describes how each fits the others.

@@ -294,10 +294,13 @@ impl Collector {
             .map(|((first, second), count)| MethodPair { first, second, count })
             .collect();
         sums.method_pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
-        // A server that cannot be greeted is what a person looks for; and where no client said anything, none probed.
+        // A server that cannot be greeted, or only complains, is what a person looks for.
         let was_greeted =
             sums.unanswered == 0 && sums.methods.get("initialize").is_none_or(|m| m.error_count == 0);
-        sums.probe = !self.substantial && sums.gap_messages == 0 && sums.total_messages > 0 && was_greeted;
+        let nobody_spoke = sums.total_messages == 0;
+        let is_silent = sums.stderr_lines == 0 && sums.backend_messages == 0;
+        sums.probe =
+            !self.substantial && sums.gap_messages == 0 && was_greeted && (!nobody_spoke || is_silent);
         sums
     }
 }

@@ -89,10 +89,8 @@ mod tests {
                 let words = std::iter::once(command.get_program()).chain(command.get_args());
                 words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>()
             });
-            assert_eq!(
-                words.as_deref(),
-                expected.map(|e| e.iter().map(ToString::to_string).collect()).as_deref()
-            );
+            let expected = expected.map(|e| e.iter().map(ToString::to_string).collect::<Vec<_>>());
+            assert_eq!(words, expected);
         };
         check(&[], Some(&["less"]));
         check(&[("PAGER", "more")], Some(&["more"]));

@@ -47,11 +47,16 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     apart.print()?;
+    writeln!(
+        anstream::stdout(),
+        "\nAll conversations, newest first; what belongs to one is counted with it:\n"
+    )?;
+    print_command(&home, &["tape", "ls"])?;
     let data = scratch.display();
     writeln!(
         anstream::stdout(),
         "\nUnless said otherwise, every message was on tape before it was passed on. Look closer:\n\
-         \n  scrubjay --data {data} tape ls\
+         \n  scrubjay --data {data} tape ls --errors\
          \n  scrubjay --data {data} tape show latest --entry 3\
          \n  scrubjay --data {data} tape search error:true\
          \n  scrubjay --data {data} tape verify\
@@ -81,9 +86,14 @@ fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
             return found::print(&recorded);
         }
     };
-    let mut teller = std::process::Command::new(std::env::current_exe()?);
-    let told = teller.arg("--data").arg(home.root()).args(["session", "story", session]).status()?;
-    anyhow::ensure!(told.success(), "the story could not be told");
+    print_command(home, &["session", "story", session])
+}
+
+/// Lets a command print what it prints for anybody.
+fn print_command(home: &Home, words: &[&str]) -> anyhow::Result<()> {
+    let mut command = std::process::Command::new(std::env::current_exe()?);
+    let status = command.arg("--data").arg(home.root()).arg("--no-pager").args(words).status()?;
+    anyhow::ensure!(status.success(), "`scrubjay {}` failed", words.join(" "));
     Ok(())
 }
 

@@ -27,6 +27,10 @@ fn it_shows_every_conversation() {
         "tools/call find_tools",
         "FOUND  SCORE  WHY",
         "demo-two is served by process",
+        "failed: the disk is on fire",
+        r#"{"text":"what, where and when"}"#,
+        "12 conversations, ",
+        "not listed: 6 of backends (--all)",
     ] {
         assert!(told.contains(wanted), "no {wanted} in {told}");
     }
@@ -43,6 +47,12 @@ fn its_tapes_are_there_to_look_at() {
     assert_eq!(told["tapes"].as_array().map(Vec::len), Some(18), "{told}");
     let lab = lab.with_data(text(&told["data"]).into());
     assert_eq!(lab.verify().len(), 18);
+    let listed = lab.json(&["tape", "ls", "--json"]);
+    let listed = listed.as_array().expect("a list");
+    assert_eq!(listed.len(), 12, "{listed:?}");
+    assert!(listed.iter().all(|tape| tape["total_messages"].as_u64() > Some(0)), "{listed:?}");
+    let folded: u64 = listed.iter().filter_map(|tape| tape["folded"]["tapes"].as_u64()).sum();
+    assert_eq!(folded, 6, "{listed:?}");
     let tapes = lab.tapes();
     assert!(tapes.iter().all(|tape| tape["state"] == "sealed" && tape["unanswered"] == 0), "{tapes:?}");
     // What the look back found is on tape like everything else.

@@ -17,6 +17,7 @@ mod peers;
 mod probes;
 mod progress;
 mod progress_peers;
+mod reading;
 mod records;
 mod records_peers;
 mod redaction;

@@ -137,7 +137,7 @@ fn imports_are_redacted() {
         assert_clean_below(lab.data());
         assert_exports_clean(&lab);
         assert_eq!(lab.run(&["tape", "verify"]).code, 0);
-        lab.run(&["tape", "rm", &id]);
+        lab.run_well(&["tape", "rm", &id, "--yes"]);
     }
 }
 

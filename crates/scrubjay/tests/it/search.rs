@@ -59,7 +59,7 @@ fn what_was_recorded_is_found() {
     assert_eq!(count(&["needle", "OR", "refused"]), 2 + count(&["refused"]));
     assert_eq!(count(&["since:yesterday", "until:today", "needle"]), 2);
     assert_eq!(count(&["until:yesterday"]), 0);
-    lab.run_well(&["tape", "rm", &id]);
+    lab.run_well(&["tape", "rm", &id, "--yes"]);
     assert_eq!(lab.json(&["tape", "search", "needle", "--json"])["total"], 0);
 }
 
@@ -120,7 +120,7 @@ fn the_index_is_where_the_ledger_is() {
 fn import(lab: &Lab, entries: &[Value]) -> String {
     let exported = lab.run_well(&["tape", "export", &lab.record("made", b"x\n"), "--format", "jsonl"]);
     let header = String::from_utf8(exported).unwrap().lines().next().unwrap().to_owned();
-    lab.run_well(&["tape", "rm", "latest"]);
+    lab.run_well(&["tape", "rm", "latest", "--yes"]);
     let file = lab.file("made.jsonl");
     let lines = (0u64..).zip(entries).map(|(number, entry)| {
         let mut line = json!({ "wall_ns": 1_700_000_000_000_000_000 + number, "since_start_ns": number,

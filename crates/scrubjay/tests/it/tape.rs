@@ -39,7 +39,7 @@ fn json_is_json_everywhere() {
     assert_eq!(followed, entries);
     assert_eq!(lab.json(&["tape", "ls", "--json"])[0]["id"], id.as_str());
     assert_eq!(lab.json(&["tape", "verify", &id[..5], "--json"])[0]["entries"], entries.len());
-    assert_eq!(lab.json(&["tape", "rm", &id, "--json"]), json!({ "removed": [id] }));
+    assert_eq!(lab.json(&["tape", "rm", &id, "--yes", "--json"]), json!({ "removed": [id] }));
     assert_eq!(lab.json(&["tape", "ls", "--json"]), json!([]));
 }
 
@@ -147,7 +147,7 @@ fn wrong_names_are_told() {
     // One wrong name among right ones: nothing is removed.
     lab.run_badly(&["tape", "rm", &first, "zzzzzz"]);
     assert_eq!(lab.tapes().len(), 2);
-    lab.run_well(&["tape", "rm", &first, &second]);
+    lab.run_well(&["tape", "rm", &first, &second, "--yes"]);
     assert_eq!(lab.tapes().len(), 0);
     let told = lab.run_badly(&["tape", "follow"]);
     assert!(told.contains("right now"), "{told}");
@@ -171,7 +171,7 @@ fn a_live_tape_is_not_removed() {
     wrapped.line();
     assert_eq!(wrapped.leave(), 0);
     assert_eq!(lab.only_tape().of_kind("message").count(), 4);
-    lab.run_well(&["tape", "rm", &id]);
+    lab.run_well(&["tape", "rm", &id, "--yes"]);
     assert!(lab.tapes().is_empty());
 }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::cli::Global;
 use crate::pager::Pager;
-use crate::render::{Align, Table, local_time, print_json, zone};
+use crate::render::{Align, Table, counted, local_time, print_json, zone};
 
 /// List the conversations that were recorded, newest first
 ///
@@ -24,7 +24,7 @@ use crate::render::{Align, Table, local_time, print_json, zone};
 /// refused, and of clients that only greeted. The first one is what `latest` means.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Only what is called so: a part of the name, or a pattern with * and ?
+    /// Only what is called so: a part of the name, or a pattern in which * stands for anything
     #[arg(long, value_name = "PATTERN")]
     name: Option<String>,
     /// Only what came from this host: the client's name, the host's program, or its own id of the conversation
@@ -162,11 +162,11 @@ fn short(id: &str) -> String {
     id.chars().take(6).collect()
 }
 
-/// Tells whether a name is what a person typed: a pattern where that has a `*` or `?`, else a part of it. Case does not
+/// Tells whether a name is what a person typed: a pattern where that has a `*`, else a part of it. Case does not
 /// matter.
 fn fits(wanted: &str, name: &str) -> bool {
     let (wanted, name) = (wanted.to_lowercase(), name.to_lowercase());
-    if wanted.contains(['*', '?']) { Glob::new(&wanted).matches(&name) } else { name.contains(&wanted) }
+    if wanted.contains('*') { Glob::new(&wanted).matches(&name) } else { name.contains(&wanted) }
 }
 
 /// Returns what a tape adds up to.
@@ -256,17 +256,12 @@ fn state(tape: &Overview) -> &'static str {
 fn totals(all: &[Overview], chosen: &[(&Overview, Folded)], shown: usize, lists_all: bool) -> String {
     let sum = |of: fn(&Overview) -> u64| chosen.iter().map(|(tape, _)| of(tape)).sum::<u64>();
     let folded: u64 = chosen.iter().map(|(_, folded)| folded.file_bytes).sum();
-    let what = match (lists_all, chosen.len()) {
-        (true, 1) => "tape",
-        (true, _) => "tapes",
-        (false, 1) => "conversation",
-        (false, _) => "conversations",
-    };
+    let what = if lists_all { "tape" } else { "conversation" };
     let mut text = format!(
-        "{} {what}, {} messages, {} errors, {}",
-        chosen.len(),
-        sum(|tape| tape.metadata.total_messages),
-        sum(|tape| tape.metadata.total_errors),
+        "{}, {}, {}, {}",
+        counted(chosen.len() as u64, what),
+        counted(sum(|tape| tape.metadata.total_messages), "message"),
+        counted(sum(|tape| tape.metadata.total_errors), "error"),
         units::size(sum(|tape| tape.file_bytes) + folded),
     );
     if shown < chosen.len() {
@@ -311,7 +306,7 @@ mod tests {
     #[test]
     fn a_name_is_meant_by_a_part_or_a_pattern() {
         assert!(fits("file", "My Files") && fits("my f", "My Files") && fits("", "x"));
-        assert!(fits("my*", "My Files") && fits("*s", "My Files") && fits("?y Files", "My Files"));
+        assert!(fits("my*", "My Files") && fits("*s", "My Files") && fits("M*F*", "My Files"));
         assert!(!fits("y*", "My Files") && !fits("filed", "My Files"));
     }
 }

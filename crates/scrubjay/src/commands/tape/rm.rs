@@ -15,7 +15,7 @@ use scrubjay_store::home::Home;
 use scrubjay_store::tape::reader::State;
 
 use crate::cli::Global;
-use crate::render::{Table, local_time, print_json};
+use crate::render::{Table, counted, local_time, print_json};
 
 /// Remove recordings
 ///
@@ -115,8 +115,7 @@ fn describe(tape: &Overview) -> String {
 }
 
 fn amount(tapes: usize, bytes: u64) -> String {
-    let what = if tapes == 1 { "tape" } else { "tapes" };
-    format!("{tapes} {what}, {}", units::size(bytes))
+    format!("{}, {}", counted(tapes as u64, "tape"), units::size(bytes))
 }
 
 /// Asks whether they may go.

@@ -10,7 +10,8 @@ use super::rig::{Served, fixture, modern, post_modern, scratch, scrubjay};
 
 /// Returns, for each tape of a client, the methods of its requests in order and how it was told.
 fn tapes(data: &Path) -> Vec<(Vec<String>, String)> {
-    let listed: Value = serde_json::from_str(&scrubjay(data, &["--json", "tape", "ls"])).expect("JSON");
+    let listed: Value =
+        serde_json::from_str(&scrubjay(data, &["--json", "tape", "ls", "--all"])).expect("JSON");
     let clients = listed.as_array().expect("a list").iter().filter(|tape| tape["name"] == "http");
     let mut found: Vec<(Vec<String>, String)> = clients
         .map(|tape| {

@@ -15,7 +15,8 @@ fn wrap(directory: &Path, upstream: &Upstream, options: &[&str]) -> Served {
 /// Returns everything in the data directory, as it lies there and as it is shown.
 fn recorded(directory: &Path) -> String {
     let data = directory.join("data");
-    let listed: Value = serde_json::from_str(&scrubjay(&data, &["--json", "tape", "ls"])).expect("JSON");
+    let listed: Value =
+        serde_json::from_str(&scrubjay(&data, &["--json", "tape", "ls", "--all"])).expect("JSON");
     let mut all = String::new();
     for tape in listed.as_array().expect("a list") {
         let id = tape["id"].as_str().expect("an id");
@@ -147,7 +148,8 @@ fn streams_pass_as_they_are_and_each_session_has_a_tape() {
     }
     drop(served);
     let data = directory.path().join("data");
-    let listed: Value = serde_json::from_str(&scrubjay(&data, &["--json", "tape", "ls"])).expect("JSON");
+    let listed: Value =
+        serde_json::from_str(&scrubjay(&data, &["--json", "tape", "ls", "--all"])).expect("JSON");
     let tapes: Vec<&Value> =
         listed.as_array().expect("a list").iter().filter(|t| t["name"] == "odd").collect();
     assert_eq!(tapes.len(), 2, "{listed}");

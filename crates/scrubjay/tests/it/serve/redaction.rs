@@ -35,7 +35,8 @@ fn secrets_reach_no_tape() {
         piped.ask(&call(id + 2, &format!("no such tool, token={CANARY}"), text));
     }
     piped.finish();
-    let tapes: serde_json::Value = serde_json::from_str(&scrubjay(&data, &["tape", "ls", "--json"])).unwrap();
+    let tapes: serde_json::Value =
+        serde_json::from_str(&scrubjay(&data, &["tape", "ls", "--all", "--json"])).unwrap();
     let mut seen = 0;
     for tape in tapes.as_array().unwrap() {
         let exported =

@@ -95,7 +95,8 @@ pub(super) fn scrubjay(data: &Path, args: &[&str]) -> String {
 
 /// Returns the entries of the tape with this name; there is one.
 pub(super) fn entries(data: &Path, name: &str) -> Vec<Value> {
-    let listed: Value = serde_json::from_str(&scrubjay(data, &["--json", "tape", "ls"])).expect("JSON");
+    let listed: Value =
+        serde_json::from_str(&scrubjay(data, &["--json", "tape", "ls", "--all"])).expect("JSON");
     let found: Vec<&Value> =
         listed.as_array().expect("a list").iter().filter(|tape| tape["name"] == name).collect();
     assert_eq!(found.len(), 1, "one tape is called {name}: {listed}");

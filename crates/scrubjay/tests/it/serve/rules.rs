@@ -322,7 +322,8 @@ fn secrets_of_rules_reach_no_tape() {
     piped.finish();
     let data = scratch.path().join("data");
     assert_eq!(super::route::holds(&data, CANARY), None);
-    let tapes: Value = serde_json::from_str(&scrubjay(&data, &["tape", "ls", "--json"])).expect("JSON");
+    let tapes: Value =
+        serde_json::from_str(&scrubjay(&data, &["tape", "ls", "--all", "--json"])).expect("JSON");
     for tape in tapes.as_array().expect("a list") {
         let id = tape["id"].as_str().expect("an id");
         assert!(!scrubjay(&data, &["tape", "export", id, "--format", "jsonl"]).contains(CANARY));

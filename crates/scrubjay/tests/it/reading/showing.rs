@@ -1,0 +1,160 @@
+//! `tape show`: what was asked, what went wrong, one entry in full, and tapes that are elsewhere.
+
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::harness::{Lab, SCRUBJAY};
+
+/// A call that is answered, one that fails, and one that nobody answers; `cat` sends it all back.
+const LINES: &str = concat!(
+    r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"zebra":1.0e2,"apple":"b"}}}"#,
+    "\n",
+    r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"burn","arguments":{"what":"disk"}}}"#,
+    "\n",
+);
+
+/// Records a server that answers with these lines, whatever it is asked.
+fn recorded(lab: &Lab, asked: &str, answers: &[&str]) -> String {
+    let script = answers.iter().fold("cat >/dev/null".to_owned(), |script, answer| {
+        format!("IFS= read -r line; printf '%s\\n' '{answer}'; {script}")
+    });
+    let mut wrapped = lab.wrap(&["sh", "-c", &script]).start();
+    wrapped.send(asked.as_bytes());
+    for _ in answers {
+        wrapped.line();
+    }
+    assert_eq!(wrapped.leave(), 0);
+    lab.tape_ids().into_iter().next().expect("it was recorded")
+}
+
+fn shown(lab: &Lab, columns: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(SCRUBJAY);
+    command.arg("--data").arg(lab.data()).args(["tape", "show"]).args(arguments).env("COLUMNS", columns);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_row_tells_what_was_asked_and_what_went_wrong() {
+    let lab = Lab::new();
+    let failed = r#"{"jsonrpc":"2.0","id":2,"result":{"isError":true,"content":[{"type":"text","text":"the disk is on fire"}]}}"#;
+    recorded(&lab, LINES, &[failed]);
+    let told = shown(&lab, "160", &[]);
+    let row =
+        |words: &str| told.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{told}"));
+    assert!(row("tools/call burn").ends_with(r#"{"what":"disk"}"#), "{told}");
+    assert!(row("failed").ends_with("failed: the disk is on fire"), "{told}");
+    assert!(row("tools/call read").ends_with(r#"no answer {"zebra":1.0e2,"apple":"b"}"#), "{told}");
+    assert_eq!(told.matches("no answer").count(), 1, "{told}");
+    // The line is as long as the terminal is wide, and no longer.
+    let narrow = shown(&lab, "100", &[]);
+    assert!(narrow.lines().any(|line| line.chars().count() == 100 && line.ends_with('…')), "{narrow}");
+    assert!(narrow.lines().take(4).all(|line| line.chars().count() <= 100), "{narrow}");
+}
+
+#[test]
+fn a_call_under_way_has_no_answer_yet() {
+    let lab = Lab::new();
+    let mut wrapped = lab.wrap(&["sh", "-c", "IFS= read -r line; echo heard >&2; cat >/dev/null"]).start();
+    wrapped.send(LINES.as_bytes());
+    crate::harness::wait_for("standard error on tape", || {
+        String::from_utf8_lossy(&lab.run(&["tape", "show"]).stdout).contains("heard").then_some(())
+    });
+    let told = shown(&lab, "160", &[]);
+    assert!(told.contains("no answer yet") && told.contains("being recorded"), "{told}");
+    let one = shown(&lab, "160", &["--entry", "0"]);
+    assert!(one.contains("no answer yet"), "{one}");
+    assert_eq!(wrapped.leave(), 0);
+    assert!(!shown(&lab, "160", &[]).contains("yet"));
+}
+
+#[test]
+fn one_entry_is_told_in_full() {
+    let lab = Lab::new();
+    let secret = "sk-ant-api03-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let asked = LINES.replace("disk", secret);
+    recorded(&lab, &asked, &[r#"{"jsonrpc":"2.0","id":2,"result":{"z":{},"a":[ 1.50 ]}}"#]);
+    let entries = lab.export("latest").entries;
+    let entry = |method: &str| {
+        let found = entries
+            .iter()
+            .find(|entry| entry.json["message_type"] == "request" && entry.json["name"] == method);
+        found.unwrap().json["entry"].to_string()
+    };
+    let (read, burn) = (entry("read"), entry("burn"));
+    let told = shown(&lab, "160", &["--utc", "--entry", &burn]);
+    let answer = entries.iter().find(|entry| entry.json["message_type"] == "response").unwrap();
+    let fact = |told: &str, name: &str| {
+        let line =
+            told.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {told}"));
+        line[name.len()..].trim().to_owned()
+    };
+    assert!(fact(&told, "time").contains("+00:00, "), "{told}");
+    assert!(fact(&told, "pair").starts_with(&format!("answered by entry {} after", answer.json["entry"])));
+    assert!(fact(&told, "kind").starts_with("request tools/call burn, id 2"), "{told}");
+    assert!(fact(&told, "redacted").starts_with("[redacted:"), "{told}");
+    assert!(fact(&told, "size").ends_with("after redaction"), "{told}");
+    assert!(!told.contains(secret), "{told}");
+    let told = shown(&lab, "160", &["--entry", &answer.json["entry"].to_string()]);
+    assert!(fact(&told, "pair").starts_with(&format!("answers entry {burn} after")), "{told}");
+    // As it was said: keys in their order, numbers in their spelling.
+    assert!(
+        told.ends_with("\"result\": {\n    \"z\": {},\n    \"a\": [\n      1.50\n    ]\n  }\n}\n"),
+        "{told}"
+    );
+    let told = shown(&lab, "160", &["--entry", &read]);
+    assert!(told.find("zebra") < told.find("apple") && told.contains("1.0e2"), "{told}");
+    assert!(fact(&told, "pair").contains("no answer on this tape") && !told.contains("redacted"), "{told}");
+    // The table says which sizes are after redaction.
+    let table = shown(&lab, "160", &[]);
+    assert!(table.contains(" B*") && table.contains("* the size after redaction"), "{table}");
+    let raw = lab.run_well(&["tape", "show", "--entry", &read, "--raw"]);
+    assert_eq!(raw, LINES.lines().next().unwrap().as_bytes());
+    assert_eq!(lab.run(&["tape", "show", "--raw"]).code, 2);
+    // The same for programs.
+    let json = lab.json(&["tape", "show", "--json"]);
+    let of = |entry: &str| json[entry.parse::<usize>().unwrap()].clone();
+    assert_eq!(of(&answer.json["entry"].to_string())["answers"], json!(burn.parse::<u64>().unwrap()));
+    assert_eq!(of(&burn)["redactions"].as_array().map(Vec::len), Some(1), "{json}");
+}
+
+#[test]
+fn what_rules_did_is_told_with_the_entry() {
+    let lab = Lab::new();
+    let config = lab.file("rules.yaml");
+    let rules = "recorder: { rules: [{ name: no-burning, match: { tools: [burn] }, action: block }] }";
+    std::fs::write(&config, rules).unwrap();
+    let mut wrapped = lab.wrap_sample().with(&["--config", &config]).start();
+    wrapped.ask(1, "tools/call", &json!({ "name": "burn", "arguments": {} }));
+    assert_eq!(wrapped.leave(), 0);
+    let told = shown(&lab, "160", &["--entry", "0"]);
+    assert!(told.lines().any(|line| line == "rules      blocked by no-burning"), "{told}");
+}
+
+#[test]
+fn a_tape_is_shown_from_a_file_and_from_standard_input() {
+    let lab = Lab::new();
+    recorded(&lab, LINES, &[r#"{"jsonrpc":"2.0","id":1,"result":{}}"#]);
+    let expected = shown(&lab, "160", &[]);
+    let elsewhere = Lab::new();
+    for format in ["jsonl", "native"] {
+        let exported = lab.run_well(&["tape", "export", "--format", format]);
+        for name in ["exported.tape", "exported"] {
+            std::fs::write(elsewhere.file(name), &exported).unwrap();
+            assert_eq!(shown(&elsewhere, "160", &[&elsewhere.file(name)]), expected, "{format} {name}");
+        }
+        let file = std::fs::File::open(elsewhere.file("exported")).unwrap();
+        let mut command = Command::new(SCRUBJAY);
+        command.arg("--data").arg(elsewhere.data()).args(["tape", "show", "-"]).env("COLUMNS", "160");
+        let output = command.stdin(Stdio::from(file)).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{format} from standard input");
+    }
+    assert!(!elsewhere.data().exists(), "showing records nothing");
+    std::fs::write(elsewhere.file("no.tape"), "rubbish\n").unwrap();
+    let told = elsewhere.run_badly(&["tape", "show", &elsewhere.file("no.tape")]);
+    assert!(told.contains("neither a tape nor a JSON Lines export"), "{told}");
+    let told = elsewhere.run_badly(&["tape", "show", "./nowhere.tape"]);
+    assert!(told.contains("cannot read ./nowhere.tape"), "{told}");
+}
