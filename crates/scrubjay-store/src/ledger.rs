@@ -27,10 +27,13 @@ use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::clock;
+use crate::database::{self, NotUsable};
 use dialect::Dialect;
 
 /// How long anyone waits for a turn or a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A database that is there gives a connection within this; after it we look whether it is.
+const AT_ONCE: Duration = Duration::from_millis(400);
 /// How many connections one process opens.
 const CONNECTIONS_MAX: u32 = 4;
 
@@ -56,18 +59,31 @@ impl std::fmt::Debug for Storage {
 #[derive(Debug, Error)]
 pub enum LedgerError {
     /// Its file or directory cannot be made.
-    #[error("cannot use {path} as the ledger: {source}")]
+    #[error("cannot use {} as the ledger: {source}", .path.display())]
     File {
         /// Which.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
     },
+    /// Its path leads to something that must not or cannot be used, and that was left as it is.
+    #[error("cannot use {} as the ledger: {why}", .path.display())]
+    NotUsable {
+        /// Which.
+        path: PathBuf,
+        /// What it is.
+        why: NotUsable,
+    },
+    /// The database does not answer, or cannot be used.
+    #[error("cannot open the ledger, {place}: {}", database::cause(.source))]
+    Unreachable {
+        /// Where it is, without a password.
+        place: String,
+        /// What it said.
+        source: sqlx::Error,
+    },
     /// It was written by a later version.
-    #[error(
-        "the ledger has schema {found}, and this version of Scrubjay knows schemas up to {known}: use the \
-         version that wrote it, or a newer one"
-    )]
+    #[error("the ledger has schema {found}, and this version of Scrubjay knows schemas up to {known}")]
     Newer {
         /// What it has.
         found: i64,
@@ -75,20 +91,54 @@ pub enum LedgerError {
         known: i64,
     },
     /// The database failed.
-    #[error("the ledger failed: {0}")]
+    #[error("the ledger failed: {}", database::cause(.0))]
     Database(#[from] sqlx::Error),
     /// What was stored does not make sense.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
 }
 
+impl LedgerError {
+    /// Returns what a person can do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NotUsable { why: NotUsable::Directory { .. }, .. } | Self::File { .. } => {
+                "Make its directory writable, or name another path in `storage`."
+            }
+            Self::NotUsable { why: NotUsable::Damaged(_), .. } => {
+                "Restore it from a copy, or name another path in `storage`."
+            }
+            Self::NotUsable { .. } => {
+                "It was left as it is. Name another path in `storage`; a new file is made there."
+            }
+            Self::Unreachable { source: sqlx::Error::Database(error), .. } if is_damage(&**error) => {
+                "Restore it from a copy, or name another path in `storage`."
+            }
+            Self::Unreachable { .. } => {
+                "Check `storage` and that the database runs; it is used again as soon as it answers."
+            }
+            Self::Newer { .. } => "Use the version of Scrubjay that wrote it, or a newer one.",
+            Self::Database(_) => "Nothing was changed. Try again; if it stays, check what `storage` names.",
+            Self::Damaged(_) => "Restore the database that `storage` names from a copy.",
+        }
+    }
+}
+
+/// Tells whether SQLite says that a file is damaged, or none of its own.
+fn is_damage(error: &dyn sqlx::error::DatabaseError) -> bool {
+    matches!(dialect::sqlite_code(error), Some(11 | 26))
+}
+
 /// The ledger. Cheap to clone; all clones share their connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Ledger {
     pool: AnyPool,
     dialect: Dialect,
     turn: Arc<Mutex<()>>,
     redactor: Arc<Redactor>,
+    /// Where it is, and the URL it is reached by.
+    place: Arc<(Storage, String)>,
 }
 
 /// What a committed mutation must survive.
@@ -100,23 +150,36 @@ pub enum Survives {
     Process,
 }
 
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Ledger").field(&self.place.0).finish()
+    }
+}
+
 impl Ledger {
+    /// Looks whether the storage can be a ledger, as far as that shows without touching it or asking a server.
+    ///
+    /// # Errors
+    /// It is a file that is not ours, or one that cannot be made.
+    pub async fn look(storage: &Storage) -> Result<(), LedgerError> {
+        dialect::look(storage).await
+    }
+
     /// Opens the ledger, and creates or migrates it where needed. No text reaches it but through the redactor.
     ///
     /// # Errors
     /// It cannot be reached, or a later version wrote it.
     pub async fn open(storage: &Storage, redactor: Arc<Redactor>) -> Result<Self, LedgerError> {
         let dialect = Dialect::of(storage);
-        let place = storage.clone();
-        // Waiting for another process to open it must not hold up this one's other work.
-        let prepared = tokio::task::spawn_blocking(move || dialect::prepare(&place)).await;
-        let (url, opening) = prepared.map_err(|e| LedgerError::Damaged(e.to_string()))??;
+        let (url, opening) = dialect::prepare(storage).await?;
+        dialect::reach(storage, &url).await?;
         let pool = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(PATIENCE)
             .after_connect(move |connection, _| Box::pin(dialect.greet(connection)))
             .connect_lazy(&url)?;
-        let ledger = Self { pool, dialect, turn: Arc::default(), redactor };
+        let (turn, place) = (Arc::default(), Arc::new((storage.clone(), url)));
+        let ledger = Self { pool, dialect, turn, redactor, place };
         ledger.migrate().await?;
         drop(opening);
         Ok(ledger)
@@ -128,7 +191,7 @@ impl Ledger {
     /// The turn did not come in time, or the database is gone.
     pub async fn write(&self, survives: Survives) -> Result<Write, LedgerError> {
         let turn = self.turn.clone().lock_owned().await;
-        let mut tx = self.pool.begin_with(self.dialect.begin_write(survives)).await?;
+        let mut tx = self.begin(self.dialect.begin_write(survives)).await?;
         self.dialect.take_turn(&mut tx).await?;
         let at_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
         Ok(Write { tx, dialect: self.dialect, at_ns, redactor: self.redactor.clone(), _turn: turn })
@@ -139,13 +202,27 @@ impl Ledger {
     /// # Errors
     /// The database is gone.
     pub async fn read(&self) -> Result<Read, LedgerError> {
-        let tx = self.pool.begin_with(self.dialect.begin_read()).await?;
+        let tx = self.begin(self.dialect.begin_read()).await?;
         Ok(Read { tx, dialect: self.dialect })
     }
 
     /// Closes all connections; what was committed stays.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+
+    /// Begins a transaction. The pool tries for as long as it may to reach a database that is gone; this one finds
+    /// out after a moment why it has to wait, and says so where waiting does not help.
+    async fn begin(&self, statement: &'static str) -> Result<Transaction<'static, Any>, LedgerError> {
+        let mut beginning = std::pin::pin!(self.pool.begin_with(statement));
+        if let Ok(begun) = tokio::time::timeout(AT_ONCE, &mut beginning).await {
+            return Ok(begun?);
+        }
+        let (storage, url) = &*self.place;
+        match dialect::reach(storage, url).await {
+            Err(e) if !dialect::is_passing(&e) => Err(e),
+            _ => Ok(beginning.await?),
+        }
     }
 
     async fn migrate(&self) -> Result<(), LedgerError> {

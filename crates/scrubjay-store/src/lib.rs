@@ -5,6 +5,7 @@
 //! configuration.
 
 pub mod clock;
+pub mod database;
 pub mod files;
 pub mod home;
 pub mod index;
