@@ -12,6 +12,7 @@ pub mod plan;
 pub mod progress;
 pub mod project;
 pub mod records;
+pub mod redacted;
 pub mod revision;
 mod schema;
 pub mod session;
@@ -254,7 +255,11 @@ impl Write {
     /// Returns a text as it may be stored: without secrets, and without NUL, which PostgreSQL cannot hold.
     #[must_use]
     pub fn clean(&self, text: &str) -> String {
-        let text = self.redactor.redact_text(text);
+        let given = text;
+        let text = self.redactor.redact_text(given);
+        if matches!(text, std::borrow::Cow::Owned(_)) {
+            redacted::note(given);
+        }
         if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text.into_owned() }
     }
 
@@ -262,7 +267,11 @@ impl Write {
     #[must_use]
     pub fn clean_json(&self, value: &serde_json::Value) -> String {
         let text = value.to_string();
-        String::from_utf8_lossy(self.redactor.redact(text.as_bytes()).as_bytes()).into_owned()
+        let redacted = self.redactor.redact(text.as_bytes());
+        if redacted.is_changed() {
+            redacted::note(&text);
+        }
+        String::from_utf8_lossy(redacted.as_bytes()).into_owned()
     }
 
     /// Returns when it happens, nanoseconds since the Unix epoch.

@@ -43,7 +43,8 @@ pub(super) async fn add(shared: &Shared, story: &mut Story) -> Result<(), Ledger
         match client.chat(&request, deadline).await {
             Ok(reply) => chapter.narrative = keep(ledger, &inputs, &reply.text).await?,
             Err(e) => {
-                tracing::warn!(error = %e, "the model does not tell the story");
+                // The client has logged why.
+                tracing::debug!(error = %e, "the model does not tell the story");
                 return Ok(());
             }
         }
