@@ -190,8 +190,7 @@ async fn ask_alone(
             answer
         }
         Err(e) => {
-            // The client has logged why.
-            tracing::debug!(subject = key, error = %e, "the model does not answer");
+            tracing::warn!(subject = key, error = %e, "the model does not answer");
             None
         }
     };

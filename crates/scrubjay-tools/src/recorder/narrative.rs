@@ -43,8 +43,7 @@ pub(super) async fn add(shared: &Shared, story: &mut Story) -> Result<(), Ledger
         match client.chat(&request, deadline).await {
             Ok(reply) => chapter.narrative = keep(ledger, &inputs, &reply.text).await?,
             Err(e) => {
-                // The client has logged why.
-                tracing::debug!(error = %e, "the model does not tell the story");
+                tracing::warn!(error = %e, "the model does not tell the story");
                 return Ok(());
             }
         }
