@@ -27,5 +27,6 @@ pub mod retrieval;
 pub mod routed;
 pub mod rules;
 pub mod selection;
+pub mod spelling;
 pub mod stats;
 pub mod units;

@@ -6,6 +6,7 @@
 //! there is no clock, randomness or file here.
 
 mod action;
+mod decrypt;
 mod detectors;
 mod encoded;
 mod engine;
@@ -22,6 +23,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 pub use self::action::{Action, Key, marks};
+pub use self::decrypt::{Decrypted, Unread, WhyUnread, decrypt};
 pub use self::engine::Redactor;
 pub use self::lines::Lines;
 pub use self::name::SENSITIVE as SENSITIVE_FIELDS;

@@ -101,6 +101,8 @@ pub struct Gateway {
     parked: calls::Parked,
     /// What turns tasks into calls, where that is wanted.
     routing: Mutex<Option<Arc<route::Routing>>>,
+    /// What every client is told first, where anything is.
+    notice: Mutex<Option<String>>,
     ending: shutdown::Ending,
     listeners: subscriptions::Listeners,
     new_recording: NewRecording,
@@ -194,6 +196,7 @@ impl Gateway {
             sessions: Mutex::default(),
             parked: calls::Parked::default(),
             routing: Mutex::default(),
+            notice: Mutex::default(),
             ending: shutdown::Ending::default(),
             listeners: subscriptions::Listeners::default(),
             new_recording,

@@ -1,11 +1,13 @@
 //! A call: wait for a turn, ask, try again where that may help, all before the deadline.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::header::RETRY_AFTER;
+use scrubjay_core::redact::Redactor;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -17,6 +19,8 @@ use crate::transport::{Answer, Failed, Transport};
 
 /// No more calls wait for their turn.
 const WAITING_MAX: usize = 256;
+/// No more characters of a request or an answer are logged.
+const TRACED_CHARS_MAX: usize = 64 * 1024;
 
 /// The client of one endpoint. Cheap to share behind an `Arc`.
 pub struct Client {
@@ -68,6 +72,17 @@ pub enum LlmError {
 }
 
 impl LlmError {
+    /// Returns the status that the endpoint answered with, where it did.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Unauthorized => Some(401),
+            Self::RateLimited { .. } => Some(429),
+            Self::Server(status) | Self::Refused { status, .. } => Some(*status),
+            Self::NoKey | Self::TimedOut | Self::Malformed(_) | Self::Unreachable(_) | Self::Busy => None,
+        }
+    }
+
     /// Tells whether the same call may do better later.
     #[must_use]
     pub fn is_passing(&self) -> bool {
@@ -149,9 +164,35 @@ impl Client {
                 count(&self.totals.tokens_in, reply.usage.tokens_in);
                 count(&self.totals.tokens_out, reply.usage.tokens_out);
             }
-            Err(_) => count(&self.totals.failed, 1),
+            Err(error) => {
+                count(&self.totals.failed, 1);
+                self.log(error);
+            }
         }
         result
+    }
+
+    /// Logs why a call has no answer; whoever has no key to call with knows it already.
+    fn log(&self, error: &LlmError) {
+        let (model, endpoint) = (&self.config.model, &self.config.base_url);
+        match error.status() {
+            _ if *error == LlmError::NoKey => {}
+            Some(status) => tracing::error!(status, model, endpoint, "{error}"),
+            None => tracing::error!(model, endpoint, "{error}"),
+        }
+    }
+
+    /// Shows what is sent or received to somebody who looks for a fault: without the key and without secrets.
+    fn shown(&self, body: &[u8]) -> String {
+        static REDACTOR: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
+        let text = String::from_utf8_lossy(body);
+        let text = REDACTOR.redact_text(&text).into_owned();
+        let mut text = self.config.key().map_or(text.clone(), |key| key.scrub(text));
+        if let Some((end, _)) = text.char_indices().nth(TRACED_CHARS_MAX) {
+            text.truncate(end);
+            text.push('…');
+        }
+        text
     }
 
     async fn try_chat(&self, request: &ChatRequest, deadline: Instant) -> Result<ChatReply, LlmError> {
@@ -188,9 +229,18 @@ impl Client {
         };
         let until = deadline.min(Instant::now() + self.config.timeout);
         count(&self.totals.attempts, 1);
+        if tracing::enabled!(tracing::Level::TRACE) {
+            tracing::trace!(endpoint = self.config.base_url, body = self.shown(body), "asking the model");
+        }
         let answer = timeout_at(until, self.transport.post(body.to_vec())).await;
         match answer.map_err(|_| LlmError::TimedOut)? {
-            Ok(answer) => self.read(&answer),
+            Ok(answer) => {
+                if tracing::enabled!(tracing::Level::TRACE) {
+                    let status = answer.status.as_u16();
+                    tracing::trace!(status, body = self.shown(&answer.body), "the model's endpoint answered");
+                }
+                self.read(&answer)
+            }
             Err(Failed::Unreachable(what)) => Err(LlmError::Unreachable(what)),
             Err(Failed::Broken) => Err(LlmError::Malformed("it broke off")),
             Err(Failed::TooLong) => Err(LlmError::Malformed("it is longer than 1 MiB")),

@@ -14,7 +14,7 @@ pub struct ChatRequest {
     /// No longer answer is wanted.
     pub max_tokens: Option<u32>,
     /// How freely the model chooses its words; some models know only their own.
-    pub temperature: Option<f32>,
+    pub temperature: Option<f64>,
     /// Functions it may call.
     pub tools: Vec<Tool>,
     /// Whether it must, may or must not call one.
@@ -91,7 +91,6 @@ impl ChatRequest {
             model: config.model.clone(),
             messages: self.messages.iter().map(Into::into).collect(),
             max_completion_tokens: self.max_tokens.filter(|_| newer),
-            temperature: self.temperature,
             tools,
             tool_choice,
             parallel_tool_calls,
@@ -100,6 +99,10 @@ impl ChatRequest {
         let mut body = serde_json::to_value(body).expect("it is made of strings and numbers");
         if let Some(max) = self.max_tokens.filter(|_| !newer) {
             body["max_tokens"] = max.into();
+        }
+        // The library's number has half the width: 0.3 would be sent as 0.30000001192092896.
+        if let Some(temperature) = self.temperature {
+            body["temperature"] = temperature.into();
         }
         body.to_string().into_bytes()
     }
@@ -171,6 +174,19 @@ mod tests {
     fn body(request: &ChatRequest, base_url: &str) -> Value {
         let config = LlmConfig { base_url: base_url.to_owned(), ..LlmConfig::default() };
         serde_json::from_slice(&request.body(&config)).unwrap()
+    }
+
+    #[test]
+    fn a_temperature_is_sent_as_it_was_written() {
+        for base_url in ["https://api.openai.com/v1", "http://127.0.0.1:1/v1"] {
+            let request = ChatRequest { temperature: Some(0.3), ..ChatRequest::new("s", "u") };
+            let config = LlmConfig { base_url: base_url.to_owned(), ..LlmConfig::default() };
+            let text = String::from_utf8(request.body(&config)).unwrap();
+            assert!(
+                text.contains(r#""temperature":0.3,"#) || text.contains(r#""temperature":0.3}"#),
+                "{text}"
+            );
+        }
     }
 
     #[test]

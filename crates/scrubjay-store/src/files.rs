@@ -113,8 +113,10 @@ pub enum FileError {
     Refused {
         /// A name programs can rely on.
         code: &'static str,
-        /// What is wrong and what to do.
+        /// What is wrong.
         message: String,
+        /// What to do.
+        hint: &'static str,
         /// The event that tells of it.
         event_id: Option<i64>,
         /// What the file holds, where that helps.
@@ -127,7 +129,7 @@ pub enum FileError {
     #[error("{0}")]
     Workspace(#[source] WorkspaceError),
     /// Another process has been changing the same file for too long.
-    #[error("another process is changing {0}: try again")]
+    #[error("another process is changing {0}")]
     Busy(String),
     /// The locks cannot be used.
     #[error("cannot use the lock {path}: {source}")]
@@ -141,8 +143,24 @@ pub enum FileError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// The task that makes changes died.
-    #[error("the change was interrupted, and its outcome is not known yet: read the file")]
+    #[error("the change was interrupted, and its outcome is not known yet")]
     Interrupted,
+}
+
+impl FileError {
+    /// Returns what to do about it; nothing where its session says that.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Refused { hint, .. } => Some(hint),
+            Self::Session(_) => None,
+            Self::Workspace(_) => Some("Read the file to see what it holds, then try again."),
+            Self::Busy(_) => Some("Try again."),
+            Self::Lock { .. } => Some("Check that the data directory can be written."),
+            Self::Ledger(error) => Some(error.hint()),
+            Self::Interrupted => Some("Read the file, then try again."),
+        }
+    }
 }
 
 impl Files {

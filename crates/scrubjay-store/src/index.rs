@@ -28,6 +28,7 @@ use std::time::Duration;
 use sqlx::{Any, AnyPool, AssertSqlSafe, Connection, Executor, Transaction};
 use thiserror::Error;
 
+use crate::database::{self, NotUsable};
 use crate::home::{FindError, Home};
 use crate::ledger::Storage;
 use crate::ledger::dialect::Dialect;
@@ -56,6 +57,14 @@ pub enum IndexError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// Something that is not ours stands in its place, and was left as it is.
+    #[error("cannot use {} as the index: {why}", .path.display())]
+    NotUsable {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        why: NotUsable,
     },
     /// The database failed.
     #[error("the index failed: {0} (`scrubjay index rebuild` makes it anew from the tapes)")]
@@ -154,7 +163,15 @@ impl Index {
     async fn place(home: &Home, storage: &Storage) -> Result<Place, IndexError> {
         let (home, storage) = (home.clone(), storage.clone());
         let place = tokio::task::spawn_blocking(move || Place::of(&home, &storage)).await;
-        place.map_err(|e| IndexError::Database(sqlx::Error::Configuration(e.into())))?
+        let place = place.map_err(|e| IndexError::Database(sqlx::Error::Configuration(e.into())))??;
+        if let Place::File(path) = &place {
+            match database::look(path, database::INDEX).await {
+                // Whatever else is wrong with it, it is made anew.
+                Ok(_) | Err(NotUsable::NotADatabase | NotUsable::Damaged(_)) => {}
+                Err(why) => return Err(IndexError::NotUsable { path: path.clone(), why }),
+            }
+        }
+        Ok(place)
     }
 
     fn new(home: &Home, place: Place) -> Result<Self, IndexError> {

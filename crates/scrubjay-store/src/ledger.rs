@@ -12,6 +12,7 @@ pub mod plan;
 pub mod progress;
 pub mod project;
 pub mod records;
+pub mod redacted;
 pub mod revision;
 mod schema;
 pub mod session;
@@ -27,10 +28,13 @@ use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::clock;
+use crate::database::{self, NotUsable};
 use dialect::Dialect;
 
 /// How long anyone waits for a turn or a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A database that is there gives a connection within this; after it we look whether it is.
+const AT_ONCE: Duration = Duration::from_millis(400);
 /// How many connections one process opens.
 const CONNECTIONS_MAX: u32 = 4;
 
@@ -56,18 +60,31 @@ impl std::fmt::Debug for Storage {
 #[derive(Debug, Error)]
 pub enum LedgerError {
     /// Its file or directory cannot be made.
-    #[error("cannot use {path} as the ledger: {source}")]
+    #[error("cannot use {} as the ledger: {source}", .path.display())]
     File {
         /// Which.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
     },
+    /// Its path leads to something that must not or cannot be used, and that was left as it is.
+    #[error("cannot use {} as the ledger: {why}", .path.display())]
+    NotUsable {
+        /// Which.
+        path: PathBuf,
+        /// What it is.
+        why: NotUsable,
+    },
+    /// The database does not answer, or cannot be used.
+    #[error("cannot open the ledger, {place}: {}", database::cause(.source))]
+    Unreachable {
+        /// Where it is, without a password.
+        place: String,
+        /// What it said.
+        source: sqlx::Error,
+    },
     /// It was written by a later version.
-    #[error(
-        "the ledger has schema {found}, and this version of Scrubjay knows schemas up to {known}: use the \
-         version that wrote it, or a newer one"
-    )]
+    #[error("the ledger has schema {found}, and this version of Scrubjay knows schemas up to {known}")]
     Newer {
         /// What it has.
         found: i64,
@@ -75,11 +92,43 @@ pub enum LedgerError {
         known: i64,
     },
     /// The database failed.
-    #[error("the ledger failed: {0}")]
+    #[error("the ledger failed: {}", database::cause(.0))]
     Database(#[from] sqlx::Error),
     /// What was stored does not make sense.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
+}
+
+impl LedgerError {
+    /// Returns what a person can do about it.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NotUsable { why: NotUsable::Directory { .. }, .. } | Self::File { .. } => {
+                "Make its directory writable, or name another path in `storage`."
+            }
+            Self::NotUsable { why: NotUsable::Damaged(_), .. } => {
+                "Restore it from a copy, or name another path in `storage`."
+            }
+            Self::NotUsable { .. } => {
+                "It was left as it is. Name another path in `storage`; a new file is made there."
+            }
+            Self::Unreachable { source: sqlx::Error::Database(error), .. } if is_damage(&**error) => {
+                "Restore it from a copy, or name another path in `storage`."
+            }
+            Self::Unreachable { .. } => {
+                "Check `storage` and that the database runs; it is used again as soon as it answers."
+            }
+            Self::Newer { .. } => "Use the version of Scrubjay that wrote it, or a newer one.",
+            Self::Database(_) => "Nothing was changed. Try again; if it stays, check what `storage` names.",
+            Self::Damaged(_) => "Restore the database that `storage` names from a copy.",
+        }
+    }
+}
+
+/// Tells whether SQLite says that a file is damaged, or none of its own.
+fn is_damage(error: &dyn sqlx::error::DatabaseError) -> bool {
+    matches!(dialect::sqlite_code(error), Some(11 | 26))
 }
 
 /// The ledger. Cheap to clone; all clones share their connections.
@@ -90,6 +139,8 @@ pub struct Ledger {
     turn: Arc<Mutex<()>>,
     redactor: Arc<Redactor>,
     on_move: Arc<OnceLock<OnMove>>,
+    /// Where it is, and the URL it is reached by.
+    place: Arc<(Storage, String)>,
 }
 
 /// Hears that a connection is in another session than its conversation's, once that is committed: by their ids.
@@ -106,27 +157,34 @@ pub enum Survives {
 
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ledger").field("dialect", &self.dialect).finish_non_exhaustive()
+        f.debug_tuple("Ledger").field(&self.place.0).finish()
     }
 }
 
 impl Ledger {
+    /// Looks whether the storage can be a ledger, as far as that shows without touching it or asking a server.
+    ///
+    /// # Errors
+    /// It is a file that is not ours, or one that cannot be made.
+    pub async fn look(storage: &Storage) -> Result<(), LedgerError> {
+        dialect::look(storage).await
+    }
+
     /// Opens the ledger, and creates or migrates it where needed. No text reaches it but through the redactor.
     ///
     /// # Errors
     /// It cannot be reached, or a later version wrote it.
     pub async fn open(storage: &Storage, redactor: Arc<Redactor>) -> Result<Self, LedgerError> {
         let dialect = Dialect::of(storage);
-        let place = storage.clone();
-        // Waiting for another process to open it must not hold up this one's other work.
-        let prepared = tokio::task::spawn_blocking(move || dialect::prepare(&place)).await;
-        let (url, opening) = prepared.map_err(|e| LedgerError::Damaged(e.to_string()))??;
+        let (url, opening) = dialect::prepare(storage).await?;
+        dialect::reach(storage, &url).await?;
         let pool = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(PATIENCE)
             .after_connect(move |connection, _| Box::pin(dialect.greet(connection)))
             .connect_lazy(&url)?;
-        let ledger = Self { pool, dialect, turn: Arc::default(), redactor, on_move: Arc::default() };
+        let (turn, place, on_move) = (Arc::default(), Arc::new((storage.clone(), url)), Arc::default());
+        let ledger = Self { pool, dialect, turn, redactor, on_move, place };
         ledger.migrate().await?;
         drop(opening);
         Ok(ledger)
@@ -143,7 +201,7 @@ impl Ledger {
     /// The turn did not come in time, or the database is gone.
     pub async fn write(&self, survives: Survives) -> Result<Write, LedgerError> {
         let turn = self.turn.clone().lock_owned().await;
-        let mut tx = self.pool.begin_with(self.dialect.begin_write(survives)).await?;
+        let mut tx = self.begin(self.dialect.begin_write(survives)).await?;
         self.dialect.take_turn(&mut tx).await?;
         let at_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
         let (redactor, on_move) = (self.redactor.clone(), self.on_move.clone());
@@ -155,13 +213,27 @@ impl Ledger {
     /// # Errors
     /// The database is gone.
     pub async fn read(&self) -> Result<Read, LedgerError> {
-        let tx = self.pool.begin_with(self.dialect.begin_read()).await?;
+        let tx = self.begin(self.dialect.begin_read()).await?;
         Ok(Read { tx, dialect: self.dialect })
     }
 
     /// Closes all connections; what was committed stays.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+
+    /// Begins a transaction. The pool tries for as long as it may to reach a database that is gone; this one finds
+    /// out after a moment why it has to wait, and says so where waiting does not help.
+    async fn begin(&self, statement: &'static str) -> Result<Transaction<'static, Any>, LedgerError> {
+        let mut beginning = std::pin::pin!(self.pool.begin_with(statement));
+        if let Ok(begun) = tokio::time::timeout(AT_ONCE, &mut beginning).await {
+            return Ok(begun?);
+        }
+        let (storage, url) = &*self.place;
+        match dialect::reach(storage, url).await {
+            Err(e) if !dialect::is_passing(&e) => Err(e),
+            _ => Ok(beginning.await?),
+        }
     }
 
     async fn migrate(&self) -> Result<(), LedgerError> {
@@ -204,7 +276,11 @@ impl Write {
     /// Returns a text as it may be stored: without secrets, and without NUL, which PostgreSQL cannot hold.
     #[must_use]
     pub fn clean(&self, text: &str) -> String {
-        let text = self.redactor.redact_text(text);
+        let given = text;
+        let text = self.redactor.redact_text(given);
+        if matches!(text, std::borrow::Cow::Owned(_)) {
+            redacted::note(given);
+        }
         if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text.into_owned() }
     }
 
@@ -212,7 +288,11 @@ impl Write {
     #[must_use]
     pub fn clean_json(&self, value: &serde_json::Value) -> String {
         let text = value.to_string();
-        String::from_utf8_lossy(self.redactor.redact(text.as_bytes()).as_bytes()).into_owned()
+        let redacted = self.redactor.redact(text.as_bytes());
+        if redacted.is_changed() {
+            redacted::note(&text);
+        }
+        String::from_utf8_lossy(redacted.as_bytes()).into_owned()
     }
 
     /// Returns when it happens, nanoseconds since the Unix epoch.

@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod claim;
 pub mod clock;
 pub mod conversation;
+pub mod database;
 pub mod files;
 pub mod home;
 pub mod index;

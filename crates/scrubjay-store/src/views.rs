@@ -23,17 +23,30 @@ pub const LATEST: &str = "latest";
 #[derive(Debug, Error)]
 pub enum ViewError {
     /// There is no such session.
-    #[error("no session is called \"{0}\": `scrubjay session ls` lists them")]
+    #[error("no session is called \"{0}\"")]
     NoSession(String),
     /// Several sessions could be meant.
-    #[error("\"{0}\" fits several sessions ({1}): give more characters")]
+    #[error("\"{0}\" fits several sessions ({1})")]
     Ambiguous(String, String),
     /// The session changed no such file.
-    #[error("session {0} changed no file {1}: its evolution lists the files it changed")]
+    #[error("session {0} changed no file {1}")]
     NoFile(String, String),
     /// The ledger failed.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+}
+
+impl ViewError {
+    /// Returns what to do instead.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoSession(_) => "`scrubjay session ls` and list_sessions list the sessions.",
+            Self::Ambiguous(..) => "Give more characters.",
+            Self::NoFile(..) => "The session's evolution lists the files it changed.",
+            Self::Ledger(error) => error.hint(),
+        }
+    }
 }
 
 /// What is shown of a session.

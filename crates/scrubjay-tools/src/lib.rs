@@ -4,9 +4,11 @@
 //! the gateway drives and records it like any other backend. Nothing here knows the gateway, the web
 //! UI or where its messages end up. All toolsets share one [`Shared`]: the ledger, the project, the workspace.
 
+mod arguments;
 pub mod progress;
 mod recorder;
 mod records;
+pub mod redacted;
 mod reply;
 mod sample;
 mod schema;
@@ -14,6 +16,7 @@ mod serve;
 mod shared;
 mod tapes;
 
+pub use arguments::Problem;
 pub use progress::serve_progress;
 pub use recorder::serve_recorder;
 pub use records::{STALE_AFTER_TICKS, serve_records};

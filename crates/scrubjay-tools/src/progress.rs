@@ -17,13 +17,13 @@ use std::sync::Arc;
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::tool::IntoCallToolResult;
 use rmcp::model::{
-    CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject, ServerCapabilities,
-    ServerConfig,
+    CallToolResponse, CallToolResult, ContentBlock, ErrorCode, Implementation, JsonObject,
+    ServerCapabilities, ServerConfig,
 };
 use rmcp::{ErrorData, ServerHandler, tool_handler};
 use scrubjay_store::ledger::LedgerError;
 use scrubjay_store::ledger::session::SessionError;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use context::get_context;
@@ -31,7 +31,9 @@ pub use log::log_progress;
 pub use search::search_logs;
 pub(crate) use summary::Flights;
 
-use crate::schema::portable;
+use crate::arguments::{Problem, refusal, told};
+use crate::reply::Failure;
+use crate::schema::{Checks, portable};
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
@@ -58,7 +60,8 @@ struct Progress {
 impl Progress {
     fn new(shared: Arc<Shared>) -> Self {
         let tool_router = Self::log_tools() + Self::context_tools() + Self::search_tools();
-        Self { shared, tool_router: portable(tool_router) }
+        let tool_router = portable(tool_router, Checks::ByTool, Some(&shared.setup().redactor));
+        Self { shared, tool_router }
     }
 }
 
@@ -99,8 +102,8 @@ impl IntoCallToolResult for Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// The arguments are wrong, each in its way.
-    #[error("{}", .0.join("; "))]
-    Problems(Vec<String>),
+    #[error("{}", told(.0))]
+    Problems(Vec<Problem>),
     /// There is no such thing.
     #[error("{0}")]
     NotFound(String),
@@ -113,28 +116,42 @@ impl From<SessionError> for Refused {
     fn from(error: SessionError) -> Self {
         match error {
             SessionError::Ledger(error) => Self::Ledger(error),
-            other => Self::Problems(vec![other.to_string()]),
+            other => Self::Problems(vec![Problem::new("", other.to_string())]),
+        }
+    }
+}
+
+impl Refused {
+    /// Returns what to do next.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Problems(_) => "Nothing was done. Correct the arguments and call again.",
+            Self::NotFound(_) => "search_logs lists what a project has; check projectId and id.",
+            Self::Ledger(error) => error.hint(),
         }
     }
 }
 
 impl IntoCallToolResult for Refused {
+    /// Its specification wants errors of the protocol.
     fn into_call_tool_result(self) -> Result<CallToolResponse, ErrorData> {
-        let message = self.to_string();
-        Err(match self {
+        let (message, hint) = (self.to_string(), self.hint());
+        let (code, failure) = match self {
             Self::Problems(problems) => {
                 tracing::warn!(category = "invalid params", "{message}");
-                ErrorData::invalid_params(message, Some(json!({ "problems": problems })))
+                (ErrorCode::INVALID_PARAMS, refusal(&problems))
             }
             Self::NotFound(_) => {
                 tracing::warn!(category = "not found", "{message}");
-                ErrorData::invalid_params(message, None)
+                (ErrorCode::INVALID_PARAMS, Failure::new("NOT_FOUND", message, hint))
             }
             Self::Ledger(error) => {
                 tracing::error!(category = "internal error", error = ?error, "{message}");
-                ErrorData::internal_error(message, None)
+                (ErrorCode::INTERNAL_ERROR, Failure::new("STORAGE", message, hint))
             }
-        })
+        };
+        Err(failure.into_error(code))
     }
 }
 

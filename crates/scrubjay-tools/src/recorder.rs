@@ -24,7 +24,7 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler, tool_handler};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::schema::portable;
+use crate::schema::{Checks, portable};
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
@@ -57,7 +57,8 @@ impl Recorder {
             + Self::reported_tools()
             + Self::audit_tools()
             + Self::view_tools();
-        Self { shared, tool_router: portable(tool_router), followed: Arc::default() }
+        let tool_router = portable(tool_router, Checks::Here, Some(&shared.setup().redactor));
+        Self { shared, tool_router, followed: Arc::default() }
     }
 }
 

@@ -31,7 +31,7 @@ use scrubjay_store::ledger::{Read, Survives, Write};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::reply::Failure;
-use crate::schema::portable;
+use crate::schema::{Checks, portable};
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
@@ -77,7 +77,8 @@ impl Records {
             + Self::lifecycle_tools()
             + Self::history_tools()
             + Self::activity_tools();
-        Self { shared, tool_router: portable(tool_router) }
+        let tool_router = portable(tool_router, Checks::Here, Some(&shared.setup().redactor));
+        Self { shared, tool_router }
     }
 
     /// Looks into a project: the one named, or the caller's own, which begins with the first look.

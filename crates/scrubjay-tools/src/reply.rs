@@ -33,16 +33,12 @@ pub(crate) struct Failure {
     /// The facts.
     pub(crate) details: Option<Value>,
     /// What to do next.
-    pub(crate) recovery_hint: String,
+    pub(crate) hint: String,
 }
 
 impl Failure {
-    pub(crate) fn new(
-        code: &'static str,
-        message: impl Into<String>,
-        recovery_hint: impl Into<String>,
-    ) -> Self {
-        Self { code, message: message.into(), details: None, recovery_hint: recovery_hint.into() }
+    pub(crate) fn new(code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: None, hint: hint.into() }
     }
 
     /// Adds the facts.
@@ -50,17 +46,32 @@ impl Failure {
         self.details = Some(details);
         self
     }
+
+    /// Writes it as every error of a tool is written. One specification calls the hint `recovery_hint`.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut error = json!({
+            "code": self.code, "message": self.message, "hint": self.hint, "recovery_hint": self.hint,
+        });
+        if let Some(details) = &self.details {
+            error["details"] = details.clone();
+        }
+        error
+    }
+
+    /// Writes it as the error of a request: the code of the protocol and the message there, the rest as data.
+    pub(crate) fn into_error(self, code: rmcp::model::ErrorCode) -> rmcp::ErrorData {
+        let mut data = json!({ "code": self.code, "hint": self.hint, "recovery_hint": self.hint });
+        if let (Some(Value::Object(details)), Some(data)) = (self.details, data.as_object_mut()) {
+            data.extend(details);
+        }
+        rmcp::ErrorData::new(code, self.message, Some(data))
+    }
 }
 
 impl rmcp::handler::server::tool::IntoCallToolResult for Failure {
     fn into_call_tool_result(self) -> Result<CallToolResponse, rmcp::ErrorData> {
-        let mut error =
-            json!({ "code": self.code, "message": self.message, "recovery_hint": self.recovery_hint });
-        if let Some(details) = self.details {
-            error["details"] = details;
-        }
-        let mut result = CallToolResult::structured_error(json!({ "error": error }));
-        let text = format!("{}: {}. {}", self.code, self.message, self.recovery_hint);
+        let mut result = CallToolResult::structured_error(json!({ "error": self.to_value() }));
+        let text = format!("{}: {}. {}", self.code, self.message.trim_end_matches('.'), self.hint);
         result.content = vec![ContentBlock::text(text)];
         Ok(result.into())
     }
@@ -69,24 +80,15 @@ impl rmcp::handler::server::tool::IntoCallToolResult for Failure {
 impl From<LedgerError> for Failure {
     fn from(error: LedgerError) -> Self {
         tracing::error!(error = %error, "the ledger failed");
-        Self::new(
-            "STORAGE",
-            error.to_string(),
-            "Nothing was changed. Try again; if it stays, check the data directory.",
-        )
+        Self::new("STORAGE", error.to_string(), error.hint())
     }
 }
 
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
-        let message = error.to_string();
+        let (message, hint) = (error.to_string(), error.hint().unwrap_or("Nothing was changed."));
         match error {
-            FileError::Refused { code, message, event_id, found } => {
-                // The message says what to do; the code tells programs which case it is.
-                let (message, hint) = match message.split_once(": ") {
-                    Some((what, hint)) => (what.to_owned(), sentence(hint)),
-                    None => (message, "Nothing was changed.".to_owned()),
-                };
+            FileError::Refused { code, event_id, found, .. } => {
                 let code =
                     REFUSALS.iter().find(|(name, _)| *name == code).map_or("REFUSED", |(_, code)| code);
                 let found = found.as_ref().map(scrubjay_store::ledger::blob::hex);
@@ -94,26 +96,15 @@ impl From<FileError> for Failure {
             }
             FileError::Session(error) => error.into(),
             FileError::Ledger(error) => error.into(),
-            FileError::Busy(_) => Self::new("BUSY", message, "Try again."),
+            FileError::Busy(_) => Self::new("BUSY", message, hint),
             FileError::Workspace(error) => {
                 let cause = std::error::Error::source(&error).map(|e| format!(": {e}")).unwrap_or_default();
-                Self::new(
-                    "FILE_SYSTEM",
-                    format!("{message}{cause}"),
-                    "Read the file to see what it holds, then try again.",
-                )
+                Self::new("FILE_SYSTEM", format!("{message}{cause}"), hint)
             }
-            FileError::Lock { .. } => Self::new("STORAGE", message, "Check the data directory."),
-            FileError::Interrupted => Self::new("INTERRUPTED", message, "Read the file, then try again."),
+            FileError::Lock { .. } => Self::new("STORAGE", message, hint),
+            FileError::Interrupted => Self::new("INTERRUPTED", message, hint),
         }
     }
-}
-
-/// Writes what follows a colon as a sentence of its own.
-fn sentence(text: &str) -> String {
-    let mut rest = text.chars();
-    let first = rest.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{}.", rest.as_str().trim_end_matches('.'))
 }
 
 /// What a refusal is called in an answer.
@@ -135,17 +126,12 @@ const REFUSALS: [(&str, &str); 13] = [
 
 impl From<ViewError> for Failure {
     fn from(error: ViewError) -> Self {
-        let message = error.to_string();
-        let (what, hint) =
-            message.split_once(": ").unwrap_or((&message, "List the sessions with list_sessions."));
-        match &error {
-            ViewError::NoSession(_) => {
-                Self::new("SESSION_NOT_FOUND", what, "List the sessions with list_sessions.")
-            }
-            ViewError::Ambiguous(..) => Self::new("SESSION_NOT_FOUND", what, hint),
-            ViewError::NoFile(..) => Self::new("FILE_NOT_FOUND", what, hint),
-            ViewError::Ledger(_) => Self::new("STORAGE", message, "Try again."),
-        }
+        let code = match error {
+            ViewError::Ledger(error) => return error.into(),
+            ViewError::NoSession(_) | ViewError::Ambiguous(..) => "SESSION_NOT_FOUND",
+            ViewError::NoFile(..) => "FILE_NOT_FOUND",
+        };
+        Self::new(code, error.to_string(), error.hint())
     }
 }
 
@@ -188,8 +174,8 @@ pub(crate) fn schema<T: schemars::JsonSchema + 'static>() -> Arc<JsonObject> {
     let failure = json!({
         "description": "Why it was not done; then nothing else is there.",
         "type": "object",
-        "properties": { "code": text, "message": text, "recovery_hint": text, "details": {} },
-        "required": ["code", "message", "recovery_hint"],
+        "properties": { "code": text, "message": text, "hint": text, "recovery_hint": text, "details": {} },
+        "required": ["code", "message", "hint", "recovery_hint"],
     });
     schema.insert("anyOf".to_owned(), json!([{ "required": required }, { "required": ["error"] }]));
     if let Some(properties) = schema.entry("properties").or_insert_with(|| json!({})).as_object_mut() {

@@ -206,7 +206,7 @@ impl SampleServer {
 }
 
 #[prompt_handler]
-#[tool_handler(router = crate::schema::portable(Self::tool_router()))]
+#[tool_handler(router = crate::schema::portable(Self::tool_router(), crate::schema::Checks::ByLibrary, None))]
 impl ServerHandler for SampleServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities =

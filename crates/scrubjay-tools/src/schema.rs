@@ -3,13 +3,21 @@
 //! `schemars` writes full JSON Schema; model APIs take less: Gemini reads a part of OpenAPI 3.0, and hosts warn of
 //! formats they do not know. [`portable`] rewrites the schemas of all tools of a toolset once, as the toolset is made:
 //! references are put in place, a type is one word, and only known keywords stay. What the schemas no longer say
-//! about `null` is settled here too, in the arguments before a tool sees them and in its answer afterwards.
+//! about `null` is settled here too, in the arguments before a tool sees them and in its answer afterwards; and
+//! arguments that do not fit are answered with what is wrong (`arguments.rs`).
 
 use std::sync::Arc;
 
+use rmcp::ErrorData;
 use rmcp::handler::server::router::tool::{ToolRoute, ToolRouter};
-use rmcp::model::{CallToolResponse, JsonObject};
+use rmcp::handler::server::tool::IntoCallToolResult;
+use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, ErrorCode, JsonObject};
+use scrubjay_core::redact::Redactor;
+use scrubjay_store::ledger::redacted::noting;
 use serde_json::{Value, json};
+
+use crate::arguments::{self, Checked, Problem};
+use crate::redacted;
 
 /// Keywords that stay as they are.
 const KEPT: [&str; 9] = [
@@ -26,40 +34,111 @@ const KEPT: [&str; 9] = [
 /// No type holds itself; one that did would be cut off here.
 const DEPTH_MAX: usize = 32;
 
+/// Who checks the arguments of a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checks {
+    /// Everything is checked here, against the schema.
+    Here,
+    /// Nobody but rmcp: the sample stands for any server.
+    ByLibrary,
+    /// The tool checks what it knows, in words of its own; here only what it does not know is looked for.
+    ByTool,
+}
+
 /// Rewrites the schemas of every tool and makes calls fit them.
-pub(crate) fn portable<S: Send + Sync + 'static>(mut router: ToolRouter<S>) -> ToolRouter<S> {
-    router.map.values_mut().for_each(rewrite);
+pub(crate) fn portable<S: Send + Sync + 'static>(
+    mut router: ToolRouter<S>,
+    checks: Checks,
+    redactor: Option<&Arc<Redactor>>,
+) -> ToolRouter<S> {
+    router.map.values_mut().for_each(|route| rewrite(route, checks, redactor));
     router
 }
 
-fn rewrite<S: Send + Sync + 'static>(route: &mut ToolRoute<S>) {
+fn rewrite<S: Send + Sync + 'static>(
+    route: &mut ToolRoute<S>,
+    checks: Checks,
+    redactor: Option<&Arc<Redactor>>,
+) {
+    let only_looks = route.attr.annotations.as_ref().and_then(|a| a.read_only_hint) == Some(true);
+    let redactor = redactor.filter(|_| !only_looks).cloned();
     let taken = inlined(&route.attr.input_schema);
     route.attr.input_schema = Arc::new(narrowed(&taken));
-    let answered = route.attr.output_schema.take().map(|schema| Arc::new(narrowed(&inlined(&schema))));
+    let answered = route.attr.output_schema.take().map(|schema| {
+        let mut schema = narrowed(&inlined(&schema));
+        if redactor.is_some() {
+            redacted::describe(&mut schema);
+        }
+        Arc::new(schema)
+    });
     route.attr.output_schema.clone_from(&answered);
     let answered = answered.map(|schema| Value::Object(JsonObject::clone(&schema)));
     let (taken, answered) = (Arc::new(Value::Object(taken)), Arc::new(answered));
     let inner = route.call.clone();
     route.call = Arc::new(move |mut context| {
-        if let Some(arguments) = context.arguments.take() {
-            let mut arguments = Value::Object(arguments);
-            drop_nulls(&mut arguments, &taken);
-            context.arguments = match arguments {
-                Value::Object(arguments) => Some(arguments),
-                _ => None,
-            };
+        let mut arguments = Value::Object(context.arguments.take().unwrap_or_default());
+        drop_nulls(&mut arguments, &taken);
+        let checked = match checks {
+            Checks::Here => arguments::check(&mut arguments, &taken),
+            Checks::ByTool => arguments::check_names(&arguments, &taken),
+            Checks::ByLibrary => Checked::default(),
+        };
+        if !checked.problems.is_empty() {
+            return Box::pin(std::future::ready(refused(&checked.problems, checks)));
         }
+        // Kept where some of it may be stored otherwise.
+        let (redactor, given) = (redactor.clone(), redactor.is_some().then(|| arguments.clone()));
+        context.arguments = match arguments {
+            Value::Object(arguments) => Some(arguments),
+            _ => None,
+        };
         let (answer, schema) = (inner(context), answered.clone());
         Box::pin(async move {
-            let mut answer = answer.await?;
-            if let (CallToolResponse::Complete(result), Some(schema)) = (&mut answer, &*schema)
-                && let Some(data) = &mut result.structured_content
-            {
-                drop_nulls(data, schema);
+            let (answer, stored) = noting(answer).await;
+            let mut answer = match answer {
+                Err(e) if checks == Checks::Here && e.message.starts_with(UNREADABLE) => {
+                    let words = e.message[UNREADABLE.len()..].to_owned();
+                    return refused(&[Problem::new("", words)], checks);
+                }
+                answer => answer?,
+            };
+            if let CallToolResponse::Complete(result) = &mut answer {
+                if let (Some(schema), Some(data)) = (&*schema, &mut result.structured_content) {
+                    drop_nulls(data, schema);
+                }
+                if let (Some(given), Some(redactor)) = (&given, &redactor)
+                    && result.is_error != Some(true)
+                {
+                    let changed = redacted::changed_arguments(given, &stored, redactor);
+                    redacted::name_changed(result, &changed);
+                }
+                name_ignored(result, &checked.ignored);
             }
             Ok(answer)
         })
     });
+}
+
+/// How rmcp begins what it says of arguments that fit no type.
+const UNREADABLE: &str = "failed to deserialize parameters: ";
+
+/// Answers a call whose arguments are wrong: as a failure of the tool, which its caller gets to read, or as its
+/// specification wants it.
+fn refused(problems: &[Problem], checks: Checks) -> Result<CallToolResponse, ErrorData> {
+    let failure = arguments::refusal(problems);
+    match checks {
+        Checks::Here => failure.into_call_tool_result(),
+        Checks::ByTool | Checks::ByLibrary => Err(failure.into_error(ErrorCode::INVALID_PARAMS)),
+    }
+}
+
+/// Says which arguments were passed over.
+fn name_ignored(result: &mut CallToolResult, ignored: &[String]) {
+    if ignored.is_empty() {
+        return;
+    }
+    let text = format!("Not used: {}; this tool has no such arguments.", ignored.join(", "));
+    result.content.push(ContentBlock::text(text));
 }
 
 /// Returns a schema with its references put in place.

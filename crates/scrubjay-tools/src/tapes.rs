@@ -23,7 +23,7 @@ use scrubjay_store::index::IndexError;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::reply::Failure;
-use crate::schema::portable;
+use crate::schema::{Checks, portable};
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
@@ -59,7 +59,10 @@ struct Tapes {
 
 impl Tapes {
     fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, tool_router: portable(Self::search_tools() + Self::analyze_tools()) }
+        Self {
+            shared,
+            tool_router: portable(Self::search_tools() + Self::analyze_tools(), Checks::Here, None),
+        }
     }
 
     /// Returns the index, up to date where that does not take long; else with what to say about it.

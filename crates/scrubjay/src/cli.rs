@@ -7,7 +7,12 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use scrubjay_core::inert::inert;
+use scrubjay_store::files::FileError;
+use scrubjay_store::files::rewind::RewindError;
 use scrubjay_store::home::Home;
+use scrubjay_store::ledger::LedgerError;
+use scrubjay_store::views::ViewError;
+use scrubjay_tools::progress::Refused;
 
 use crate::commands;
 use crate::config::{self, ConfigError, Environment, Flag, LogLevel, Sources};
@@ -132,11 +137,30 @@ pub(crate) fn explain(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-    tell(&causes.join(": "));
+    let told = causes.join(": ");
+    match hint(error) {
+        Some(hint) => tell(&format!("{}. {hint}", told.trim_end_matches('.'))),
+        None => tell(&told),
+    }
     for problem in error.downcast_ref::<ConfigError>().iter().flat_map(|error| &error.problems) {
         tell(&problem.to_string());
     }
     ExitCode::FAILURE
+}
+
+/// Returns what a person can do about an error, where it says so itself.
+fn hint(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|cause| {
+        let ledger = cause.downcast_ref::<LedgerError>().map(|e| e.hint().to_owned());
+        let view = || cause.downcast_ref::<ViewError>().map(|e| e.hint().to_owned());
+        let file = || cause.downcast_ref::<FileError>().and_then(FileError::hint).map(str::to_owned);
+        let rewind = || cause.downcast_ref::<RewindError>().and_then(RewindError::hint);
+        let progress = || match cause.downcast_ref::<Refused>()? {
+            Refused::Ledger(e) => Some(e.hint().to_owned()),
+            Refused::Problems(_) | Refused::NotFound(_) => None,
+        };
+        ledger.or_else(view).or_else(file).or_else(rewind).or_else(progress)
+    })
 }
 
 /// Tells a person something on standard error.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Gateway, Request, code};
 use crate::backend::Answer;
-use crate::session::{ClientFacts, Session};
+use crate::session::{ClientFacts, Session, lock};
 
 /// The legacy versions, newest first.
 pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -66,6 +66,11 @@ fn missing(key: &str) -> String {
 }
 
 impl Gateway {
+    /// Tells clients something before what the backends tell them, from the next greeting on, or no longer.
+    pub fn notice(&self, notice: Option<String>) {
+        *lock(&self.notice) = notice;
+    }
+
     pub(super) async fn initialize(self: &Arc<Self>, request: &Request) -> Answer {
         let Some(asked) = request.text_param("protocolVersion") else {
             return Answer::error(code::INVALID_PARAMS, "params.protocolVersion is required");
@@ -191,6 +196,7 @@ impl Gateway {
                 Some(if backends.len() == 1 { text } else { format!("## {}\n{text}", backend.title()) })
             })
             .collect();
+        let told: Vec<String> = lock(&self.notice).clone().into_iter().chain(told).collect();
         (!told.is_empty()).then(|| told.join("\n\n"))
     }
 }

@@ -176,3 +176,59 @@ async fn a_crowd_is_turned_away() {
     // One has its turn, 256 wait.
     assert_eq!(turned_away, 1);
 }
+
+/// What is logged while something is done, at every level.
+#[derive(Clone, Default)]
+struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn logged(answers: impl IntoIterator<Item = Answer>, question: &str) -> String {
+    let log = Logged::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _while = tracing::subscriber::set_default(subscriber);
+    let server = Scripted::answering(answers).await;
+    let client = Client::new(LlmConfig { retries: 0, ..config(&server) }).unwrap();
+    // What came of it is in the log.
+    let _ = client.chat(&ChatRequest::new("be brief", question), later()).await;
+    let text = log.0.lock().unwrap().clone();
+    String::from_utf8(text).unwrap()
+}
+
+#[tokio::test]
+async fn a_failure_is_logged_as_an_error_with_its_status() {
+    for (status, words) in
+        [(500, "failed with status 500"), (401, "does not accept the key"), (404, "(status 404)")]
+    {
+        let log = logged([Answer::status(status, "{}")], "hello").await;
+        let error = log.lines().find(|line| line.contains("ERROR")).expect("an error is logged");
+        assert!(error.contains(words) && error.contains(&format!("status={status}")), "{error}");
+        assert!(error.contains("gpt-4o-mini") && !log.contains("canary"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_trace_shows_request_and_answer_without_secrets() {
+    let secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
+    let answer = format!("it was {KEY}, and {secret}");
+    let log = logged([Answer::text(&answer)], &format!("what is {secret}?")).await;
+    let traces: Vec<&str> = log.lines().filter(|line| line.contains("TRACE")).collect();
+    let has = |words: &str| traces.iter().any(|line| line.contains(words));
+    assert!(has("be brief") && has("what is [redacted:"), "{log}");
+    assert!(has("it was ***") && has("status=200"), "{log}");
+    assert!(!log.contains("canary") && !log.contains(secret), "{log}");
+}

@@ -21,22 +21,34 @@ pub struct TextEdit {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum EditError {
     /// There is nothing to find.
-    #[error("edit {0} has an empty old_text: give the passage to replace, or the whole content")]
+    #[error("edit {0} has an empty old_text")]
     Empty(usize),
     /// The passage is not there.
-    #[error("the old_text of edit {0} is not in the file: read the file again, and copy the passage exactly")]
+    #[error("the old_text of edit {0} is not in the file")]
     NotFound(usize),
     /// It is there several times.
-    #[error(
-        "the old_text of edit {0} is in the file {1} times: give more of its surroundings, or set replace_all"
-    )]
+    #[error("the old_text of edit {0} is in the file {1} times")]
     Ambiguous(usize, usize),
     /// The file is not text.
-    #[error("the file is not UTF-8 text: give its whole new content with encoding base64")]
+    #[error("the file is not UTF-8 text")]
     NotText,
     /// There are no edits.
-    #[error("edits is empty: give at least one, or the whole content")]
+    #[error("edits is empty")]
     None,
+}
+
+impl EditError {
+    /// Returns what to do instead.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Empty(_) => "Give the passage to replace, or the whole content.",
+            Self::NotFound(_) => "Read the file again, and copy the passage exactly.",
+            Self::Ambiguous(..) => "Give more of its surroundings, or set replace_all.",
+            Self::NotText => "Give its whole new content with encoding base64.",
+            Self::None => "Give at least one edit, or the whole content.",
+        }
+    }
 }
 
 /// Returns the new content.

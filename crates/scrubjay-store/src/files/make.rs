@@ -254,11 +254,11 @@ impl Files {
         change: &Change,
         refused: Refused,
     ) -> Result<FileError, FileError> {
-        let Refused { code, message, found } = refused;
+        let Refused { code, message, hint, found } = refused;
         let session = change.session.as_deref();
         let event_id =
             self.tell_refusal(caller, session, &change.path, change.action.name(), code, &message).await?;
-        Ok(FileError::Refused { code, message, event_id: Some(event_id), found })
+        Ok(FileError::Refused { code, message, hint, event_id: Some(event_id), found })
     }
 
     async fn tell_refusal(
@@ -289,10 +289,10 @@ impl Files {
         let path = match self.workspace.locate(&report.path) {
             Ok(path) => path,
             Err(refusal) => {
-                let Refused { code, message, found } = refusal.into();
+                let Refused { code, message, hint, found } = refusal.into();
                 let session = report.session.as_deref();
                 let event = self.tell_refusal(caller, session, &report.path, name, code, &message).await?;
-                return Err(FileError::Refused { code, message, event_id: Some(event), found });
+                return Err(FileError::Refused { code, message, hint, event_id: Some(event), found });
             }
         };
         let _lock = self.hold(path.as_str()).await?;
@@ -349,12 +349,14 @@ async fn kept(write: &mut Write, content: Option<&[u8]>) -> Result<Option<Hash>,
 struct Refused {
     code: &'static str,
     message: String,
+    hint: &'static str,
     found: Option<Hash>,
 }
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
-        Self { code: refusal.code(), message: refusal.to_string(), found: None }
+        let (code, hint) = (refusal.code(), refusal.hint());
+        Self { code, message: refusal.to_string(), hint, found: None }
     }
 }
 
@@ -362,16 +364,16 @@ impl From<Refusal> for Refused {
 fn plan(change: &Change, before: Option<&Content>) -> Result<Option<Vec<u8>>, Refused> {
     let path = &change.path;
     let found = before.map(|content| *content.hash.as_bytes());
-    let refused = |code, message| Err(Refused { code, message, found });
+    let refused = |code, message, hint| Err(Refused { code, message, hint, found });
     match (&change.action, before) {
         (Action::Create(_), Some(_)) => {
-            return refused("exists", format!("{path} is there already: change it with action edit"));
+            return refused("exists", format!("{path} is there already"), "Change it with action edit.");
         }
         (Action::Edit(_), None) => {
-            return refused("missing", format!("{path} is not there: make it with action create"));
+            return refused("missing", format!("{path} is not there"), "Make it with action create.");
         }
         (Action::Delete, None) => {
-            return refused("missing", format!("{path} is not there: there is nothing to delete"));
+            return refused("missing", format!("{path} is not there"), "There is nothing to delete.");
         }
         _ => {}
     }
@@ -379,7 +381,8 @@ fn plan(change: &Change, before: Option<&Content>) -> Result<Option<Vec<u8>>, Re
         let now = found.as_ref().map_or("missing".to_owned(), hex);
         return refused(
             "changed",
-            format!("{path} is not what was expected, its hash is {now}: read it again before you change it"),
+            format!("{path} is not what was expected, its hash is {now}"),
+            "Read it again before you change it.",
         );
     }
     let body = match &change.action {
@@ -388,13 +391,13 @@ fn plan(change: &Change, before: Option<&Content>) -> Result<Option<Vec<u8>>, Re
     };
     match edit::apply(before.map(|content| content.bytes.as_slice()), body) {
         Ok(after) => Ok(Some(after)),
-        Err(error) => refused("edit_failed", error.to_string()),
+        Err(error) => refused("edit_failed", error.to_string(), error.hint()),
     }
 }
 
 fn too_large(path: &str, size: usize, max: u64) -> Refused {
-    let message = format!("{path} would have {size} bytes, and {max} are allowed: write it by other means");
-    Refused { code: "too_large", message, found: None }
+    let message = format!("{path} would have {size} bytes, and {max} are allowed");
+    Refused { code: "too_large", message, hint: "Write it by other means.", found: None }
 }
 
 fn full(error: &WorkspaceError) -> String {

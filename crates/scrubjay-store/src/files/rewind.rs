@@ -38,7 +38,7 @@ impl Step {
 #[derive(Debug, Error)]
 pub enum RewindError {
     /// The event is not one of the session.
-    #[error("session {session} has no event {event}: `scrubjay session timeline {session}` lists them")]
+    #[error("session {session} has no event {event}")]
     NoEvent {
         /// The session.
         session: String,
@@ -54,7 +54,7 @@ pub enum RewindError {
         path: String,
     },
     /// Changes nobody recorded would be overwritten.
-    #[error("{} changed since it was last recorded: look at the difference, then use --force", .0.join(", "))]
+    #[error("{} changed since it was last recorded", .0.join(", "))]
     Unrecorded(Vec<String>),
     /// A file cannot be read or changed.
     #[error(transparent)]
@@ -62,6 +62,24 @@ pub enum RewindError {
     /// The ledger failed.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+}
+
+impl RewindError {
+    /// Returns what to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoEvent { session, .. } => {
+                Some(format!("`scrubjay session timeline {session}` lists its events."))
+            }
+            Self::NoFile { session, .. } => {
+                Some(format!("`scrubjay session evolution {session}` lists the files it changed."))
+            }
+            Self::Unrecorded(_) => Some("Look at the difference, then use --force.".to_owned()),
+            Self::File(error) => error.hint().map(str::to_owned),
+            Self::Ledger(error) => Some(error.hint().to_owned()),
+        }
+    }
 }
 
 impl Files {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use scrubjay_core::query::Term;
 use sqlx::any::AnyPoolOptions;
-use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor};
+use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Executor};
 
 use super::{CONNECTIONS_MAX, IndexError, PATIENCE};
 use crate::home::Home;
@@ -80,7 +80,7 @@ impl Place {
 
     /// Connects once. A pool would try again and again where the file is no database.
     pub(super) async fn connect(&self) -> Result<AnyConnection, sqlx::Error> {
-        let mut connection = AnyConnection::connect(&self.url()).await?;
+        let mut connection = crate::database::connect(&self.url()).await?;
         connection.execute(AssertSqlSafe(self.greeting())).await?;
         Ok(connection)
     }

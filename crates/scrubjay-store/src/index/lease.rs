@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use sqlx::{AnyConnection, Connection};
+use sqlx::AnyConnection;
 
 use super::IndexError;
 use super::dialect::{self, Place};
@@ -51,7 +51,7 @@ impl Lease {
                 }
             }
             Place::Schema { url, name } => {
-                let mut connection = AnyConnection::connect(url).await.map_err(IndexError::Unreachable)?;
+                let mut connection = crate::database::connect(url).await.map_err(IndexError::Unreachable)?;
                 while !dialect::try_lock(&mut connection, name).await? {
                     wait(is_late(), patience).await?;
                 }

@@ -5,11 +5,13 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use sqlx::{Any, AnyConnection, Executor, Transaction};
+use sqlx::{Any, AnyConnection, AssertSqlSafe, Connection, Executor, Transaction};
 
 use super::{LedgerError, Storage, Survives};
+pub(crate) use crate::database::sqlite_url;
+use crate::database::{self, LEDGER, Looked, beside};
 use crate::home::create_private_dir;
 
 /// Which database it is.
@@ -21,17 +23,86 @@ pub enum Dialect {
     Postgres,
 }
 
+/// Looks at what the storage names, and changes nothing.
+pub(super) async fn look(storage: &Storage) -> Result<(), LedgerError> {
+    let Storage::File(path) = storage else { return Ok(()) };
+    looked(path).await.map(drop)
+}
+
+async fn looked(path: &Path) -> Result<Looked, LedgerError> {
+    database::look(path, LEDGER).await.map_err(|why| LedgerError::NotUsable { path: path.to_owned(), why })
+}
+
 /// Makes the database reachable; returns its URL, and a lock held while it is opened.
-pub(super) fn prepare(storage: &Storage) -> Result<(String, Option<File>), LedgerError> {
+pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>), LedgerError> {
     sqlx::any::install_default_drivers();
-    match storage {
-        Storage::Postgres(url) => Ok((url.clone(), None)),
-        Storage::File(path) => {
-            let failed = |source| LedgerError::File { path: path.clone(), source };
-            let lock = create(path).map_err(failed)?;
-            Ok((sqlite_url(path), Some(lock)))
-        }
+    let path = match storage {
+        Storage::Postgres(url) => return Ok((url.clone(), None)),
+        Storage::File(path) => path,
+    };
+    looked(path).await?;
+    let place = path.clone();
+    // Waiting for another process to open it must not hold up this one's other work.
+    let created = tokio::task::spawn_blocking(move || create(&place)).await;
+    let created = created.map_err(io::Error::other).flatten();
+    let lock = created.map_err(|source| LedgerError::File { path: path.clone(), source })?;
+    let url = sqlite_url(path);
+    // Whoever had the lock before may have made something of it.
+    if looked(path).await? == Looked::Empty {
+        mark(&url).await.map_err(|source| LedgerError::Unreachable { place: shown(storage), source })?;
     }
+    Ok((url, Some(lock)))
+}
+
+/// Writes into the header of an empty file whose it is, before anything goes to a log beside it.
+async fn mark(url: &str) -> Result<(), sqlx::Error> {
+    let mut connection = database::connect(url).await?;
+    let first = format!("PRAGMA page_size=16384; PRAGMA application_id={}", LEDGER.application_id);
+    connection.execute(AssertSqlSafe(first)).await?;
+    connection.close().await
+}
+
+/// Connects once, as every connection is made, and reads the first page: whatever keeps the ledger from being
+/// used shows at once.
+pub(super) async fn reach(storage: &Storage, url: &str) -> Result<(), LedgerError> {
+    let dialect = Dialect::of(storage);
+    let reached = async {
+        let mut connection = database::connect(url).await?;
+        dialect.greet(&mut connection).await?;
+        if dialect == Dialect::Sqlite {
+            connection.execute("SELECT count(*) FROM sqlite_schema").await?;
+        }
+        connection.close().await
+    };
+    let reached = match tokio::time::timeout(database::REACHED_WITHIN, reached).await {
+        Ok(reached) => reached,
+        // It is there and others hold it: the one who asks waits for a turn like everybody.
+        Err(_) if dialect == Dialect::Sqlite => Ok(()),
+        Err(_) => Err(sqlx::Error::Io(io::ErrorKind::TimedOut.into())),
+    };
+    reached.map_err(|source| LedgerError::Unreachable { place: shown(storage), source })
+}
+
+/// Names a ledger to a person.
+pub(super) fn shown(storage: &Storage) -> String {
+    match storage {
+        Storage::File(path) => path.display().to_string(),
+        Storage::Postgres(url) => database::postgres_place(url),
+    }
+}
+
+/// Tells whether a database that cannot be reached now will be by itself.
+pub(super) fn is_passing(error: &LedgerError) -> bool {
+    let LedgerError::Unreachable { source: sqlx::Error::Database(error), .. } = error else { return false };
+    // SQLite is busy; PostgreSQL has no place left, or is starting.
+    matches!(sqlite_code(&**error), Some(5 | 6))
+        || error.code().is_some_and(|code| matches!(&*code, "53300" | "57P03"))
+}
+
+/// Returns SQLite's code of an error, without what narrows it; PostgreSQL's codes have five characters.
+pub(super) fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
+    let code = error.code()?;
+    if code.len() < 5 { code.parse::<u32>().ok().map(|code| code & 0xff) } else { None }
 }
 
 /// Creates the file for its owner alone, and the lock beside it: two processes that create a database at
@@ -50,26 +121,6 @@ fn create(path: &Path) -> io::Result<File> {
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     }
     Ok(lock)
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-/// Returns the URL of a SQLite file that is there.
-pub(crate) fn sqlite_url(path: &Path) -> String {
-    use std::fmt::Write as _;
-    use std::os::unix::ffi::OsStrExt;
-    let mut url = "sqlite://".to_owned();
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => url.push(*byte as char),
-            other => write!(url, "%{other:02X}").expect("a string takes any text"),
-        }
-    }
-    url + "?mode=rw"
 }
 
 impl Dialect {

@@ -4,6 +4,7 @@ use sqlx::{AssertSqlSafe, Executor, Row};
 
 use super::dialect::Dialect;
 use super::{Conn, LedgerError, Write};
+use crate::database::LEDGER;
 
 /// One step for each version.
 const STEPS: &[Step] = &[
@@ -55,11 +56,24 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
             write.conn().execute(AssertSqlSafe(statement)).await?;
         }
     }
+    if write.dialect() == Dialect::Sqlite {
+        mark(write).await?;
+    }
     if found < known {
         sqlx::query("INSERT INTO schema_version (version) VALUES ($1)")
             .bind(known)
             .execute(write.conn())
             .await?;
+    }
+    Ok(())
+}
+
+/// Writes into the header whose file it is, where it does not say so yet.
+async fn mark(write: &mut Write) -> Result<(), LedgerError> {
+    let id: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(write.conn()).await?;
+    if id != i64::from(LEDGER.application_id) {
+        let statement = format!("PRAGMA application_id = {}", LEDGER.application_id);
+        write.conn().execute(AssertSqlSafe(statement)).await?;
     }
     Ok(())
 }

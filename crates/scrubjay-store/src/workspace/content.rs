@@ -48,7 +48,8 @@ pub(super) fn opened<T>(outcome: rustix::io::Result<T>, path: &str) -> Result<Op
         // A socket or a device without a driver that took the place of a file.
         Err(Errno::NXIO | Errno::NODEV) => Err(Refusal::NotAFile { path, kind: Kind::Other }.into()),
         Err(Errno::NAMETOOLONG) => {
-            Err(Refusal::BadPath { path, reason: "a name in it is too long for this file system" }.into())
+            let reason = "a name in it is too long for this file system";
+            Err(Refusal::BadPath { path, reason, hint: "Choose a shorter name." }.into())
         }
         Err(e) => Err(WorkspaceError::io("open", &path, e)),
     }

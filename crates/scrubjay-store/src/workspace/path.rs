@@ -56,17 +56,21 @@ impl fmt::Display for FilePath {
     }
 }
 
+/// What to do about a path that names no file, and about one that is too long.
+const NAME_IT: &str = "Name a file in the workspace.";
+const SHORTER: &str = "Choose a shorter path.";
+
 /// Finds the normal form of what was given; an absolute path must lie below one of the roots.
 pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<FilePath, Refusal> {
-    let bad = |reason| Refusal::BadPath { path: given.to_owned(), reason };
+    let bad = |reason, hint| Refusal::BadPath { path: given.to_owned(), reason, hint };
     if given.is_empty() {
-        return Err(bad("it is empty"));
+        return Err(bad("it is empty", NAME_IT));
     }
     if given.len() > PATH_BYTES_MAX {
-        return Err(bad("it is longer than 4095 bytes"));
+        return Err(bad("it is longer than 4095 bytes", SHORTER));
     }
     if given.chars().any(char::is_control) {
-        return Err(bad("it has a control character in it; leave that out"));
+        return Err(bad("it has a control character in it", "Leave the control character out."));
     }
     let mut names: Vec<&str> = given.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
     if names.contains(&"..") {
@@ -77,19 +81,19 @@ pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<Fil
         names.drain(..below.ok_or_else(|| Refusal::Outside { path: given.to_owned() })?);
     }
     if names.is_empty() {
-        return Err(bad("it names the workspace itself; name a file in it"));
+        return Err(bad("it names the workspace itself", NAME_IT));
     }
     if given.ends_with('/') || given.ends_with("/.") {
-        return Err(bad("it names a directory; leave out what is behind the last name"));
+        return Err(bad("it names a directory", "Leave out what is behind the last name."));
     }
     if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
-        return Err(bad("a name in it is longer than 255 bytes"));
+        return Err(bad("a name in it is longer than 255 bytes", SHORTER));
     }
     if names.len() > DEPTH_MAX {
-        return Err(bad("it is more than 128 directories deep"));
+        return Err(bad("it is more than 128 directories deep", SHORTER));
     }
     match names.iter().find_map(|name| protection(name, allow_vcs)) {
-        Some(reason) => Err(Refusal::Protected { path: given.to_owned(), reason }),
+        Some((reason, hint)) => Err(Refusal::Protected { path: given.to_owned(), reason, hint }),
         None => Ok(FilePath(names.join("/"))),
     }
 }
@@ -110,7 +114,7 @@ fn climbing(given: &str, names: &[&str], roots: &[&Path]) -> Refusal {
     let path = given.to_owned();
     match escaped {
         true => Refusal::Outside { path },
-        false => Refusal::BadPath { path, reason: "it has `..` in it; write it without" },
+        false => Refusal::BadPath { path, reason: "it has `..` in it", hint: "Write it without `..`." },
     }
 }
 
@@ -127,19 +131,21 @@ fn depth_below(names: &[&str], root: &Path) -> Option<usize> {
     Some(depth)
 }
 
-fn protection(name: &str, allow_vcs: bool) -> Option<&'static str> {
+/// Says whose a name is, and what to do instead.
+fn protection(name: &str, allow_vcs: bool) -> Option<(&'static str, &'static str)> {
     let folded = fold(name);
     if temporary::looks_like_ours(&folded) {
-        return Some("Scrubjay's own temporary files have such names; choose another");
+        return Some(("Scrubjay's own temporary files have such names", "Choose another name."));
     }
     // Some file systems take `:` and `\` for separators and drop dots and spaces at the end of a name.
     let names_control = folded
         .split(['\\', ':'])
         .map(|part| part.trim_end_matches([' ', '.']))
         .any(|part| matches!(part, ".git" | ".hg" | ".svn") || is_short_name(part));
-    (names_control && !allow_vcs).then_some(
-        "version control keeps its own files there, and runs some; it can be allowed in the settings",
-    )
+    (names_control && !allow_vcs).then_some((
+        "version control keeps its own files there, and runs some",
+        "Leave it to version control, or ask the user to set files.allow_vcs.",
+    ))
 }
 
 /// Tells the 8.3 names that some file systems give `.git`, `.hg` and `.svn`.

@@ -63,11 +63,13 @@ pub enum Refusal {
     BadPath {
         /// As it was given.
         path: String,
-        /// What is wrong, and what to do.
+        /// What is wrong.
         reason: &'static str,
+        /// What to do.
+        hint: &'static str,
     },
     /// It leads out of the workspace.
-    #[error("\"{}\" is outside the workspace: give a path relative to its root", shown(.path))]
+    #[error("\"{}\" is outside the workspace", shown(.path))]
     Outside {
         /// As it was given.
         path: String,
@@ -77,17 +79,19 @@ pub enum Refusal {
     Protected {
         /// As it was given.
         path: String,
-        /// Whose it is, and what to do.
+        /// Whose it is.
         reason: &'static str,
+        /// What to do.
+        hint: &'static str,
     },
     /// A symbolic link is on the way or at the end.
-    #[error("\"{}\" is, or leads through, a symbolic link: name the file it points to", shown(.path))]
+    #[error("\"{}\" is, or leads through, a symbolic link", shown(.path))]
     Symlink {
         /// The path in the workspace.
         path: String,
     },
     /// It is there, and not a regular file.
-    #[error("\"{}\" is {}, not a regular file: name a file", shown(.path), .kind.as_str())]
+    #[error("\"{}\" is {}, not a regular file", shown(.path), .kind.as_str())]
     NotAFile {
         /// The path in the workspace.
         path: String,
@@ -95,7 +99,7 @@ pub enum Refusal {
         kind: Kind,
     },
     /// A file stands where a directory of the path should be.
-    #[error("\"{}\" leads through something that is not a directory: check the path", shown(.path))]
+    #[error("\"{}\" leads through something that is not a directory", shown(.path))]
     NotADirectory {
         /// The path in the workspace.
         path: String,
@@ -111,32 +115,32 @@ pub enum Refusal {
         bytes_max: u64,
     },
     /// It was to be created, and is there.
-    #[error("\"{}\" exists already: read it, and edit it instead", shown(.path))]
+    #[error("\"{}\" exists already", shown(.path))]
     Exists {
         /// The path in the workspace.
         path: String,
     },
     /// It was to be changed, and is not there.
-    #[error("\"{}\" does not exist: check the path, or create it", shown(.path))]
+    #[error("\"{}\" does not exist", shown(.path))]
     Missing {
         /// The path in the workspace.
         path: String,
     },
     /// It is no longer what it was expected to be.
-    #[error("\"{}\" was changed by someone else: read it again, and repeat the change", shown(.path))]
+    #[error("\"{}\" was changed by someone else", shown(.path))]
     Changed {
         /// The path in the workspace.
         path: String,
     },
     /// Someone else holds the directory's lock.
-    #[error("the directory of \"{}\" is locked by another program: try again", shown(.path))]
+    #[error("the directory of \"{}\" is locked by another program", shown(.path))]
     Busy {
         /// The path in the workspace.
         path: String,
     },
     /// Replacing it would take it from its owner or group.
     #[error(
-        "\"{}\" belongs to another user or group, and would not after this change: change its owner first",
+        "\"{}\" belongs to another user or group, and would not after this change",
         shown(.path)
     )]
     OtherOwner {
@@ -162,6 +166,24 @@ impl Refusal {
             Self::Changed { .. } => "changed",
             Self::Busy { .. } => "busy",
             Self::OtherOwner { .. } => "other_owner",
+        }
+    }
+
+    /// Returns what to do instead.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::BadPath { hint, .. } | Self::Protected { hint, .. } => hint,
+            Self::Outside { .. } => "Give a path relative to the workspace's root.",
+            Self::Symlink { .. } => "Name the file it points to.",
+            Self::NotAFile { .. } => "Name a file.",
+            Self::NotADirectory { .. } => "Check the path.",
+            Self::TooLarge { .. } => "Nothing was changed. Write it by other means, or in smaller files.",
+            Self::Exists { .. } => "Read it, and change it with action edit instead.",
+            Self::Missing { .. } => "Check the path, or make it with action create.",
+            Self::Changed { .. } => "Read it again, and repeat the change.",
+            Self::Busy { .. } => "Try again.",
+            Self::OtherOwner { .. } => "Change its owner first.",
         }
     }
 }

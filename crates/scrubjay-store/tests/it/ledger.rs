@@ -140,8 +140,8 @@ async fn newer(database: Database) {
     write.conn().execute("INSERT INTO schema_version (version) VALUES (999)").await.unwrap();
     write.commit().await.unwrap();
     ledger.close().await;
-    let refused = Ledger::open(&database.storage, redactor()).await.unwrap_err().to_string();
-    assert!(refused.contains("schema 999") && refused.contains("newer"), "{refused}");
+    let refused = Ledger::open(&database.storage, redactor()).await.unwrap_err();
+    assert!(refused.to_string().contains("schema 999") && refused.hint().contains("newer"), "{refused}");
 }
 
 /// Whatever an agent says, its secrets do not reach the ledger.

@@ -7,11 +7,12 @@ use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use super::Refused;
+use crate::arguments::Problem;
 
 /// A call's arguments, and what is wrong with them.
 pub(super) struct Arguments {
     object: JsonObject,
-    problems: Vec<String>,
+    problems: Vec<Problem>,
 }
 
 /// Whether a day is meant from its beginning or to its end.
@@ -31,8 +32,21 @@ impl Arguments {
         if self.problems.is_empty() { Ok(()) } else { Err(Refused::Problems(self.problems)) }
     }
 
-    pub(super) fn problem(&mut self, problem: impl Into<String>) {
-        self.problems.push(problem.into());
+    /// Says what is wrong with an argument.
+    pub(super) fn problem(&mut self, name: &str, message: impl Into<String>) {
+        self.problems.push(Problem::new(name, message));
+    }
+
+    /// Says that an argument must be one of a few words.
+    pub(super) fn problem_choice(&mut self, name: &str, words: &[&str]) {
+        let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        let problem = Problem::new(name, format!("must be {}", quoted.join(" or ")));
+        self.problems.push(Problem { allowed: words.iter().map(|word| (*word).into()).collect(), ..problem });
+    }
+
+    /// Says what is wrong with an argument, in a sentence of its own.
+    pub(super) fn problem_told(&mut self, name: &str, message: &str, sentence: impl Into<String>) {
+        self.problems.push(Problem { sentence: Some(sentence.into()), ..Problem::new(name, message) });
     }
 
     /// Tells whether something was given under a name; nothing and `null` are the same.
@@ -50,7 +64,7 @@ impl Arguments {
         let text = self.text(name, chars_max);
         let blank = text.as_ref().is_some_and(|text| text.trim().is_empty());
         if absent || blank {
-            self.problem(format!("{name} {missing}"));
+            self.problem(name, missing);
         }
         text.unwrap_or_default()
     }
@@ -63,7 +77,7 @@ impl Arguments {
                 Some(text)
             }
             _ => {
-                self.problem(format!("{name} must be a string"));
+                self.problem(name, "must be a string");
                 None
             }
         }
@@ -71,10 +85,10 @@ impl Arguments {
 
     fn check(&mut self, name: &str, text: &str, chars_max: usize) {
         if text.chars().count() > chars_max {
-            self.problem(format!("{name} exceeds maximum length of {chars_max} characters"));
+            self.problem(name, format!("exceeds maximum length of {chars_max} characters"));
         }
         if text.contains('\0') {
-            self.problem(format!("{name} must not contain NUL characters"));
+            self.problem(name, "must not contain NUL characters");
         }
     }
 
@@ -84,12 +98,12 @@ impl Arguments {
             None => return Vec::new(),
             Some(Value::Array(items)) => items,
             Some(_) => {
-                self.problem(format!("{name} must be an array of strings"));
+                self.problem(name, "must be an array of strings");
                 return Vec::new();
             }
         };
         if items.len() > items_max {
-            self.problem(format!("{name} exceeds maximum of {items_max} items"));
+            self.problem(name, format!("exceeds maximum of {items_max} items"));
             return Vec::new();
         }
         let mut texts = Vec::new();
@@ -99,7 +113,7 @@ impl Arguments {
                     self.check(&format!("{name}[{n}]"), &text, chars_max);
                     texts.push(text);
                 }
-                _ => self.problem(format!("{name}[{n}] must be a string")),
+                _ => self.problem(&format!("{name}[{n}]"), "must be a string"),
             }
         }
         texts
@@ -110,7 +124,7 @@ impl Arguments {
             None => false,
             Some(Value::Bool(flag)) => flag,
             Some(_) => {
-                self.problem(format!("{name} must be a boolean"));
+                self.problem(name, "must be a boolean");
                 false
             }
         }
@@ -121,10 +135,10 @@ impl Arguments {
         let value = self.take(name)?;
         let whole = |float: f64| (float.fract() == 0.0 && float.abs() < 1e15).then_some(float as i64);
         match value.as_i64().or_else(|| value.as_f64().and_then(whole)) {
-            Some(number) if number < min => self.problem(format!("{name} must be at least {min}")),
-            Some(number) if number > max => self.problem(format!("{name} exceeds maximum of {max}")),
+            Some(number) if number < min => self.problem(name, format!("must be at least {min}")),
+            Some(number) if number > max => self.problem(name, format!("exceeds maximum of {max}")),
             Some(number) => return Some(number),
-            None => self.problem(format!("{name} must be an integer")),
+            None => self.problem(name, "must be an integer"),
         }
         None
     }
@@ -134,7 +148,8 @@ impl Arguments {
         let value = self.take(name)?;
         let moment = value.as_str().and_then(|text| moment(text.trim(), edge));
         if moment.is_none() {
-            self.problem(format!("Invalid date format for {name}: expected ISO 8601"));
+            let told = format!("Invalid date format for {name}: expected ISO 8601");
+            self.problem_told(name, "must be a date in ISO 8601", told);
         }
         moment
     }
@@ -209,7 +224,7 @@ mod tests {
             ["a", "b", "c", "d", "e", "f", "g"].map(|name| arguments.number(name, 1, 100)).into();
         assert_eq!(numbers, [Some(5), Some(20), None, None, None, None, None]);
         assert_eq!(
-            arguments.problems,
+            arguments.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
             [
                 "c must be an integer",
                 "d must be an integer",

@@ -88,17 +88,17 @@ impl Asked {
         let from_us = arguments.date("startDate", Edge::Start);
         let until_us = arguments.date("endDate", Edge::End);
         if several && dated {
-            arguments.problem("ids and a range of dates exclude each other");
+            arguments.problem("ids", "and a range of dates exclude each other");
         }
         if dated && id.is_some() {
-            arguments.problem("id and a range of dates exclude each other");
+            arguments.problem("id", "and a range of dates exclude each other");
         }
         let which = if dated {
             Which::Between(from_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX))
         } else if several {
             ids.extend(id.filter(|id| !ids.contains(id)));
             if ids.is_empty() {
-                arguments.problem("ids must name an entry");
+                arguments.problem("ids", "must name an entry");
             }
             Which::Several(ids)
         } else {

@@ -97,15 +97,15 @@ impl Asked {
             None | Some("title") => None,
             Some("fulltext") => query.as_deref().map(terms),
             Some(_) => {
-                arguments.problem("match must be \"title\" or \"fulltext\"");
+                arguments.problem_choice("match", &["title", "fulltext"]);
                 None
             }
         };
         if terms.as_ref().is_some_and(Vec::is_empty) {
-            arguments.problem("query has no words to search for: match \"title\" finds punctuation");
+            arguments.problem("query", "has no words to search for: match \"title\" finds punctuation");
         }
         if terms.as_ref().is_some_and(|terms| terms.len() > TERMS_MAX) {
-            arguments.problem(format!("query exceeds maximum of {TERMS_MAX} words"));
+            arguments.problem("query", format!("exceeds maximum of {TERMS_MAX} words"));
         }
         let asked = Self {
             project,

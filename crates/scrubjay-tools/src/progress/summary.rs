@@ -19,7 +19,7 @@ pub(super) const CHARS_MAX: usize = 500;
 /// No summary has more tokens.
 const TOKENS_MAX: u32 = 150;
 /// Low, for consistent, factual output.
-pub(super) const TEMPERATURE: f32 = 0.3;
+pub(super) const TEMPERATURE: f64 = 0.3;
 /// How often one looks whether another process has its answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How much longer than its time-out a question counts as being asked.

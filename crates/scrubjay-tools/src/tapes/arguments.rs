@@ -95,6 +95,7 @@ pub(super) struct FilterArgs {
     /// What it must be like: there, or compared with the value.
     test: FieldTest,
     /// What it is compared with; nothing for exists.
+    #[serde(default)]
     #[schemars(schema_with = "compared_value")]
     value: Option<Value>,
 }

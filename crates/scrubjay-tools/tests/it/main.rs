@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 
+mod arguments;
 mod client;
 mod eras;
 mod progress;

@@ -152,7 +152,7 @@ async fn an_entry_is_logged_found_and_told() {
     assert_eq!(asked.len(), 1);
     let body = &asked[0].body;
     assert_eq!((&body["max_tokens"], &body["model"]), (&json!(150), &json!("gpt-4o-mini")));
-    assert!((body["temperature"].as_f64().unwrap() - 0.3).abs() < 1e-6);
+    assert_eq!(body["temperature"].to_string(), "0.3");
     assert!(
         text(&body["messages"][0]["content"]).starts_with("You are a technical summariser. Summarise the")
     );
@@ -216,9 +216,18 @@ async fn everything_wrong_is_said_at_once() {
         assert_eq!(client.refused(log, arguments).await, expected);
     }
     let answer = client.call(log, json!({"title": "t"})).await;
+    let data = &answer["error"]["data"];
     assert_eq!(
-        answer["error"]["data"]["problems"],
-        json!(["projectId is required", "content is required and cannot be empty"])
+        data["problems"],
+        json!([
+            { "path": "projectId", "message": "is required" },
+            { "path": "content", "message": "is required and cannot be empty" },
+        ])
+    );
+    assert_eq!((&data["code"], &data["hint"]), (&json!("INVALID_ARGUMENT"), &data["recovery_hint"]));
+    assert_eq!(
+        client.refused(log, json!({"projectId": "p", "titel": "t", "content": "c"})).await,
+        "titel is no argument of this tool: did you mean title?"
     );
     client.log("p", "t", "c").await;
     for (arguments, expected) in [

@@ -7,10 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use scrubjay_store::ledger::redacted::noting;
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::tape::header::SessionRef;
 use scrubjay_tools::progress::{Answer, get_context, log_progress, search_logs};
-use scrubjay_tools::{Setup, Shared};
+use scrubjay_tools::{Setup, Shared, redacted};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -112,8 +113,16 @@ pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<E
     let shared = Shared::new(setup);
     let answer = match command {
         ProgressCommand::Log(args) => {
-            let arguments = object(args.arguments(&project)?);
-            runtime.block_on(log_progress(&shared, &caller, arguments))?
+            let arguments = args.arguments(&project)?;
+            let logging = noting(log_progress(&shared, &caller, object(arguments.clone())));
+            let (answer, stored) = runtime.block_on(logging);
+            let mut answer = answer?;
+            let changed = redacted::changed_arguments(&arguments, &stored, &shared.setup().redactor);
+            if !changed.is_empty() {
+                answer.text = format!("{}\n{}", answer.text, redacted::told(&changed));
+                answer.data["redacted"] = json!(changed);
+            }
+            answer
         }
         ProgressCommand::Show(args) => {
             runtime.block_on(get_context(&shared, object(args.arguments(&project))))?

@@ -1,5 +1,6 @@
 //! `scrubjay redact`: the redaction engine as a filter.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,11 +8,11 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use scrubjay_core::inert::inert;
-use scrubjay_core::redact::{Finding, Lines};
+use scrubjay_core::redact::{Finding, Key, Lines, WhyUnread, decrypt};
 use serde_json::json;
 
-use crate::cli::Global;
-use crate::config;
+use crate::cli::{Global, tell};
+use crate::config::{self, Loaded};
 
 /// A line must fit into memory.
 const LINE_BYTES_MAX: u64 = 256 << 20;
@@ -27,20 +28,89 @@ pub(crate) struct RedactArgs {
     /// Say on standard error which rule took out what; with --json, as a JSON object a line
     #[arg(long)]
     explain: bool,
+    /// The way back: put what the action encrypt took out in its place again; what cannot be read stays
+    #[arg(long, conflicts_with = "explain")]
+    decrypt: bool,
+    /// Decrypt with this key, whichever a value names: a key of recorder.privacy.keys, or a variable that holds one
+    #[arg(long, value_name = "NAME", requires = "decrypt")]
+    key: Option<String>,
 }
 
 pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode> {
     let loaded = config::load(global)?;
-    let redactor = loaded.redactor(Some(&loaded.home()?))?;
     let input: Box<dyn Read> = match &args.file {
         Some(path) => {
             Box::new(std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?)
         }
         None => Box::new(std::io::stdin().lock()),
     };
+    if args.decrypt {
+        return decrypt_lines(&loaded, args.key.as_deref(), input);
+    }
+    let redactor = loaded.redactor(Some(&loaded.home()?))?;
+    let mut lines = Lines::default();
+    each_line(input, |number, line| {
+        let redacted = lines.redact(&redactor, line);
+        if args.explain {
+            let (_, mut findings) = redactor.explain(line);
+            if findings.is_empty() && redacted.is_changed() {
+                // A line that is secret only because of those before it.
+                findings.push(Finding {
+                    rule: "private-key".to_owned(),
+                    place: "byte 0".to_owned(),
+                    bytes: line.len(),
+                });
+            }
+            explain(global, number, &findings)?;
+        }
+        Ok(redacted.as_bytes().to_vec())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Puts encrypted values back; says which could not be read, and leaves them as they are.
+fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> anyhow::Result<ExitCode> {
+    let mut keys: HashMap<String, Result<Key, String>> = HashMap::new();
+    if let Some(name) = named {
+        // Whoever names a key that is not there learns it before anything is written.
+        let found = loaded.redaction_key(name).map_err(|why| anyhow::anyhow!("--key {name} {why}"))?;
+        keys.insert(name.to_owned(), Ok(found));
+    }
+    let mut unread = 0u64;
+    each_line(input, |number, line| {
+        let mut key = |id: &str| {
+            let id = named.unwrap_or(id);
+            keys.entry(id.to_owned()).or_insert_with(|| loaded.redaction_key(id)).clone()
+        };
+        let decrypted = decrypt(line, &mut key);
+        for failed in &decrypted.failed {
+            unread += 1;
+            let id = inert(&failed.key_id);
+            tell(&match &failed.why {
+                WhyUnread::NoKey(why) => format!("line {number}: the key {id} {why}; --key names another"),
+                WhyUnread::Damaged => format!("line {number}: a value of the key {id} is cut or damaged"),
+                WhyUnread::WrongKey => {
+                    let key = named.unwrap_or(&id);
+                    format!(
+                        "line {number}: a value of the key {id} was not encrypted with {key}, or was changed"
+                    )
+                }
+            });
+        }
+        Ok(decrypted.line)
+    })?;
+    anyhow::ensure!(unread == 0, "{unread} encrypted values could not be read and stand as they were");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Passes lines on, each as what is made of it; how they end stays.
+fn each_line(
+    input: Box<dyn Read>,
+    mut make: impl FnMut(u64, &[u8]) -> anyhow::Result<Vec<u8>>,
+) -> anyhow::Result<()> {
     let mut input = BufReader::with_capacity(1 << 20, input);
     let mut output = std::io::BufWriter::new(std::io::stdout().lock());
-    let (mut line, mut lines) = (Vec::new(), Lines::default());
+    let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
         let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).context("cannot read")?;
@@ -49,20 +119,7 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
         }
         anyhow::ensure!(read as u64 != LINE_BYTES_MAX, "line {number} is longer than {LINE_BYTES_MAX} bytes");
         let end = line.len() - line.iter().rev().take_while(|b| matches!(b, b'\n' | b'\r')).count();
-        let redacted = lines.redact(&redactor, &line[..end]);
-        if args.explain {
-            let (_, mut findings) = redactor.explain(&line[..end]);
-            if findings.is_empty() && redacted.is_changed() {
-                // A line that is secret only because of those before it.
-                findings.push(Finding {
-                    rule: "private-key".to_owned(),
-                    place: "byte 0".to_owned(),
-                    bytes: end,
-                });
-            }
-            explain(global, number, &findings)?;
-        }
-        output.write_all(redacted.as_bytes())?;
+        output.write_all(&make(number, &line[..end])?)?;
         output.write_all(&line[end..])?;
         // Somebody may be waiting for this line; more input means that nobody is yet.
         if input.buffer().is_empty() {
@@ -70,7 +127,7 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
         }
     }
     output.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn explain(global: &Global, line: u64, findings: &[Finding]) -> std::io::Result<()> {

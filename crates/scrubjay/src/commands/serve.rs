@@ -4,6 +4,7 @@ mod book;
 mod debug;
 mod lessons;
 mod reload;
+mod storage;
 mod toolsets;
 
 use std::net::SocketAddr;
@@ -248,6 +249,9 @@ async fn serve(
             }
         });
     }));
+    if toolsets::use_ledger(&in_force.args, started) {
+        storage::check(&gateway, &in_force.shared).await;
+    }
     in_force.debug.of(&gateway);
     in_force.debug.adopt(started);
     tokio::spawn(in_force.clone().keep_up(Arc::downgrade(&gateway), hangups));

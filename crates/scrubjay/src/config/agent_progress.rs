@@ -16,10 +16,19 @@ const KEYS: [(&str, &str); 5] = [
     ("logging.level", "log_level"),
 ];
 
+/// Its sections; none of them is a key of ours.
+const SECTIONS: [&str; 3] = ["dbPath", "openai", "logging"];
+
+/// Tells a file with these keys, whatever it is called.
+pub(crate) fn is_one(tree: &Node) -> bool {
+    let Value::Map(entries) = &tree.value else { return false };
+    !entries.is_empty() && entries.iter().all(|(name, _)| SECTIONS.contains(&name.as_str()))
+}
+
 /// Translates the file into our keys.
 pub(crate) fn translate(tree: &Node, problems: &mut Vec<Problem>) -> Node {
     let mut ours = Node::map(Origin::Default);
-    for (name, node) in entries(tree, "", &["dbPath", "openai", "logging"], problems) {
+    for (name, node) in entries(tree, "", &SECTIONS, problems) {
         let sections: &[&str] = match name.as_str() {
             "openai" => &["apiKey", "baseUrl", "model"],
             "logging" => &["level"],

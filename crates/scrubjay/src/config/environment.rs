@@ -7,8 +7,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
+use scrubjay_core::spelling::nearest;
+
 use super::node::{Node, Origin};
-use super::problem::{Problem, nearest};
+use super::problem::Problem;
 use super::raw::{Key, RawConfig};
 
 /// Names of the seeds that mean a key of ours; an earlier one wins.

@@ -123,7 +123,7 @@ impl Loader {
                 content.with_context(|| format!("cannot read the configuration {}", path.display()))?
             }
         };
-        let tree = project::parse(&content, &path, problems);
+        let tree = project::parse_any(&content, &path, problems);
         files.push(SourceFile { path, state: FileState::Read });
         Ok(tree.map(|tree| layer(tree, environment, problems)).unwrap_or_default())
     }

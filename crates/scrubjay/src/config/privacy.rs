@@ -270,6 +270,18 @@ pub(super) fn redactor(privacy: &RawPrivacy, home: Option<&Home>) -> anyhow::Res
     Ok(Arc::new(Redactor::new(&config).map_err(wrong)?))
 }
 
+/// Finds a key by its name; where the configuration has none of that name, in the variable of that name.
+///
+/// # Errors
+/// There is no such key, or it cannot be used.
+pub(super) fn key(privacy: &RawPrivacy, id: &str) -> Result<Key, String> {
+    let is_known = privacy.keys.as_ref().is_some_and(|keys| keys.value.0.contains_key(id));
+    match std::env::var(id) {
+        Ok(secret) if !is_known => derived(secret.as_bytes(), &format!("${id}")),
+        _ => find_key(privacy, id),
+    }
+}
+
 /// Finds a key by its name.
 fn find_key(privacy: &RawPrivacy, id: &str) -> Result<Key, String> {
     let found = privacy.keys.as_ref().and_then(|keys| keys.value.0.get(id));
@@ -289,6 +301,11 @@ fn find_key(privacy: &RawPrivacy, id: &str) -> Result<Key, String> {
             (value.into_bytes(), format!("${name}"))
         }
     };
+    derived(&secret, &place)
+}
+
+/// Makes a key of what a person keeps as one.
+fn derived(secret: &[u8], place: &str) -> Result<Key, String> {
     let secret = secret.trim_ascii();
     if secret.len() < KEY_BYTES_MIN {
         return Err(format!("has too short a key in {place}: it needs at least {KEY_BYTES_MIN} bytes"));

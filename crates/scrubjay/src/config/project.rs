@@ -102,10 +102,23 @@ pub(crate) fn parse(content: &[u8], path: &Path, problems: &mut Vec<Problem>) ->
     yaml::parse(text, path, problems)
 }
 
+/// Parses a file of ours or of the progress tracker, in our keys.
+pub(crate) fn parse_any(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
+    let tree = parse(content, path, problems)?;
+    if is_agent_progress(path) || agent_progress::is_one(&tree) {
+        return Some(agent_progress::translate(&tree, problems));
+    }
+    Some(tree)
+}
+
+fn is_agent_progress(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == agent_progress::FILE_NAME)
+}
+
 impl ProjectFile {
     /// Tells whether it has the progress tracker's keys instead of ours.
     pub(crate) fn is_agent_progress(&self) -> bool {
-        self.path.file_name().is_some_and(|name| name == agent_progress::FILE_NAME)
+        is_agent_progress(&self.path)
     }
 
     /// Tells whether it would be found by itself.

@@ -24,7 +24,7 @@ use super::privacy;
 use super::problem::{ConfigError, Problem};
 use super::raw::{Given, RawConfig, RawServe};
 use super::recorder;
-use super::setting::{Location, Shown, Token};
+use super::setting::{self, Location, Shown, Token};
 use super::toolset::Toolset;
 use super::{LogLevel, SourceFile};
 
@@ -158,9 +158,8 @@ impl Loaded {
             return Ok(Storage::Postgres(text.to_owned()));
         }
         let path = text.strip_prefix("sqlite://").or_else(|| text.strip_prefix("sqlite:")).unwrap_or(text);
-        if path.contains("://") {
-            let message = "must be a path, or a URL that begins with postgres://";
-            let problem = Problem::new(&given.origin, "storage", message);
+        if let Some(wrong) = wrong_path(path, &given.origin) {
+            let problem = Problem::new(&given.origin, "storage", wrong);
             return Err(ConfigError { problems: vec![problem] }.into());
         }
         Ok(Storage::File(std::path::absolute(self.directory.join(path))?))
@@ -205,6 +204,14 @@ impl Loaded {
     /// A key is missing or unusable.
     pub(crate) fn redactor(&self, home: Option<&Home>) -> anyhow::Result<Arc<Redactor>> {
         privacy::redactor(&self.raw.recorder.privacy, home)
+    }
+
+    /// Returns the key that encrypts under a name: of the configuration, else a variable's.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used; why, in words that follow its name.
+    pub(crate) fn redaction_key(&self, id: &str) -> Result<scrubjay_core::redact::Key, String> {
+        privacy::key(&self.raw.recorder.privacy, id)
     }
 
     /// Returns the rules for messages on their way; none where nothing is to be done to any.
@@ -346,6 +353,24 @@ pub(super) fn taken<T: Clone>(given: Option<&Given<T>>) -> T {
 
 fn small(number: u64) -> usize {
     usize::try_from(number).expect("the key's range ends below 2^31")
+}
+
+/// Says why a text is not the path of a database, and what to write instead.
+fn wrong_path(path: &str, origin: &Origin) -> Option<String> {
+    if let Some(rest) = path.strip_prefix("file:") {
+        let path = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
+        return Some(format!(
+            "must be a path, not a file: URL: write {}",
+            if path.is_empty() { "/…" } else { path }
+        ));
+    }
+    if let Some(wrong) = setting::with_tilde(path, origin) {
+        return Some(wrong);
+    }
+    if path.is_empty() {
+        return Some("names no file: write a path behind sqlite:".to_owned());
+    }
+    path.contains("://").then(|| "must be a path, or a URL that begins with postgres://".to_owned())
 }
 
 /// Names the project of a workspace: its repository, where it is in one.

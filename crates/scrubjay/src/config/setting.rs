@@ -236,6 +236,20 @@ impl Setting for Address {
     }
 }
 
+/// Says why a path that begins with `~` is not taken, and what to write instead.
+///
+/// Only a shell knows it; taken literally it would be a directory of that name.
+pub(super) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
+    let rest = path.strip_prefix('~')?;
+    let is_home = rest.is_empty() || rest.starts_with('/');
+    Some(match origin {
+        Origin::File { .. } | Origin::Default if is_home => {
+            format!("must not begin with ~: write ${{HOME}}{rest}")
+        }
+        _ => "must not begin with ~, which only a shell knows: write the whole path".to_owned(),
+    })
+}
+
 /// A path; one in a file starts from that file's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Location(pub(crate) PathBuf);
@@ -244,10 +258,8 @@ impl Setting for Location {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
         let text = text(node, key, problems)?;
         let wrong = match text {
-            "" => Some("must not be empty"),
-            // Only a shell knows it; taken literally it would be a directory of that name.
-            _ if text == "~" || text.starts_with("~/") => Some("must not begin with ~: write ${HOME}"),
-            _ => None,
+            "" => Some("must not be empty".to_owned()),
+            _ => with_tilde(text, &node.origin),
         };
         if let Some(wrong) = wrong {
             problems.push(Problem::new(&node.origin, key, wrong));

@@ -13,6 +13,7 @@ mod damaged;
 mod demo;
 mod injected;
 mod killed;
+mod ledger;
 mod peers;
 mod probes;
 mod progress;

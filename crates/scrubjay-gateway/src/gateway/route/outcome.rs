@@ -94,14 +94,45 @@ impl Refusal {
         Self { code: error["code"].as_i64().unwrap_or(code::INTERNAL), message, data: Some(data) }
     }
 
-    /// Writes it as the error of a request.
+    /// Writes it as the error of a request: what every error of a tool has stands among its data.
     pub(super) fn error(&self) -> String {
-        message::error(self.code, &self.message, self.data.as_ref())
+        let mut data = self.data.clone().unwrap_or_else(|| json!({}));
+        (data["code"], data["hint"]) = (self.name().into(), self.hint().into());
+        message::error(self.code, &self.message, Some(&data))
+    }
+
+    /// Returns the name that programs can rely on.
+    fn name(&self) -> &'static str {
+        match self.code {
+            code::INVALID_PARAMS if self.is_about("problems") => "INVALID_ARGUMENT",
+            NOT_INITIALIZED => "NOT_INITIALIZED",
+            NO_ACTION if !self.is_about("backend") => "NO_ACTION",
+            _ if self.is_about("backend") => "BACKEND_FAILED",
+            _ => "ROUTER",
+        }
+    }
+
+    /// Returns what to do next.
+    fn hint(&self) -> &'static str {
+        match self.name() {
+            "INVALID_ARGUMENT" => "Nothing was done. Correct the task as `problems` says, and send it again.",
+            "NOT_INITIALIZED" => "Send `initialize` first.",
+            "NO_ACTION" => "Call one of the `candidates` directly, or say more precisely what is to be done.",
+            "BACKEND_FAILED" => "Look at the error, and call the tool directly with other arguments.",
+            _ => "Call a tool directly.",
+        }
+    }
+
+    fn is_about(&self, key: &str) -> bool {
+        self.data.as_ref().is_some_and(|data| data.get(key).is_some())
     }
 
     /// Writes it as a tool's result, which a model gets to see.
     pub(super) fn tool_result(&self) -> Value {
-        let error = json!({ "code": self.code, "message": self.message, "data": self.data });
+        let error = json!({
+            "code": self.name(), "message": self.message, "hint": self.hint(), "recovery_hint": self.hint(),
+            "details": self.data,
+        });
         let text = match &self.data {
             Some(data) => format!("{}\n{data}", self.message),
             None => self.message.clone(),

@@ -118,13 +118,9 @@ async fn what_is_no_record_no_project_and_no_time_is_refused() {
     let session = peer.call("sync_session", json!({})).await["session_id"].clone();
     let error = peer.fail("sync_session", json!({ "session_id": session, "project_id": "fish" })).await;
     check(&error, "SESSION_IN_OTHER_PROJECT", "birds", "");
-    let wrong = peer.ask(
-        "tools/call",
-        json!({ "name": "transition", "arguments": { "id": "R001", "to_state": "GONE" } }),
-    );
-    let wrong = wrong.await;
-    assert_eq!(wrong["result"]["isError"], true, "{wrong}");
-    let said = wrong["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(said.contains("expected one of `OPEN`, `LATER`, `RESOLVED`, `DISCARDED`"), "{said}");
+    let wrong = peer.fail("transition", json!({ "id": "R001", "to_state": "GONE" })).await;
+    let states = "to_state must be one of OPEN, LATER, RESOLVED, DISCARDED, not \"GONE\"";
+    check(&wrong, "INVALID_ARGUMENT", states, "call again");
+    assert_eq!(wrong["details"]["problems"][0]["allowed"], json!(["OPEN", "LATER", "RESOLVED", "DISCARDED"]));
     assert_eq!(peer.tick().await, 1, "nothing of all this was written");
 }

@@ -34,6 +34,13 @@ pub(super) fn chosen(args: &ServeArgs, loaded: &Loaded) -> Vec<Toolset> {
     }
 }
 
+/// Tells whether any toolset that is served keeps something in the ledger.
+pub(super) fn use_ledger(args: &ServeArgs, loaded: &Loaded) -> bool {
+    let keeps =
+        |toolset: &Toolset| matches!(toolset, Toolset::Recorder | Toolset::Progress | Toolset::Records);
+    chosen(args, loaded).iter().any(keeps)
+}
+
 /// Returns what all toolsets share.
 pub(super) fn shared(args: &ServeArgs, loaded: &Loaded, workspace: &Path) -> anyhow::Result<Arc<Shared>> {
     Ok(Arc::new(Shared::new(loaded.toolset_setup(workspace, args.project.as_deref())?)))

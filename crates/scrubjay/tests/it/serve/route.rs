@@ -220,6 +220,7 @@ fn a_task_that_makes_no_sense_is_told_so_whole() {
     ]);
     let error = &routing.ask("agentify/orchestrateTask", &bad)["error"];
     assert_eq!((&error["code"], &error["data"]["problems"]), (&json!(-32602), &expected));
+    assert_eq!(error["data"]["code"], "INVALID_ARGUMENT");
     let error = &routing.task(TASK)["error"];
     assert_eq!(
         (&error["code"], &error["message"]),
@@ -228,7 +229,9 @@ fn a_task_that_makes_no_sense_is_told_so_whole() {
     let mut routing = routing.opened();
     let answer = routing.call("orchestrate_task", &bad);
     assert_eq!(answer["result"]["isError"], true, "a tool's caller reads it as a result: {answer}");
-    assert_eq!(answer["result"]["structuredContent"]["error"]["data"]["problems"], expected);
+    let error = &answer["result"]["structuredContent"]["error"];
+    assert_eq!((&error["code"], &error["details"]["problems"]), (&json!("INVALID_ARGUMENT"), &expected));
+    assert!(error["hint"].as_str().unwrap().contains("problems"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,228 @@
+//! The way back from `encrypt`: puts what was encrypted in the place of its marks.
+//!
+//! Goes the way redaction went: through JSON, the strings in it and the JSON in those, so that what comes back is
+//! escaped as it was. What cannot be read stays as it is, and is told; every byte outside a mark stays.
+
+use std::ops::Range;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use chacha20poly1305::aead::{Aead, KeyInit};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+
+use super::action::Key;
+use crate::json::edit;
+use crate::json::escape::{Unescaped, escape};
+use crate::json::tree::{Kind, Tree};
+
+const PREFIX: &[u8] = b"enc:v1:";
+const NONCE_BYTES: usize = 24;
+/// A nonce and the seal of nothing, as base64.
+const SEALED_CHARS_MIN: usize = 54;
+/// Letters that follow a mark at once may look like part of it; no more of them are looked for.
+const BEHIND_MAX: usize = 128;
+/// Strings in strings are looked into as deep as redaction looks.
+const DEPTH_MAX: usize = 6;
+
+/// A line with its encrypted values in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decrypted {
+    /// The line.
+    pub line: Vec<u8>,
+    /// How many values came back.
+    pub found: usize,
+    /// The marks that could not be read, which stay as they are.
+    pub failed: Vec<Unread>,
+}
+
+/// A mark that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The key it names.
+    pub key_id: String,
+    /// Why.
+    pub why: WhyUnread,
+}
+
+/// Why a mark could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhyUnread {
+    /// Nobody has the key; why, in words.
+    NoKey(String),
+    /// It is cut, or not base64.
+    Damaged,
+    /// It was encrypted with another key, or changed since.
+    WrongKey,
+}
+
+/// Puts the values in a line back in place of their marks.
+pub fn decrypt(line: &[u8], key: &mut dyn FnMut(&str) -> Result<Key, String>) -> Decrypted {
+    let mut reading = Reading { key, found: 0, failed: Vec::new() };
+    let edits = if memchr::memmem::find(line, PREFIX).is_some() || memchr::memchr(b'\\', line).is_some() {
+        reading.edits(line, 0)
+    } else {
+        Vec::new()
+    };
+    let (found, failed) = (reading.found, reading.failed);
+    let edits = edits.iter().map(|(range, with)| (range.clone(), with.as_slice()));
+    Decrypted { line: edit::apply(line, edits), found, failed }
+}
+
+struct Reading<'k> {
+    key: &'k mut dyn FnMut(&str) -> Result<Key, String>,
+    found: usize,
+    failed: Vec<Unread>,
+}
+
+type Edits = Vec<(Range<usize>, Vec<u8>)>;
+
+impl Reading<'_> {
+    fn edits(&mut self, text: &[u8], depth: usize) -> Edits {
+        let looks_like_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'[' | b'"'));
+        match Tree::parse(text).filter(|_| looks_like_json && depth < DEPTH_MAX) {
+            Some(tree) => self.in_json(text, &tree, depth),
+            None => self.in_text(text),
+        }
+    }
+
+    fn in_json(&mut self, text: &[u8], tree: &Tree, depth: usize) -> Edits {
+        let strings = tree.nodes.iter().flat_map(|node| {
+            let inside = (node.kind == Kind::String).then(|| node.inside());
+            node.key.clone().into_iter().chain(inside)
+        });
+        let mut edits = Edits::new();
+        for string in strings {
+            let plain = Unescaped::new(&text[string.clone()]);
+            for (range, with) in self.edits(&plain.text, depth + 1) {
+                let range = plain.original(&range);
+                let with =
+                    String::from_utf8(with).map_or_else(|e| e.into_bytes(), |s| escape(&s).into_bytes());
+                edits.push((range.start + string.start..range.end + string.start, with));
+            }
+        }
+        edits.sort_by_key(|(range, _)| range.start);
+        edits
+    }
+
+    fn in_text(&mut self, text: &[u8]) -> Edits {
+        let mut edits = Edits::new();
+        let mut done = 0;
+        for at in memchr::memmem::find_iter(text, PREFIX) {
+            if at < done {
+                continue;
+            }
+            let Some((key_id, sealed)) = mark_at(text, at) else { continue };
+            match self.open(key_id, &text[sealed.clone()]) {
+                Ok((plain, chars)) => {
+                    self.found += 1;
+                    done = sealed.start + chars;
+                    edits.push((at..done, plain));
+                }
+                Err(why) => {
+                    done = sealed.end;
+                    self.failed.push(Unread { key_id: key_id.to_owned(), why });
+                }
+            }
+        }
+        edits
+    }
+
+    /// Opens a mark; returns its value, and how many of the characters were its.
+    fn open(&mut self, key_id: &str, sealed: &[u8]) -> Result<(Vec<u8>, usize), WhyUnread> {
+        let key = (self.key)(key_id).map_err(WhyUnread::NoKey)?;
+        let cipher = XChaCha20Poly1305::new(&key.0.into());
+        let shortest = sealed.len().saturating_sub(BEHIND_MAX).max(SEALED_CHARS_MIN);
+        let mut why = WhyUnread::Damaged;
+        for chars in (shortest..=sealed.len()).rev() {
+            let Ok(bytes) = STANDARD_NO_PAD.decode(&sealed[..chars]) else { continue };
+            let nonce = XNonce::try_from(&bytes[..NONCE_BYTES]).expect("it is long enough");
+            match cipher.decrypt(&nonce, &bytes[NONCE_BYTES..]) {
+                Ok(plain) => return Ok((plain, chars)),
+                Err(_) => why = WhyUnread::WrongKey,
+            }
+        }
+        Err(why)
+    }
+}
+
+/// Reads the mark at a place: the name of its key, and where what was sealed stands.
+fn mark_at(text: &[u8], at: usize) -> Option<(&str, Range<usize>)> {
+    let start = at + PREFIX.len();
+    let colon = start + memchr::memchr(b':', &text[start..])?;
+    let id = std::str::from_utf8(&text[start..colon]).ok()?;
+    let is_id = !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    let length = text[colon + 1..]
+        .iter()
+        .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
+        .count();
+    is_id.then_some((id, colon + 1..colon + 1 + length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Action, Pattern, RedactionConfig, Redactor, Rule};
+    use super::*;
+
+    const KEY: Key = Key([7; 32]);
+
+    fn redactor() -> Redactor {
+        let action = Action::Encrypt { key_id: "main".to_owned(), key: KEY };
+        let pattern = Pattern::Regex("jay-[0-9]+".to_owned());
+        let rules = vec![Rule { name: "jays".to_owned(), pattern, action: action.clone() }];
+        Redactor::new(&RedactionConfig { action, rules, ..RedactionConfig::default() }).unwrap()
+    }
+
+    fn read(line: &[u8]) -> Decrypted {
+        decrypt(line, &mut |id| if id == "main" { Ok(KEY) } else { Err(format!("no key {id}")) })
+    }
+
+    #[test]
+    fn what_was_encrypted_comes_back_byte_for_byte() {
+        for line in [
+            r#"{"password":"hun\"ter\n2","n":1.0}"#,
+            r#"{ "token" : "caf\u00e9 \/ x" , "plain": "\/" }"#,
+            r#"{"text":"{\"password\":\"a\\\"b\\\\c\"}"}"#,
+            r#"[{"a":"{\"b\":\"{\\\"token\\\":\\\"deep 1\\\"}\"}"}]"#,
+            "DB_PASSWORD=hunter2 and ghp_abcdefghijklmnopqrstuvwxyz0123456789, twice",
+            "postgres://ann:s3cretpassword@db/birds",
+            "xjay-42y jay-7",
+            "nothing here",
+            "",
+        ] {
+            let hidden = redactor();
+            let hidden = hidden.redact(line.as_bytes());
+            let back = read(hidden.as_bytes());
+            assert_eq!(back.failed, [], "{line}");
+            // An escape that was not needed is the one thing that is not kept, within a secret alone.
+            let expected = line.replace(r"caf\u00e9 \/ x", "café / x");
+            assert_eq!(String::from_utf8_lossy(&back.line), expected);
+            assert_eq!(back.found > 0, hidden.is_changed(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_stays_and_is_told() {
+        let hidden = redactor();
+        let hidden = hidden.redact(br#"{"a":{"password":"one"},"b":{"password":"two"}}"#).as_bytes().to_vec();
+        let text = String::from_utf8(hidden.clone()).unwrap();
+        let check = |line: &str, found: usize, why: &[WhyUnread]| {
+            let back = read(line.as_bytes());
+            assert_eq!(back.found, found, "{line}");
+            assert_eq!(back.failed.iter().map(|f| f.why.clone()).collect::<Vec<_>>(), why, "{line}");
+            back
+        };
+        let other = text.replacen("enc:v1:main:", "enc:v1:old:", 1);
+        let back = check(&other, 1, &[WhyUnread::NoKey("no key old".to_owned())]);
+        assert!(
+            back.line.starts_with(&other.as_bytes()[..60]) && back.line.ends_with(br#"{"password":"two"}}"#)
+        );
+        let changed = text.replacen("main:", "main:AAAA", 1);
+        check(&changed, 1, &[WhyUnread::WrongKey]);
+        let token = text.split('"').find(|part| part.starts_with("enc:")).unwrap();
+        check(&token[..40], 0, &[WhyUnread::Damaged]);
+        let back = decrypt(&hidden, &mut |_| Ok(Key([8; 32])));
+        assert_eq!((back.line, back.found, back.failed.len()), (hidden, 0, 2));
+        // Words about marks are none.
+        check("enc:v1:<key_id>:<base64> and enc:v1: too", 0, &[]);
+    }
+}

@@ -1,0 +1,290 @@
+//! Looks at a database before anything touches it, and finds out quickly whether it can be reached.
+//!
+//! A path or an address comes from a person and may name something that is not ours. A file is judged by its owner,
+//! its header and its tables, without a lock and without a change; only then does `ledger.rs` or `index.rs` open it.
+//! What is said of a PostgreSQL database never holds its password.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Access, AtFlags, CWD};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AnyConnection, Connection};
+use thiserror::Error;
+
+/// How long a database may take to answer when it is first spoken to: a person hears of it within two seconds.
+pub(crate) const REACHED_WITHIN: Duration = Duration::from_millis(1500);
+
+/// What every SQLite database begins with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Where the header says whose database it is, big endian.
+const APPLICATION_ID: std::ops::Range<usize> = 68..72;
+const HEADER_BYTES: u64 = 100;
+/// No more of a write-ahead log is looked through: tables are made at its beginning.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+/// So many tables of another program are named.
+const TABLES_NAMED: usize = 3;
+
+/// Which of our databases a file shall be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// What its header says: four letters.
+    pub(crate) application_id: u32,
+    /// Tables that it has, and no other program's database together; older ones have nothing in the header.
+    tables: &'static [&'static str],
+    /// What its log holds from the first moment, where the file holds nothing yet.
+    first_words: &'static [u8],
+}
+
+/// The ledger.
+pub(crate) const LEDGER: Kind = Kind {
+    application_id: u32::from_be_bytes(*b"SJLG"),
+    tables: &["schema_version", "projects", "sessions", "events"],
+    first_words: b"CREATE TABLE schema_version (version BIGINT NOT NULL)",
+};
+
+/// The index.
+pub(crate) const INDEX: Kind = Kind {
+    application_id: u32::from_be_bytes(*b"SJIX"),
+    tables: &["version", "tapes"],
+    first_words: b"CREATE TABLE version (version BIGINT NOT NULL)",
+};
+
+/// What stands at a path that may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// Nothing, or a file without any content.
+    Empty,
+    /// A database of ours, or one that nobody has put anything in.
+    Ours,
+}
+
+/// Why a file is not used as a database. It was not touched.
+#[derive(Debug, Error)]
+pub enum NotUsable {
+    /// Something else stands there.
+    #[error("it is {0}, not a file")]
+    NotAFile(&'static str),
+    /// It is somebody else's.
+    #[error("it belongs to another user (uid {0})")]
+    OtherOwner(u32),
+    /// It is a file of another kind.
+    #[error("it is not a SQLite database")]
+    NotADatabase,
+    /// It is a database of another kind.
+    #[error("it is the database of another program{0}")]
+    OtherProgram(String),
+    /// The directory takes no new file.
+    #[error("its directory {path} cannot be written: {source}", path = .path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is a database that SQLite cannot read.
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
+    /// It cannot be looked at.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Looks whether a path can be used for a database of ours. Nothing is changed or left behind.
+pub(crate) async fn look(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
+    let header = {
+        let path = path.to_owned();
+        let looked = tokio::task::spawn_blocking(move || look_at_header(&path)).await;
+        match looked.map_err(io::Error::other)?? {
+            Some(header) => header,
+            None => return Ok(Looked::Empty),
+        }
+    };
+    if !header.starts_with(MAGIC) || header.len() < HEADER_BYTES as usize {
+        return Err(NotUsable::NotADatabase);
+    }
+    let id = u32::from_be_bytes(header[APPLICATION_ID].try_into().expect("it is a range of four"));
+    if id == kind.application_id {
+        return Ok(Looked::Ours);
+    }
+    if id == LEDGER.application_id || id == INDEX.application_id {
+        let what = if id == LEDGER.application_id { "ledger" } else { "index of tapes" };
+        return Err(NotUsable::OtherProgram(format!(": Scrubjay's {what}")));
+    }
+    if id != 0 {
+        return Err(NotUsable::OtherProgram(format!(" (application id {id:#x})")));
+    }
+    // Ours of before headers said so, or any other program's: most say nothing.
+    let tables = tables_of(path).await?;
+    if kind.tables.iter().all(|table| tables.iter().any(|found| found == table)) {
+        return Ok(Looked::Ours);
+    }
+    if !tables.is_empty() {
+        let more = if tables.len() > TABLES_NAMED { ", …" } else { "" };
+        let named: Vec<&str> = tables.iter().take(TABLES_NAMED).map(String::as_str).collect();
+        return Err(NotUsable::OtherProgram(format!(" (it has the tables {}{more})", named.join(", "))));
+    }
+    match first_of_log(path)? {
+        log if log.is_empty() => Ok(Looked::Ours),
+        log if memchr::memmem::find(&log, kind.first_words).is_some() => Ok(Looked::Ours),
+        _ => Err(NotUsable::OtherProgram(" (which has not moved its tables out of its log yet)".to_owned())),
+    }
+}
+
+/// Returns a file's first bytes; none where there is nothing in it, or where it can still be made.
+fn look_at_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
+    let facts = match std::fs::metadata(path) {
+        Ok(facts) => facts,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return check_directory(path).map(|()| None);
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let kind = facts.file_type();
+    if !kind.is_file() {
+        let what = if kind.is_dir() {
+            "a directory"
+        } else if kind.is_fifo() {
+            "a named pipe"
+        } else if kind.is_socket() {
+            "a socket"
+        } else {
+            "a device"
+        };
+        return Err(NotUsable::NotAFile(what));
+    }
+    if facts.uid() != rustix::process::geteuid().as_raw() {
+        return Err(NotUsable::OtherOwner(facts.uid()));
+    }
+    if facts.len() == 0 {
+        return Ok(None);
+    }
+    let mut header = Vec::new();
+    File::open(path)?.take(HEADER_BYTES).read_to_end(&mut header)?;
+    Ok(Some(header))
+}
+
+/// Checks that a file can be made: its directory is there and takes one, or can be made itself.
+fn check_directory(path: &Path) -> Result<(), NotUsable> {
+    let parents = path.ancestors().skip(1).filter(|directory| !directory.as_os_str().is_empty());
+    for directory in parents {
+        let checked = match std::fs::metadata(directory) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => Err(e),
+            Ok(facts) if !facts.is_dir() => Err(io::Error::from(io::ErrorKind::NotADirectory)),
+            Ok(_) => {
+                rustix::fs::accessat(CWD, directory, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
+                    .map_err(io::Error::from)
+            }
+        };
+        return checked.map_err(|source| NotUsable::Directory { path: directory.to_owned(), source });
+    }
+    Ok(())
+}
+
+/// Reads the names of the tables in a file, past all locks: nothing is made beside it.
+async fn tables_of(path: &Path) -> Result<Vec<String>, NotUsable> {
+    let damaged = |e: sqlx::Error| NotUsable::Damaged(cause(&e));
+    sqlx::any::install_default_drivers();
+    let url = format!("{}?mode=ro&immutable=1", sqlite_address(path));
+    let mut connection = AnyConnection::connect(&url).await.map_err(damaged)?;
+    let names = sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+        .fetch_all(&mut connection)
+        .await;
+    connection.close().await.map_err(damaged)?;
+    names.map_err(damaged)
+}
+
+/// Returns the beginning of what SQLite has not moved into the file yet.
+fn first_of_log(path: &Path) -> Result<Vec<u8>, NotUsable> {
+    let mut log = Vec::new();
+    match File::open(beside(path, "-wal")) {
+        Ok(file) => drop(file.take(LOG_BYTES_MAX).read_to_end(&mut log)?),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e.into()),
+    }
+    Ok(log)
+}
+
+/// Returns the path of a file beside a database.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Returns the URL of a SQLite file that is there.
+pub(crate) fn sqlite_url(path: &Path) -> String {
+    sqlite_address(path) + "?mode=rw"
+}
+
+fn sqlite_address(path: &Path) -> String {
+    use std::fmt::Write as _;
+    use std::os::unix::ffi::OsStrExt;
+    let mut url = "sqlite://".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'_' | b'-' => url.push(*byte as char),
+            other => write!(url, "%{other:02X}").expect("a string takes any text"),
+        }
+    }
+    url
+}
+
+/// Connects once, within a limit. A pool would try again and again, for as long as anyone waits.
+pub(crate) async fn connect(url: &str) -> Result<AnyConnection, sqlx::Error> {
+    match tokio::time::timeout(REACHED_WITHIN, AnyConnection::connect(url)).await {
+        Ok(connected) => connected,
+        Err(_) => {
+            let why = format!("no answer within {REACHED_WITHIN:?}");
+            Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, why)))
+        }
+    }
+}
+
+/// Says where a PostgreSQL database is, without who uses it and how they are let in.
+#[must_use]
+pub fn postgres_place(url: &str) -> String {
+    let Ok(options) = url.parse::<PgConnectOptions>() else {
+        return "PostgreSQL, at an address that cannot be read".to_owned();
+    };
+    let host = match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    };
+    match options.get_database() {
+        Some(name) => format!("PostgreSQL at {host}, database {name}"),
+        None => format!("PostgreSQL at {host}"),
+    }
+}
+
+/// Says what a database said, without what a library puts in front of it.
+pub(crate) fn cause(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Io(e) => e.to_string(),
+        sqlx::Error::Database(e) => e.message().to_owned(),
+        sqlx::Error::PoolTimedOut => "no connection was free in time".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_no_password() {
+        let place = |url: &str| postgres_place(url);
+        assert_eq!(
+            place("postgres://ann:s3cret@db.example:6000/birds?sslmode=disable"),
+            "PostgreSQL at db.example:6000, database birds"
+        );
+        assert_eq!(
+            place("postgres://ann:s3cret@db.example:port/birds"),
+            "PostgreSQL, at an address that cannot be read"
+        );
+    }
+}

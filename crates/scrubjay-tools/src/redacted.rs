@@ -1,0 +1,98 @@
+//! Says which arguments of a call were stored without the secrets they held.
+
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
+use scrubjay_core::redact::Redactor;
+use serde_json::{Value, json};
+
+/// The member of an answer that names the arguments.
+const MEMBER: &str = "redacted";
+/// No more arguments are named.
+const NAMED_MAX: usize = 20;
+
+/// Returns the arguments of which a text was stored otherwise than it was given.
+#[must_use]
+pub fn changed_arguments(arguments: &Value, stored: &[String], redactor: &Redactor) -> Vec<String> {
+    let mut changed = Vec::new();
+    if !stored.is_empty() {
+        look(arguments, "", stored, redactor, &mut changed);
+        changed.truncate(NAMED_MAX);
+    }
+    changed
+}
+
+/// Says it in words.
+#[must_use]
+pub fn told(changed: &[String]) -> String {
+    format!("Secrets were taken out before it was stored: {}.", changed.join(", "))
+}
+
+fn look(value: &Value, path: &str, stored: &[String], redactor: &Redactor, changed: &mut Vec<String>) {
+    match value {
+        Value::String(text) => {
+            let is_secret = || matches!(redactor.redact_text(text), std::borrow::Cow::Owned(_));
+            if stored.iter().any(|stored| stored.contains(text.trim())) && is_secret() {
+                changed.push(path.to_owned());
+            }
+        }
+        Value::Array(items) => {
+            for (n, item) in items.iter().enumerate() {
+                look(item, &format!("{path}[{n}]"), stored, redactor, changed);
+            }
+        }
+        Value::Object(members) => {
+            let (before, text) = (changed.len(), value.to_string());
+            for (name, value) in members {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                look(value, &path, stored, redactor, changed);
+            }
+            // What only its name tells to be a secret.
+            if changed.len() == before && !path.is_empty() && stored.contains(&text) {
+                changed.push(path.to_owned());
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Says it in an answer, in data and in text.
+pub(crate) fn name_changed(result: &mut CallToolResult, changed: &[String]) {
+    if changed.is_empty() {
+        return;
+    }
+    if let Some(Value::Object(data)) = &mut result.structured_content {
+        data.insert(MEMBER.to_owned(), json!(changed));
+    }
+    result.content.push(ContentBlock::text(told(changed)));
+}
+
+/// Gives the schema of an answer a place for it.
+pub(crate) fn describe(schema: &mut JsonObject) {
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        let about = "Arguments from which secrets were taken out before they were stored; absent if none.";
+        let member = json!({ "type": "array", "items": { "type": "string" }, "description": about });
+        properties.insert(MEMBER.to_owned(), member);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_stored_and_changed_is_named() {
+        const TOKEN: &str = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
+        let arguments = json!({
+            "title": format!(" use {TOKEN} "), "query": TOKEN, "steps": ["a", format!("send {TOKEN}")],
+            "metadata": { "password": "hunter2" }, "plain": "use",
+        });
+        let stored =
+            [format!("use {TOKEN}"), format!("send {TOKEN}"), json!({"password": "hunter2"}).to_string()];
+        let changed = changed_arguments(&arguments, &stored, &Redactor::standard());
+        // The query is part of what was stored, and cannot be told from it.
+        assert_eq!(changed, ["metadata", "query", "steps[1]", "title"]);
+        assert_eq!(changed_arguments(&arguments, &[], &Redactor::standard()), [""; 0]);
+        let only =
+            changed_arguments(&json!({ "a": format!("keep {TOKEN}") }), &stored, &Redactor::standard());
+        assert_eq!(only, [""; 0]);
+    }
+}
