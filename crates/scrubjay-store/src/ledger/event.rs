@@ -39,6 +39,10 @@ pub enum EventKind {
     FileRefused,
     /// A file was found changed by someone else.
     FileObserved,
+    /// It was found out what became of a file change that a crash had left open.
+    FileSettled,
+    /// A workspace is in another place now.
+    WorkspaceMoved,
     /// Something delivered: a decision, a milestone, a note.
     Deliverable,
     /// A progress entry.

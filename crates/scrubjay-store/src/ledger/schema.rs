@@ -18,6 +18,9 @@ const STEPS: &[Step] = &[
         sqlite: include_str!("schema/3.sqlite.sql"),
         postgres: include_str!("schema/3.postgres.sql"),
     },
+    // Step 4 is made on another branch.
+    Step { all: "", sqlite: "", postgres: "" },
+    Step { all: include_str!("schema/5.sql"), sqlite: "", postgres: "" },
 ];
 
 /// What is done on both databases, where `{number}` and `{bytes}` are words that differ, and what on one:
