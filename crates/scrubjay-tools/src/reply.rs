@@ -144,6 +144,8 @@ impl From<ViewError> for Failure {
             }
             ViewError::Ambiguous(..) => Self::new("SESSION_NOT_FOUND", what, hint),
             ViewError::NoFile(..) => Self::new("FILE_NOT_FOUND", what, hint),
+            ViewError::NoRevision(..) => Self::new("REVISION_NOT_FOUND", what, hint),
+            ViewError::NoContent { .. } => Self::new("NO_CONTENT", what, hint),
             ViewError::Ledger(_) => Self::new("STORAGE", message, "Try again."),
         }
     }

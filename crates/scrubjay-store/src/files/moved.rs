@@ -9,8 +9,11 @@ use crate::ledger::revision::Touched;
 use crate::ledger::session::{self, Caller};
 use crate::ledger::{Conn, LedgerError, Survives, moves, revision};
 
-/// How many files are compared.
+/// How many files are compared with a workspace that somebody named.
 const COMPARED_MAX: i64 = 1000;
+/// How many with one that nobody named, and how many such workspaces are looked at: the first change waits for it.
+const RECOGNISED_BY_MAX: i64 = 100;
+const LOOKED_AT_MAX: usize = 10;
 
 /// How much a workspace is like what was recorded of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,7 +89,7 @@ impl Files {
         if Path::new(&old).is_dir() {
             return Err(MoveError::StillThere { old, new });
         }
-        let likeness = self.likeness(&old).await?;
+        let likeness = self.likeness(&old, COMPARED_MAX).await?;
         if likeness.same + likeness.earlier == 0 {
             return Err(MoveError::Unlike { old, new, files: likeness.files });
         }
@@ -109,11 +112,9 @@ impl Files {
         }
         let known = moves::of_project(&mut read, &caller.project).await?;
         drop(read);
-        for (old, session) in known {
-            if Path::new(&old).exists() {
-                continue;
-            }
-            let likeness = self.likeness(&old).await?;
+        let gone = known.into_iter().filter(|(old, _)| !Path::new(old).exists());
+        for (old, session) in gone.take(LOOKED_AT_MAX) {
+            let likeness = self.likeness(&old, RECOGNISED_BY_MAX).await?;
             if likeness.same > 0 && likeness.same * 2 > likeness.files {
                 self.record_move(caller, &session, &old).await?;
                 return Ok(Some(old));
@@ -131,10 +132,10 @@ impl Files {
     }
 
     /// Compares what was last recorded in another workspace with what is here.
-    async fn likeness(&self, old: &str) -> Result<Likeness, MoveError> {
+    async fn likeness(&self, old: &str, files_max: i64) -> Result<Likeness, MoveError> {
         let mut read = self.ledger.read().await?;
         let mut likeness = Likeness::default();
-        for path in revision::paths(&mut read, old, COMPARED_MAX).await? {
+        for path in revision::paths(&mut read, old, files_max).await? {
             let Some(last) = revision::latest(&mut read, old, &path).await? else { continue };
             let Some(hash) = last.after else { continue };
             likeness.files += 1;

@@ -15,6 +15,10 @@ use super::{Conn, LedgerError, Write, project};
 
 /// No session id is longer.
 pub const ID_CHARS_MAX: usize = 100;
+/// No title is longer.
+pub const TITLE_CHARS_MAX: usize = 200;
+/// No word of what the user asked for, or of what came of it, is longer.
+pub const MESSAGE_CHARS_MAX: usize = 100_000;
 
 /// Whoever makes a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
