@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use scrubjay_core::units::counted;
 use thiserror::Error;
 
 use super::{FileError, Files};
@@ -42,8 +43,8 @@ pub enum MoveError {
     },
     /// Nothing in the directory speaks for it.
     #[error(
-        "{new} does not hold what was recorded in {old}: none of {files} files is there with a recorded content; \
-         name the directory to which it moved"
+        "{new} does not hold what was recorded in {old}: none of {} is there with a recorded content; \
+         name the directory to which it moved", counted(*.files, "file")
     )]
     Unlike {
         /// Where the workspace was.

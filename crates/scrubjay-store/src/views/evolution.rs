@@ -292,21 +292,26 @@ impl RevisionView {
         if whole <= tokens_max {
             return;
         }
-        let texts = self.initial_content.as_deref().map_or(0, budget::tokens) + budget::tokens(&self.diff);
-        // JSON writes line ends and quotes with two characters.
-        let around = whole.saturating_sub(texts);
-        let mut room = (tokens_max.saturating_sub(around) * 9 / 10).max(CUT_TOKENS_MIN);
-        if let Some(content) = &mut self.initial_content {
-            *content = budget::beginning(content, room).to_owned();
-            room = room.saturating_sub(budget::tokens(content)).max(CUT_TOKENS_MIN);
-        }
-        self.diff = budget::beginning(&self.diff, room).to_owned();
-        let uris: Vec<&str> = [self.before_uri.as_deref(), self.uri.as_deref()].into_iter().flatten().collect();
+        let uris: Vec<&str> =
+            [self.before_uri.as_deref(), self.uri.as_deref()].into_iter().flatten().collect();
         self.cut = Some(format!(
             "cut; all of it has about {}: read the contents at {}, or with get_evolution and revision {}",
             counted(whole, "token"),
             uris.join(" and "),
             self.id
         ));
+        let (content, diff) = (self.initial_content.take(), std::mem::take(&mut self.diff));
+        let mut room = tokens_max.saturating_sub(budget::tokens_of(self)).max(CUT_TOKENS_MIN);
+        // JSON writes line ends and quotes with two characters, so a text has more tokens there than by itself.
+        loop {
+            self.initial_content =
+                content.as_deref().map(|content| budget::beginning(content, room).to_owned());
+            let left = room.saturating_sub(self.initial_content.as_deref().map_or(0, budget::tokens));
+            self.diff = budget::beginning(&diff, left).to_owned();
+            if budget::tokens_of(self) <= tokens_max || room <= CUT_TOKENS_MIN {
+                return;
+            }
+            room = (room * 4 / 5).max(CUT_TOKENS_MIN);
+        }
     }
 }

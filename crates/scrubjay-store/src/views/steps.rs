@@ -89,7 +89,8 @@ impl StepTotals {
 impl fmt::Display for StepTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", counted(self.total, "step"))?;
-        let parts: Vec<String> = self.by_status.iter().map(|(status, count)| format!("{count} {status}")).collect();
+        let parts: Vec<String> =
+            self.by_status.iter().map(|(status, count)| format!("{count} {status}")).collect();
         if parts.is_empty() { Ok(()) } else { write!(f, " ({})", parts.join(", ")) }
     }
 }

@@ -311,7 +311,8 @@ impl Chapter {
     #[must_use]
     pub fn facts(&self) -> Vec<String> {
         let files = self.iterations.iter().map(|i| {
-            let times = if i.revisions > 1 { format!(" in {}", counted(i.revisions, "edit")) } else { String::new() };
+            let times =
+                if i.revisions > 1 { format!(" in {}", counted(i.revisions, "edit")) } else { String::new() };
             (i.first_event, format!("{} {} (+{} -{}){times}", i.what, i.path, i.added, i.removed))
         });
         let quotes = self.decisions.iter().map(|q| (q.event_id, format!("{}: {}", q.label, q.text)));
@@ -327,7 +328,9 @@ impl Chapter {
         self.decisions.truncate(items_max);
         self.also.truncate(items_max);
         self.left_out += had - self.iterations.len() - self.decisions.len() - self.also.len();
-        for text in self.decisions.iter_mut().map(|q| &mut q.text).chain(self.also.iter_mut().map(|n| &mut n.text)) {
+        for text in
+            self.decisions.iter_mut().map(|q| &mut q.text).chain(self.also.iter_mut().map(|n| &mut n.text))
+        {
             *text = budget::cut(text, chars_max).into_owned();
         }
     }

@@ -21,4 +21,5 @@ mod redaction;
 mod rotation;
 mod roundtrip;
 mod versions;
+mod views;
 mod workspace;

@@ -108,7 +108,7 @@ impl FileReply {
             (true, _) => format!("{} was the same already; nothing was written.", self.path),
             (false, "create") => format!("Created {} ({}).", self.path, counted(self.added, "line")),
             (false, "delete") => format!("Deleted {} ({}).", self.path, counted(self.removed, "line")),
-            (false, _) => format!("Edited {} (+{} -{} lines).", self.path, self.added, self.removed),
+            (false, _) => format!("Edited {} (+{} -{}).", self.path, self.added, self.removed),
         };
         let others = match self.changed_by_others {
             true => " Someone else had changed it since it was last seen; their version is recorded.",

@@ -163,12 +163,11 @@ fn no_step(known: &[Step]) -> Failure {
 async fn shown(write: &mut Write, session: &Session) -> Result<PlanReply, Failure> {
     let steps = latest(plan::steps(write, &session.id).await?);
     let current_index = steps.iter().find(|s| Some(s.id) == session.current_step).map(|s| s.index);
-    let steps =
-        steps.into_iter().map(|s| StepReply {
-            index: s.index,
-            number: number(s.plan, s.index),
-            step: s.text,
-            status: s.status.name(),
-        });
+    let steps = steps.into_iter().map(|s| StepReply {
+        index: s.index,
+        number: number(s.plan, s.index),
+        step: s.text,
+        status: s.status.name(),
+    });
     Ok(PlanReply { session_id: session.id.clone(), steps: steps.collect(), current_index })
 }

@@ -206,6 +206,11 @@ async fn serve(
         lessons::learn_beside(&gateway, started.home()?);
     }
     gateway.route_with(routing);
+    if toolsets::chosen(&in_force.args, started).contains(&Toolset::Recorder) {
+        // Beside everything else: nobody is greeted later for it.
+        let shared = in_force.shared.clone();
+        tokio::spawn(async move { shared.settle().await });
+    }
     in_force.debug.of(&gateway);
     in_force.debug.adopt(started);
     tokio::spawn(in_force.clone().keep_up(Arc::downgrade(&gateway), hangups));

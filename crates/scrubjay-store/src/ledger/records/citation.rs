@@ -141,7 +141,9 @@ pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<V
         let then = match kept {
             Some(hash) => text(on, &hash).await?,
             // The file was not known when it was cited: it was what its first revision since found there.
-            None => match revision::first_after(on, &workspace, &citation.path, cited).await?.and_then(|r| r.before)
+            None => match revision::first_after(on, &workspace, &citation.path, cited)
+                .await?
+                .and_then(|r| r.before)
             {
                 Some(hash) => lines(on, &hash, &citation).await?,
                 None => None,

@@ -140,14 +140,13 @@ pub async fn paths(on: &mut impl Conn, workspace: &str, limit: i64) -> Result<Ve
 pub async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
     let mut total = 0;
     for place in moves::places(on, workspace).await? {
-        let row = sqlx::query(
-            "SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2 AND id <= $3",
-        )
-        .bind(&place.root)
-        .bind(path)
-        .bind(place.up_to)
-        .fetch_one(on.conn())
-        .await?;
+        let row =
+            sqlx::query("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2 AND id <= $3")
+                .bind(&place.root)
+                .bind(path)
+                .bind(place.up_to)
+                .fetch_one(on.conn())
+                .await?;
         total += row.try_get::<i64, _>(0)?;
     }
     Ok(total)

@@ -119,8 +119,8 @@ pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<(
     table.print()?;
     let sums = reader.finish();
     let mut text = format!(
-        "{} messages, {} sent, {} received, {} failed, {} unanswered; response time p50 {}, p99 {}",
-        sums.total_messages,
+        "{}, {} sent, {} received, {} failed, {} unanswered; response time p50 {}, p99 {}",
+        units::counted(sums.total_messages, "message"),
         units::size(sums.total_bytes_sent),
         units::size(sums.total_bytes_received),
         sums.total_errors,
@@ -135,7 +135,7 @@ pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<(
         text += &format!("; backends ended: {}", sums.backends_ended);
     }
     if more > 0 {
-        text += &format!("; {more} more entries: --from {} or --limit", from + shown);
+        text += &format!("; {}: --from {} or --limit", units::counted(more, "more entry"), from + shown);
     }
     let mut note = Table::note();
     note.line(&text)?;
@@ -219,7 +219,7 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
     match entry.kind {
         EntryKind::Message => match reading.link() {
             _ if reading.envelope.kind == MessageKind::Batch => {
-                format!("{} messages", reading.envelope.batch.len())
+                units::counted(reading.envelope.batch.len(), "message")
             }
             Some(link) if link.method.is_some() => [link.method.as_deref(), link.name.as_deref()]
                 .into_iter()
@@ -238,7 +238,7 @@ fn subject(entry: &Entry<'_>, reading: &Reading) -> String {
             .map(|line| format!("{} {}", line.method.unwrap_or_default(), units::size(line.bytes)))
             .unwrap_or_default(),
         EntryKind::Gap => serde_json::from_slice::<Gap>(entry.payload)
-            .map(|gap| format!("{} messages missing: {}", gap.messages, gap.reason))
+            .map(|gap| format!("{} missing: {}", units::counted(gap.messages, "message"), gap.reason))
             .unwrap_or_default(),
         EntryKind::End => {
             serde_json::from_slice::<End>(entry.payload).map(|end| end.reason).unwrap_or_default()
