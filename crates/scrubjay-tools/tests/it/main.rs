@@ -7,6 +7,7 @@ mod eras;
 mod progress;
 mod recorder;
 mod records;
+mod revisions;
 mod sample;
 mod schemas;
 mod story;
