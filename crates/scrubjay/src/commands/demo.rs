@@ -57,6 +57,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
          \n  scrubjay --data {data} tape verify\
          \n  scrubjay --data {data} session timeline demo\
          \n  scrubjay --data {data} session evolution demo feeder/monday.txt\
+         \n  scrubjay --data {data} session cat demo feeder/monday.txt --at 1\
          \n  scrubjay --data {data} session rewind demo --to 4\
          \n  scrubjay --data {data} record tree --project default\
          \n\nTo record a server of your own, put `scrubjay wrap --` before its command in your host's configuration."
@@ -81,9 +82,16 @@ fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
             return found::print(&recorded);
         }
     };
+    tell(home, &["story", session])?;
+    writeln!(anstream::stdout(), "\nWhat feeder/monday.txt held at its first revision:\n")?;
+    tell(home, &["cat", session, "feeder/monday.txt", "--at", "1"])
+}
+
+/// Lets `scrubjay session` tell of what was done.
+fn tell(home: &Home, arguments: &[&str]) -> anyhow::Result<()> {
     let mut teller = std::process::Command::new(std::env::current_exe()?);
-    let told = teller.arg("--data").arg(home.root()).args(["session", "story", session]).status()?;
-    anyhow::ensure!(told.success(), "the story could not be told");
+    let told = teller.arg("--data").arg(home.root()).arg("session").args(arguments).status()?;
+    anyhow::ensure!(told.success(), "`scrubjay session {}` failed", arguments.join(" "));
     Ok(())
 }
 
