@@ -19,6 +19,7 @@ use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
 use scrubjay_store::ledger::revision::{self, Revision, Source, State};
 use scrubjay_store::ledger::session::{self, Caller, Session};
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage, Survives, Write as Mutation, blob};
+use scrubjay_store::views::budget::Window;
 use scrubjay_store::views::{evolution, timeline};
 use scrubjay_store::workspace::Workspace;
 
@@ -137,12 +138,12 @@ async fn pages(data: &Path, rounds: usize, views: &mut Series) -> Outcome<()> {
     for round in 0..rounds {
         let after = EVENTS * round as i64 / rounds as i64;
         let started = clock::now();
-        let page = timeline::read(&mut read, &session, after, PAGE).await?;
+        let page = timeline::read(&mut read, &session, Window::items(after, PAGE)).await?;
         views.push("timeline ms", started.elapsed().as_secs_f64() * 1e3);
         assert!(page.events.len() as i64 == PAGE && page.total >= EVENTS, "a full page");
         let after = (REVISIONS * round / rounds) as i64;
         let started = clock::now();
-        let page = evolution::read(&mut read, &session, "file", after, PAGE).await?;
+        let page = evolution::read(&mut read, &session, "file", Window::items(after, PAGE)).await?;
         views.push("evolution ms", started.elapsed().as_secs_f64() * 1e3);
         assert_eq!((page.revisions.len() as i64, page.total), (PAGE, REVISIONS as i64), "a full page");
     }

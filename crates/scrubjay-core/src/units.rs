@@ -1,6 +1,6 @@
-//! Sizes and durations as people write them: `16MiB`, `100MB`, `250ms`, `1h`.
+//! Sizes, durations and counts as people write them: `16MiB`, `100MB`, `250ms`, `1h`, `1 line`, `2 children`.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::time::Duration;
 
 /// Reads a size in bytes: a number with an optional `B`, `KB`, `MB`, `GB` (thousands) or `KiB`, `MiB`, `GiB`.
@@ -85,6 +85,27 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
+/// Writes how many there are of something: `1 line`, `2 lines`, `0 entries`, `3 children`. The noun is the singular,
+/// with words before it or without.
+#[must_use]
+pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    if count == N::from(1) { format!("{count} {noun}") } else { format!("{count} {}", plural(noun)) }
+}
+
+/// Returns the plural of a noun of ours.
+#[must_use]
+pub fn plural(noun: &str) -> String {
+    let last_but_one = noun.chars().rev().nth(1);
+    match noun {
+        _ if noun.ends_with("child") => format!("{noun}ren"),
+        _ if noun.ends_with('y') && !last_but_one.is_some_and(|c| "aeiou".contains(c)) => {
+            format!("{}ies", &noun[..noun.len() - 1])
+        }
+        _ if ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end)) => format!("{noun}es"),
+        _ => format!("{noun}s"),
+    }
+}
+
 fn scaled(value: u64, units: &[(u64, &str)]) -> String {
     let (factor, unit) = units.iter().find(|(factor, _)| value >= *factor).expect("a smallest unit fits");
     let (whole, rest) = (value / factor, value % factor);
@@ -133,5 +154,20 @@ mod tests {
         assert_eq!(duration(12_345_000_000), "12.3 s");
         assert_eq!(duration(245_000_000_000), "4m 05s");
         assert_eq!(duration(9_000_000_000_000), "2h 30m");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let check = |count: i64, noun: &str, expected: &str| assert_eq!(counted(count, noun), expected);
+        check(0, "line", "0 lines");
+        check(1, "line", "1 line");
+        check(2, "grandchild", "2 grandchildren");
+        check(1, "child", "1 child");
+        check(3, "entry", "3 entries");
+        check(2, "day", "2 days");
+        check(2, "match", "2 matches");
+        check(21, "open session", "21 open sessions");
+        assert_eq!(counted(1_usize, "file"), "1 file");
+        assert_eq!(counted(2_u64, "file"), "2 files");
     }
 }

@@ -7,6 +7,7 @@
 mod edit;
 mod lock;
 mod make;
+pub mod moved;
 pub mod rewind;
 mod settle;
 
@@ -101,6 +102,8 @@ pub struct Made {
     pub path: String,
     /// What is there now.
     pub hash: Option<Hash>,
+    /// How many bytes that has.
+    pub size: i64,
     /// Whether someone else had changed the file since it was last seen.
     pub observed: bool,
 }

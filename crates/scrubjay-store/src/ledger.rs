@@ -7,6 +7,7 @@
 pub mod blob;
 pub mod dialect;
 pub mod event;
+pub mod moves;
 pub mod narrative;
 pub mod plan;
 pub mod progress;

@@ -1,9 +1,15 @@
 //! What is read off the ledger: a session's timeline, its story, the evolution of its files.
 //!
-//! Plain data, ready to be written as JSON or shown to people. Everything comes in pages.
+//! Plain data, ready to be written as JSON or shown to people. Everything comes in pages, and in as many tokens as
+//! the reader has room for.
 
+pub mod address;
+pub mod budget;
+pub mod content;
 pub mod evolution;
+mod said;
 pub mod sessions;
+pub mod steps;
 pub mod story;
 pub mod timeline;
 
@@ -15,6 +21,10 @@ use crate::ledger::{Conn, LedgerError, session};
 
 /// How many items a page has at most.
 pub const PAGE_MAX: i64 = 1000;
+/// How much is shown of a session's title.
+const TITLE_CHARS_MAX: usize = 200;
+/// How much is shown of what the user asked for.
+const MESSAGE_CHARS_MAX: usize = 2000;
 
 /// Names the session in which something happened last.
 pub const LATEST: &str = "latest";
@@ -31,6 +41,19 @@ pub enum ViewError {
     /// The session changed no such file.
     #[error("session {0} changed no file {1}")]
     NoFile(String, String),
+    /// The file has no such state.
+    #[error("{0} has no {1}")]
+    NoRevision(String, content::At),
+    /// There was no file then.
+    #[error("{path} was not there {} revision {revision}", when(*.side))]
+    NoContent {
+        /// The file.
+        path: String,
+        /// The revision.
+        revision: i64,
+        /// Before or after it.
+        side: address::Side,
+    },
     /// The ledger failed.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
@@ -44,8 +67,16 @@ impl ViewError {
             Self::NoSession(_) => "`scrubjay session ls` and list_sessions list the sessions.",
             Self::Ambiguous(..) => "Give more characters.",
             Self::NoFile(..) => "The session's evolution lists the files it changed.",
+            Self::NoRevision(..) | Self::NoContent { .. } => "The file's evolution lists its revisions.",
             Self::Ledger(error) => error.hint(),
         }
+    }
+}
+
+fn when(side: address::Side) -> &'static str {
+    match side {
+        address::Side::After => "after",
+        address::Side::Before => "before",
     }
 }
 
@@ -87,8 +118,8 @@ impl SessionView {
         Self {
             id: session.id.clone(),
             project_id: session.project_id.clone(),
-            title: session.title.clone(),
-            user_message: session.user_message.clone(),
+            title: shown(session.title.as_deref(), TITLE_CHARS_MAX),
+            user_message: shown(session.user_message.as_deref(), MESSAGE_CHARS_MAX),
             agent: session.agent.clone(),
             status: if session.ended_ns.is_some() { "closed" } else { "active" },
             told_by: session.told_by.clone(),
@@ -100,6 +131,10 @@ impl SessionView {
             ended: session.ended_ns.map(iso),
         }
     }
+}
+
+fn shown(text: Option<&str>, chars_max: usize) -> Option<String> {
+    text.map(|text| budget::cut(text, chars_max).into_owned())
 }
 
 /// Writes a time as ISO 8601, in UTC, to the millisecond.

@@ -5,6 +5,7 @@
 
 mod audit;
 mod file_op;
+mod limits;
 mod narrative;
 mod plan;
 mod reported;
@@ -80,7 +81,8 @@ impl ServerHandler for Recorder {
                 "Change files through file_op: it records what was there and what you write, then writes it. \
                  Submit your plan with record_plan and mark steps with record_plan_step; tell decisions with \
                  audit_event. session_id may be left out everywhere. Read back what was done in \
-                 scrubjay://sessions/{id}/timeline, story and evolution.",
+                 scrubjay://sessions/{id}/timeline, story and evolution; what a file held at any revision in \
+                 evolution/{path}?revision=N.",
             )
     }
 

@@ -130,6 +130,8 @@ impl From<ViewError> for Failure {
             ViewError::Ledger(error) => return error.into(),
             ViewError::NoSession(_) | ViewError::Ambiguous(..) => "SESSION_NOT_FOUND",
             ViewError::NoFile(..) => "FILE_NOT_FOUND",
+            ViewError::NoRevision(..) => "REVISION_NOT_FOUND",
+            ViewError::NoContent { .. } => "NO_CONTENT",
         };
         Self::new(code, error.to_string(), error.hint())
     }

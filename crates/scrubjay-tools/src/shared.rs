@@ -215,8 +215,43 @@ impl Shared {
         let workspace = Workspace::open(&self.setup.workspace).map_err(FileError::Workspace)?;
         let workspace = workspace.allow_vcs(self.setup.allow_vcs);
         let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
-        files.settle(&self.described(Told::default())).await?;
+        let caller = self.described(Told::default());
+        self.recognise(&files, &caller).await;
+        files.settle(&caller).await?;
         Ok(Arc::new(files))
+    }
+
+    /// Settles what a crash left open in the workspace, and recognises a workspace that moved here. For the start of a
+    /// server and for readings: nobody waits for an answer, so what fails is only logged.
+    pub async fn settle(&self) {
+        if let Storage::File(path) = &self.setup.storage
+            && !path.exists()
+        {
+            // Nothing was ever recorded; the first call makes the ledger.
+            return;
+        }
+        let caller = self.described(Told::default());
+        // Opened for the first time, it is settled.
+        let settled = match self.files.get() {
+            Some(files) => files.settle(&caller).await.map(|_| ()),
+            None => self.files().await.map(|_| ()),
+        };
+        if let Err(e) = settled {
+            tracing::warn!(error = %e, "file changes that a crash left open are not settled");
+        }
+    }
+
+    /// Recognises the workspace of this project that is gone from where it was and whose files are here.
+    async fn recognise(&self, files: &Files, caller: &Caller) {
+        // A database of several machines cannot tell: there a directory of another machine is never here.
+        if !matches!(self.setup.storage, Storage::File(_)) {
+            return;
+        }
+        match files.recognise(caller).await {
+            Ok(Some(from)) => tracing::info!(from, to = files.root(), "the workspace moved"),
+            Ok(None) => {}
+            Err(e) => tracing::warn!(error = %e, "it is not known whether the workspace moved"),
+        }
     }
 
     /// Returns the index of the tapes, opened by whoever needs it first; it may be behind them.

@@ -193,11 +193,6 @@ pub(crate) fn zone() -> &'static TimeZone {
     ZONE.get_or_init(TimeZone::system)
 }
 
-/// Writes how many there are of something: `1 tape`, `2 tapes`.
-pub(crate) fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 /// Writes an instant in the local time zone, and how far that is from UTC.
 pub(crate) fn local_time(wall_ns: u64) -> String {
     zoned(wall_ns, "%Y-%m-%d %H:%M:%S%:z")

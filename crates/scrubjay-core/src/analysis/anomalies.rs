@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::units::counted;
 use serde::Serialize;
 
 use super::errors::{Kind, kind};
@@ -291,9 +292,9 @@ fn orders(now: &TapeCalls, past: &[TapeCalls]) -> Vec<Anomaly> {
             kind: AnomalyKind::NewSequence,
             subject: format!("{first} → {second}"),
             summary: format!(
-                "{} times now; never in {} chances before",
-                entries.len(),
-                left.get(first).unwrap_or(&0)
+                "{} now; never in {} before",
+                counted(entries.len(), "time"),
+                counted(*left.get(first).unwrap_or(&0), "chance")
             ),
             now: entries.len() as u64,
             before: 0,

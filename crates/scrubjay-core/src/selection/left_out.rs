@@ -119,7 +119,8 @@ impl LeftOut {
             .map(|(amount, reason)| format!("{} by {reason}", amount.messages))
             .collect();
         let Amount { messages, bytes } = self.total();
-        format!("{messages} messages ({}) left out: {}", units::size(bytes), reasons.join(", "))
+        let messages = units::counted(messages, "message");
+        format!("{messages} ({}) left out: {}", units::size(bytes), reasons.join(", "))
     }
 }
 

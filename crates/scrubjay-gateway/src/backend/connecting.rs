@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
+use scrubjay_core::units::counted;
 
 use super::connection::Connection;
 use super::places::{Owner, Place, Rest};
@@ -126,9 +127,9 @@ impl Backend {
             }
             if tokio::time::Instant::now() >= deadline || starter.session.is_over() {
                 return Err(self.unavailable(&format!(
-                    "{} clients have a connection of their own already: raise maxConnections, or set shared: true if \
+                    "{} already, each with a connection of its own: raise maxConnections, or set shared: true if \
                      one connection may serve all clients",
-                    self.connections_max
+                    counted(self.connections_max, "client")
                 )));
             }
             tokio::time::sleep(PLACE_LOOK).await;

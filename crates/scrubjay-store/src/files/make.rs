@@ -109,6 +109,9 @@ impl Files {
         });
         if unchanged {
             details["unchanged"] = true.into();
+            // No revision is made: the one that holds this content is where it can be read.
+            let same = revision::latest(&mut write, &self.root(), path).await?;
+            details["revision"] = same.map(|revision| revision.id).into();
         }
         if let Some(event) = change.rewinds_to {
             details["rewinds_to"] = event.into();
@@ -125,9 +128,10 @@ impl Files {
                 Some(self.add(&mut write, event_id, State::Pending, draft).await?)
             }
         };
-        let hash = after.map(blob::hash);
+        let (hash, size) = (after.map(blob::hash), after.map_or(0, |after| after.len() as i64));
         write.commit().await?;
-        Ok(Some(Made { session_id: session.id, event_id, revision, path: path.to_owned(), hash, observed }))
+        let (session_id, path) = (session.id, path.to_owned());
+        Ok(Some(Made { session_id, event_id, revision, path, hash, size, observed }))
     }
 
     /// Records what someone else made of a file since it was last seen.
@@ -332,9 +336,9 @@ impl Files {
         };
         let revision = self.add(&mut write, event_id, State::Done, draft).await?;
         write.commit().await?;
-        let hash = revision.after;
-        let path = path.as_str().to_owned();
-        Ok(Made { session_id: session.id, event_id, revision: Some(revision), path, hash, observed: false })
+        let (hash, size) = (revision.after, revision.size);
+        let (session_id, path) = (session.id, path.as_str().to_owned());
+        Ok(Made { session_id, event_id, revision: Some(revision), path, hash, size, observed: false })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Takes files back to what they were when an event had happened; as new changes, so that it can be undone.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -7,9 +8,9 @@ use thiserror::Error;
 use super::{Action, Body, Change, FileError, Files, Made};
 use crate::ledger::LedgerError;
 use crate::ledger::blob::{self, Hash};
-use crate::ledger::event;
-use crate::ledger::revision::{self, Revision};
+use crate::ledger::revision::{self, Revision, Touched};
 use crate::ledger::session::Caller;
+use crate::ledger::{event, moves};
 
 /// What becomes of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,9 +105,11 @@ impl Files {
             None => None,
         };
         let root = self.root();
-        let touched = revision::touched(&mut read, session).await?;
-        let wanted = touched.into_iter().filter(|t| t.workspace == root);
-        let paths: Vec<String> =
+        let places = moves::places(&mut read, &root).await?;
+        let is_here =
+            |t: &Touched| places.iter().any(|place| place.root == t.workspace && t.first <= place.up_to);
+        let wanted = revision::touched(&mut read, session).await?.into_iter().filter(is_here);
+        let paths: BTreeSet<String> =
             wanted.map(|t| t.path).filter(|p| only.as_ref().is_none_or(|only| only.as_str() == p)).collect();
         if let (Some(path), true) = (&only, paths.is_empty()) {
             let (session, path) = (session.to_owned(), path.as_str().to_owned());

@@ -1,10 +1,13 @@
 //! Finds out what became of changes that a crash left open, by looking at the files.
 
+use serde_json::json;
+
 use super::{FileError, Files};
-use crate::ledger::blob::{self, Hash};
+use crate::ledger::blob::{self, Hash, hex};
+use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::revision::{self, Revision, State};
-use crate::ledger::session::{self, Caller};
-use crate::ledger::{LedgerError, Survives, Write, event};
+use crate::ledger::session::{self, Caller, Session};
+use crate::ledger::{LedgerError, Survives, Write};
 use crate::workspace::{FilePath, WorkspaceError};
 
 impl Files {
@@ -46,7 +49,9 @@ impl Files {
         let now = found.as_ref().map(|found| found.as_ref().map(|content| *content.hash.as_bytes()));
         let mut write = self.ledger.write(Survives::Power).await?;
         for revision in &open {
-            revision::conclude(&mut write, revision.id, became(revision, now)).await?;
+            let state = became(revision, now);
+            revision::conclude(&mut write, revision.id, state).await?;
+            tell(&mut write, caller, revision, state, now).await?;
         }
         if let Some(found) = &found
             && let Some(changed) = open.iter().find(|revision| became(revision, now) == State::Changed)
@@ -72,6 +77,34 @@ impl Files {
         // Only a panic there is an error here, and it has been reported.
         let _ = sweeping.await;
     }
+}
+
+/// Says in the session of the change what became of it, and what was found.
+async fn tell(
+    write: &mut Write,
+    caller: &Caller,
+    revision: &Revision,
+    state: State,
+    now: Option<Option<Hash>>,
+) -> Result<(), LedgerError> {
+    let Some(meant) = event::get(write, revision.event_id).await? else { return Ok(()) };
+    let Some(session) = session::get(write, &meant.session_id).await? else { return Ok(()) };
+    let found = match state {
+        State::Done => "it was made",
+        State::Failed => "it was not made",
+        _ if now.is_none() => "something that is no readable file stands there",
+        _ if now == Some(None) => "the file is gone",
+        _ => "the file was changed by someone else",
+    };
+    let details = json!({
+        "path": revision.path, "settles": revision.event_id, "revision": revision.id, "outcome": state.name(),
+        "found": now.flatten().as_ref().map(hex),
+    });
+    let summary = format!("settled after a crash: {}: {found}", meant.summary);
+    let event = NewEvent::new(EventKind::FileSettled, summary).about(&revision.path).with(details);
+    // It belongs to the step in which the change was meant, wherever the session is by now.
+    let at_step = Session { current_step: meant.step, ..session };
+    event::append(write, &at_step, caller, event).await.map(|_| ())
 }
 
 /// Returns what a change may have left in a temporary file: what it wrote, or what it took away.

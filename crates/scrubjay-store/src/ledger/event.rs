@@ -39,6 +39,10 @@ pub enum EventKind {
     FileRefused,
     /// A file was found changed by someone else.
     FileObserved,
+    /// It was found out what became of a file change that a crash had left open.
+    FileSettled,
+    /// A workspace is in another place now.
+    WorkspaceMoved,
     /// Something delivered: a decision, a milestone, a note.
     Deliverable,
     /// A progress entry.
@@ -242,6 +246,18 @@ pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, Ledg
     };
     let row = query.fetch_one(on.conn()).await?;
     Ok(row.try_get::<Option<i64>, _>(0)?.unwrap_or(0))
+}
+
+/// Returns the number of the last event that had happened at a time, nanoseconds since the Unix epoch.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn last_at(on: &mut impl Conn, at_ns: i64) -> Result<i64, LedgerError> {
+    let row = sqlx::query("SELECT id FROM events WHERE at_ns <= $1 ORDER BY id DESC LIMIT 1")
+        .bind(at_ns)
+        .fetch_optional(on.conn())
+        .await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or(0))
 }
 
 /// Returns how many events a session has.

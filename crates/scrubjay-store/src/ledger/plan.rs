@@ -12,6 +12,9 @@ use super::event::{self, EventKind, NewEvent};
 use super::session::{Caller, Session};
 use super::{Conn, LedgerError, Write};
 
+/// No step's text is longer; a longer one is no step but the work itself.
+pub const STEP_CHARS_MAX: usize = 500;
+
 /// How far a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

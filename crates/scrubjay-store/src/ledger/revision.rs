@@ -1,14 +1,29 @@
 //! Revisions: the states of files, in order, and how far a change is that was meant.
 //!
 //! A change is first a pending revision, committed before the file is touched; afterwards it is done, failed,
-//! or found changed by someone else. Only done revisions are states a file was in.
+//! or found changed by someone else. Only done revisions are states a file was in. A workspace that moved is one
+//! workspace: its files' revisions are found under all the roots it had.
 
 use serde::Serialize;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::blob::Hash;
-use super::{Conn, LedgerError, Write};
+use super::{Conn, LedgerError, Write, moves};
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, workspace, path, event_id, source, state, before_hash, after_hash, size, lines, added, \
+             removed, mode FROM revisions ",
+            $rest
+        )
+    };
+}
+
+mod history;
+
+pub use history::{as_of, count, first, first_after, latest, page, paths, pending};
 
 /// How we know of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -168,82 +183,13 @@ pub async fn conclude(write: &mut Write, id: i64, state: State) -> Result<(), Le
     Ok(())
 }
 
-macro_rules! select {
-    ($rest:literal) => {
-        concat!(
-            "SELECT id, workspace, path, event_id, source, state, before_hash, after_hash, size, lines, added, \
-             removed, mode FROM revisions ",
-            $rest
-        )
-    };
-}
-
-/// Returns the last state a file is known to have been in.
+/// Returns a revision of any file.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn latest(
-    on: &mut impl Conn,
-    workspace: &str,
-    path: &str,
-) -> Result<Option<Revision>, LedgerError> {
-    as_of(on, workspace, path, i64::MAX).await
-}
-
-/// Returns the last state a file was in when an event had happened.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn as_of(
-    on: &mut impl Conn,
-    workspace: &str,
-    path: &str,
-    event: i64,
-) -> Result<Option<Revision>, LedgerError> {
-    let row = sqlx::query(select!(
-        "WHERE workspace = $1 AND path = $2 AND state = 'done' AND event_id <= $3 ORDER BY id DESC LIMIT 1"
-    ))
-    .bind(workspace)
-    .bind(path)
-    .bind(event)
-    .fetch_optional(on.conn())
-    .await?;
+pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, LedgerError> {
+    let row = sqlx::query(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(Revision::of).transpose()
-}
-
-/// Returns the first state that is known of a file.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn first(on: &mut impl Conn, workspace: &str, path: &str) -> Result<Option<Revision>, LedgerError> {
-    let row =
-        sqlx::query(select!("WHERE workspace = $1 AND path = $2 AND state = 'done' ORDER BY id LIMIT 1"))
-            .bind(workspace)
-            .bind(path)
-            .fetch_optional(on.conn())
-            .await?;
-    row.as_ref().map(Revision::of).transpose()
-}
-
-/// Returns the revisions of a file in order, after one of them.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn page(
-    on: &mut impl Conn,
-    workspace: &str,
-    path: &str,
-    after: i64,
-    limit: i64,
-) -> Result<Vec<Revision>, LedgerError> {
-    let rows = sqlx::query(select!("WHERE workspace = $1 AND path = $2 AND id > $3 ORDER BY id LIMIT $4"))
-        .bind(workspace)
-        .bind(path)
-        .bind(after)
-        .bind(limit)
-        .fetch_all(on.conn())
-        .await?;
-    rows.iter().map(Revision::of).collect()
 }
 
 /// Returns the revisions of a session's events, after one event and up to another.
@@ -269,19 +215,6 @@ pub async fn of_events(
     rows.iter().map(Revision::of).collect()
 }
 
-/// Returns how many revisions a file has.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
-    let row = sqlx::query("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2")
-        .bind(workspace)
-        .bind(path)
-        .fetch_one(on.conn())
-        .await?;
-    Ok(row.try_get(0)?)
-}
-
 /// A file that a session changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {
@@ -289,6 +222,10 @@ pub struct Touched {
     pub workspace: String,
     /// The path in it.
     pub path: String,
+    /// The first revision the session made of it.
+    pub first: i64,
+    /// The last.
+    pub last: i64,
     /// How many revisions the session made.
     pub revisions: i64,
     /// How many lines it added.
@@ -303,8 +240,8 @@ pub struct Touched {
 /// The ledger failed.
 pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<Touched>, LedgerError> {
     let rows = sqlx::query(
-        "SELECT r.workspace, r.path, count(*), CAST(sum(r.added) AS BIGINT), CAST(sum(r.removed) AS BIGINT)
-         FROM events e JOIN revisions r ON r.event_id = e.id
+        "SELECT r.workspace, r.path, min(r.id), max(r.id), count(*), CAST(sum(r.added) AS BIGINT),
+             CAST(sum(r.removed) AS BIGINT) FROM events e JOIN revisions r ON r.event_id = e.id
          WHERE e.session_id = $1 AND r.state = 'done' GROUP BY r.workspace, r.path ORDER BY r.workspace, r.path",
     )
     .bind(session)
@@ -314,29 +251,32 @@ pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<Touched>, 
         Ok(Touched {
             workspace: row.try_get(0)?,
             path: row.try_get(1)?,
-            revisions: row.try_get(2)?,
-            added: row.try_get(3)?,
-            removed: row.try_get(4)?,
+            first: row.try_get(2)?,
+            last: row.try_get(3)?,
+            revisions: row.try_get(4)?,
+            added: row.try_get(5)?,
+            removed: row.try_get(6)?,
         })
     });
     touched.collect()
 }
 
-/// Returns changes in a workspace of which it is not known whether they happened; of one file, or of all.
+/// Returns the workspaces in which a session left changes of which it is not known whether they happened.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn pending(
-    on: &mut impl Conn,
-    workspace: &str,
-    path: Option<&str>,
-) -> Result<Vec<Revision>, LedgerError> {
-    let rows = sqlx::query(select!(
-        "WHERE state = 'pending' AND workspace = $1 AND ($2 = '' OR path = $2) ORDER BY id"
-    ))
-    .bind(workspace)
-    .bind(path.unwrap_or_default())
+pub async fn unsettled(on: &mut impl Conn, session: &str) -> Result<Vec<String>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT r.workspace, max(r.id) FROM revisions r JOIN events e ON e.id = r.event_id
+         WHERE r.state = 'pending' AND e.session_id = $1 GROUP BY r.workspace ORDER BY r.workspace",
+    )
+    .bind(session)
     .fetch_all(on.conn())
     .await?;
-    rows.iter().map(Revision::of).collect()
+    let mut roots = Vec::new();
+    for row in &rows {
+        roots.push(moves::now_at(on, &row.try_get::<String, _>(0)?, row.try_get(1)?).await?);
+    }
+    roots.dedup();
+    Ok(roots)
 }

@@ -20,6 +20,7 @@ const STEPS: &[Step] = &[
         postgres: include_str!("schema/3.postgres.sql"),
     },
     Step { all: include_str!("schema/4.sql"), sqlite: "", postgres: "" },
+    Step { all: include_str!("schema/5.sql"), sqlite: "", postgres: "" },
 ];
 
 /// What is done on both databases, where `{number}` and `{bytes}` are words that differ, and what on one:

@@ -22,6 +22,10 @@ pub use end::{end, end_departed, leave};
 
 /// No session id is longer.
 pub const ID_CHARS_MAX: usize = 100;
+/// No title is longer.
+pub const TITLE_CHARS_MAX: usize = 200;
+/// No word of what the user asked for, or of what came of it, is longer.
+pub const MESSAGE_CHARS_MAX: usize = 100_000;
 
 /// How `told_by` says that only the host's process tells which conversation a connection belongs to.
 const HOST_PROCESS: &str = "host_process";

@@ -1,14 +1,24 @@
-//! The evolution: which files a session changed, and each file's revisions with what changed in them.
+//! The evolution: which files a session changed, and each file's revisions with what changed in them, across moves of
+//! its workspace.
+
+use std::collections::BTreeMap;
 
 use scrubjay_core::diff;
+use scrubjay_core::units::counted;
 use serde::Serialize;
 use sqlx::Row;
 
+use super::address::{self, Side};
+use super::budget::{self, Window};
+use super::steps::{self, StepView};
 use super::{SessionView, ViewError, iso};
 use crate::ledger::blob::{self, Hash, hex};
 use crate::ledger::revision::{self, Revision, Source, State};
 use crate::ledger::session::Session;
-use crate::ledger::{Conn, LedgerError};
+use crate::ledger::{Conn, LedgerError, moves};
+
+/// A diff or content that is cut keeps so many tokens at least.
+const CUT_TOKENS_MIN: usize = 50;
 
 /// The files a session changed.
 #[derive(Clone, Debug, Serialize)]
@@ -17,6 +27,8 @@ pub struct Files {
     pub session: SessionView,
     /// The files.
     pub files: Vec<FileView>,
+    /// How many there are in all.
+    pub total: i64,
 }
 
 /// What is shown of a changed file.
@@ -24,7 +36,7 @@ pub struct Files {
 pub struct FileView {
     /// The path in the workspace.
     pub path: String,
-    /// The root of the workspace.
+    /// The root of the workspace, where it is now.
     pub workspace: String,
     /// How many revisions the session made or found.
     pub revisions: i64,
@@ -39,8 +51,11 @@ pub struct FileView {
 pub struct Evolution {
     /// The path in the workspace.
     pub path: String,
-    /// The root of the workspace.
+    /// The root of the workspace, where it is now.
     pub workspace: String,
+    /// Where the workspace was before it moved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moved_from: Vec<String>,
     /// Its revisions, of this session and of others.
     pub revisions: Vec<RevisionView>,
     /// The revision after which the next page begins; none where this is the last.
@@ -62,15 +77,24 @@ pub struct RevisionView {
     pub session_id: String,
     /// The plan step it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub step: Option<String>,
+    pub step: Option<StepView>,
+    /// Where the workspace was then, if it moved since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
     /// Whether we made it, an agent says it did, or we found it.
     pub source: Source,
     /// Whether it happened.
     pub state: State,
     /// The hash of the content; none where the file was deleted.
     pub hash: Option<String>,
+    /// Where the content can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
     /// The hash of what was there before.
     pub before_hash: Option<String>,
+    /// Where that can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before_uri: Option<String>,
     /// How many bytes.
     pub size: i64,
     /// How many lines.
@@ -79,24 +103,63 @@ pub struct RevisionView {
     pub added: i64,
     /// How many went.
     pub removed: i64,
+    /// On a file's first revision: what was there before anything was recorded, if that is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial_content: Option<String>,
     /// What changed, as a unified diff.
     pub diff: String,
+    /// Says that the content or the diff was cut, and how to read the whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
 }
 
-/// Lists the files a session changed.
+/// Lists the files a session changed, as many as fit.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn files(on: &mut impl Conn, session: &Session) -> Result<Files, LedgerError> {
-    let touched = revision::touched(on, &session.id).await?;
-    let files = touched.into_iter().map(|t| FileView {
-        path: t.path,
-        workspace: t.workspace,
-        revisions: t.revisions,
-        added: t.added,
-        removed: t.removed,
-    });
-    Ok(Files { session: SessionView::new(session), files: files.collect() })
+pub async fn files(
+    on: &mut impl Conn,
+    session: &Session,
+    tokens_max: Option<usize>,
+) -> Result<Files, LedgerError> {
+    // A file before and after a move is one file.
+    let mut found: BTreeMap<(String, String), FileView> = BTreeMap::new();
+    for t in revision::touched(on, &session.id).await? {
+        let workspace = moves::now_at(on, &t.workspace, t.first).await?;
+        let file = found.entry((workspace.clone(), t.path.clone())).or_insert_with(|| FileView {
+            path: t.path,
+            workspace,
+            revisions: 0,
+            added: 0,
+            removed: 0,
+        });
+        file.revisions += t.revisions;
+        file.added += t.added;
+        file.removed += t.removed;
+    }
+    let (session, total) = (SessionView::new(session), found.len() as i64);
+    let used = budget::tokens_of(&session);
+    let (files, _) = budget::take(found.into_values().collect(), tokens_max, used, budget::tokens_of);
+    Ok(Files { session, files, total })
+}
+
+/// Returns where the workspaces are in which a session changed a file.
+pub(super) async fn workspaces(
+    on: &mut impl Conn,
+    session: &Session,
+    path: &str,
+) -> Result<Vec<String>, ViewError> {
+    let mut workspaces = Vec::new();
+    for t in revision::touched(on, &session.id).await?.into_iter().filter(|t| t.path == path) {
+        let workspace = moves::now_at(on, &t.workspace, t.first).await?;
+        if !workspaces.contains(&workspace) {
+            workspaces.push(workspace);
+        }
+    }
+    if workspaces.is_empty() {
+        return Err(ViewError::NoFile(session.id.clone(), path.to_owned()));
+    }
+    Ok(workspaces)
 }
 
 /// Reads a page of the revisions of a file that a session changed.
@@ -107,24 +170,35 @@ pub async fn read(
     on: &mut impl Conn,
     session: &Session,
     path: &str,
-    after: i64,
-    limit: i64,
+    window: Window,
 ) -> Result<Evolution, ViewError> {
-    let touched = revision::touched(on, &session.id).await?;
-    let file = touched
-        .into_iter()
-        .find(|t| t.path == path)
-        .ok_or_else(|| ViewError::NoFile(session.id.clone(), path.to_owned()))?;
-    let limit = limit.clamp(1, super::PAGE_MAX);
-    let revisions = revision::page(on, &file.workspace, path, after, limit).await?;
-    let total = revision::count(on, &file.workspace, path).await?;
-    let next_after = (revisions.len() as i64 == limit).then(|| revisions.last().map(|r| r.id)).flatten();
-    let mut views = Vec::with_capacity(revisions.len());
+    let workspace = workspaces(on, session, path).await?.swap_remove(0);
+    let mut revisions = revision::page(on, &workspace, path, window.after, window.looked_at()).await?;
+    let mut more = revisions.len() as i64 > window.shown();
+    revisions.truncate(usize::try_from(window.shown()).unwrap_or(0));
+    let total = revision::count(on, &workspace, path).await?;
+    let first = revision::page(on, &workspace, path, 0, 1).await?.first().map(|first| first.id);
     let mut seen = Seen::default();
+    let (mut views, mut left): (Vec<RevisionView>, _) = (Vec::new(), window.tokens_max);
     for revision in revisions {
-        views.push(view(on, revision, &mut seen).await?);
+        let is_first = Some(revision.id) == first;
+        let mut view = view(on, session, &workspace, revision, is_first, &mut seen).await?;
+        if let Some(room) = left {
+            let cost = budget::tokens_of(&view);
+            if cost > room && !views.is_empty() {
+                more = true;
+                break;
+            }
+            // Only one that would not fit on a page of its own is cut.
+            view.fit(room);
+            left = Some(room.saturating_sub(cost));
+        }
+        views.push(view);
     }
-    Ok(Evolution { path: file.path, workspace: file.workspace, revisions: views, next_after, total })
+    let next_after = if more { views.last().map(|revision| revision.id) } else { None };
+    let places = moves::places(on, &workspace).await?;
+    let moved_from = places.into_iter().skip(1).map(|place| place.root).collect();
+    Ok(Evolution { path: path.to_owned(), workspace, moved_from, revisions: views, next_after, total })
 }
 
 /// The content looked at last: one revision's after is mostly the next one's before.
@@ -143,7 +217,14 @@ impl Seen {
     }
 }
 
-async fn view(on: &mut impl Conn, revision: Revision, seen: &mut Seen) -> Result<RevisionView, LedgerError> {
+async fn view(
+    on: &mut impl Conn,
+    session: &Session,
+    workspace: &str,
+    revision: Revision,
+    is_first: bool,
+    seen: &mut Seen,
+) -> Result<RevisionView, LedgerError> {
     let before = seen.content(on, revision.before).await?;
     let after = seen.content(on, revision.after).await?;
     let name = |there: bool, side: &str| match there {
@@ -156,30 +237,81 @@ async fn view(on: &mut impl Conn, revision: Revision, seen: &mut Seen) -> Result
         &name(revision.before.is_some(), "a"),
         &name(revision.after.is_some(), "b"),
     );
+    let initial = revision.before.filter(|_| is_first).and_then(|_| diff::as_text(&before));
+    let initial_content = initial.map(str::to_owned);
     if let Some(hash) = revision.after {
         seen.0 = Some((hash, after));
     }
-    let row = sqlx::query(
-        "SELECT e.at_ns, e.session_id, p.text FROM events e LEFT JOIN plan_steps p ON p.id = e.step
-         WHERE e.id = $1",
-    )
-    .bind(revision.event_id)
-    .fetch_one(on.conn())
-    .await?;
+    let uri = |hash: Option<Hash>, side| {
+        hash.map(|_| address::content(&session.id, &revision.path, revision.id, side))
+    };
+    let (at_ns, session_id, step) = told(on, revision.event_id).await?;
     Ok(RevisionView {
         id: revision.id,
         event_id: revision.event_id,
-        at: iso(row.try_get(0)?),
-        session_id: row.try_get(1)?,
-        step: row.try_get(2)?,
+        at: iso(at_ns),
+        session_id,
+        step,
         source: revision.source,
         state: revision.state,
         hash: revision.after.as_ref().map(hex),
+        uri: uri(revision.after, Side::After),
         before_hash: revision.before.as_ref().map(hex),
+        before_uri: uri(revision.before, Side::Before),
+        workspace: Some(revision.workspace).filter(|root| root != workspace),
         size: revision.size,
         lines: revision.lines,
         added: revision.added,
         removed: revision.removed,
+        initial_content,
         diff,
+        cut: None,
     })
+}
+
+/// Returns when a revision was told of, in which session and at which step.
+async fn told(on: &mut impl Conn, event: i64) -> Result<(i64, String, Option<StepView>), LedgerError> {
+    let row = sqlx::query(
+        "SELECT e.at_ns, e.session_id, p.plan, p.position, p.text
+         FROM events e LEFT JOIN plan_steps p ON p.id = e.step WHERE e.id = $1",
+    )
+    .bind(event)
+    .fetch_one(on.conn())
+    .await?;
+    let step = match (row.try_get::<Option<i64>, _>(2)?, row.try_get::<Option<i64>, _>(3)?) {
+        (Some(plan), Some(index)) => Some(steps::shown(plan, index, row.try_get::<String, _>(4)?.as_str())),
+        _ => None,
+    };
+    Ok((row.try_get(0)?, row.try_get(1)?, step))
+}
+
+impl RevisionView {
+    /// Cuts content and diff until it has at most so many tokens.
+    fn fit(&mut self, tokens_max: usize) {
+        let whole = budget::tokens_of(self);
+        if whole <= tokens_max {
+            return;
+        }
+        let uris: Vec<&str> =
+            [self.before_uri.as_deref(), self.uri.as_deref()].into_iter().flatten().collect();
+        self.cut = Some(format!(
+            "cut; all of it has about {}: read the contents at {}, or with get_evolution and revision {}",
+            counted(whole, "token"),
+            uris.join(" and "),
+            self.id
+        ));
+        let (content, diff) = (self.initial_content.take(), std::mem::take(&mut self.diff));
+        let mut room = tokens_max.saturating_sub(budget::tokens_of(self)).max(CUT_TOKENS_MIN);
+        // JSON writes line ends and quotes with two characters, so a text has more tokens there than by itself.
+        loop {
+            self.initial_content =
+                content.as_deref().map(|content| budget::beginning(content, room).to_owned());
+            let left = room.saturating_sub(self.initial_content.as_deref().map_or(0, budget::tokens));
+            self.diff = budget::beginning(&diff, left).to_owned();
+            if budget::tokens_of(self) <= tokens_max || room <= CUT_TOKENS_MIN {
+                return;
+            }
+            room = (room * 4 / 5).max(CUT_TOKENS_MIN);
+        }
+    }
 }

@@ -1,13 +1,16 @@
-//! The story: a session told by plan step. Many small edits of a file are one iteration; decisions are quoted.
+//! The story: a session told by plan step. Many small edits of a file are one iteration; decisions are quoted; what
+//! the session came to stands at its end.
 //!
-//! Needs no model. Whoever has one may add a narrative to each step; what it is made from is [`Chapter::facts`].
+//! Needs no model. Where there is one, a narrative is added to each step, made from [`Chapter::facts`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
+use scrubjay_core::units::counted;
 use serde::Serialize;
 
-use super::{SessionView, iso};
+use super::steps::{self, StepTotals};
+use super::{SessionView, budget, iso, said};
 use crate::ledger::event::{self, Event, EventKind, Page};
 use crate::ledger::plan::{self, Step};
 use crate::ledger::revision::{self, Revision, Source, State};
@@ -16,22 +19,37 @@ use crate::ledger::{Conn, LedgerError};
 
 /// How many events are read at once.
 const BATCH: i64 = 5000;
+/// How much of a step's text is told.
+const STEP_CHARS_MAX: usize = 200;
+/// How many things of each kind a chapter keeps that must be shorter, and how much of each quote; tried in turn.
+const CUTS: [(usize, usize); 7] =
+    [(200, 4000), (100, 1000), (50, 500), (20, 300), (10, 200), (3, 100), (1, 80)];
 
 /// A session, told.
 #[derive(Clone, Debug, Serialize)]
 pub struct Story {
     /// The session.
     pub session: SessionView,
+    /// How many steps its plans have.
+    pub steps: StepTotals,
     /// What was done, by plan step; what belongs to none comes where it happened.
     pub chapters: Vec<Chapter>,
+    /// What the session came to, where whoever ended it said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closing_summary: Option<Quote>,
     /// The numbers of all of it.
     pub totals: Numbers,
+    /// Says that not all of it is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
 }
 
 /// What was done in one plan step.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Chapter {
-    /// The step's place in its plan; none for what belongs to no step.
+    /// What people call the step: `1`, or `2.1` in a second plan; none for what belongs to no step.
+    pub number: Option<String>,
+    /// The step's place in its plan, from 0.
     pub index: Option<i64>,
     /// Which of the session's plans it is of.
     pub plan: Option<i64>,
@@ -46,7 +64,10 @@ pub struct Chapter {
     /// Decisions, milestones and notes, word for word.
     pub decisions: Vec<Quote>,
     /// What else happened, a line each.
-    pub also: Vec<String>,
+    pub also: Vec<Note>,
+    /// How many things are not here for want of room.
+    #[serde(skip_serializing_if = "is_none")]
+    pub left_out: usize,
     /// The numbers.
     pub numbers: Numbers,
     /// A few sentences by a model, where there is one.
@@ -84,6 +105,20 @@ pub struct Quote {
     pub event_id: i64,
 }
 
+/// Something else that happened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Note {
+    /// What.
+    pub text: String,
+    /// The event.
+    pub event_id: i64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
 /// How much was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Numbers {
@@ -115,42 +150,89 @@ struct Draft {
 /// # Errors
 /// The ledger failed.
 pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, LedgerError> {
-    let steps: HashMap<i64, Step> =
-        plan::steps(on, &session.id).await?.into_iter().map(|step| (step.id, step)).collect();
-    let mut order: Vec<Option<i64>> = Vec::new();
-    let mut drafts: HashMap<Option<i64>, Draft> = HashMap::new();
-    let mut after = 0;
+    let steps = plan::steps(on, &session.id).await?;
+    let totals = StepTotals::of(&steps);
+    let steps: HashMap<i64, Step> = steps.into_iter().map(|step| (step.id, step)).collect();
+    let (mut drafts, mut closed, mut after) = (Drafts::default(), None, 0);
     loop {
         let events = event::page(on, Page { session: &session.id, after, limit: BATCH }).await?;
         let Some(last) = events.last().map(|event| event.id) else { break };
         let revisions = revision::of_events(on, &session.id, after, last).await?;
         let revisions: HashMap<i64, Revision> = revisions.into_iter().map(|r| (r.event_id, r)).collect();
-        for event in &events {
-            let draft = drafts.entry(event.step).or_insert_with(|| {
-                order.push(event.step);
-                Draft::default()
-            });
-            draft.take(event, revisions.get(&event.id));
+        for event in events {
+            let revision = revisions.get(&event.id);
+            if event.kind == EventKind::SessionClosed {
+                // Only the last end is the end: the session went on after the others.
+                let earlier = closed.replace(event);
+                drafts.take_all(earlier.as_ref(), None);
+            } else {
+                drafts.take_all(Some(&event), revision);
+            }
         }
         after = last;
     }
-    let mut all = Draft::default();
-    let chapters: Vec<Chapter> = order
-        .into_iter()
-        .filter_map(|id| Some((id, drafts.remove(&id)?)))
-        .map(|(id, draft)| {
-            all.add(&draft);
-            draft.finish(id.and_then(|id| steps.get(&id)))
-        })
-        .collect();
-    Ok(Story { session: SessionView::new(session), chapters, totals: all.numbers() })
+    let closing = closed.as_ref().filter(|_| session.ended_ns.is_some()).and_then(|event| {
+        let text = said::closing(event)?.to_owned();
+        Some(Quote { label: "closing summary".to_owned(), text, event_id: event.id })
+    });
+    match (&closed, &closing) {
+        (Some(event), Some(_)) => drafts.all.note_time(event),
+        (closed, _) => drafts.take_all(closed.as_ref(), None),
+    }
+    let Drafts { all, drafts, .. } = drafts;
+    let chapters = drafts.into_iter().map(|(id, draft)| draft.finish(id.and_then(|id| steps.get(&id))));
+    Ok(Story {
+        session: SessionView::new(session),
+        steps: totals,
+        chapters: chapters.collect(),
+        closing_summary: closing,
+        totals: all.numbers(),
+        cut: None,
+    })
+}
+
+/// The chapters while they are written, in the order of their first events, and all of them as one.
+#[derive(Default)]
+struct Drafts {
+    drafts: Vec<(Option<i64>, Draft)>,
+    places: HashMap<i64, usize>,
+    all: Draft,
+}
+
+impl Drafts {
+    fn take_all(&mut self, event: Option<&Event>, revision: Option<&Revision>) {
+        let Some(event) = event else { return };
+        self.all.take(event, revision);
+        let place = match event.step {
+            Some(step) => *self.places.entry(step).or_insert_with(|| {
+                self.drafts.push((Some(step), Draft::default()));
+                self.drafts.len() - 1
+            }),
+            // What belongs to no step comes where it happened: before the plan, between plans, after them.
+            None => {
+                if self.drafts.last().is_none_or(|(step, _)| step.is_some()) {
+                    self.drafts.push((None, Draft::default()));
+                }
+                self.drafts.len() - 1
+            }
+        };
+        self.drafts[place].1.take(event, revision);
+    }
 }
 
 impl Draft {
-    fn take(&mut self, event: &Event, revision: Option<&Revision>) {
+    fn note_time(&mut self, event: &Event) {
         self.first_ns.get_or_insert(event.at_ns);
         self.last_ns = self.last_ns.max(event.at_ns);
         self.chapter.numbers.events += 1;
+    }
+
+    fn note(&mut self, event: &Event, revision: Option<&Revision>) {
+        self.chapter.also.push(Note { text: said::said(event, revision), event_id: event.id });
+    }
+
+    fn take(&mut self, event: &Event, revision: Option<&Revision>) {
+        self.note_time(event);
         match event.kind {
             EventKind::Deliverable => {
                 let text = |key: &str| event.details[key].as_str().unwrap_or_default().to_owned();
@@ -159,15 +241,15 @@ impl Draft {
             }
             EventKind::FileRefused => {
                 self.chapter.numbers.refused += 1;
-                self.chapter.also.push(event.summary.clone());
+                self.note(event, None);
             }
-            EventKind::PlanStep | EventKind::PlanStepStatus | EventKind::SessionStarted => {}
+            EventKind::PlanStep
+            | EventKind::PlanStepStatus
+            | EventKind::SessionStarted
+            | EventKind::SessionNamed => {}
             _ => match revision {
                 Some(revision) if revision.state == State::Done => self.take_revision(event, revision),
-                Some(revision) => {
-                    self.chapter.also.push(format!("{} ({})", event.summary, revision.state.name()));
-                }
-                None => self.chapter.also.push(event.summary.clone()),
+                _ => self.note(event, revision),
             },
         }
     }
@@ -196,18 +278,6 @@ impl Draft {
         iteration.last_event = event.id;
     }
 
-    fn add(&mut self, other: &Self) {
-        self.first_ns = [self.first_ns, other.first_ns].into_iter().flatten().min();
-        self.last_ns = self.last_ns.max(other.last_ns);
-        self.chapter.numbers.events += other.chapter.numbers.events;
-        self.chapter.numbers.refused += other.chapter.numbers.refused;
-        for (path, iteration) in &other.files {
-            let sum = self.files.entry(path.clone()).or_default();
-            sum.added += iteration.added;
-            sum.removed += iteration.removed;
-        }
-    }
-
     fn numbers(&self) -> Numbers {
         Numbers {
             files: self.files.len() as i64,
@@ -223,9 +293,10 @@ impl Draft {
         let mut iterations: Vec<Iteration> = self.files.into_values().collect();
         iterations.sort_by_key(|iteration| iteration.first_event);
         Chapter {
+            number: step.map(|s| steps::number(s.plan, s.index)),
             index: step.map(|s| s.index),
             plan: step.map(|s| s.plan),
-            step: step.map(|s| s.text.clone()),
+            step: step.map(|s| budget::cut(&s.text, STEP_CHARS_MAX).into_owned()),
             status: step.map(|s| s.status),
             began: self.first_ns.map(iso),
             iterations,
@@ -236,19 +307,60 @@ impl Draft {
 }
 
 impl Chapter {
-    /// Returns what happened, a line each: for people, and for a model to tell it.
+    /// Returns what happened in the order of time, a line each: for people, and for a model to tell it.
     #[must_use]
     pub fn facts(&self) -> Vec<String> {
         let files = self.iterations.iter().map(|i| {
-            let times = if i.revisions > 1 { format!(" in {} edits", i.revisions) } else { String::new() };
-            format!("{} {} (+{} -{}){times}", i.what, i.path, i.added, i.removed)
+            let times =
+                if i.revisions > 1 { format!(" in {}", counted(i.revisions, "edit")) } else { String::new() };
+            (i.first_event, format!("{} {} (+{} -{}){times}", i.what, i.path, i.added, i.removed))
         });
-        let quotes = self.decisions.iter().map(|q| format!("{}: {}", q.label, q.text));
-        files.chain(quotes).chain(self.also.iter().cloned()).collect()
+        let quotes = self.decisions.iter().map(|q| (q.event_id, format!("{}: {}", q.label, q.text)));
+        let also = self.also.iter().map(|note| (note.event_id, note.text.clone()));
+        let mut facts: Vec<(i64, String)> = files.chain(quotes).chain(also).collect();
+        facts.sort_by_key(|(event, _)| *event);
+        facts.into_iter().map(|(_, fact)| fact).collect()
+    }
+
+    fn shorten(&mut self, items_max: usize, chars_max: usize) {
+        let had = self.iterations.len() + self.decisions.len() + self.also.len();
+        self.iterations.truncate(items_max);
+        self.decisions.truncate(items_max);
+        self.also.truncate(items_max);
+        self.left_out += had - self.iterations.len() - self.decisions.len() - self.also.len();
+        for text in
+            self.decisions.iter_mut().map(|q| &mut q.text).chain(self.also.iter_mut().map(|n| &mut n.text))
+        {
+            *text = budget::cut(text, chars_max).into_owned();
+        }
     }
 }
 
 impl Story {
+    /// Leaves out and cuts until it has at most so many tokens; what is left out is counted.
+    #[must_use]
+    pub fn fit(mut self, tokens_max: usize) -> Self {
+        let whole = budget::tokens_of(&self);
+        for (items_max, chars_max) in CUTS {
+            if budget::tokens_of(&self) <= tokens_max {
+                return self;
+            }
+            self.chapters.iter_mut().for_each(|chapter| chapter.shorten(items_max, chars_max));
+            if let Some(closing) = &mut self.closing_summary {
+                closing.text = budget::cut(&closing.text, chars_max.max(1000)).into_owned();
+            }
+            self.cut = Some(format!(
+                "cut; all of it has about {}: allow more max_tokens, or read the timeline page by page",
+                counted(whole, "token")
+            ));
+        }
+        // Then there are too many chapters: the last ones are what is asked for most.
+        while budget::tokens_of(&self) > tokens_max && self.chapters.len() > 1 {
+            self.chapters.drain(..self.chapters.len().div_ceil(4));
+        }
+        self
+    }
+
     /// Tells it in Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
@@ -262,9 +374,10 @@ impl Story {
         let n = &self.totals;
         let _ = writeln!(
             out,
-            "{} events, {} files, +{} -{} lines, {:.1} s. Session {} ({}).\n",
-            n.events,
-            n.files,
+            "{}, {}, {}, +{} -{} lines, {:.1} s. Session {} ({}).\n",
+            self.steps,
+            counted(n.events, "event"),
+            counted(n.files, "file"),
             n.added,
             n.removed,
             n.duration_ms as f64 / 1000.0,
@@ -272,10 +385,8 @@ impl Story {
             self.session.status
         );
         for chapter in self.chapters.iter().filter(|c| c.step.is_some() || !c.facts().is_empty()) {
-            let heading = match (&chapter.step, chapter.index, chapter.status) {
-                (Some(step), Some(index), Some(status)) => {
-                    format!("{}. {step} ({})", index + 1, status.name())
-                }
+            let heading = match (&chapter.step, &chapter.number, chapter.status) {
+                (Some(step), Some(number), Some(status)) => format!("{number}. {step} ({})", status.name()),
                 _ => "Outside the plan".to_owned(),
             };
             let _ = writeln!(out, "## {heading}\n");
@@ -285,7 +396,16 @@ impl Story {
             for fact in chapter.facts() {
                 let _ = writeln!(out, "- {}", fact.replace('\n', "\n  "));
             }
+            if chapter.left_out > 0 {
+                let _ = writeln!(out, "- … and {} more", chapter.left_out);
+            }
             out.push('\n');
+        }
+        if let Some(closing) = &self.closing_summary {
+            let _ = writeln!(out, "## Closing summary\n\n{}\n", closing.text);
+        }
+        if let Some(cut) = &self.cut {
+            let _ = writeln!(out, "({cut})");
         }
         out
     }

@@ -1,21 +1,35 @@
-//! The timeline: all events of a session in order.
+//! The timeline: all events of a session in order, each with the step it belongs to and, for a change of a file, where
+//! the contents before and after can be read.
 
 use std::collections::HashMap;
 
+use scrubjay_core::units::counted;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{SessionView, iso};
+use super::address::{self, Side};
+use super::budget::{self, Window};
+use super::steps::{StepTotals, StepView};
+use super::{SessionView, iso, said};
+use crate::ledger::blob::{Hash, hex};
 use crate::ledger::event::{self, Event, Page};
+use crate::ledger::plan::{self, Step};
 use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
+
+/// What is said of a change in a place of its own is not said in the details again.
+const SAID_OF_CHANGES: [&str; 5] = ["before", "after", "added", "removed", "revision"];
+/// How long the texts of an event are cut that would take all the room; tried one after the other.
+const CUTS: [usize; 5] = [10_000, 2_000, 500, 100, 20];
 
 /// A page of a timeline.
 #[derive(Clone, Debug, Serialize)]
 pub struct Timeline {
     /// The session.
     pub session: SessionView,
+    /// How many steps its plans have.
+    pub steps: StepTotals,
     /// Its events.
     pub events: Vec<EventView>,
     /// The event after which the next page begins; none where this is the last.
@@ -36,7 +50,7 @@ pub struct EventView {
     pub kind: event::EventKind,
     /// The plan step it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub step: Option<i64>,
+    pub step: Option<StepView>,
     /// What it is about: a path, the id of a record or an entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
@@ -48,6 +62,9 @@ pub struct EventView {
     /// For a file change: enforced, reported or observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<revision::Source>,
+    /// For a file change: the revision, and where its contents are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<ChangeView>,
     /// The rest.
     pub details: Value,
     /// The tape on which the call that caused it is.
@@ -56,22 +73,126 @@ pub struct EventView {
     /// The entry on that tape.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entry: Option<i64>,
+    /// Says that texts were cut, and how to read the whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
+}
+
+/// What an event did to a file's content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChangeView {
+    /// The revision; of a file that was left as it was, the one it has.
+    pub revision: i64,
+    /// How many lines came.
+    pub added: i64,
+    /// How many went.
+    pub removed: i64,
+    /// How many bytes the file has now.
+    pub size: i64,
+    /// What was there before; none where there was no file.
+    pub before: Option<ContentRef>,
+    /// What is there afterwards; none where there is no file.
+    pub after: Option<ContentRef>,
+}
+
+/// A content: what it is known by, and where it can be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ContentRef {
+    /// BLAKE3.
+    pub hash: String,
+    /// The resource.
+    pub uri: String,
+}
+
+impl ContentRef {
+    pub(super) fn new(session: &str, revision: &Revision, hash: Option<&Hash>, side: Side) -> Option<Self> {
+        let uri = || address::content(session, &revision.path, revision.id, side);
+        hash.map(|hash| Self { hash: hex(hash), uri: uri() })
+    }
+}
+
+impl ChangeView {
+    fn new(session: &str, revision: &Revision) -> Self {
+        Self {
+            revision: revision.id,
+            added: revision.added,
+            removed: revision.removed,
+            size: revision.size,
+            before: ContentRef::new(session, revision, revision.before.as_ref(), Side::Before),
+            after: ContentRef::new(session, revision, revision.after.as_ref(), Side::After),
+        }
+    }
+
+    /// Shows the revision of a file that was left as it was.
+    fn unchanged(session: &str, revision: &Revision) -> Self {
+        let content = ContentRef::new(session, revision, revision.after.as_ref(), Side::After);
+        Self { added: 0, removed: 0, before: content.clone(), after: content, ..Self::new(session, revision) }
+    }
 }
 
 impl EventView {
-    fn new(event: Event, revision: Option<&Revision>) -> Self {
+    fn new(event: Event, step: Option<&Step>, revision: Option<&Revision>, same: Option<&Revision>) -> Self {
+        let session = event.session_id.as_str();
+        let change = match (revision, same) {
+            (Some(revision), _) => Some(ChangeView::new(session, revision)),
+            (None, same) => same.map(|revision| ChangeView::unchanged(session, revision)),
+        };
+        let summary = said::said(&event, revision);
+        let mut details = event.details;
+        if let (true, Some(details)) = (change.is_some(), details.as_object_mut()) {
+            details.retain(|key, _| !SAID_OF_CHANGES.contains(&key.as_str()));
+        }
         Self {
             id: event.id,
             at: iso(event.at_ns),
             kind: event.kind,
-            step: event.step,
+            step: step.map(StepView::new),
             subject: event.subject,
-            summary: event.summary,
+            summary,
             outcome: revision.map(|r| r.state),
             source: revision.map(|r| r.source),
-            details: event.details,
+            change,
+            details,
             tape: event.tape,
             entry: event.entry,
+            cut: None,
+        }
+    }
+
+    /// Returns the lines that came and went, where any did.
+    #[must_use]
+    pub fn lines(&self) -> Option<String> {
+        let change = self.change.as_ref().filter(|change| change.added + change.removed > 0)?;
+        Some(format!("+{} -{}", change.added, change.removed))
+    }
+
+    /// Returns it as one line for people.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let step = self.step.as_ref().map(|step| format!(" [{step}]")).unwrap_or_default();
+        let lines = self.lines().map(|lines| format!(" ({lines})")).unwrap_or_default();
+        format!("{} {}{step} {}{lines}", self.id, self.at, self.summary)
+    }
+
+    /// Cuts texts until it has at most so many tokens, or cannot be cut any more.
+    fn fit(&mut self, tokens_max: usize) {
+        let whole = budget::tokens_of(self);
+        if whole <= tokens_max {
+            return;
+        }
+        for chars_max in CUTS {
+            if budget::cut_texts(&mut self.details, chars_max) {
+                self.cut = Some(format!(
+                    "texts are cut; all of it has about {}: read it with after {}, limit 1 and max_tokens {}",
+                    counted(whole, "token"),
+                    self.id - 1,
+                    // Room for what stands around it.
+                    whole + 1000
+                ));
+            }
+            if budget::tokens_of(self) <= tokens_max {
+                return;
+            }
         }
     }
 }
@@ -80,26 +201,37 @@ impl EventView {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn read(
-    on: &mut impl Conn,
-    session: &Session,
-    after: i64,
-    limit: i64,
-) -> Result<Timeline, LedgerError> {
-    let page = Page { session: &session.id, after, limit: limit.clamp(1, super::PAGE_MAX) };
-    let events = event::page(on, page).await?;
+pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Result<Timeline, LedgerError> {
+    let page = Page { session: &session.id, after: window.after, limit: window.looked_at() };
+    let mut events = event::page(on, page).await?;
+    let more = events.len() as i64 > window.shown();
+    events.truncate(usize::try_from(window.shown()).unwrap_or(0));
     let total = event::count(on, &session.id).await?;
     let revisions: HashMap<i64, Revision> = match events.last() {
-        Some(last) => revision::of_events(on, &session.id, after, last.id).await?,
+        Some(last) => revision::of_events(on, &session.id, window.after, last.id).await?,
         None => Vec::new(),
     }
     .into_iter()
     .map(|revision| (revision.event_id, revision))
     .collect();
-    let next_after = (events.len() as i64 == page.limit).then(|| events.last().map(|e| e.id)).flatten();
-    let events = events.into_iter().map(|event| {
+    let steps = plan::steps(on, &session.id).await?;
+    let (session, totals) = (SessionView::new(session), StepTotals::of(&steps));
+    let used = budget::tokens_of(&session) + budget::tokens_of(&totals);
+    let mut views = Vec::with_capacity(events.len());
+    for event in events {
         let revision = revisions.get(&event.id);
-        EventView::new(event, revision)
-    });
-    Ok(Timeline { session: SessionView::new(session), events: events.collect(), next_after, total })
+        let same = match (revision, event.details["revision"].as_i64()) {
+            (None, Some(id)) if event.details["unchanged"] == true => revision::get(on, id).await?,
+            _ => None,
+        };
+        let step = event.step.and_then(|id| steps.iter().find(|step| step.id == id));
+        let mut view = EventView::new(event, step, revision, same.as_ref());
+        if let Some(tokens_max) = window.tokens_max {
+            view.fit(tokens_max.saturating_sub(used));
+        }
+        views.push(view);
+    }
+    let (events, all) = budget::take(views, window.tokens_max, used, budget::tokens_of);
+    let next_after = if more || !all { events.last().map(|event| event.id) } else { None };
+    Ok(Timeline { session, steps: totals, events, next_after, total })
 }

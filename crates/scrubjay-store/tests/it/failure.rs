@@ -25,6 +25,7 @@ pub(crate) fn recording(home: &Home, tape_bytes_max: u64) -> Recording {
         program: None,
         workspace: None,
         session: None,
+        conversation: None,
         origin: Origin::default(),
     };
     let limits = Limits { tape_bytes_max, ..Limits::default() };

@@ -36,7 +36,7 @@ impl Place {
         Self { files, root, ledger, _database: database }
     }
 
-    async fn change(&self, path: &str, action: Action) -> Result<Made, FileError> {
+    pub(crate) async fn change(&self, path: &str, action: Action) -> Result<Made, FileError> {
         let change = Change {
             session: None,
             path: path.to_owned(),
@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-fn text(text: &str) -> Body {
+pub(crate) fn text(text: &str) -> Body {
     Body::Text(text.to_owned())
 }
 

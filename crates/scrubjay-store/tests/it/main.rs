@@ -23,4 +23,5 @@ mod rotation;
 mod roundtrip;
 mod sessions;
 mod versions;
+mod views;
 mod workspace;

@@ -39,6 +39,7 @@ fn secrets_reach_no_tape() {
         program: Some(format!("https://user:{CANARY}@example.com/")),
         workspace: None,
         session: None,
+        conversation: None,
         origin: Origin { host_program: Some(format!("host --password={CANARY}")), ..Origin::default() },
     };
     let limits = Limits { tape_bytes_max: 2000, ..Limits::default() };
@@ -92,6 +93,7 @@ fn who_watches_sees_what_is_on_tape_and_no_more() {
             program: None,
             workspace: None,
             session: None,
+            conversation: None,
             origin: Origin::default(),
         };
         let redactor = Arc::new(Redactor::standard());

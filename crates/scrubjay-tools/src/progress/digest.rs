@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use scrubjay_core::units::counted;
 use scrubjay_llm::{ChatReply, ChatRequest};
 use scrubjay_store::ledger::blob;
 use scrubjay_store::ledger::progress::{self, ID_CHARS};
@@ -73,8 +74,12 @@ fn answer(
         }
     }
     if omitted > 0 {
-        write!(whole, "\n\n{omitted} older entries are left out: give more maxTokens, or fewer days.")
-            .expect("a string takes any text");
+        write!(
+            whole,
+            "\n\n{} left out: give more maxTokens, or fewer days.",
+            counted(omitted, "older entry")
+        )
+        .expect("a string takes any text");
     }
     let entries: Vec<Value> = told.iter().map(shown).collect();
     let count = told.len();
@@ -86,7 +91,7 @@ fn answer(
         data: json!({
             "id": &blob::hex(inputs)[..ID_CHARS],
             "projectId": project,
-            "title": format!("Digest of {count} {}", if count == 1 { "entry" } else { "entries" }),
+            "title": format!("Digest of {}", counted(count, "entry")),
             "summary": text,
             "summarySource": source.name(),
             "createdAt": told.iter().map(|one| one.entry.at_us).max().map(iso),

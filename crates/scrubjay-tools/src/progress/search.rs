@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
+use scrubjay_core::units::counted;
 use scrubjay_store::ledger::progress::search::{self, Found, Hit, Says, Search};
 use scrubjay_store::ledger::progress::words::{Term, terms};
 use scrubjay_store::ledger::project;
@@ -123,8 +124,7 @@ impl Asked {
 }
 
 fn answer(asked: &Asked, found: &Found) -> Answer {
-    let entries = if found.total == 1 { "entry" } else { "entries" };
-    let mut text = format!("Found {} {entries}", found.total);
+    let mut text = format!("Found {}", counted(found.total, "entry"));
     if let Some(query) = &asked.query {
         write!(text, " matching '{query}'").expect("a string takes any text");
     }

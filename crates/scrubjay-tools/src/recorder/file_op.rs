@@ -6,6 +6,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
+use scrubjay_core::units::counted;
 use scrubjay_store::files::{Action, Body, Change, Made, TextEdit};
 use scrubjay_store::ledger::blob::{from_hex, hex};
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,7 @@ impl FileReply {
             action: action.to_owned(),
             before_hash: revision.map_or(made.hash, |r| r.before).as_ref().map(hex),
             after_hash: made.hash.as_ref().map(hex),
-            size: revision.map_or(0, |r| r.size),
+            size: made.size,
             added: revision.map_or(0, |r| r.added),
             removed: revision.map_or(0, |r| r.removed),
             unchanged: revision.is_none(),
@@ -105,9 +106,9 @@ impl FileReply {
     pub(super) fn text(&self) -> String {
         let done = match (self.unchanged, self.action.as_str()) {
             (true, _) => format!("{} was the same already; nothing was written.", self.path),
-            (false, "create") => format!("Created {} ({} lines).", self.path, self.added),
-            (false, "delete") => format!("Deleted {} ({} lines).", self.path, self.removed),
-            (false, _) => format!("Edited {} (+{} -{} lines).", self.path, self.added, self.removed),
+            (false, "create") => format!("Created {} ({}).", self.path, counted(self.added, "line")),
+            (false, "delete") => format!("Deleted {} ({}).", self.path, counted(self.removed, "line")),
+            (false, _) => format!("Edited {} (+{} -{}).", self.path, self.added, self.removed),
         };
         let others = match self.changed_by_others {
             true => " Someone else had changed it since it was last seen; their version is recorded.",

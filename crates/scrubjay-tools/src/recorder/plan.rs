@@ -4,13 +4,15 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_store::ledger::plan::{self, Step, StepStatus};
+use scrubjay_core::units::counted;
+use scrubjay_store::ledger::plan::{self, STEP_CHARS_MAX, Step, StepStatus};
 use scrubjay_store::ledger::session::{self, Session};
 use scrubjay_store::ledger::{Survives, Write};
+use scrubjay_store::views::steps::number;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Recorder;
+use super::{Recorder, limits};
 use crate::reply::{Failure, Reply, reply};
 
 /// No plan has more steps.
@@ -59,6 +61,8 @@ pub(super) struct PlanReply {
 struct StepReply {
     /// Its place in the plan, from 0.
     index: i64,
+    /// What people call it: from 1, and 2.1 in a second plan.
+    number: String,
     /// What is to be done.
     step: String,
     /// pending, current, done, failed, skipped, left (begun, then left for another) or replaced.
@@ -84,6 +88,9 @@ impl Recorder {
                 "Send the steps as an array of short texts.",
             ));
         }
+        for (number, step) in (1..).zip(&args.steps) {
+            limits::check(&format!("step {number} of the plan"), Some(step), STEP_CHARS_MAX)?;
+        }
         let caller = self.shared.caller(&context);
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
         let mut session = session::current(&mut write, &caller, args.session_id.as_deref()).await?;
@@ -91,7 +98,8 @@ impl Recorder {
         let plan = shown(&mut write, &session).await?;
         write.commit().await?;
         self.shared.tell_news();
-        reply(format!("Plan of {} steps recorded; the first is current.", args.steps.len()), &plan)
+        let steps = counted(args.steps.len(), "step");
+        reply(format!("Plan of {steps} recorded; the first is current."), &plan)
     }
 
     /// Add one step to the plan, or mark one as current, done, failed or skipped.
@@ -113,6 +121,7 @@ impl Recorder {
         let step = match (found, args.step.as_deref().map(str::trim).filter(|s| !s.is_empty())) {
             (Some(step), _) => step.clone(),
             (None, Some(text)) if args.index.is_none() => {
+                limits::check("the step", Some(text), STEP_CHARS_MAX)?;
                 plan::append(&mut write, &caller, &mut session, text).await?
             }
             _ => return Err(no_step(&known)),
@@ -133,7 +142,8 @@ impl Recorder {
         write.commit().await?;
         self.shared.tell_news();
         let what = status.map_or("added", StepStatus::name);
-        reply(format!("Step {} is {what}: {}", step.index, step.text), &plan)
+        let number = number(step.plan, step.index);
+        reply(format!("Step {number} (index {}) is {what}: {}", step.index, step.text), &plan)
     }
 }
 
@@ -155,7 +165,11 @@ fn no_step(known: &[Step]) -> Failure {
 async fn shown(write: &mut Write, session: &Session) -> Result<PlanReply, Failure> {
     let steps = latest(plan::steps(write, &session.id).await?);
     let current_index = steps.iter().find(|s| Some(s.id) == session.current_step).map(|s| s.index);
-    let steps =
-        steps.into_iter().map(|s| StepReply { index: s.index, step: s.text, status: s.status.name() });
+    let steps = steps.into_iter().map(|s| StepReply {
+        index: s.index,
+        number: number(s.plan, s.index),
+        step: s.text,
+        status: s.status.name(),
+    });
     Ok(PlanReply { session_id: session.id.clone(), steps: steps.collect(), current_index })
 }

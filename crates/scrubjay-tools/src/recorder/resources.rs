@@ -1,4 +1,5 @@
-//! The views as resources: `scrubjay://sessions`, and of each session timeline, story and evolution.
+//! The views as resources: `scrubjay://sessions`, and of each session timeline, story, evolution and the contents of
+//! its files' revisions.
 //!
 //! Whoever subscribes hears of changes, those made by other processes too: the ledger is asked for its last
 //! event, at once after a change of this process's own, else every second.
@@ -7,6 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
     ListResourcesResult, ReadResourceResponse, ReadResourceResult, Resource, ResourceContents,
     ResourceTemplate, ResourceUpdatedNotificationParam,
@@ -14,6 +17,9 @@ use rmcp::model::{
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer};
 use scrubjay_store::ledger::{LedgerError, event, session};
+use scrubjay_store::views::address::{self, Side};
+use scrubjay_store::views::budget::{self, Window};
+use scrubjay_store::views::content::{self, At, Content};
 use scrubjay_store::views::{self, SessionView, ViewError, evolution, story, timeline};
 use serde::Serialize;
 use serde_json::json;
@@ -21,9 +27,10 @@ use serde_json::json;
 use super::{Recorder, narrative};
 use crate::shared::Shared;
 
-const SESSIONS_URI: &str = "scrubjay://sessions";
 const JSON: &str = "application/json";
 const MARKDOWN: &str = "text/markdown";
+const PLAIN: &str = "text/plain";
+const BYTES: &str = "application/octet-stream";
 /// How many sessions one page of the list has.
 const SESSIONS_PAGE: i64 = 50;
 /// How many resources one client may follow.
@@ -33,32 +40,41 @@ const FOLLOWED_MAX: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Sessions,
-    Timeline(String, Paging),
-    Story(String),
-    Files(String),
-    File(String, String, Paging),
+    Timeline(String, Query),
+    Story(String, Query),
+    Files(String, Query),
+    File(String, String, Query),
 }
 
+/// What stands behind the question mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Paging {
+struct Query {
     after: i64,
     limit: i64,
+    max_tokens: Option<usize>,
+    revision: Option<i64>,
+    side: Side,
 }
 
 impl Place {
     fn parse(uri: &str) -> Option<Self> {
-        let rest = uri.strip_prefix(SESSIONS_URI)?;
+        let rest = uri.strip_prefix(address::SESSIONS)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         if path.is_empty() || path == "/" {
             return Some(Self::Sessions);
         }
         let (id, view) = path.strip_prefix('/')?.split_once('/')?;
-        let (id, paging) = (decode(id)?, Paging::parse(query)?);
+        let (id, query) = (decode(id)?, Query::parse(query)?);
+        // Only a file has revisions.
+        let of_file = view.strip_prefix("evolution/");
+        if of_file.is_none() && (query.revision.is_some() || query.side == Side::Before) {
+            return None;
+        }
         Some(match view {
-            "timeline" => Self::Timeline(id, paging),
-            "story" => Self::Story(id),
-            "evolution" => Self::Files(id),
-            _ => Self::File(id, decode(view.strip_prefix("evolution/")?)?, paging),
+            "timeline" => Self::Timeline(id, query),
+            "story" => Self::Story(id, query),
+            "evolution" => Self::Files(id, query),
+            _ => Self::File(id, decode(of_file?)?, query),
         })
     }
 
@@ -66,22 +82,37 @@ impl Place {
     fn session(&self) -> Option<&str> {
         match self {
             Self::Sessions => None,
-            Self::Timeline(id, _) | Self::Story(id) | Self::Files(id) | Self::File(id, ..) => Some(id),
+            Self::Timeline(id, _) | Self::Story(id, _) | Self::Files(id, _) | Self::File(id, ..) => Some(id),
         }
     }
 }
 
-impl Paging {
-    fn parse(query: &str) -> Option<Self> {
-        let mut paging = Self { after: 0, limit: 200 };
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+impl Query {
+    const NONE: Self = Self { after: 0, limit: 200, max_tokens: None, revision: None, side: Side::After };
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut query = Self::NONE;
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=')? {
-                ("after", value) => paging.after = value.parse().ok()?,
-                ("limit", value) => paging.limit = value.parse().ok()?,
+                ("after", value) => query.after = value.parse().ok()?,
+                ("limit", value) => query.limit = value.parse().ok()?,
+                ("max_tokens", value) => query.max_tokens = Some(value.parse().ok()?),
+                ("revision", value) => query.revision = Some(value.parse().ok()?),
+                ("side", "before") => query.side = Side::Before,
+                ("side", "after") => query.side = Side::After,
                 _ => return None,
             }
         }
-        Some(paging)
+        // The side is one of a revision.
+        (query.side == Side::After || query.revision.is_some()).then_some(query)
+    }
+
+    fn tokens_max(&self) -> usize {
+        self.max_tokens.unwrap_or(budget::TOKENS).min(budget::TOKENS_MAX)
+    }
+
+    fn window(&self) -> Window {
+        Window { after: self.after, limit: self.limit, tokens_max: Some(self.tokens_max()) }
     }
 }
 
@@ -106,35 +137,36 @@ fn decode(part: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Writes a session's id as a part of a URI.
-fn encode(id: &str) -> String {
-    id.bytes().fold(String::new(), |mut out, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(byte as char),
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-        out
-    })
-}
-
 pub(super) fn templates() -> Vec<ResourceTemplate> {
     let template = |view: &str, name: &str, title: &str, about: &str, mime: &str| {
-        ResourceTemplate::new(format!("{SESSIONS_URI}/{{id}}/{view}"), name)
+        ResourceTemplate::new(format!("{}/{{id}}/{view}", address::SESSIONS), name)
             .with_title(title)
             .with_description(about)
             .with_mime_type(mime)
     };
     vec![
-        template("timeline{?after,limit}", "timeline", "Timeline", "All events of a session in order.", JSON),
-        template("story", "story", "Story", "What a session did, step by step.", MARKDOWN),
-        template("evolution", "evolution", "Evolution", "The files a session changed.", JSON),
         template(
-            "evolution/{+path}{?after,limit}",
-            "file-evolution",
-            "Evolution of a file",
-            "A file's revisions with their differences.",
+            "timeline{?after,limit,max_tokens}",
+            "timeline",
+            "Timeline",
+            "All events of a session in order; next_after leads to the next page.",
             JSON,
         ),
+        template("story{?max_tokens}", "story", "Story", "What a session did, step by step.", MARKDOWN),
+        template("evolution{?max_tokens}", "evolution", "Evolution", "The files a session changed.", JSON),
+        template(
+            "evolution/{+path}{?after,limit,max_tokens}",
+            "file-evolution",
+            "Evolution of a file",
+            "A file's revisions with their differences; next_after leads to the next page.",
+            JSON,
+        ),
+        ResourceTemplate::new(
+            format!("{}/{{id}}/evolution/{{+path}}{{?revision,side}}", address::SESSIONS),
+            "file-content",
+        )
+        .with_title("Content of a file")
+        .with_description("What a file held after a revision, or with side=before what it held before it."),
     ]
 }
 
@@ -152,13 +184,13 @@ pub(super) async fn list(shared: &Shared, cursor: Option<String>) -> Result<List
     let sessions = session::list(&mut read, None, before, SESSIONS_PAGE).await.map_err(failed)?;
     let mut resources = Vec::new();
     if before.is_none() {
-        let all = Resource::new(SESSIONS_URI, "sessions").with_title("Sessions").with_mime_type(JSON);
+        let all = Resource::new(address::SESSIONS, "sessions").with_title("Sessions").with_mime_type(JSON);
         resources.push(all.with_description("All sessions, the most recently active first."));
     }
     for session in &sessions {
         let title = session.title.as_deref().unwrap_or(&session.id);
         for (view, mime) in [("timeline", JSON), ("story", MARKDOWN), ("evolution", JSON)] {
-            let uri = format!("{SESSIONS_URI}/{}/{view}", encode(&session.id));
+            let uri = address::view(&session.id, view);
             let name = format!("{view} of {}", session.id);
             resources
                 .push(Resource::new(uri, name).with_title(format!("{title}: {view}")).with_mime_type(mime));
@@ -173,11 +205,11 @@ pub(super) async fn list(shared: &Shared, cursor: Option<String>) -> Result<List
 
 pub(super) async fn read(shared: &Shared, uri: &str) -> Result<ReadResourceResponse, ErrorData> {
     let place = Place::parse(uri).ok_or_else(|| unknown(uri))?;
-    let (text, mime) = render(shared, &place).await.map_err(|e| match e {
+    shared.settle().await;
+    let contents = render(shared, &place, uri).await.map_err(|e| match e {
         ViewError::Ledger(e) => ErrorData::internal_error(e.to_string(), None),
         other => ErrorData::resource_not_found(other.to_string(), Some(json!({ "uri": uri }))),
     })?;
-    let contents = ResourceContents::text(text, uri).with_mime_type(mime);
     Ok(ReadResourceResult::new(vec![contents]).into())
 }
 
@@ -187,33 +219,48 @@ fn unknown(uri: &str) -> ErrorData {
     ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
 }
 
-async fn render(shared: &Shared, place: &Place) -> Result<(String, &'static str), ViewError> {
+async fn render(shared: &Shared, place: &Place, uri: &str) -> Result<ResourceContents, ViewError> {
+    let json = |text: String| ResourceContents::text(text, uri).with_mime_type(JSON);
     let mut read = shared.ledger().await?.read().await?;
     let Some(id) = place.session() else {
         let sessions = session::list(&mut read, None, None, views::PAGE_MAX).await?;
         let sessions: Vec<SessionView> = sessions.iter().map(SessionView::new).collect();
-        return Ok((pretty(&json!({ "sessions": sessions })), JSON));
+        return Ok(json(written(&json!({ "sessions": sessions }))));
     };
     let session = views::find_session(&mut read, id).await?;
     Ok(match place {
-        Place::Story(_) => {
+        Place::Story(_, query) => {
             let mut story = story::read(&mut read, &session).await?;
             drop(read);
             narrative::add(shared, &mut story).await?;
-            (story.markdown(), MARKDOWN)
+            let story = story.fit(query.tokens_max());
+            ResourceContents::text(story.markdown(), uri).with_mime_type(MARKDOWN)
         }
-        Place::Files(_) => (pretty(&evolution::files(&mut read, &session).await?), JSON),
-        Place::File(_, path, page) => {
-            (pretty(&evolution::read(&mut read, &session, path, page.after, page.limit).await?), JSON)
+        Place::Files(_, query) => {
+            json(written(&evolution::files(&mut read, &session, Some(query.tokens_max())).await?))
         }
-        Place::Sessions => (String::new(), JSON),
-        Place::Timeline(_, page) => {
-            (pretty(&timeline::read(&mut read, &session, page.after, page.limit).await?), JSON)
+        Place::File(_, path, Query { revision: Some(revision), side, .. }) => {
+            content(&content::read(&mut read, &session, path, At::Revision(*revision), *side).await?, uri)
+        }
+        Place::File(_, path, query) => {
+            json(written(&evolution::read(&mut read, &session, path, query.window()).await?))
+        }
+        Place::Sessions => json(String::new()),
+        Place::Timeline(_, query) => {
+            json(written(&timeline::read(&mut read, &session, query.window()).await?))
         }
     })
 }
 
-fn pretty(value: &impl Serialize) -> String {
+/// Shows all of a content: as text, or as bytes where it is none.
+fn content(content: &Content, uri: &str) -> ResourceContents {
+    match content.as_text() {
+        Some(text) => ResourceContents::text(text, uri).with_mime_type(PLAIN),
+        None => ResourceContents::blob(STANDARD.encode(&content.bytes), uri).with_mime_type(BYTES),
+    }
+}
+
+fn written(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -349,20 +396,31 @@ mod tests {
     #[test]
     fn places_are_found() {
         let check = |uri: &str, expected: Option<Place>| assert_eq!(Place::parse(uri), expected, "{uri}");
-        let all = Paging { after: 0, limit: 200 };
+        let a = || "a".to_owned();
         check("scrubjay://sessions", Some(Place::Sessions));
-        check("scrubjay://sessions/a%20b/story", Some(Place::Story("a b".to_owned())));
-        check("scrubjay://sessions/a/timeline", Some(Place::Timeline("a".to_owned(), all)));
+        check("scrubjay://sessions/a%20b/story", Some(Place::Story("a b".to_owned(), Query::NONE)));
+        check("scrubjay://sessions/a/timeline", Some(Place::Timeline(a(), Query::NONE)));
+        let page = Query { after: 3, limit: 5, max_tokens: Some(700), ..Query::NONE };
         check(
-            "scrubjay://sessions/a/timeline?after=3&limit=5",
-            Some(Place::Timeline("a".to_owned(), Paging { after: 3, limit: 5 })),
+            "scrubjay://sessions/a/timeline?after=3&limit=5&max_tokens=700",
+            Some(Place::Timeline(a(), page)),
         );
-        check("scrubjay://sessions/a/evolution", Some(Place::Files("a".to_owned())));
-        let file = Place::File("a".to_owned(), "src/m n.rs".to_owned(), all);
-        check("scrubjay://sessions/a/evolution/src/m%20n.rs", Some(file));
-        check("scrubjay://sessions/a/timeline?x=1", None);
-        check("scrubjay://sessions/a", None);
-        check("scrubjay://else", None);
-        check("scrubjay://sessions/%zz/story", None);
+        check("scrubjay://sessions/a/evolution", Some(Place::Files(a(), Query::NONE)));
+        let file = |query| Some(Place::File(a(), "src/m n.rs".to_owned(), query));
+        check("scrubjay://sessions/a/evolution/src/m%20n.rs", file(Query::NONE));
+        let old = Query { revision: Some(7), side: Side::Before, ..Query::NONE };
+        check("scrubjay://sessions/a/evolution/src/m%20n.rs?revision=7&side=before", file(old));
+        for wrong in [
+            "scrubjay://sessions/a/timeline?x=1",
+            "scrubjay://sessions/a/timeline?revision=1",
+            "scrubjay://sessions/a/evolution?revision=1",
+            "scrubjay://sessions/a/evolution/x?side=before",
+            "scrubjay://sessions/a/evolution/x?revision=1&side=beside",
+            "scrubjay://sessions/a",
+            "scrubjay://else",
+            "scrubjay://sessions/%zz/story",
+        ] {
+            check(wrong, None);
+        }
     }
 }

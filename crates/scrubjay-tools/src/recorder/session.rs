@@ -4,11 +4,14 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_store::ledger::session::{self, Beginning, Session, SessionError, Started};
+use scrubjay_core::units::counted;
+use scrubjay_store::ledger::session::{
+    self, Beginning, MESSAGE_CHARS_MAX, Session, SessionError, Started, TITLE_CHARS_MAX,
+};
 use scrubjay_store::ledger::{Survives, event};
 use serde::{Deserialize, Serialize};
 
-use super::Recorder;
+use super::{Recorder, limits};
 use crate::reply::{Reply, reply};
 
 #[derive(Deserialize, JsonSchema)]
@@ -69,6 +72,8 @@ impl Recorder {
         Parameters(args): Parameters<StartArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
+        limits::check("title", args.title.as_deref(), TITLE_CHARS_MAX)?;
+        limits::check("user_message", args.user_message.as_deref(), MESSAGE_CHARS_MAX)?;
         let caller = self.shared.caller(&context);
         let beginning = Beginning {
             id: args.id,
@@ -94,6 +99,7 @@ impl Recorder {
         Parameters(args): Parameters<EndArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
+        limits::check("summary", args.summary.as_deref(), MESSAGE_CHARS_MAX)?;
         let caller = self.shared.caller(&context);
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
         let session = match args.session_id {
@@ -111,7 +117,7 @@ impl Recorder {
         let text = if already_closed {
             format!("Session {} had ended already.", session.id)
         } else {
-            format!("Session {} ended with {events} events.", session.id)
+            format!("Session {} ended with {}.", session.id, counted(events, "event"))
         };
         reply(text, &SessionReply::new(&session, already_closed, events))
     }

@@ -1,13 +1,20 @@
 //! The views as tools, for hosts without resources: sessions, timeline, story, evolution.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
+use scrubjay_core::units::counted;
+use scrubjay_store::ledger::blob::hex;
 use scrubjay_store::ledger::session::{self, Session};
 use scrubjay_store::ledger::{LedgerError, Read};
+use scrubjay_store::views::address::{self, Side};
+use scrubjay_store::views::budget::{self, Window};
+use scrubjay_store::views::content::{self, At};
 use scrubjay_store::views::{self, SessionView, evolution, story, timeline};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Recorder, narrative};
@@ -19,6 +26,8 @@ const EVENTS: i64 = 100;
 const REVISIONS: i64 = 20;
 /// How many sessions.
 const SESSIONS: i64 = 20;
+/// No answer is asked to be shorter: there must be room for one thing.
+const TOKENS_MIN: u64 = 200;
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct SessionsArgs {
@@ -36,12 +45,16 @@ pub(super) struct TimelineArgs {
     after: Option<i64>,
     /// At most so many events; 100 by default, 1000 at most.
     limit: Option<i64>,
+    /// About how long the answer may be; 8000 by default. A page ends where there is no more room.
+    max_tokens: Option<u64>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct StoryArgs {
     /// The session, or the beginning of its id. Left out: this connection's own.
     session_id: Option<String>,
+    /// About how long the answer may be; 8000 by default.
+    max_tokens: Option<u64>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -54,6 +67,42 @@ pub(super) struct EvolutionArgs {
     after: Option<i64>,
     /// At most so many revisions; 20 by default, 1000 at most.
     limit: Option<i64>,
+    /// With path: the file's content at this revision, instead of the differences.
+    revision: Option<i64>,
+    /// With revision: what it left in the file (after, the default) or what it found there (before).
+    side: Option<SideArg>,
+    /// With revision: begin at this byte, next_offset of the answer before.
+    offset: Option<u64>,
+    /// About how long the answer may be; 8000 by default. A page ends where there is no more room.
+    max_tokens: Option<u64>,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum SideArg {
+    After,
+    Before,
+}
+
+/// A file's content at a revision, or a part of it.
+#[derive(Serialize)]
+struct ContentReply {
+    path: String,
+    revision: i64,
+    event_id: i64,
+    hash: String,
+    /// All of it, in bytes.
+    size: usize,
+    /// utf-8, or base64 for what is no text.
+    encoding: &'static str,
+    /// Missing where it is no text and too long.
+    content: Option<String>,
+    /// Where this part begins.
+    offset: usize,
+    /// Where the next part begins.
+    next_offset: Option<usize>,
+    /// Where the whole is.
+    uri: String,
 }
 
 #[tool_router(router = view_tools, vis = "pub(super)")]
@@ -86,10 +135,9 @@ impl Recorder {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let (mut read, session) = self.look_at(args.session_id.as_deref(), &context).await?;
-        let (after, limit) = (args.after.unwrap_or(0), args.limit.unwrap_or(EVENTS));
-        let page = timeline::read(&mut read, &session, after, limit).await?;
-        let lines = page.events.iter().map(|e| format!("{} {} {}: {}", e.id, e.at, e.kind.name(), e.summary));
-        let mut text = lines.collect::<Vec<_>>().join("\n");
+        let window = window(args.after, args.limit.unwrap_or(EVENTS), args.max_tokens);
+        let page = timeline::read(&mut read, &session, window).await?;
+        let mut text = page.events.iter().map(timeline::EventView::line).collect::<Vec<_>>().join("\n");
         if let Some(next) = page.next_after {
             text.push_str(&format!("\n… more after {next}"));
         }
@@ -107,10 +155,11 @@ impl Recorder {
         let mut story = story::read(&mut read, &session).await?;
         drop(read);
         narrative::add(&self.shared, &mut story).await?;
+        let story = story.fit(tokens_max(args.max_tokens));
         reply(story.markdown(), &story)
     }
 
-    /// Read which files a session changed, or one file's revisions with their differences.
+    /// Read which files a session changed, one file's revisions with their differences, or what it held at one of them.
     #[tool(
         title = "Read the evolution of files",
         annotations(read_only_hint = true, open_world_hint = false)
@@ -121,27 +170,29 @@ impl Recorder {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         let (mut read, session) = self.look_at(args.session_id.as_deref(), &context).await?;
-        let Some(path) = args.path else {
-            let files = evolution::files(&mut read, &session).await?;
-            let line = |f: &evolution::FileView| {
-                format!("{} ({} revisions, +{} -{})", f.path, f.revisions, f.added, f.removed)
-            };
-            let text: Vec<String> = files.files.iter().map(line).collect();
-            return reply(text.join("\n"), &files);
-        };
-        let (after, limit) = (args.after.unwrap_or(0), args.limit.unwrap_or(REVISIONS));
-        let page = evolution::read(&mut read, &session, &path, after, limit).await?;
-        let revisions = page.revisions.iter().map(|r| {
-            format!(
-                "revision {} (event {}, {}, {})\n{}",
-                r.id,
-                r.event_id,
-                r.source.name(),
-                r.state.name(),
-                r.diff
-            )
-        });
-        reply(revisions.collect::<Vec<_>>().join("\n"), &page)
+        let tokens_max = tokens_max(args.max_tokens);
+        match (&args.path, args.revision) {
+            (None, Some(_)) => Err(Failure::new(
+                "PATH_REQUIRED",
+                "a revision is one of a file",
+                "Give the path of the file too.",
+            )),
+            (None, None) => show_files(&evolution::files(&mut read, &session, Some(tokens_max)).await?),
+            (Some(path), None) => {
+                let window = window(args.after, args.limit.unwrap_or(REVISIONS), args.max_tokens);
+                show_revisions(&evolution::read(&mut read, &session, path, window).await?)
+            }
+            (Some(path), Some(revision)) => {
+                let side = match args.side {
+                    Some(SideArg::Before) => Side::Before,
+                    _ => Side::After,
+                };
+                let at = At::Revision(revision);
+                let content = content::read(&mut read, &session, path, at, side).await?;
+                let offset = usize::try_from(args.offset.unwrap_or(0)).unwrap_or(usize::MAX);
+                show_content(&session, &content, offset, tokens_max)
+            }
+        }
     }
 
     async fn look_at(
@@ -149,6 +200,7 @@ impl Recorder {
         named: Option<&str>,
         context: &RequestContext<RoleServer>,
     ) -> Result<(Read, Session), Failure> {
+        self.shared.settle().await;
         let mut read = self.shared.ledger().await?.read().await?;
         let session = match named {
             Some(start) => views::find_session(&mut read, start).await?,
@@ -166,4 +218,82 @@ impl Recorder {
 
 async fn own(read: &mut Read, caller: &session::Caller) -> Result<Option<Session>, LedgerError> {
     session::of_caller(read, caller).await
+}
+
+fn tokens_max(asked: Option<u64>) -> usize {
+    let asked = asked.map_or(budget::TOKENS as u64, |asked| asked.max(TOKENS_MIN));
+    usize::try_from(asked).unwrap_or(usize::MAX).min(budget::TOKENS_MAX)
+}
+
+fn window(after: Option<i64>, limit: i64, asked: Option<u64>) -> Window {
+    Window { after: after.unwrap_or(0), limit, tokens_max: Some(tokens_max(asked)) }
+}
+
+fn show_files(files: &evolution::Files) -> Reply {
+    let line = |f: &evolution::FileView| {
+        format!("{} ({}, +{} -{})", f.path, counted(f.revisions, "revision"), f.added, f.removed)
+    };
+    let mut text: Vec<String> = files.files.iter().map(line).collect();
+    let left_out = files.total - files.files.len() as i64;
+    if left_out > 0 {
+        text.push(format!("… {} more: allow more max_tokens", counted(left_out, "file")));
+    }
+    reply(text.join("\n"), files)
+}
+
+fn show_revisions(page: &evolution::Evolution) -> Reply {
+    let revisions = page.revisions.iter().map(|r| {
+        let mut text =
+            format!("revision {} (event {}, {}, {})\n", r.id, r.event_id, r.source.name(), r.state.name());
+        if let Some(content) = &r.initial_content {
+            text.push_str(&format!("what was there before:\n{content}\n"));
+        }
+        text.push_str(&r.diff);
+        if let Some(cut) = &r.cut {
+            text.push_str(&format!("\n({cut})\n"));
+        }
+        text
+    });
+    let mut text = revisions.collect::<Vec<_>>().join("\n");
+    if let Some(next) = page.next_after {
+        text.push_str(&format!("\n… more after {next}"));
+    }
+    reply(text, page)
+}
+
+fn show_content(session: &Session, content: &content::Content, offset: usize, tokens_max: usize) -> Reply {
+    let revision = &content.revision;
+    let uri = address::content(&session.id, &revision.path, revision.id, content.side);
+    let piece = content.piece(offset, tokens_max);
+    // What is no text is no use in parts.
+    let whole = || Some(STANDARD.encode(&content.bytes)).filter(|text| budget::tokens(text) <= tokens_max);
+    let (encoding, text, offset, next_offset) = match piece {
+        Some(piece) => ("utf-8", Some(piece.text.to_owned()), piece.offset, piece.next_offset),
+        None => ("base64", whole(), 0, None),
+    };
+    let said = match (encoding, &text, next_offset) {
+        ("utf-8", Some(text), None) => text.clone(),
+        ("utf-8", Some(text), Some(next)) => {
+            format!("{text}\n… go on with offset {next}; the whole is {uri}")
+        }
+        _ => format!(
+            "{} at revision {} is no text, {}: the whole is {uri}",
+            revision.path,
+            revision.id,
+            counted(content.bytes.len(), "byte")
+        ),
+    };
+    let answer = ContentReply {
+        path: revision.path.clone(),
+        revision: revision.id,
+        event_id: revision.event_id,
+        hash: hex(&content.hash),
+        size: content.bytes.len(),
+        encoding,
+        content: text,
+        offset,
+        next_offset,
+        uri,
+    };
+    reply(said, &answer)
 }

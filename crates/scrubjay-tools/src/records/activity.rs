@@ -4,6 +4,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
+use scrubjay_core::units::counted;
 use scrubjay_store::ledger::event::{Event, EventKind};
 use scrubjay_store::ledger::records::activity::{self, KINDS, Wanted};
 use scrubjay_store::ledger::records::{self, RecordId, activation};
@@ -113,7 +114,7 @@ impl Records {
         records::require(&mut read, &book, id).await?;
         let own = records::current(&mut read, &caller, &book.project).await?.map(|session| session.id);
         let holders = activation::holders(&mut read, &book, id).await?;
-        let mut text = format!("{} sessions have {id} active.\n", holders.len());
+        let mut text = format!("Active in {}: {id}.\n", counted(holders.len(), "session"));
         let sessions: Vec<_> = holders
             .into_iter()
             .map(|holder| HolderView {

@@ -4,6 +4,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
+use scrubjay_core::units::counted;
 use scrubjay_store::ledger::Survives;
 use scrubjay_store::ledger::records::saving;
 use serde::{Deserialize, Serialize};
@@ -100,15 +101,15 @@ impl Records {
         write.commit().await?;
         let unsaved_warning = (closed.unsaved_count > 0).then(|| {
             format!(
-                "{} records were changed since the last save: {}. All changes are stored.",
-                closed.unsaved_count,
+                "{} changed since the last save: {}. All changes are stored.",
+                counted(closed.unsaved_count, "record"),
                 named(&ids(&closed.unsaved))
             )
         });
         let text = format!(
-            "Session {} is closed; {} records are no longer active. {}",
+            "Session {} is closed; {} no longer active. {}",
             closed.session.id,
-            closed.count,
+            counted(closed.count, "record"),
             unsaved_warning.as_deref().unwrap_or_default()
         );
         let answer = CloseReply {

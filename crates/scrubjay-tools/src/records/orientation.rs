@@ -4,6 +4,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
+use scrubjay_core::units::counted;
 use scrubjay_store::ledger::records::activity::{self, Wanted};
 use scrubjay_store::ledger::records::book::Totals;
 use scrubjay_store::ledger::records::listing::{self, Filter, Place};
@@ -188,8 +189,14 @@ impl Records {
         let recent = activity::recent(&mut read, &project.id, &wanted).await?;
         let totals = TotalsView::new(book.totals, sessions);
         let mut text = format!(
-            "Project {}: {}, at tick {}. {} records, {} open, {} later; {sessions} open sessions.\n",
-            project.id, project.name, project.tick, totals.records, totals.open, totals.later
+            "Project {}: {}, at tick {}. {}, {} open, {} later; {}.\n",
+            project.id,
+            project.name,
+            project.tick,
+            counted(totals.records, "record"),
+            totals.open,
+            totals.later,
+            counted(sessions, "open session")
         );
         text += &section("Roots", &root_records, totals.roots);
         text += &section("Open", &open_records, totals.open);
@@ -229,7 +236,7 @@ impl Records {
         };
         let found = search::search(&mut read, &book, &search).await?;
         let mut results = Vec::new();
-        let mut text = format!("{} records match \"{}\"", found.total, search.query);
+        let mut text = format!("Found {} for \"{}\"", counted(found.total, "record"), search.query);
         text += if found.all_words { ".\n" } else { "; none has all the words.\n" };
         for hit in found.hits {
             let views = refs(&mut read, &book, std::slice::from_ref(&hit.now)).await?;

@@ -5,6 +5,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::id::TapeId;
+use scrubjay_core::units::counted;
 use scrubjay_store::ledger::Survives;
 use scrubjay_store::ledger::project::{self, Project};
 use scrubjay_store::ledger::records::{activity, book};
@@ -138,7 +139,8 @@ impl Records {
             let book = book::open(&mut read, &project.id).await?;
             let open_sessions = activity::count_open_sessions(&mut read, &project.id).await?;
             let open_records = book.totals.open;
-            text += &format!("- {}: {} ({open_records} open records)\n", project.id, project.name);
+            text +=
+                &format!("- {}: {} ({})\n", project.id, project.name, counted(open_records, "open record"));
             let Project { id, name, description, tick, .. } = project;
             projects.push(Listed { id, name, description, tick, open_sessions, open_records });
         }

@@ -4,6 +4,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
+use scrubjay_core::units::counted;
 use scrubjay_store::ledger::Survives;
 use scrubjay_store::ledger::records::{self, RecordError, Transition};
 use serde::{Deserialize, Serialize};
@@ -75,7 +76,7 @@ impl Records {
         let record = RecordView::of(&moved.record);
         let mut text = format!("{} is {}: {}", record.id, record.state, record.title);
         let cascade_warning = (!open_children.is_empty()).then(|| {
-            let message = format!("{open} children of {} are still OPEN; they were not changed", record.id);
+            let message = format!("{} of {} still OPEN; not changed", counted(open, "child"), record.id);
             text += &format!("\n{message}{}", section("Open children", &open_children, open));
             CascadeView { open_children, message }
         });

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use scrubjay_core::analysis::{Analysis, Anomaly, Bottleneck, ErrorGroup, Flow, Profile, Sequence};
+use scrubjay_core::units::counted;
 use serde::Serialize;
 
 use super::{ms, quoted, tokens};
@@ -165,13 +166,13 @@ impl AnalysisView {
         let flow = &self.message_flow;
         let mut lines = self.notes.clone();
         lines.push(format!(
-            "Tape {} of {}: {} requests of the client, {} of the server, {} notifications in {} ms; {} \
+            "Tape {} of {}: {} of the client, {} of the server, {} in {} ms; {} \
              unanswered; at most {} at once.",
             self.tape,
             self.server,
-            flow.client_requests,
+            counted(flow.client_requests, "request"),
             flow.server_requests,
-            flow.notifications,
+            counted(flow.notifications, "notification"),
             flow.duration_ms,
             flow.unanswered,
             flow.in_flight_max
@@ -182,12 +183,13 @@ impl AnalysisView {
         lines.extend(self.method_sequences.iter().map(SequenceView::line));
         lines.push(match (self.compared_with, self.anomalies.is_empty()) {
             (0, _) => "There is no earlier tape of this name to compare with.".to_owned(),
-            (count, true) => format!("Nothing is unlike the {count} tapes before."),
-            (count, false) => format!("Unlike the {count} tapes before:"),
+            (count, true) => format!("Nothing is unlike the {} before.", counted(count, "tape")),
+            (count, false) => format!("Unlike the {} before:", counted(count, "tape")),
         });
         lines.extend(self.anomalies.iter().map(AnomalyView::line));
         if self.left_out > 0 {
-            lines.push(format!("… {} rows more: ask for a higher limit or more max_tokens.", self.left_out));
+            let rows = counted(self.left_out, "row");
+            lines.push(format!("… {rows} more: ask for a higher limit or more max_tokens."));
         }
         lines.join("\n")
     }
@@ -231,7 +233,8 @@ impl SequenceView {
     }
 
     fn line(&self) -> String {
-        format!("order: {} ({} times, first {})", self.subjects.join(" → "), self.count, shown(&self.entries))
+        let times = counted(self.count, "time");
+        format!("order: {} ({times}, first {})", self.subjects.join(" → "), shown(&self.entries))
     }
 }
 

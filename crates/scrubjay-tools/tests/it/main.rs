@@ -8,6 +8,7 @@ mod eras;
 mod progress;
 mod recorder;
 mod records;
+mod revisions;
 mod sample;
 mod schemas;
 mod story;

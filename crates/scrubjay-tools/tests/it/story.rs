@@ -98,7 +98,8 @@ async fn pages_and_files_are_read_by_uri() {
     let file = read(&mut client, "evolution/seen.txt").await;
     let diff = file["revisions"][1]["diff"].as_str().unwrap();
     assert_eq!(diff, "--- a/seen.txt\n+++ b/seen.txt\n@@ -1 +1 @@\n-two jays\n+three jays\n");
-    assert_eq!(file["revisions"][1]["step"], "Look");
+    let step = json!({ "number": "1", "index": 0, "plan": 1, "text": "Look" });
+    assert_eq!(file["revisions"][1]["step"], step);
     let unknown = client.ask("resources/read", json!({ "uri": "scrubjay://sessions/nobody/story" })).await;
     assert!(unknown["error"]["message"].as_str().unwrap().contains("no session"), "{unknown}");
 }
@@ -158,7 +159,7 @@ async fn contents_come_whole_as_passages_or_as_base64_and_only_onto_what_was_exp
     assert_eq!(disk("a.bin"), b"one 2\n");
     let same =
         client.call("file_op", json!({ "path": "a.bin", "action": "edit", "content": "one 2\n" })).await;
-    assert_eq!(data(&same)["unchanged"], true);
+    assert_eq!((&data(&same)["unchanged"], &data(&same)["size"]), (&json!(true), &json!(6)));
     for (wrong, code) in [
         (json!({ "path": "a.bin", "action": "edit" }), "CONTENT_REQUIRED"),
         (

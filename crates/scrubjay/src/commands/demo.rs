@@ -62,6 +62,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
          \n  scrubjay --data {data} tape verify\
          \n  scrubjay --data {data} session timeline demo\
          \n  scrubjay --data {data} session evolution demo feeder/monday.txt\
+         \n  scrubjay --data {data} session cat demo feeder/monday.txt --at 1\
          \n  scrubjay --data {data} session rewind demo --to 4\
          \n  scrubjay --data {data} record tree --project default\
          \n\nTo record a server of your own, put `scrubjay wrap --` before its command in your host's configuration."
@@ -86,7 +87,9 @@ fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
             return found::print(&recorded);
         }
     };
-    print_command(home, &["session", "story", session])
+    print_command(home, &["session", "story", session])?;
+    writeln!(anstream::stdout(), "\nWhat feeder/monday.txt held at its first revision:\n")?;
+    print_command(home, &["session", "cat", session, "feeder/monday.txt", "--at", "1"])
 }
 
 /// Lets a command print what it prints for anybody.

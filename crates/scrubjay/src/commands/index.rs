@@ -47,9 +47,9 @@ fn rebuild(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
         }))?;
     } else if !global.quiet {
         Table::note().line(&format!(
-            "{} entries of {} tapes in {}{}",
-            done.entries,
-            done.tapes,
+            "{} of {} in {}{}",
+            units::counted(done.entries, "entry"),
+            units::counted(done.tapes, "tape"),
             units::duration(took_ns),
             index_bytes.map(|bytes| format!("; the index has {}", units::size(bytes))).unwrap_or_default(),
         ))?;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use scrubjay_core::units::counted;
 use scrubjay_store::ledger::redacted::noting;
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::tape::header::SessionRef;
@@ -242,7 +243,11 @@ fn print_found(answer: &Answer, with_host_ids: bool) -> anyhow::Result<ExitCode>
     }
     table.print()?;
     if let Some(total) = answer.data["total"].as_u64().filter(|total| *total > entries.len() as u64) {
-        Table::note().line(&format!("{} of {total} entries: --limit shows more", entries.len()))?;
+        Table::note().line(&format!(
+            "{} of {}: --limit shows more",
+            entries.len(),
+            counted(total, "entry")
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

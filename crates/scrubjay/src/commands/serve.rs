@@ -252,6 +252,11 @@ async fn serve(
     if toolsets::use_ledger(&in_force.args, started) {
         storage::check(&gateway, &in_force.shared).await;
     }
+    if toolsets::chosen(&in_force.args, started).contains(&Toolset::Recorder) {
+        // Beside everything else: nobody is greeted later for it.
+        let shared = in_force.shared.clone();
+        tokio::spawn(async move { shared.settle().await });
+    }
     in_force.debug.of(&gateway);
     in_force.debug.adopt(started);
     tokio::spawn(in_force.clone().keep_up(Arc::downgrade(&gateway), hangups));

@@ -1,5 +1,6 @@
 //! `scrubjay session`: what agents did, told from the ledger.
 
+mod cat;
 mod evolution;
 mod ls;
 mod rewind;
@@ -7,11 +8,19 @@ mod show;
 mod story;
 mod timeline;
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Subcommand;
+use scrubjay_store::files::Files;
+use scrubjay_store::ledger::session::{Caller, Session};
+use scrubjay_store::ledger::{Ledger, Read, revision};
+use scrubjay_store::views;
+use scrubjay_store::workspace::Workspace;
 
 use crate::cli::Global;
+use crate::config::Loaded;
 
 /// Look into sessions: what was done, in which order, to which files; and take it back
 #[derive(Debug, Subcommand)]
@@ -21,6 +30,7 @@ pub(crate) enum SessionCommand {
     Timeline(timeline::TimelineArgs),
     Story(story::StoryArgs),
     Evolution(evolution::EvolutionArgs),
+    Cat(cat::CatArgs),
     Rewind(rewind::RewindArgs),
 }
 
@@ -31,6 +41,36 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> anyhow::Result<E
         SessionCommand::Timeline(args) => timeline::run(global, args),
         SessionCommand::Story(args) => story::run(global, args),
         SessionCommand::Evolution(args) => evolution::run(global, args),
+        SessionCommand::Cat(args) => cat::run(global, args),
         SessionCommand::Rewind(args) => rewind::run(global, args),
     }
+}
+
+/// Begins to read a session, once what a crash left open in it is settled.
+async fn opened(ledger: &Ledger, loaded: &Loaded, named: &str) -> anyhow::Result<(Read, Session)> {
+    let mut read = ledger.read().await?;
+    let session = views::find_session(&mut read, named).await?;
+    let unsettled = revision::unsettled(&mut read, &session.id).await?;
+    if unsettled.is_empty() {
+        return Ok((read, session));
+    }
+    drop(read);
+    for root in unsettled {
+        // A workspace that cannot be looked at leaves its changes open, and the views say so.
+        let Ok(files) = files_of(ledger, loaded, &session, Path::new(&root)) else { continue };
+        files.settle(&caller(&session, &root)).await?;
+    }
+    Ok((ledger.read().await?, session))
+}
+
+/// Opens the files of a session's workspace.
+fn files_of(ledger: &Ledger, loaded: &Loaded, session: &Session, root: &Path) -> anyhow::Result<Arc<Files>> {
+    let setup = loaded.toolset_setup(root, Some(&session.project_id))?;
+    let workspace = Workspace::open(&setup.workspace)?.allow_vcs(setup.allow_vcs);
+    Ok(Arc::new(Files::new(ledger.clone(), workspace, setup.locks, setup.file_bytes_max)))
+}
+
+/// Returns who changes files and settles them here: whoever typed the command.
+fn caller(session: &Session, root: &str) -> Caller {
+    Caller { workspace: Some(root.to_owned()), ..Caller::command("scrubjay session", &session.project_id) }
 }

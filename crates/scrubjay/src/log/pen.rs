@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scrubjay_core::inert::{inert, inert_json};
 use scrubjay_core::redact::Redactor;
+use scrubjay_core::units::counted;
 
 use super::hidden::Hidden;
 
@@ -86,7 +87,7 @@ impl Pen {
     }
 
     fn lost_line(&self) -> String {
-        let message = format!("{} log lines are missing here: nobody read them", self.lost);
+        let message = format!("{} missing here: nobody read them", counted(self.lost, "log line"));
         match self.format {
             Format::Human => message,
             Format::Json => serde_json::json!({ "level": "WARN", "message": message }).to_string(),

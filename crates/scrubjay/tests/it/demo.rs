@@ -19,6 +19,8 @@ fn it_shows_every_conversation() {
         "Count the jays",
         "refused: outside_workspace",
         "created feeder/monday.txt (+3 -1) in 2 edits",
+        "## Closing summary\n\nFive jays came to the feeder on Monday.",
+        "at its first revision:\n\n08:10 two jays\n09:30 a sparrow\n",
         "session rewind demo",
         "search_tapes",
         "analyze_tape",

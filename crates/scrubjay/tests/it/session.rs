@@ -1,5 +1,10 @@
 //! `scrubjay session`: what an agent did through the recorder, as a person looks at it and takes it back.
 
+use std::sync::Arc;
+
+use scrubjay_core::redact::Redactor;
+use scrubjay_store::ledger::revision::{self, Revision, Source, State};
+use scrubjay_store::ledger::{Ledger, Storage, Survives, blob};
 use serde_json::json;
 
 use crate::harness::{Lab, text};
@@ -58,7 +63,15 @@ fn people_see_what_was_done() {
     assert_eq!(kinds, expected);
     let page = shown(&lab, &["session", "timeline", "s1", "--limit", "2"]);
     assert!(page.contains("2 of 8 events; more with --after"), "{page}");
+    let rows = shown(&lab, &["session", "timeline", "s1"]);
+    let edited = rows.lines().find(|row| row.contains("edited a.txt")).unwrap();
+    assert!(
+        edited.contains("1 Look") && edited.contains("+1 -1"),
+        "step, lines, and the verb once: {edited}"
+    );
+    assert!(!rows.contains("file_edit") && rows.contains("8 events; 2 steps (1 left, 1 pending)"), "{rows}");
     let story = shown(&lab, &["session", "story", "s"]);
+    assert!(story.contains("2 steps (1 current, 1 pending), 7 events, 2 files"), "{story}");
     assert!(story.contains("created a.txt (+2 -1) in 2 edits"), "{story}");
     assert!(shown(&lab, &["session", "evolution", "s1"]).contains("b.txt"));
     assert!(shown(&lab, &["session", "evolution", "s1", "a.txt"]).contains("-one\n+two\n"));
@@ -96,4 +109,157 @@ fn files_go_back_only_when_asked_to() {
     assert_eq!((read("a.txt").as_deref(), read("b.txt")), (Some("mine\n"), None));
     let unknown = lab.run_badly(&["session", "rewind", "s1", "--to", "99999"]);
     assert!(unknown.contains("no event 99999"), "{unknown}");
+}
+
+#[test]
+fn any_content_is_written_byte_for_byte() {
+    let lab = Lab::new();
+    let workspace = work(&lab);
+    let page = lab.json(&["session", "evolution", "s1", "a.txt", "--json"]);
+    let revisions: Vec<String> =
+        page["revisions"].as_array().unwrap().iter().map(|r| r["id"].to_string()).collect();
+    let events: Vec<String> =
+        page["revisions"].as_array().unwrap().iter().map(|r| r["event_id"].to_string()).collect();
+    let cat = |arguments: &[&str]| lab.run_well(&[&["session", "cat", "s1", "a.txt"], arguments].concat());
+    assert_eq!(cat(&[]), b"two\n");
+    assert_eq!(cat(&["--at", &revisions[0]]), b"one\n");
+    assert_eq!(cat(&["--at", &revisions[1], "--before"]), b"one\n");
+    assert_eq!(cat(&["--at", &format!("event:{}", events[0])]), b"one\n");
+    assert_eq!(cat(&["--at", "2200-01-01T00:00:00Z"]), b"two\n");
+    for (arguments, said) in [
+        (["--at", "99999"], "no revision 99999"),
+        (["--at", "event:1"], "no state that was recorded by event 1"),
+        (["--at", "1970-01-01T00:00:00Z"], "1970-01-01"),
+    ] {
+        let wrong = lab.run_badly(&[&["session", "cat", "s1", "a.txt"], &arguments[..]].concat());
+        assert!(wrong.contains(said), "{wrong}");
+    }
+    let wrong = lab.run(&["session", "cat", "s1", "a.txt", "--at", "yesterday"]);
+    assert!(wrong.code == 2 && wrong.stderr.contains("event:N"), "{}", wrong.stderr);
+
+    // What is no text comes out as it is; what was there before is the beginning of the evolution.
+    std::fs::write(format!("{workspace}/old.bin"), [0, 159, 255]).unwrap();
+    std::fs::write(format!("{workspace}/old.txt"), "was here\n").unwrap();
+    let mut agent =
+        lab.start(&["serve", "--toolsets", "recorder", "--workspace", &workspace, "--project", "birds"]);
+    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    agent.ask(0, "initialize", &hello);
+    for (id, path) in [(1, "old.bin"), (2, "old.txt")] {
+        let edit = json!({ "session_id": "s1", "path": path, "action": "edit", "content": "new\n" });
+        agent.ask(id, "tools/call", &json!({ "name": "file_op", "arguments": edit }));
+    }
+    agent.close_stdin();
+    assert_eq!(agent.exit_code(), 0);
+    let first =
+        lab.json(&["session", "evolution", "s1", "old.bin", "--json"])["revisions"][0]["id"].to_string();
+    assert_eq!(lab.run_well(&["session", "cat", "s1", "old.bin", "--at", &first]), [0, 159, 255]);
+    let evolution = shown(&lab, &["session", "evolution", "s1", "old.txt"]);
+    assert!(evolution.contains("what was there before:\nwas here\n"), "{evolution}");
+    assert!(evolution.contains("9 B, 1 line\n") || evolution.contains("9 B, 1 line "), "{evolution}");
+}
+
+/// Does something with the ledger of a lab, as another process does.
+fn with_ledger<T>(lab: &Lab, work: impl AsyncFnOnce(&Ledger) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let storage = Storage::File(lab.data().join("ledger.db"));
+        let ledger = Ledger::open(&storage, Arc::new(Redactor::standard())).await.unwrap();
+        let done = work(&ledger).await;
+        ledger.close().await;
+        done
+    })
+}
+
+/// Records that a file is about to be created, as a process does that is killed then.
+fn leave_open(lab: &Lab, workspace: &str, event_id: i64, path: &str) {
+    with_ledger(lab, async |ledger| {
+        let mut write = ledger.write(Survives::Power).await.unwrap();
+        let after = Some(blob::put(&mut write, b"x").await.unwrap());
+        let meant = Revision {
+            id: 0,
+            workspace: std::fs::canonicalize(workspace).unwrap().to_str().unwrap().to_owned(),
+            path: path.to_owned(),
+            event_id,
+            source: Source::Enforced,
+            state: State::Pending,
+            before: None,
+            after,
+            size: 1,
+            lines: 1,
+            added: 1,
+            removed: 0,
+            mode: None,
+        };
+        revision::insert(&mut write, &meant).await.unwrap();
+        write.commit().await.unwrap();
+    });
+}
+
+#[test]
+fn what_a_crash_left_open_is_settled_by_the_next_start_and_by_who_looks() {
+    let lab = Lab::new();
+    let workspace = work(&lab);
+    let events = lab.json(&["session", "timeline", "s1", "--json"]);
+    let event = events["events"].as_array().unwrap().last().unwrap()["id"].as_i64().unwrap();
+    leave_open(&lab, &workspace, event, "x.txt");
+    let settled = || {
+        let page = lab.json(&["session", "timeline", "s1", "--json"]);
+        let settled = page["events"].as_array().unwrap().iter().filter(|e| e["type"] == "file_settled");
+        settled.map(|e| text(&e["summary"]).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(settled().len(), 1, "who looks settles");
+    assert!(settled()[0].contains("it was not made"), "{:?}", settled());
+
+    leave_open(&lab, &workspace, event, "y.txt");
+    std::fs::write(format!("{workspace}/y.txt"), "x").unwrap();
+    let mut agent =
+        lab.start(&["serve", "--toolsets", "recorder", "--workspace", &workspace, "--project", "birds"]);
+    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    agent.ask(0, "initialize", &hello);
+    // Nobody calls a tool.
+    let root = std::fs::canonicalize(&workspace).unwrap();
+    with_ledger(&lab, async |ledger| {
+        loop {
+            let mut read = ledger.read().await.unwrap();
+            if revision::pending(&mut read, root.to_str().unwrap(), None).await.unwrap().is_empty() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    agent.close_stdin();
+    assert_eq!(agent.exit_code(), 0);
+    assert!(settled()[1].contains("it was made"), "{:?}", settled());
+}
+
+#[test]
+fn a_workspace_that_moved_can_be_named() {
+    let lab = Lab::new();
+    let old = work(&lab);
+    let new = lab.file("elsewhere");
+    std::fs::rename(&old, &new).unwrap();
+    let events = lab.json(&["session", "timeline", "s1", "--json"]);
+    let created = events["events"][3]["id"].to_string();
+    let gone = lab.run_badly(&["session", "rewind", "s1", "--to", &created]);
+    assert!(gone.contains("--workspace"), "{gone}");
+    let wrong = lab.file("wrong");
+    std::fs::create_dir(&wrong).unwrap();
+    let refused = lab.run_badly(&["session", "rewind", "s1", "--to", &created, "--workspace", &wrong]);
+    assert!(refused.contains("does not hold what was recorded"), "{refused}");
+
+    let planned = shown(&lab, &["session", "rewind", "s1", "--to", &created, "--workspace", &new]);
+    assert!(
+        planned.contains("the workspace moved from") && planned.contains("2 files would change"),
+        "{planned}"
+    );
+    // Named once, it is known.
+    lab.run_well(&["session", "rewind", "s1", "--to", &created, "--yes"]);
+    assert_eq!(std::fs::read_to_string(format!("{new}/a.txt")).unwrap(), "one\n");
+    let evolution = lab.json(&["session", "evolution", "s1", "a.txt", "--json"]);
+    assert_eq!(evolution["total"], 3, "one life: {evolution}");
+    assert!(text(&evolution["workspace"]).ends_with("/elsewhere"), "{evolution}");
+    let told = shown(&lab, &["session", "evolution", "s1", "a.txt"]);
+    assert!(told.contains("before it moved to") && told.contains(" · in "), "{told}");
+    let timeline = shown(&lab, &["session", "timeline", "s1"]);
+    assert!(timeline.contains("workspace moved: "), "{timeline}");
 }

@@ -2,6 +2,7 @@
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::units::counted;
 use scrubjay_router::{Mode, Plan, Routed, Task, Undecided};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -71,7 +72,7 @@ impl Refusal {
             NoYes::Unasked => "the client cannot be asked for a yes; call the steps directly",
             NoYes::Declined => "they were not confirmed",
         };
-        let message = format!("{} calls were planned and none was made: {message}.", steps.len());
+        let message = format!("{}, none of which was made: {message}.", counted(steps.len(), "planned call"));
         Self { code: NO_ACTION, message, data: Some(data) }
     }
 

@@ -10,7 +10,7 @@ use super::book::Book;
 use super::scope::Scope;
 use super::{RecordError, RecordId};
 use crate::ledger::blob::{self, Hash};
-use crate::ledger::{Conn, LedgerError, Write, revision};
+use crate::ledger::{Conn, LedgerError, Write, moves, revision};
 
 /// How many pieces of code a record cites.
 pub const CITATIONS_MAX: usize = 20;
@@ -132,6 +132,7 @@ pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<V
     for row in &rows {
         let (workspace, cited): (String, i64) = (row.try_get(0)?, row.try_get(4)?);
         let citation = Citation { path: row.try_get(1)?, first: row.try_get(2)?, last: row.try_get(3)? };
+        let workspace = moves::now_at(on, &workspace, cited).await?;
         let Some(newest) = revision::latest(on, &workspace, &citation.path).await? else { continue };
         if newest.id == cited {
             continue;
@@ -140,7 +141,10 @@ pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<V
         let then = match kept {
             Some(hash) => text(on, &hash).await?,
             // The file was not known when it was cited: it was what its first revision since found there.
-            None => match before(on, &workspace, &citation.path, cited).await? {
+            None => match revision::first_after(on, &workspace, &citation.path, cited)
+                .await?
+                .and_then(|r| r.before)
+            {
                 Some(hash) => lines(on, &hash, &citation).await?,
                 None => None,
             },
@@ -157,28 +161,6 @@ pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<V
         }
     }
     Ok(suspects)
-}
-
-/// Returns what the first revision after one found in the file.
-async fn before(
-    on: &mut impl Conn,
-    workspace: &str,
-    path: &str,
-    after: i64,
-) -> Result<Option<Hash>, LedgerError> {
-    let row = sqlx::query(
-        "SELECT before_hash FROM revisions WHERE workspace = $1 AND path = $2 AND state = 'done' AND id > $3
-         ORDER BY id LIMIT 1",
-    )
-    .bind(workspace)
-    .bind(path)
-    .bind(after)
-    .fetch_optional(on.conn())
-    .await?;
-    match row {
-        Some(row) => row.try_get::<Option<Vec<u8>>, _>(0)?.map(hash_of).transpose(),
-        None => Ok(None),
-    }
 }
 
 fn hash_of(bytes: Vec<u8>) -> Result<Hash, LedgerError> {

@@ -11,7 +11,7 @@ use scrubjay_store::ledger::{Survives, blob, session};
 use super::{Place, text};
 use crate::database::{Database, caller, on_both};
 
-on_both![whatever_stands_there];
+on_both![whatever_stands_there, what_was_found_is_told];
 
 /// Records the intent to edit a file, as a process does that is killed then.
 async fn mean(place: &Place, path: &str, before: &str, after: &str) {
@@ -77,4 +77,39 @@ async fn whatever_stands_there(database: Database) {
         "{refused:?}"
     );
     place.change("after", Action::Edit(text("later"))).await.unwrap();
+}
+
+/// Each says on the timeline of its session what was found, at the step in which the change was meant.
+async fn what_was_found_is_told(database: Database) {
+    let place = Place::new(database).await;
+    for path in ["after", "before", "other", "gone", "directory"] {
+        mean(&place, path, "before", "after").await;
+    }
+    for same in ["after", "before", "other"] {
+        std::fs::write(place.root.join(same), same).unwrap();
+    }
+    std::fs::create_dir(place.root.join("directory")).unwrap();
+    place.files.settle(&caller("next")).await.unwrap();
+    let session = {
+        let mut write = place.ledger.write(Survives::Power).await.unwrap();
+        session::current(&mut write, &caller("agent"), None).await.unwrap()
+    };
+    let events = place.events(&session.id).await;
+    let told: Vec<_> = events
+        .iter()
+        .filter(|event| event.kind == EventKind::FileSettled)
+        .map(|event| (event.summary.as_str(), event.details["outcome"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        ("settled after a crash: edit after: it was made", "done"),
+        ("settled after a crash: edit before: it was not made", "failed"),
+        ("settled after a crash: edit directory: something that is no readable file stands there", "changed"),
+        ("settled after a crash: edit gone: the file is gone", "changed"),
+        ("settled after a crash: edit other: the file was changed by someone else", "changed"),
+    ];
+    assert_eq!(told, expected);
+    let meant = events.iter().find(|event| event.subject.as_deref() == Some("after")).unwrap();
+    let settled = events.iter().find(|event| event.kind == EventKind::FileSettled).unwrap();
+    assert_eq!(settled.details["settles"], meant.id);
+    assert_eq!(place.files.settle(&caller("next")).await.unwrap(), 0, "once");
 }

@@ -59,8 +59,8 @@ const WORDS: [&str; 3] = [
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"find_tools","arguments":{"query":"count to three, but slowly"}}}"#,
 ];
 
-/// An agent at work: a plan, files changed through the recorder, what was done and why.
-const WORK: [&str; 13] = [
+/// An agent at work: a plan, files changed through the recorder, what was done and why, a look at an old revision.
+const WORK: [&str; 14] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"4"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"record_session_start","arguments":{"id":"demo","title":"Count the jays","user_message":"How many jays came to the feeder?"}}}"#,
@@ -73,7 +73,8 @@ const WORK: [&str; 13] = [
     r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"audit_event","arguments":{"type":"decision","description":"Only jays count; the sparrow was a jay seen badly."}}}"#,
     r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"file_op","arguments":{"path":"total.txt","action":"create","content":"5 jays\n"}}}"#,
     r#"{"jsonrpc":"2.0","id":10,"method":"tools/call","params":{"name":"log_progress","arguments":{"projectId":"default","title":"Counted the jays","content":"Five, from feeder/monday.txt; the sum is in total.txt.","tags":["jays"]}}}"#,
-    r#"{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"record_session_end","arguments":{}}}"#,
+    r#"{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"get_evolution","arguments":{"path":"feeder/monday.txt","revision":1}}}"#,
+    r#"{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"name":"record_session_end","arguments":{"summary":"Five jays came to the feeder on Monday."}}}"#,
 ];
 
 /// An agent that looks back: what went wrong in all of this, and what took long.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use scrubjay_core::retrieval::measure::{Answer, Case, DEPTHS, Measures, measure};
 use scrubjay_core::retrieval::{Index, Settings};
+use scrubjay_core::units::counted;
 use scrubjay_store::clock;
 use serde::Serialize;
 
@@ -159,11 +160,18 @@ fn print(report: &Report) -> anyhow::Result<()> {
     let mut note = Table::note();
     if let Some(source) = &report.from_tapes {
         let rest = if source.is_all { "" } else { "; older ones were left out" };
-        note.line(&format!("from {} tasks on {} tapes{rest}", source.tasks, source.tapes))?;
+        note.line(&format!(
+            "from {} on {}{rest}",
+            counted(source.tasks, "task"),
+            counted(source.tapes, "tape")
+        ))?;
     }
     note.line(&format!(
-        "{} tools of {} backends; {} cases that some tool serves, {} that none does",
-        report.tools, report.backends, first.served, first.unserved
+        "{} of {}; {} that some tool serves, {} that none does",
+        counted(report.tools, "tool"),
+        counted(report.backends, "backend"),
+        counted(first.served, "case"),
+        first.unserved
     ))?;
     let names: Vec<String> =
         report.settings.iter().map(|s| format!("{:?}", s.setting).to_lowercase()).collect();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use scrubjay_core::retrieval::measure::Case;
 use scrubjay_core::routed::Task;
+use scrubjay_core::units::counted;
 use scrubjay_store::home::Home;
 use scrubjay_store::routed::{self, Limits};
 use serde::Serialize;
@@ -33,9 +34,9 @@ pub(super) fn read(home: &Home, given: Option<Catalog>) -> anyhow::Result<(Catal
     let tapes = home.tapes();
     ensure!(
         !told.tasks.is_empty(),
-        "no task was carried out on the {} tapes in {}: ask for some with `orchestrate_task` or \
+        "no task was carried out on {} in {}: ask for some with `orchestrate_task` or \
          `agentify/orchestrateTask` through `scrubjay serve`, or give --catalog and --cases",
-        told.tapes,
+        counted(told.tapes, "tape"),
         tapes.display()
     );
     let catalog = given.unwrap_or_else(|| Catalog::of_lists(&told.tools));
@@ -43,9 +44,9 @@ pub(super) fn read(home: &Home, given: Option<Catalog>) -> anyhow::Result<(Catal
     let cases = cases(told.tasks.into_iter().map(|(_, task)| task), &catalog);
     ensure!(
         !cases.is_empty(),
-        "none of the {} tasks on the tapes in {} was carried out by a tool of the catalog: give one that has \
+        "none of {} on the tapes in {} was carried out by a tool of the catalog: give one that has \
          them with --catalog",
-        source.tasks,
+        counted(source.tasks, "task"),
         tapes.display()
     );
     Ok((catalog, cases, source))

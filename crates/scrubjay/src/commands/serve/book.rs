@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use scrubjay_gateway::gateway::{PlanBook, Planned, StepMark, Writing};
 use scrubjay_store::ledger::Survives;
-use scrubjay_store::ledger::plan::{self, StepStatus};
+use scrubjay_store::ledger::plan::{self, STEP_CHARS_MAX, StepStatus};
 use scrubjay_store::ledger::session;
+use scrubjay_store::views::budget::cut;
 use scrubjay_tools::Shared;
 use serde_json::Value;
 
@@ -40,7 +41,9 @@ impl LedgerBook {
         let mut session = session::current(&mut write, &caller, None).await?;
         let mut ids = Vec::with_capacity(steps.len());
         for step in steps {
-            ids.push(plan::append(&mut write, &caller, &mut session, step).await?.id);
+            // The router words them from a task, which may be of any length.
+            let step = cut(step, STEP_CHARS_MAX);
+            ids.push(plan::append(&mut write, &caller, &mut session, &step).await?.id);
         }
         write.commit().await?;
         self.0.tell_news();

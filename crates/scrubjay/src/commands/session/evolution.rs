@@ -3,8 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_store::views::{self, evolution};
+use scrubjay_core::units::counted;
+use scrubjay_store::ledger::revision::State;
+use scrubjay_store::views::budget::Window;
+use scrubjay_store::views::evolution;
 
+use super::opened;
 use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{Align, Table, print_diff, print_json, print_lines};
@@ -25,13 +29,13 @@ pub(crate) struct EvolutionArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &EvolutionArgs) -> anyhow::Result<ExitCode> {
-    ledger::within(global, async |ledger, _| {
-        let mut read = ledger.read().await?;
-        let session = views::find_session(&mut read, &args.session).await?;
+    ledger::within(global, async |ledger, loaded| {
+        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
         match &args.path {
-            None => show_files(global, &evolution::files(&mut read, &session).await?),
+            None => show_files(global, &evolution::files(&mut read, &session, None).await?),
             Some(path) => {
-                let page = evolution::read(&mut read, &session, path, args.after, args.limit.into());
+                let window = Window::items(args.after, args.limit.into());
+                let page = evolution::read(&mut read, &session, path, window);
                 show_revisions(global, &page.await?)
             }
         }
@@ -68,29 +72,40 @@ fn show_revisions(global: &Global, page: &evolution::Evolution) -> anyhow::Resul
         return Ok(ExitCode::SUCCESS);
     }
     for revision in &page.revisions {
-        let state = match revision.state.name() {
-            "done" => String::new(),
-            other => format!(", {other}"),
-        };
-        let step = revision.step.as_deref().map(|step| format!(" · {step}")).unwrap_or_default();
-        print_lines(&format!(
-            "revision {} · event {} · {} · {}{state} · {} B, {} lines{step}",
-            revision.id,
-            revision.event_id,
-            revision.at,
-            revision.source.name(),
-            revision.size,
-            revision.lines
-        ))?;
-        print_diff(&revision.diff)?;
+        print_lines(&heading(revision))?;
+        if let Some(content) = &revision.initial_content {
+            print_lines("what was there before:")?;
+            print_lines(content)?;
+        }
+        if !revision.diff.is_empty() {
+            print_diff(&revision.diff)?;
+        }
         print_lines("")?;
     }
     if let Some(next) = page.next_after {
-        print_lines(&format!(
-            "{} of {} revisions; more with --after {next}",
-            page.revisions.len(),
-            page.total
-        ))?;
+        let total = counted(page.total, "revision");
+        print_lines(&format!("{} of {total}; more with --after {next}", page.revisions.len()))?;
+    }
+    for place in &page.moved_from {
+        print_lines(&format!("the workspace was {place} before it moved to {}", page.workspace))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn heading(revision: &evolution::RevisionView) -> String {
+    let state = match revision.state {
+        State::Done => String::new(),
+        other => format!(", {}", other.name()),
+    };
+    let step = revision.step.as_ref().map(|step| format!(" · {step}")).unwrap_or_default();
+    let place = revision.workspace.as_ref().map(|root| format!(" · in {root}")).unwrap_or_default();
+    format!(
+        "revision {} · event {} · {} · {}{state} · {} B, {}{step}{place}",
+        revision.id,
+        revision.event_id,
+        revision.at,
+        revision.source.name(),
+        revision.size,
+        counted(revision.lines, "line")
+    )
 }

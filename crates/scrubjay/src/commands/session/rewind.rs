@@ -2,18 +2,17 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
 use scrubjay_core::diff;
-use scrubjay_store::files::Files;
+use scrubjay_core::units::counted;
+use scrubjay_store::files::moved;
 use scrubjay_store::files::rewind::Step;
-use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::views;
-use scrubjay_store::workspace::Workspace;
 use serde_json::json;
 
+use super::{caller, files_of};
 use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{print_diff, print_json, print_lines};
@@ -31,6 +30,9 @@ pub(crate) struct RewindArgs {
     /// This file alone
     #[arg(long, value_name = "PATH")]
     file: Option<String>,
+    /// Where the workspace is now, if its directory was moved; recorded once its files' contents speak for it
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
     /// Do it
     #[arg(long)]
     yes: bool,
@@ -41,15 +43,26 @@ pub(crate) struct RewindArgs {
 
 pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode> {
     ledger::within(global, async |ledger, loaded| {
-        let session = views::find_session(&mut ledger.read().await?, &args.session).await?;
-        let root = session.workspace.clone().context("this session has no workspace: it changed no files")?;
-        let setup = loaded.toolset_setup(&PathBuf::from(&root), Some(&session.project_id))?;
-        let workspace = Workspace::open(&setup.workspace)?.allow_vcs(setup.allow_vcs);
-        let files = Arc::new(Files::new(ledger.clone(), workspace, setup.locks, setup.file_bytes_max));
-        let caller = Caller {
-            workspace: Some(root),
-            ..Caller::command("scrubjay session rewind", &session.project_id)
+        let mut read = ledger.read().await?;
+        let session = views::find_session(&mut read, &args.session).await?;
+        let known = moved::workspace_of(&mut read, &session.id).await?.or_else(|| session.workspace.clone());
+        drop(read);
+        let root = match &args.workspace {
+            Some(named) => std::path::absolute(named)?,
+            None => known.context("this session has no workspace: it changed no files")?.into(),
         };
+        let files = files_of(ledger, loaded, &session, &root).with_context(|| match args.workspace {
+            Some(_) => String::from("--workspace names no directory that can be opened"),
+            None => format!("{} cannot be opened; name where it is now with --workspace", root.display()),
+        })?;
+        let caller = caller(&session, &files.root());
+        let moved_from = match args.workspace {
+            Some(_) => files.take_over(&caller, &session.id).await?,
+            None => None,
+        };
+        if let (Some(from), false) = (&moved_from, global.json) {
+            print_lines(&format!("the workspace moved from {from} to {}; recorded", files.root()))?;
+        }
         files.settle(&caller).await?;
         let steps = files.plan_rewind(&session.id, args.to, args.file.as_deref()).await?;
         if !global.json {
@@ -95,8 +108,9 @@ fn tell(
     }
     print_lines(&match (wanted.len(), args.yes) {
         (0, _) => format!("nothing to do: the files are as they were after event {}", args.to),
-        (1, false) => "1 file would change; --yes does it".to_owned(),
-        (n, false) => format!("{n} files would change; --yes does it"),
-        (_, true) => format!("{done} changed: all is as it was after event {}", args.to),
+        (n, false) => format!("{} would change; --yes does it", counted(n, "file")),
+        (_, true) => {
+            format!("{} changed: all is as it was after event {}", counted(done, "file"), args.to)
+        }
     })
 }

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_store::views::{self, story};
+use scrubjay_store::views::story;
 
+use super::opened;
 use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{print_json, print_lines};
@@ -17,9 +18,8 @@ pub(crate) struct StoryArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &StoryArgs) -> anyhow::Result<ExitCode> {
-    let story = ledger::within(global, async |ledger, _| {
-        let mut read = ledger.read().await?;
-        let session = views::find_session(&mut read, &args.session).await?;
+    let story = ledger::within(global, async |ledger, loaded| {
+        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
         Ok(story::read(&mut read, &session).await?)
     })?;
     match global.json {

@@ -3,13 +3,19 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use scrubjay_core::units::counted;
 use scrubjay_store::ledger::event::EventKind;
 use scrubjay_store::ledger::revision::State;
-use scrubjay_store::views::{self, timeline};
+use scrubjay_store::views::budget::{Window, cut};
+use scrubjay_store::views::timeline;
 
+use super::opened;
 use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{Align, Table, print_json};
+
+/// How much of a step is shown in its column.
+const STEP_CHARS_MAX: usize = 24;
 
 /// Show a session's events in order
 #[derive(Debug, Args)]
@@ -25,33 +31,45 @@ pub(crate) struct TimelineArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &TimelineArgs) -> anyhow::Result<ExitCode> {
-    let timeline = ledger::within(global, async |ledger, _| {
-        let mut read = ledger.read().await?;
-        let session = views::find_session(&mut read, &args.session).await?;
-        Ok(timeline::read(&mut read, &session, args.after, args.limit.into()).await?)
+    let timeline = ledger::within(global, async |ledger, loaded| {
+        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
+        let window = Window::items(args.after, args.limit.into());
+        Ok(timeline::read(&mut read, &session, window).await?)
     })?;
     if global.json {
         print_json(&timeline)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let columns = [("EVENT", Align::Right), ("TIME", Align::Left), ("WHAT", Align::Left), ("", Align::Left)];
+    let columns = [
+        ("EVENT", Align::Right),
+        ("TIME", Align::Left),
+        ("STEP", Align::Left),
+        ("LINES", Align::Right),
+        ("WHAT", Align::Left),
+    ];
     let mut table = Table::new(&columns);
     for event in &timeline.events {
-        let outcome = match event.outcome {
-            None | Some(State::Done) => "",
-            Some(State::Pending) => " (outcome not known yet)",
-            Some(State::Failed) => " (not done)",
-            Some(State::Changed) => " (changed by someone else)",
-        };
-        let bad = event.kind == EventKind::FileRefused || !outcome.is_empty();
+        let is_open = event.outcome.is_some_and(|outcome| outcome != State::Done);
+        let bad = event.kind == EventKind::FileRefused || is_open;
         let time = event.at.get(11..19).unwrap_or(&event.at);
-        let summary = format!("{}{outcome}", event.summary);
-        table.row(bad, &[&event.id.to_string(), time, &event.kind.name(), &summary]);
+        let step = event.step.as_ref().map(|step| cut(&step.to_string(), STEP_CHARS_MAX).into_owned());
+        table.row(
+            bad,
+            &[
+                &event.id.to_string(),
+                time,
+                step.as_deref().unwrap_or_default(),
+                event.lines().as_deref().unwrap_or_default(),
+                &event.summary,
+            ],
+        );
     }
     table.print()?;
-    if let Some(next) = timeline.next_after {
-        let shown = timeline.events.len();
-        Table::note().line(&format!("{shown} of {} events; more with --after {next}", timeline.total))?;
-    }
+    let steps = if timeline.steps.total > 0 { format!("; {}", timeline.steps) } else { String::new() };
+    let total = counted(timeline.total, "event");
+    Table::note().line(&match timeline.next_after {
+        Some(next) => format!("{} of {total}; more with --after {next}{steps}", timeline.events.len()),
+        None => format!("{total}{steps}"),
+    })?;
     Ok(ExitCode::SUCCESS)
 }

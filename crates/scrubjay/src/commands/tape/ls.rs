@@ -6,7 +6,7 @@ use clap::Args;
 use scrubjay_core::glob::Glob;
 use scrubjay_core::query::{Edge, moment};
 use scrubjay_core::stats::TapeMetadata;
-use scrubjay_core::units;
+use scrubjay_core::units::{self, counted};
 use scrubjay_store::catalog::{self, Overview};
 use scrubjay_store::clock;
 use scrubjay_store::home::{Home, TapeFile};
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::cli::Global;
 use crate::pager::Pager;
-use crate::render::{Align, Table, counted, local_time, print_json, zone};
+use crate::render::{Align, Table, local_time, print_json, zone};
 
 /// List the conversations that were recorded, newest first
 ///

@@ -8,14 +8,14 @@ use std::time::Duration;
 use clap::Args;
 use scrubjay_core::id::TapeId;
 use scrubjay_core::inert::inert;
-use scrubjay_core::units;
+use scrubjay_core::units::{self, counted};
 use scrubjay_store::catalog::{self, Overview};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
 use scrubjay_store::tape::reader::State;
 
 use crate::cli::Global;
-use crate::render::{Table, counted, local_time, print_json};
+use crate::render::{Table, local_time, print_json};
 
 /// Remove recordings
 ///

@@ -21,7 +21,7 @@ pub(super) use self::rows::{Rows, fixed_widths};
 use self::source::Source;
 use crate::cli::Global;
 use crate::pager::Pager;
-use crate::render::{Table, counted, local_time, write_json};
+use crate::render::{Table, local_time, write_json};
 
 /// Show the entries of a recording: what was asked, what came back, what went wrong
 #[derive(Debug, Args)]
@@ -135,7 +135,7 @@ pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<(
 fn totals(sums: &TapeMetadata) -> String {
     let mut text = format!(
         "{}, {} sent, {} received, {} failed, {} unanswered; response time p50 {}, p99 {}",
-        counted(sums.total_messages, "message"),
+        units::counted(sums.total_messages, "message"),
         units::size(sums.total_bytes_sent),
         units::size(sums.total_bytes_received),
         sums.total_errors,

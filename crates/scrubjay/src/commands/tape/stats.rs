@@ -54,7 +54,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     } else {
         print(&analysis, args.limit)?;
         if backends_ended > 0 {
-            let times = if backends_ended == 1 { "once" } else { &format!("{backends_ended} times") };
+            let times = if backends_ended == 1 { "once" } else { &units::counted(backends_ended, "time") };
             Table::note().line(&format!("a backend ended {times}: `scrubjay tape show {}`", tape.id))?;
         }
         if !left_out.is_nothing() {
@@ -78,11 +78,15 @@ fn print_flow(analysis: &Analysis) -> anyhow::Result<()> {
     let mut note = Table::note();
     note.line(&format!("tape {} of {}", analysis.tape, analysis.server))?;
     note.line(&format!(
-        "{} requests of the client,{} {} of the server, {} notifications in {}; {} unanswered; at most {} at once{}",
-        flow.client_requests,
-        if flow.gateway_requests > 0 { format!(" {} of the gateway,", flow.gateway_requests) } else { String::new() },
+        "{} of the client,{} {} of the server, {} in {}; {} unanswered; at most {} at once{}",
+        units::counted(flow.client_requests, "request"),
+        if flow.gateway_requests > 0 {
+            format!(" {} of the gateway,", flow.gateway_requests)
+        } else {
+            String::new()
+        },
         flow.server_requests,
-        flow.notifications,
+        units::counted(flow.notifications, "notification"),
         units::duration(flow.duration_ns),
         flow.unanswered,
         flow.in_flight_max,
@@ -220,9 +224,10 @@ fn print_anomalies(analysis: &Analysis) -> anyhow::Result<()> {
         return note.line("there is no earlier tape of this name to compare with");
     }
     if analysis.anomalies.is_empty() {
-        return note.line(&format!("nothing unlike the {} tapes before", analysis.compared_with));
+        return note
+            .line(&format!("nothing unlike the {} before", units::counted(analysis.compared_with, "tape")));
     }
-    note.line(&format!("unlike the {} tapes before:", analysis.compared_with))?;
+    note.line(&format!("unlike the {} before:", units::counted(analysis.compared_with, "tape")))?;
     for anomaly in &analysis.anomalies {
         note.line(&format!(
             "  {}: {}: {} ({})",

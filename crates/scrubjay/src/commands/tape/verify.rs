@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use scrubjay_core::units::counted;
 use scrubjay_store::home::{Home, TapeFile};
 use scrubjay_store::tape::reader::State;
 use scrubjay_store::tape::verify::{Report, verify};
@@ -85,14 +86,18 @@ fn describe(one: &Checked) -> String {
     if let Some(damage) = report.damage.first() {
         let first = one.first_bad_entry.map(|n| format!("first bad entry {n}; ")).unwrap_or_default();
         return format!(
-            "{}  DAMAGED  {first}{}; {} entries can be read",
-            one.id, damage.what, report.entries
+            "{}  DAMAGED  {first}{}; {} can be read",
+            one.id,
+            damage.what,
+            counted(report.entries, "entry")
         );
     }
     let tail = match (&report.head, report.unfinished_bytes) {
         (Some(head), _) => format!("chain {head}"),
         (None, 0) => "not sealed".to_owned(),
-        (None, bytes) => format!("not sealed, {bytes} bytes of an unfinished entry at its end"),
+        (None, bytes) => {
+            format!("not sealed, {} of an unfinished entry at its end", counted(bytes, "byte"))
+        }
     };
-    format!("{}  ok  {} entries, {tail}", one.id, report.entries)
+    format!("{}  ok  {}, {tail}", one.id, counted(report.entries, "entry"))
 }

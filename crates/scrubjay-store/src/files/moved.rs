@@ -1,0 +1,162 @@
+//! Takes over the revisions of a workspace that is at this place now, once its files' contents say that it is.
+
+use std::path::Path;
+
+use scrubjay_core::units::counted;
+use thiserror::Error;
+
+use super::{FileError, Files};
+use crate::ledger::revision::Touched;
+use crate::ledger::session::{self, Caller};
+use crate::ledger::{Conn, LedgerError, Survives, moves, revision};
+
+/// How many files are compared with a workspace that somebody named.
+const COMPARED_MAX: i64 = 1000;
+/// How many with one that nobody named, and how many such workspaces are looked at: the first change waits for it.
+const RECOGNISED_BY_MAX: i64 = 100;
+const LOOKED_AT_MAX: usize = 10;
+
+/// How much a workspace is like what was recorded of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Likeness {
+    /// How many files the other one had when it was last seen.
+    pub files: usize,
+    /// How many of them are here as they were last recorded.
+    pub same: usize,
+    /// How many are here as they were recorded at some time.
+    pub earlier: usize,
+}
+
+/// Why a directory is not taken to be a workspace that moved.
+#[derive(Debug, Error)]
+pub enum MoveError {
+    /// The session changed no files, so there is nothing that could have moved.
+    #[error("session {0} changed no files: there is nothing to go back to")]
+    NothingRecorded(String),
+    /// The workspace is where it was.
+    #[error("the workspace is still at {old}: what is at {new} is a copy, with a history of its own")]
+    StillThere {
+        /// Where it is.
+        old: String,
+        /// What was named.
+        new: String,
+    },
+    /// Nothing in the directory speaks for it.
+    #[error(
+        "{new} does not hold what was recorded in {old}: none of {} is there with a recorded content; \
+         name the directory to which it moved", counted(*.files, "file")
+    )]
+    Unlike {
+        /// Where the workspace was.
+        old: String,
+        /// What was named.
+        new: String,
+        /// How many files were looked for.
+        files: usize,
+    },
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The ledger failed.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// Returns where the workspace is now in which a session last changed a file.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn workspace_of(on: &mut impl Conn, session: &str) -> Result<Option<String>, LedgerError> {
+    let touched = revision::touched(on, session).await?;
+    match touched.into_iter().max_by_key(|t: &Touched| t.last) {
+        Some(touched) => moves::now_at(on, &touched.workspace, touched.last).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+impl Files {
+    /// Takes a session's workspace to be here from now on, if it is not where it was and its files are here.
+    /// Returns from where it moved; nothing, where it is known to be here.
+    ///
+    /// # Errors
+    /// It is still where it was, nothing of it is here, or the ledger failed.
+    pub async fn take_over(&self, caller: &Caller, session: &str) -> Result<Option<String>, MoveError> {
+        let old = workspace_of(&mut self.ledger.read().await?, session).await?;
+        let old = old.ok_or_else(|| MoveError::NothingRecorded(session.to_owned()))?;
+        let new = self.root();
+        if old == new {
+            return Ok(None);
+        }
+        if Path::new(&old).is_dir() {
+            return Err(MoveError::StillThere { old, new });
+        }
+        let likeness = self.likeness(&old, COMPARED_MAX).await?;
+        if likeness.same + likeness.earlier == 0 {
+            return Err(MoveError::Unlike { old, new, files: likeness.files });
+        }
+        self.record_move(caller, session, &old).await?;
+        Ok(Some(old))
+    }
+
+    /// Looks for a workspace of this project that is gone from its place and whose files are here, and takes it over.
+    /// Nobody said that it moved, so more is asked for: nothing is recorded of this place yet, and most files are as
+    /// they were last recorded. Returns from where it moved.
+    ///
+    /// # Errors
+    /// The ledger failed.
+    pub async fn recognise(&self, caller: &Caller) -> Result<Option<String>, MoveError> {
+        let (root, mut read) = (self.root(), self.ledger.read().await?);
+        if moves::places(&mut read, &root).await?.len() > 1
+            || !revision::paths(&mut read, &root, 1).await?.is_empty()
+        {
+            return Ok(None);
+        }
+        let known = moves::of_project(&mut read, &caller.project).await?;
+        drop(read);
+        let gone = known.into_iter().filter(|(old, _)| !Path::new(old).exists());
+        for (old, session) in gone.take(LOOKED_AT_MAX) {
+            let likeness = self.likeness(&old, RECOGNISED_BY_MAX).await?;
+            if likeness.same > 0 && likeness.same * 2 > likeness.files {
+                self.record_move(caller, &session, &old).await?;
+                return Ok(Some(old));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn record_move(&self, caller: &Caller, session: &str, old: &str) -> Result<(), LedgerError> {
+        let mut write = self.ledger.write(Survives::Power).await?;
+        let told_in = session::get(&mut write, session).await?;
+        let told_in = told_in.ok_or_else(|| LedgerError::Damaged(format!("no session {session}")))?;
+        moves::record(&mut write, &told_in, caller, old, &self.root()).await?;
+        write.commit().await
+    }
+
+    /// Compares what was last recorded in another workspace with what is here.
+    async fn likeness(&self, old: &str, files_max: i64) -> Result<Likeness, MoveError> {
+        let mut read = self.ledger.read().await?;
+        let mut likeness = Likeness::default();
+        for path in revision::paths(&mut read, old, files_max).await? {
+            let Some(last) = revision::latest(&mut read, old, &path).await? else { continue };
+            let Some(hash) = last.after else { continue };
+            likeness.files += 1;
+            // What cannot be looked at does not speak for it; nor does an empty file, of which there are many.
+            let Ok(location) = self.workspace.locate(&path) else { continue };
+            let Ok(Some(here)) = self.look(&location).await else { continue };
+            let now = *here.hash.as_bytes();
+            if here.bytes.is_empty() {
+                continue;
+            }
+            if now == hash {
+                likeness.same += 1;
+            } else if revision::page(&mut read, old, &path, 0, i64::MAX >> 1)
+                .await?
+                .iter()
+                .any(|r| r.after == Some(now))
+            {
+                likeness.earlier += 1;
+            }
+        }
+        Ok(likeness)
+    }
+}

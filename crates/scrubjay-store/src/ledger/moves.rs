@@ -1,0 +1,127 @@
+//! Moves of workspaces: a directory that is somewhere else now, so that its files' revisions are one life.
+//!
+//! A move counts for the revisions recorded by then: what stands at the old place later is another workspace.
+
+use serde_json::json;
+use sqlx::Row;
+
+use super::event::{self, EventKind, NewEvent};
+use super::session::{Caller, Session};
+use super::{Conn, LedgerError, Write};
+
+/// How many moves of one workspace are followed; a limit only so that damaged tables cannot keep us busy.
+const MOVES_MAX: usize = 64;
+
+/// A root under which a workspace's revisions are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The root.
+    pub root: String,
+    /// The last revision there that is of this workspace.
+    pub up_to: i64,
+}
+
+/// Returns all places at which a workspace was, the present one first.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn places(on: &mut impl Conn, root: &str) -> Result<Vec<Place>, LedgerError> {
+    let mut places = vec![Place { root: root.to_owned(), up_to: i64::MAX }];
+    let mut next = 0;
+    while next < places.len().min(MOVES_MAX) {
+        let rows = sqlx::query(
+            "SELECT old_root, up_to FROM workspace_moves WHERE new_root = $1 AND up_to <= $2 ORDER BY id DESC",
+        )
+        .bind(&places[next].root)
+        .bind(places[next].up_to)
+        .fetch_all(on.conn())
+        .await?;
+        for row in &rows {
+            let (root, up_to): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+            match places.iter_mut().find(|place| place.root == root) {
+                Some(known) => known.up_to = known.up_to.max(up_to),
+                None => places.push(Place { root, up_to }),
+            }
+        }
+        next += 1;
+    }
+    Ok(places)
+}
+
+/// Returns where the workspace is now in which a revision was recorded.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn now_at(on: &mut impl Conn, root: &str, revision: i64) -> Result<String, LedgerError> {
+    let (mut root, mut revision, mut last) = (root.to_owned(), revision, 0);
+    for _ in 0..MOVES_MAX {
+        let row = sqlx::query(
+            "SELECT id, new_root, up_to FROM workspace_moves
+             WHERE old_root = $1 AND up_to >= $2 AND id > $3 ORDER BY id LIMIT 1",
+        )
+        .bind(&root)
+        .bind(revision)
+        .bind(last)
+        .fetch_optional(on.conn())
+        .await?;
+        let Some(row) = row else { break };
+        (last, root, revision) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    }
+    Ok(root)
+}
+
+/// Records that a workspace moved; returns the event that tells of it.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn record(
+    write: &mut Write,
+    session: &Session,
+    caller: &Caller,
+    old_root: &str,
+    new_root: &str,
+) -> Result<i64, LedgerError> {
+    let event = NewEvent::new(EventKind::WorkspaceMoved, format!("workspace moved: {old_root} → {new_root}"));
+    let event = event.about(new_root).with(json!({ "from": old_root, "to": new_root }));
+    let event_id = event::append(write, session, caller, event).await?;
+    sqlx::query(
+        "INSERT INTO workspace_moves (old_root, new_root, up_to, event_id)
+         VALUES ($1, $2, (SELECT coalesce(max(id), 0) FROM revisions), $3)",
+    )
+    .bind(old_root)
+    .bind(new_root)
+    .bind(event_id)
+    .execute(write.conn())
+    .await?;
+    Ok(event_id)
+}
+
+/// Returns the workspaces in which a project's files were changed and that are not known to have moved, each with the
+/// session that last changed one there.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn of_project(on: &mut impl Conn, project: &str) -> Result<Vec<(String, String)>, LedgerError> {
+    let rows = sqlx::query(
+        "SELECT r.workspace, max(r.id) FROM revisions r JOIN events e ON e.id = r.event_id
+         WHERE e.project_id = $1 AND r.state = 'done' GROUP BY r.workspace ORDER BY 2 DESC",
+    )
+    .bind(project)
+    .fetch_all(on.conn())
+    .await?;
+    let mut found = Vec::new();
+    for row in &rows {
+        let (root, last): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+        if now_at(on, &root, last).await? != root {
+            continue;
+        }
+        let session = sqlx::query(
+            "SELECT e.session_id FROM revisions r JOIN events e ON e.id = r.event_id WHERE r.id = $1",
+        )
+        .bind(last)
+        .fetch_one(on.conn())
+        .await?;
+        found.push((root, session.try_get(0)?));
+    }
+    Ok(found)
+}

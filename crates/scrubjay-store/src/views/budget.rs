@@ -1,0 +1,152 @@
+//! How much of a view fits into a number of tokens, and how texts are cut that are too long to be shown whole.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// How many tokens a view has where nobody says.
+pub const TOKENS: usize = 8000;
+/// How many it has at most.
+pub const TOKENS_MAX: usize = 200_000;
+
+/// Which part of a view is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The event or revision after which to begin.
+    pub after: i64,
+    /// How many at most.
+    pub limit: i64,
+    /// How many tokens at most, where that matters.
+    pub tokens_max: Option<usize>,
+}
+
+impl Window {
+    /// Asks for a number of items, however long they are.
+    #[must_use]
+    pub fn items(after: i64, limit: i64) -> Self {
+        Self { after, limit, tokens_max: None }
+    }
+
+    /// Returns how many items are looked at: one more than are shown tells whether more follow.
+    pub(super) fn looked_at(&self) -> i64 {
+        self.shown() + 1
+    }
+
+    pub(super) fn shown(&self) -> i64 {
+        self.limit.clamp(1, super::PAGE_MAX)
+    }
+}
+
+/// Estimates how many tokens a text has: four characters of English, or one of another script.
+#[must_use]
+pub fn tokens(text: &str) -> usize {
+    let ascii = text.bytes().filter(u8::is_ascii).count();
+    let other = text.chars().filter(|c| !c.is_ascii()).count();
+    ascii.div_ceil(4) + other
+}
+
+/// Estimates how many tokens a value has, as it is sent.
+#[must_use]
+pub fn tokens_of(value: &impl Serialize) -> usize {
+    serde_json::to_string(value).map_or(0, |json| tokens(&json))
+}
+
+/// Returns the beginning of a text that has at most so many tokens; ends with a whole line where that costs little.
+#[must_use]
+pub fn beginning(text: &str, tokens_max: usize) -> &str {
+    if tokens(text) <= tokens_max {
+        return text;
+    }
+    let (mut quarters, mut end) = (0, 0);
+    for (at, c) in text.char_indices() {
+        quarters += if c.is_ascii() { 1 } else { 4 };
+        if quarters > tokens_max * 4 {
+            break;
+        }
+        end = at + c.len_utf8();
+    }
+    let whole = text[..end].rfind('\n').map_or(0, |at| at + 1);
+    if whole * 2 > end { &text[..whole] } else { &text[..end] }
+}
+
+/// Returns a text of at most so many characters; one that was cut ends with an ellipsis.
+#[must_use]
+pub fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(chars_max.saturating_sub(1)) {
+        Some((end, c)) if end + c.len_utf8() < text.len() => Cow::Owned(format!("{}…", &text[..end])),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+/// Cuts all texts in a value; returns whether any was too long.
+pub(super) fn cut_texts(value: &mut Value, chars_max: usize) -> bool {
+    match value {
+        Value::String(text) => match cut(text, chars_max) {
+            Cow::Owned(short) => {
+                *text = short;
+                true
+            }
+            Cow::Borrowed(_) => false,
+        },
+        // Every member is looked at, also after one was cut.
+        Value::Array(all) => all.iter_mut().fold(false, |any, one| cut_texts(one, chars_max) | any),
+        Value::Object(all) => all.values_mut().fold(false, |any, one| cut_texts(one, chars_max) | any),
+        _ => false,
+    }
+}
+
+/// Takes items while there is room for them; the first one is always taken. Returns whether all were.
+pub(super) fn take<T>(
+    items: Vec<T>,
+    tokens_max: Option<usize>,
+    mut used: usize,
+    cost: impl Fn(&T) -> usize,
+) -> (Vec<T>, bool) {
+    let Some(tokens_max) = tokens_max else { return (items, true) };
+    let (count, mut taken) = (items.len(), Vec::new());
+    for item in items {
+        used += cost(&item);
+        if used > tokens_max && !taken.is_empty() {
+            break;
+        }
+        taken.push(item);
+    }
+    let all = taken.len() == count;
+    (taken, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!([cut("abc", 3), cut("abcd", 3), cut("", 3), cut("äöü", 2)], ["abc", "ab…", "", "ä…"]);
+        let mut value = serde_json::json!({ "a": "long text", "b": ["x", "another"], "n": 1 });
+        assert!(cut_texts(&mut value, 5));
+        assert_eq!(value, serde_json::json!({ "a": "long…", "b": ["x", "anot…"], "n": 1 }));
+        assert!(!cut_texts(&mut value, 5));
+    }
+
+    #[test]
+    fn a_beginning_has_its_tokens_and_whole_lines() {
+        assert_eq!([tokens(""), tokens("abcde"), tokens("認証🚀")], [0, 2, 3]);
+        assert_eq!(beginning("abc", 1), "abc");
+        assert_eq!(beginning("one\ntwo\nthree\n", 2), "one\ntwo\n");
+        assert_eq!(beginning("abcdefgh", 1), "abcd");
+        assert_eq!(beginning("認証🚀", 2), "認証");
+        assert_eq!(beginning("a\nbcdefghijkl", 2), "a\nbcdefg", "most of a line is more than a line end");
+    }
+
+    #[test]
+    fn one_item_is_always_taken() {
+        let check = |max, expected: &[usize], all| {
+            assert_eq!(take(vec![5, 3, 4], max, 2, |n| *n), (expected.to_vec(), all), "{max:?}");
+        };
+        check(None, &[5, 3, 4], true);
+        check(Some(100), &[5, 3, 4], true);
+        check(Some(10), &[5, 3], false);
+        check(Some(1), &[5], false);
+    }
+}

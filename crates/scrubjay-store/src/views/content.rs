@@ -1,0 +1,134 @@
+//! The content of a file at any of its revisions.
+
+use std::fmt;
+
+use scrubjay_core::diff;
+
+use super::address::Side;
+use super::budget::beginning;
+use super::{ViewError, evolution};
+use crate::ledger::blob::{self, Hash};
+use crate::ledger::revision::{self, Revision};
+use crate::ledger::session::Session;
+use crate::ledger::{Conn, event, moves};
+
+/// Which state of a file is meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum At {
+    /// The last one that is known.
+    #[default]
+    Newest,
+    /// The one of a revision.
+    Revision(i64),
+    /// The one it was in when an event had happened.
+    Event(i64),
+    /// The one it was in at a time, nanoseconds since the Unix epoch.
+    Time(i64),
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newest => f.write_str("recorded state"),
+            Self::Revision(id) => write!(f, "revision {id}"),
+            Self::Event(id) => write!(f, "state that was recorded by event {id}"),
+            Self::Time(at_ns) => write!(f, "state that was recorded by {}", super::iso(*at_ns)),
+        }
+    }
+}
+
+/// What a file held.
+#[derive(Clone, Debug)]
+pub struct Content {
+    /// The revision.
+    pub revision: Revision,
+    /// Which of its contents.
+    pub side: Side,
+    /// What it is known by.
+    pub hash: Hash,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+/// A part of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// The part.
+    pub text: &'a str,
+    /// Where it begins, in bytes.
+    pub offset: usize,
+    /// Where the next part begins; none where this is the last.
+    pub next_offset: Option<usize>,
+}
+
+impl Content {
+    /// Returns it as text, where it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        diff::as_text(&self.bytes)
+    }
+
+    /// Returns a part of it that has at most so many tokens, where it is text.
+    #[must_use]
+    pub fn piece(&self, offset: usize, tokens_max: usize) -> Option<Piece<'_>> {
+        let text = self.as_text()?;
+        let offset = (0..=offset.min(text.len())).rev().find(|at| text.is_char_boundary(*at))?;
+        let part = beginning(&text[offset..], tokens_max.max(1));
+        let end = offset + part.len();
+        Some(Piece { text: part, offset, next_offset: (end < text.len()).then_some(end) })
+    }
+}
+
+/// Reads what a file held that a session changed.
+///
+/// # Errors
+/// The session changed no such file, it has no such state, or there was no file then.
+pub async fn read(
+    on: &mut impl Conn,
+    session: &Session,
+    path: &str,
+    at: At,
+    side: Side,
+) -> Result<Content, ViewError> {
+    let workspaces = evolution::workspaces(on, session, path).await?;
+    let mut found = None;
+    for workspace in workspaces {
+        found = find(on, &workspace, path, at).await?;
+        if found.is_some() {
+            break;
+        }
+    }
+    let revision = found.ok_or_else(|| ViewError::NoRevision(path.to_owned(), at))?;
+    let hash = match side {
+        Side::After => revision.after,
+        Side::Before => revision.before,
+    };
+    let Some(hash) = hash else {
+        return Err(ViewError::NoContent { path: path.to_owned(), revision: revision.id, side });
+    };
+    let bytes = blob::get(on, &hash).await?;
+    Ok(Content { revision, side, hash, bytes })
+}
+
+async fn find(
+    on: &mut impl Conn,
+    workspace: &str,
+    path: &str,
+    at: At,
+) -> Result<Option<Revision>, ViewError> {
+    Ok(match at {
+        At::Newest => revision::latest(on, workspace, path).await?,
+        At::Event(event) => revision::as_of(on, workspace, path, event).await?,
+        At::Time(at_ns) => {
+            let event = event::last_at(on, at_ns).await?;
+            revision::as_of(on, workspace, path, event).await?
+        }
+        At::Revision(id) => {
+            let places = moves::places(on, workspace).await?;
+            let is_it = |r: &Revision| {
+                r.path == path && places.iter().any(|place| place.root == r.workspace && r.id <= place.up_to)
+            };
+            revision::get(on, id).await?.filter(is_it)
+        }
+    })
+}

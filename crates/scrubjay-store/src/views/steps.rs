@@ -1,0 +1,96 @@
+//! Steps of plans as every view names and counts them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use scrubjay_core::units::counted;
+use serde::Serialize;
+
+use super::budget::cut;
+use crate::ledger::plan::{self, Step, StepStatus};
+use crate::ledger::{Conn, LedgerError};
+
+/// How much is shown of a step's text.
+const TEXT_CHARS_MAX: usize = 200;
+
+/// What is shown of the step something belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StepView {
+    /// What people call it: its place from 1; in a session's second plan `2.1`, `2.2` and so on.
+    pub number: String,
+    /// Its place in its plan, from 0, as tools take it.
+    pub index: i64,
+    /// Which of the session's plans it is of, from 1.
+    pub plan: i64,
+    /// What is to be done.
+    pub text: String,
+}
+
+impl StepView {
+    /// Shows a step.
+    #[must_use]
+    pub fn new(step: &Step) -> Self {
+        shown(step.plan, step.index, &step.text)
+    }
+}
+
+/// Shows the step at a place of a plan.
+pub(super) fn shown(plan: i64, index: i64, text: &str) -> StepView {
+    let text = cut(text, TEXT_CHARS_MAX).into_owned();
+    StepView { number: number(plan, index), index, plan, text }
+}
+
+impl fmt::Display for StepView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.number, self.text)
+    }
+}
+
+/// Returns what people call a step.
+#[must_use]
+pub fn number(plan: i64, index: i64) -> String {
+    match plan {
+        ..=1 => (index + 1).to_string(),
+        _ => format!("{plan}.{}", index + 1),
+    }
+}
+
+/// How many steps a session's plans have. One that another plan replaced is none that is left to count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StepTotals {
+    /// All but the replaced ones.
+    pub total: i64,
+    /// How many of each status there are; of the replaced ones too.
+    #[serde(flatten)]
+    pub by_status: BTreeMap<&'static str, i64>,
+}
+
+impl StepTotals {
+    /// Counts steps.
+    #[must_use]
+    pub fn of(steps: &[Step]) -> Self {
+        let mut totals = Self::default();
+        for step in steps {
+            totals.total += i64::from(step.status != StepStatus::Replaced);
+            *totals.by_status.entry(step.status.name()).or_default() += 1;
+        }
+        totals
+    }
+
+    /// Counts the steps of a session.
+    ///
+    /// # Errors
+    /// The ledger failed.
+    pub async fn read(on: &mut impl Conn, session: &str) -> Result<Self, LedgerError> {
+        Ok(Self::of(&plan::steps(on, session).await?))
+    }
+}
+
+impl fmt::Display for StepTotals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", counted(self.total, "step"))?;
+        let parts: Vec<String> =
+            self.by_status.iter().map(|(status, count)| format!("{count} {status}")).collect();
+        if parts.is_empty() { Ok(()) } else { write!(f, " ({})", parts.join(", ")) }
+    }
+}

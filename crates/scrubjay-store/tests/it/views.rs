@@ -1,0 +1,360 @@
+//! What is promised of the views: any content can be read, no answer is longer than asked for, and all of them tell of
+//! steps, lines and ends alike. The same on both databases.
+
+mod moved;
+
+use scrubjay_store::files::{Action, Body};
+use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
+use scrubjay_store::ledger::plan::{self, StepStatus};
+use scrubjay_store::ledger::session::{self, Session};
+use scrubjay_store::ledger::{Survives, blob};
+use scrubjay_store::views::address::Side;
+use scrubjay_store::views::budget::{self, Window};
+use scrubjay_store::views::content::{self, At};
+use scrubjay_store::views::steps::StepTotals;
+use scrubjay_store::views::{ViewError, evolution, story, timeline};
+use serde_json::json;
+
+use crate::database::{Database, caller, on_both};
+use crate::files::{Place, text};
+
+on_both![
+    every_content_can_be_read,
+    an_evolution_begins_with_what_was_there,
+    pages_end_where_there_is_no_more_room,
+    one_that_is_too_long_is_cut_and_says_so,
+    a_timeline_tells_verb_lines_and_step,
+    a_story_is_in_order_and_ends_with_its_summary,
+];
+
+impl Place {
+    async fn session(&self) -> Session {
+        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let session = session::current(&mut write, &caller("agent"), None).await.unwrap();
+        write.commit().await.unwrap();
+        session
+    }
+
+    /// Says something; returns the event.
+    async fn note(&self, label: &str, said: &str) -> i64 {
+        let session = self.session().await;
+        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let event = NewEvent::new(EventKind::Deliverable, format!("{label}: {said}"))
+            .with(json!({ "title": label, "content": said }));
+        let id = event::append(&mut write, &session, &caller("agent"), event).await.unwrap();
+        write.commit().await.unwrap();
+        id
+    }
+
+    async fn plan(&self, steps: &[&str]) {
+        let mut session = self.session().await;
+        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let steps: Vec<String> = steps.iter().map(|step| (*step).to_owned()).collect();
+        plan::set(&mut write, &caller("agent"), &mut session, &steps).await.unwrap();
+        write.commit().await.unwrap();
+    }
+
+    /// Marks the step that is current as done.
+    async fn done(&self) {
+        let mut session = self.session().await;
+        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let steps = plan::steps(&mut write, &session.id).await.unwrap();
+        let step = steps.iter().find(|step| Some(step.id) == session.current_step).unwrap().clone();
+        plan::mark(&mut write, &caller("agent"), &mut session, &step, StepStatus::Done).await.unwrap();
+        write.commit().await.unwrap();
+    }
+
+    async fn end(&self, session: Session, summary: Option<&str>) -> Session {
+        let mut write = self.ledger.write(Survives::Power).await.unwrap();
+        let ended = session::end(&mut write, &caller("agent"), session, summary).await.unwrap();
+        write.commit().await.unwrap();
+        ended
+    }
+
+    async fn content(&self, path: &str, at: At, side: Side) -> Result<Vec<u8>, ViewError> {
+        let session = self.session().await;
+        let mut read = self.ledger.read().await.unwrap();
+        content::read(&mut read, &session, path, at, side).await.map(|content| content.bytes)
+    }
+
+    async fn timeline(&self, session: &Session, window: Window) -> timeline::Timeline {
+        timeline::read(&mut self.ledger.read().await.unwrap(), session, window).await.unwrap()
+    }
+
+    async fn evolution(&self, session: &Session, path: &str, window: Window) -> evolution::Evolution {
+        evolution::read(&mut self.ledger.read().await.unwrap(), session, path, window).await.unwrap()
+    }
+
+    async fn story(&self, session: &Session) -> story::Story {
+        story::read(&mut self.ledger.read().await.unwrap(), session).await.unwrap()
+    }
+}
+
+fn all() -> Window {
+    Window::items(0, 1000)
+}
+
+async fn every_content_can_be_read(database: Database) {
+    let place = Place::new(database).await;
+    let bytes = vec![0, 255, 1];
+    let states: [Option<Vec<u8>>; 4] =
+        [Some(b"one\n".to_vec()), Some(bytes.clone()), None, Some(b"two\n".to_vec())];
+    place.change("f", Action::Create(text("one\n"))).await.unwrap();
+    place.change("f", Action::Edit(Body::Bytes(bytes))).await.unwrap();
+    place.change("f", Action::Delete).await.unwrap();
+    let last = place.change("f", Action::Create(text("two\n"))).await.unwrap();
+    let session = place.session().await;
+    let revisions = place.evolution(&session, "f", all()).await.revisions;
+    assert_eq!(revisions.len(), states.len());
+    let mut before = None;
+    for (revision, state) in revisions.iter().zip(&states) {
+        for (side, expected) in [(Side::After, state), (Side::Before, &before)] {
+            match (place.content("f", At::Revision(revision.id), side).await, expected) {
+                (Ok(content), Some(expected)) => assert_eq!(&content, expected),
+                (Err(ViewError::NoContent { revision: id, .. }), None) => assert_eq!(id, revision.id),
+                (other, _) => panic!("revision {} {side:?}: {other:?}", revision.id),
+            }
+        }
+        if let Some(expected) = state {
+            let by_event = place.content("f", At::Event(revision.event_id), Side::After).await.unwrap();
+            assert_eq!(&by_event, expected);
+        }
+        before.clone_from(state);
+    }
+    let now = place.content("f", At::Newest, Side::After).await.unwrap();
+    let by_time = place.content("f", At::Time(i64::MAX), Side::After).await.unwrap();
+    assert_eq!((now.as_slice(), by_time.as_slice()), (&b"two\n"[..], &b"two\n"[..]));
+    assert!(matches!(place.content("f", At::Time(0), Side::After).await, Err(ViewError::NoRevision(..))));
+    // Another file's revision is none of this one's.
+    place.change("g", Action::Create(text("g\n"))).await.unwrap();
+    let id = last.revision.unwrap().id;
+    assert!(matches!(
+        place.content("g", At::Revision(id), Side::After).await,
+        Err(ViewError::NoRevision(_, At::Revision(wrong))) if wrong == id
+    ));
+    assert!(matches!(place.content("h", At::Newest, Side::After).await, Err(ViewError::NoFile(..))));
+
+    // Each event says where the contents before and after are.
+    for event in place.timeline(&session, all()).await.events {
+        let Some(change) = event.change else { continue };
+        for (content, side) in [(change.before, Side::Before), (change.after, Side::After)] {
+            let Some(content) = content else { continue };
+            let path = event.subject.as_deref().unwrap();
+            let bytes = place.content(path, At::Revision(change.revision), side).await.unwrap();
+            assert_eq!(blob::hex(&blob::hash(&bytes)), content.hash);
+            let tail = if side == Side::Before { "&side=before" } else { "" };
+            let uri = format!(
+                "scrubjay://sessions/{}/evolution/{path}?revision={}{tail}",
+                session.id, change.revision
+            );
+            assert_eq!(content.uri, uri);
+        }
+    }
+}
+
+async fn an_evolution_begins_with_what_was_there(database: Database) {
+    let place = Place::new(database).await;
+    std::fs::write(place.root.join("old"), "was here\n").unwrap();
+    place.change("old", Action::Edit(text("is here\n"))).await.unwrap();
+    let session = place.session().await;
+    let evolution = place.evolution(&session, "old", all()).await;
+    let first = &evolution.revisions[0];
+    assert_eq!((first.initial_content.as_deref(), first.lines), (Some("was here\n"), 1));
+    assert_eq!(evolution.revisions[1].initial_content, None, "only what nobody recorded");
+    // A file that an agent made begins with nothing.
+    place.change("new", Action::Create(text("new\n"))).await.unwrap();
+    assert_eq!(place.evolution(&session, "new", all()).await.revisions[0].initial_content, None);
+    // Left as it was, a file has its size still, and its event says where it can be read.
+    let same = place.change("old", Action::Edit(text("is here\n"))).await.unwrap();
+    assert_eq!((same.revision, same.size), (None, 8));
+    let timeline = place.timeline(&session, Window::items(same.event_id - 1, 1)).await;
+    let change = timeline.events[0].change.clone().unwrap();
+    assert_eq!((change.revision, change.added), (evolution.revisions[1].id, 0));
+    assert_eq!((&change.before, change.size), (&change.after, 8));
+    assert!(timeline.events[0].summary.ends_with("(unchanged)"), "{}", timeline.events[0].summary);
+}
+
+async fn pages_end_where_there_is_no_more_room(database: Database) {
+    let place = Place::new(database).await;
+    place.change("f", Action::Create(text("0\n"))).await.unwrap();
+    for n in 1..40 {
+        place.change("f", Action::Edit(text(&format!("{n}\n").repeat(n)))).await.unwrap();
+        place.note("note", &"words and words ".repeat(n * 10)).await;
+    }
+    let session = place.session().await;
+    let events = place.timeline(&session, all()).await.events.len();
+    let revisions = place.evolution(&session, "f", all()).await.revisions.len();
+    assert_eq!((events, revisions), (80, 40));
+    for tokens_max in [1000, 3000, 100_000] {
+        let (mut after, mut seen, mut pages) = (0, 0, 0);
+        loop {
+            let window = Window { after, limit: 1000, tokens_max: Some(tokens_max) };
+            let page = place.timeline(&session, window).await;
+            assert!(budget::tokens_of(&page.events) <= tokens_max, "{}", budget::tokens_of(&page.events));
+            (seen, pages) = (seen + page.events.len(), pages + 1);
+            assert_eq!(page.total, 80);
+            match page.next_after {
+                Some(next) => after = next,
+                None => break,
+            }
+        }
+        assert_eq!((seen, pages > 1), (80, tokens_max < 100_000), "{tokens_max}");
+        let (mut after, mut seen) = (0, 0);
+        loop {
+            let window = Window { after, limit: 7, tokens_max: Some(tokens_max) };
+            let page = place.evolution(&session, "f", window).await;
+            assert!(budget::tokens_of(&page.revisions) <= tokens_max);
+            seen += page.revisions.len();
+            match page.next_after {
+                Some(next) => after = next,
+                None => break,
+            }
+        }
+        assert_eq!(seen, 40, "{tokens_max}");
+    }
+    let whole = place.story(&session).await;
+    assert!(budget::tokens_of(&whole) > 3000 && whole.cut.is_none());
+    let short = whole.fit(3000);
+    assert!(budget::tokens_of(&short) <= 3000 && short.cut.is_some());
+    // A page that is full to its last item has no other behind it.
+    assert_eq!(place.timeline(&session, Window::items(0, 80)).await.next_after, None);
+}
+
+async fn one_that_is_too_long_is_cut_and_says_so(database: Database) {
+    let place = Place::new(database).await;
+    let long: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
+    std::fs::write(place.root.join("f"), &long).unwrap();
+    let made = place.change("f", Action::Edit(text(&long.replace("line", "Zeile")))).await.unwrap();
+    let session = place.session().await;
+    let window = |after| Window { after, limit: 10, tokens_max: Some(2000) };
+    let first = place.evolution(&session, "f", window(0)).await;
+    assert_eq!(first.revisions.len(), 1);
+    let cut = &first.revisions[0];
+    assert!(cut.initial_content.as_ref().unwrap().starts_with("line 0\nline 1\n"));
+    assert!(cut.cut.as_ref().unwrap().contains(cut.uri.as_ref().unwrap()), "{:?}", cut.cut);
+    let second = place.evolution(&session, "f", window(first.next_after.unwrap())).await;
+    let cut = &second.revisions[0];
+    assert_eq!((cut.id, second.next_after), (made.revision.unwrap().id, None));
+    assert!(cut.diff.starts_with("--- a/f\n") && cut.diff.len() > 2000, "{}", cut.diff.len());
+    for page in [&first, &second] {
+        assert!(budget::tokens_of(&page.revisions) <= 2000, "{}", budget::tokens_of(&page.revisions));
+    }
+    let whole = place.content("f", At::Newest, Side::After).await.unwrap();
+    assert_eq!(whole.len(), long.len() + 20_000);
+
+    // Part by part, a text is all of it.
+    let mut read = place.ledger.read().await.unwrap();
+    let content = content::read(&mut read, &session, "f", At::Newest, Side::Before).await.unwrap();
+    let (mut parts, mut offset) = (String::new(), 0);
+    loop {
+        let piece = content.piece(offset, 500).unwrap();
+        assert!(piece.text.ends_with('\n') && budget::tokens(piece.text) <= 500);
+        parts.push_str(piece.text);
+        let Some(next) = piece.next_offset else { break };
+        offset = next;
+    }
+    assert_eq!(parts, long);
+    drop(read);
+
+    let id = place.note("decision", &"because ".repeat(12_000)).await;
+    let page = place.timeline(&session, Window { after: id - 1, limit: 1, tokens_max: Some(2000) }).await;
+    let event = &page.events[0];
+    assert!(budget::tokens_of(&page) <= 2000 && event.cut.as_ref().unwrap().contains("max_tokens"));
+    assert!(event.summary.chars().count() <= 400, "one line is one line");
+    let page = place.timeline(&session, Window { after: id - 1, limit: 1, tokens_max: Some(40_000) }).await;
+    assert_eq!(page.events[0].details["content"].as_str().unwrap().len(), 96_000, "as the note says");
+}
+
+async fn a_timeline_tells_verb_lines_and_step(database: Database) {
+    let place = Place::new(database).await;
+    place.plan(&["Look", "Tell"]).await;
+    place.change("a", Action::Create(text("1\n2\n"))).await.unwrap();
+    place.done().await;
+    place.change("a", Action::Edit(text("1\n3\n4\n"))).await.unwrap();
+    place.plan(&["Rest"]).await;
+    place.change("a", Action::Delete).await.unwrap();
+    let _ = place.change("../b", Action::Create(text("b"))).await.unwrap_err();
+    let session = place.session().await;
+    let timeline = place.timeline(&session, all()).await;
+    let told: Vec<_> = timeline
+        .events
+        .iter()
+        .map(|event| {
+            let step = event.step.as_ref().map(ToString::to_string).unwrap_or_default();
+            (step, event.summary.clone(), event.lines().unwrap_or_default())
+        })
+        .collect();
+    let expected = [
+        ("", "session started", ""),
+        ("1 Look", "planned: Look", ""),
+        ("2 Tell", "planned: Tell", ""),
+        ("1 Look", "created a", "+2 -0"),
+        ("1 Look", "step done: Look", ""),
+        ("2 Tell", "edited a", "+2 -1"),
+        ("2.1 Rest", "planned: Rest", ""),
+        ("2.1 Rest", "deleted a", "+0 -3"),
+        ("2.1 Rest", "create ../b refused: outside_workspace", ""),
+    ];
+    assert_eq!(told, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
+    // Every view counts steps alike, and names them alike.
+    let story = place.story(&session).await;
+    let counted = StepTotals::read(&mut place.ledger.read().await.unwrap(), &session.id).await.unwrap();
+    assert_eq!((&story.steps, &timeline.steps), (&counted, &counted));
+    assert_eq!(counted.total, story.chapters.iter().filter(|c| c.step.is_some()).count() as i64);
+    let numbers: Vec<_> = story.chapters.iter().filter_map(|c| c.number.as_deref()).collect();
+    assert_eq!(numbers, ["1", "2", "2.1"]);
+    let evolution = place.evolution(&session, "a", all()).await;
+    let steps: Vec<_> =
+        evolution.revisions.iter().map(|r| r.step.as_ref().unwrap().number.as_str()).collect();
+    assert_eq!(steps, ["1", "2", "2.1"]);
+}
+
+async fn a_story_is_in_order_and_ends_with_its_summary(database: Database) {
+    let place = Place::new(database).await;
+    place.note("note", "before any plan").await;
+    place.plan(&["Look"]).await;
+    place.note("decision", "only jays").await;
+    place.change("a", Action::Create(text("1\n"))).await.unwrap();
+    let _ = place.change("../b", Action::Create(text("b"))).await.unwrap_err();
+    place.note("milestone", "first one").await;
+    place.change("c", Action::Create(text("c\n"))).await.unwrap();
+    place.change("a", Action::Edit(text("2\n"))).await.unwrap();
+    place.done().await;
+    place.note("note", "after the plan").await;
+    let session = place.session().await;
+    let ended = place.end(session, Some("Seven jays came.")).await;
+    let story = place.story(&ended).await;
+    let facts: Vec<Vec<String>> = story.chapters.iter().map(story::Chapter::facts).collect();
+    let expected: [&[&str]; 3] = [
+        &["note: before any plan"],
+        &[
+            "decision: only jays",
+            "created a (+2 -1) in 2 edits",
+            "create ../b refused: outside_workspace",
+            "milestone: first one",
+            "created c (+1 -0)",
+        ],
+        &["note: after the plan"],
+    ];
+    assert_eq!(
+        facts,
+        expected.map(|chapter| chapter.iter().map(|fact| (*fact).to_owned()).collect::<Vec<_>>())
+    );
+    assert_eq!(story.closing_summary.as_ref().unwrap().text, "Seven jays came.");
+    let told = story.markdown();
+    assert!(told.trim_end().ends_with("## Closing summary\n\nSeven jays came."), "{told}");
+    assert!(told.contains("1 step (1 done), 12 events, 2 files"), "{told}");
+    assert_eq!(story.totals.events, place.timeline(&ended, all()).await.total, "each event is counted once");
+
+    // A session that went on has not ended: what came of it then is told where it happened.
+    let mut write = place.ledger.write(Survives::Power).await.unwrap();
+    let again = session::Beginning { id: Some(ended.id.clone()), ..Default::default() };
+    let (open, _) = session::start(&mut write, &caller("agent"), again).await.unwrap();
+    write.commit().await.unwrap();
+    let story = place.story(&open).await;
+    assert_eq!(story.closing_summary.map(|quote| quote.text), None);
+    let told = story.chapters.iter().flat_map(story::Chapter::facts).collect::<Vec<_>>();
+    assert!(told.contains(&"session ended: Seven jays came.".to_owned()), "{told:?}");
+    let ended = place.end(open, None).await;
+    assert!(place.story(&ended).await.closing_summary.is_none(), "nobody said what came of it");
+}

@@ -1,0 +1,141 @@
+//! A workspace that moved is one workspace: its files have one life, and go back where they are now.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use scrubjay_store::files::moved::{MoveError, workspace_of};
+use scrubjay_store::files::{Action, Change, FILE_BYTES_MAX, Files};
+use scrubjay_store::ledger::event::{self, EventKind, Page};
+use scrubjay_store::ledger::revision::Source;
+use scrubjay_store::views::address::Side;
+use scrubjay_store::views::content::At;
+use scrubjay_store::views::evolution;
+use scrubjay_store::workspace::Workspace;
+
+use super::all;
+use crate::database::{Database, caller, on_both};
+use crate::files::{Place, text};
+
+on_both![one_life_across_a_move, only_what_moved_is_taken_over, a_gone_workspace_is_recognised];
+
+fn files(place: &Place, root: &Path) -> Arc<Files> {
+    let locks = place.root.parent().unwrap().join("locks");
+    Arc::new(Files::new(place.ledger.clone(), Workspace::open(root).unwrap(), locks, FILE_BYTES_MAX))
+}
+
+fn edit(path: &str, content: &str) -> Change {
+    let (action, path) = (Action::Edit(text(content)), path.to_owned());
+    Change { session: None, path, action, expected: None, mode: None, rewinds_to: None }
+}
+
+/// Moves the workspace; returns where it is then.
+fn moved(place: &Place, name: &str) -> PathBuf {
+    let new = place.root.parent().unwrap().join(name);
+    std::fs::rename(&place.root, &new).unwrap();
+    new
+}
+
+async fn one_life_across_a_move(database: Database) {
+    let place = Place::new(database).await;
+    let created = place.change("a.txt", Action::Create(text("one\n"))).await.unwrap();
+    place.change("a.txt", Action::Edit(text("two\n"))).await.unwrap();
+    let old = place.files.root();
+    let new = moved(&place, "elsewhere");
+    let there = files(&place, &new);
+    let session = place.session().await;
+    assert_eq!(there.take_over(&caller("cli"), &session.id).await.unwrap().as_deref(), Some(old.as_str()));
+    assert_eq!(there.take_over(&caller("cli"), &session.id).await.unwrap(), None, "it is known by now");
+    // Another change there goes on with what was recorded: nothing is first seen, nothing was changed by others.
+    let made = there.change(&caller("agent"), edit("a.txt", "three\n")).await.unwrap();
+    assert!(!made.observed);
+
+    let evolution = place.evolution(&session, "a.txt", all()).await;
+    let told: Vec<_> =
+        evolution.revisions.iter().map(|r| (r.source, r.workspace.as_deref(), r.added, r.removed)).collect();
+    let expected = [
+        (Source::Enforced, Some(old.as_str()), 1, 0),
+        (Source::Enforced, Some(old.as_str()), 1, 1),
+        (Source::Enforced, None, 1, 1),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((&evolution.workspace, &evolution.moved_from), (&there.root(), &vec![old.clone()]));
+    let mut read = place.ledger.read().await.unwrap();
+    let touched = evolution::files(&mut read, &session, None).await.unwrap();
+    assert_eq!(
+        touched.files.iter().map(|f| (f.path.as_str(), f.revisions)).collect::<Vec<_>>(),
+        [("a.txt", 3)]
+    );
+    assert_eq!(workspace_of(&mut read, &session.id).await.unwrap(), Some(there.root()));
+    let page = Page { session: &session.id, after: 0, limit: 100 };
+    let events = event::page(&mut read, page).await.unwrap();
+    assert_eq!(events.iter().filter(|e| e.kind == EventKind::WorkspaceMoved).count(), 1);
+    drop(read);
+    let first = created.revision.unwrap().id;
+    assert_eq!(place.content("a.txt", At::Revision(first), Side::After).await.unwrap(), b"one\n");
+
+    let plan = there.plan_rewind(&session.id, created.event_id, None).await.unwrap();
+    there.rewind(&caller("cli"), &session.id, created.event_id, plan, false).await.unwrap();
+    assert_eq!(std::fs::read_to_string(new.join("a.txt")).unwrap(), "one\n");
+
+    // What stands at the old place later is another workspace.
+    std::fs::create_dir(&place.root).unwrap();
+    std::fs::write(place.root.join("a.txt"), "someone else's\n").unwrap();
+    let other = files(&place, &place.root);
+    let theirs = other.change(&caller("other"), edit("a.txt", "theirs\n")).await.unwrap();
+    assert_eq!(place.evolution(&session, "a.txt", all()).await.total, 4);
+    assert!(theirs.revision.unwrap().id > first);
+
+    // Moved on and back again, it is the same one still.
+    std::fs::remove_dir_all(&place.root).unwrap();
+    std::fs::rename(&new, &place.root).unwrap();
+    let back = files(&place, &place.root);
+    back.take_over(&caller("cli"), &session.id).await.unwrap().unwrap();
+    assert_eq!(workspace_of(&mut place.ledger.read().await.unwrap(), &session.id).await.unwrap(), Some(old));
+}
+
+async fn only_what_moved_is_taken_over(database: Database) {
+    let place = Place::new(database).await;
+    let nothing = place.session().await;
+    let empty = place.root.parent().unwrap().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let refused = files(&place, &empty).take_over(&caller("cli"), &nothing.id).await;
+    assert!(matches!(refused, Err(MoveError::NothingRecorded(_))), "{refused:?}");
+    place.change("a.txt", Action::Create(text("one\n"))).await.unwrap();
+    place.change("b.txt", Action::Create(text("b\n"))).await.unwrap();
+    place.change("a.txt", Action::Edit(text("two\n"))).await.unwrap();
+    let refused = files(&place, &empty).take_over(&caller("cli"), &nothing.id).await;
+    assert!(matches!(refused, Err(MoveError::StillThere { .. })), "a copy is no move: {refused:?}");
+    let new = moved(&place, "elsewhere");
+    std::fs::write(empty.join("a.txt"), "nobody's\n").unwrap();
+    let refused = files(&place, &empty).take_over(&caller("cli"), &nothing.id).await.unwrap_err();
+    assert!(refused.to_string().contains("none of 2 files"), "{refused}");
+    // A state of some time is enough for a directory that somebody named.
+    std::fs::write(new.join("a.txt"), "one\n").unwrap();
+    std::fs::remove_file(new.join("b.txt")).unwrap();
+    files(&place, &new).take_over(&caller("cli"), &nothing.id).await.unwrap().unwrap();
+}
+
+async fn a_gone_workspace_is_recognised(database: Database) {
+    let place = Place::new(database).await;
+    for n in 0..4 {
+        place.change(&format!("{n}"), Action::Create(text(&format!("{n}\n")))).await.unwrap();
+    }
+    let other = |project: &str| scrubjay_store::ledger::session::Caller {
+        project: project.to_owned(),
+        ..caller("server")
+    };
+    let copy = place.root.parent().unwrap().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for n in 0..2 {
+        std::fs::write(copy.join(format!("{n}")), format!("{n}\n")).unwrap();
+    }
+    assert_eq!(files(&place, &copy).recognise(&other("birds")).await.unwrap(), None, "it is still there");
+    let old = place.files.root();
+    let new = moved(&place, "elsewhere");
+    assert_eq!(files(&place, &copy).recognise(&other("birds")).await.unwrap(), None, "half is not most");
+    assert_eq!(files(&place, &new).recognise(&other("fish")).await.unwrap(), None, "another project's");
+    assert_eq!(files(&place, &new).recognise(&other("birds")).await.unwrap(), Some(old));
+    assert_eq!(files(&place, &new).recognise(&other("birds")).await.unwrap(), None, "once");
+    let session = place.session().await;
+    assert_eq!(place.evolution(&session, "1", all()).await.workspace, files(&place, &new).root());
+}

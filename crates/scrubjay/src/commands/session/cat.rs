@@ -1,0 +1,70 @@
+//! `scrubjay session cat`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::Timestamp;
+use scrubjay_store::views::address::Side;
+use scrubjay_store::views::content::{self, At};
+
+use super::opened;
+use crate::cli::Global;
+use crate::commands::ledger;
+
+/// Write what a file held to standard output, byte for byte
+#[derive(Debug, Args)]
+pub(crate) struct CatArgs {
+    /// The session: the beginning of its id
+    session: String,
+    /// The file, by its path in the workspace
+    path: String,
+    /// Which state: a revision's number, event:N for the state after an event, or a time such as
+    /// 2026-11-17T08:00:00Z [default: the newest]
+    #[arg(long, value_name = "REVISION|event:N|TIME", value_parser = parse_at, allow_hyphen_values = true)]
+    at: Option<At>,
+    /// What the revision found in the file instead of what it left there
+    #[arg(long)]
+    before: bool,
+}
+
+fn parse_at(text: &str) -> Result<At, String> {
+    if let Ok(revision) = text.parse() {
+        return Ok(At::Revision(revision));
+    }
+    if let Some(event) = text.strip_prefix("event:") {
+        return event.parse().map(At::Event).map_err(|_| format!("\"{event}\" is not an event's number"));
+    }
+    let time: Timestamp = text.parse().map_err(|_| {
+        "give a revision's number, event:N, or a time such as 2026-11-17T08:00:00Z".to_owned()
+    })?;
+    i64::try_from(time.as_nanosecond()).map(At::Time).map_err(|_| "that time is too far away".to_owned())
+}
+
+pub(crate) fn run(global: &Global, args: &CatArgs) -> anyhow::Result<ExitCode> {
+    let content = ledger::within(global, async |ledger, loaded| {
+        let (mut read, session) = opened(ledger, loaded, &args.session).await?;
+        let side = if args.before { Side::Before } else { Side::After };
+        Ok(content::read(&mut read, &session, &args.path, args.at.unwrap_or_default(), side).await?)
+    })?;
+    // As it was: whoever asks for a file's bytes wants them unchanged, also on a terminal.
+    let mut out = std::io::stdout().lock();
+    out.write_all(&content.bytes)?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_named() {
+        assert_eq!(parse_at("41"), Ok(At::Revision(41)));
+        assert_eq!(parse_at("event:7"), Ok(At::Event(7)));
+        assert_eq!(parse_at("1970-01-01T00:00:01Z"), Ok(At::Time(1_000_000_000)));
+        for wrong in ["event:x", "yesterday", "", "event:"] {
+            assert!(parse_at(wrong).is_err(), "{wrong}");
+        }
+    }
+}
