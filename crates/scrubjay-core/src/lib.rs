@@ -27,4 +27,5 @@ pub mod routed;
 pub mod rules;
 pub mod selection;
 pub mod stats;
+pub mod tokens;
 pub mod units;
