@@ -1,24 +1,35 @@
-//! What a tape shows: how messages flowed, what followed what, what failed, what was slow, and what is unlike
-//! this server's tapes before.
+//! What a tape shows: how messages flowed, what followed what, what failed, what was slow, what went wrong and what
+//! it cost a model's context by itself, and what is unlike this server's tapes before.
 //!
 //! Pure: the calls of a tape and of earlier ones in, findings out, each with the entries that show it. Medians
 //! and their deviations rather than means, and nothing is said on a handful of cases.
 
 mod anomalies;
+mod changes;
+mod context;
+mod cycles;
 mod errors;
+mod failing;
+mod finding;
 mod flow;
+mod loops;
 mod numbers;
+mod outliers;
 mod performance;
+mod retries;
 mod sequences;
+mod tools;
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::exchange::{Definition, What};
+use crate::exchange::{Definition, ToolLists, What};
 
-pub use anomalies::{Anomaly, AnomalyKind};
+pub use anomalies::{Anomaly, AnomalyKind, definitions_to_compare};
+pub use context::{ContextCost, TOKENS_LIKE, ToolCost};
 pub use errors::ErrorGroup;
+pub use finding::{Finding, FindingKind};
 pub use flow::{Flow, Silence, Stretch};
 pub use performance::{Bin, Bottleneck, Profile, Remedy};
 pub use sequences::Sequence;
@@ -55,6 +66,12 @@ pub struct Call {
     pub asked_bytes: u64,
     /// The size of the answer.
     pub answered_bytes: u64,
+    /// About how many tokens the answer costs a model.
+    pub answered_tokens: u64,
+    /// What it asks for, as a number that the same requests share; none where nobody looked.
+    pub asks: Option<u64>,
+    /// What the answer says, likewise.
+    pub says: Option<u64>,
 }
 
 impl Call {
@@ -85,6 +102,9 @@ pub struct TapeCalls {
     pub calls: Vec<Call>,
     /// The tools, as the server defined them.
     pub definitions: Vec<Definition>,
+    /// The lists of tools and what they say, as far as somebody looked: of the tape that is analysed all, of an
+    /// earlier one the definitions that are compared.
+    pub tool_lists: ToolLists,
 }
 
 /// What a tape shows.
@@ -106,6 +126,10 @@ pub struct Analysis {
     pub performance_profile: Vec<Profile>,
     /// What to speed up first.
     pub bottlenecks: Vec<Bottleneck>,
+    /// What the tape shows by itself to be wrong, what matters most first.
+    pub findings: Vec<Finding>,
+    /// What tools cost a model's context.
+    pub context: ContextCost,
     /// What is unlike the tapes before.
     pub anomalies: Vec<Anomaly>,
 }
@@ -123,6 +147,8 @@ pub fn analyse(now: &TapeCalls, past: &[TapeCalls]) -> Analysis {
         common_errors: errors::errors(&now.calls),
         bottlenecks: performance::bottlenecks(&now.calls),
         performance_profile,
+        findings: finding::findings(now),
+        context: context::cost(now),
         anomalies: anomalies::anomalies(now, past),
     }
 }

@@ -6,7 +6,9 @@
 //! so a tape always gives the same exchanges in the same order, however often one stops and begins anew.
 //! Everything it holds on to has a limit.
 
+mod costs;
 mod definition;
+mod identity;
 mod legs;
 mod shape;
 mod text;
@@ -23,7 +25,8 @@ use crate::reading::Reading;
 
 use legs::Legs;
 
-pub use definition::Definition;
+pub use definition::{Definition, DefinitionHash, ListedTool, ToolList, ToolLists};
+pub use identity::{answer_identity, request_identity};
 pub use shape::shape;
 pub use text::{TEXT_BYTES_MAX, searchable, searchable_marks};
 pub use what::What;
@@ -84,6 +87,10 @@ pub struct Exchange {
     pub asked_bytes: u64,
     /// The size of the answer.
     pub answered_bytes: u64,
+    /// About how many tokens what began it costs a model.
+    pub asked_tokens: u64,
+    /// About how many tokens the answer costs.
+    pub answered_tokens: u64,
     /// The text by which it is found.
     pub text: String,
     /// Whether there is more text than that.
@@ -194,6 +201,13 @@ impl Exchanges {
         let mut exchange = begin(number, entry, What::of_message(message.kind), payload);
         exchange.method = link.and_then(|l| l.method.clone()).or_else(|| message.method.clone());
         exchange.name = link.and_then(|l| l.name.clone()).or_else(|| message.name.clone());
+        exchange.asked_tokens = match message.kind {
+            MessageKind::Request | MessageKind::Notification => costs::of_request(payload),
+            MessageKind::Response | MessageKind::Error => {
+                costs::of_answer(exchange.method.as_deref(), payload)
+            }
+            MessageKind::Batch | MessageKind::Opaque => 0,
+        };
         fail(&mut exchange, message, payload);
         mark(&mut exchange, entry, original);
         let is_asking = message.kind == MessageKind::Request
@@ -213,6 +227,7 @@ impl Exchanges {
         exchange.answered_with = Some(What::of_message(message.kind));
         exchange.took_ns = link.and_then(|l| l.response_ns);
         exchange.answered_bytes = payload.len() as u64;
+        exchange.answered_tokens = costs::of_answer(exchange.method.as_deref(), payload);
         fail(&mut exchange, message, payload);
         exchange.text.push('\n');
         exchange.clipped |= searchable(payload, &mut exchange.text);
@@ -327,6 +342,8 @@ fn begin(number: u64, entry: &Entry<'_>, what: What, payload: &[u8]) -> Exchange
         error_shape: None,
         asked_bytes: payload.len() as u64,
         answered_bytes: 0,
+        asked_tokens: 0,
+        answered_tokens: 0,
         text,
         clipped,
     }

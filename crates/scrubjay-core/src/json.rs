@@ -3,6 +3,7 @@
 //! `serde_json` does the reading; nested values stay raw text, so depth costs no stack and numbers keep
 //! their spelling. Who must find or change places within a text goes by `tree`, `path` and `edit`.
 
+pub(crate) mod canonical;
 pub(crate) mod edit;
 pub(crate) mod escape;
 pub(crate) mod path;

@@ -29,4 +29,5 @@ pub mod rules;
 pub mod selection;
 pub mod spelling;
 pub mod stats;
+pub mod tokens;
 pub mod units;

@@ -93,6 +93,10 @@ pub struct Conditions {
     pub min_response_ns: Option<u64>,
     /// Answered after at most this long.
     pub max_response_ns: Option<u64>,
+    /// Costing at least this many tokens, request and answer together: an estimate.
+    pub min_tokens: Option<u64>,
+    /// Costing at most this many.
+    pub max_tokens: Option<u64>,
     /// Of each of these groups, at least one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub any_of: Vec<Vec<Self>>,
@@ -226,6 +230,8 @@ pub enum SortField {
     Took,
     /// How large request and answer are.
     Size,
+    /// How many tokens they cost.
+    Tokens,
 }
 
 /// Which end comes first.

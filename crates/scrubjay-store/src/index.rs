@@ -8,6 +8,7 @@
 //! database it is.
 
 mod catch_up;
+mod detail;
 mod dialect;
 mod fill;
 mod gather;
@@ -41,7 +42,7 @@ pub use search::{Facet, Facets, Found, Hit, WhyBounded};
 pub use snippet::Snippet;
 
 /// What the tables and the text in them are like; another number makes the index anew.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 /// How long anyone waits for a lock or a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long anyone waits for another who is catching up: its first time may take minutes.

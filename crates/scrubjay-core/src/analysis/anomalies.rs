@@ -10,9 +10,12 @@ use std::sync::Arc;
 use crate::units::counted;
 use serde::Serialize;
 
+use super::changes::changes;
 use super::errors::{Kind, kind};
 use super::numbers::{median, median_and_spread};
+use super::tools::summarised;
 use super::{Call, SHOWN_MAX, TapeCalls};
+use crate::exchange::{Definition, DefinitionHash};
 use crate::units;
 
 /// So many calls now, and so many before, make a comparison.
@@ -115,23 +118,55 @@ fn group(calls: &[Call]) -> Groups<'_> {
     groups
 }
 
+/// Returns which definitions on earlier tapes must be read to say what changed: the tape's place among them, and the
+/// definition.
+#[must_use]
+pub fn definitions_to_compare<'a>(now: &[Definition], past: &'a [TapeCalls]) -> Vec<(usize, &'a Definition)> {
+    let known = known(past);
+    let changed = now.iter().filter(|d| d.via.is_none()).filter_map(|definition| {
+        let known = known.get(definition.tool.as_str())?;
+        let is_same = known.iter().any(|(_, before)| before.hash == definition.hash);
+        known.last().filter(|_| !is_same).copied()
+    });
+    changed.collect()
+}
+
+/// Returns how each tool was defined on the newest tape that has it.
+fn known(past: &[TapeCalls]) -> HashMap<&str, Vec<(usize, &Definition)>> {
+    let mut known: HashMap<&str, Vec<(usize, &Definition)>> = HashMap::new();
+    for (at, tape) in past.iter().enumerate().rev() {
+        let mut of_tape: HashMap<&str, Vec<(usize, &Definition)>> = HashMap::new();
+        for definition in tape.definitions.iter().filter(|d| d.via.is_none()) {
+            of_tape.entry(&definition.tool).or_default().push((at, definition));
+        }
+        known.extend(of_tape);
+    }
+    known
+}
+
 fn tools(now: &TapeCalls, past: &[TapeCalls]) -> Vec<Anomaly> {
     let mut found: BTreeMap<&str, Anomaly> = BTreeMap::new();
     // The newest first, so the first that has a list, or a tool, knew it last.
     let Some(last_list) = past.iter().find(|tape| !tape.definitions.is_empty()) else { return Vec::new() };
-    let mut known: HashMap<&str, HashSet<[u8; 16]>> = HashMap::new();
-    for tape in past.iter().rev().filter(|tape| !tape.definitions.is_empty()) {
-        let mut of_tape: HashMap<&str, HashSet<[u8; 16]>> = HashMap::new();
-        for definition in tape.definitions.iter().filter(|d| d.via.is_none()) {
-            of_tape.entry(&definition.tool).or_default().insert(definition.hash);
-        }
-        known.extend(of_tape);
-    }
+    let known = known(past);
+    let text = |hash: &DefinitionHash, at: usize| {
+        past[at].tool_lists.texts.get(hash).or_else(|| now.tool_lists.texts.get(hash))
+    };
     for definition in now.definitions.iter().filter(|d| d.via.is_none()) {
-        let (kind, summary) = match known.get(definition.tool.as_str()) {
-            Some(hashes) if hashes.contains(&definition.hash) => continue,
-            Some(_) => (AnomalyKind::ChangedTool, "its definition is not what it was".to_owned()),
-            None => (AnomalyKind::NewTool, format!("it was in no list up to tape {}", last_list.tape)),
+        let (kind, summary) = match known.get(definition.tool.as_str()).map(Vec::as_slice) {
+            Some(before) if before.iter().any(|(_, d)| d.hash == definition.hash) => continue,
+            Some([.., (at, before)]) => {
+                let texts = text(&before.hash, *at).zip(now.tool_lists.texts.get(&definition.hash));
+                let changes = texts.map(|(old, new)| changes(old, new));
+                let summary = match changes {
+                    // Something that says nothing about the tool, and may differ each time.
+                    Some(changes) if changes.is_empty() => continue,
+                    Some(changes) => summarised(&changes),
+                    None => "its definition is not what it was".to_owned(),
+                };
+                (AnomalyKind::ChangedTool, summary)
+            }
+            _ => (AnomalyKind::NewTool, format!("it was in no list up to tape {}", last_list.tape)),
         };
         let anomaly = found.entry(&definition.tool).or_insert_with(|| Anomaly {
             kind,

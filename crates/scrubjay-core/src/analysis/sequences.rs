@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::Call;
+use super::cycles::{Cycle, cycles};
 use super::numbers::median;
 
 /// What came only once is no pattern.
@@ -21,6 +22,8 @@ pub struct Sequence {
     pub subjects: Vec<String>,
     /// How often.
     pub count: u64,
+    /// Whether it is a round: behind the last the first came again. Its other beginnings are not listed.
+    pub is_round: bool,
     /// The median time from each to the next.
     pub gaps_ns: Vec<u64>,
     /// The entries of the first time.
@@ -29,7 +32,18 @@ pub struct Sequence {
 
 pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
     let asked: Vec<&Call> = calls.iter().filter(|call| call.is_clients()).collect();
-    let mut found: Vec<Sequence> = [2, 3].into_iter().flat_map(|length| of_length(&asked, length)).collect();
+    let mut numbers: HashMap<&Arc<str>, u32> = HashMap::new();
+    let letters: Vec<u32> = asked
+        .iter()
+        .map(|call| {
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+            *numbers.entry(&call.subject).or_insert(next)
+        })
+        .collect();
+    let cycles = cycles(&letters);
+    let mut found: Vec<Sequence> = cycles.iter().map(|cycle| round(&asked, cycle)).collect();
+    let rounds = covered(asked.len(), &cycles);
+    found.extend([2, 3].into_iter().flat_map(|length| of_length(&asked, &rounds, length)));
     // Of two that are as frequent the longer says more.
     found.sort_by(|a, b| {
         b.count
@@ -41,27 +55,51 @@ pub(super) fn sequences(calls: &[Call]) -> Vec<Sequence> {
     found
 }
 
-fn of_length(asked: &[&Call], length: usize) -> Vec<Sequence> {
+/// Returns up to where the rounds reach that each place is in; zero outside of them.
+fn covered(length: usize, cycles: &[Cycle]) -> Vec<usize> {
+    let mut ends = vec![0; length];
+    for (begin, end) in cycles.iter().flat_map(|cycle| &cycle.places) {
+        for place in &mut ends[*begin..*end] {
+            *place = (*place).max(*end);
+        }
+    }
+    ends
+}
+
+fn round(asked: &[&Call], cycle: &Cycle) -> Sequence {
+    let places: Vec<usize> =
+        cycle.places.iter().flat_map(|(begin, end)| (*begin..*end).step_by(cycle.period)).collect();
+    sequence(asked, &places, cycle.period, true)
+}
+
+fn of_length(asked: &[&Call], rounds: &[usize], length: usize) -> Vec<Sequence> {
     let mut places: HashMap<Vec<&Arc<str>>, Vec<usize>> = HashMap::new();
     for (at, window) in asked.windows(length).enumerate() {
         let key: Vec<&Arc<str>> = window.iter().map(|call| &call.subject).collect();
+        // Part of a round, or the same three times, which the same twice says already.
+        if rounds[at] >= at + length || length > 2 && key.iter().all(|subject| *subject == key[0]) {
+            continue;
+        }
         if places.len() < DIFFERENT_MAX || places.contains_key(&key) {
             places.entry(key).or_default().push(at);
         }
     }
-    let sequence = |(subjects, places): (Vec<&Arc<str>>, Vec<usize>)| {
-        let gap = |step: usize| {
-            let begin = |at: usize| asked[at + step].since_start_ns;
-            let mut gaps: Vec<u64> =
-                places.iter().map(|at| begin(at + 1).saturating_sub(begin(*at))).collect();
-            median(&mut gaps)
-        };
-        Sequence {
-            subjects: subjects.into_iter().map(ToString::to_string).collect(),
-            count: places.len() as u64,
-            gaps_ns: (0..length - 1).map(gap).collect(),
-            entries: asked[places[0]..places[0] + length].iter().map(|call| call.entry).collect(),
-        }
+    let often = places.into_values().filter(|places| places.len() >= COUNT_MIN);
+    often.map(|places| sequence(asked, &places, length, false)).collect()
+}
+
+fn sequence(asked: &[&Call], places: &[usize], length: usize, is_round: bool) -> Sequence {
+    let gap = |step: usize| {
+        let begin = |at: usize| asked[at + step].since_start_ns;
+        let mut gaps: Vec<u64> = places.iter().map(|at| begin(at + 1).saturating_sub(begin(*at))).collect();
+        median(&mut gaps)
     };
-    places.into_iter().filter(|(_, places)| places.len() >= COUNT_MIN).map(sequence).collect()
+    let first = &asked[places[0]..places[0] + length];
+    Sequence {
+        subjects: first.iter().map(|call| call.subject.to_string()).collect(),
+        count: places.len() as u64,
+        is_round,
+        gaps_ns: (0..length - 1).map(gap).collect(),
+        entries: first.iter().map(|call| call.entry).collect(),
+    }
 }

@@ -32,6 +32,9 @@ impl Script {
             shape: failure.map(Into::into),
             asked_bytes: 100,
             answered_bytes: bytes + wobble(entry),
+            answered_tokens: bytes / 4,
+            asks: None,
+            says: None,
         });
         self.at_ns += took_ms * MS + 10 * MS;
     }
@@ -54,6 +57,7 @@ fn ordinary(name: &str, rounds: usize) -> TapeCalls {
         server: "s".to_owned(),
         calls: script.calls,
         definitions: vec![definition("read", 1), definition("search", 2), definition("write", 3)],
+        tool_lists: ToolLists::default(),
     }
 }
 
@@ -202,6 +206,9 @@ fn any_call() -> impl Strategy<Value = Call> {
             shape: failed.then(|| subject.as_str().into()),
             asked_bytes: bytes,
             answered_bytes: bytes,
+            answered_tokens: bytes,
+            asks: Some(bytes % 3),
+            says: Some(bytes % 2),
         })
 }
 

@@ -12,9 +12,9 @@ use crate::exchange::What;
 use crate::units::parse_duration;
 
 /// The filters.
-const FILTERS: [&str; 17] = [
+const FILTERS: [&str; 18] = [
     "tool", "method", "name", "type", "session", "tape", "server", "via", "rule", "tag", "error", "code",
-    "since", "until", "sort", "limit", "offset",
+    "since", "until", "sort", "limit", "offset", "tokens",
 ];
 
 /// What time it is, and where.
@@ -36,6 +36,9 @@ pub(super) fn add(conditions: &mut Conditions, word: &Word, clock: &Clock<'_>) -
         filters.push(field(begin, word)?);
     } else if let Some((name, value)) = word.filter() {
         narrow(conditions, name, value, &word.text, clock)?;
+    } else if word.comparison() == Some("tokens") {
+        // As fields are compared; the colon makes no difference.
+        narrow(conditions, "tokens", &word.text["tokens".len()..], &word.text, clock)?;
     } else if let Some(name) = word.comparison() {
         let operator = word.text[name.len()..].chars().next().unwrap_or('=');
         return Err(QueryProblem::Unknown(format!("{name}{operator}"), word.text.clone()));
@@ -70,6 +73,17 @@ fn response_time(typed: &str, bound: &str) -> Result<u64, QueryProblem> {
         QueryProblem::Value(format!("\"{typed}\" is no response time: write it like >500ms, >0.5ms or <2s"))
     })?;
     Ok(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Reads `>5000`, `<200` or `>=10k`; as with times, the number itself counts too.
+fn token_count(conditions: &mut Conditions, value: &str) -> Option<()> {
+    let number = value.strip_prefix(['>', '<'])?;
+    let number = number.strip_prefix('=').unwrap_or(number);
+    let (digits, unit) = number.strip_suffix(['k', 'K']).map_or((number, 1), |digits| (digits, 1000));
+    let count = digits.parse::<u64>().ok()?.saturating_mul(unit);
+    let is_least = value.starts_with('>');
+    *(if is_least { &mut conditions.min_tokens } else { &mut conditions.max_tokens }) = Some(count);
+    Some(())
 }
 
 /// Tells whether a word is about a field, of what, and how the way to it begins.
@@ -156,6 +170,9 @@ fn narrow(
         "error" | "code" => conditions
             .error_codes
             .push(value.parse().map_err(|_| bad("expected true, false or a code like -32601"))?),
+        "tokens" => token_count(conditions, value).ok_or_else(|| {
+            bad("it counts tokens of request and answer: write it like tokens:>5000, tokens:<200 or tokens:>10k")
+        })?,
         "since" => conditions.from_ns = Some(time(Edge::Start)?),
         "until" => conditions.to_ns = Some(time(Edge::End)?),
         "sort" | "limit" | "offset" => {
@@ -191,7 +208,12 @@ pub(super) fn page(query: &mut SearchQuery, word: &Word) -> Result<bool, QueryPr
                 "time" => SortField::Time,
                 "took" => SortField::Took,
                 "size" => SortField::Size,
-                _ => return Err(bad("sort by time, took or size; with a - in front the other way round")),
+                "tokens" => SortField::Tokens,
+                _ => {
+                    return Err(bad(
+                        "sort by time, took, size or tokens; with a - in front the other way round",
+                    ));
+                }
             };
         }
         "limit" => {

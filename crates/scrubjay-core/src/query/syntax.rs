@@ -21,7 +21,7 @@ const QUERY_BYTES_MAX: usize = 4096;
 const UNITS_MAX: usize = 30;
 
 const KNOWN: &str = "tool: method: name: type: session: tape: server: via: rule: tag: error: code: since: until: \
-                     sort: limit: offset: >500ms <2s param.FIELD arg.FIELD result.FIELD error.FIELD, each also \
+                     sort: limit: offset: tokens:>5000 >500ms <2s param.FIELD arg.FIELD result.FIELD error.FIELD, each also \
                      with a - in front, and text";
 
 /// What cannot be understood in a query, and where it stands.

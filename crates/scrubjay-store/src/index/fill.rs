@@ -156,7 +156,7 @@ async fn replace_texts(
 }
 
 /// The columns of an exchange.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 19] = [
     "id",
     "entry",
     "answer",
@@ -174,6 +174,8 @@ const COLUMNS: [&str; 17] = [
     "shape",
     "asked_bytes",
     "answered_bytes",
+    "asked_tokens",
+    "answered_tokens",
 ];
 
 async fn write_rows(
@@ -216,7 +218,9 @@ async fn write_rows(
             .bind(row.error_code)
             .bind(numbers.shape)
             .bind(int(row.asked_bytes))
-            .bind(int(row.answered_bytes));
+            .bind(int(row.answered_bytes))
+            .bind(int(row.asked_tokens))
+            .bind(int(row.answered_tokens));
     }
     insert.execute(connection).await?;
     Ok(())

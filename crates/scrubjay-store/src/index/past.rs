@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use scrubjay_core::analysis::{Call, TapeCalls};
-use scrubjay_core::exchange::{Definition, What};
+use scrubjay_core::exchange::{Definition, ToolLists, What};
 use scrubjay_core::id::TapeId;
 use sqlx::AnyConnection;
 
+use super::detail;
 use super::fill::{BY_CLIENT, BY_GATEWAY, SECOND_LEG};
+use super::look::TapeKey;
 use super::search::names;
 use super::{Index, IndexError, id_of, uint};
 
@@ -23,12 +25,16 @@ impl Index {
     /// The database failed.
     pub async fn calls(&self, tape: TapeId) -> Result<Option<TapeCalls>, IndexError> {
         let mut tx = self.read().await?;
-        let found: Option<(i64, String)> = sqlx::query_as("SELECT number, server FROM tapes WHERE id = $1")
-            .bind(tape.as_str())
-            .fetch_optional(&mut *tx)
-            .await?;
-        let Some((number, server)) = found else { return Ok(None) };
-        Ok(Some(load(&mut tx, number, tape.to_string(), server, i64::MAX).await?))
+        let found: Option<(i64, String, i64)> =
+            sqlx::query_as("SELECT number, server, started_ns FROM tapes WHERE id = $1")
+                .bind(tape.as_str())
+                .fetch_optional(&mut *tx)
+                .await?;
+        let Some((number, server, started_ns)) = found else { return Ok(None) };
+        let calls = load(&mut tx, number, tape.to_string(), server, i64::MAX).await?;
+        tx.commit().await?;
+        let key = TapeKey { number, id: calls.tape.clone(), started_ns: uint(started_ns) };
+        Ok(detail::of_calls(&self.home, key, calls).await)
     }
 
     /// Returns the newest tape of a session, by its id or the beginning of it.
@@ -51,8 +57,8 @@ impl Index {
     /// The database failed.
     pub async fn past(&self, tape: TapeId) -> Result<Vec<TapeCalls>, IndexError> {
         let mut tx = self.read().await?;
-        let rows: Vec<(i64, String, String)> = sqlx::query_as(
-            "SELECT p.number, p.id, p.server FROM tapes t JOIN tapes p ON p.server = t.server \
+        let rows: Vec<(i64, String, String, i64, i64)> = sqlx::query_as(
+            "SELECT p.number, p.id, p.server, p.started_ns, t.number FROM tapes t JOIN tapes p ON p.server = t.server \
              WHERE t.id = $1 AND (p.started_ns, p.id) < (t.started_ns, t.id) \
              ORDER BY p.started_ns DESC, p.id DESC LIMIT $2",
         )
@@ -60,11 +66,16 @@ impl Index {
         .bind(TAPES_MAX)
         .fetch_all(&mut *tx)
         .await?;
+        let Some(now) = rows.first().map(|(.., now)| *now) else { return Ok(Vec::new()) };
+        let now = definitions(&mut tx, now).await?;
         let mut past = Vec::with_capacity(rows.len());
-        for (number, id, server) in rows {
+        let mut keys = Vec::with_capacity(rows.len());
+        for (number, id, server, started_ns, _) in rows {
+            keys.push(TapeKey { number, id: id.clone(), started_ns: uint(started_ns) });
             past.push(load(&mut tx, number, id, server, PAST_CALLS_MAX).await?);
         }
-        Ok(past)
+        tx.commit().await?;
+        Ok(detail::of_definitions(&self.home, keys, now, past).await)
     }
 }
 
@@ -80,7 +91,7 @@ async fn load(
         "SELECT string_agg(entry || ',' || coalesce(answer || '', '') || ',' || since_start_ns || ',' || what \
          || ',' || marks || ',' || coalesce(method || '', '') || ',' || coalesce(name || '', '') || ',' \
          || coalesce(took_ns || '', '') || ',' || failed || ',' || coalesce(code || '', '') || ',' \
-         || coalesce(shape || '', '') || ',' || asked_bytes || ',' || answered_bytes, ';') \
+         || coalesce(shape || '', '') || ',' || asked_bytes || ',' || answered_bytes || ',' || answered_tokens, ';') \
          FROM (SELECT * FROM exchanges WHERE id BETWEEN $1 AND $2 AND marks & $3 = 0 ORDER BY id LIMIT $4) AS e",
     )
     .bind(id_of(number, 0))
@@ -93,7 +104,13 @@ async fn load(
     let text = text.unwrap_or_default();
     let calls = text.split(';').filter_map(|row| Unnamed::parse(row, &mut subjects)).collect();
     let calls = name(connection, calls, &subjects).await?;
-    Ok(TapeCalls { tape, server, calls, definitions: definitions(connection, number).await? })
+    Ok(TapeCalls {
+        tape,
+        server,
+        calls,
+        definitions: definitions(connection, number).await?,
+        tool_lists: ToolLists::default(),
+    })
 }
 
 /// A call without its names, which are looked up for all together.
@@ -127,6 +144,9 @@ impl Unnamed {
                 shape: None,
                 asked_bytes: uint(next()?),
                 answered_bytes: uint(next()?),
+                answered_tokens: uint(next()?),
+                asks: None,
+                says: None,
             },
         })
     }

@@ -36,7 +36,10 @@ CREATE TABLE exchanges (
     code BIGINT,
     shape BIGINT,
     asked_bytes BIGINT NOT NULL,
-    answered_bytes BIGINT NOT NULL
+    answered_bytes BIGINT NOT NULL,
+    -- Estimates.
+    asked_tokens BIGINT NOT NULL,
+    answered_tokens BIGINT NOT NULL
 );
 CREATE INDEX exchanges_by_time ON exchanges (wall_ns);
 CREATE INDEX exchanges_failed ON exchanges (wall_ns) WHERE failed = 1;

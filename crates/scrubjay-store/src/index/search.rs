@@ -47,13 +47,15 @@ struct Row {
     failed: bool,
     code: Option<i64>,
     bytes: i64,
+    tokens: i64,
     marks: i64,
     /// Which parts of the query hold of it, where fields are to be looked at.
     parts: i64,
 }
 
 const COLUMNS: &str = "e.id, e.entry, e.answer, e.wall_ns, e.what, e.answered_with, e.method, e.name, e.via, \
-                       e.took_ns, e.failed, e.code, e.asked_bytes + e.answered_bytes, e.marks";
+                       e.took_ns, e.failed, e.code, e.asked_bytes + e.answered_bytes, \
+                       e.asked_tokens + e.answered_tokens, e.marks";
 
 impl Row {
     fn read(row: &AnyRow) -> Result<Self, sqlx::Error> {
@@ -71,8 +73,9 @@ impl Row {
             failed: row.try_get::<i64, _>(10)? != 0,
             code: row.try_get(11)?,
             bytes: row.try_get(12)?,
-            marks: row.try_get(13)?,
-            parts: row.try_get(14)?,
+            tokens: row.try_get(13)?,
+            marks: row.try_get(14)?,
+            parts: row.try_get(15)?,
         })
     }
 }
@@ -196,6 +199,7 @@ impl Index {
                     failed: row.failed,
                     error_code: row.code,
                     size_bytes: uint(row.bytes),
+                    tokens: uint(row.tokens),
                     intercepted: row.marks & INTERCEPTED != 0,
                     has_original: row.marks & ORIGINAL != 0,
                     applied_rules,
@@ -243,6 +247,7 @@ async fn fetch(
         SortField::Time => String::new(),
         SortField::Took => format!("e.took_ns IS NULL, e.took_ns {direction}, "),
         SortField::Size => format!("e.asked_bytes + e.answered_bytes {direction}, "),
+        SortField::Tokens => format!("e.asked_tokens + e.answered_tokens {direction}, "),
     };
     // Numbers of tapes are the index's own: an index made anew may number them otherwise.
     sql.push(&format!(

@@ -38,12 +38,10 @@ impl Window {
     }
 }
 
-/// Estimates how many tokens a text has: four characters of English, or one of another script.
+/// Estimates how many tokens a text has.
 #[must_use]
 pub fn tokens(text: &str) -> usize {
-    let ascii = text.bytes().filter(u8::is_ascii).count();
-    let other = text.chars().filter(|c| !c.is_ascii()).count();
-    ascii.div_ceil(4) + other
+    usize::try_from(scrubjay_core::tokens::tokens(text)).unwrap_or(usize::MAX)
 }
 
 /// Estimates how many tokens a value has, as it is sent.
@@ -55,19 +53,9 @@ pub fn tokens_of(value: &impl Serialize) -> usize {
 /// Returns the beginning of a text that has at most so many tokens; ends with a whole line where that costs little.
 #[must_use]
 pub fn beginning(text: &str, tokens_max: usize) -> &str {
-    if tokens(text) <= tokens_max {
-        return text;
-    }
-    let (mut quarters, mut end) = (0, 0);
-    for (at, c) in text.char_indices() {
-        quarters += if c.is_ascii() { 1 } else { 4 };
-        if quarters > tokens_max * 4 {
-            break;
-        }
-        end = at + c.len_utf8();
-    }
-    let whole = text[..end].rfind('\n').map_or(0, |at| at + 1);
-    if whole * 2 > end { &text[..whole] } else { &text[..end] }
+    let fitting = scrubjay_core::tokens::beginning(text, tokens_max as u64);
+    let whole = fitting.rfind('\n').map_or(0, |at| at + 1);
+    if fitting.len() < text.len() && whole * 2 > fitting.len() { &text[..whole] } else { fitting }
 }
 
 /// Returns a text of at most so many characters; one that was cut ends with an ellipsis.
@@ -131,12 +119,12 @@ mod tests {
 
     #[test]
     fn a_beginning_has_its_tokens_and_whole_lines() {
-        assert_eq!([tokens(""), tokens("abcde"), tokens("認証🚀")], [0, 2, 3]);
-        assert_eq!(beginning("abc", 1), "abc");
-        assert_eq!(beginning("one\ntwo\nthree\n", 2), "one\ntwo\n");
-        assert_eq!(beginning("abcdefgh", 1), "abcd");
-        assert_eq!(beginning("認証🚀", 2), "認証");
-        assert_eq!(beginning("a\nbcdefghijkl", 2), "a\nbcdefg", "most of a line is more than a line end");
+        let text = "one two three\nfour five six\nseven eight nine\n";
+        assert_eq!(beginning(text, 1000), text);
+        let two_lines = tokens("one two three\nfour five six\nseven");
+        assert_eq!(beginning(text, two_lines), "one two three\nfour five six\n");
+        let cut = beginning("a\nsome words that are all on one long line", 6);
+        assert!(cut.starts_with("a\nsome") && tokens(cut) <= 6, "most of a line is more than a line end: {cut}");
     }
 
     #[test]

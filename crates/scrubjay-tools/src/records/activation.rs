@@ -24,7 +24,7 @@ pub(super) struct ActivateArgs {
     /// Go on although another session works on it, and say nothing of that.
     #[serde(default, rename = "override")]
     overridden: bool,
-    /// How long the answer may be, in tokens (about four characters each). What does not fit is left out, and
+    /// How long the answer may be, in tokens (estimated). What does not fit is left out, and
     /// said: first the target, then its parent, open children, siblings, other children, grandchildren.
     max_tokens: Option<i64>,
     /// The session. Left out: this connection's own.

@@ -4,6 +4,7 @@
 //! children, its grandchildren. What is left out is said.
 
 use schemars::JsonSchema;
+use scrubjay_core::tokens::beginning;
 use scrubjay_store::ledger::records::bundle::Bundle;
 use scrubjay_store::ledger::records::{Record, RecordRef};
 use serde::Serialize;
@@ -58,9 +59,8 @@ struct LeftOut {
     ids: Vec<String>,
 }
 
-/// Estimates how many tokens a text is.
 fn tokens(text: &str) -> i64 {
-    (text.chars().count() as i64 + 3) / 4
+    i64::try_from(scrubjay_core::tokens::tokens(text)).unwrap_or(i64::MAX)
 }
 
 fn record_tokens(record: &Record) -> i64 {
@@ -149,7 +149,7 @@ fn target(record: &Record, room: &mut Room) -> RecordView {
     if let Some(max) = room.max.filter(|max| room.used > *max) {
         let body = tokens(&view.body);
         let kept = (body - (room.used - max)).max(0);
-        view.body = view.body.chars().take(kept as usize * 4).collect();
+        view.body = beginning(&view.body, kept.unsigned_abs()).to_owned();
         room.used -= body - kept;
         room.left_out.push(LeftOut { what: "target_body", count: body - kept, ids: vec![view.id.clone()] });
     }

@@ -1,7 +1,9 @@
 //! What a tape shows as an agent sees it, in no more than so many tokens.
 
 use schemars::JsonSchema;
-use scrubjay_core::analysis::{Analysis, Anomaly, Bottleneck, ErrorGroup, Flow, Profile, Sequence};
+use scrubjay_core::analysis::{
+    Analysis, Anomaly, Bottleneck, ContextCost, ErrorGroup, Finding, Flow, Profile, Sequence, ToolCost,
+};
 use scrubjay_core::units::counted;
 use serde::Serialize;
 
@@ -25,6 +27,10 @@ pub(super) struct AnalysisView {
     performance_profile: Vec<ProfileView>,
     /// What to speed up first.
     bottlenecks: Vec<BottleneckView>,
+    /// What went wrong on this tape by itself, what matters most first.
+    findings: Vec<FindingView>,
+    /// What tools cost a model's context.
+    context: ContextView,
     /// What is unlike the tapes before.
     anomalies: Vec<AnomalyView>,
     /// How many rows of all these lists were left out: ask for a higher limit or more max_tokens.
@@ -64,6 +70,8 @@ struct SequenceView {
     /// What, in order.
     subjects: Vec<String>,
     count: u64,
+    /// Whether it is a round: behind the last the first came again.
+    is_round: bool,
     /// The median time from each to the next.
     gaps_ms: Vec<f64>,
     /// The entries of the first time.
@@ -113,6 +121,43 @@ struct BottleneckView {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+struct FindingView {
+    /// tool changed, tool vanished, unknown tool, always fails, failures in a row, loop, identical retries or slow
+    /// outlier.
+    kind: &'static str,
+    subject: String,
+    /// In words.
+    summary: String,
+    /// How often, or how many.
+    count: u64,
+    entries: Vec<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ContextView {
+    /// The tokenizer that is estimated.
+    estimated_like: &'static str,
+    /// The definitions of all tools in the last list.
+    definition_tokens: u64,
+    /// The results of all calls of tools.
+    result_tokens: u64,
+    /// What costs most first.
+    tools: Vec<ToolCostView>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ToolCostView {
+    tool: String,
+    definition_tokens: Option<u64>,
+    calls: u64,
+    result_tokens: u64,
+    result_tokens_mean: u64,
+    result_tokens_max: u64,
+    /// The entry of the largest result.
+    largest_entry: Option<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
 struct AnomalyView {
     /// changed tool, new tool, new error, more errors, slower, larger or new order.
     kind: &'static str,
@@ -144,6 +189,8 @@ impl AnalysisView {
             analysis.performance_profile.len(),
             analysis.bottlenecks.len(),
             analysis.anomalies.len(),
+            analysis.findings.len(),
+            analysis.context.tools.len(),
         ];
         Self {
             tape: analysis.tape.clone(),
@@ -154,6 +201,8 @@ impl AnalysisView {
             common_errors: first(&analysis.common_errors, rows, ErrorView::of),
             performance_profile: first(&analysis.performance_profile, rows, ProfileView::of),
             bottlenecks: first(&analysis.bottlenecks, rows, BottleneckView::of),
+            findings: first(&analysis.findings, rows, FindingView::of),
+            context: ContextView::of(&analysis.context, rows),
             anomalies: first(&analysis.anomalies, rows, AnomalyView::of),
             left_out: lengths.iter().map(|length| length.saturating_sub(rows)).sum(),
             notes: note.map(str::to_owned).into_iter().collect(),
@@ -177,6 +226,8 @@ impl AnalysisView {
             flow.unanswered,
             flow.in_flight_max
         ));
+        lines.extend(self.findings.iter().map(FindingView::line));
+        lines.extend(self.context.lines());
         lines.extend(self.performance_profile.iter().map(ProfileView::line));
         lines.extend(self.bottlenecks.iter().map(BottleneckView::line));
         lines.extend(self.common_errors.iter().map(ErrorView::line));
@@ -227,14 +278,16 @@ impl SequenceView {
         Self {
             subjects: sequence.subjects.iter().map(|subject| quoted(subject)).collect(),
             count: sequence.count,
+            is_round: sequence.is_round,
             gaps_ms: sequence.gaps_ns.iter().map(|ns| ms(*ns)).collect(),
             entries: sequence.entries.clone(),
         }
     }
 
     fn line(&self) -> String {
-        let times = counted(self.count, "time");
-        format!("order: {} ({times}, first {})", self.subjects.join(" → "), shown(&self.entries))
+        let round = if self.is_round { " ↻" } else { "" };
+        let (subjects, times) = (self.subjects.join(" → "), counted(self.count, "time"));
+        format!("order: {subjects}{round} ({times}, first {})", shown(&self.entries))
     }
 }
 
@@ -296,6 +349,70 @@ impl BottleneckView {
     fn line(&self) -> String {
         let Self { subject, saves_ms, if_so, .. } = self;
         format!("speed up first: {subject}: saves {saves_ms} ms if {if_so} ({})", shown(&self.entries))
+    }
+}
+
+impl FindingView {
+    fn of(finding: &Finding) -> Self {
+        Self {
+            kind: finding.kind.words(),
+            subject: quoted(&finding.subject),
+            summary: quoted(&finding.summary),
+            count: finding.count,
+            entries: finding.entries.clone(),
+        }
+    }
+
+    fn line(&self) -> String {
+        format!("{}: {}: {} ({})", self.kind, self.subject, self.summary, shown(&self.entries))
+    }
+}
+
+impl ContextView {
+    fn of(context: &ContextCost, rows: usize) -> Self {
+        Self {
+            estimated_like: context.estimated_like,
+            definition_tokens: context.definition_tokens,
+            result_tokens: context.result_tokens,
+            tools: first(&context.tools, rows, ToolCostView::of),
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        if self.tools.is_empty() {
+            return Vec::new();
+        }
+        let Self { definition_tokens, result_tokens, estimated_like, .. } = self;
+        let mut lines = vec![format!(
+            "tokens (estimated, about as {estimated_like} counts): tools/list {definition_tokens}, all results \
+             {result_tokens}"
+        )];
+        lines.extend(self.tools.iter().map(ToolCostView::line));
+        lines
+    }
+}
+
+impl ToolCostView {
+    fn of(cost: &ToolCost) -> Self {
+        Self {
+            tool: quoted(&cost.tool),
+            definition_tokens: cost.definition_tokens,
+            calls: cost.calls,
+            result_tokens: cost.result_tokens,
+            result_tokens_mean: cost.result_tokens_mean,
+            result_tokens_max: cost.result_tokens_max,
+            largest_entry: cost.largest_entry,
+        }
+    }
+
+    fn line(&self) -> String {
+        let Self { tool, calls, result_tokens, result_tokens_max, .. } = self;
+        let defined =
+            self.definition_tokens.map(|tokens| format!("definition {tokens}, ")).unwrap_or_default();
+        let largest = self.largest_entry.map(|entry| format!(" (#{entry})")).unwrap_or_default();
+        format!(
+            "tokens: {tool}: {defined}{calls} results {result_tokens}, largest {result_tokens_max}{largest}"
+        )
     }
 }
 

@@ -28,7 +28,7 @@ const SEARCHES: [&str; 2] = ["search_tapes", "*__search_tapes"];
 pub(super) struct SearchArgs {
     /// The short form. Words are text to be found, "quoted" ones in that order, rea* by their beginning;
     /// filters narrow: tool:read_file method:tools/* name: type:stderr server: session: tape:latest via: rule:
-    /// tag: error:true code:-32601 >0.5ms <2s since:yesterday until:2026-11-01 arg.path=/etc/hosts
+    /// tag: error:true code:-32601 >0.5ms <2s tokens:>5000 since:yesterday until:2026-11-01 arg.path=/etc/hosts
     /// arg.files[0].size>2 result.content.*.text~refused error.message~denied sort:took limit:50 offset:20.
     /// A - in front turns any of them round, also -word; OR joins what stands beside it: a OR b; ( ) group.
     /// The other arguments narrow it further.
@@ -74,6 +74,10 @@ pub(super) struct SearchArgs {
     min_response_time_ms: Option<f64>,
     /// Answered after at most so many milliseconds.
     max_response_time_ms: Option<f64>,
+    /// Request and answer cost at least so many tokens (estimated); max_tokens is about the answer to this search.
+    min_size_tokens: Option<u64>,
+    /// They cost at most so many.
+    max_size_tokens: Option<u64>,
     /// How many to pass over; next_offset of the page before.
     offset: Option<usize>,
     /// How many to list; 20 by default, 1000 at most.
@@ -121,6 +125,7 @@ enum SortBy {
     Time,
     ResponseTime,
     Size,
+    Tokens,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -168,6 +173,8 @@ impl SearchArgs {
         asked.has_errors = self.has_errors.or(asked.has_errors);
         asked.min_response_ns = nanoseconds(self.min_response_time_ms)?.or(asked.min_response_ns);
         asked.max_response_ns = nanoseconds(self.max_response_time_ms)?.or(asked.max_response_ns);
+        asked.min_tokens = self.min_size_tokens.or(asked.min_tokens);
+        asked.max_tokens = self.max_size_tokens.or(asked.max_tokens);
         let is_about = |part: &&Conditions| {
             part.tools.iter().chain(&part.names).any(|name| name.contains("search_tapes"))
         };
@@ -245,6 +252,7 @@ impl SearchArgs {
                 SortBy::Time => SortField::Time,
                 SortBy::ResponseTime => SortField::Took,
                 SortBy::Size => SortField::Size,
+                SortBy::Tokens => SortField::Tokens,
             };
         }
         if let Some(order) = self.sort_order {
@@ -316,6 +324,7 @@ mod tests {
             ],
             "error_filters": [{ "field": "data[0].x", "test": "exists" }],
             "error_codes": [-1], "has_errors": true, "min_response_time_ms": 1.5, "max_response_time_ms": 9,
+            "min_size_tokens": 10, "max_size_tokens": 90,
             "offset": 3, "sort_by": "response_time", "sort_order": "ascending",
         }));
         let field =
@@ -351,6 +360,8 @@ mod tests {
             has_errors: Some(true),
             min_response_ns: Some(1_500_000),
             max_response_ns: Some(9_000_000),
+            min_tokens: Some(10),
+            max_tokens: Some(90),
             any_of: Vec::new(),
             none_of: vec![searches],
         };

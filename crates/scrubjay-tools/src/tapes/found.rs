@@ -64,6 +64,8 @@ struct HitView {
     tags: Vec<String>,
     /// The size of request and answer.
     size_bytes: u64,
+    /// About how many tokens both cost a model.
+    tokens: u64,
     /// A piece of what was said, with «what was looked for» marked.
     snippet: String,
 }
@@ -164,6 +166,7 @@ impl HitView {
             applied_rules: hit.applied_rules.iter().map(|rule| quoted(rule)).collect(),
             tags: hit.tags.iter().map(|tag| quoted(tag)).collect(),
             size_bytes: hit.size_bytes,
+            tokens: hit.tokens,
             snippet: marked(&hit.snippet),
         }
     }
@@ -250,6 +253,7 @@ mod tests {
             failed: true,
             error_code: Some(-1),
             size_bytes: 1,
+            tokens: 1,
             intercepted: false,
             has_original: false,
             applied_rules: BTreeSet::new(),

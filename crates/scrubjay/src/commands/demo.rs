@@ -59,6 +59,8 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
          \n  scrubjay --data {data} tape ls --errors\
          \n  scrubjay --data {data} tape show latest --entry 3\
          \n  scrubjay --data {data} tape search error:true\
+         \n  scrubjay --data {data} tape search 'tokens:>5000'\
+         \n  scrubjay --data {data} tape stats latest\
          \n  scrubjay --data {data} tape verify\
          \n  scrubjay --data {data} session timeline demo\
          \n  scrubjay --data {data} session evolution demo feeder/monday.txt\

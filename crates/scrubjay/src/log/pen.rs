@@ -157,7 +157,7 @@ pub(super) mod tests {
         *page.pieces.lock().unwrap() = 2;
         pen.write("again");
         pen.write("and on");
-        let expected = "first\n2 log lines are missing here: nobody read them\nagain\nand on\n";
+        let expected = "first\n2 log lines missing here: nobody read them\nagain\nand on\n";
         assert_eq!(page.text(), expected);
     }
 

@@ -132,6 +132,11 @@ fn a_minus_turns_anything_round() {
     assert_eq!(conditions("-arg.path=/x"), not(field));
     assert_eq!(conditions("-error.message~no"), not(conditions("error.message~no")));
     assert_eq!(conditions("->500ms"), not(conditions(">500ms")));
+    let tokens = |min_tokens, max_tokens| Conditions { min_tokens, max_tokens, ..Conditions::default() };
+    assert_eq!(conditions("tokens:>5000 tokens:<=10k"), tokens(Some(5000), Some(10_000)));
+    assert_eq!(conditions("tokens>=5000"), tokens(Some(5000), None));
+    assert_eq!(conditions("-tokens:<20"), not(tokens(None, Some(20))));
+    assert_eq!(read("sort:-tokens").sort, SortField::Tokens);
     let both = Conditions { none_of: vec![text("b"), tool("c")], ..text("a") };
     assert_eq!(conditions("a -b -tool:c"), both);
     assert_eq!(conditions("-(a tool:b)"), not(Conditions { text: text("a").text, ..tool("b") }));
@@ -191,6 +196,9 @@ fn what_is_not_understood_is_said() {
     refuses("error:maybe", "-32601");
     refuses("code:abc", "-32601");
     refuses(">fast", ">500ms");
+    for wrong in ["tokens:5000", "tokens:>many", "tokens:>", "tokens:>5ms", "tokens=5", "tokens:"] {
+        refuses(wrong, if wrong == "tokens:" { "missing" } else { "tokens:>5000" });
+    }
     refuses(">5", ">500ms");
     refuses("since:tomorrow", "yesterday");
     refuses("until:", "missing");

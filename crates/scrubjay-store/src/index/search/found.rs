@@ -97,6 +97,8 @@ pub struct Hit {
     pub error_code: Option<i64>,
     /// The size of request and answer.
     pub size_bytes: u64,
+    /// About how many tokens both cost a model: an estimate, like `o200k`.
+    pub tokens: u64,
     /// Whether rules changed, held back, blocked or made request or answer.
     pub intercepted: bool,
     /// Whether rules changed request or answer; the entry before it, on either leg, is what it was.

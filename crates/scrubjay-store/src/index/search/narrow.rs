@@ -233,6 +233,9 @@ impl Known<'_> {
         all.extend(query.to_ns.map(|ns| format!("e.wall_ns < {}", int(ns))));
         all.extend(query.min_response_ns.map(|ns| format!("e.took_ns >= {}", int(ns))));
         all.extend(query.max_response_ns.map(|ns| format!("e.took_ns <= {}", int(ns))));
+        let tokens = "e.asked_tokens + e.answered_tokens";
+        all.extend(query.min_tokens.map(|count| format!("{tokens} >= {}", int(count))));
+        all.extend(query.max_tokens.map(|count| format!("{tokens} <= {}", int(count))));
         all.extend(query.has_errors.map(|failed| format!("e.failed = {}", i64::from(failed))));
         if !query.error_codes.is_empty() {
             all.push(format!("e.failed = 1 AND e.code IN ({})", list(&query.error_codes)));

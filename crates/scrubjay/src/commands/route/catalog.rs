@@ -76,12 +76,12 @@ impl Catalog {
     }
 }
 
-/// Estimates the tokens of a tool as a function of a model: four characters each.
+/// Estimates the tokens of a tool as a function of a model.
 fn tokens(tool: &Value) -> usize {
     let function = json!({"type": "function", "function": {
         "name": tool["name"], "description": tool["description"], "parameters": tool["inputSchema"],
     }});
-    function.to_string().chars().count().div_ceil(4)
+    usize::try_from(scrubjay_core::tokens::tokens(&function.to_string())).unwrap_or(usize::MAX)
 }
 
 /// Reads a file of a sensible length.

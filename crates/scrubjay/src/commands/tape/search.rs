@@ -24,6 +24,7 @@ use crate::render::{Align, Table, local_time, print_json};
 ///   server:NAME session:ID tape:ID tape:latest
 ///                                           what they are about, and where they are
 ///   error:true code:-32601 >0.5ms <2s       how they ended, and after how long
+///   'tokens:>5000' 'tokens:<200'            what request and answer cost a model, estimated
 ///   since:2d since:yesterday until:2026-11-01 until:2026-11-01T14:30
 ///                                           when; until a day is the whole of it
 ///   arg.path=/etc/hosts arg.files[0].size>2 param.name result.content.*.text~refused error.message~denied
@@ -32,7 +33,7 @@ use crate::render::{Align, Table, local_time, print_json};
 ///                                           a - in front: what must not be so
 ///   tool:read_file refused OR denied, (tool:a x) OR (tool:b y)
 ///                                           OR joins what stands beside it; parentheses group
-///   sort:took sort:size sort:-time limit:50 offset:20
+///   sort:took sort:size sort:tokens sort:-time limit:50 offset:20
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct SearchArgs {

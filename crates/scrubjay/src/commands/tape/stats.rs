@@ -15,9 +15,11 @@ use crate::cli::Global;
 use crate::commands::index;
 use crate::render::{Align, Table, print_json};
 
-/// Say what a recording shows: flow, patterns, errors, performance, bottlenecks, what is unlike before
+/// Say what a recording shows: flow, patterns, errors, performance, what went wrong, what it cost in tokens
 ///
-/// It is compared with earlier recordings of the same name (`wrap --name`).
+/// What went wrong is found within the recording: loops, identical retries, failures in a row, tools that changed,
+/// vanished or never worked, slow outliers. It is also compared with earlier recordings of the same name
+/// (`wrap --name`). Tokens are estimated, about as the tokenizer o200k counts them.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     /// Which tape: its id, the beginning of it, or `latest`
@@ -70,6 +72,8 @@ fn print(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
     print_bottlenecks(analysis, limit)?;
     print_errors(analysis, limit)?;
     print_sequences(analysis, limit)?;
+    print_context(analysis, limit)?;
+    print_findings(analysis)?;
     print_anomalies(analysis)
 }
 
@@ -207,7 +211,7 @@ fn print_sequences(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
         table.row(
             false,
             &[
-                &sequence.subjects.join(" → "),
+                &format!("{}{}", sequence.subjects.join(" → "), if sequence.is_round { " ↻" } else { "" }),
                 &sequence.count.to_string(),
                 &gaps.join(", "),
                 &shown(&sequence.entries),
@@ -215,6 +219,62 @@ fn print_sequences(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
         );
     }
     if analysis.method_sequences.is_empty() { Ok(()) } else { section("", &table) }
+}
+
+/// Says what tools cost a model's context.
+fn print_context(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
+    let context = &analysis.context;
+    if context.tools.is_empty() {
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        ("TOKENS (ESTIMATED) OF", Align::Left),
+        ("DEFINITION", Align::Right),
+        ("CALLS", Align::Right),
+        ("RESULTS", Align::Right),
+        ("MEAN", Align::Right),
+        ("LARGEST", Align::Right),
+    ]);
+    for tool in context.tools.iter().take(limit) {
+        let entry = tool.largest_entry.map(|entry| format!(" #{entry}")).unwrap_or_default();
+        table.row(
+            false,
+            &[
+                &tool.tool,
+                &tool.definition_tokens.map(|tokens| tokens.to_string()).unwrap_or_default(),
+                &tool.calls.to_string(),
+                &tool.result_tokens.to_string(),
+                &tool.result_tokens_mean.to_string(),
+                &format!("{}{entry}", tool.result_tokens_max),
+            ],
+        );
+    }
+    section("", &table)?;
+    let list = context.list_entry.map(|entry| format!(" (#{entry})")).unwrap_or_default();
+    Table::note().line(&format!(
+        "tools/list{list} costs {} tokens, all results {} (estimated, about as {} counts)",
+        context.definition_tokens, context.result_tokens, context.estimated_like
+    ))
+}
+
+/// Says what went wrong on this tape.
+fn print_findings(analysis: &Analysis) -> anyhow::Result<()> {
+    let mut note = Table::note();
+    note.line("")?;
+    if analysis.findings.is_empty() {
+        return note.line("nothing went wrong that the tape shows by itself");
+    }
+    note.line("on this tape:")?;
+    for finding in &analysis.findings {
+        note.line(&format!(
+            "  {}: {}: {} ({})",
+            finding.kind.words(),
+            finding.subject,
+            finding.summary,
+            shown(&finding.entries)
+        ))?;
+    }
+    Ok(())
 }
 
 fn print_anomalies(analysis: &Analysis) -> anyhow::Result<()> {

@@ -1,0 +1,148 @@
+//! What one tape shows by itself to be wrong: no earlier tape is needed to say it.
+
+use serde::Serialize;
+
+use super::{Call, TapeCalls};
+use super::{failing, loops, outliers, retries, tools};
+
+/// Of one kind no more than this are told.
+pub(super) const FINDINGS_MAX: usize = 20;
+
+/// Something a tape shows by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: FindingKind,
+    /// What it is about. It may hold recorded text.
+    pub subject: String,
+    /// In words. It may hold recorded text, made inert.
+    pub summary: String,
+    /// How often, or how many.
+    pub count: u64,
+    /// The steps of a loop, the changes of a definition, the outcomes of retries.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<String>,
+    /// The entries that show it.
+    pub entries: Vec<u64>,
+}
+
+/// What kind of thing a tape shows by itself, what matters most first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    /// A tool's definition changed in the middle of the conversation.
+    ChangedTool,
+    /// A tool was there and is not any more.
+    VanishedTool,
+    /// A tool was called that the server does not know.
+    UnknownTool,
+    /// Every call of a tool failed.
+    AlwaysFails,
+    /// Failures one after the other.
+    FailureRun,
+    /// The same calls in the same order, again and again.
+    Loop,
+    /// The same call again, with nothing else between.
+    Retry,
+    /// Single calls that took far longer than the others.
+    SlowOutlier,
+}
+
+impl FindingKind {
+    /// Says it in words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::ChangedTool => "tool changed",
+            Self::VanishedTool => "tool vanished",
+            Self::UnknownTool => "unknown tool",
+            Self::AlwaysFails => "always fails",
+            Self::FailureRun => "failures in a row",
+            Self::Loop => "loop",
+            Self::Retry => "identical retries",
+            Self::SlowOutlier => "slow outlier",
+        }
+    }
+}
+
+pub(super) fn findings(now: &TapeCalls) -> Vec<Finding> {
+    let mut found = tools::findings(now);
+    found.extend(failing::findings(&now.calls));
+    found.extend(loops::findings(&now.calls));
+    found.extend(retries::findings(&now.calls));
+    found.extend(outliers::findings(&now.calls));
+    // What was found first within a kind stays first.
+    found.sort_by_key(|finding| finding.kind);
+    let mut of_kind = 0;
+    let mut last = None;
+    found.retain(|finding| {
+        of_kind = if last.replace(finding.kind) == Some(finding.kind) { of_kind + 1 } else { 1 };
+        of_kind <= FINDINGS_MAX
+    });
+    found
+}
+
+/// Methods that ask how things are, and which a healthy client sends again and again.
+const POLLS: [&str; 7] = [
+    "ping",
+    "initialize",
+    "server/discover",
+    "logging/setLevel",
+    "completion/complete",
+    "resources/subscribe",
+    "resources/unsubscribe",
+];
+/// Words in the name of a tool that is meant to be asked again.
+const WAITING_WORDS: [&str; 10] =
+    ["status", "poll", "wait", "progress", "watch", "tail", "sleep", "heartbeat", "ping", "output"];
+
+impl Call {
+    /// Returns the tool that it calls.
+    pub(super) fn tool(&self) -> Option<&str> {
+        self.subject.strip_prefix("tools/call ")
+    }
+
+    /// Tells whether the client wanted something done, rather than to see how things are.
+    pub(super) fn is_work(&self) -> bool {
+        let is_poll = || {
+            let method = &*self.subject;
+            POLLS.contains(&method)
+                || method.ends_with("/list")
+                || method.starts_with("tasks/")
+                || method.starts_with("subscriptions/")
+        };
+        self.is_clients() && (self.tool().is_some() || !is_poll())
+    }
+
+    /// Tells whether it calls a tool that is meant to be asked until something has happened.
+    pub(super) fn is_waiting(&self) -> bool {
+        let is_word = |word: &str| WAITING_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known));
+        self.tool().is_some_and(|tool| tool.split(|c: char| !c.is_ascii_alphabetic()).any(is_word))
+    }
+
+    /// Tells whether it did not work: it failed, or nobody answered.
+    pub(super) fn is_lost(&self) -> bool {
+        self.failed || self.answer.is_none()
+    }
+
+    /// Returns how it ended, for a person.
+    pub(super) fn outcome(&self) -> &'static str {
+        match (self.failed, self.answer) {
+            (true, _) => "failed",
+            (false, Some(_)) => "ok",
+            (false, None) => "no answer",
+        }
+    }
+
+    /// Tells whether two calls ended alike: with the same answer, or with the same kind of failure.
+    pub(super) fn ended_like(&self, other: &Self) -> bool {
+        match (self.failed, other.failed) {
+            (true, true) => self.code == other.code && self.shape == other.shape,
+            (false, false) => self.says.is_some() && self.says == other.says,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

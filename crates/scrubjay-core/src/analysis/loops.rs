@@ -1,0 +1,79 @@
+//! Loops: the same calls with the same arguments in the same order, again and again, and to no effect.
+//!
+//! Where most answers differ from round to round, as when someone pages through something, it is work.
+
+use std::collections::HashMap;
+
+use super::cycles::{Cycle, cycles};
+use super::{Call, Finding, FindingKind, SHOWN_MAX};
+
+pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
+    let asked: Vec<&Call> = calls.iter().filter(|call| call.is_work()).collect();
+    let mut numbers: HashMap<u64, u32> = HashMap::new();
+    let mut next = 0u32;
+    let letters: Vec<u32> = asked
+        .iter()
+        .map(|call| {
+            next += 1;
+            // What cannot be compared is like nothing else.
+            call.asks.map_or(next, |asks| *numbers.entry(asks).or_insert(next))
+        })
+        .collect();
+    let mut found: Vec<(usize, Finding)> = cycles(&letters)
+        .into_iter()
+        .filter_map(|mut cycle| {
+            cycle.places.retain(|place| is_idle(&asked, *place, cycle.period));
+            (!cycle.places.is_empty()).then(|| (cycle.count() * cycle.period, finding(&asked, &cycle)))
+        })
+        .collect();
+    // What went on longest first.
+    found.sort_by_key(|(calls, _)| std::cmp::Reverse(*calls));
+    found.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// Tells whether more than half of the calls ended as they did a round before, and none of them is there to wait.
+fn is_idle(asked: &[&Call], (begin, end): (usize, usize), period: usize) -> bool {
+    let alike = (begin + period..end).filter(|at| asked[*at].ended_like(asked[at - period])).count();
+    alike * 2 > end - begin - period && !asked[begin..begin + period].iter().any(|call| call.is_waiting())
+}
+
+fn finding(asked: &[&Call], cycle: &Cycle) -> Finding {
+    let begin = cycle.begin();
+    let round = &asked[begin..begin + cycle.period];
+    let steps: Vec<String> = round.iter().map(|call| short(call).to_owned()).collect();
+    let last = cycle.places.last().map_or(begin, |(_, end)| end - 1);
+    let places = cycle.places.len();
+    let failed = cycle.places.iter().flat_map(|(b, e)| &asked[*b..*e]).filter(|call| call.is_lost()).count();
+    let mut summary = format!("{} times with the same arguments", cycle.count());
+    summary += &format!(", from #{} to #{}", round[0].entry, asked[last].entry);
+    summary += &if places > 1 { format!(" in {places} places") } else { String::new() };
+    summary += &match failed {
+        0 => String::new(),
+        failed => format!("; {failed} of {} calls failed", cycle.count() * cycle.period),
+    };
+    Finding {
+        kind: FindingKind::Loop,
+        subject: shown_steps(&steps),
+        summary,
+        count: cycle.count() as u64,
+        details: steps,
+        entries: round.iter().take(SHOWN_MAX.max(cycle.period)).map(|call| call.entry).collect(),
+    }
+}
+
+/// Returns the tool, or the method.
+pub(super) fn short(call: &Call) -> &str {
+    call.tool().unwrap_or(&call.subject)
+}
+
+/// So many steps of a loop are named in one line.
+const STEPS_MAX: usize = 8;
+
+fn shown_steps(steps: &[String]) -> String {
+    let mut shown: Vec<&str> = steps.iter().take(STEPS_MAX).map(String::as_str).collect();
+    let more = format!("({} more)", steps.len().saturating_sub(STEPS_MAX));
+    if steps.len() > STEPS_MAX {
+        shown.push(&more);
+    }
+    shown.join(" → ")
+}

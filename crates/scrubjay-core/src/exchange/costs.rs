@@ -1,0 +1,153 @@
+//! How many tokens of a model's context a message costs, estimated: what a host hands to the model, not the JSON-RPC
+//! around it.
+//!
+//! Of a call its name and arguments; of its answer the text of the content, or the structured content where there is
+//! no other (hosts show one of both); of a list of tools their names, descriptions and input schemas. An image costs
+//! what an image costs, not what its base64 would. Of anything else the parameters or the result as they stand.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::json::{fields, members};
+use crate::tokens::{IMAGE_TOKENS, tokens};
+
+/// What stands around the parts of one tool's definition.
+const DEFINITION_FRAME: u64 = 8;
+
+/// Estimates what a request or a notification costs.
+pub(super) fn of_request(payload: &[u8]) -> u64 {
+    let Some(Ok(fields)) = std::str::from_utf8(payload).ok().map(|text| fields(text, ["method", "params"]))
+    else {
+        return 0;
+    };
+    let [method, params] = fields.values;
+    match method.map(RawValue::get) {
+        Some(r#""tools/call""#) => {
+            let [name, arguments] = members(params, ["name", "arguments"]);
+            raw(name) + raw(arguments)
+        }
+        _ => raw(params),
+    }
+}
+
+/// Estimates what an answer to this method costs.
+pub(super) fn of_answer(method: Option<&str>, payload: &[u8]) -> u64 {
+    let Some(Ok(fields)) = std::str::from_utf8(payload).ok().map(|text| fields(text, ["result", "error"]))
+    else {
+        return 0;
+    };
+    let [result, error] = fields.values;
+    let known = result.and_then(|result| match method {
+        Some("tools/call") => of_content(result),
+        Some("tools/list") => {
+            let [tools] = members(Some(result), ["tools"]);
+            let tools: Vec<&RawValue> = serde_json::from_str(tools?.get()).ok()?;
+            Some(tools.into_iter().map(of_definition).sum())
+        }
+        Some("resources/read") => {
+            let [contents] = members(Some(result), ["contents"]);
+            let contents: Vec<Embedded<'_>> = serde_json::from_str(contents?.get()).ok()?;
+            Some(contents.iter().map(|one| tokens(&one.text)).sum())
+        }
+        _ => None,
+    });
+    known.unwrap_or_else(|| raw(result) + raw(error))
+}
+
+/// Estimates what a tool's definition costs in every request to a model that has the tool.
+pub(super) fn of_definition(tool: &RawValue) -> u64 {
+    let parts = members(Some(tool), ["name", "description", "inputSchema"]);
+    DEFINITION_FRAME + parts.into_iter().map(raw).sum::<u64>()
+}
+
+fn raw(value: Option<&RawValue>) -> u64 {
+    value.map_or(0, |value| tokens(value.get()))
+}
+
+/// A piece of the content of an answer.
+#[derive(Deserialize)]
+struct Block<'a> {
+    #[serde(rename = "type", borrow, default)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    text: Cow<'a, str>,
+    #[serde(borrow)]
+    resource: Option<Embedded<'a>>,
+    #[serde(borrow, default)]
+    uri: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Embedded<'a> {
+    #[serde(borrow, default)]
+    text: Cow<'a, str>,
+}
+
+fn of_content(result: &RawValue) -> Option<u64> {
+    let [content, structured] = members(Some(result), ["content", "structuredContent"]);
+    let blocks: Vec<Block<'_>> = serde_json::from_str(content?.get()).ok()?;
+    if blocks.is_empty() {
+        return structured.map(|structured| tokens(structured.get()));
+    }
+    let one = |block: &Block<'_>| {
+        let embedded = block.resource.as_ref().map_or(0, |resource| tokens(&resource.text));
+        let image = if matches!(&*block.kind, "image" | "audio") { IMAGE_TOKENS } else { 0 };
+        tokens(&block.text) + embedded + image + tokens(&block.uri)
+    };
+    Some(blocks.iter().map(one).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(method: &str, result: &str) -> u64 {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":123456789,"result":{result}}}"#);
+        of_answer(Some(method), line.as_bytes())
+    }
+
+    #[test]
+    fn what_a_model_reads_is_counted() {
+        let text = "The quick brown fox jumps over the lazy dog.";
+        let quoted = serde_json::to_string(&format!("{text}\n\"{text}\"")).unwrap();
+        let expected = tokens(&format!("{text}\n\"{text}\""));
+        // Escapes are no part of what is read, and what is said twice is read once.
+        let block = format!(r#"{{"type":"text","text":{quoted}}}"#);
+        assert_eq!(
+            answer("tools/call", &format!(r#"{{"content":[{block}],"structuredContent":{{"t":{quoted}}}}}"#)),
+            expected
+        );
+        let structured = answer("tools/call", r#"{"content":[],"structuredContent":{"answer":42}}"#);
+        assert_eq!(structured, tokens(r#"{"answer":42}"#));
+        let image = format!(
+            r#"{{"content":[{{"type":"image","mimeType":"image/png","data":"{}"}}]}}"#,
+            "A8f/".repeat(20_000)
+        );
+        assert_eq!(answer("tools/call", &image), IMAGE_TOKENS);
+        assert_eq!(
+            answer("resources/read", &format!(r#"{{"contents":[{{"uri":"a:b","text":{quoted}}}]}}"#)),
+            expected
+        );
+        let request = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","arguments":{"a":1},"_meta":{"progressToken":99999}}}"#;
+        assert_eq!(of_request(request), tokens(r#""t""#) + tokens(r#"{"a":1}"#));
+    }
+
+    #[test]
+    fn a_list_costs_what_its_tools_cost() {
+        let tool = r#"{"name":"read","description":"Reads a file.","inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{"x":{"type":"string"}}}}"#;
+        let raw: &RawValue = serde_json::from_str(tool).unwrap();
+        let one = of_definition(raw);
+        assert!((15..40).contains(&one), "{one}");
+        assert_eq!(answer("tools/list", &format!(r#"{{"tools":[{tool},{tool}]}}"#)), 2 * one);
+    }
+
+    #[test]
+    fn what_is_unusual_is_counted_as_it_stands() {
+        assert!(answer("tools/call", r#"{"content":"no list"}"#) > 0);
+        assert!(answer("tools/list", r#"{"tools":7}"#) > 0);
+        assert!(of_answer(Some("tools/call"), br#"{"id":1,"error":{"code":-1,"message":"no"}}"#) > 0);
+        assert_eq!((of_request(b"no JSON"), of_answer(None, b"\xff")), (0, 0));
+    }
+}

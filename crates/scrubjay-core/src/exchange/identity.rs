@@ -1,0 +1,56 @@
+//! By what two calls are told to be the same: the method and what is asked, whatever the id and the progress token.
+
+use serde_json::Value;
+
+use crate::json::canonical::canonical;
+use crate::json::fields;
+
+/// Returns a number that requests for the same have in common: method and parameters, without `_meta`.
+#[must_use]
+pub fn request_identity(payload: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(payload).ok()?;
+    let [method, params] = fields(text, ["method", "params"]).ok()?.values;
+    let mut params: Value =
+        params.map_or(Ok(Value::Null), |params| serde_json::from_str(params.get())).ok()?;
+    if let Value::Object(members) = &mut params {
+        members.remove("_meta");
+    }
+    Some(number(&[method?.get(), &canonical(&params)]))
+}
+
+/// Returns a number that answers saying the same have in common.
+#[must_use]
+pub fn answer_identity(payload: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(payload).ok()?;
+    let [result, error] = fields(text, ["result", "error"]).ok()?.values;
+    Some(number(&[result.or(error)?.get()]))
+}
+
+fn number(texts: &[&str]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    for text in texts {
+        hasher.update(text.as_bytes());
+        hasher.update(b"\0");
+    }
+    u64::from_le_bytes(*hasher.finalize().as_bytes().first_chunk().expect("a hash is longer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_progress_tokens_and_spelling_do_not_tell_calls_apart() {
+        let of = |text: &str| request_identity(text.as_bytes());
+        let call = of(r#"{"id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":1,"b":"x"}}}"#);
+        assert!(call.is_some());
+        let same = r#"{"method":"tools/call","id":"z","params":{"_meta":{"progressToken":7},"arguments":{"b":"\u0078", "a":1},"name":"t"}}"#;
+        assert_eq!(of(same), call);
+        let other = r#"{"id":1,"method":"tools/call","params":{"name":"t","arguments":{"a":2,"b":"x"}}}"#;
+        assert_ne!(of(other), call);
+        assert_eq!((of("[1]"), of("nothing")), (None, None));
+        let said = |text: &str| answer_identity(text.as_bytes());
+        assert_eq!(said(r#"{"id":1,"result":{"a":1}}"#), said(r#"{"id":2,"result":{"a":1}}"#));
+        assert_ne!(said(r#"{"id":1,"result":{"a":1}}"#), said(r#"{"id":1,"result":{"a":2}}"#));
+    }
+}

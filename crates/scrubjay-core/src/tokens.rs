@@ -1,0 +1,426 @@
+//! Estimates how many tokens a text costs a model, as the tokenizer `o200k` would count them.
+//!
+//! The text is cut as `o200k` cuts it before it looks into its table (words with what leads them, digits by three,
+//! punctuation, white space), and each piece costs what pieces of its kind and length cost on average. The table
+//! itself has 200,000 rows and 2 MB; without it the sum is within a few per cent on code, JSON, logs and prose
+//! (docs/SEARCH.md has the figures), in one pass and without allocating. Other models count up to a third
+//! differently, so nothing here is exact and whatever shows it must say so.
+
+/// What an image in an answer costs, whatever its size in bytes: between a small one and a full screen.
+pub const IMAGE_TOKENS: u64 = 1000;
+
+/// Costs are in hundredths of a token.
+const TOKEN: u64 = 100;
+
+/// What words cost, by how many letters they have; behind the end each letter adds the last number.
+type Costs = (&'static [u16], u64);
+
+/// `word` behind a space.
+const SPACED: Costs =
+    (&[0, 100, 100, 101, 102, 105, 112, 114, 125, 125, 141, 141, 150, 161, 170, 190, 220, 245, 255], 25);
+/// `word` behind anything else.
+const LOWER: Costs = (&[0, 100, 100, 105, 106, 114, 129, 132, 154, 172, 172, 165, 187, 230, 240, 250], 30);
+/// `Word` behind a space.
+const SPACED_CAPITAL: Costs =
+    (&[0, 100, 100, 103, 103, 111, 119, 114, 134, 154, 168, 174, 180, 192, 210, 240], 30);
+/// `Word` behind anything else, as in `camelCase`.
+const CAPITAL: Costs = (&[0, 100, 101, 106, 104, 108, 108, 111, 124, 131, 125, 133, 135, 140, 180, 220], 30);
+/// `WORD`.
+const UPPER: Costs = (&[0, 100, 101, 126, 150, 170, 190, 190, 230, 255], 35);
+/// `WORDword`.
+const MIXED: Costs = (&[0, 100, 100, 132, 180, 200, 205, 210, 215, 225], 30);
+/// Letters of an id, a hash or base64: no words, so few of them are in the table together.
+const RANDOM_LOWER: Costs = (&[0, 100, 101, 157, 208, 231, 297, 324], 45);
+const RANDOM_CAPITAL: Costs = (&[0, 100, 127, 195, 243, 285, 343, 382], 45);
+const RANDOM_UPPER: Costs = (&[0, 100, 109, 196, 241], 52);
+const RANDOM_MIXED: Costs = (&[0, 100, 110, 204, 237], 57);
+/// Punctuation in a row.
+const PUNCTUATION: Costs = (&[0, 100, 102, 120, 155, 200, 220], 45);
+
+/// What stands between the values of JSON: most of it is in the table.
+const JSON: Costs = (&[0, 100, 100, 101, 131, 189], 50);
+
+/// What a byte is; some are several things.
+const LOWER_CASE: u8 = 1;
+const UPPER_CASE: u8 = 2;
+const DIGIT: u8 = 4;
+const SPACE: u8 = 8;
+const LINE_END: u8 = 16;
+const SIGN: u8 = 32;
+/// Stands between the values of JSON.
+const JSON_SIGN: u8 = 64;
+/// Stands in base64.
+const DATA_SIGN: u8 = 128;
+const LETTER: u8 = LOWER_CASE | UPPER_CASE;
+
+/// What each byte is: one look instead of several comparisons.
+static KINDS: [u8; 256] = kinds();
+
+const fn kinds() -> [u8; 256] {
+    let mut kinds = [0; 256];
+    let mut byte = 0u8;
+    while byte < 0x80 {
+        kinds[byte as usize] = match byte {
+            b'a'..=b'z' => LOWER_CASE,
+            b'A'..=b'Z' => UPPER_CASE,
+            b'0'..=b'9' => DIGIT,
+            b'\n' | b'\r' => SPACE | LINE_END,
+            b' ' | b'\t' | 0x0b | 0x0c => SPACE,
+            b'"' | b'{' | b'}' | b'[' | b']' | b':' | b',' => SIGN | JSON_SIGN,
+            b'+' | b'/' | b'=' => SIGN | DATA_SIGN,
+            _ => SIGN,
+        };
+        byte += 1;
+    }
+    kinds
+}
+
+fn kind(byte: u8) -> u8 {
+    KINDS[usize::from(byte)]
+}
+
+/// Returns how many bytes from the first are of a kind.
+fn run(bytes: &[u8], of: u8) -> usize {
+    bytes.iter().position(|byte| kind(*byte) & of == 0).unwrap_or(bytes.len())
+}
+
+/// Estimates how many tokens a text has.
+#[must_use]
+pub fn tokens(text: &str) -> u64 {
+    let mut pieces = Pieces::new(text);
+    while pieces.advance() {}
+    pieces.tokens()
+}
+
+/// Returns the longest beginning of a text that has no more tokens than this.
+#[must_use]
+pub fn beginning(text: &str, tokens_max: u64) -> &str {
+    let mut pieces = Pieces::new(text);
+    loop {
+        let end = pieces.at;
+        if !pieces.advance() {
+            return text;
+        }
+        if pieces.tokens() > tokens_max {
+            // A piece is cut only by bytes, so it ends where a character does.
+            return text.get(..end).unwrap_or_default();
+        }
+    }
+}
+
+/// Goes through a text piece by piece.
+struct Pieces<'a> {
+    text: &'a str,
+    bytes: &'a [u8],
+    at: usize,
+    /// In hundredths.
+    cost: u64,
+    /// How often letters and digits took turns without anything between them: words never do, ids always.
+    turns: u8,
+    last: Last,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Letter,
+    Digit,
+    /// A quotation mark: what follows is as usual a word as behind a space.
+    Quote,
+    Other,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, bytes: text.as_bytes(), at: 0, cost: 0, turns: 0, last: Last::Other }
+    }
+
+    fn tokens(&self) -> u64 {
+        ((self.cost + TOKEN / 2) / TOKEN).max(u64::from(self.cost > 0))
+    }
+
+    /// Takes the next piece; tells whether there was one.
+    fn advance(&mut self) -> bool {
+        let Some(&byte) = self.bytes.get(self.at) else { return false };
+        match kind(byte) {
+            LOWER_CASE | UPPER_CASE => self.word(None),
+            DIGIT => self.digits(),
+            0 => self.foreign(),
+            of if of & SPACE != 0 => self.space(),
+            _ => self.punctuation(self.at),
+        }
+        true
+    }
+
+    /// Returns the byte there; behind the end, one that belongs to nothing before it.
+    fn peek(&self, at: usize) -> u8 {
+        self.bytes.get(at).copied().unwrap_or(b'\n')
+    }
+
+    /// Takes ASCII letters: capitals, then small ones.
+    fn word(&mut self, lead: Option<u8>) {
+        if self.last == Last::Digit {
+            self.turns = self.turns.saturating_add(1);
+        }
+        let is_spaced = lead == Some(b' ') || self.last == Last::Quote;
+        self.last = Last::Letter;
+        let rest = &self.bytes[self.at..];
+        let upper = run(rest, UPPER_CASE);
+        let lower = run(&rest[upper..], LOWER_CASE);
+        let length = upper + lower;
+        let is_random = self.turns >= 2;
+        let costs = match (upper, lower, is_random) {
+            (0, _, true) => RANDOM_LOWER,
+            (0, _, false) if is_spaced => SPACED,
+            (0, _, false) => LOWER,
+            (1, _, true) => RANDOM_CAPITAL,
+            (1, _, false) if is_spaced => SPACED_CAPITAL,
+            (1, _, false) => CAPITAL,
+            (_, 0, true) => RANDOM_UPPER,
+            (_, 0, false) => UPPER,
+            (_, _, true) => RANDOM_MIXED,
+            (_, _, false) => MIXED,
+        };
+        self.cost += cost(costs, length) + lead.map_or(0, lead_cost);
+        self.at += length;
+        if lower > 0 && self.peek(self.at) == b'\'' {
+            self.contraction();
+        }
+    }
+
+    /// Takes the end of `it's` or `they'll`, which is part of the word.
+    fn contraction(&mut self) {
+        let length = match (self.peek(self.at + 1) | 0x20, self.peek(self.at + 2) | 0x20) {
+            (b's' | b't' | b'm' | b'd', next) if !next.is_ascii_lowercase() => 2,
+            (b'r' | b'v', b'e') | (b'l', b'l') => 3,
+            _ => return,
+        };
+        self.at += length;
+        self.cost += TOKEN * 4 / 10;
+    }
+
+    /// Takes digits, which are tokens by three.
+    fn digits(&mut self) {
+        if self.last == Last::Letter {
+            self.turns = self.turns.saturating_add(1);
+        }
+        self.last = Last::Digit;
+        let length = run(&self.bytes[self.at..], DIGIT);
+        self.cost += length.div_ceil(3) as u64 * TOKEN;
+        self.at += length;
+    }
+
+    /// Takes white space; the last of it leads what comes next.
+    fn space(&mut self) {
+        (self.turns, self.last) = (0, Last::Other);
+        let rest = &self.bytes[self.at..];
+        let length = run(rest, SPACE);
+        let lines = rest[..length].iter().rposition(|b| kind(*b) & LINE_END != 0).map_or(0, |at| at + 1);
+        let behind = length - lines;
+        let (next, before) = (self.peek(self.at + length), self.peek(self.at + length - 1));
+        // Long indentation is in the table up to about 80 characters.
+        self.cost += if lines > 0 { TOKEN + lines as u64 / 80 * TOKEN } else { 0 };
+        let is_word = kind(next) & LETTER != 0;
+        let is_led = is_word || before == b' ' && (kind(next) & SIGN != 0 || next >= 0x80);
+        let is_lead = behind > 0 && is_led;
+        let alone = behind - usize::from(is_lead);
+        self.cost += if alone > 0 { TOKEN + alone as u64 / 80 * TOKEN } else { 0 };
+        self.at += length;
+        if is_lead && is_word {
+            self.word(Some(before));
+        } else if is_lead && next < 0x80 {
+            self.punctuation(self.at);
+        } else if is_lead {
+            self.foreign();
+        }
+    }
+
+    /// Takes punctuation; a single character leads the word behind it.
+    fn punctuation(&mut self, begin: usize) {
+        let rest = &self.bytes[begin..];
+        let length = run(rest, SIGN);
+        let (signs, first) = (&rest[..length], rest[0]);
+        let shared = signs.iter().fold(!0, |shared, byte| shared & kind(*byte));
+        if shared & DATA_SIGN == 0 {
+            (self.turns, self.last) = (0, Last::Other);
+        }
+        let is_behind_space = begin > 0 && self.bytes[begin - 1] == b' ';
+        if length == 1 && kind(self.peek(begin + 1)) & LETTER != 0 && !is_behind_space {
+            self.at = begin + 1;
+            return self.word(Some(first));
+        }
+        let is_line = length > 5 && signs.iter().all(|b| *b == first);
+        let is_json = shared & JSON_SIGN != 0;
+        self.cost += match (is_line, is_json) {
+            (true, _) => TOKEN + length as u64 * 4,
+            (false, true) => cost(JSON, length),
+            (false, false) => cost(PUNCTUATION, length),
+        };
+        if rest[length - 1] == b'"' {
+            self.last = Last::Quote;
+        }
+        // Line ends right behind it belong to it.
+        let ends = run(&rest[length..], LINE_END);
+        self.at = begin + length + ends;
+    }
+
+    /// Takes letters or signs beyond ASCII: of one script, or one sign however often.
+    fn foreign(&mut self) {
+        (self.turns, self.last) = (0, Last::Other);
+        let Some(first) = self.text.get(self.at..).and_then(|rest| rest.chars().next()) else {
+            self.at = self.bytes.len();
+            return;
+        };
+        let rest = &self.text[self.at..];
+        let script = Script::of(first);
+        let (mut count, mut bytes) = (0u64, 0);
+        for c in rest.chars() {
+            let fits = if script == Script::Sign { c == first } else { Script::of(c).goes_with(script) };
+            if !fits {
+                break;
+            }
+            count += 1;
+            bytes += c.len_utf8();
+        }
+        self.cost += script.cost(count);
+        self.at += bytes;
+    }
+}
+
+fn cost((costs, more): Costs, length: usize) -> u64 {
+    let last = costs.len() - 1;
+    let known = u64::from(costs[length.min(last)]);
+    known + length.saturating_sub(last) as u64 * more
+}
+
+/// What the character before a word adds to it: some stand in the table together with many words.
+fn lead_cost(lead: u8) -> u64 {
+    match lead {
+        b' ' | b'_' | b')' | b'*' | b'%' => 0,
+        b'.' | b'(' | b'$' => 10,
+        b'\\' | b'\'' | b'<' | b'=' => 25,
+        b'-' => 41,
+        b'/' | b'[' => 51,
+        b',' | b'+' | b'?' => 80,
+        _ => 97,
+    }
+}
+
+/// What is beyond ASCII, by how the table treats it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Script {
+    Latin,
+    Cyrillic,
+    Arabic,
+    Indic,
+    Hangul,
+    Kana,
+    Han,
+    Rare,
+    Sign,
+}
+
+impl Script {
+    fn of(c: char) -> Self {
+        match u32::from(c) {
+            0x370..=0x52f => Self::Cyrillic,
+            0x590..=0x6ff => Self::Arabic,
+            0x900..=0xdff => Self::Indic,
+            0x3041..=0x30ff => Self::Kana,
+            0x3400..=0x9fff => Self::Han,
+            0xac00..=0xd7af => Self::Hangul,
+            ..=0x24f if c.is_alphabetic() => Self::Latin,
+            _ if c.is_alphabetic() => Self::Rare,
+            _ => Self::Sign,
+        }
+    }
+
+    fn goes_with(self, first: Self) -> bool {
+        let is_japanese = |script| matches!(script, Self::Kana | Self::Han);
+        self == first || is_japanese(self) && is_japanese(first)
+    }
+
+    /// Returns what so many letters of it in a row cost.
+    fn cost(self, count: u64) -> u64 {
+        match self {
+            // Within a word of ASCII letters, which was counted already.
+            Self::Latin => 45 * count,
+            Self::Cyrillic => 70 + 22 * count,
+            Self::Arabic => 55 + 31 * count,
+            Self::Indic => 60 + 40 * count,
+            Self::Hangul => 90 + 42 * count,
+            Self::Kana => 70 + 58 * count,
+            Self::Han => 60 + 62 * count,
+            Self::Rare => 200 * count,
+            Self::Sign => 100 + count.saturating_sub(1) * 10,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What `o200k` itself counts, and how far off an estimate of so short a text may be, in per cent.
+    fn check(exact: u64, text: &str) {
+        let estimated = tokens(text);
+        let off = estimated.abs_diff(exact) * 100 / exact;
+        assert!(off <= 30, "{estimated} for {exact}: {text}");
+    }
+
+    #[test]
+    fn estimates_are_near_what_the_tokenizer_counts() {
+        check(
+            38,
+            "The relay forwards a message only after it was recorded. If the disk is full, nothing is forwarded, and the client hears an error that names the file and says what to do next.",
+        );
+        check(
+            33,
+            "pub fn tokens(text: &str) -> u64 {\n    let mut pieces = Pieces::new(text);\n    while pieces.advance() {}\n    pieces.tokens()\n}\n",
+        );
+        check(
+            63,
+            r#"{"name":"read_file","description":"Read the complete contents of a file as text.","inputSchema":{"type":"object","properties":{"path":{"type":"string"},"head":{"type":"number","description":"If provided, returns only the first N lines"}},"required":["path"],"additionalProperties":false}}"#,
+        );
+        check(
+            53,
+            "2026-11-17 06:40:44.123 ERROR [pool-3-thread-7] com.example.OrderService - order 84731 failed: java.net.ConnectException: Connection refused (10.0.3.17:5432)\n",
+        );
+        check(
+            59,
+            "drwxr-xr-x  2 root root    4096 Nov 17 05:57 src\n-rw-r--r--  1 root root 9130169 Nov 17 05:57 gpt-tokenizer-4.0.0.tgz\n",
+        );
+        check(
+            66,
+            "iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4//8/w38GIAXDIBKE0DHxgljNBAAO9TXL0Y4OHwAAAABJRU5ErkJggg==",
+        );
+        check(49, "3f2a9c01-77de-4b1c-9a55-0c6f1e2d3b4a 9b74c9897bac770ffc029102a200c5de");
+        check(21, "请先阅读文档，然后再运行测试。如果出现错误，请检查日志文件并重新启动服务器。");
+        check(19, "このツールはファイルを読み込み、その内容をテキストとして返します。");
+        check(20, "Сервер не отвечает на запросы, проверьте подключение и попробуйте ещё раз.");
+        assert_eq!(
+            [tokens(""), tokens("a"), tokens("it's"), tokens("1234"), tokens("\n\n\n")],
+            [0, 1, 1, 2, 1]
+        );
+    }
+
+    #[test]
+    fn a_beginning_has_no_more_tokens_than_it_may() {
+        let text = "Größe und Länge: 12345 Zeichen, それで終わり.";
+        let all = tokens(text);
+        for max in 0..=all {
+            let cut = beginning(text, max);
+            assert!(tokens(cut) <= max && text.starts_with(cut), "{max}: {cut}");
+        }
+        assert_eq!((beginning(text, all), beginning(text, 0)), (text, ""));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_a_number_of_tokens(text in any::<String>(), max in 0u64..50) {
+            prop_assert!(tokens(&text) <= 4 * text.chars().count() as u64);
+            prop_assert_eq!(tokens(&text) == 0, text.is_empty());
+            prop_assert!(tokens(beginning(&text, max)) <= max);
+        }
+    }
+}

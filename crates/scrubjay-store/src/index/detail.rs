@@ -1,0 +1,95 @@
+//! What analysis needs to know of messages and the index does not keep: which calls are the same, and what lists of
+//! tools say. Looked up on the tapes themselves, in one pass over the tape that is analysed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use scrubjay_core::analysis::{Call, TapeCalls, definitions_to_compare};
+use scrubjay_core::exchange::{
+    Definition, DefinitionHash, ToolLists, What, answer_identity, request_identity,
+};
+
+use super::look::{TapeKey, look};
+use crate::home::Home;
+
+/// A request for a list that is looked up itself is short.
+const LIST_REQUEST_BYTES_MAX: usize = 4096;
+
+/// Adds to the calls of a tape what their messages say.
+pub(super) async fn of_calls(home: &Home, key: TapeKey, tape: TapeCalls) -> Option<TapeCalls> {
+    let home = home.clone();
+    tokio::task::spawn_blocking(move || look_at_calls(&home, key, tape)).await.ok()
+}
+
+fn look_at_calls(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCalls {
+    let is_list = |call: &Call| call.what == What::Request && &*call.subject == "tools/list";
+    // Several calls may stand in one entry, as a batch: those are not told apart.
+    let mut asked: HashMap<u64, usize> = HashMap::new();
+    let mut answered: HashMap<u64, usize> = HashMap::new();
+    for (at, call) in tape.calls.iter().enumerate() {
+        if call.what == What::Request && (call.by_client || is_list(call)) {
+            asked.insert(call.entry, at);
+            answered.extend(call.answer.map(|answer| (answer, at)));
+        }
+    }
+    let mut entries: Vec<u64> = asked.keys().chain(answered.keys()).copied().collect();
+    entries.sort_unstable();
+    entries.dedup();
+    let mut requests: HashMap<usize, Vec<u8>> = HashMap::new();
+    let (calls, tool_lists) = (&mut tape.calls, &mut tape.tool_lists);
+    look(home, &BTreeMap::from([(key, entries)]), |_, number, entry| {
+        if let Some(at) = asked.get(&number) {
+            calls[*at].asks = request_identity(entry.payload);
+            if is_list(&calls[*at]) && entry.payload.len() <= LIST_REQUEST_BYTES_MAX {
+                requests.insert(*at, entry.payload.to_vec());
+            }
+        }
+        if let Some(at) = answered.get(&number) {
+            calls[*at].says = answer_identity(entry.payload);
+            if let Some(request) = requests.remove(at).filter(|_| !calls[*at].failed) {
+                tool_lists.observe(&request, entry.payload, number, entry.via);
+            }
+        }
+    });
+    tape
+}
+
+/// Adds to earlier tapes the definitions that a tape's own are compared with.
+pub(super) async fn of_definitions(
+    home: &Home,
+    keys: Vec<TapeKey>,
+    now: Vec<Definition>,
+    past: Vec<TapeCalls>,
+) -> Vec<TapeCalls> {
+    let home = home.clone();
+    tokio::task::spawn_blocking(move || look_at_definitions(&home, &keys, &now, past))
+        .await
+        .unwrap_or_default()
+}
+
+fn look_at_definitions(
+    home: &Home,
+    keys: &[TapeKey],
+    now: &[Definition],
+    mut past: Vec<TapeCalls>,
+) -> Vec<TapeCalls> {
+    let mut wanted: BTreeMap<TapeKey, Vec<u64>> = BTreeMap::new();
+    let mut hashes: BTreeMap<(i64, u64), BTreeSet<DefinitionHash>> = BTreeMap::new();
+    for (at, definition) in definitions_to_compare(now, &past) {
+        wanted.entry(keys[at].clone()).or_default().push(definition.entry);
+        hashes.entry((keys[at].number, definition.entry)).or_default().insert(definition.hash);
+    }
+    for entries in wanted.values_mut() {
+        entries.sort_unstable();
+        entries.dedup();
+    }
+    let mut found: HashMap<i64, ToolLists> = HashMap::new();
+    look(home, &wanted, |key, number, entry| {
+        if let Some(hashes) = hashes.get(&(key.number, number)) {
+            found.entry(key.number).or_default().observe_definitions(entry.payload, hashes);
+        }
+    });
+    for (tape, key) in past.iter_mut().zip(keys) {
+        tape.tool_lists = found.remove(&key.number).unwrap_or_default();
+    }
+    past
+}
