@@ -78,7 +78,7 @@ pub struct TapeMetadata {
     pub left_out: LeftOut,
     /// The session its connection is in since it moved there; the header names the one in which it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<String>,
+    pub moved_to: Option<String>,
 }
 
 /// What the calls of one method or tool add up to.
@@ -161,7 +161,7 @@ impl Collector {
 
     /// Notes that the connection is in another session from here on.
     pub fn observe_session(&mut self, session: String) {
-        self.sums.session = Some(session);
+        self.sums.moved_to = Some(session);
     }
 
     /// Notes that the entry just taken tells of a backend's end.

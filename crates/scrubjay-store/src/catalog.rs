@@ -94,7 +94,7 @@ impl Overview {
     /// Returns the session its connection is in, or was in at its end.
     #[must_use]
     pub fn session(&self) -> SessionRef {
-        match &self.metadata.session {
+        match &self.metadata.moved_to {
             Some(id) => SessionRef { id: id.clone(), told_by: ToldBy::Agent },
             None => self.header.as_ref().map(|header| header.session.clone()).unwrap_or_default(),
         }
