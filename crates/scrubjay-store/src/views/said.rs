@@ -20,7 +20,6 @@ pub(super) fn said(event: &Event, revision: Option<&Revision>) -> String {
         EventKind::SessionClosed => labelled(ENDED, summary),
         EventKind::SessionResumed | EventKind::SessionBranched => format!("session {summary}"),
         EventKind::PlanStep => labelled("planned", summary),
-        EventKind::PlanStepStatus => format!("step {summary}"),
         EventKind::Progress => labelled("progress", summary),
         _ => summary.to_owned(),
     };

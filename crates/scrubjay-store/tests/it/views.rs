@@ -289,7 +289,7 @@ async fn a_timeline_tells_verb_lines_and_step(database: Database) {
         ("1 Look", "planned: Look", ""),
         ("2 Tell", "planned: Tell", ""),
         ("1 Look", "created a", "+2 -0"),
-        ("1 Look", "step done: Look", ""),
+        ("1 Look", "done: Look", ""),
         ("2 Tell", "edited a", "+2 -1"),
         ("2.1 Rest", "planned: Rest", ""),
         ("2.1 Rest", "deleted a", "+0 -3"),

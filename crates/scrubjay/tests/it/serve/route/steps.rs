@@ -97,8 +97,8 @@ fn steps_are_plan_steps_of_the_session() {
     let (_, _directory) = routing.finish();
     let told = timeline(&data);
     let expected = [
-        ("plan_step", step_of("one")),
-        ("plan_step", step_of("two")),
+        ("plan_step", format!("planned: {}", step_of("one"))),
+        ("plan_step", format!("planned: {}", step_of("two"))),
         ("plan_step_status", format!("current: {}", step_of("one"))),
         ("plan_step_status", format!("done: {}", step_of("one"))),
         ("plan_step_status", format!("current: {}", step_of("two"))),
