@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use scrubjay_core::reading::Reader;
 use scrubjay_core::stats::TapeMetadata;
 
-use crate::home::{Home, TapeFile};
+use crate::home::{Home, TapeFile, started_wall_ms};
 use crate::tape::header::{Header, SessionRef, TapeKind, ToldBy};
 use crate::tape::reader::{State, Tape};
 
@@ -79,10 +79,11 @@ impl Overview {
         Ok(())
     }
 
-    /// Returns when it began, nanoseconds since the Unix epoch; 0 where that is not known.
+    /// Returns when it began, nanoseconds since the Unix epoch: as its header says, or else its file's name.
     #[must_use]
     pub fn started_wall_ns(&self) -> u64 {
-        self.header.as_ref().map_or(0, |header| header.started_wall_ns)
+        let named = || started_wall_ms(&self.file.path).unwrap_or(0).saturating_mul(1_000_000);
+        self.header.as_ref().map_or_else(named, |header| header.started_wall_ns)
     }
 
     /// Returns when its last entry was recorded, as far as is known.
@@ -229,4 +230,81 @@ pub(crate) fn latest(home: &Home, files: Vec<TapeFile>) -> Option<TapeFile> {
         greeting.get_or_insert_with(|| file.clone());
     }
     greeting.or_else(|| files.into_iter().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use scrubjay_core::entry::Transport;
+    use scrubjay_core::id::TapeId;
+
+    use super::*;
+    use crate::tape::header::{Compression, Origin, SessionRef};
+
+    /// Describes a tape that began at a time, in a run of a gateway or in a session alone.
+    fn tape(started: u64, gateway: Option<&str>, kind: TapeKind) -> Overview {
+        let id = TapeId::from_random([u8::try_from(started).unwrap(); 10]);
+        let header = Header {
+            id,
+            name: "n".to_owned(),
+            noted_kind: Some(kind),
+            gateway: gateway.map(str::to_owned),
+            transport: Transport::Stdio,
+            started_wall_ns: started,
+            program: None,
+            workspace: None,
+            origin: Origin::default(),
+            session: SessionRef { id: "s".to_owned(), ..SessionRef::default() },
+            continues: None,
+            part: 1,
+            recorder: String::new(),
+            compression: Compression::default(),
+        };
+        Overview {
+            file: TapeFile { id, path: PathBuf::new() },
+            header: Some(header),
+            state: State::Sealed,
+            file_bytes: 1,
+            duration_ns: 0,
+            metadata: TapeMetadata { total_messages: 1, ..TapeMetadata::default() },
+            damage: None,
+        }
+    }
+
+    #[test]
+    fn a_tape_belongs_to_the_conversation_that_began_last_before_it() {
+        let (talk, backend) = (TapeKind::Conversation, TapeKind::Backend);
+        let mut tapes = vec![
+            tape(9, Some("other"), backend),
+            tape(8, Some("g"), backend),
+            tape(7, Some("g"), talk),
+            tape(6, Some("g"), TapeKind::Refused),
+            tape(5, Some("g"), talk),
+            tape(4, Some("g"), backend),
+            tape(3, None, talk),
+            tape(2, None, talk),
+        ];
+        tapes[6].metadata.probe = true;
+        let owners = owners(&tapes);
+        assert_eq!(owners, [None, Some(2), None, Some(4), None, Some(4), Some(7), None]);
+        let shared = shared_by(&tapes);
+        assert_eq!((&shared[0], &shared[1], &shared[2]), (&vec![], &vec![2, 4], &vec![]));
+    }
+
+    #[test]
+    fn what_is_still_going_on_is_a_conversation_though_it_only_greeted() {
+        let mut greeted = tape(1, None, TapeKind::Conversation);
+        greeted.metadata.probe = true;
+        assert!(!greeted.is_conversation());
+        greeted.state = State::Live;
+        assert!(greeted.is_conversation());
+        // An old tape on which only backends talk, whatever it is called.
+        let mut legs = tape(1, None, TapeKind::Conversation);
+        (legs.metadata.total_messages, legs.metadata.backend_messages) = (0, 3);
+        assert_eq!(legs.kind(), TapeKind::Backend);
+        // What is damaged must be seen.
+        let lost = Overview { header: None, damage: Some("lost".to_owned()), ..greeted };
+        assert!(lost.is_conversation());
+    }
 }

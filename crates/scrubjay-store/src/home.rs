@@ -334,6 +334,6 @@ fn tape_id(name: &str) -> Option<TapeId> {
 }
 
 /// Returns when a tape began, as its file's name says.
-fn started_wall_ms(path: &Path) -> Option<u64> {
+pub(crate) fn started_wall_ms(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.split('-').next()?.parse().ok()
 }

@@ -31,10 +31,30 @@ pub(crate) enum Align {
     Right,
 }
 
+/// The cells of a row, one behind the other: a long tape has a million of them.
+struct Row {
+    is_bad: bool,
+    text: String,
+    /// Where each cell ends.
+    ends: Vec<u32>,
+}
+
+impl Row {
+    fn cells(&self) -> impl Iterator<Item = &str> {
+        let begins = std::iter::once(&0).chain(&self.ends);
+        begins.zip(&self.ends).map(|(begin, end)| &self.text[*begin as usize..*end as usize])
+    }
+
+    fn push(&mut self, cell: &str, room: usize) {
+        clip_into(&mut self.text, cell, room);
+        self.ends.push(u32::try_from(self.text.len()).expect("cells are clipped"));
+    }
+}
+
 /// A table that is printed when its columns' widths are known.
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
-    rows: Vec<(bool, Vec<String>)>,
+    rows: Vec<Row>,
     /// Whether the last column takes what room is left on the line.
     fills: bool,
 }
@@ -65,8 +85,11 @@ impl Table {
     pub(crate) fn row(&mut self, bad: bool, cells: &[&str]) {
         let last = if self.fills { cells.len().saturating_sub(1) } else { cells.len() };
         let room = |at: usize| if at == last { columns() } else { CELL_MAX };
-        let cells = cells.iter().enumerate().map(|(at, cell)| clip(&inert(cell), room(at)));
-        self.rows.push((bad, cells.collect()));
+        let mut row = Row { is_bad: bad, text: String::new(), ends: Vec::with_capacity(cells.len()) };
+        for (at, cell) in cells.iter().enumerate() {
+            row.push(&inert(cell), room(at));
+        }
+        self.rows.push(row);
     }
 
     /// Returns how many rows it has.
@@ -76,21 +99,21 @@ impl Table {
 
     /// Says more in a row's last cell, before what is there, and lets the row stand out.
     pub(crate) fn mark(&mut self, row: usize, text: &str) {
-        let Some((bad, cells)) = self.rows.get_mut(row) else { return };
-        *bad = true;
-        if let Some(last) = cells.last_mut() {
+        let Some(row) = self.rows.get_mut(row) else { return };
+        row.is_bad = true;
+        if row.ends.pop().is_some() {
+            let last = row.text.split_off(row.ends.last().map_or(0, |end| *end as usize));
             let between = if last.is_empty() { "" } else { " " };
-            *last = clip(&format!("{}{between}{last}", inert(text)), columns());
+            row.push(&format!("{}{between}{last}", inert(text)), columns());
         }
     }
 
     pub(crate) fn print(&self) -> anyhow::Result<()> {
         let widths = self.widths();
         let mut out = io::BufWriter::new(anstream::stdout().lock());
-        let names: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        self.print_row(&mut out, HEAD, &names, &widths)?;
-        for (bad, cells) in &self.rows {
-            self.print_row(&mut out, if *bad { BAD } else { Style::new() }, cells, &widths)?;
+        self.print_row(&mut out, HEAD, self.columns.iter().map(|(name, _)| name.as_str()), &widths)?;
+        for row in &self.rows {
+            self.print_row(&mut out, if row.is_bad { BAD } else { Style::new() }, row.cells(), &widths)?;
         }
         Ok(out.flush()?)
     }
@@ -99,19 +122,18 @@ impl Table {
     pub(crate) fn print_fresh(&mut self, widths: &[usize], with_head: bool) -> anyhow::Result<()> {
         let mut out = io::BufWriter::new(anstream::stdout().lock());
         if with_head {
-            let names: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-            self.print_row(&mut out, HEAD, &names, widths)?;
+            self.print_row(&mut out, HEAD, self.columns.iter().map(|(name, _)| name.as_str()), widths)?;
         }
-        for (bad, cells) in self.rows.drain(..).collect::<Vec<_>>() {
-            self.print_row(&mut out, if bad { BAD } else { Style::new() }, &cells, widths)?;
+        for row in std::mem::take(&mut self.rows) {
+            self.print_row(&mut out, if row.is_bad { BAD } else { Style::new() }, row.cells(), widths)?;
         }
         Ok(out.flush()?)
     }
 
     fn widths(&self) -> Vec<usize> {
         let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| name.chars().count()).collect();
-        for (_, cells) in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(cells) {
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row.cells()) {
                 *width = (*width).max(width_of(cell));
             }
         }
@@ -121,28 +143,27 @@ impl Table {
         widths
     }
 
-    fn print_row(
+    fn print_row<'a>(
         &self,
         out: &mut impl Write,
         style: Style,
-        cells: &[String],
+        cells: impl Iterator<Item = &'a str>,
         widths: &[usize],
     ) -> io::Result<()> {
         let mut line = String::new();
         let last = self.columns.len().saturating_sub(1);
-        for (at, ((cell, (_, align)), width)) in cells.iter().zip(&self.columns).zip(widths).enumerate() {
+        for (at, ((cell, (_, align)), width)) in cells.zip(&self.columns).zip(widths).enumerate() {
             if at > 0 {
                 line.push_str("  ");
             }
-            let cut = (self.fills && at == last).then(|| clip(cell, *width));
-            let cell = cut.as_deref().unwrap_or(cell);
-            let padding = width.saturating_sub(width_of(cell));
-            if matches!(align, Align::Left) {
-                line.push_str(cell);
-            }
-            line.extend(std::iter::repeat_n(' ', padding));
+            let padding = std::iter::repeat_n(' ', width.saturating_sub(width_of(cell)));
             if matches!(align, Align::Right) {
-                line.push_str(cell);
+                line.extend(padding.clone());
+            }
+            clip_into(&mut line, cell, if self.fills && at == last { *width } else { usize::MAX });
+            // Nothing stands behind the last one.
+            if matches!(align, Align::Left) && at < last {
+                line.extend(padding);
             }
         }
         writeln!(out, "{style}{}{style:#}", line.trim_end())
@@ -161,11 +182,13 @@ fn width_of(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.chars().count() }
 }
 
-fn clip(text: &str, room: usize) -> String {
+/// Adds a text, cut to the room there is.
+fn clip_into(out: &mut String, text: &str, room: usize) {
     if text.len() <= room || width_of(text) <= room {
-        return text.to_owned();
+        out.push_str(text);
+    } else {
+        out.extend(text.chars().take(room.saturating_sub(1)).chain(['…']));
     }
-    text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// Returns how many characters a line has: as `COLUMNS` says, or the terminal, or a fixed number where there is none.

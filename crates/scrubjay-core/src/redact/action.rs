@@ -4,10 +4,13 @@
 //! needed: a value's nonce comes from the value and the key, so equal values have equal cipher texts and no
 //! nonce ever meets two values.
 
+use std::sync::LazyLock;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use chacha20poly1305::aead::{Aead, KeyInit};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use memchr::memmem::Finder;
 use serde_json::Value;
 
 /// A key for hashing or encryption. It does not show.
@@ -139,18 +142,22 @@ pub(super) fn is_mark(value: &[u8]) -> bool {
 /// What was removed, or replaced by a text of the user's own, left none.
 #[must_use]
 pub fn marks(payload: &[u8]) -> Vec<String> {
+    // Made once: listings ask this of every message.
+    static OPENINGS: LazyLock<[Finder<'static>; 3]> =
+        LazyLock::new(|| ["[redacted:", "[hash:", "[masked:"].map(Finder::new));
+    static SEALED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("enc:v1:"));
     let mut found = Vec::new();
-    for open in ["[redacted:", "[hash:", "[masked:"] {
-        for at in memchr::memmem::find_iter(payload, open.as_bytes()) {
+    for opening in OPENINGS.iter() {
+        for at in opening.find_iter(payload) {
             // No mark is longer than a rule's name allows.
-            let rest = &payload[at..payload.len().min(at + open.len() + 65)];
+            let rest = &payload[at..payload.len().min(at + opening.needle().len() + 65)];
             let end = memchr::memchr(b']', rest).map_or(rest.len(), |end| end + 1);
             if is_mark(&rest[..end]) {
                 found.push((at, String::from_utf8_lossy(&rest[..end]).into_owned()));
             }
         }
     }
-    for at in memchr::memmem::find_iter(payload, b"enc:v1:") {
+    for at in SEALED.find_iter(payload) {
         let is_inside =
             |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'+' | b'/' | b'_' | b'-' | b'.');
         let rest = &payload[at..];

@@ -16,6 +16,9 @@ use super::sealed::{self, Footer, FoundFooter, Map};
 use super::search::{self, Place, WORK_BYTES_MAX};
 use super::upgrade::{self, Step};
 
+/// Hardly any header is longer: who lists thousands of tapes reads no more of each.
+const HEADER_BYTES_USUAL: usize = 4 * 1024;
+
 /// What became of a tape's writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -92,10 +95,17 @@ impl Tape {
         let io_error = |source| OpenError::Io { path: path.to_owned(), source };
         let header_error = |source| OpenError::Header { path: path.to_owned(), source };
         let file = File::open(path).map_err(io_error)?;
-        let mut start = vec![0; HEADER_BYTES_MAX];
-        let present = sealed::read_at_most(&file, &mut start, 0).map_err(io_error)?;
-        start.truncate(present);
-        let (header, layout, version, body) = match header::decode(&start) {
+        let read = |bytes: usize| -> Result<_, OpenError> {
+            let mut start = vec![0; bytes];
+            let present = sealed::read_at_most(&file, &mut start, 0).map_err(io_error)?;
+            Ok((header::decode(&start[..present]), present == bytes))
+        };
+        let mut decoded = read(HEADER_BYTES_USUAL)?;
+        if let (Err(HeaderError::Damaged), true) = decoded {
+            // It may only be longer than usual.
+            decoded = read(HEADER_BYTES_MAX)?;
+        }
+        let (header, layout, version, body) = match decoded.0 {
             Ok((header, layout, version, body)) => (Some(header), layout, version, body as u64),
             Err(HeaderError::TooNew(version)) => return Err(header_error(HeaderError::TooNew(version))),
             Err(source) => {

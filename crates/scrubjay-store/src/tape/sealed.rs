@@ -4,6 +4,7 @@
 //! added block shows. The footer is a block like the others, holding what the tape adds up to and where the
 //! blocks are; the trailer at the very end says where the footer is.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -320,7 +321,24 @@ pub(super) fn read_stored(file: &File, block: &BlockRef, out: &mut Vec<u8>) -> i
 pub(super) fn decompress(stored: &[u8], plain_bytes: u32, out: &mut Vec<u8>) -> bool {
     out.clear();
     let limit = plain_bytes as usize;
-    let Ok(mut decoder) = Decoder::new() else { return false };
+    DECODER.with_borrow_mut(|kept| decompress_with(kept, stored, limit, out))
+}
+
+thread_local! {
+    /// Making one takes longer than most footers take to decompress; who lists thousands of tapes needs thousands.
+    static DECODER: RefCell<Option<Decoder<'static>>> = const { RefCell::new(None) };
+}
+
+fn decompress_with(
+    kept: &mut Option<Decoder<'static>>,
+    stored: &[u8],
+    limit: usize,
+    out: &mut Vec<u8>,
+) -> bool {
+    if kept.as_mut().is_none_or(|decoder| decoder.reinit().is_err()) {
+        *kept = Decoder::new().ok();
+    }
+    let Some(decoder) = kept else { return false };
     if decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).is_err() {
         return false;
     }

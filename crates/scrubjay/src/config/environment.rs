@@ -23,8 +23,8 @@ const ALIASES: [(&str, &str); 7] = [
     ("AGENT_PROGRESS_DB_PATH", "storage"),
     ("DEBUG_PORT", "serve.debug_port"),
 ];
-/// Variables of ours that are no configuration: the warden's, and the tests' own.
-const NOT_KEYS: [&str; 3] = ["SCRUBJAY_WARDEN", "SCRUBJAY_PEERS", "SCRUBJAY_TEST_POSTGRES"];
+/// Variables of ours that are no configuration: the warden's, the tests' own, and the pager.
+const NOT_KEYS: [&str; 4] = ["SCRUBJAY_WARDEN", "SCRUBJAY_PEERS", "SCRUBJAY_TEST_POSTGRES", "SCRUBJAY_PAGER"];
 
 /// Variables and where each comes from. They may be secrets: it has no `Debug`.
 #[derive(Clone, Default)]

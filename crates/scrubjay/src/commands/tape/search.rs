@@ -14,6 +14,7 @@ use scrubjay_store::index::{Facet, Found, Hit, Snippet};
 
 use crate::cli::{Global, WRONG_USAGE, tell};
 use crate::commands::index;
+use crate::pager::Pager;
 use crate::render::{Align, Table, local_time, print_json};
 
 /// Search all recordings
@@ -87,6 +88,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
     if global.json {
         print_json(&found_json(&query, &found))?;
     } else {
+        let _pager = Pager::start(global);
         print(&found, args.facets)?;
     }
     Ok(ExitCode::SUCCESS)

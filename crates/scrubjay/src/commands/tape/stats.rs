@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::cli::Global;
 use crate::commands::index;
+use crate::pager::Pager;
 use crate::render::{Align, Table, print_json};
 
 /// Say what a recording shows: flow, patterns, errors, performance, what went wrong, what it cost in tokens
@@ -54,6 +55,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     if global.json {
         print_json(&Told { analysis: &analysis, backends_ended, left_out })?;
     } else {
+        let _pager = Pager::start(global);
         print(&analysis, args.limit)?;
         if backends_ended > 0 {
             let times = if backends_ended == 1 { "once" } else { &units::counted(backends_ended, "time") };
