@@ -40,7 +40,7 @@ pub use search::{Facet, Facets, Found, Hit, WhyBounded};
 pub use snippet::Snippet;
 
 /// What the tables and the text in them are like; another number makes the index anew.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 /// How long anyone waits for a lock or a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long anyone waits for another who is catching up: its first time may take minutes.
@@ -245,15 +245,6 @@ fn int(number: u64) -> i64 {
 /// Returns a number of the database.
 fn uint(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
-}
-
-/// The ids of a tape's exchanges: its number, and the exchange's place.
-fn id_of(tape: i64, place: u64) -> i64 {
-    tape << 32 | int(place).min(u32::MAX.into())
-}
-
-fn tape_of(id: i64) -> i64 {
-    id >> 32
 }
 
 /// Returns a text as both databases can hold it: PostgreSQL knows no NUL.

@@ -8,12 +8,15 @@ use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use tokio::sync::mpsc;
 
 use super::dialect::{begin_write, tidying};
-use super::fill::{Names, fill};
+use super::fill::Filler;
 use super::gather::{Open, Step, gather};
 use super::lease::Lease;
-use super::{Index, IndexError, id_of, int};
+use super::sql::is_one_of;
+use super::{Index, IndexError, int};
 use crate::home::{Home, TapeFile};
 
+/// So many tapes are forgotten with one statement.
+const TAPES_MAX: usize = 1000;
 /// So many loads wait to be written while the next is read.
 const LOADS_MAX: usize = 1;
 
@@ -85,9 +88,7 @@ impl Index {
         if !plan.forget.is_empty() {
             open.forget(&plan.forget);
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
-            for number in plan.forget {
-                forget(&mut tx, number).await?;
-            }
+            forget(&mut tx, &plan.forget).await?;
             tx.commit().await?;
         }
         if plan.read.is_empty() {
@@ -98,14 +99,12 @@ impl Index {
         let home = self.home.clone();
         // Tapes are read beside the writing of what was read before.
         let reading = tokio::task::spawn_blocking(move || gather(&home, &plan.read, open, &loads));
-        let mut names = Names::default();
+        let mut filler = Filler::new(&mut connection, self.dialect()).await?;
         while let Some(load) = arriving.recv().await {
             done.entries += load.iter().map(|step| step.new_entries).sum::<u64>();
             done.read += load.iter().map(|step| step.read_entries).sum::<u64>();
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
-            for step in &load {
-                fill(&mut tx, self.dialect(), &mut names, step).await?;
-            }
+            filler.fill(&mut tx, &load).await?;
             tx.commit().await?;
             tell(done.entries);
         }
@@ -176,20 +175,21 @@ fn compare(seen: Vec<Seen>, mut known: HashMap<TapeId, Known>) -> Plan {
     plan
 }
 
-/// Removes everything of a tape.
-pub(super) async fn forget(connection: &mut AnyConnection, number: i64) -> Result<(), sqlx::Error> {
-    let (first, last) = (id_of(number, 0), id_of(number, u64::MAX));
-    // Numbers alone: nothing of a recording gets into the statement.
-    for statement in [
-        format!(
-            "DELETE FROM texts WHERE rowid IN (SELECT id FROM exchanges WHERE id BETWEEN {first} AND {last})"
-        ),
-        format!("DELETE FROM exchanges WHERE id BETWEEN {first} AND {last}"),
-        format!("DELETE FROM judged WHERE exchange BETWEEN {first} AND {last}"),
-        format!("DELETE FROM definitions WHERE tape = {number}"),
-        format!("DELETE FROM tapes WHERE number = {number}"),
-    ] {
-        connection.execute(AssertSqlSafe(statement)).await?;
+/// Removes everything of some tapes.
+pub(super) async fn forget(connection: &mut AnyConnection, tapes: &[i64]) -> Result<(), sqlx::Error> {
+    for tapes in tapes.chunks(TAPES_MAX) {
+        let of_tapes = is_one_of("tape", tapes);
+        let ids = format!("SELECT id FROM exchanges WHERE {of_tapes}");
+        // Numbers alone: nothing of a recording gets into the statement.
+        for statement in [
+            format!("DELETE FROM texts WHERE rowid IN ({ids})"),
+            format!("DELETE FROM judged WHERE exchange IN ({ids})"),
+            format!("DELETE FROM exchanges WHERE {of_tapes}"),
+            format!("DELETE FROM definitions WHERE {of_tapes}"),
+            format!("DELETE FROM tapes WHERE {}", is_one_of("number", tapes)),
+        ] {
+            connection.execute(AssertSqlSafe(statement)).await?;
+        }
     }
     Ok(())
 }
