@@ -8,6 +8,7 @@
 //! database it is.
 
 mod catch_up;
+mod clean;
 mod dialect;
 mod fill;
 mod gather;
@@ -35,7 +36,7 @@ use dialect::Place;
 use gather::Open;
 use lease::Lease;
 
-pub use catch_up::CaughtUp;
+pub use catch_up::{CaughtUp, Progress};
 pub use search::{Facet, Facets, Found, Hit, WhyBounded};
 pub use snippet::Snippet;
 
@@ -109,7 +110,7 @@ impl Index {
     pub async fn rebuild(
         home: &Home,
         storage: &Storage,
-        tell: impl FnMut(u64),
+        tell: impl FnMut(Progress),
     ) -> Result<(Self, CaughtUp), IndexError> {
         let place = Self::place(home, storage).await?;
         let lease = Lease::take(home, &place, PATIENCE).await?;
@@ -129,12 +130,34 @@ impl Index {
     /// # Errors
     /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] where another process
     /// is at it and takes long: what it has so far can be asked for.
-    pub async fn catch_up(&self, tell: impl FnMut(u64)) -> Result<CaughtUp, IndexError> {
+    pub async fn catch_up(&self, tell: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
         if self.is_current().await? {
             return Ok(CaughtUp::default());
         }
         let lease = Lease::take(&self.home, &self.place, CATCHING_UP_MAX).await?;
         self.catch_up_with(&lease, tell).await
+    }
+
+    /// Takes tapes that are gone out of the index, where there is one; tells how many.
+    ///
+    /// Nothing of them is left in its files then. An index that this version cannot use is emptied.
+    ///
+    /// # Errors
+    /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] where another process is at
+    /// it and takes long: it does this too, before it is done.
+    pub async fn forget_removed(home: &Home, storage: &Storage) -> Result<u64, IndexError> {
+        let place = Self::place(home, storage).await?;
+        if matches!(&place, Place::File(path) if !path.exists()) {
+            return Ok(0);
+        }
+        let lease = Lease::take(home, &place, CATCHING_UP_MAX).await?;
+        let index = match Self::open_existing(home, &place).await? {
+            Some(index) => index,
+            None => Self::make(home, place, &lease).await?,
+        };
+        let removed = index.forget_with(&lease).await;
+        index.close().await;
+        removed
     }
 
     /// Returns how large it is, where it is a file.
@@ -219,7 +242,12 @@ async fn empty(place: &Place) -> Result<(), sqlx::Error> {
         // The text is one of ours.
         tx.execute(AssertSqlSafe(statement)).await?;
     }
-    sqlx::query("INSERT INTO version (version) VALUES ($1)").bind(VERSION).execute(&mut *tx).await?;
+    // What was there before is still in the pages of the file.
+    sqlx::query("INSERT INTO version (version, unclean) VALUES ($1, $2)")
+        .bind(VERSION)
+        .bind(clean::UNCLEAN)
+        .execute(&mut *tx)
+        .await?;
     tx.commit().await?;
     connection.close().await
 }

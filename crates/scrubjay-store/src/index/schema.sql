@@ -1,5 +1,9 @@
 -- What has a version is whole.
-CREATE TABLE version (version BIGINT NOT NULL);
+CREATE TABLE version (
+    version BIGINT NOT NULL,
+    -- Whether what was deleted may still be in a file: 0 no, 1 in the log beside it, 2 anywhere.
+    unclean BIGINT NOT NULL
+);
 -- One row a tape: how far it was read.
 CREATE TABLE tapes (
     number {number},

@@ -9,6 +9,7 @@ mod failure;
 mod files;
 mod fixture;
 mod follow;
+mod forgotten;
 mod home;
 mod hostile;
 mod index;

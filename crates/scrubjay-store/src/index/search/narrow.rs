@@ -23,8 +23,12 @@ pub(super) struct Narrowed {
     dialect: Dialect,
     /// What the text must be like, in the words of the full-text search.
     text: Option<String>,
+    /// The tapes it can be about; all where there are none.
+    numbers: Option<Vec<i64>>,
     /// The first and the last exchange it can be about, by their ids.
     ids: Option<(i64, i64)>,
+    /// The condition that an exchange is of these tapes, where others' lie between and the text is frequent.
+    of_tapes: Option<String>,
     /// The last exchange of the tapes that began before the time asked for was over.
     last_begun: Option<i64>,
     /// Only so many of the rows with that text, from the last exchange back.
@@ -109,7 +113,9 @@ impl Narrowed {
         Ok(Self {
             dialect,
             text,
+            numbers,
             ids,
+            of_tapes: None,
             last_begun: query.to_ns.and_then(|ns| begun(int(ns))),
             text_rows_max: None,
             hints: fields.filter_map(hint).map(|term| text_query(dialect, &[term])).collect(),
@@ -133,14 +139,26 @@ impl Narrowed {
         if self.text.is_none() {
             return Ok(false);
         }
+        let mut is_frequent = self.has_more_texts(connection, rows_max).await?;
+        if is_frequent && let Some(numbers) = &self.numbers {
+            self.of_tapes = Some(is_one_of("tape", numbers));
+            is_frequent = self.has_more_texts(connection, rows_max).await?;
+        }
+        self.text_rows_max = is_frequent.then_some(rows_max);
+        Ok(is_frequent)
+    }
+
+    async fn has_more_texts(
+        &self,
+        connection: &mut AnyConnection,
+        rows_max: usize,
+    ) -> Result<bool, sqlx::Error> {
         let mut sql = Sql::new("SELECT count(*) FROM (");
         self.push_texts(&mut sql, "rowid", self.ids);
         sql.push(&format!(" LIMIT {}) AS t", rows_max + 1));
         let counted = sql.fetch(connection).await?;
         let count: i64 = counted.first().map_or(Ok(0), |row| row.try_get(0))?;
-        let is_frequent = count > i64::try_from(rows_max).unwrap_or(i64::MAX);
-        self.text_rows_max = is_frequent.then_some(rows_max);
-        Ok(is_frequent)
+        Ok(count > i64::try_from(rows_max).unwrap_or(i64::MAX))
     }
 
     /// Writes `SELECT … FROM texts WHERE …`.
@@ -149,6 +167,10 @@ impl Narrowed {
         sql.push(&format!("SELECT {what} FROM texts WHERE {}", matches(self.dialect, &place)));
         if let Some((first, last)) = ids {
             sql.push(&format!(" AND rowid BETWEEN {first} AND {last}"));
+        }
+        if let Some(of_tapes) = &self.of_tapes {
+            // With a plus, so that ids are looked up among the texts that were found and not the other way round.
+            sql.push(&format!(" AND +rowid IN (SELECT id FROM exchanges WHERE {of_tapes})"));
         }
     }
 
