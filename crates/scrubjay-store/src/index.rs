@@ -12,6 +12,7 @@ mod clean;
 mod dialect;
 mod fill;
 mod gather;
+mod keeper;
 mod lease;
 mod look;
 mod past;
@@ -37,6 +38,7 @@ use gather::Open;
 use lease::Lease;
 
 pub use catch_up::{CaughtUp, Progress};
+pub use keeper::KeeperLock;
 pub use search::{Facet, Facets, Found, Hit, WhyBounded};
 pub use snippet::Snippet;
 
@@ -119,7 +121,7 @@ impl Index {
         Ok((index, caught_up))
     }
 
-    /// Sets how many exchanges may hold a text before only those on the tapes that came last are looked at.
+    /// Sets how many exchanges may hold a text before only those that were indexed last are looked at.
     #[must_use]
     pub fn frequent_after(self, exchanges: usize) -> Self {
         Self { frequent_max: exchanges, ..self }

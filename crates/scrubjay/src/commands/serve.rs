@@ -24,11 +24,12 @@ use scrubjay_gateway::gateway::{Gateway, NewRecording, TakeOptions};
 use scrubjay_gateway::memory::Memory;
 use scrubjay_gateway::{tree, warden};
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Limits, Policy, Recording, Subject, Watch};
+use scrubjay_store::recording::{Backlog, Limits, Policy, Recording, Subject, Watch};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 
 use self::debug::Debug;
 use self::reload::InForce;
+use super::index::background;
 use super::wrap::origin;
 use crate::cli::Global;
 use crate::config::toolset::Toolset;
@@ -85,6 +86,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
     match warden::role() {
         warden::Role::Warden => {
             let code = runtime.block_on(warden::watch_over()).context("cannot start the gateway")?;
+            background::start_at_end(global);
             Ok(ExitCode::from(code))
         }
         warden::Role::Worker { warden } => {
@@ -93,13 +95,20 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             warden::begin_work(warden).context("cannot start the gateway")?;
             let log = Arc::new(log::init(&loaded)?);
             let home = loaded.home()?;
-            let sweep = super::wrap::sweep_beside(&home, loaded.retention())?;
+            let starter = background::Starter::new(global, loaded.indexes_in_background());
+            let sweep = super::wrap::sweep_beside(&home, loaded.retention(), &starter)?;
             super::wrap::check_durability(loaded.relay, &policy)?;
             super::wrap::tell_if_off(&policy);
             let watch = Watch::default();
             let debug = Arc::new(Debug::new(watch.clone(), home.clone(), redactor.clone(), log.clone()));
-            let recordings =
-                recordings(&config, home, origin(warden), loaded.limits, (redactor, policy), watch);
+            let recordings = recordings(
+                &config,
+                home,
+                origin(warden),
+                loaded.limits,
+                (redactor, policy),
+                (watch, starter.backlog()),
+            );
             let in_force = Arc::new(InForce::new(global, args, loaded, log, debug.clone())?);
             let served = runtime.block_on(serve(config, in_force, hangups, recordings));
             debug.end();
@@ -242,7 +251,7 @@ fn recordings(
     origin: Origin,
     limits: Limits,
     (redactor, policy): (Arc<Redactor>, Policy),
-    watch: Watch,
+    (watch, backlog): (Watch, Backlog),
 ) -> NewRecording {
     let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
     let workspace = workspace(config).map(|w| w.to_string_lossy().into_owned());
@@ -262,5 +271,6 @@ fn recordings(
         Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
             .with_policy(&policy)
             .watched(&watch)
+            .counted(&backlog)
     })
 }

@@ -31,6 +31,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
     for file in &tapes {
         home.remove(file)?;
     }
+    crate::commands::index::forget_removed(global, home)?;
     let ids: Vec<String> = tapes.iter().map(|file| file.id.to_string()).collect();
     if global.json {
         print_json(&serde_json::json!({ "removed": ids }))?;
