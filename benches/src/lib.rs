@@ -15,6 +15,7 @@ pub mod payload;
 pub mod peers;
 pub mod plan;
 pub mod procfs;
+pub mod prose;
 pub mod report;
 pub mod series;
 pub mod session;

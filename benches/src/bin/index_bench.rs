@@ -1,8 +1,11 @@
 //! Measures the index: how fast it catches up, how large it is, how fast it answers.
 //!
-//! `index-bench [--quick] [ENTRIES] [DIR]`: makes that many entries (a million by default, 20,000 with `--quick`) of
-//! made-up conversations on tapes in a directory of its own, which is removed at the end. Prints a figure a line, and
-//! writes `bench-results/index.json`. With `SCRUBJAY_BENCH_POSTGRES` the index is there instead of in a file.
+//! `index-bench [--quick] [--prose] [ENTRIES] [DIR]`: makes that many entries (a million by default, 20,000 with
+//! `--quick`) of made-up conversations on tapes in a directory of its own, which is removed at the end. With `--prose`
+//! their answers are real text from files on this machine (570,000 entries, 300 MB by default). Prints a figure a
+//! line, and writes `bench-results/index.json`. With `SCRUBJAY_BENCH_POSTGRES` the index is there instead of in a
+//! file. With `SCRUBJAY_BENCH_HOME` the data directory is that one: its tapes are used as they are, and it stays.
+//! `SCRUBJAY_BENCH_TAPE` is how many entries the largest tape has; the others have a tenth.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,7 @@ use std::time::Instant;
 
 use scrubjay_bench::clock::now;
 use scrubjay_bench::json::Json;
+use scrubjay_bench::prose::{Prose, json_string};
 use scrubjay_core::analysis::analyse;
 use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
 use scrubjay_core::id::TapeId;
@@ -105,16 +109,26 @@ struct Made {
 
 fn main() -> Outcome<()> {
     let is_quick = std::env::args().any(|argument| argument == "--quick");
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|text| text != "--quick").collect();
-    let usual = if is_quick { 20_000 } else { 1_000_000 };
+    let is_prose = std::env::args().any(|argument| argument == "--prose");
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|text| !text.starts_with("--")).collect();
+    let usual = match (is_quick, is_prose) {
+        (true, _) => 20_000,
+        (false, true) => 570_000,
+        (false, false) => 1_000_000,
+    };
     let entries: u64 = arguments.first().map_or(Ok(usual), |text| text.parse())?;
     let parent = arguments.get(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let directory = parent.join(format!("scrubjay-index-bench-{}", std::process::id()));
-    let home = Home::new(directory.join("data"));
+    let stays = std::env::var_os("SCRUBJAY_BENCH_HOME").map(PathBuf::from);
+    let home = Home::new(stays.clone().unwrap_or_else(|| directory.join("data")));
     home.create()?;
     let mut figures = Figures::default();
-    let outcome = measure(&home, entries, &mut figures);
-    std::fs::remove_dir_all(&directory)?;
+    let mut prose = is_prose.then(|| Prose::find().ok_or("no text was found on this machine")).transpose()?;
+    let made = make(&home, entries, prose.as_mut());
+    let outcome = made.and_then(|made| measure(&home, &made, &mut figures));
+    if stays.is_none() {
+        std::fs::remove_dir_all(&directory)?;
+    }
     outcome?;
     std::fs::create_dir_all("bench-results")?;
     Ok(std::fs::write("bench-results/index.json", format!("{}\n", Json::Object(figures.0)))?)
@@ -135,8 +149,7 @@ impl Figures {
     }
 }
 
-fn measure(home: &Home, entries: u64, figures: &mut Figures) -> Outcome<()> {
-    let made = make(home, entries)?;
+fn measure(home: &Home, made: &Made, figures: &mut Figures) -> Outcome<()> {
     figures.say("tapes", made.tapes, "");
     figures.say("entries", made.entries, "");
     figures.say("messages", made.message_bytes / 1_000_000, "MB");
@@ -152,8 +165,10 @@ fn measure(home: &Home, entries: u64, figures: &mut Figures) -> Outcome<()> {
         let took = begun.elapsed();
         figures.say("catch-up", (done.entries as f64 / took.as_secs_f64()) as u64, "entries/s");
         index.close().await;
+        figures.say("catch-up took", took.as_millis() as u64, "ms");
         if let Some(bytes) = index.file_bytes() {
             figures.say("index", bytes / 1_000_000, "MB");
+            figures.say("index, of the messages", bytes * 100 / made.message_bytes.max(1), "%");
         }
         let index = Index::open(home, &storage).await?;
         timed(figures, "nothing to catch up with", ROUNDS, async || {
@@ -256,24 +271,51 @@ fn list(home: &Home, figures: &mut Figures) -> Outcome<()> {
     Ok(())
 }
 
-fn make(home: &Home, entries: u64) -> Outcome<Made> {
+/// Counts what is there already.
+fn count(home: &Home) -> Outcome<Made> {
+    let mut made = Made { tapes: 0, entries: 0, message_bytes: 0, file_bytes: 0 };
+    for file in home.list()? {
+        let tape = home.open(&file)?;
+        made.tapes += 1;
+        made.file_bytes += tape.file_bytes()?;
+        let mut entries = tape.entries()?;
+        while let Some((_, entry)) = entries.next()? {
+            made.entries += 1;
+            made.message_bytes += entry.payload.len() as u64;
+        }
+    }
+    Ok(made)
+}
+
+fn make(home: &Home, entries: u64, mut prose: Option<&mut Prose>) -> Outcome<Made> {
+    if !home.list()?.is_empty() {
+        return count(home);
+    }
     let off = Redactor::new(&RedactionConfig { redact_sensitive: false, ..RedactionConfig::default() });
     let off = off.map_err(|_| "no redaction is always possible")?;
     let mut made = Made { tapes: 0, entries: 0, message_bytes: 0, file_bytes: 0 };
-    let large = LARGE_TAPE.min(entries);
+    let large =
+        std::env::var("SCRUBJAY_BENCH_TAPE").map_or(Ok(LARGE_TAPE), |text| text.parse())?.min(entries);
     while made.entries < entries {
         // The large one comes last, so that it has all others before it.
         let left = entries - made.entries;
         let count = if left <= large { left } else { (large / 10).min(left - large) };
         made.tapes += 1;
-        let sealed = make_tape(home, &off, made.tapes, count, &mut made.message_bytes)?;
+        let sealed = make_tape(home, &off, made.tapes, count, &mut made.message_bytes, prose.as_deref_mut())?;
         made.file_bytes += Tape::open(&sealed)?.file_bytes()?;
         made.entries += count;
     }
     Ok(made)
 }
 
-fn make_tape(home: &Home, off: &Redactor, number: u64, entries: u64, bytes: &mut u64) -> Outcome<PathBuf> {
+fn make_tape(
+    home: &Home,
+    off: &Redactor,
+    number: u64,
+    entries: u64,
+    bytes: &mut u64,
+    mut prose: Option<&mut Prose>,
+) -> Outcome<PathBuf> {
     let mut dice = Dice(number);
     let mut random = [0; 10];
     random[..8].copy_from_slice(&dice.roll().to_be_bytes());
@@ -299,7 +341,10 @@ fn make_tape(home: &Home, off: &Redactor, number: u64, entries: u64, bytes: &mut
     let mut writer = Writer::create(path.clone(), header, now())?;
     let mut since_start_ns = 0;
     for pair in 0..entries / 2 {
-        let (asked, answered) = exchange(&mut dice, pair);
+        let (asked, answered) = match prose.as_deref_mut() {
+            Some(prose) => reading(&mut dice, prose, pair),
+            None => exchange(&mut dice, pair),
+        };
         *bytes += (asked.len() + answered.len()) as u64;
         for (direction, line) in [(Direction::ClientToServer, &asked), (Direction::ServerToClient, &answered)]
         {
@@ -353,6 +398,35 @@ fn exchange(dice: &mut Dice, id: u64) -> (String, String) {
                 dice.below(100_000),
             )
         }
+    };
+    (asked, answered)
+}
+
+/// A call that reads, and real text as its answer: mostly some lines, sometimes a file.
+fn reading(dice: &mut Dice, prose: &mut Prose, id: u64) -> (String, String) {
+    let tool = ["read_file", "search", "run_tests", "fetch"][dice.below(4) as usize];
+    let length = match dice.below(100) {
+        0..70 => 60 + dice.below(400),
+        70..93 => 400 + dice.below(1200),
+        93..99 => 1600 + dice.below(4400),
+        _ => 6000 + dice.below(24_000),
+    };
+    let (path, text) = prose.piece(length as usize);
+    let asked = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"path":{},"offset":{},"limit":{}}},"_meta":{{"progressToken":{id}}}}}}}"#,
+        json_string(&path.to_string_lossy()),
+        dice.below(100_000),
+        dice.below(2000),
+    );
+    let answered = match dice.below(50) {
+        0 => format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"isError":true,"content":[{{"type":"text","text":{}}}]}}}}"#,
+            json_string(&text[..text.char_indices().nth(80).map_or(text.len(), |(at, _)| at)])
+        ),
+        _ => format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":{}}}]}}}}"#,
+            json_string(text)
+        ),
     };
     (asked, answered)
 }

@@ -4,6 +4,7 @@
 //! all, a `setsid` grandchild included.
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions};
@@ -16,6 +17,19 @@ const BURY_AFTER: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// How often killing is tried again: a process may fork while it is being looked for.
 const ROUNDS_MAX: u32 = 200;
+
+/// Processes that are not of the servers' making, and end by themselves.
+static SPARED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// Leaves a child of this process alone where descendants are ended: nobody waits for it.
+pub fn spare(child: Pid) {
+    SPARED.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+}
+
+/// Forgets a child that was spared: its id may be another's from now on.
+pub fn spare_no_more(child: Pid) {
+    SPARED.lock().unwrap_or_else(PoisonError::into_inner).retain(|spared| *spared != child);
+}
 
 /// Makes this process inherit its descendants' orphans.
 ///
@@ -31,7 +45,8 @@ pub fn adopt_orphans() -> io::Result<()> {
 #[must_use]
 pub fn descendants() -> Vec<Pid> {
     let mut living = processes();
-    living.retain(|process| !process.has_ended);
+    let spared = SPARED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    living.retain(|process| !process.has_ended && !spared.contains(&process.pid));
     let mut found = vec![rustix::process::getpid()];
     let mut at = 0;
     while let Some(parent) = found.get(at).copied() {

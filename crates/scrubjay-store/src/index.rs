@@ -8,10 +8,12 @@
 //! database it is.
 
 mod catch_up;
+mod clean;
 mod detail;
 mod dialect;
 mod fill;
 mod gather;
+mod keeper;
 mod lease;
 mod look;
 mod past;
@@ -37,7 +39,8 @@ use dialect::Place;
 use gather::Open;
 use lease::Lease;
 
-pub use catch_up::CaughtUp;
+pub use catch_up::{CaughtUp, Progress};
+pub use keeper::KeeperLock;
 pub use search::{Facet, Facets, Found, Hit, WhyBounded};
 pub use snippet::Snippet;
 
@@ -119,7 +122,7 @@ impl Index {
     pub async fn rebuild(
         home: &Home,
         storage: &Storage,
-        tell: impl FnMut(u64),
+        tell: impl FnMut(Progress),
     ) -> Result<(Self, CaughtUp), IndexError> {
         let place = Self::place(home, storage).await?;
         let lease = Lease::take(home, &place, PATIENCE).await?;
@@ -128,7 +131,7 @@ impl Index {
         Ok((index, caught_up))
     }
 
-    /// Sets how many exchanges may hold a text before only those on the tapes that came last are looked at.
+    /// Sets how many exchanges may hold a text before only those that were indexed last are looked at.
     #[must_use]
     pub fn frequent_after(self, exchanges: usize) -> Self {
         Self { frequent_max: exchanges, ..self }
@@ -139,12 +142,34 @@ impl Index {
     /// # Errors
     /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] where another process
     /// is at it and takes long: what it has so far can be asked for.
-    pub async fn catch_up(&self, tell: impl FnMut(u64)) -> Result<CaughtUp, IndexError> {
+    pub async fn catch_up(&self, tell: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
         if self.is_current().await? {
             return Ok(CaughtUp::default());
         }
         let lease = Lease::take(&self.home, &self.place, CATCHING_UP_MAX).await?;
         self.catch_up_with(&lease, tell).await
+    }
+
+    /// Takes tapes that are gone out of the index, where there is one; tells how many.
+    ///
+    /// Nothing of them is left in its files then. An index that this version cannot use is emptied.
+    ///
+    /// # Errors
+    /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] where another process is at
+    /// it and takes long: it does this too, before it is done.
+    pub async fn forget_removed(home: &Home, storage: &Storage) -> Result<u64, IndexError> {
+        let place = Self::place(home, storage).await?;
+        if matches!(&place, Place::File(path) if !path.exists()) {
+            return Ok(0);
+        }
+        let lease = Lease::take(home, &place, CATCHING_UP_MAX).await?;
+        let index = match Self::open_existing(home, &place).await? {
+            Some(index) => index,
+            None => Self::make(home, place, &lease).await?,
+        };
+        let removed = index.forget_with(&lease).await;
+        index.close().await;
+        removed
     }
 
     /// Returns how large it is, where it is a file.
@@ -237,7 +262,12 @@ async fn empty(place: &Place) -> Result<(), sqlx::Error> {
         // The text is one of ours.
         tx.execute(AssertSqlSafe(statement)).await?;
     }
-    sqlx::query("INSERT INTO version (version) VALUES ($1)").bind(VERSION).execute(&mut *tx).await?;
+    // What was there before is still in the pages of the file.
+    sqlx::query("INSERT INTO version (version, unclean) VALUES ($1, $2)")
+        .bind(VERSION)
+        .bind(clean::UNCLEAN)
+        .execute(&mut *tx)
+        .await?;
     tx.commit().await?;
     connection.close().await
 }
@@ -263,15 +293,6 @@ fn int(number: u64) -> i64 {
 /// Returns a number of the database.
 fn uint(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
-}
-
-/// The ids of a tape's exchanges: its number, and the exchange's place.
-fn id_of(tape: i64, place: u64) -> i64 {
-    tape << 32 | int(place).min(u32::MAX.into())
-}
-
-fn tape_of(id: i64) -> i64 {
-    id >> 32
 }
 
 /// Returns a text as both databases can hold it: PostgreSQL knows no NUL.

@@ -5,6 +5,7 @@
 //! is created with the first entry, so that a connection on which nothing was said leaves nothing behind.
 //! Where the user wants less than everything, or everything a little later, that is `kept`'s business.
 
+mod backlog;
 mod kept;
 mod policy;
 mod waiting;
@@ -30,6 +31,7 @@ use crate::tape::header::{Compression, Header, Origin, SessionRef, TapeKind};
 use crate::tape::seal::{SealError, seal};
 use crate::tape::writer::Writer;
 
+pub use self::backlog::Backlog;
 use self::kept::Kept;
 pub use self::kept::selection_note;
 pub use self::policy::Policy;
@@ -142,6 +144,8 @@ pub struct Recording {
     compression: Compression,
     /// Who sees what is recorded, and this recording's number there.
     watch: Option<(Watch, u64)>,
+    /// Who counts what is recorded.
+    backlog: Option<Backlog>,
 }
 
 impl Recording {
@@ -162,7 +166,14 @@ impl Recording {
             kept: None,
             compression: Compression::default(),
             watch: None,
+            backlog: None,
         }
+    }
+
+    /// Lets what is recorded be counted.
+    #[must_use]
+    pub fn counted(self, backlog: &Backlog) -> Self {
+        Self { backlog: Some(backlog.clone()), ..self }
     }
 
     /// Lets whoever watches see what is recorded.
@@ -252,8 +263,12 @@ impl Recording {
             .map(|(stamp, item, payload)| stamp.entry(item).with_payload(payload))
             .chain(items.map(|(stamp, item, payload)| stamp.entry(item).with_payload(payload)));
         let first = writer.entries() + u64::from(gap.is_some());
+        let bytes_before = writer.bytes();
         match writer.append(entries) {
             Ok(()) => {
+                if let Some(backlog) = &self.backlog {
+                    backlog.add(writer.bytes() - bytes_before);
+                }
                 self.gap = None;
                 Ok(first)
             }

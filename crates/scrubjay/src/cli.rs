@@ -68,6 +68,16 @@ impl Global {
         home
     }
 
+    /// Repeats on another command line what was typed here about where things are.
+    pub(crate) fn repeat(&self, command: &mut std::process::Command) {
+        let paths = [("--data", &self.data), ("--config", &self.config), ("--env-file", &self.env_file)];
+        for (name, path) in paths {
+            if let Some(path) = path {
+                command.arg(name).arg(path);
+            }
+        }
+    }
+
     /// Returns the file with more variables.
     pub(crate) fn env_file(&self) -> Option<&std::path::Path> {
         self.env_file.as_deref()

@@ -7,13 +7,17 @@ use serde::Serialize;
 use sqlx::{AnyConnection, AssertSqlSafe, Connection, Executor};
 use tokio::sync::mpsc;
 
+use super::clean::{is_unclean, note_unclean};
 use super::dialect::{begin_write, tidying};
-use super::fill::{Names, fill};
+use super::fill::Filler;
 use super::gather::{Open, Step, gather};
 use super::lease::Lease;
-use super::{Index, IndexError, id_of, int};
+use super::sql::is_one_of;
+use super::{Index, IndexError, int};
 use crate::home::{Home, TapeFile};
 
+/// So many tapes are forgotten with one statement.
+const TAPES_MAX: usize = 1000;
 /// So many loads wait to be written while the next is read.
 const LOADS_MAX: usize = 1;
 
@@ -28,6 +32,17 @@ pub struct CaughtUp {
     pub read: u64,
     /// Tapes that were forgotten.
     pub removed: u64,
+}
+
+/// How far catching up has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Entries that are new.
+    pub entries: u64,
+    /// How much of the tapes' files was read.
+    pub bytes: u64,
+    /// How much there is to read.
+    pub bytes_total: u64,
 }
 
 /// A tape as it is in the directory.
@@ -62,59 +77,102 @@ struct Plan {
 }
 
 impl Index {
-    /// Tells whether there is nothing to read.
+    /// Tells whether there is nothing to do.
     pub(super) async fn is_current(&self) -> Result<bool, IndexError> {
-        let plan = self.plan(&mut *self.pool.acquire().await?).await?;
-        Ok(plan.read.is_empty() && plan.forget.is_empty())
+        let mut connection = self.pool.acquire().await?;
+        let plan = self.plan(&mut connection).await?;
+        Ok(plan.read.is_empty() && plan.forget.is_empty() && !is_unclean(&mut connection).await?)
     }
 
     pub(super) async fn catch_up_with(
         &self,
         _lease: &Lease,
-        mut tell: impl FnMut(u64),
+        mut tell: impl FnMut(Progress),
     ) -> Result<CaughtUp, IndexError> {
         let mut connection = self.pool.acquire().await?;
         let plan = self.plan(&mut connection).await?;
-        let mut done = CaughtUp {
-            tapes: plan.read.len() as u64,
-            removed: plan.forget.len() as u64,
-            ..CaughtUp::default()
-        };
+        let mut done = CaughtUp { tapes: plan.read.len() as u64, ..CaughtUp::default() };
         // Taken for as long as it lasts: where it fails, nothing here is known to be what the index has.
         let mut open = self.swap_open(Open::default());
-        if !plan.forget.is_empty() {
-            open.forget(&plan.forget);
+        done.removed += self.forget(&mut connection, plan.forget, &mut open).await?;
+        if !plan.read.is_empty() {
+            open = self.read_tapes(&mut connection, plan.read, open, &mut done, &mut tell).await?;
+            // While this lasted, tapes that were read may have been removed; who removed them may not have waited.
+            let removed = self.plan(&mut connection).await?.forget;
+            done.removed += self.forget(&mut connection, removed, &mut open).await?;
+        }
+        self.swap_open(open);
+        Ok(done)
+    }
+
+    /// Forgets the tapes that are gone, and reads none.
+    pub(super) async fn forget_with(&self, _lease: &Lease) -> Result<u64, IndexError> {
+        let mut connection = self.pool.acquire().await?;
+        let plan = self.plan(&mut connection).await?;
+        let mut open = self.swap_open(Open::default());
+        let removed = self.forget(&mut connection, plan.forget, &mut open).await?;
+        self.swap_open(open);
+        Ok(removed)
+    }
+
+    /// Removes tapes, and takes what they said out of the files; tells how many. Also finishes what another began.
+    async fn forget(
+        &self,
+        connection: &mut AnyConnection,
+        tapes: Vec<i64>,
+        open: &mut Open,
+    ) -> Result<u64, IndexError> {
+        if !tapes.is_empty() {
+            open.forget(&tapes);
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
-            for number in plan.forget {
-                forget(&mut tx, number).await?;
-            }
+            forget(&mut tx, &tapes).await?;
+            note_unclean(&mut tx).await?;
             tx.commit().await?;
         }
-        if plan.read.is_empty() {
-            self.swap_open(open);
-            return Ok(done);
+        if is_unclean(connection).await? {
+            self.clean().await?;
         }
+        Ok(tapes.len() as u64)
+    }
+
+    /// Reads tapes and writes what they say; returns those that stay open.
+    async fn read_tapes(
+        &self,
+        connection: &mut AnyConnection,
+        tapes: Vec<Planned>,
+        open: Open,
+        done: &mut CaughtUp,
+        tell: &mut impl FnMut(Progress),
+    ) -> Result<Open, IndexError> {
         let (loads, mut arriving) = mpsc::channel::<Vec<Step>>(LOADS_MAX);
         let home = self.home.clone();
+        let mut progress = Progress {
+            entries: 0,
+            bytes: 0,
+            bytes_total: tapes.iter().map(|planned| planned.seen.file_bytes).sum(),
+        };
+        tell(progress);
+        let mut filler = Filler::new(connection, self.dialect()).await?;
         // Tapes are read beside the writing of what was read before.
-        let reading = tokio::task::spawn_blocking(move || gather(&home, &plan.read, open, &loads));
-        let mut names = Names::default();
+        let reading = tokio::task::spawn_blocking(move || gather(&home, &tapes, open, &loads));
         while let Some(load) = arriving.recv().await {
             done.entries += load.iter().map(|step| step.new_entries).sum::<u64>();
             done.read += load.iter().map(|step| step.read_entries).sum::<u64>();
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
-            for step in &load {
-                fill(&mut tx, self.dialect(), &mut names, step).await?;
+            filler.fill(&mut tx, &load).await?;
+            if load.iter().any(|step| step.begins_anew) {
+                note_unclean(&mut tx).await?;
             }
             tx.commit().await?;
-            tell(done.entries);
+            progress.entries = done.entries;
+            progress.bytes += load.iter().map(|step| step.read_bytes).sum::<u64>();
+            tell(progress);
         }
         for statement in tidying(self.dialect(), done.entries) {
             connection.execute(*statement).await?;
         }
         // A panic there has been reported by its thread; what was sent before is right.
-        self.swap_open(reading.await.unwrap_or_default());
-        Ok(done)
+        Ok(reading.await.unwrap_or_default())
     }
 
     fn swap_open(&self, open: Open) -> Open {
@@ -176,20 +234,21 @@ fn compare(seen: Vec<Seen>, mut known: HashMap<TapeId, Known>) -> Plan {
     plan
 }
 
-/// Removes everything of a tape.
-pub(super) async fn forget(connection: &mut AnyConnection, number: i64) -> Result<(), sqlx::Error> {
-    let (first, last) = (id_of(number, 0), id_of(number, u64::MAX));
-    // Numbers alone: nothing of a recording gets into the statement.
-    for statement in [
-        format!(
-            "DELETE FROM texts WHERE rowid IN (SELECT id FROM exchanges WHERE id BETWEEN {first} AND {last})"
-        ),
-        format!("DELETE FROM exchanges WHERE id BETWEEN {first} AND {last}"),
-        format!("DELETE FROM judged WHERE exchange BETWEEN {first} AND {last}"),
-        format!("DELETE FROM definitions WHERE tape = {number}"),
-        format!("DELETE FROM tapes WHERE number = {number}"),
-    ] {
-        connection.execute(AssertSqlSafe(statement)).await?;
+/// Removes everything of some tapes.
+pub(super) async fn forget(connection: &mut AnyConnection, tapes: &[i64]) -> Result<(), sqlx::Error> {
+    for tapes in tapes.chunks(TAPES_MAX) {
+        let of_tapes = is_one_of("tape", tapes);
+        let ids = format!("SELECT id FROM exchanges WHERE {of_tapes}");
+        // Numbers alone: nothing of a recording gets into the statement.
+        for statement in [
+            format!("DELETE FROM texts WHERE rowid IN ({ids})"),
+            format!("DELETE FROM judged WHERE exchange IN ({ids})"),
+            format!("DELETE FROM exchanges WHERE {of_tapes}"),
+            format!("DELETE FROM definitions WHERE {of_tapes}"),
+            format!("DELETE FROM tapes WHERE {}", is_one_of("number", tapes)),
+        ] {
+            connection.execute(AssertSqlSafe(statement)).await?;
+        }
     }
     Ok(())
 }

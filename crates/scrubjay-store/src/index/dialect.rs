@@ -72,8 +72,9 @@ impl Place {
                               PRAGMA temp_store=MEMORY; PRAGMA cache_size=-65536; PRAGMA mmap_size=1073741824;
                               PRAGMA wal_autocheckpoint=8192"
                 .to_owned(),
+            // Long, because who takes deleted words out of a large table keeps others out of it meanwhile.
             Self::Schema { name, .. } => {
-                format!("SET lock_timeout = '30s'; SET synchronous_commit = off; SET search_path TO {name}")
+                format!("SET lock_timeout = '300s'; SET synchronous_commit = off; SET search_path TO {name}")
             }
         }
     }
@@ -165,6 +166,22 @@ pub(super) fn tidying(dialect: Dialect, entries: u64) -> &'static [&'static str]
             &["SELECT gin_clean_pending_list('texts_by_word')", "ANALYZE texts, exchanges, names, tapes"]
         }
         _ => &[],
+    }
+}
+
+/// Returns what writes all tables anew, so that nothing of deleted rows is left in them.
+pub(super) fn rewriting(dialect: Dialect) -> &'static [&'static str] {
+    match dialect {
+        Dialect::Sqlite => &["PRAGMA temp_store=FILE", "VACUUM"],
+        // Also what was counted of their words, which is told of by itself.
+        Dialect::Postgres => &[
+            "VACUUM (FULL, ANALYZE) texts",
+            "VACUUM (FULL, ANALYZE) names",
+            "VACUUM (FULL, ANALYZE) exchanges",
+            "VACUUM (FULL, ANALYZE) judged",
+            "VACUUM (FULL, ANALYZE) definitions",
+            "VACUUM (FULL, ANALYZE) tapes",
+        ],
     }
 }
 

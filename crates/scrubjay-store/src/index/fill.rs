@@ -1,20 +1,22 @@
-//! Writes what was read: many rows a statement, because each statement is a trip to another thread.
+//! Writes what was read: many rows a statement, of many tapes, because each statement is a trip to another thread.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use scrubjay_core::exchange::Exchange;
-use sqlx::{AnyConnection, AssertSqlSafe, Executor};
+use sqlx::{AnyConnection, AssertSqlSafe, Executor, Row as _};
 
 use super::catch_up::forget;
 use super::dialect::{kept_text, place, text_place};
 use super::gather::Step;
-use super::sql::{list, values};
-use super::{id_of, int, without_nul};
+use super::sql::{Sql, list, values};
+use super::{int, uint, without_nul};
 use crate::ledger::dialect::Dialect;
 
 /// So many rows go into one statement; it may have 32,766 values.
 const ROWS_MAX: usize = 256;
+/// So many numbers are written into one statement; its text may have a million bytes.
+const NUMBERS_MAX: usize = 4096;
 /// So many names are remembered; the others are looked up.
 const NAMES_MAX: usize = 100_000;
 /// A longer name is known by its beginning and its hash: PostgreSQL looks up none that are longer.
@@ -79,6 +81,13 @@ impl Names {
     }
 }
 
+/// An exchange and its place in the index.
+struct Placed<'a> {
+    id: i64,
+    tape: i64,
+    row: &'a Exchange,
+}
+
 struct Numbers {
     method: Option<i64>,
     name: Option<i64>,
@@ -86,59 +95,147 @@ struct Numbers {
     shape: Option<i64>,
 }
 
-/// Writes one step, within the caller's transaction.
-pub(super) async fn fill(
-    connection: &mut AnyConnection,
+/// Writes loads, one after the other.
+#[derive(Debug)]
+pub(super) struct Filler {
     dialect: Dialect,
-    names: &mut Names,
-    step: &Step,
-) -> Result<(), sqlx::Error> {
-    if step.begins_anew {
-        forget(connection, step.number).await?;
-    }
-    for rows in step.rows.chunks(ROWS_MAX) {
-        let clipped = replace_texts(connection, dialect, step.number, rows).await?;
-        let mut numbers = Vec::with_capacity(rows.len());
-        for (row, _) in rows {
-            numbers.push(Numbers {
-                method: names.number(connection, row.method.as_deref()).await?,
-                name: names.number(connection, row.name.as_deref()).await?,
-                via: names.number(connection, row.via.as_deref()).await?,
-                shape: names.number(connection, row.error_shape.as_deref()).await?,
-            });
-        }
-        write_rows(connection, dialect, step.number, rows, &numbers, &clipped).await?;
-        write_judged(connection, names, step.number, rows).await?;
-    }
-    for definition in &step.definitions {
-        sqlx::query("INSERT INTO definitions (tape, tool, via, hash, entry) VALUES ($1, $2, $3, $4, $5)")
-            .bind(step.number)
-            .bind(names.number(connection, Some(&definition.tool)).await?)
-            .bind(names.number(connection, definition.via.as_deref()).await?)
-            .bind(definition.hash.to_vec())
-            .bind(int(definition.entry))
-            .execute(&mut *connection)
-            .await?;
-    }
-    write_tape(connection, step).await
+    names: Names,
+    next_id: i64,
 }
 
-/// Writes the texts of some rows, and takes away what stood there of them before; tells of which not all is found.
-async fn replace_texts(
-    connection: &mut AnyConnection,
-    dialect: Dialect,
-    tape: i64,
-    rows: &[(Exchange, bool)],
-) -> Result<Vec<bool>, sqlx::Error> {
-    let earlier: Vec<i64> =
-        rows.iter().filter(|(_, was)| *was).map(|(row, _)| id_of(tape, row.place)).collect();
-    if !earlier.is_empty() {
+impl Filler {
+    /// Begins behind what is there. Whoever holds the lease alone gives out ids.
+    pub(super) async fn new(connection: &mut AnyConnection, dialect: Dialect) -> Result<Self, sqlx::Error> {
+        let last: Option<i64> =
+            sqlx::query_scalar("SELECT max(id) FROM exchanges").fetch_one(connection).await?;
+        Ok(Self { dialect, names: Names::default(), next_id: last.unwrap_or(0) + 1 })
+    }
+
+    /// Writes what was read together, within the caller's transaction.
+    pub(super) async fn fill(
+        &mut self,
+        connection: &mut AnyConnection,
+        load: &[Step],
+    ) -> Result<(), sqlx::Error> {
+        let anew: Vec<i64> = load.iter().filter(|step| step.begins_anew).map(|step| step.number).collect();
+        forget(connection, &anew).await?;
+        let mut rows = Vec::new();
+        let mut replaced = Vec::new();
+        let mut ids = Vec::with_capacity(load.len());
+        for step in load {
+            let first = rows.len();
+            self.place(connection, step, &mut rows, &mut replaced).await?;
+            let placed = rows[first..].iter().map(|row| row.id);
+            ids.push((placed.clone().min().unwrap_or(0), placed.max().unwrap_or(0)));
+        }
+        // Full-text search gathers what comes in order, and writes it down whenever it does not.
+        rows.sort_unstable_by_key(|placed| placed.id);
+        replaced.sort_unstable();
+        remove_texts(connection, &replaced).await?;
+        for rows in rows.chunks(ROWS_MAX) {
+            let clipped = write_texts(connection, self.dialect, rows).await?;
+            let mut numbers = Vec::with_capacity(rows.len());
+            for Placed { row, .. } in rows {
+                numbers.push(self.numbers(connection, row).await?);
+            }
+            write_rows(connection, self.dialect, rows, &numbers, &clipped).await?;
+            write_judged(connection, &mut self.names, rows).await?;
+        }
+        self.write_definitions(connection, load).await?;
+        write_tapes(connection, self.dialect, load, &ids).await
+    }
+
+    /// Gives each exchange of a step its id: the one it has, where it is there in an earlier state.
+    async fn place<'a>(
+        &mut self,
+        connection: &mut AnyConnection,
+        step: &'a Step,
+        rows: &mut Vec<Placed<'a>>,
+        replaced: &mut Vec<i64>,
+    ) -> Result<(), sqlx::Error> {
+        let given = step.rows.iter().filter(|(_, was_given)| *was_given);
+        let given: Vec<i64> = given.map(|(row, _)| int(row.place)).collect();
+        let mut known = HashMap::with_capacity(given.len());
+        for places in given.chunks(NUMBERS_MAX) {
+            let found = Sql::new(format!(
+                "SELECT place, id FROM exchanges WHERE tape = {} AND place IN ({})",
+                step.number,
+                list(places)
+            ));
+            for row in found.fetch(connection).await? {
+                known.insert(uint(row.try_get(0)?), row.try_get::<i64, _>(1)?);
+            }
+        }
+        for (row, _) in &step.rows {
+            let id = known.get(&row.place).copied().unwrap_or_else(|| {
+                self.next_id += 1;
+                self.next_id - 1
+            });
+            rows.push(Placed { id, tape: step.number, row });
+        }
+        replaced.extend(known.into_values());
+        Ok(())
+    }
+
+    async fn numbers(
+        &mut self,
+        connection: &mut AnyConnection,
+        row: &Exchange,
+    ) -> Result<Numbers, sqlx::Error> {
+        let names = &mut self.names;
+        Ok(Numbers {
+            method: names.number(connection, row.method.as_deref()).await?,
+            name: names.number(connection, row.name.as_deref()).await?,
+            via: names.number(connection, row.via.as_deref()).await?,
+            shape: names.number(connection, row.error_shape.as_deref()).await?,
+        })
+    }
+
+    async fn write_definitions(
+        &mut self,
+        connection: &mut AnyConnection,
+        load: &[Step],
+    ) -> Result<(), sqlx::Error> {
+        let mut all = Vec::new();
+        for step in load {
+            for definition in &step.definitions {
+                let tool = self.names.number(connection, Some(&definition.tool)).await?;
+                let via = self.names.number(connection, definition.via.as_deref()).await?;
+                all.push((step.number, tool, via, definition));
+            }
+        }
+        for some in all.chunks(ROWS_MAX) {
+            let places = values(some.len(), 5, |_, number| place(self.dialect, number));
+            let insert = format!("INSERT INTO definitions (tape, tool, via, hash, entry) VALUES {places}");
+            let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(some.len() == ROWS_MAX);
+            for (tape, tool, via, definition) in some {
+                let (hash, entry) = (definition.hash.to_vec(), int(definition.entry));
+                insert = insert.bind(*tape).bind(*tool).bind(*via).bind(hash).bind(entry);
+            }
+            insert.execute(&mut *connection).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes away the text of exchanges that are written again, and what rules did to them.
+async fn remove_texts(connection: &mut AnyConnection, ids: &[i64]) -> Result<(), sqlx::Error> {
+    for ids in ids.chunks(NUMBERS_MAX) {
         // Numbers alone: nothing of a recording gets into the statement.
         for (table, column) in [("texts", "rowid"), ("judged", "exchange")] {
-            let delete = format!("DELETE FROM {table} WHERE {column} IN ({})", list(&earlier));
+            let delete = format!("DELETE FROM {table} WHERE {column} IN ({})", list(ids));
             connection.execute(AssertSqlSafe(delete)).await?;
         }
     }
+    Ok(())
+}
+
+/// Writes the texts of some rows; tells of which not all is found.
+async fn write_texts(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+    rows: &[Placed<'_>],
+) -> Result<Vec<bool>, sqlx::Error> {
     let places = values(rows.len(), 2, |column, number| match column {
         0 => place(dialect, number),
         _ => text_place(dialect, number),
@@ -146,9 +243,9 @@ async fn replace_texts(
     let insert = format!("INSERT INTO texts (rowid, text) VALUES {places}");
     let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(rows.len() == ROWS_MAX);
     let mut clipped = Vec::with_capacity(rows.len());
-    for (row, _) in rows {
+    for Placed { id, row, .. } in rows {
         let (text, is_clipped) = kept_text(dialect, &row.text);
-        insert = insert.bind(id_of(tape, row.place)).bind(text);
+        insert = insert.bind(*id).bind(text);
         clipped.push(is_clipped || row.clipped);
     }
     insert.execute(connection).await?;
@@ -156,8 +253,10 @@ async fn replace_texts(
 }
 
 /// The columns of an exchange.
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 21] = [
     "id",
+    "tape",
+    "place",
     "entry",
     "answer",
     "wall_ns",
@@ -181,8 +280,7 @@ const COLUMNS: [&str; 19] = [
 async fn write_rows(
     connection: &mut AnyConnection,
     dialect: Dialect,
-    tape: i64,
-    rows: &[(Exchange, bool)],
+    rows: &[Placed<'_>],
     numbers: &[Numbers],
     clipped: &[bool],
 ) -> Result<(), sqlx::Error> {
@@ -194,7 +292,7 @@ async fn write_rows(
         taken.join(", ")
     );
     let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(rows.len() == ROWS_MAX);
-    for (((row, _), numbers), clipped) in rows.iter().zip(numbers).zip(clipped) {
+    for ((Placed { id, tape, row }, numbers), clipped) in rows.iter().zip(numbers).zip(clipped) {
         let marks = i64::from(row.is_second_leg) * SECOND_LEG
             + i64::from(row.by_client) * BY_CLIENT
             + i64::from(row.by_gateway) * BY_GATEWAY
@@ -202,7 +300,9 @@ async fn write_rows(
             + i64::from(row.has_original) * ORIGINAL
             + i64::from(*clipped) * CLIPPED;
         insert = insert
-            .bind(id_of(tape, row.place))
+            .bind(*id)
+            .bind(*tape)
+            .bind(int(row.place))
             .bind(int(row.entry))
             .bind(row.answer.map(int))
             .bind(int(row.wall_ns))
@@ -230,15 +330,14 @@ async fn write_rows(
 async fn write_judged(
     connection: &mut AnyConnection,
     names: &mut Names,
-    tape: i64,
-    rows: &[(Exchange, bool)],
+    rows: &[Placed<'_>],
 ) -> Result<(), sqlx::Error> {
     let mut judged: Vec<String> = Vec::new();
-    for (row, _) in rows {
+    for Placed { id, row, .. } in rows {
         let all = row.rules.iter().map(|rule| (RULE, rule)).chain(row.tags.iter().map(|tag| (TAG, tag)));
         for (kind, name) in all {
             let number = names.number(connection, Some(name)).await?.unwrap_or_default();
-            judged.push(format!("({}, {kind}, {number})", id_of(tape, row.place)));
+            judged.push(format!("({id}, {kind}, {number})"));
         }
     }
     for values in judged.chunks(ROWS_MAX) {
@@ -249,25 +348,42 @@ async fn write_judged(
     Ok(())
 }
 
-async fn write_tape(connection: &mut AnyConnection, step: &Step) -> Result<(), sqlx::Error> {
-    let tape = &step.tape;
-    sqlx::query(
-        "INSERT INTO tapes (number, id, server, session, started_ns, is_sealed, file_bytes, next_entry, damage) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
-         ON CONFLICT (number) DO UPDATE SET server = excluded.server, session = excluded.session, \
-         started_ns = excluded.started_ns, is_sealed = excluded.is_sealed, file_bytes = excluded.file_bytes, \
-         next_entry = excluded.next_entry, damage = excluded.damage",
-    )
-    .bind(step.number)
-    .bind(tape.id.as_str())
-    .bind(&*without_nul(&tape.server))
-    .bind(&*without_nul(&tape.session))
-    .bind(int(tape.started_ns))
-    .bind(i64::from(tape.is_sealed))
-    .bind(int(tape.file_bytes))
-    .bind(int(step.next_entry))
-    .bind(tape.damage.as_deref().map(|damage| without_nul(damage).into_owned()))
-    .execute(connection)
-    .await?;
+/// Writes how far each tape was read, and the first and the last id that its exchanges got this time.
+async fn write_tapes(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+    load: &[Step],
+    ids: &[(i64, i64)],
+) -> Result<(), sqlx::Error> {
+    let all: Vec<(&Step, (i64, i64))> = load.iter().zip(ids.iter().copied()).collect();
+    for some in all.chunks(ROWS_MAX) {
+        let insert = format!(
+            "INSERT INTO tapes (number, id, server, session, started_ns, is_sealed, file_bytes, next_entry, \
+             first_id, last_id, damage) VALUES {} \
+             ON CONFLICT (number) DO UPDATE SET server = excluded.server, session = excluded.session, \
+             started_ns = excluded.started_ns, is_sealed = excluded.is_sealed, \
+             file_bytes = excluded.file_bytes, next_entry = excluded.next_entry, damage = excluded.damage, \
+             first_id = CASE WHEN tapes.first_id = 0 THEN excluded.first_id ELSE tapes.first_id END, \
+             last_id = CASE WHEN excluded.last_id > tapes.last_id THEN excluded.last_id ELSE tapes.last_id END",
+            values(some.len(), 11, |_, number| place(dialect, number))
+        );
+        let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(some.len() == ROWS_MAX);
+        for (step, (first_id, last_id)) in some {
+            let tape = &step.tape;
+            insert = insert
+                .bind(step.number)
+                .bind(tape.id.as_str())
+                .bind(without_nul(&tape.server).into_owned())
+                .bind(without_nul(&tape.session).into_owned())
+                .bind(int(tape.started_ns))
+                .bind(i64::from(tape.is_sealed))
+                .bind(int(tape.file_bytes))
+                .bind(int(step.next_entry))
+                .bind(*first_id)
+                .bind(*last_id)
+                .bind(tape.damage.as_deref().map(|damage| without_nul(damage).into_owned()));
+        }
+        insert.execute(&mut *connection).await?;
+    }
     Ok(())
 }

@@ -35,6 +35,8 @@ pub(super) struct Step {
     pub(super) new_entries: u64,
     /// Entries that were read for it, new or not.
     pub(super) read_entries: u64,
+    /// How much of the tape's file was read for it.
+    pub(super) read_bytes: u64,
     pub(super) next_entry: u64,
     pub(super) tape: TapeFacts,
 }
@@ -144,7 +146,7 @@ fn read(home: &Home, planned: &Planned, open: &mut Open, load: &mut Load<'_>) ->
     gathering.fold.facts.damage = outcome.err();
     gathering.fold.facts.file_bytes = planned.seen.file_bytes;
     gathering.fold.facts.is_sealed = planned.seen.is_sealed;
-    gathering.put(load);
+    gathering.put(load, planned.seen.file_bytes);
     let Gathering { fold, entries, .. } = gathering;
     if let Some(entries) = entries.filter(|_| !planned.seen.is_sealed && fold.facts.damage.is_none()) {
         open.keep(OpenTape { number: planned.number, fold, entries });
@@ -160,6 +162,8 @@ struct Gathering<'a> {
     rows: Vec<(Exchange, bool)>,
     new_entries: u64,
     read_entries: u64,
+    /// How much of the file earlier steps tell of.
+    told_bytes: u64,
 }
 
 impl<'a> Gathering<'a> {
@@ -171,7 +175,16 @@ impl<'a> Gathering<'a> {
                 (Fold { facts, ..Fold::default() }, None)
             }
         };
-        Self { planned, fold, entries, begins_anew: false, rows: Vec::new(), new_entries: 0, read_entries: 0 }
+        Self {
+            planned,
+            fold,
+            entries,
+            begins_anew: false,
+            rows: Vec::new(),
+            new_entries: 0,
+            read_entries: 0,
+            told_bytes: 0,
+        }
     }
 
     /// Opens the tape at its beginning, unless it is open.
@@ -226,7 +239,8 @@ impl<'a> Gathering<'a> {
                 self.rows.push((settled.exchange, settled.was_given));
             }
             if load.is_full() {
-                self.put(load);
+                let read_to = entries.file_offset();
+                self.put(load, read_to);
                 load.send()?;
             }
         }
@@ -238,7 +252,10 @@ impl<'a> Gathering<'a> {
         Ok(damage)
     }
 
-    fn put(&mut self, load: &mut Load<'_>) {
+    /// Hands over what is complete, and what waits as it stands; so far the file was read.
+    fn put(&mut self, load: &mut Load<'_>, read_to: u64) {
+        let read_bytes = read_to.min(self.planned.seen.file_bytes).saturating_sub(self.told_bytes);
+        self.told_bytes += read_bytes;
         let exchanges = &mut self.fold.exchanges;
         self.rows.extend(exchanges.waiting().map(|(exchange, was_given)| (exchange.clone(), was_given)));
         // In this order the text of many is written at once.
@@ -250,6 +267,7 @@ impl<'a> Gathering<'a> {
             definitions: exchanges.take_definitions(),
             new_entries: std::mem::take(&mut self.new_entries),
             read_entries: std::mem::take(&mut self.read_entries),
+            read_bytes,
             next_entry: self.fold.next_entry,
             tape: self.fold.facts.clone(),
         });

@@ -12,7 +12,7 @@ use super::detail;
 use super::fill::{BY_CLIENT, BY_GATEWAY, SECOND_LEG};
 use super::look::TapeKey;
 use super::search::names;
-use super::{Index, IndexError, id_of, uint};
+use super::{Index, IndexError, uint};
 
 /// A tape is compared with so many before it, and with so many calls of each.
 const TAPES_MAX: i64 = 20;
@@ -92,10 +92,9 @@ async fn load(
          || ',' || marks || ',' || coalesce(method || '', '') || ',' || coalesce(name || '', '') || ',' \
          || coalesce(took_ns || '', '') || ',' || failed || ',' || coalesce(code || '', '') || ',' \
          || coalesce(shape || '', '') || ',' || asked_bytes || ',' || answered_bytes || ',' || answered_tokens, ';') \
-         FROM (SELECT * FROM exchanges WHERE id BETWEEN $1 AND $2 AND marks & $3 = 0 ORDER BY id LIMIT $4) AS e",
+         FROM (SELECT * FROM exchanges WHERE tape = $1 AND marks & $2 = 0 ORDER BY place LIMIT $3) AS e",
     )
-    .bind(id_of(number, 0))
-    .bind(id_of(number, u64::MAX))
+    .bind(number)
     .bind(SECOND_LEG)
     .bind(limit)
     .fetch_one(&mut *connection)

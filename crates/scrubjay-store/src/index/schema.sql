@@ -1,5 +1,9 @@
 -- What has a version is whole.
-CREATE TABLE version (version BIGINT NOT NULL);
+CREATE TABLE version (
+    version BIGINT NOT NULL,
+    -- Whether what was deleted may still be in a file: 0 no, 1 in the log beside it, 2 anywhere.
+    unclean BIGINT NOT NULL
+);
 -- One row a tape: how far it was read.
 CREATE TABLE tapes (
     number {number},
@@ -11,13 +15,20 @@ CREATE TABLE tapes (
     is_sealed BIGINT NOT NULL,
     file_bytes BIGINT NOT NULL,
     next_entry BIGINT NOT NULL,
+    -- Its exchanges have ids from the first to the last of these, others' among them; zero while it has none.
+    first_id BIGINT NOT NULL,
+    last_id BIGINT NOT NULL,
     damage TEXT
 );
 -- Methods, tools, backends, shapes of errors: each text once.
 CREATE TABLE names (id {counted}, name {id} NOT NULL UNIQUE);
--- One row an exchange. The id is the tape's number and the exchange's place on it.
+-- One row an exchange. Ids are counted on from tape to tape: full-text search keeps how far it is from one to the
+-- next for every word, and of small numbers that takes a byte.
 CREATE TABLE exchanges (
     id {number},
+    tape BIGINT NOT NULL,
+    -- Its place among the exchanges of the tape.
+    place BIGINT NOT NULL,
     entry BIGINT NOT NULL,
     answer BIGINT,
     wall_ns BIGINT NOT NULL,
@@ -41,6 +52,7 @@ CREATE TABLE exchanges (
     asked_tokens BIGINT NOT NULL,
     answered_tokens BIGINT NOT NULL
 );
+CREATE UNIQUE INDEX exchanges_by_place ON exchanges (tape, place);
 CREATE INDEX exchanges_by_time ON exchanges (wall_ns);
 CREATE INDEX exchanges_failed ON exchanges (wall_ns) WHERE failed = 1;
 -- The rules that applied to an exchange (kind 0), and the tags they gave it (kind 1).

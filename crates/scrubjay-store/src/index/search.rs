@@ -20,7 +20,7 @@ use super::fill::{INTERCEPTED, ORIGINAL, RULE};
 use super::look::{TapeKey, look};
 use super::snippet::cut;
 use super::sql::{Sql, is_one_of, list};
-use super::{Index, IndexError, tape_of, uint};
+use super::{Index, IndexError, uint};
 use crate::home::Home;
 use facets::Group;
 use narrow::Narrowed;
@@ -35,6 +35,7 @@ const CANDIDATES_MAX: usize = 50_000;
 #[derive(Clone, Copy, Debug)]
 struct Row {
     id: i64,
+    tape: i64,
     entry: u64,
     answer: Option<u64>,
     wall_ns: i64,
@@ -55,7 +56,7 @@ struct Row {
 
 const COLUMNS: &str = "e.id, e.entry, e.answer, e.wall_ns, e.what, e.answered_with, e.method, e.name, e.via, \
                        e.took_ns, e.failed, e.code, e.asked_bytes + e.answered_bytes, \
-                       e.asked_tokens + e.answered_tokens, e.marks";
+                       e.asked_tokens + e.answered_tokens, e.marks, e.tape";
 
 impl Row {
     fn read(row: &AnyRow) -> Result<Self, sqlx::Error> {
@@ -75,7 +76,8 @@ impl Row {
             bytes: row.try_get(12)?,
             tokens: row.try_get(13)?,
             marks: row.try_get(14)?,
-            parts: row.try_get(15)?,
+            tape: row.try_get(15)?,
+            parts: row.try_get(16)?,
         })
     }
 }
@@ -88,6 +90,9 @@ struct TapeRow {
     server: String,
     session: String,
     started_ns: i64,
+    /// Its exchanges have ids from the first to the last of these.
+    first_id: i64,
+    last_id: i64,
 }
 
 type Tapes = HashMap<i64, TapeRow>;
@@ -150,7 +155,7 @@ impl Index {
                         Member::Params => row.entry,
                         Member::Result | Member::Error => row.answer.unwrap_or(row.entry),
                     };
-                    fits.get(&(tape_of(row.id), number)).is_some_and(|fit| fit[at])
+                    fits.get(&(row.tape, number)).is_some_and(|fit| fit[at])
                 };
                 // The first part is the whole, and holds but for its fields.
                 let part = |at: usize| at.checked_sub(1).is_none_or(|bit| row.parts >> bit & 1 == 1);
@@ -174,12 +179,12 @@ impl Index {
             let seen = see(&home, &wanted(&tapes, &rows));
             let mut hit = |row: &Row| {
                 let (applied_rules, tags) = judged.remove(&row.id).unwrap_or_default();
-                let tape = tapes.get(&tape_of(row.id));
+                let tape = tapes.get(&row.tape);
                 let name = |number: Option<i64>| number.and_then(|n| names.get(&n).cloned());
                 let text: Vec<&str> = [Some(row.entry), row.answer]
                     .into_iter()
                     .flatten()
-                    .filter_map(|number| seen.get(&(tape_of(row.id), number)))
+                    .filter_map(|number| seen.get(&(row.tape, number)))
                     .map(String::as_str)
                     .collect();
                 Hit {
@@ -214,12 +219,12 @@ impl Index {
 }
 
 async fn load_tapes(connection: &mut AnyConnection) -> Result<Tapes, sqlx::Error> {
-    let rows: Vec<(i64, String, String, String, i64)> =
-        sqlx::query_as("SELECT number, id, server, session, started_ns FROM tapes")
+    let rows: Vec<(i64, String, String, String, i64, i64, i64)> =
+        sqlx::query_as("SELECT number, id, server, session, started_ns, first_id, last_id FROM tapes")
             .fetch_all(connection)
             .await?;
-    let tape = |(number, id, server, session, started_ns)| {
-        (number, TapeRow { number, id, server, session, started_ns })
+    let tape = |(number, id, server, session, started_ns, first_id, last_id)| {
+        (number, TapeRow { number, id, server, session, started_ns, first_id, last_id })
     };
     Ok(rows.into_iter().map(tape).collect())
 }
@@ -251,8 +256,8 @@ async fn fetch(
     };
     // Numbers of tapes are the index's own: an index made anew may number them otherwise.
     sql.push(&format!(
-        " ORDER BY {by}e.wall_ns {direction}, (SELECT id FROM tapes WHERE number = e.id >> 32) {direction}, \
-         e.id {direction} LIMIT {} OFFSET {}",
+        " ORDER BY {by}e.wall_ns {direction}, (SELECT id FROM tapes WHERE number = e.tape) {direction}, \
+         e.place {direction} LIMIT {} OFFSET {}",
         i64::try_from(limit).unwrap_or(i64::MAX),
         i64::try_from(offset).unwrap_or(i64::MAX)
     ));
@@ -282,7 +287,7 @@ pub(super) async fn names(
 fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
     let mut wanted: BTreeMap<TapeKey, Vec<u64>> = BTreeMap::new();
     for row in rows {
-        let Some(tape) = tapes.get(&tape_of(row.id)) else { continue };
+        let Some(tape) = tapes.get(&row.tape) else { continue };
         let key = TapeKey { number: tape.number, id: tape.id.clone(), started_ns: uint(tape.started_ns) };
         wanted.entry(key).or_default().extend([Some(row.entry), row.answer].into_iter().flatten());
     }

@@ -139,6 +139,11 @@ impl Entries {
         &self.damage
     }
 
+    /// Returns about how far the file was read.
+    pub(crate) fn file_offset(&self) -> u64 {
+        self.chunk_offset
+    }
+
     /// Returns how many bytes at the end of a live tape are not a whole entry yet.
     #[must_use]
     pub fn unfinished_bytes(&self) -> u64 {

@@ -124,7 +124,10 @@ mod tests {
         let two_lines = tokens("one two three\nfour five six\nseven");
         assert_eq!(beginning(text, two_lines), "one two three\nfour five six\n");
         let cut = beginning("a\nsome words that are all on one long line", 6);
-        assert!(cut.starts_with("a\nsome") && tokens(cut) <= 6, "most of a line is more than a line end: {cut}");
+        assert!(
+            cut.starts_with("a\nsome") && tokens(cut) <= 6,
+            "most of a line is more than a line end: {cut}"
+        );
     }
 
     #[test]

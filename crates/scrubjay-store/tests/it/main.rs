@@ -10,6 +10,7 @@ mod files;
 mod fixture;
 mod follow;
 mod foreign;
+mod forgotten;
 mod home;
 mod hostile;
 mod index;

@@ -1,15 +1,20 @@
 //! `scrubjay index …`: the tables by which recordings are searched.
 
+pub(crate) mod background;
+
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use clap::Subcommand;
+use anyhow::Context;
+use clap::{Args, Subcommand};
 use scrubjay_core::query::SearchQuery;
 use scrubjay_core::units;
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::index::{Found, Index, IndexError};
+use scrubjay_store::index::{CaughtUp, Found, Index, IndexError, Progress};
 use scrubjay_store::ledger::Storage;
+use scrubjay_store::recording::give_way;
 use tokio::runtime::Runtime;
 
 use crate::cli::{Global, tell};
@@ -21,25 +26,87 @@ use crate::render::{Table, print_json};
 pub(crate) enum IndexCommand {
     /// Make them anew from the recordings; they hold nothing that is not on a tape
     Rebuild,
+    /// Bring them up to date with the recordings now; a search does so too
+    CatchUp(CatchUpArgs),
+}
+
+/// How to catch up
+#[derive(Debug, Args)]
+pub(crate) struct CatchUpArgs {
+    /// Stay for as long as recordings grow, behind everything else; one such process stays
+    #[arg(long, hide = true)]
+    background: bool,
 }
 
 pub(crate) fn run(global: &Global, command: &IndexCommand) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
     match command {
         IndexCommand::Rebuild => rebuild(global, &home),
+        IndexCommand::CatchUp(args) if args.background => keep_current(global, &home),
+        IndexCommand::CatchUp(_) => catch_up(global, &home),
+    }
+}
+
+/// So long the process in the background stays when nothing is new.
+const QUIET_MAX: Duration = Duration::from_secs(10);
+
+fn keep_current(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
+    give_way();
+    let storage = config::load(global)?.storage()?;
+    super::runtime()?.block_on(Index::keep_current(home, &storage, QUIET_MAX))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn catch_up(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
+    let began = clock::now().instant;
+    let storage = config::load(global)?.storage()?;
+    let mut bar = Bar::new(global);
+    let (done, index_bytes) = super::runtime()?.block_on(async {
+        let index = Index::open(home, &storage).await?;
+        let done = index.catch_up(|progress| bar.show(progress)).await?;
+        index.close().await;
+        anyhow::Ok((done, index.file_bytes()))
+    })?;
+    bar.clear();
+    report(global, &done, index_bytes, began)
+}
+
+/// Takes tapes that were just removed out of the index.
+pub(crate) fn forget_removed(global: &Global, home: &Home) -> anyhow::Result<()> {
+    let storage = config::load(global)?.storage()?;
+    match super::runtime()?.block_on(Index::forget_removed(home, &storage)) {
+        Err(IndexError::Busy(_)) => {
+            tell(
+                "another process is filling the index: words of the removed recordings leave it when that is done",
+            );
+            background::start_at_end(global);
+            Ok(())
+        }
+        forgotten => forgotten
+            .map(drop)
+            .context("the recordings are removed, but the index may still hold words of them"),
     }
 }
 
 fn rebuild(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
     let began = clock::now().instant;
     let storage = config::load(global)?.storage()?;
-    let mut progress = Progress::new(global);
+    let mut bar = Bar::new(global);
     let (done, index_bytes) = super::runtime()?.block_on(async {
-        let (index, done) = Index::rebuild(home, &storage, |entries| progress.show(entries)).await?;
+        let (index, done) = Index::rebuild(home, &storage, |progress| bar.show(progress)).await?;
         index.close().await;
         anyhow::Ok((done, index.file_bytes()))
     })?;
-    progress.clear();
+    bar.clear();
+    report(global, &done, index_bytes, began)
+}
+
+fn report(
+    global: &Global,
+    done: &CaughtUp,
+    index_bytes: Option<u64>,
+    began: Instant,
+) -> anyhow::Result<ExitCode> {
     let took_ns = clock::saturate(clock::now().instant.saturating_duration_since(began));
     if global.json {
         print_json(&serde_json::json!({
@@ -61,10 +128,10 @@ fn rebuild(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
 pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runtime, Index)> {
     let storage = config::load(global)?.storage()?;
     let runtime = super::runtime()?;
-    let mut progress = Progress::new(global);
+    let mut bar = Bar::new(global);
     let index = runtime.block_on(async {
         let index = Index::open(home, &storage).await?;
-        match index.catch_up(|entries| progress.show(entries)).await {
+        match index.catch_up(|progress| bar.show(progress)).await {
             Err(IndexError::Busy(_)) if !global.quiet => {
                 tell("another process is filling the index: what it has not come to yet is missing here");
             }
@@ -73,7 +140,7 @@ pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runt
         }
         anyhow::Ok(index)
     })?;
-    progress.clear();
+    bar.clear();
     Ok((runtime, index))
 }
 
@@ -91,22 +158,25 @@ pub(crate) fn search(home: &Home, storage: &Storage, query: &SearchQuery) -> any
     })
 }
 
-/// A line on a terminal that says how far it is.
-struct Progress {
+/// A line on a terminal that says how far it is, and how far it has to go.
+struct Bar {
     is_wanted: bool,
     is_shown: bool,
 }
 
-impl Progress {
+/// How many characters the bar itself has.
+const BAR_CHARS: u64 = 24;
+
+impl Bar {
     fn new(global: &Global) -> Self {
         Self { is_wanted: !global.quiet && std::io::stderr().is_terminal(), is_shown: false }
     }
 
-    fn show(&mut self, entries: u64) {
+    fn show(&mut self, progress: Progress) {
         if self.is_wanted {
             self.is_shown = true;
             // Whether anybody sees it changes nothing.
-            let _ = write!(std::io::stderr(), "\rindexing: {entries} entries");
+            let _ = write!(std::io::stderr(), "\r\u{1b}[K{}", bar(progress));
         }
     }
 
@@ -114,5 +184,36 @@ impl Progress {
         if std::mem::take(&mut self.is_shown) {
             let _ = write!(std::io::stderr(), "\r\u{1b}[K");
         }
+    }
+}
+
+fn bar(progress: Progress) -> String {
+    let Progress { entries, bytes, bytes_total } = progress;
+    let share = |of: u64| bytes.min(bytes_total).saturating_mul(of).checked_div(bytes_total).unwrap_or(of);
+    let full = share(BAR_CHARS);
+    format!(
+        "indexing [{}{}] {:3} %  {} of {}, {entries} entries",
+        "#".repeat(usize::try_from(full).unwrap_or(0)),
+        " ".repeat(usize::try_from(BAR_CHARS - full).unwrap_or(0)),
+        share(100),
+        units::size(bytes),
+        units::size(bytes_total),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_tells_how_much_of_how_much() {
+        let shown = |bytes, bytes_total| bar(Progress { entries: 7, bytes, bytes_total });
+        assert_eq!(
+            shown(25_000_000, 100_000_000),
+            "indexing [######                  ]  25 %  25.0 MB of 100.0 MB, 7 entries"
+        );
+        assert!(shown(100, 100).contains("########################] 100 %"));
+        assert!(shown(0, 0).contains("100 %"));
+        assert!(shown(0, 9).contains("[                        ]   0 %"));
     }
 }

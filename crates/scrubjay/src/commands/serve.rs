@@ -26,12 +26,13 @@ use scrubjay_gateway::memory::Memory;
 use scrubjay_gateway::{tree, warden};
 use scrubjay_store::home::Home;
 use scrubjay_store::ledger::{Ledger, session};
-use scrubjay_store::recording::{Limits, Policy, Recording, Subject, Watch, gateway_run_id};
+use scrubjay_store::recording::{Backlog, Limits, Policy, Recording, Subject, Watch, gateway_run_id};
 use scrubjay_store::tape::header::{Origin, SessionRef};
 use scrubjay_tools::Shared;
 
 use self::debug::Debug;
 use self::reload::InForce;
+use super::index::background;
 use super::wrap::origin;
 use crate::cli::Global;
 use crate::config::toolset::Toolset;
@@ -91,6 +92,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             if ended.was_killed {
                 clean_up(&loaded, redactor, &runtime)?;
             }
+            background::start_at_end(global);
             Ok(ExitCode::from(ended.exit_code))
         }
         warden::Role::Worker { warden } => {
@@ -99,13 +101,20 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             warden::begin_work(warden).context("cannot start the gateway")?;
             let log = Arc::new(log::init(&loaded)?);
             let home = loaded.home()?;
-            let sweep = super::wrap::sweep_beside(&home, loaded.retention())?;
+            let starter = background::Starter::new(global, loaded.indexes_in_background());
+            let sweep = super::wrap::sweep_beside(&home, loaded.retention(), &starter)?;
             super::wrap::check_durability(loaded.relay, &policy)?;
             super::wrap::tell_if_off(&policy);
             let watch = Watch::default();
             let debug = Arc::new(Debug::new(watch.clone(), home.clone(), redactor.clone(), log.clone()));
-            let recordings =
-                recordings(&config, home, origin(warden), loaded.limits, (redactor, policy), watch);
+            let recordings = recordings(
+                &config,
+                home,
+                origin(warden),
+                loaded.limits,
+                (redactor, policy),
+                (watch, starter.backlog()),
+            );
             let in_force = Arc::new(InForce::new(global, args, loaded, log, debug.clone())?);
             let shared = in_force.shared.clone();
             let served = runtime.block_on(serve(config, in_force, hangups, recordings));
@@ -304,7 +313,7 @@ fn recordings(
     origin: Origin,
     limits: Limits,
     (redactor, policy): (Arc<Redactor>, Policy),
-    watch: Watch,
+    (watch, backlog): (Watch, Backlog),
 ) -> NewRecording {
     let transport = if config.http.is_some() { Transport::Http } else { Transport::Stdio };
     let workspace = workspace(config).map(|w| w.to_string_lossy().into_owned());
@@ -336,5 +345,6 @@ fn recordings(
         Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
             .with_policy(&policy)
             .watched(&watch)
+            .counted(&backlog)
     })
 }

@@ -24,6 +24,7 @@ use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, TapeKind};
 
+use super::index::background;
 use crate::cli::Global;
 use crate::config::{self, ConfigError, Loaded, Problem};
 
@@ -102,6 +103,7 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
             if ended.was_killed {
                 sweep(&global.home()?);
             }
+            background::start_at_end(global);
             Ok(ExitCode::from(ended.exit_code))
         }
         warden::Role::Worker { warden } => {
@@ -122,18 +124,21 @@ fn work(
     let settings = settings(global, args, &home)?;
     let remote = endpoint(args)?;
     let subject = subject(args, &home, remote.as_ref(), warden);
-    let sweep = sweep_beside(&home, settings.retention)?;
+    let starter = background::Starter::new(global, settings.indexes_in_background);
+    let sweep = sweep_beside(&home, settings.retention, &starter)?;
     tell_if_off(&settings.policy);
     if let Some(address) = args.listen {
         let http = listen::config(global, args, address)?;
-        runtime.block_on(listen::run(args, http, home, settings, subject))?;
+        runtime.block_on(listen::run(args, http, home, (settings, starter.backlog()), subject))?;
         // As below.
         let _ = sweep.join();
         std::process::exit(0)
     }
     let Settings { options, limits, redactor, rules, policy, .. } = settings;
     let judge = rules.map(|rules| Judge::new(rules, &subject.name, options.message_bytes_max));
-    let recording = Recording::new(home.clone(), subject, limits, redactor).with_policy(&policy);
+    let recording = Recording::new(home.clone(), subject, limits, redactor)
+        .with_policy(&policy)
+        .counted(&starter.backlog());
     let report = Box::new(say);
     let outcome = match remote {
         Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, judge, report))?,
@@ -157,6 +162,7 @@ struct Settings {
     rules: Option<Arc<Rules>>,
     policy: Policy,
     retention: Option<Duration>,
+    indexes_in_background: bool,
 }
 
 impl Settings {
@@ -168,6 +174,7 @@ impl Settings {
             rules: loaded.rules(),
             policy: loaded.policy()?,
             retention: loaded.retention(),
+            indexes_in_background: loaded.indexes_in_background(),
         })
     }
 }
@@ -312,36 +319,47 @@ pub(super) fn origin(warden: rustix::process::Pid) -> Origin {
 pub(super) fn sweep_beside(
     home: &Home,
     retention: Option<Duration>,
+    starter: &background::Starter,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
-    let home = home.clone();
+    let (home, starter) = (home.clone(), starter.clone());
     std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
-        sweep(&home);
+        let sealed = sweep(&home);
         if let Err(e) = conversation::sweep(&home) {
             say(&format!("cannot clear {}: {e}", home.conversations().display()));
         }
-        if let Some(retention) = retention {
-            expire(&home, retention);
+        let removed = retention.map_or(0, |retention| expire(&home, retention));
+        if sealed + removed > 0 {
+            // What was removed is to leave the index too.
+            starter.start_after(Duration::ZERO);
         }
     })
 }
 
-fn expire(home: &Home, retention: Duration) {
+/// Removes what is too old; returns how many tapes that were.
+fn expire(home: &Home, retention: Duration) -> usize {
     let until_ns = clock::now().wall_ns.saturating_sub(clock::saturate(retention));
-    if let Err(e) = home.remove_ended_before(until_ns) {
+    home.remove_ended_before(until_ns).unwrap_or_else(|e| {
         say(&format!("cannot remove old tapes: {:#}", anyhow::Error::from(e)));
-    }
+        // Some may have been.
+        1
+    })
 }
 
-/// Seals what a process left behind that could not do so itself.
-pub(super) fn sweep(home: &Home) {
+/// Seals what a process left behind that could not do so itself; returns how many tapes that were.
+pub(super) fn sweep(home: &Home) -> usize {
     match home.seal_abandoned() {
         Ok(outcomes) => {
+            let count = outcomes.len();
             outcomes
                 .into_iter()
                 .filter_map(Result::err)
                 .for_each(|e| say(&format!("{:#}", anyhow::Error::from(e))));
+            count
         }
-        Err(e) => say(&format!("cannot look for unsealed tapes: {e}")),
+        Err(e) => {
+            say(&format!("cannot look for unsealed tapes: {e}"));
+            0
+        }
     }
 }
 

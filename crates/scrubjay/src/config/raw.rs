@@ -130,7 +130,15 @@ section! {
         llm: RawLlm, Free;
         router: RawRouter, Free;
         recorder: RawRecorder, Free;
+        index: RawIndex, Free;
         backends: Option<Given<Backends>>, Owner;
+    }
+}
+
+section! {
+    /// `index`: the tables by which recordings are searched.
+    RawIndex {
+        background: Option<Given<bool>>, Free;
     }
 }
 
@@ -304,6 +312,7 @@ limits: { max_message_size: 16MiB, max_tape_size: 100MB, max_tape_duration: 1h }
 serve: { max_sessions: 10000, session_idle: 1h, naming: where-needed,
   allowed_hosts: [], allowed_origins: [], toolsets: [recorder, progress, records, tapes, router],
   reload: false }
+index: { background: true }
 files: { max_size: 10MiB, allow_vcs: false }
 records: { stale_after: 20 }
 llm: { base_url: 'https://api.openai.com/v1', model: gpt-4o-mini, timeout: 30s, retries: 2, concurrency: 4,

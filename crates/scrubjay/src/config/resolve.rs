@@ -228,6 +228,11 @@ impl Loaded {
         Ok(recorder::policy(&self.raw)?)
     }
 
+    /// Tells whether recorders start a process that keeps the index current.
+    pub(crate) fn indexes_in_background(&self) -> bool {
+        self.raw.index.background.as_ref().is_none_or(|given| given.value)
+    }
+
     /// Returns how long tapes are kept after their end; `None` is for ever.
     pub(crate) fn retention(&self) -> Option<Duration> {
         recorder::retention(&self.raw)

@@ -10,6 +10,7 @@ use crate::harness::{Lab, Running, SCRUBJAY};
 /// Starts a command of a lab in a directory of its own, with no user's configuration.
 fn start_in(lab: &Lab, directory: &Path, arguments: &[&str]) -> Running {
     let mut command = Command::new(SCRUBJAY);
+    command.env(crate::harness::BACKGROUND_VARIABLE, "false");
     command.arg("--data").arg(lab.data()).args(arguments).current_dir(directory);
     command.env("XDG_CONFIG_HOME", directory.join("no-config")).env_remove("SCRUBJAY_DATA");
     Running::start(&mut command)
@@ -106,6 +107,7 @@ fn connections_of_one_conversation_are_one_session() {
     let lab = Lab::new();
     for (conversation, name) in [("one", "a"), ("one", "b"), ("two", "c")] {
         let mut command = Command::new(SCRUBJAY);
+        command.env(crate::harness::BACKGROUND_VARIABLE, "false");
         command.arg("--data").arg(lab.data()).args(["wrap", "--name", name, "--", "cat"]);
         command.env("CLAUDE_CODE_SESSION_ID", conversation).env_remove("SCRUBJAY_DATA");
         let mut wrapped = Running::start(&mut command);

@@ -17,6 +17,9 @@ pub(crate) use wrapped::{Wrap, Wrapped, standing_alone};
 /// The binary under test.
 pub(crate) const SCRUBJAY: &str = env!("CARGO_BIN_EXE_scrubjay");
 
+/// Whether recorders start a process that keeps the index current: nothing is to outlive a test unasked.
+pub(crate) const BACKGROUND_VARIABLE: &str = "SCRUBJAY_INDEX_BACKGROUND";
+
 /// How long anything may take on a busy machine; nothing that works comes near it.
 const PATIENCE: Duration = Duration::from_secs(30);
 

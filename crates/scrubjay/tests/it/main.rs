@@ -12,6 +12,7 @@ mod crowd;
 mod damaged;
 mod demo;
 mod injected;
+mod keeping;
 mod killed;
 mod ledger;
 mod peers;

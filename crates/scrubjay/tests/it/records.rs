@@ -20,6 +20,7 @@ const CALLS_MAX: u64 = 100_000;
 
 fn command(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+    command.env(crate::harness::BACKGROUND_VARIABLE, "false");
     command.arg("--data").arg(home.join("data")).env("HOME", home).env_remove("CLAUDE_CODE_SESSION_ID");
     command.current_dir(home).stderr(Stdio::null());
     command

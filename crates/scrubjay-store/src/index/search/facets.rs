@@ -7,7 +7,7 @@ use serde::Serialize;
 use sqlx::{AnyConnection, Row as _};
 
 use super::narrow::Narrowed;
-use super::{Row, Sql, Tapes, names, tape_of, uint};
+use super::{Row, Sql, Tapes, names, uint};
 
 /// Of each facet the most frequent values are told.
 const VALUES_MAX: usize = 20;
@@ -55,7 +55,7 @@ impl Group {
         Self {
             method: row.method,
             name: row.name,
-            tape: tape_of(row.id),
+            tape: row.tape,
             code: row.code,
             day: row.wall_ns / DAY_NS,
             count: 1,
@@ -73,7 +73,7 @@ pub(super) async fn count(
         .fetch_optional(&mut *connection)
         .await?;
     let mut sql = Sql::new(format!(
-        "SELECT e.method, CASE WHEN e.method = {} THEN e.name END, e.id >> 32, e.code, e.wall_ns / {DAY_NS}, \
+        "SELECT e.method, CASE WHEN e.method = {} THEN e.name END, e.tape, e.code, e.wall_ns / {DAY_NS}, \
          count(*) ",
         call.unwrap_or(-1)
     ));

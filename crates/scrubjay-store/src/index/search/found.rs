@@ -33,7 +33,7 @@ pub struct Found {
 pub enum WhyBounded {
     /// Fields are looked up in the messages themselves: in the first ones, in the order that was asked for.
     Fields,
-    /// The words are in very many messages: in those on the tapes that came last.
+    /// The words are in very many messages: in those that were indexed last.
     FrequentWords,
 }
 
@@ -47,7 +47,7 @@ impl WhyBounded {
                  by words, tools or time"
             }
             Self::FrequentWords => {
-                "that hold these words were looked at, those on the tapes that came last, because they are in \
+                "that hold these words were looked at, those that were indexed last, because they are in \
                  very many: add rarer words, a tape: or an earlier until:"
             }
         }

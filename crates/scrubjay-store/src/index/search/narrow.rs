@@ -13,7 +13,7 @@ use sqlx::{AnyConnection, Row as _};
 
 use super::super::dialect::{any_text, from_texts, has_text, matches, text_query, text_without};
 use super::super::fill::{CLIPPED, ORIGINAL, RULE, SECOND_LEG, TAG, kept_name};
-use super::super::{id_of, int};
+use super::super::int;
 use super::{Sql, Tapes, is_one_of, list};
 use crate::ledger::dialect::Dialect;
 
@@ -23,11 +23,15 @@ pub(super) struct Narrowed {
     dialect: Dialect,
     /// What the text must be like, in the words of the full-text search.
     text: Option<String>,
-    /// The first and the last tape it can be about, by their numbers.
-    tapes: Option<(i64, i64)>,
-    /// The last tape that began before the time asked for was over.
+    /// The tapes it can be about; all where there are none.
+    numbers: Option<Vec<i64>>,
+    /// The first and the last exchange it can be about, by their ids.
+    ids: Option<(i64, i64)>,
+    /// The condition that an exchange is of these tapes, where others' lie between and the text is frequent.
+    of_tapes: Option<String>,
+    /// The last exchange of the tapes that began before the time asked for was over.
     last_begun: Option<i64>,
-    /// Only so many of the rows with that text, from the last tape back.
+    /// Only so many of the rows with that text, from the last exchange back.
     text_rows_max: Option<usize>,
     /// Texts that must be there, unless not all of a row's text is known.
     hints: Vec<String>,
@@ -103,13 +107,15 @@ impl Narrowed {
             conditions.push(Expression::Sql("e.method IS NOT NULL".to_owned()));
         }
         let numbers = known.tape_numbers(query);
-        let range = numbers.as_ref().and_then(|n| n.iter().min().copied().zip(n.iter().max().copied()));
-        let begun = |to_ns| tapes.values().filter(|t| t.started_ns < to_ns).map(|t| t.number).max();
+        let ids = numbers.as_ref().map(|numbers| ids_of(numbers, tapes));
+        let begun = |to_ns| tapes.values().filter(|t| t.started_ns < to_ns).map(|t| t.last_id).max();
         let fields = query.params.iter().chain(&query.results).chain(&query.errors);
         Ok(Self {
             dialect,
             text,
-            tapes: range,
+            numbers,
+            ids,
+            of_tapes: None,
             last_begun: query.to_ns.and_then(|ns| begun(int(ns))),
             text_rows_max: None,
             hints: fields.filter_map(hint).map(|term| text_query(dialect, &[term])).collect(),
@@ -133,22 +139,38 @@ impl Narrowed {
         if self.text.is_none() {
             return Ok(false);
         }
-        let mut sql = Sql::new("SELECT count(*) FROM (");
-        self.push_texts(&mut sql, "rowid", self.tapes);
-        sql.push(&format!(" LIMIT {}) AS t", rows_max + 1));
-        let counted = sql.fetch(connection).await?;
-        let count: i64 = counted.first().map_or(Ok(0), |row| row.try_get(0))?;
-        let is_frequent = count > i64::try_from(rows_max).unwrap_or(i64::MAX);
+        let mut is_frequent = self.has_more_texts(connection, rows_max).await?;
+        if is_frequent && let Some(numbers) = &self.numbers {
+            self.of_tapes = Some(is_one_of("tape", numbers));
+            is_frequent = self.has_more_texts(connection, rows_max).await?;
+        }
         self.text_rows_max = is_frequent.then_some(rows_max);
         Ok(is_frequent)
     }
 
+    async fn has_more_texts(
+        &self,
+        connection: &mut AnyConnection,
+        rows_max: usize,
+    ) -> Result<bool, sqlx::Error> {
+        let mut sql = Sql::new("SELECT count(*) FROM (");
+        self.push_texts(&mut sql, "rowid", self.ids);
+        sql.push(&format!(" LIMIT {}) AS t", rows_max + 1));
+        let counted = sql.fetch(connection).await?;
+        let count: i64 = counted.first().map_or(Ok(0), |row| row.try_get(0))?;
+        Ok(count > i64::try_from(rows_max).unwrap_or(i64::MAX))
+    }
+
     /// Writes `SELECT … FROM texts WHERE …`.
-    fn push_texts(&self, sql: &mut Sql, what: &str, tapes: Option<(i64, i64)>) {
+    fn push_texts(&self, sql: &mut Sql, what: &str, ids: Option<(i64, i64)>) {
         let place = sql.bind(self.text.as_deref().unwrap_or_default());
         sql.push(&format!("SELECT {what} FROM texts WHERE {}", matches(self.dialect, &place)));
-        if let Some((first, last)) = tapes {
-            sql.push(&format!(" AND rowid BETWEEN {} AND {}", id_of(first, 0), id_of(last, u64::MAX)));
+        if let Some((first, last)) = ids {
+            sql.push(&format!(" AND rowid BETWEEN {first} AND {last}"));
+        }
+        if let Some(of_tapes) = &self.of_tapes {
+            // With a plus, so that ids are looked up among the texts that were found and not the other way round.
+            sql.push(&format!(" AND +rowid IN (SELECT id FROM exchanges WHERE {of_tapes})"));
         }
     }
 
@@ -175,16 +197,12 @@ impl Narrowed {
                 sql.push(&format!(
                     "FROM texts {join} exchanges e ON e.id = texts.rowid WHERE {matches} AND "
                 ));
-                if let Some((first, last)) = self.tapes {
-                    sql.push(&format!(
-                        "texts.rowid BETWEEN {} AND {} AND ",
-                        id_of(first, 0),
-                        id_of(last, u64::MAX)
-                    ));
+                if let Some((first, last)) = self.ids {
+                    sql.push(&format!("texts.rowid BETWEEN {first} AND {last} AND "));
                 }
             }
             (Some(_), Some(rows_max)) => {
-                let (first, last) = self.tapes.unwrap_or((0, i64::from(i32::MAX)));
+                let (first, last) = self.ids.unwrap_or((0, i64::MAX));
                 let last = self.last_begun.map_or(last, |begun| begun.min(last));
                 sql.push("FROM (");
                 self.push_texts(sql, "rowid AS id", Some((first, last)));
@@ -248,10 +266,7 @@ impl Known<'_> {
                 "(e.what IN ({codes}) OR e.answered_with IN ({codes}) OR (e.marks & {original}) != 0)"
             ));
         }
-        all.extend(self.tape_numbers(query).map(|numbers| match numbers.as_slice() {
-            [one] => format!("e.id BETWEEN {} AND {}", id_of(*one, 0), id_of(*one, u64::MAX)),
-            several => is_one_of("(e.id >> 32)", several),
-        }));
+        all.extend(self.tape_numbers(query).map(|numbers| is_one_of("e.tape", &numbers)));
         let call = if query.tools.is_empty() { Vec::new() } else { vec!["tools/call".to_owned()] };
         let columns = [
             ("e.method", &query.methods),
@@ -308,6 +323,13 @@ impl Known<'_> {
             .filter(|t| servers.is_empty() || servers.iter().any(|s| s.matches(&t.server)));
         Some(numbers.map(|t| t.number).collect())
     }
+}
+
+/// Returns the first and the last id that exchanges of some tapes have.
+fn ids_of(numbers: &[i64], tapes: &Tapes) -> (i64, i64) {
+    let known = || numbers.iter().filter_map(|number| tapes.get(number)).filter(|tape| tape.last_id > 0);
+    let first = known().map(|tape| tape.first_id).min().unwrap_or(0);
+    (first, known().map(|tape| tape.last_id).max().unwrap_or(0))
 }
 
 /// Returns what the text must be like for all of the query to hold, in the words of the full-text search, and the

@@ -61,6 +61,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
     for tape in &wanted {
         home.remove(&tape.file)?;
     }
+    crate::commands::index::forget_removed(global, home)?;
     if global.json {
         print_json(&serde_json::json!({ "removed": ids }))?;
     } else if !global.quiet {

@@ -14,7 +14,7 @@ use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEn
 use scrubjay_gateway::gateway::{Gateway, NewRecording, NewTape};
 use scrubjay_gateway::{front, tree, warden};
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Recording, Subject, gateway_run_id};
+use scrubjay_store::recording::{Backlog, Recording, Subject, gateway_run_id};
 use scrubjay_store::tape::header::SessionRef;
 
 use super::{Settings, WrapArgs};
@@ -39,12 +39,12 @@ pub(super) async fn run(
     args: &WrapArgs,
     config: HttpConfig,
     home: Home,
-    settings: Settings,
+    (settings, backlog): (Settings, Backlog),
     subject: Subject,
 ) -> anyhow::Result<()> {
     let (options, rules, name) = (settings.options, settings.rules.clone(), subject.name.clone());
     let mut config = HttpConfig { body_bytes_max: options.message_bytes_max, ..config };
-    let recordings = recordings(home, settings, subject);
+    let recordings = recordings(home, settings, subject, backlog);
     let remote = super::endpoint(args)?;
     let gateway = if remote.is_some() {
         // It keeps tapes and rules; there is nothing it could answer from.
@@ -100,7 +100,7 @@ fn backend_id(name: &str) -> String {
 }
 
 /// Names the tape of a host's session as it would be named without --listen.
-fn recordings(home: Home, settings: Settings, subject: Subject) -> NewRecording {
+fn recordings(home: Home, settings: Settings, subject: Subject, backlog: Backlog) -> NewRecording {
     let Settings { limits, redactor, policy, .. } = settings;
     let gateway = gateway_run_id();
     Box::new(move |NewTape { name: part, kind, client }| {
@@ -115,6 +115,8 @@ fn recordings(home: Home, settings: Settings, subject: Subject) -> NewRecording 
             origin: subject.origin.clone().of_listener(),
             ..subject.clone()
         };
-        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor)).with_policy(&policy)
+        Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
+            .with_policy(&policy)
+            .counted(&backlog)
     })
 }

@@ -9,9 +9,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::SCRUBJAY;
 use super::running::Running;
 use super::wrapped::Wrap;
+use super::{BACKGROUND_VARIABLE, SCRUBJAY};
 
 pub(crate) const UP: &str = "client_to_server";
 pub(crate) const DOWN: &str = "server_to_client";
@@ -100,6 +100,7 @@ impl Lab {
         command.arg("--data").arg(&self.data).args(arguments).env_remove("SCRUBJAY_DATA");
         // Where a command leaves something on purpose, it goes with the lab.
         command.env("TMPDIR", self.scratch.path());
+        command.env(BACKGROUND_VARIABLE, "false");
         Running::start(&mut command)
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::processes::{MARK_VARIABLE, Mark, Process};
 use super::running::Running;
-use super::{SCRUBJAY, wait_for};
+use super::{BACKGROUND_VARIABLE, SCRUBJAY, wait_for};
 
 /// A wrap that is yet to be started.
 pub(crate) struct Wrap {
@@ -57,6 +57,7 @@ impl Wrap {
         let mut words = words.chain(self.command.iter().cloned());
         let mut command = Command::new(words.next().expect("there is a program"));
         command.args(words).env(MARK_VARIABLE, &mark.0).env_remove("SCRUBJAY_DATA");
+        command.env(BACKGROUND_VARIABLE, "false");
         (command, mark)
     }
 

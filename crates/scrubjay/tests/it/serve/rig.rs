@@ -63,6 +63,7 @@ pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 fn serve(data: &Path, options: &[&str], backend: &[String]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+    command.env(crate::harness::BACKGROUND_VARIABLE, "false");
     command.arg("--data").arg(data).arg("serve");
     if !options.contains(&"--toolsets") {
         // What is looked at are the backends.
@@ -147,6 +148,7 @@ impl Served {
         let file = directory.join("scrubjay.yaml");
         std::fs::write(&file, config).expect("the directory is ours");
         let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.env(crate::harness::BACKGROUND_VARIABLE, "false");
         command.arg("--config").arg(file).arg("--data").arg(directory.join("data"));
         command.args(["serve", "--http", "127.0.0.1:0"]);
         if !config.contains("toolsets") {
@@ -159,6 +161,7 @@ impl Served {
     /// Starts `scrubjay wrap --listen` before a server: what follows its options.
     pub(super) fn wrap(data: &Path, options: &[&str], server: &[String]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.env(crate::harness::BACKGROUND_VARIABLE, "false");
         command.arg("--data").arg(data).args(["wrap", "--name", "odd", "--listen", "127.0.0.1:0"]);
         command.args(options).args(server);
         Self::started(command)
@@ -167,6 +170,7 @@ impl Served {
     /// Starts `scrubjay wrap --listen` with a configuration file.
     pub(super) fn wrap_configured(config: &Path, data: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.env(crate::harness::BACKGROUND_VARIABLE, "false");
         command.arg("--config").arg(config).arg("--data").arg(data);
         command.args(["wrap", "--name", "odd", "--listen", "127.0.0.1:0"]).args(options);
         Self::started(command)
@@ -277,6 +281,7 @@ impl Piped {
     /// Starts `scrubjay wrap --url`; where there is an authority, only what that vouches for is trusted.
     pub(super) fn wrap_url(data: &Path, url: &str, authority: Option<&Path>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.env(crate::harness::BACKGROUND_VARIABLE, "false");
         command.arg("--data").arg(data).args(["wrap", "--url", url]);
         command.envs(authority.map(|file| ("SSL_CERT_FILE", file)));
         Self::started(command)

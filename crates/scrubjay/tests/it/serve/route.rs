@@ -282,6 +282,7 @@ fn whoever_requires_a_model_starts_with_one_or_not_at_all() {
     let scratch = super::rig::scratch();
     let run = |key: Option<&str>| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+        command.env(crate::harness::BACKGROUND_VARIABLE, "false");
         command.arg("--data").arg(scratch.path().join("data")).args(["serve", "--toolsets", "sample"]);
         command.env("HOME", scratch.path()).env("SCRUBJAY_LLM_REQUIRED", "true").env_remove("OPENAI_API_KEY");
         command.envs(key.map(|key| ("OPENAI_API_KEY", key))).current_dir(scratch.path());

@@ -25,6 +25,7 @@ fn config(directory: &Path, rules: &Value, backends: &Value) -> String {
 /// A gateway on standard streams before these backends, greeted.
 fn start(directory: &Path, rules: &Value, backends: &Value) -> Piped {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+    command.env(crate::harness::BACKGROUND_VARIABLE, "false");
     command.args(["--config", &config(directory, rules, backends), "--data"]).arg(directory.join("data"));
     command.args(["serve", "--toolsets", "none", "--log-level", "warn"]);
     let mut piped = Piped::started(command);
@@ -294,6 +295,7 @@ fn a_server_elsewhere_is_ruled_too() {
     let config = config(scratch.path(), &rules, &json!([]));
     let behind = Served::wrap(&scratch.path().join("behind"), &[], &odd_server(scratch.path()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+    command.env(crate::harness::BACKGROUND_VARIABLE, "false");
     command.args(["--config", &config, "--data"]).arg(scratch.path().join("data"));
     command.args(["wrap", "--url", &format!("http://{}/mcp", behind.address)]);
     let mut piped = Piped::started(command);

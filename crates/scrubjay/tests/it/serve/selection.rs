@@ -49,6 +49,7 @@ fn a_server_that_is_reached_over_http_is_recorded_as_asked_for() {
     std::fs::write(&config, FOCUSED).unwrap();
     let data = directory.path().join("data");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_scrubjay"));
+    command.env(crate::harness::BACKGROUND_VARIABLE, "false");
     command.arg("--data").arg(&data).arg("--config").arg(&config);
     command.args(["wrap", "--name", "near", "--url", &format!("http://{}/mcp", far.address)]);
     let mut piped = Piped::started(command);

@@ -1,0 +1,84 @@
+//! Keeps the index current without anybody asking: one process of a data directory does, for as long as tapes grow.
+//!
+//! Whoever records much, or ends a recording, starts such a process or finds one running. It goes by itself when
+//! nothing is new for a while, so nothing stays in memory where nothing is recorded.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+use super::{CaughtUp, Index, IndexError};
+use crate::clock;
+use crate::home::Home;
+use crate::ledger::Storage;
+
+/// How often tapes are looked at.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Looking takes no more than one part of so many of the time: with many thousands of tapes it is some work.
+const LOOKING_SHARE: u32 = 20;
+
+/// The right to keep the index current; given back when dropped, and by the system when its process dies.
+#[derive(Debug)]
+pub struct KeeperLock {
+    _file: File,
+}
+
+impl KeeperLock {
+    /// Takes the right, unless another process has it.
+    ///
+    /// # Errors
+    /// The file of the lock cannot be made.
+    pub fn take(home: &Home) -> io::Result<Option<Self>> {
+        home.create()?;
+        let path = home.root().join("index.keeper");
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => Err(e),
+        }
+    }
+}
+
+impl Index {
+    /// Keeps the index current until nothing was new for so long; does nothing where another process does it.
+    ///
+    /// # Errors
+    /// The index cannot be made or written, or the tapes cannot be listed.
+    pub async fn keep_current(home: &Home, storage: &Storage, quiet_max: Duration) -> Result<(), IndexError> {
+        let failed = |source| IndexError::File { path: home.root().to_owned(), source };
+        while let Some(lock) = KeeperLock::take(home).map_err(failed)? {
+            let index = Self::open(home, storage).await?;
+            let kept = index.keep(quiet_max).await;
+            // Whoever found it taken left what is new to this process: so it looks once more when it is free.
+            drop(lock);
+            let is_current = index.is_current().await;
+            index.close().await;
+            kept?;
+            if is_current? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn keep(&self, quiet_max: Duration) -> Result<(), IndexError> {
+        let mut quiet_since = clock::now().instant;
+        loop {
+            let begun = clock::now().instant;
+            match self.catch_up(|_| ()).await {
+                Ok(done) if done == CaughtUp::default() => {}
+                // Another one, who asks and waits, is at it.
+                Ok(_) | Err(IndexError::Busy(_)) => quiet_since = clock::now().instant,
+                Err(e) => return Err(e),
+            }
+            let now = clock::now().instant;
+            if now.saturating_duration_since(quiet_since) >= quiet_max {
+                return Ok(());
+            }
+            let took = now.saturating_duration_since(begun);
+            tokio::time::sleep(INTERVAL.max(took * LOOKING_SHARE)).await;
+        }
+    }
+}
