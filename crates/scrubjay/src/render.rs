@@ -85,7 +85,9 @@ impl Table {
     pub(crate) fn row(&mut self, bad: bool, cells: &[&str]) {
         let last = if self.fills { cells.len().saturating_sub(1) } else { cells.len() };
         let room = |at: usize| if at == last { columns() } else { CELL_MAX };
-        let mut row = Row { is_bad: bad, text: String::new(), ends: Vec::with_capacity(cells.len()) };
+        let bytes = cells.iter().map(|cell| cell.len()).sum::<usize>().min(2 * columns());
+        let mut row =
+            Row { is_bad: bad, text: String::with_capacity(bytes), ends: Vec::with_capacity(cells.len()) };
         for (at, cell) in cells.iter().enumerate() {
             row.push(&inert(cell), room(at));
         }
@@ -110,10 +112,19 @@ impl Table {
 
     pub(crate) fn print(&self) -> anyhow::Result<()> {
         let widths = self.widths();
-        let mut out = io::BufWriter::new(anstream::stdout().lock());
-        self.print_row(&mut out, HEAD, self.columns.iter().map(|(name, _)| name.as_str()), &widths)?;
+        let names = self.columns.iter().map(|(name, _)| name.as_str());
+        // Without colours there is nothing to take out of long output.
+        let is_plain = anstream::AutoStream::choice(&io::stdout()) == anstream::ColorChoice::Never;
+        let mut out: io::BufWriter<Box<dyn Write>> = if is_plain {
+            io::BufWriter::new(Box::new(io::stdout().lock()))
+        } else {
+            io::BufWriter::new(Box::new(anstream::stdout().lock()))
+        };
+        let style = |style: Style| if is_plain { Style::new() } else { style };
+        self.print_row(&mut out, style(HEAD), names, &widths)?;
         for row in &self.rows {
-            self.print_row(&mut out, if row.is_bad { BAD } else { Style::new() }, row.cells(), &widths)?;
+            let looks = if row.is_bad { style(BAD) } else { Style::new() };
+            self.print_row(&mut out, looks, row.cells(), &widths)?;
         }
         Ok(out.flush()?)
     }
