@@ -28,7 +28,8 @@ pub(super) fn said(event: &Event, revision: Option<&Revision>) -> String {
 
 /// Returns what came of a session, where its end says so.
 pub(super) fn closing(event: &Event) -> Option<&str> {
-    Some(event.summary.as_str()).filter(|summary| event.kind == EventKind::SessionClosed && *summary != ENDED)
+    let is_said = event.kind == EventKind::SessionClosed && event.details["deserted"] != true;
+    Some(event.summary.as_str()).filter(|summary| is_said && *summary != ENDED)
 }
 
 fn labelled(label: &str, text: &str) -> String {

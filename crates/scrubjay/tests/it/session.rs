@@ -71,7 +71,7 @@ fn people_see_what_was_done() {
     );
     assert!(!rows.contains("file_edit") && rows.contains("8 events; 2 steps (1 left, 1 pending)"), "{rows}");
     let story = shown(&lab, &["session", "story", "s"]);
-    assert!(story.contains("2 steps (1 current, 1 pending), 7 events, 2 files"), "{story}");
+    assert!(story.contains("2 steps (1 left, 1 pending), 8 events, 2 files"), "{story}");
     assert!(story.contains("created a.txt (+2 -1) in 2 edits"), "{story}");
     assert!(shown(&lab, &["session", "evolution", "s1"]).contains("b.txt"));
     assert!(shown(&lab, &["session", "evolution", "s1", "a.txt"]).contains("-one\n+two\n"));
@@ -144,6 +144,9 @@ fn any_content_is_written_byte_for_byte() {
         lab.start(&["serve", "--toolsets", "recorder", "--workspace", &workspace, "--project", "birds"]);
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     agent.ask(0, "initialize", &hello);
+    // It ended with the agent before.
+    let again = json!({ "name": "record_session_start", "arguments": { "id": "s1" } });
+    agent.ask(9, "tools/call", &again);
     for (id, path) in [(1, "old.bin"), (2, "old.txt")] {
         let edit = json!({ "session_id": "s1", "path": path, "action": "edit", "content": "new\n" });
         agent.ask(id, "tools/call", &json!({ "name": "file_op", "arguments": edit }));

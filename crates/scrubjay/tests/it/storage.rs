@@ -230,7 +230,11 @@ fn what_is_too_large_to_seal_waits() {
     let noise: Vec<u8> = (0..LARGE).map(|_| b'!' + u8::try_from(chance.below(90)).unwrap()).collect();
     wrapped.send(&[noise.as_slice(), b"\n"].concat());
     wrapped.line();
-    kill(wrapped.worker(), Signal::KILL);
+    // Both at once: the one that is left would seal the tape.
+    let (warden, worker) = (wrapped.pid(), wrapped.worker());
+    kill(warden, Signal::STOP);
+    kill(worker, Signal::KILL);
+    kill(warden, Signal::KILL);
     wrapped.wait();
     let mut wrapped = lab.wrap(&["cat"]).after("ulimit -f 16").start();
     let told = wrapped.complaint("cannot seal");

@@ -1,5 +1,6 @@
 //! How a session ends: an agent says so, its last connection closes, or the process that served it is found gone.
 
+use serde_json::json;
 use sqlx::Row;
 
 use super::begin::IN_PROJECT;
@@ -26,7 +27,8 @@ pub async fn end(
     summary: Option<&str>,
 ) -> Result<Session, LedgerError> {
     sqlx::query("DELETE FROM callers WHERE session_id = $1").bind(&session.id).execute(write.conn()).await?;
-    close(write, caller, session, summary.unwrap_or("session ended")).await
+    let event = NewEvent::new(EventKind::SessionClosed, summary.unwrap_or("session ended"));
+    close(write, caller, session, event).await
 }
 
 /// Takes a connection that closed out of its sessions, one in each project it worked on, and ends those that nobody else
@@ -74,14 +76,16 @@ async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<
             .await?;
     }
     let nobody = Caller::alone("", &session.project_id);
-    close(write, &nobody, session, why).await
+    // Nobody summed it up: the reason is not to be taken for what came of it.
+    let event = NewEvent::new(EventKind::SessionClosed, why).with(json!({ "deserted": true }));
+    close(write, &nobody, session, event).await
 }
 
 async fn close(
     write: &mut Write,
     caller: &Caller,
     mut session: Session,
-    summary: &str,
+    event: NewEvent,
 ) -> Result<Session, LedgerError> {
     session.ended_ns = Some(write.at_ns);
     update(write, &session).await?;
@@ -93,7 +97,7 @@ async fn close(
     ] {
         sqlx::query(statement).bind(&session.id).execute(write.conn()).await?;
     }
-    event::append(write, &session, caller, NewEvent::new(EventKind::SessionClosed, summary)).await?;
+    event::append(write, &session, caller, event).await?;
     Ok(session)
 }
 

@@ -147,7 +147,7 @@ fn no_task_gets_round_a_rule() {
         let answer = routing.call("orchestrate_task", &json!({ "query": TASK }));
         let failed = &answer["result"];
         assert_eq!(
-            (&failed["isError"], &failed["structuredContent"]["error"]["data"]["error"]["data"]["rule"]),
+            (&failed["isError"], &failed["structuredContent"]["error"]["details"]["error"]["data"]["rule"]),
             (&json!(true), &json!("no-echo")),
             "{answer}"
         );
