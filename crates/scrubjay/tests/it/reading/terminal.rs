@@ -62,7 +62,8 @@ fn long_output_is_shown_in_a_pager() {
         let (screen, code) = on_terminal(&lab, never, mark, "");
         assert!(code == 0 && !screen.contains("paged:"), "{never:?}");
     }
-    // It is no setting that is misspelt.
+    // It is no setting that is misspelt. Indexed before, it shows no bar meanwhile.
+    lab.run_well(&["tape", "search", "m"]);
     let (screen, _) = on_terminal(&lab, &["tape", "search", "m"], mark, "");
     assert!(screen.lines().all(|line| line.starts_with("paged:")), "{screen}");
     // One that is not there, and none at all, are no reason to show nothing.

@@ -98,10 +98,13 @@ pub(super) fn scrubjay(data: &Path, args: &[&str]) -> String {
 pub(super) fn entries(data: &Path, name: &str) -> Vec<Value> {
     let listed: Value =
         serde_json::from_str(&scrubjay(data, &["--json", "tape", "ls", "--all"])).expect("JSON");
-    let listed = listed.as_array().expect("a list");
-    let found: Vec<&Value> =
-        listed.iter().filter(|tape| tape["name"] == name && tape["probe"] == false).collect();
-    assert_eq!(found.len(), 1, "one tape is called {name}: {listed:?}");
+    let found: Vec<&Value> = listed
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|tape| tape["name"] == name && tape["probe"] == false)
+        .collect();
+    assert_eq!(found.len(), 1, "one tape is called {name}: {listed}");
     let id = found[0]["id"].as_str().expect("an id");
     let exported = scrubjay(data, &["--json", "tape", "export", id, "--format", "jsonl"]);
     let entries = exported.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
