@@ -114,7 +114,6 @@ pub struct Note {
     pub event_id: i64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
 fn is_none(count: &usize) -> bool {
     *count == 0
 }
