@@ -7,6 +7,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
+use scrubjay_core::spelling::nearest;
+
 use super::node::{Node, Origin};
 use super::problem::Problem;
 use super::raw::{Key, RawConfig};

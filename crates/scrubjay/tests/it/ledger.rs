@@ -110,7 +110,7 @@ fn a_server_that_is_not_there_is_named_without_its_password() {
 fn a_path_that_only_others_understand_is_refused_with_what_to_write() {
     let home = tempfile::tempdir().unwrap();
     for (given, expected) in [
-        ("~/x.db", "storage must not begin with ~, which only a shell knows: write the whole path"),
+        ("~/x.db", "must not begin with ~, which only a shell knows: write the whole path"),
         ("sqlite://~/x.db", "write the whole path"),
         ("file:///tmp/x.db", "must be a path, not a file: URL: write /tmp/x.db"),
         ("file:x.db", "write x.db"),
