@@ -143,7 +143,7 @@ fn no_task_gets_round_a_rule() {
         let mut routing =
             Routing::configured(&settings, Some(&model), &[("SCRUBJAY_ROUTER_MODE", mode)]).opened();
         let error = &routing.task(TASK)["error"];
-        assert_eq!(error["data"]["error"]["details"]["rule"], "no-echo", "{mode}: {error}");
+        assert_eq!(error["data"]["error"]["data"]["rule"], "no-echo", "{mode}: {error}");
         let answer = routing.call("orchestrate_task", &json!({ "query": TASK }));
         let failed = &answer["result"];
         assert_eq!(
