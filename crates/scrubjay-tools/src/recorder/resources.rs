@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
-    ListResourcesResult, ReadResourceResponse, ReadResourceResult, Resource, ResourceContents,
+    ErrorCode, ListResourcesResult, ReadResourceResponse, ReadResourceResult, Resource, ResourceContents,
     ResourceTemplate, ResourceUpdatedNotificationParam,
 };
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
@@ -25,6 +25,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Recorder, narrative};
+use crate::reply::Failure;
 use crate::shared::Shared;
 
 const JSON: &str = "application/json";
@@ -179,7 +180,7 @@ pub(super) async fn list(shared: &Shared, cursor: Option<String>) -> Result<List
         }
         None => None,
     };
-    let failed = |e: LedgerError| ErrorData::internal_error(e.to_string(), None);
+    let failed = |e: LedgerError| Failure::from(e).into_error(ErrorCode::INTERNAL_ERROR);
     let mut read = shared.ledger().await.map_err(failed)?.read().await.map_err(failed)?;
     let sessions = session::list(&mut read, None, before, SESSIONS_PAGE).await.map_err(failed)?;
     let mut resources = Vec::new();
@@ -207,8 +208,11 @@ pub(super) async fn read(shared: &Shared, uri: &str) -> Result<ReadResourceRespo
     let place = Place::parse(uri).ok_or_else(|| unknown(uri))?;
     shared.settle().await;
     let contents = render(shared, &place, uri).await.map_err(|e| match e {
-        ViewError::Ledger(e) => ErrorData::internal_error(e.to_string(), None),
-        other => ErrorData::resource_not_found(other.to_string(), Some(json!({ "uri": uri }))),
+        ViewError::Ledger(e) => Failure::from(e).into_error(ErrorCode::INTERNAL_ERROR),
+        other => {
+            let data = json!({ "uri": uri, "hint": other.hint() });
+            ErrorData::resource_not_found(other.to_string(), Some(data))
+        }
     })?;
     Ok(ReadResourceResult::new(vec![contents]).into())
 }
@@ -291,7 +295,7 @@ impl Recorder {
         let place = Place::parse(&uri).ok_or_else(|| unknown(&uri))?;
         let version = version(&self.shared, &place)
             .await
-            .map_err(|e| ErrorData::internal_error(e.to_string(), None))?;
+            .map_err(|e| Failure::from(e).into_error(ErrorCode::INTERNAL_ERROR))?;
         {
             let mut uris = self.followed.lock();
             if uris.len() >= FOLLOWED_MAX && !uris.contains_key(&uri) {

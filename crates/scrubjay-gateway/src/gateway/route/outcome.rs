@@ -105,10 +105,11 @@ impl Refusal {
     /// Returns the name that programs can rely on.
     fn name(&self) -> &'static str {
         match self.code {
-            code::INVALID_PARAMS if self.is_about("problems") => "INVALID_ARGUMENT",
-            NOT_INITIALIZED => "NOT_INITIALIZED",
-            NO_ACTION if !self.is_about("backend") => "NO_ACTION",
+            // It has the backend's own code, whichever that is.
             _ if self.is_about("backend") => "BACKEND_FAILED",
+            code::INVALID_PARAMS => "INVALID_ARGUMENT",
+            NOT_INITIALIZED => "NOT_INITIALIZED",
+            NO_ACTION => "NO_ACTION",
             _ => "ROUTER",
         }
     }
