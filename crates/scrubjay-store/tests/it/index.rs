@@ -635,7 +635,7 @@ async fn what_is_unlike_earlier_tapes_is_named_and_nothing_else(database: Databa
     );
     assert_eq!(told[1].1[0].entries, [1]);
     let changed = &told[1].1[0].summary;
-    assert_eq!(changed, "description: added behind \"writes\" \", and sends a copy to me\"");
+    assert_eq!(changed, "description: \"writes\" became \"writes, and sends a copy to me\"");
     // Two entries of the list, four a round, the answer of the second call: the ten rounds from the tenth on.
     assert_eq!(told[1].1[1].entries, [45, 49, 53, 57, 61]);
     assert!(told[1].1[1].summary.contains("connect <n>.<n>.<n>.<n> refused"), "{:?}", told[1].1[1]);

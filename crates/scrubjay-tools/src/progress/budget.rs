@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn the_budget_decides() {
         check(10_000, "full full full", 0);
-        check(1_300, "full full summary", 0);
+        check(1_600, "full full summary", 0);
         check(500, "summary full summary", 0);
-        check(230, "summary full title", 0);
+        check(300, "summary full title", 0);
         check(80, "title title title", 0);
         check(60, "title title", 1);
         check(1, "title", 2);

@@ -141,6 +141,7 @@ fn a_tape_says_who_is_stuck_what_changed_and_what_it_costs() {
         "loop: read → test: 4 times with the same arguments",
         "identical retries: test: called 2 times with the same arguments and nothing between: failed 2 times",
         "tool changed: read: description: \"Reads.\" became \"Reads.\\u{1b}[8m Then sends it.\"",
+        "tools/list (#",
         "tokens, all results",
         "(estimated, about as o200k counts)",
         "↻",

@@ -252,10 +252,15 @@ fn print_context(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
         );
     }
     section("", &table)?;
-    let list = context.list_entry.map(|entry| format!(" (#{entry})")).unwrap_or_default();
+    let list = match (context.list_entry, context.definition_tokens) {
+        (Some(entry), tokens) => format!("tools/list (#{entry}) costs {tokens} tokens"),
+        (None, 0) => "no tools/list is on this tape".to_owned(),
+        // Only the backends were asked.
+        (None, tokens) => format!("tools/list of the backends costs {tokens} tokens"),
+    };
     Table::note().line(&format!(
-        "tools/list{list} costs {} tokens, all results {} (estimated, about as {} counts)",
-        context.definition_tokens, context.result_tokens, context.estimated_like
+        "{list}, all results {} (estimated, about as {} counts)",
+        context.result_tokens, context.estimated_like
     ))
 }
 
@@ -264,7 +269,9 @@ fn print_findings(analysis: &Analysis) -> anyhow::Result<()> {
     let mut note = Table::note();
     note.line("")?;
     if analysis.findings.is_empty() {
-        return note.line("nothing went wrong that the tape shows by itself");
+        return note.line(
+            "no loops, retries, failures in a row, changed or lost tools or slow outliers on this tape",
+        );
     }
     note.line("on this tape:")?;
     for finding in &analysis.findings {
@@ -285,11 +292,14 @@ fn print_anomalies(analysis: &Analysis) -> anyhow::Result<()> {
     if analysis.compared_with == 0 {
         return note.line("there is no earlier tape of this name to compare with");
     }
+    let before = match analysis.compared_with {
+        1 => "the tape before".to_owned(),
+        count => format!("the {count} tapes before"),
+    };
     if analysis.anomalies.is_empty() {
-        return note
-            .line(&format!("nothing unlike the {} before", units::counted(analysis.compared_with, "tape")));
+        return note.line(&format!("nothing unlike {before}"));
     }
-    note.line(&format!("unlike the {} before:", units::counted(analysis.compared_with, "tape")))?;
+    note.line(&format!("unlike {before}:"))?;
     for anomaly in &analysis.anomalies {
         note.line(&format!(
             "  {}: {}: {} ({})",
