@@ -210,7 +210,7 @@ mod tests {
         let shown = |bytes, bytes_total| bar(Progress { entries: 7, bytes, bytes_total });
         assert_eq!(
             shown(25_000_000, 100_000_000),
-            "indexing [######                  ]  25 %  25.0 MB of 100.0 MB, 7 entries"
+            "indexing [######                  ]  25 %  25.0 MB of 100 MB, 7 entries"
         );
         assert!(shown(100, 100).contains("########################] 100 %"));
         assert!(shown(0, 0).contains("100 %"));

@@ -486,7 +486,7 @@ mod tests {
         );
         let expected = [
             "c.yaml:1: logLevel is not a known key: did you mean `log_level`?",
-            "c.yaml:10: colour is not a known key: known are log_level, data, storage, on_record_failure, durability, limits, serve, files, records, llm, router, recorder, backends",
+            "c.yaml:10: colour is not a known key: known are log_level, data, storage, on_record_failure, durability, limits, serve, files, records, llm, router, recorder, index, backends",
             "c.yaml:2: log_level must be trace, debug, info, warn, error, fatal or silent, not \"loud\"",
             "c.yaml:4: serve.htpp is not a known key: did you mean `http`?",
             "c.yaml:5: serve.http must be an address and a port like 127.0.0.1:8080, not \"8080\"",

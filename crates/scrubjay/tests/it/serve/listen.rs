@@ -192,7 +192,7 @@ fn versions_are_for_the_server_to_judge_and_headers_for_us() {
     let served = Served::wrap(directory.path(), &[], &odd_server(directory.path()));
     let target = served.target();
     let odd = open_session(&target).with("MCP-Protocol-Version", "1999-01-01");
-    assert_eq!(odd.post(&request(2, "tools/list", &json!({}))).text(), result(2, LIST));
+    assert_eq!(odd.post(&request(2, "tools/list", &json!({}))).said(), result(2, LIST));
     let call = modern(3, "tools/call", &json!({ "name": "nobody" }));
     let said = |version: &str| {
         let target = target.clone().with("MCP-Protocol-Version", version);
