@@ -211,7 +211,7 @@ async fn every_state_comes_back(database: Database) {
     let (event, _) = states[0];
     let plan = place.files.plan_rewind(&session, event, Some("one")).await.unwrap();
     let refused = place.files.rewind(&caller("agent"), &session, event, plan.clone(), false).await;
-    assert!(refused.unwrap_err().to_string().contains("--force"));
+    assert!(refused.unwrap_err().hint().unwrap().contains("--force"));
     assert_eq!(place.read("one").unwrap(), "nobody knows");
     place.files.rewind(&caller("agent"), &session, event, plan, true).await.unwrap();
     assert_eq!(place.read("one"), states[0].1[0]);
