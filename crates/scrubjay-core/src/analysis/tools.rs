@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::changes::changes;
 use super::{Call, Finding, FindingKind, SHOWN_MAX, TapeCalls};
-use crate::exchange::ToolList;
+use crate::exchange::{DefinitionHash, ToolList};
 
 /// So many changes of one definition are named in its summary.
 pub(super) const CHANGES_SHOWN: usize = 6;
@@ -32,9 +32,12 @@ fn named(tool: &str, list: &ToolList) -> String {
     list.via.as_ref().map_or(tool.to_owned(), |via| format!("{tool} of {via}"))
 }
 
+/// A tool of a backend, or of the client's own list.
+type ToolKey<'a> = (Option<&'a str>, &'a str);
+
 fn changed(now: &TapeCalls, lists: &[&ToolList]) -> Vec<Finding> {
-    let mut last: BTreeMap<(Option<&str>, &str), (&ToolList, [u8; 16])> = BTreeMap::new();
-    let mut told: BTreeSet<(&str, [u8; 16], [u8; 16])> = BTreeSet::new();
+    let mut last: BTreeMap<ToolKey<'_>, (&ToolList, DefinitionHash)> = BTreeMap::new();
+    let mut told: BTreeSet<(&str, DefinitionHash, DefinitionHash)> = BTreeSet::new();
     let mut found = Vec::new();
     for list in lists {
         for (tool, listed) in &list.tools {
