@@ -249,7 +249,7 @@ pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
 /// # Errors
 /// The ledger failed.
 pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Session>, LedgerError> {
-    let rows = sqlx::query(select!("WHERE substr(s.id, 1, $2) = $1 ORDER BY s.id LIMIT $3"))
+    let rows = sqlx::query(select!("WHERE substr(s.id, 1, CAST($2 AS INTEGER)) = $1 ORDER BY s.id LIMIT $3"))
         .bind(start)
         .bind(start.chars().count() as i64)
         .bind(limit)

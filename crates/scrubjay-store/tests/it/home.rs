@@ -84,8 +84,7 @@ fn names_that_fit_one_tape_find_it_and_others_say_why_not() {
         said("abd"),
         "\"abd\" fits several tapes (abd1111111111111, abd0000000000000): give more characters"
     );
-    let unknown =
-        |name| format!("no tape has an id that begins with \"{name}\": `scrubjay tape ls` lists them");
+    let unknown = |name| format!("no tape or session is called \"{name}\": `scrubjay tape ls` lists them");
     for name in ["xyz", "abc00000000000000", "../abc", "ABC", "late"] {
         assert_eq!(said(name), unknown(name));
     }

@@ -100,7 +100,7 @@ async fn wrong_arguments_are_named_with_what_they_may_be() {
         json!({ "step": "a", "status": "finished", "index": "x" }),
         &[
             ("index", "must be a whole number, not \"x\""),
-            ("status", "must be one of current, done, skipped, not \"finished\""),
+            ("status", "must be one of current, done, failed, skipped, not \"finished\""),
         ],
     )
     .await;

@@ -127,11 +127,14 @@ async fn an_entry_is_logged_found_and_told() {
         "limit": 5});
     let (said, found) = client.done("search_logs", search).await;
     let created = text(&logged["createdAt"]);
-    assert_eq!(
-        found,
-        json!({"entries": [{"id": id, "title": title, "createdAt": created, "tags": ["api", "users"]}],
-            "total": 1})
-    );
+    let session = text(&found["entries"][0]["sessionId"]).to_owned();
+    let entry = json!({"id": id, "title": title, "createdAt": created, "tags": ["api", "users"],
+        "sessionId": session});
+    assert_eq!(found, json!({"entries": [entry], "total": 1}));
+    for name in [session.as_str(), &session[..5], "latest"] {
+        let of_session = json!({"projectId": "mobile-app", "sessionId": name});
+        assert_eq!(client.done("search_logs", of_session).await.1["total"], 1, "{name}");
+    }
     let day = &created[..10];
     assert_eq!(said, format!("Found 1 entry matching 'REGIST' in mobile-app:\n1. {id} - {title} ({day})"));
 

@@ -39,7 +39,7 @@ pub async fn end(
 pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec<Session>, LedgerError> {
     let in_project = format!("{connection}{IN_PROJECT}");
     let rows = sqlx::query(select!(
-        "JOIN connections c ON c.session_id = s.id WHERE c.id = $1 OR substr(c.id, 1, $2) = $3"
+        "JOIN connections c ON c.session_id = s.id WHERE c.id = $1 OR substr(c.id, 1, CAST($2 AS INTEGER)) = $3"
     ))
     .bind(connection)
     .bind(in_project.chars().count() as i64)
@@ -47,7 +47,7 @@ pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec
     .fetch_all(write.conn())
     .await?;
     let sessions = rows.iter().map(Session::of).collect::<Result<Vec<_>, _>>()?;
-    sqlx::query("DELETE FROM connections WHERE id = $1 OR substr(id, 1, $2) = $3")
+    sqlx::query("DELETE FROM connections WHERE id = $1 OR substr(id, 1, CAST($2 AS INTEGER)) = $3")
         .bind(connection)
         .bind(in_project.chars().count() as i64)
         .bind(&in_project)
