@@ -183,7 +183,7 @@ struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
 
 impl std::io::Write for Logged {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().expect("nobody panics here").extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -202,11 +202,12 @@ async fn logged(answers: impl IntoIterator<Item = Answer>, question: &str) -> St
         .finish();
     let _while = tracing::subscriber::set_default(subscriber);
     let server = Scripted::answering(answers).await;
-    let client = Client::new(LlmConfig { retries: 0, ..config(&server) }).unwrap();
+    let client =
+        Client::new(LlmConfig { retries: 0, ..config(&server) }).expect("the scripted endpoint is local");
     // What came of it is in the log.
     let _ = client.chat(&ChatRequest::new("be brief", question), later()).await;
-    let text = log.0.lock().unwrap().clone();
-    String::from_utf8(text).unwrap()
+    let text = log.0.lock().expect("nobody panics here").clone();
+    String::from_utf8(text).expect("a log is text")
 }
 
 #[tokio::test]
