@@ -136,7 +136,7 @@ fn line(at: u64) -> String {
     match at {
         0 => r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#.to_owned(),
         1 => r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"files","version":"1"}}}"#.to_owned(),
-        _ if at % 2 == 0 => format!(
+        _ if at.is_multiple_of(2) => format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"path":"/home/somebody/projects/something/src/file_{id}.rs","limit":{at},"query":"what was said about the thing"}},"_meta":{{"progressToken":{id}}}}}}}"#
         ),
         _ if id % 20 == 0 => format!(

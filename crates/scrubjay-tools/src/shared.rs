@@ -71,11 +71,11 @@ pub struct Shared {
     presence: OnceLock<Claim>,
     /// The connections that called, until they close.
     callers: Mutex<HashSet<String>>,
-    on_move: OnceLock<Arc<OnMove>>,
+    on_move: Arc<OnceLock<OnMove>>,
 }
 
 /// Hears that a connection is in another session than its tape names: by their ids.
-type OnMove = dyn Fn(&str, &str) + Send + Sync;
+type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What the gateway says of a caller.
 #[derive(Default, Deserialize)]
@@ -114,7 +114,7 @@ impl Shared {
             own_key: TapeId::from_random(random).to_string(),
             presence: OnceLock::new(),
             callers: Mutex::default(),
-            on_move: OnceLock::new(),
+            on_move: Arc::default(),
         }
     }
 
@@ -134,9 +134,12 @@ impl Shared {
 
     async fn open_ledger(&self) -> Result<Ledger, LedgerError> {
         let ledger = Ledger::open(&self.setup.storage, self.setup.redactor.clone()).await?;
-        if let Some(hear) = self.on_move.get().cloned() {
-            ledger.on_move(move |connection, session| hear(connection, session));
-        }
+        let hear = self.on_move.clone();
+        ledger.on_move(move |connection, session| {
+            if let Some(hear) = hear.get() {
+                hear(connection, session);
+            }
+        });
         match Claim::take(&self.setup.home.processes(), &self.own_key, "") {
             Ok(claim) => drop(claim.map(|claim| self.presence.set(claim))),
             // Then its sessions end when nothing was heard of them for long.
@@ -147,9 +150,9 @@ impl Shared {
         Ok(ledger)
     }
 
-    /// Says who is to hear of connections that move to another session; before the first call, once.
-    pub fn on_move(&self, hear: Arc<dyn Fn(&str, &str) + Send + Sync>) {
-        let _ = self.on_move.set(hear);
+    /// Says who is to hear of connections that move to another session; once.
+    pub fn on_move(&self, hear: impl Fn(&str, &str) + Send + Sync + 'static) {
+        let _ = self.on_move.set(Box::new(hear));
     }
 
     /// Ends the sessions of clients whose process is gone, so that they hold no records any more.

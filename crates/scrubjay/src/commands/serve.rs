@@ -245,11 +245,11 @@ async fn serve(
     gateway.route_with(routing);
     let shared = in_force.shared.clone();
     let moving = Arc::downgrade(&gateway);
-    shared.on_move(Arc::new(move |connection, session| {
+    shared.on_move(move |connection, session| {
         if let Some(gateway) = moving.upgrade() {
             gateway.move_to_session(connection, session);
         }
-    }));
+    });
     gateway.on_leave(Box::new(move |connection, reason| {
         let (shared, reason) = (shared.clone(), reason.to_owned());
         tokio::spawn(async move {

@@ -71,7 +71,7 @@ pub(crate) fn marked_words(args: impl Iterator<Item = OsString>) -> Vec<OsString
 pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Result<ExitCode> {
     let words: Vec<&str> = args.query.iter().map(|word| word.strip_prefix(MARK).unwrap_or(word)).collect();
     let typed = words.join(" ");
-    let query = match query::parse(&typed, clock::now().wall_ns, &crate::render::zone()) {
+    let query = match query::parse(&typed, clock::now().wall_ns, crate::render::zone()) {
         Ok(query) => query,
         Err(error) => {
             tell(&error.to_string());
