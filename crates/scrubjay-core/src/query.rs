@@ -65,9 +65,9 @@ pub struct Conditions {
     pub names: Vec<String>,
     /// Holding a message of one of these types.
     pub types: Vec<What>,
-    /// Of a session whose id begins so.
+    /// Of a session whose id begins so, that its host calls so, or `latest`.
     pub sessions: Vec<String>,
-    /// On a tape whose id begins so; `latest` is the newest.
+    /// On a tape whose id begins so; `latest` is the newest conversation.
     pub tapes: Vec<String>,
     /// Of a connection with one of these names.
     pub servers: Vec<String>,

@@ -37,7 +37,7 @@ impl Index {
         Ok(detail::of_calls(&self.home, key, calls).await)
     }
 
-    /// Returns the newest tape of a session, by its id or the beginning of it.
+    /// Returns the newest tape of a session, by its id, the beginning of it, or the host's own id of the conversation.
     ///
     /// # Errors
     /// The database failed.
@@ -47,8 +47,13 @@ impl Index {
             sqlx::query_as("SELECT id, session FROM tapes ORDER BY started_ns DESC, id DESC")
                 .fetch_all(&mut *tx)
                 .await?;
-        let found = rows.iter().find(|(_, of)| of.starts_with(session));
-        Ok(found.and_then(|(id, _)| id.parse().ok()))
+        if let Some((id, _)) = rows.iter().find(|(_, of)| of.starts_with(session)) {
+            return Ok(id.parse().ok());
+        }
+        // It may be the host's own id, which only the tapes have.
+        let (home, name) = (self.home.clone(), session.to_owned());
+        let looking = tokio::task::spawn_blocking(move || Some(home.find(&name).ok()?.id));
+        Ok(looking.await.ok().flatten())
     }
 
     /// Returns the calls of the tapes of the same server before a tape, the newest first.

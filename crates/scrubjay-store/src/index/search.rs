@@ -6,6 +6,7 @@
 
 mod facets;
 mod found;
+mod named;
 mod narrow;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -106,6 +107,8 @@ impl Index {
         // Everything is of one moment.
         let mut tx = self.read().await?;
         let tapes = load_tapes(&mut tx).await?;
+        let (query, tapes) = self.with_ids(query, tapes).await;
+        let query = &query;
         let mut narrowed = Narrowed::new(&mut tx, self.dialect(), &query.conditions, &tapes).await?;
         let is_frequent = narrowed.bound_text(&mut tx, self.frequent_max).await?;
         let mut bounded = is_frequent.then_some((self.frequent_max, WhyBounded::FrequentWords));
@@ -133,6 +136,21 @@ impl Index {
             hits,
             facets,
         })
+    }
+
+    /// Puts ids in place of the names of tapes and sessions, where there are any.
+    async fn with_ids(&self, query: &SearchQuery, tapes: Tapes) -> (SearchQuery, Tapes) {
+        let mut query = query.clone();
+        if !named::is_needed(&query.conditions, &tapes) {
+            return (query, tapes);
+        }
+        let (home, given) = (self.home.clone(), query.clone());
+        let looking = tokio::task::spawn_blocking(move || {
+            named::resolve(&home, &mut query.conditions, &tapes);
+            (query, tapes)
+        });
+        // Without the tapes nothing fits a name.
+        looking.await.unwrap_or_else(|_| (given, Tapes::new()))
     }
 
     /// Keeps those whose messages are as the query wants them.

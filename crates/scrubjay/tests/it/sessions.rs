@@ -107,6 +107,8 @@ fn a_session_has_one_id_and_answers_to_the_hosts() {
     let logged =
         agent.call("log_progress", json!({ "projectId": "birds", "title": "Seen", "content": "A jay." }));
     agent.call("record_plan", json!({ "steps": ["Look"] }));
+    let record = json!({ "type": "question", "title": "Which bird?", "summary": "", "body": "Which?" });
+    agent.call("create_record", record);
     agent.leave();
     assert!(logged["id"].is_string(), "{logged}");
     let listed = lab.json(&["session", "ls", "--json"]);
@@ -122,6 +124,30 @@ fn a_session_has_one_id_and_answers_to_the_hosts() {
     for name in [id, &id[..6], "5ba4-host-chat", "latest"] {
         let timeline = lab.json(&["session", "timeline", name, "--json"]);
         assert_eq!(timeline["session"]["id"], id, "{name}");
+        let shown = lab.json(&["session", "show", name, "--json"]);
+        assert_eq!(shown["id"], id, "{name}");
+        let tapes = lab.json(&["tape", "ls", "--session", name, "--json"]);
+        assert_eq!((tapes.as_array().unwrap().len(), &tapes[0]["session"]["id"]), (1, &json!(id)), "{name}");
+        assert_eq!(lab.export(name).id(), text(&tapes[0]["id"]), "{name}");
+        let found = lab.json(&["tape", "search", &format!("session:{name} tool:record_plan"), "--json"]);
+        assert_eq!(
+            (&found["total"], &found["hits"][0]["session"]),
+            (&json!(1), &json!(id)),
+            "{name}: {found}"
+        );
+        let entries = lab.json(&["progress", "search", "--project", "birds", "--session", name, "--json"]);
+        assert_eq!(entries["entries"][0]["hostSessionId"], "5ba4-host-chat", "{name}: {entries}");
+        let records = lab.json(&["record", "ls", "--project", "birds", "--session", name, "--json"]);
+        assert_eq!(records[0]["id"], "R001", "{name}: {records}");
+    }
+    let history = lab.json(&["record", "history", "R001", "--project", "birds", "--json"]);
+    assert_eq!(
+        (&history[0]["session_id"], &history[0]["host_session"]),
+        (&json!(id), &json!("5ba4-host-chat"))
+    );
+    for listing in [&["session", "ls"][..], &["tape", "ls"], &["progress", "search", "--project", "birds"]] {
+        let shown = String::from_utf8(lab.run_well(&[listing, &["--host-ids"]].concat())).unwrap();
+        assert!(shown.contains("HOST ID") && shown.contains("5ba4-host-chat"), "{listing:?}: {shown}");
     }
 }
 

@@ -15,7 +15,7 @@ use crate::commands::ledger;
 /// Write what a file held to standard output, byte for byte
 #[derive(Debug, Args)]
 pub(crate) struct CatArgs {
-    /// The session: the beginning of its id
+    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
     session: String,
     /// The file, by its path in the workspace
     path: String,

@@ -22,7 +22,7 @@ use crate::render::{print_diff, print_json, print_lines};
 /// Shows what would change; --yes does it, as new recorded changes that can themselves be taken back.
 #[derive(Debug, Args)]
 pub(crate) struct RewindArgs {
-    /// The session: the beginning of its id
+    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
     session: String,
     /// The event to go back to; 0 is before the first
     #[arg(long, value_name = "EVENT")]

@@ -13,7 +13,7 @@ use crate::render::{print_json, print_lines};
 /// Tell what a session did, step by step
 #[derive(Debug, Args)]
 pub(crate) struct StoryArgs {
-    /// The session: the beginning of its id
+    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
     session: String,
 }
 

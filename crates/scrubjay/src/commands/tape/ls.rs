@@ -12,6 +12,7 @@ use scrubjay_store::clock;
 use scrubjay_store::home::{Home, TapeFile};
 use scrubjay_store::tape::header::{SessionRef, TapeKind};
 use scrubjay_store::tape::reader::State;
+use scrubjay_store::views;
 use serde::Serialize;
 
 use crate::cli::Global;
@@ -22,7 +23,7 @@ use crate::render::{Align, Table, local_time, print_json, zone};
 ///
 /// What belongs to a conversation is counted with it, not listed: the tapes of backends and toolsets, of what was
 /// refused, and of clients that only greeted. The first one is what `latest` means.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct LsArgs {
     /// Only what is called so: a part of the name, or a pattern in which * stands for anything
     #[arg(long, value_name = "PATTERN")]
@@ -102,6 +103,7 @@ impl Folded {
 
 pub(crate) fn run(global: &Global, home: &Home, args: &LsArgs) -> anyhow::Result<ExitCode> {
     let tapes = catalog::read_all(home, &home.list()?);
+    let args = &args.with_id(&tapes);
     let mut folded = vec![Folded::default(); tapes.len()];
     if !args.all {
         for (tape, owner) in tapes.iter().zip(catalog::owners(&tapes)) {
@@ -131,6 +133,15 @@ pub(crate) fn run(global: &Global, home: &Home, args: &LsArgs) -> anyhow::Result
 }
 
 impl LsArgs {
+    /// Puts the id of the newest conversation's session in place of `latest`.
+    fn with_id(&self, tapes: &[Overview]) -> Self {
+        let mut args = self.clone();
+        if args.session.as_deref() == Some(views::LATEST) {
+            args.session = tapes.iter().find(|tape| tape.is_conversation()).map(|tape| tape.session().id);
+        }
+        args
+    }
+
     fn wants(&self, tape: &Overview) -> bool {
         let header = tape.header.as_ref();
         let name = header.map_or("", |header| header.name.as_str());

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -29,7 +28,7 @@ fn on_terminal(lab: &Lab, arguments: &[&str], pager: Option<&str>, typed: &str) 
     // Ours must be closed, or the screen never ends.
     drop(command);
     drop(terminal);
-    let mut master = File::from(OwnedFd::from(master));
+    let mut master = File::from(master);
     master.write_all(typed.as_bytes()).unwrap();
     let mut screen = Vec::new();
     // Linux ends a terminal that nobody has open with an error.

@@ -1,0 +1,47 @@
+//! Puts ids in place of names that the index does not know: `latest`, which is the newest conversation of a client, and
+//! the hosts' own ids of conversations.
+
+use scrubjay_core::query::Conditions;
+
+use super::Tapes;
+use crate::catalog::{self, Overview};
+use crate::home::Home;
+
+/// Names the newest.
+const LATEST: &str = "latest";
+
+/// Tells whether conditions have names to look up.
+pub(super) fn is_needed(query: &Conditions, tapes: &Tapes) -> bool {
+    query.tapes.iter().any(|name| name == LATEST)
+        || query.sessions.iter().any(|name| is_unknown(name, tapes))
+        || query.any_of.iter().flatten().chain(&query.none_of).any(|part| is_needed(part, tapes))
+}
+
+/// Looks names up on the tapes; what no tape is called stays as it is, and fits nothing.
+pub(super) fn resolve(home: &Home, query: &mut Conditions, tapes: &Tapes) {
+    for name in query.tapes.iter_mut().filter(|name| *name == LATEST) {
+        if let Ok(latest) = home.find(LATEST) {
+            *name = latest.id.to_string();
+        }
+    }
+    for name in query.sessions.iter_mut().filter(|name| is_unknown(name, tapes)) {
+        if let Some(id) = session(home, name) {
+            *name = id;
+        }
+    }
+    for part in query.any_of.iter_mut().flatten().chain(&mut query.none_of) {
+        resolve(home, part, tapes);
+    }
+}
+
+fn is_unknown(session: &str, tapes: &Tapes) -> bool {
+    session == LATEST || !tapes.values().any(|tape| tape.session.starts_with(session))
+}
+
+fn session(home: &Home, name: &str) -> Option<String> {
+    let tape = match name {
+        LATEST => home.find(LATEST).ok()?,
+        _ => catalog::newest_of_session(home, &home.list().ok()?, name)?,
+    };
+    Some(Overview::read(home, &tape).session().id)
+}
