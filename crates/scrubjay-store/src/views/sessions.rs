@@ -4,9 +4,11 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::steps::StepTotals;
 use super::{SessionView, iso};
 use crate::catalog::Overview;
 use crate::ledger::session::Session;
+use crate::ledger::{Conn, LedgerError};
 use crate::tape::reader::State;
 
 /// A session as the ledger and the tapes know it.
@@ -40,6 +42,9 @@ pub struct Listed {
     pub messages: u64,
     /// How many of them are failures.
     pub errors: u64,
+    /// The steps of its plans, where it has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<StepTotals>,
     /// The names of its tapes, each once.
     pub servers: Vec<String>,
     /// When something last happened, nanoseconds since the Unix epoch.
@@ -64,6 +69,18 @@ pub fn listed(sessions: &[Session], tapes: &[Overview]) -> Vec<Listed> {
     all
 }
 
+/// Adds how many steps the plans of sessions have.
+///
+/// # Errors
+/// The ledger failed.
+pub async fn count_steps(on: &mut impl Conn, sessions: &mut [Listed]) -> Result<(), LedgerError> {
+    for session in sessions.iter_mut().filter(|session| session.project_id.is_some()) {
+        let steps = StepTotals::read(on, &session.id).await?;
+        session.steps = Some(steps).filter(|steps| steps.total > 0);
+    }
+    Ok(())
+}
+
 fn of_ledger(session: &Session) -> Listed {
     let view = SessionView::new(session);
     Listed {
@@ -81,6 +98,7 @@ fn of_ledger(session: &Session) -> Listed {
         tapes: 0,
         messages: 0,
         errors: 0,
+        steps: None,
         servers: Vec::new(),
         last_activity_ns: session.last_activity_ns,
     }
@@ -105,6 +123,7 @@ fn of_tape(tape: &Overview) -> Listed {
         tapes: 0,
         messages: 0,
         errors: 0,
+        steps: None,
         servers: Vec::new(),
         last_activity_ns: 0,
     }

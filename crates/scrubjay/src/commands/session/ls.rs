@@ -30,11 +30,9 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let mut all = every(global)?;
-    if let Some(project) = &args.project {
-        all.retain(|session| session.project_id.as_ref() == Some(project));
-    }
-    let shown = &all[..all.len().min(args.limit)];
+    let wanted =
+        |session: &Listed| args.project.is_none() || session.project_id.as_ref() == args.project.as_ref();
+    let (shown, total) = some(global, wanted, args.limit)?;
     if global.json {
         print_json(&shown)?;
         return Ok(ExitCode::SUCCESS);
@@ -47,20 +45,30 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let _pager = Pager::start(global);
-    print(shown, args.host_ids)?;
-    if shown.len() < all.len() {
-        Table::note().line(&format!("{} of {} sessions shown (--limit)", shown.len(), all.len()))?;
+    print(&shown, args.host_ids)?;
+    if shown.len() < total {
+        Table::note().line(&format!("{} of {total} sessions shown (--limit)", shown.len()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads all sessions of the ledger and of the tapes.
-pub(super) fn every(global: &Global) -> anyhow::Result<Vec<Listed>> {
+/// Reads the first of those sessions of the ledger and of the tapes that are wanted; tells how many there are.
+pub(super) fn some(
+    global: &Global,
+    wanted: impl Fn(&Listed) -> bool,
+    limit: usize,
+) -> anyhow::Result<(Vec<Listed>, usize)> {
     ledger::within(global, async |ledger, loaded| {
         let home = loaded.home()?;
-        let known = session::list(&mut ledger.read().await?, None, None, i64::MAX).await?;
+        let mut read = ledger.read().await?;
+        let known = session::list(&mut read, None, None, i64::MAX).await?;
         let tapes = catalog::read_all(&home, &home.list()?);
-        Ok(sessions::listed(&known, &tapes))
+        let mut all = sessions::listed(&known, &tapes);
+        all.retain(wanted);
+        let total = all.len();
+        all.truncate(limit);
+        sessions::count_steps(&mut read, &mut all).await?;
+        Ok((all, total))
     })
 }
 
@@ -69,6 +77,7 @@ fn print(sessions: &[Listed], with_host_ids: bool) -> anyhow::Result<()> {
     let mut columns =
         vec![left("SESSION"), left("LAST ACTIVE"), left("STATUS"), left("PROJECT"), left("AGENT")];
     columns.extend([("TAPES", Align::Right), ("MESSAGES", Align::Right), ("ERRORS", Align::Right)]);
+    columns.push(left("STEPS"));
     columns.extend(with_host_ids.then_some(left("HOST ID")));
     columns.push(left("TITLE"));
     let mut table = Table::filling(&columns);
@@ -79,6 +88,8 @@ fn print(sessions: &[Listed], with_host_ids: bool) -> anyhow::Result<()> {
         let agent = session.agent.as_deref().unwrap_or("-");
         let mut row = vec![session.id.as_str(), &time, session.status, project, agent];
         row.extend(counts.iter().map(String::as_str));
+        let steps = session.steps.as_ref().map(ToString::to_string).unwrap_or_default();
+        row.push(&steps);
         row.extend(with_host_ids.then(|| session.host_session.as_deref().unwrap_or("-")));
         let servers = session.servers.join(", ");
         row.push(session.title.as_deref().unwrap_or(&servers));

@@ -20,7 +20,8 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> {
-    let session = find(ls::every(global)?, &args.session)?;
+    let (all, _) = ls::some(global, |session| is_meant(session, &args.session), usize::MAX)?;
+    let session = find(all, &args.session)?;
     let home = global.home()?;
     let mut tapes = catalog::read_all(&home, &home.list()?);
     tapes.retain(|tape| tape.session().id == session.id);
@@ -43,7 +44,14 @@ pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds the one session that a name means.
+/// Tells whether a name may mean a session.
+fn is_meant(session: &Listed, name: &str) -> bool {
+    name == scrubjay_store::views::LATEST
+        || session.host_session.as_deref() == Some(name)
+        || (!name.is_empty() && session.id.starts_with(name))
+}
+
+/// Finds the one session that a name means, of those that it may mean.
 fn find(all: Vec<Listed>, name: &str) -> anyhow::Result<Listed> {
     if name == scrubjay_store::views::LATEST
         && let Some(newest) = all.first()
@@ -54,10 +62,8 @@ fn find(all: Vec<Listed>, name: &str) -> anyhow::Result<Listed> {
     if let Some(session) = all.iter().find(is_it) {
         return Ok(session.clone());
     }
-    let begins = |session: &&Listed| !name.is_empty() && session.id.starts_with(name);
-    let found: Vec<&Listed> = all.iter().filter(begins).collect();
-    match found.as_slice() {
-        [one] => Ok((*one).clone()),
+    match all.as_slice() {
+        [one] => Ok(one.clone()),
         [] => anyhow::bail!("no session is called \"{name}\": `scrubjay session ls` lists them"),
         several => {
             let ids: Vec<&str> = several.iter().take(4).map(|session| session.id.as_str()).collect();
@@ -79,6 +85,7 @@ fn describe(session: &Listed) -> anyhow::Result<()> {
     line("project", session.project_id.as_deref())?;
     line("agent", session.agent.as_deref())?;
     line("workspace", session.workspace.as_deref())?;
+    line("steps", session.steps.as_ref().map(ToString::to_string).as_deref())?;
     line("told by", Some(&session.told_by))?;
     line("began", Some(&session.created))?;
     line("last active", Some(&session.last_activity))?;
