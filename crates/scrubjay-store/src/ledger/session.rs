@@ -126,7 +126,7 @@ pub enum SessionError {
     #[error("no session has the id \"{0}\"")]
     NotFound(String),
     /// The id is not one.
-    #[error("a session id has 1 to {ID_CHARS_MAX} characters and no control characters")]
+    #[error("a session id has 1 to {ID_CHARS_MAX} characters, no control characters, and holds no secret")]
     BadId,
     /// It has ended.
     #[error("session \"{0}\" has ended")]

@@ -118,6 +118,14 @@ async fn closed_refuses(database: Database) {
     write.commit().await.unwrap();
     assert_ne!(work(&ledger, &agent).await.id, first.id);
 
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    for bad in ["", "two\nlines", "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB", &"x".repeat(101)] {
+        let beginning = Beginning { id: Some(bad.to_owned()), ..Beginning::default() };
+        let refused = session::start(&mut write, &agent, beginning).await;
+        assert!(matches!(refused, Err(SessionError::BadId)), "{bad:?}");
+    }
+    drop(write);
+
     let again = Beginning { id: Some(first.id.clone()), ..Beginning::default() };
     let (resumed, started) = start(&ledger, &agent, again).await;
     assert_eq!((started, resumed.ended_ns), (Started::Resumed, None));

@@ -62,6 +62,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
          \n  scrubjay --data {data} tape search 'tokens:>5000'\
          \n  scrubjay --data {data} tape stats latest\
          \n  scrubjay --data {data} tape verify\
+         \n  scrubjay --data {data} session ls\
          \n  scrubjay --data {data} session timeline demo\
          \n  scrubjay --data {data} session evolution demo feeder/monday.txt\
          \n  scrubjay --data {data} session cat demo feeder/monday.txt --at 1\

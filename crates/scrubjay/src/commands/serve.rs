@@ -90,7 +90,10 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
         warden::Role::Warden => {
             let ended = runtime.block_on(warden::watch_over()).context("cannot start the gateway")?;
             if ended.was_killed {
-                clean_up(&loaded, redactor, &runtime)?;
+                // What is left is cleaned up by the next start; how the worker ended is to be told all the same.
+                if let Err(e) = clean_up(&loaded, redactor, &runtime) {
+                    super::wrap::say(&format!("cannot end the sessions of a killed gateway: {e:#}"));
+                }
             }
             background::start_at_end(global);
             Ok(ExitCode::from(ended.exit_code))

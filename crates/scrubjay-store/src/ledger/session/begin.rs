@@ -123,7 +123,9 @@ pub async fn start(
     beginning: Beginning,
 ) -> Result<(Session, Started), SessionError> {
     if let Some(id) = &beginning.id {
-        if id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control) {
+        // It is written wherever the session is named, so it must not be what is never written.
+        let is_bad = id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control);
+        if is_bad || write.clean(id) != *id {
             return Err(SessionError::BadId);
         }
         if let Some(session) = get(write, id).await? {
