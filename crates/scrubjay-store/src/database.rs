@@ -18,6 +18,10 @@ use thiserror::Error;
 /// How long a database may take to answer when it is first spoken to: a person hears of it within two seconds.
 pub(crate) const REACHED_WITHIN: Duration = Duration::from_millis(1500);
 
+/// A process that begins a database of ours has its tables in the log within much less than these together.
+const LOOKS_MAX: u32 = 11;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// What every SQLite database begins with.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 /// Where the header says whose database it is, big endian.
@@ -77,6 +81,9 @@ pub enum NotUsable {
     /// It is a database of another kind.
     #[error("it is the database of another program{0}")]
     OtherProgram(String),
+    /// It is a database of another kind, or one of ours that another process begins at this moment.
+    #[error("it is the database of another program (which has not moved its tables out of its log yet)")]
+    InLog,
     /// The directory takes no new file.
     #[error("its directory {path} cannot be written: {source}", path = .path.display())]
     Directory {
@@ -95,6 +102,16 @@ pub enum NotUsable {
 
 /// Looks whether a path can be used for a database of ours. Nothing is changed or left behind.
 pub(crate) async fn look(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
+    for _ in 1..LOOKS_MAX {
+        match look_once(path, kind).await {
+            Err(NotUsable::InLog) => tokio::time::sleep(LOOK_AGAIN).await,
+            looked => return looked,
+        }
+    }
+    look_once(path, kind).await
+}
+
+async fn look_once(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
     let header = {
         let path = path.to_owned();
         let looked = tokio::task::spawn_blocking(move || look_at_header(&path)).await;
@@ -130,7 +147,7 @@ pub(crate) async fn look(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
     match first_of_log(path)? {
         log if log.is_empty() => Ok(Looked::Ours),
         log if memchr::memmem::find(&log, kind.first_words).is_some() => Ok(Looked::Ours),
-        _ => Err(NotUsable::OtherProgram(" (which has not moved its tables out of its log yet)".to_owned())),
+        _ => Err(NotUsable::InLog),
     }
 }
 
@@ -273,7 +290,27 @@ pub(crate) fn cause(error: &sqlx::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sqlx::Executor;
+
     use super::*;
+
+    /// A database that another process has begun, with nothing in it yet, is looked at until it tells what it is.
+    #[tokio::test]
+    async fn one_that_is_being_made_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("index.db");
+        File::create(&path).unwrap();
+        sqlx::any::install_default_drivers();
+        let mut maker = AnyConnection::connect(&sqlite_url(&path)).await.unwrap();
+        maker.execute("PRAGMA journal_mode=WAL; PRAGMA user_version=1").await.unwrap();
+        assert!(matches!(look_once(&path, INDEX).await, Err(NotUsable::InLog)));
+        let looking = tokio::spawn({
+            let path = path.clone();
+            async move { look(&path, INDEX).await }
+        });
+        maker.execute("CREATE TABLE version (version BIGINT NOT NULL)").await.unwrap();
+        assert_eq!(looking.await.unwrap().unwrap(), Looked::Ours);
+    }
 
     #[test]
     fn a_place_has_no_password() {

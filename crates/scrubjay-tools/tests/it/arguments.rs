@@ -142,7 +142,7 @@ async fn wrong_arguments_are_named_with_what_they_may_be() {
         &[
             ("limit", "must be at least 0, not -1"),
             ("param_filters[0].test", "must be one of exists, equals, contains, greater, less, not \"like\""),
-            ("sort_by", "must be one of time, response_time, size, not 3"),
+            ("sort_by", "must be one of time, response_time, size, tokens, not 3"),
         ],
     )
     .await;
