@@ -125,7 +125,8 @@ fn check_answers(answers: &Value) {
     assert_eq!(
         answers[2]["data"]["entries"][0],
         json!({"id": two, "title": "Refactored authentication module",
-            "createdAt": answers[1]["data"]["createdAt"], "tags": ["auth", "refactor"]})
+            "createdAt": answers[1]["data"]["createdAt"], "tags": ["auth", "refactor"],
+            "sessionId": answers[2]["data"]["entries"][0]["sessionId"]})
     );
     let read = &answers[3]["data"];
     assert_eq!((&read["content"], &read["summarySource"]), (&json!(AUTH), &json!("fallback")));

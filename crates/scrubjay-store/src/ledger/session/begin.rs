@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::end::was_deserted;
 use super::{COMMAND, Caller, HOST_PROCESS, ID_CHARS_MAX, Session, SessionError, get, select, update};
 use crate::conversation::random_id;
 use crate::ledger::event::{self, EventKind, NewEvent};
@@ -277,8 +278,14 @@ async fn resume(
 ) -> Result<Session, LedgerError> {
     let ended = session.ended_ns.take().is_some();
     let tick = project::get(write, &session.project_id).await?.map_or(0, |p| p.tick);
-    if ended {
-        // One that had ended starts fresh: it has seen nothing since.
+    if ended && was_deserted(write, &session.id).await? {
+        // It goes on where it was: nobody had ended it.
+        sqlx::query("UPDATE plan_steps SET status = 'current' WHERE id = $1 AND status = 'left'")
+            .bind(session.current_step)
+            .execute(write.conn())
+            .await?;
+    } else if ended {
+        // One that was ended starts fresh: it has seen nothing since.
         session.last_sync_tick = tick;
         session.current_step = None;
     }

@@ -26,7 +26,12 @@ pub async fn end(
     session: Session,
     summary: Option<&str>,
 ) -> Result<Session, LedgerError> {
-    sqlx::query("DELETE FROM callers WHERE session_id = $1").bind(&session.id).execute(write.conn()).await?;
+    // Should it be resumed, it starts fresh.
+    for statement in
+        ["DELETE FROM callers WHERE session_id = $1", "DELETE FROM record_actives WHERE session_id = $1"]
+    {
+        sqlx::query(statement).bind(&session.id).execute(write.conn()).await?;
+    }
     let event = NewEvent::new(EventKind::SessionClosed, summary.unwrap_or("session ended"));
     close(write, caller, session, event).await
 }
@@ -67,7 +72,7 @@ pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec
 }
 
 /// Ends a session that nobody is connected to any more. A conversation that its host can name may come back, and then
-/// goes on with it.
+/// goes on where it was.
 async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<Session, LedgerError> {
     if [HOST_PROCESS, CONNECTION].contains(&session.told_by.as_str()) {
         sqlx::query("DELETE FROM callers WHERE session_id = $1")
@@ -81,6 +86,19 @@ async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<
     close(write, &nobody, session, event).await
 }
 
+/// Tells whether a session ended only because nobody was connected to it any more.
+pub(super) async fn was_deserted(on: &mut impl Conn, session: &str) -> Result<bool, LedgerError> {
+    let row = sqlx::query(
+        "SELECT details FROM events WHERE session_id = $1 AND kind = 'session_closed' ORDER BY id DESC LIMIT 1",
+    )
+    .bind(session)
+    .fetch_optional(on.conn())
+    .await?;
+    let details: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+    let details: Option<serde_json::Value> = details.and_then(|text| serde_json::from_str(&text).ok());
+    Ok(details.is_some_and(|details| details["deserted"] == true))
+}
+
 async fn close(
     write: &mut Write,
     caller: &Caller,
@@ -89,10 +107,9 @@ async fn close(
 ) -> Result<Session, LedgerError> {
     session.ended_ns = Some(write.at_ns);
     update(write, &session).await?;
-    // It holds no records any more, starts fresh should it be resumed, and what was under way was not called done.
+    // What was under way was not called done. Sessions that ended hold no records against others.
     for statement in [
         "DELETE FROM connections WHERE session_id = $1",
-        "DELETE FROM record_actives WHERE session_id = $1",
         "UPDATE plan_steps SET status = 'left' WHERE session_id = $1 AND status = 'current'",
     ] {
         sqlx::query(statement).bind(&session.id).execute(write.conn()).await?;
