@@ -148,6 +148,13 @@ async fn deserted(database: Database) {
         session.id,
         "a parent process alone names nothing"
     );
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    let named = session::current(&mut write, &caller("x"), Some(&session.id)).await.unwrap();
+    assert_eq!(named.ended_ns, None, "nobody had ended it: who names it goes on with it");
+    write.commit().await.unwrap();
+    assert_eq!(kinds(&ledger, &session.id).await.last(), Some(&EventKind::SessionResumed));
+    leave(&ledger, "x").await;
+    assert!(get(&ledger, &session.id).await.ended_ns.is_some());
 
     let host = |connection: &str| Caller {
         conversation: "chat".to_owned(),

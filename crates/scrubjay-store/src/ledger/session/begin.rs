@@ -70,10 +70,19 @@ pub async fn current(
 ) -> Result<Session, SessionError> {
     if let Some(id) = named {
         let session = get(write, id).await?.ok_or_else(|| SessionError::NotFound(id.to_owned()))?;
-        return match session.ended_ns {
-            Some(_) if caller.told_by != COMMAND => Err(SessionError::Ended(session.id)),
-            _ => Ok(session),
-        };
+        if session.ended_ns.is_none() || caller.told_by == COMMAND {
+            return Ok(session);
+        }
+        // One that was only left goes on when somebody names it, and says so; one that was ended does not.
+        if !was_deserted(write, &session.id).await? {
+            return Err(SessionError::Ended(session.id));
+        }
+        let is_free = of_connection(write, caller).await?.is_none();
+        let session = reopen(write, caller, session, &Beginning::default()).await?;
+        if is_free {
+            put_in(write, caller, &session.id).await?;
+        }
+        return Ok(session);
     }
     if let Some(session) = of_connection(write, caller).await? {
         return Ok(session);
@@ -270,7 +279,18 @@ async fn open_to_conversation(write: &mut Write, caller: &Caller, session: &str)
     Ok(())
 }
 
+/// Lets a session go on, with the caller's connection in it.
 async fn resume(
+    write: &mut Write,
+    caller: &Caller,
+    session: Session,
+    beginning: &Beginning,
+) -> Result<Session, LedgerError> {
+    put_in(write, caller, &session.id).await?;
+    reopen(write, caller, session, beginning).await
+}
+
+async fn reopen(
     write: &mut Write,
     caller: &Caller,
     mut session: Session,
@@ -291,7 +311,6 @@ async fn resume(
     }
     describe(write, &mut session, beginning);
     update(write, &session).await?;
-    put_in(write, caller, &session.id).await?;
     let summary = if ended { "resumed after its end" } else { "resumed" };
     event::append(write, &session, caller, NewEvent::new(EventKind::SessionResumed, summary)).await?;
     Ok(session)
