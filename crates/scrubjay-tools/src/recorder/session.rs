@@ -102,9 +102,12 @@ impl Recorder {
         limits::check("summary", args.summary.as_deref(), MESSAGE_CHARS_MAX)?;
         let caller = self.shared.caller(&context);
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
-        let session = match args.session_id {
-            Some(id) => session::get(&mut write, &id).await?.ok_or(SessionError::NotFound(id))?,
-            None => session::current(&mut write, &caller, None).await?,
+        // One that was only left is ended now; one that was ended stays as it is.
+        let session = match session::current(&mut write, &caller, args.session_id.as_deref()).await {
+            Err(SessionError::Ended(id)) => {
+                session::get(&mut write, &id).await?.ok_or(SessionError::NotFound(id))?
+            }
+            current => current?,
         };
         let already_closed = session.ended_ns.is_some();
         let session = match already_closed {
