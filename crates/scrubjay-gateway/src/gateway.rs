@@ -10,15 +10,17 @@ mod lists;
 mod names;
 mod patience;
 mod reload;
+mod request_state;
 mod route;
 mod shutdown;
 mod subscriptions;
+mod tasks;
 mod through;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use scrubjay_core::entry::Direction;
+use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::rules::Rules;
@@ -27,8 +29,10 @@ use scrubjay_store::tape::header::TapeKind;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
+use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, Event};
 use crate::config::{BackendConfig, Naming};
+use crate::delivery::Outgoing;
 use crate::keeping::Kept;
 use crate::memory::Memory;
 use crate::relay::Options;
@@ -40,9 +44,12 @@ pub use names::Mirrored;
 pub(crate) use names::Table;
 pub use reload::{Reload, Reloaded};
 pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
+pub(crate) use tasks::related as related_task;
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;
+/// How often it is looked whether clients have heard everything.
+const LAST_WORDS_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 /// How many demands of one call may wait.
 const DEMANDS_MAX: usize = 16;
 
@@ -99,6 +106,9 @@ pub struct Gateway {
     routes: Mutex<lists::Routes>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     parked: calls::Parked,
+    tasks: tasks::Tasks,
+    /// Binds what modern backends let clients come back with to those clients.
+    states: request_state::StateSeal,
     /// What turns tasks into calls, where that is wanted.
     routing: Mutex<Option<Arc<route::Routing>>>,
     /// What every client is told first, where anything is.
@@ -195,6 +205,8 @@ impl Gateway {
             routes: Mutex::default(),
             sessions: Mutex::default(),
             parked: calls::Parked::default(),
+            tasks: tasks::Tasks::default(),
+            states: request_state::StateSeal::default(),
             routing: Mutex::default(),
             notice: Mutex::default(),
             ending: shutdown::Ending::default(),
@@ -321,6 +333,17 @@ impl Gateway {
             hear(session.connection(), reason);
         }
         true
+    }
+
+    /// Waits until clients have what is on its way to them, but not longer than `limit`.
+    pub(crate) async fn last_words(&self, limit: std::time::Duration) {
+        let said = async {
+            while self.all_sessions().iter().any(|session| session.has_words()) {
+                tokio::time::sleep(LAST_WORDS_LOOK).await;
+            }
+        };
+        // What is left is noted as undelivered.
+        let _ = tokio::time::timeout(limit, said).await;
     }
 
     /// Ends everything.
@@ -464,7 +487,15 @@ impl Gateway {
         let demands_of = (facts.era == Era::Modern).then_some(demand);
         let outbox = outbox.clone();
         let call = Call::new(session.clone(), id.clone(), recorded, outbox, facts, log_level, demands_of);
-        let call = Arc::new(call);
+        let token = parts.meta("progressToken").map(|token| token.get().to_owned());
+        let call = Arc::new(call.with_progress_token(token));
+        if session.has_live_token(&call) {
+            return refuse(
+                Some(&id),
+                code::INVALID_PARAMS,
+                "this progressToken belongs to a request that is under way: choose another",
+            );
+        }
         let Some(guard) = session.begin_call(id.clone(), call.clone()) else {
             return refuse(
                 Some(&id),
@@ -477,12 +508,17 @@ impl Gateway {
         Accepted::Request(Box::new(Request { id, method, params, call, demands, _guard: guard }))
     }
 
-    /// Answers a request; the line returned is recorded and must be sent.
+    /// Answers a request for somebody who hears it at once.
     pub async fn answer(self: &Arc<Self>, request: Box<Request>) -> Option<String> {
+        self.answer_outgoing(request).await.map(Outgoing::deliver)
+    }
+
+    /// Answers a request; the line returned is recorded and must be sent.
+    pub async fn answer_outgoing(self: &Arc<Self>, request: Box<Request>) -> Option<Outgoing> {
         let (session, id) = (request.call.session.clone(), request.id.clone());
         let line = self.conclude(request).await?;
-        let recorded = session.record(Direction::ServerToClient, &line);
-        Some(recorded.map_or_else(|e| not_recorded(&id, &e), |_| line))
+        let recorded = session.record_outgoing(line);
+        Some(recorded.unwrap_or_else(|e| Outgoing::unrecorded(not_recorded(&id, &e))))
     }
 
     /// Answers a request on a stream that others write to as well: in the order of the tape.
@@ -490,9 +526,9 @@ impl Gateway {
         let (session, id) = (request.call.session.clone(), request.id.clone());
         let Some(line) = self.conclude(request).await else { return };
         let place = outbox.reserve().await.ok();
-        if let Err(e) = session.say_in(place, line) {
+        if let Err(e) = session.say_in(place, line, WhyUndelivered::ClientLeft) {
             // The client may be gone by now.
-            let _ = outbox.send(not_recorded(&id, &e)).await;
+            let _ = outbox.send(Outgoing::unrecorded(not_recorded(&id, &e))).await;
         }
     }
 
@@ -561,7 +597,11 @@ impl Gateway {
             // What else a client tells is for the servers that work for it.
             _ => {
                 let era = session.facts().era;
-                for connection in self.backends().iter().flat_map(|b| b.connections_of(session, era)) {
+                let all = self.backends();
+                let serving = all.iter().flat_map(|b| b.connections_of(session, era));
+                // What names a request or a task of the server's is not for a connection on which it may be another's.
+                let concerns = |c: &Arc<Connection>| c.owner().is_some() || !names_a_handle(method);
+                for connection in serving.filter(concerns) {
                     let (method, params) = (method.to_owned(), params.map(str::to_owned));
                     tokio::spawn(async move {
                         if let Err(e) = connection.notify(None, &method, params.as_deref()).await {
@@ -576,6 +616,11 @@ impl Gateway {
     fn all_sessions(&self) -> Vec<Arc<Session>> {
         lock(&self.sessions).values().cloned().collect()
     }
+}
+
+/// Tells whether a client's notification names something that a server keeps for one client.
+fn names_a_handle(method: &str) -> bool {
+    method == "notifications/progress" || method.starts_with("notifications/tasks")
 }
 
 fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {

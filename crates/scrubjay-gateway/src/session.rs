@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use scrubjay_core::entry::{BackendEnded, Direction, End, EntryKind, SessionMoved, Terminator};
+use scrubjay_core::entry::{
+    BackendEnded, Direction, End, EntryKind, SessionMoved, Terminator, WhyUndelivered,
+};
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message;
 use scrubjay_core::oversize::Oversize;
@@ -18,8 +20,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::offer::{Kind, Offer};
 use crate::backend::{Answer, Owner};
+use crate::delivery::{OnTheirWay, Outgoing, Receipt};
 use crate::gateway::Table;
-use crate::keeping::{Kept, keep, shared};
+use crate::keeping::{Kept, keep, keep_marking, shared};
 use crate::relay::Options;
 
 /// How many lines may wait for a client that does not read.
@@ -33,9 +36,11 @@ const LOG_LEVELS: [&str; 8] =
 
 /// How long a client that does not read may hold up what others wait for.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+/// How long it may hold up only what is for itself: a client that pauses for less loses nothing.
+const PATIENCE_ALONE: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// Where lines for a client go: its one stream, or the stream of one request.
-pub type Outbox = mpsc::Sender<String>;
+pub type Outbox = mpsc::Sender<Outgoing>;
 
 /// Stands for the name and version of a client that gives none.
 const UNNAMED: &str = r#"{"name":"unknown","version":"0"}"#;
@@ -98,6 +103,8 @@ pub struct Session {
     pub client: Arc<str>,
     /// Whether its client is inferred, not named: then several may share it, and their ids.
     pub is_inferred: bool,
+    /// Who may speak in it: a hash of the credentials that its client showed when it opened it, where it can show any.
+    principal: OnceLock<String>,
     recording: Arc<Mutex<Recording>>,
     keeping: Options,
     facts: Mutex<ClientFacts>,
@@ -109,6 +116,8 @@ pub struct Session {
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next_ask: AtomicU64,
     aside: Mutex<Aside>,
+    /// What is recorded and not yet handed over.
+    on_their_way: Arc<OnTheirWay>,
     seen: Mutex<std::time::Instant>,
     /// The resources whose changes the client wants to hear of, and on whose connection each is followed.
     pub(crate) subscriptions: Mutex<BTreeMap<String, Owner>>,
@@ -138,7 +147,7 @@ type Ticket = (JsonId, u64);
 struct Aside {
     outbox: Option<Outbox>,
     /// What came while nobody listened; the oldest goes first.
-    kept: VecDeque<String>,
+    kept: VecDeque<Outgoing>,
 }
 
 /// A request of the client that is under way.
@@ -162,6 +171,8 @@ pub struct Call {
     pub cancelled: tokio::sync::Notify,
     /// Whether its client has stopped reading what belongs to it.
     is_deaf: AtomicBool,
+    /// By what its client knows its progress, as JSON.
+    progress_token: Option<String>,
 }
 
 impl Call {
@@ -187,15 +198,22 @@ impl Call {
             demands,
             cancelled,
             is_deaf: AtomicBool::new(false),
+            progress_token: None,
         }
     }
 
-    /// Returns whether another call is of the same client: of its session or, where sessions are inferred, of
-    /// one that shows the same name. A trace may change from one request to the next; a name does not.
+    /// Notes by what its client knows its progress.
+    #[must_use]
+    pub(crate) fn with_progress_token(self, progress_token: Option<String>) -> Self {
+        Self { progress_token, ..self }
+    }
+
+    /// Returns whether another call is of the same client: of its session or, where sessions are inferred, of one with
+    /// the same token, name and process. A trace may change from one request to the next; those do not.
     #[must_use]
     pub fn is_of_client_of(&self, other: &Self) -> bool {
         let (one, two) = (&self.session, &other.session);
-        Arc::ptr_eq(one, two) || (one.is_inferred && two.is_inferred && self.facts.info == other.facts.info)
+        Arc::ptr_eq(one, two) || (one.is_inferred && two.is_inferred && one.client == two.client)
     }
 
     /// Returns where what belongs to it goes.
@@ -204,16 +222,23 @@ impl Call {
         lock(&self.outbox).clone()
     }
 
-    /// Sends a line that belongs to it, recorded first. A client that does not read is waited for once.
-    pub async fn say(&self, line: String) {
+    /// Sends a line that belongs to it, recorded first. A client that does not read is waited for once, longer where
+    /// `others_wait` says that it holds up nobody else; then its messages are noted as undelivered until it reads.
+    pub async fn say(&self, line: String, others_wait: impl Fn() -> bool) {
         let outbox = self.outbox();
-        let place = if self.is_deaf.load(Ordering::Relaxed) {
-            outbox.try_reserve().ok()
-        } else {
-            tokio::time::timeout(PATIENCE, outbox.reserve()).await.ok().and_then(Result::ok)
+        let began = tokio::time::Instant::now();
+        let place = loop {
+            if self.is_deaf.load(Ordering::Relaxed) {
+                break outbox.try_reserve().ok();
+            }
+            match tokio::time::timeout(PATIENCE, outbox.reserve()).await {
+                Ok(place) => break place.ok(),
+                Err(_) if began.elapsed() >= PATIENCE_ALONE || others_wait() => break None,
+                Err(_) => {}
+            }
         };
         self.is_deaf.store(place.is_none(), Ordering::Relaxed);
-        if let Err(e) = self.session.say_in(place, line) {
+        if let Err(e) = self.session.say_in(place, line, why_not(&outbox)) {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
     }
@@ -261,6 +286,7 @@ impl Session {
     pub fn new(id: String, recording: Recording, keeping: Options, client: Option<&str>) -> Self {
         Self {
             is_inferred: client.is_some(),
+            principal: OnceLock::new(),
             client: client.unwrap_or(&id).into(),
             id,
             recording: shared(recording),
@@ -273,6 +299,7 @@ impl Session {
             asks: Mutex::default(),
             next_ask: AtomicU64::new(1),
             aside: Mutex::default(),
+            on_their_way: Arc::default(),
             seen: Mutex::new(clock::now().instant),
             subscriptions: Mutex::default(),
             tables: Mutex::default(),
@@ -280,6 +307,18 @@ impl Session {
             lists: Mutex::default(),
             log_level: Mutex::default(),
         }
+    }
+
+    /// Binds it to whoever opened it.
+    pub(crate) fn bind_to(&self, principal: String) {
+        // It is opened once.
+        let _ = self.principal.set(principal);
+    }
+
+    /// Returns whether somebody may speak in it.
+    #[must_use]
+    pub(crate) fn is_bound_to(&self, principal: &str) -> bool {
+        self.principal.get().is_some_and(|bound| bound == principal)
     }
 
     /// Notes that the client is there.
@@ -357,7 +396,7 @@ impl Session {
     /// It could not be recorded, so it must not move on.
     pub fn record_heard(&self, line: &str) -> Result<Kept, RecordError> {
         let item = Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, line.as_bytes());
-        self.record_item(item, || ())
+        self.record_item(item, |_| ())
     }
 
     /// Records a line between client and gateway.
@@ -365,7 +404,7 @@ impl Session {
     /// # Errors
     /// It could not be recorded, so it must not move on.
     pub fn record(&self, direction: Direction, line: &str) -> Result<Kept, RecordError> {
-        self.record_then(direction, line, || ())
+        self.record_then(direction, line, |_| ())
     }
 
     /// Records a line between client and gateway, and does something before anything else is recorded.
@@ -376,7 +415,7 @@ impl Session {
         &self,
         direction: Direction,
         line: &str,
-        then: impl FnOnce(),
+        then: impl FnOnce(Kept),
     ) -> Result<Kept, RecordError> {
         let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
         self.record_item(item, then)
@@ -386,8 +425,38 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on, and nothing was done.
-    pub fn record_backend(&self, items: &[Item<'_>], then: impl FnOnce()) -> Result<Kept, RecordError> {
-        keep(&self.recording, self.keeping, items, then)
+    pub fn record_backend(
+        &self,
+        items: &[Item<'_>],
+        marked: usize,
+        then: impl FnOnce(Kept),
+    ) -> Result<Kept, RecordError> {
+        keep_marking(&self.recording, self.keeping, items, marked, then)
+    }
+
+    /// Returns the receipt of something recorded here; `why` is noted if it is dropped before it is delivered.
+    #[must_use]
+    pub fn receipt(&self, kept: Kept, why: WhyUndelivered) -> Option<Receipt> {
+        let receipt = |mark| Receipt::new(self.recording.clone(), mark, why).listed_in(&self.on_their_way);
+        kept.map(|place| receipt(place.mark))
+    }
+
+    /// Records a line for the client; it counts as undelivered until it is handed over.
+    ///
+    /// # Errors
+    /// It could not be recorded, so it must not be sent.
+    pub fn record_outgoing(&self, line: String) -> Result<Outgoing, RecordError> {
+        let kept = self.record(Direction::ServerToClient, &line)?;
+        Ok(Outgoing::recorded(line, self.receipt(kept, WhyUndelivered::ClientLeft)))
+    }
+
+    /// Records a refusal for the client, which hears it in any case: it would wait for ever otherwise, and what cannot
+    /// be recorded may be the very reason.
+    pub fn record_refusal(&self, line: String) -> Outgoing {
+        self.record_outgoing(line.clone()).unwrap_or_else(|e| {
+            tracing::error!(error = %e, "a refusal could not be recorded");
+            Outgoing::unrecorded(line)
+        })
     }
 
     /// Records something worth knowing that is not a message.
@@ -409,53 +478,67 @@ impl Session {
 
     fn record_fact(&self, kind: EntryKind, direction: Direction, facts: &[u8]) {
         let fact = Item::new(kind, direction, Terminator::Eof, facts);
-        if let Err(e) = self.record_item(fact, || ()) {
+        if let Err(e) = self.record_item(fact, |_| ()) {
             tracing::error!(error = %e, "a note could not be recorded");
         }
     }
 
-    fn record_item(&self, item: Item<'_>, then: impl FnOnce()) -> Result<Kept, RecordError> {
+    fn record_item(&self, item: Item<'_>, then: impl FnOnce(Kept)) -> Result<Kept, RecordError> {
         keep(&self.recording, self.keeping, &[item], then)
     }
 
-    /// Sends a line to the client, recorded first. What cannot be recorded is not sent.
-    pub async fn say(&self, outbox: &Outbox, line: String) {
-        let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await;
-        if let Err(e) = self.say_in(place.ok().and_then(Result::ok), line) {
+    /// Sends a line to the client, recorded first; returns whether it is on its way. What cannot be recorded is not sent.
+    pub async fn say(&self, outbox: &Outbox, line: String) -> bool {
+        let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await.ok().and_then(Result::ok);
+        let has_place = place.is_some();
+        let said = self.say_in(place, line, why_not(outbox));
+        if let Err(e) = &said {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
+        has_place && said.is_ok()
     }
 
-    /// Tells the client that something is not done. It hears that in any case: it would wait for ever otherwise,
-    /// and what cannot be recorded may be the very reason.
+    /// Tells the client that something is not done.
     pub async fn refuse(&self, outbox: &Outbox, line: String) {
-        if let Err(e) = self.record(Direction::ServerToClient, &line) {
-            tracing::error!(error = %e, "a refusal could not be recorded");
+        let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await;
+        let refusal = self.record_refusal(line);
+        match place {
+            Ok(Ok(place)) => place.send(refusal),
+            _ => refusal.drop_because(why_not(outbox)),
         }
-        // A client that has gone or does not read misses what it would not see.
-        let _ = tokio::time::timeout(PATIENCE, outbox.send(line)).await;
     }
 
-    /// Puts a line in its place on the way to the client: on the tape in the same order.
+    /// Puts a line in its place on the way to the client: on the tape in the same order. Without a place it is not
+    /// sent, and `why` is noted on the tape.
     ///
     /// # Errors
     /// It could not be recorded, and was not sent.
-    pub fn say_in(&self, place: Option<mpsc::Permit<'_, String>>, line: String) -> Result<Kept, RecordError> {
+    pub fn say_in(
+        &self,
+        place: Option<mpsc::Permit<'_, Outgoing>>,
+        line: String,
+        why: WhyUndelivered,
+    ) -> Result<Kept, RecordError> {
+        let Some(place) = place else {
+            let kept = self.record(Direction::ServerToClient, &line)?;
+            drop(self.receipt(kept, why));
+            return Ok(kept);
+        };
         let said = line.clone();
-        self.record_then(Direction::ServerToClient, &line, || match place {
-            Some(place) => place.send(said),
-            None => {
-                tracing::debug!(session = self.id, "the client does not listen; a message was not delivered");
-            }
+        self.record_then(Direction::ServerToClient, &line, |kept| {
+            place.send(Outgoing::recorded(said, self.receipt(kept, WhyUndelivered::ClientLeft)));
         })
     }
 
     /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
     pub fn say_aside(&self, line: String) {
-        if let Err(e) = self.record(Direction::ServerToClient, &line) {
-            tracing::error!(error = %e, "a message to the client could not be recorded");
-            return;
-        }
+        let line = match self.record_outgoing(line) {
+            Ok(line) => line,
+            Err(e) => {
+                tracing::error!(error = %e, "a message to the client could not be recorded");
+                return;
+            }
+        };
         let outbox = lock(&self.aside).outbox.clone();
         let undelivered = match outbox {
             // A standing stream that does not move counts as none: nobody else may wait for it.
@@ -466,15 +549,17 @@ impl Session {
         };
         if let Some(line) = undelivered {
             let mut aside = lock(&self.aside);
-            if aside.kept.len() == OUTBOX_MAX {
-                aside.kept.pop_front();
-            }
+            let oldest = if aside.kept.len() == OUTBOX_MAX { aside.kept.pop_front() } else { None };
             aside.kept.push_back(line);
+            drop(aside);
+            if let Some(oldest) = oldest {
+                oldest.drop_because(WhyUndelivered::DroppedByLimit);
+            }
         }
     }
 
     /// Takes a standing stream, and returns what was kept for it.
-    pub fn attach(&self, outbox: Outbox) -> Vec<String> {
+    pub fn attach(&self, outbox: Outbox) -> Vec<Outgoing> {
         let mut aside = lock(&self.aside);
         aside.outbox = Some(outbox);
         aside.kept.drain(..).collect()
@@ -501,9 +586,15 @@ impl Session {
         }
         let _forget = Forget { session: self, number };
         let question = message::request(&format!("\"scrubjay-{number}\""), method, params);
-        match outbox {
+        let is_on_its_way = match outbox {
             Some(outbox) => self.say(outbox, question).await,
-            None => self.say_aside(question),
+            None => {
+                self.say_aside(question);
+                true
+            }
+        };
+        if !is_on_its_way {
+            return Answer::error(-32603, "the question did not reach the client");
         }
         answer.await.unwrap_or_else(|_| Answer::error(-32603, "the client went away before it answered"))
     }
@@ -527,10 +618,23 @@ impl Session {
         Some(CallGuard { session: self.clone(), ticket })
     }
 
+    /// Returns whether the progress of another request under way goes by the same token: its client could not tell them
+    /// apart. Where several clients may share the session each has a stream of its own, and their tokens may be the same.
+    #[must_use]
+    pub(crate) fn has_live_token(&self, call: &Call) -> bool {
+        let is_same = |other: &Arc<Call>| other.progress_token == call.progress_token;
+        call.progress_token.is_some() && !self.is_inferred && lock(&self.calls).values().any(is_same)
+    }
+
     /// Returns the request with that id, where it is under way.
     #[must_use]
     pub fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
         lock(&self.calls).get(&(id.clone(), 0)).cloned()
+    }
+
+    /// Returns whether something for its client is on its way.
+    pub(crate) fn has_words(&self) -> bool {
+        !self.on_their_way.is_empty()
     }
 
     /// Notes that it is over: nothing is started for it any more.
@@ -545,11 +649,14 @@ impl Session {
 
     /// Ends the session: what is under way, its standing stream and its recording.
     pub fn finish(&self, replacement: Recording, reason: &str) {
-        lock(&self.aside).outbox = None;
+        // What nobody came for is noted before the tape ends.
+        let aside = std::mem::take(&mut *lock(&self.aside));
+        drop(aside);
         lock(&self.asks).clear();
         for call in lock(&self.calls).values() {
             call.cancel();
         }
+        self.on_their_way.give_up(&self.recording);
         seal(&self.recording, replacement, reason);
     }
 }
@@ -577,6 +684,11 @@ impl Drop for CallGuard {
     fn drop(&mut self) {
         lock(&self.session.calls).remove(&self.ticket);
     }
+}
+
+/// Returns why there was no place for a message to a client.
+pub(crate) fn why_not(outbox: &Outbox) -> WhyUndelivered {
+    if outbox.is_closed() { WhyUndelivered::ClientLeft } else { WhyUndelivered::ClientDidNotRead }
 }
 
 /// Ends a recording; whatever comes after goes to its replacement.

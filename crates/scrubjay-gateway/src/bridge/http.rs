@@ -12,6 +12,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request};
+use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message;
@@ -55,6 +56,9 @@ pub enum Ended {
     SessionLost,
 }
 
+/// Hears what became of each line, by its number on the stream to the bridge: it was sent, or why not.
+pub(crate) type OnSent = Box<dyn Fn(u64, Option<WhyUndelivered>) + Send + Sync>;
+
 /// How many bridges of this process have not ended.
 static OPEN: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
 
@@ -90,6 +94,7 @@ pub(super) struct Bridge {
     /// Held while a large answer is read.
     pub(super) large: Semaphore,
     sink: Sink,
+    pub(super) on_sent: OnSent,
     /// The stream of a server that speaks the first HTTP transport, once it is known to.
     pub(super) first: OnceCell<Arc<FirstTransport>>,
     /// This bridge, for what listens beside it.
@@ -109,6 +114,14 @@ struct Tasks {
     standing: JoinSet<()>,
 }
 
+/// A message without an answer that waits for its turn.
+struct Quiet {
+    /// Its number on the stream to the bridge.
+    number: u64,
+    line: Bytes,
+    message: Envelope,
+}
+
 /// Presents an HTTP server as a stream of lines to write and a queue of what it says.
 ///
 /// # Errors
@@ -116,10 +129,18 @@ struct Tasks {
 pub fn connect(
     endpoint: Endpoint,
 ) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
+    connect_telling(endpoint, Box::new(|_, _| ()))
+}
+
+/// Like [`connect`], and tells what became of each line.
+pub(crate) fn connect_telling(
+    endpoint: Endpoint,
+    on_sent: OnSent,
+) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
     let client = Client::new(&endpoint.url)?;
     let (writer, theirs_to_read) = tokio::io::duplex(STREAM_BYTES);
     let (sink, received) = Sink::queue();
-    let bridge = Bridge::new(endpoint, client, sink);
+    let bridge = Bridge::new(endpoint, client, sink, on_sent);
     tokio::spawn(bridge.run(theirs_to_read, std::future::pending()));
     Ok((received, Box::new(writer)))
 }
@@ -134,12 +155,23 @@ pub async fn run(
     writer: impl AsyncWrite + Send + Unpin + 'static,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<Ended> {
+    run_telling(endpoint, reader, writer, stop, Box::new(|_, _| ())).await
+}
+
+/// Like [`run`], and tells what became of each line.
+pub(crate) async fn run_telling(
+    endpoint: Endpoint,
+    reader: impl AsyncRead + Send + Unpin,
+    writer: impl AsyncWrite + Send + Unpin + 'static,
+    stop: impl Future<Output = ()> + Send,
+    on_sent: OnSent,
+) -> io::Result<Ended> {
     let client = Client::new(&endpoint.url)?;
-    Ok(Bridge::new(endpoint, client, Sink::stream(Box::new(writer))).run(reader, stop).await)
+    Ok(Bridge::new(endpoint, client, Sink::stream(Box::new(writer)), on_sent).run(reader, stop).await)
 }
 
 impl Bridge {
-    fn new(endpoint: Endpoint, client: Client, sink: Sink) -> Arc<Self> {
+    fn new(endpoint: Endpoint, client: Client, sink: Sink, on_sent: OnSent) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             endpoint,
             client,
@@ -147,6 +179,7 @@ impl Bridge {
             mirrored: Mutex::default(),
             large: Semaphore::new(LARGE_MAX),
             sink,
+            on_sent,
             first: OnceCell::new(),
             own: own.clone(),
             calls: Mutex::default(),
@@ -190,8 +223,9 @@ impl Bridge {
         self: &Arc<Self>,
         mut reader: impl AsyncRead + Send + Unpin,
         tasks: &mut Tasks,
-        quiet: mpsc::Sender<(Bytes, Envelope)>,
+        quiet: mpsc::Sender<Quiet>,
     ) {
+        let mut next = 0;
         let mut framer = Framer::new(self.endpoint.message_bytes_max);
         loop {
             // A stream that cannot be read has ended.
@@ -202,13 +236,22 @@ impl Bridge {
                     Step::Oversize(line) => {
                         let limit = self.endpoint.message_bytes_max;
                         let why = format!("a message of {} bytes is over the limit of {limit}", line.bytes);
+                        (self.on_sent)(next, Some(WhyUndelivered::DroppedByLimit));
+                        next += 1;
                         self.refuse(line.id.as_deref().unwrap_or("null"), &why, None).await;
                         continue;
                     }
                     Step::Starved => break,
                 };
-                for line in lines.into_iter().filter(|line| !line.trim_ascii().is_empty()) {
-                    self.dispatch(line, tasks, &quiet).await;
+                for line in lines {
+                    let number = next;
+                    next += 1;
+                    if line.trim_ascii().is_empty() {
+                        // There is nothing in it that a server could be told.
+                        (self.on_sent)(number, None);
+                    } else {
+                        self.dispatch(number, line, tasks, &quiet).await;
+                    }
                 }
             }
             if read == 0 {
@@ -219,38 +262,45 @@ impl Bridge {
 
     async fn dispatch(
         self: &Arc<Self>,
+        number: u64,
         line: Bytes,
         tasks: &mut Tasks,
-        quiet: &mpsc::Sender<(Bytes, Envelope)>,
+        quiet: &mpsc::Sender<Quiet>,
     ) {
         while tasks.requests.try_join_next().is_some() || tasks.standing.try_join_next().is_some() {}
         let message = Envelope::parse(&line);
         match (message.kind, message.method.as_deref()) {
             (MessageKind::Request, Some("initialize")) => {
                 // Everything after it needs what it agrees on.
-                Exchange::new(self, &message, &Notify::new()).brief(INITIALIZE_MAX).run(line).await;
+                let never = Notify::new();
+                Exchange::new(self, number, &message, &never).brief(INITIALIZE_MAX).run(line).await;
             }
             (MessageKind::Notification, Some("notifications/initialized")) => {
                 let never = Notify::new();
-                let sent = Exchange::new(self, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
+                let sent = Exchange::new(self, number, &message, &never).brief(QUIET_ONE_MAX);
+                let sent = sent.run(line).await;
                 // A server of the first transport has said where its one stream is.
                 if sent && lock(&self.talk).version.is_some() && !self.first.initialized() {
                     let bridge = self.clone();
                     tasks.standing.spawn(async move { listen_aside(&bridge).await });
                 }
             }
-            (MessageKind::Notification, Some("notifications/cancelled")) if self.call_off(&message) => {}
+            (MessageKind::Notification, Some("notifications/cancelled")) if self.call_off(&message) => {
+                // By leaving the request's stream.
+                (self.on_sent)(number, None);
+            }
             (MessageKind::Notification | MessageKind::Response | MessageKind::Error, _) => {
                 // Waits for room: the client is to slow down, and nothing is lost.
-                let _ = quiet.send((line, message)).await;
+                let _ = quiet.send(Quiet { number, line, message }).await;
             }
-            _ => self.begin(line, message, tasks).await,
+            _ => self.begin(number, line, message, tasks).await,
         }
     }
 
     /// Sends what may be answered, beside everything else.
-    async fn begin(self: &Arc<Self>, line: Bytes, message: Envelope, tasks: &mut Tasks) {
+    async fn begin(self: &Arc<Self>, number: u64, line: Bytes, message: Envelope, tasks: &mut Tasks) {
         if tasks.requests.len() + tasks.standing.len() > REQUESTS_MAX {
+            (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
             let why = format!("{REQUESTS_MAX} requests are under way already");
             self.refuse(message.id.as_ref().map_or("null", JsonId::as_raw), &why, None).await;
             return;
@@ -264,7 +314,7 @@ impl Bridge {
         let stands = message.method.as_deref() == Some("subscriptions/listen");
         let bridge = self.clone();
         let task = async move {
-            Exchange::new(&bridge, &message, &cancelled).run(line).await;
+            Exchange::new(&bridge, number, &message, &cancelled).run(line).await;
             if let Some(id) = &message.id {
                 let mut calls = lock(&bridge.calls);
                 // Another of the same id may have taken its place.
@@ -291,9 +341,10 @@ impl Bridge {
         is_modern || lock(&self.talk).version.is_none()
     }
 
-    async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<(Bytes, Envelope)>) {
-        while let Some((line, message)) = waiting.recv().await {
-            Exchange::new(&self, &message, &Notify::new()).brief(QUIET_ONE_MAX).run(line).await;
+    async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<Quiet>) {
+        while let Some(Quiet { number, line, message }) = waiting.recv().await {
+            let never = Notify::new();
+            Exchange::new(&self, number, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
         }
     }
 

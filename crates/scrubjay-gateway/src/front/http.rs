@@ -4,6 +4,7 @@
 //! soon as something else comes first. Legacy clients have sessions and may take a broken stream up again;
 //! modern clients have neither, and leaving calls the request off.
 
+mod body;
 mod conversations;
 mod cors;
 pub(crate) mod guard;
@@ -41,6 +42,9 @@ pub(crate) type Refusal = Box<Response>;
 const SWEEPS_PER_IDLE: u32 = 16;
 const SWEEP_MIN: Duration = Duration::from_millis(50);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
+
+/// How long what is on its way to clients may take when the gateway is stopped.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// What every request handler needs.
 pub(crate) struct Front {
@@ -112,6 +116,7 @@ async fn run(
     }
     let reason = "the gateway was stopped";
     front.refusals.end(&gateway, reason);
+    gateway.last_words(LAST_WORDS).await;
     gateway.shut_down(reason);
     Ok(())
 }

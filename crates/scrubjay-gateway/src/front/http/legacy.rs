@@ -8,9 +8,12 @@ use axum::response::Response;
 use scrubjay_core::message::Parts;
 use tokio::sync::mpsc;
 
+use super::body::json_line;
+use super::conversations::principal;
 use super::headers::{PROTOCOL_VERSION, SESSION, text};
 use super::refused::because;
-use super::{Front, Refusal, accepted, json, json_error, plain, stream, too_many_sessions};
+use super::{Front, Refusal, accepted, json_error, plain, stream, too_many_sessions};
+use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, LEGACY_VERSIONS, Request, code};
 use crate::session::{OUTBOX_MAX, Session};
 
@@ -38,12 +41,10 @@ pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<
     let mut response = match front.gateway.accept(&session, line, &outbox) {
         Accepted::Told => accepted(),
         Accepted::Refused(line) => {
-            // A refusal is an answer: it is recorded as one.
-            if let Err(e) = session.record(scrubjay_core::entry::Direction::ServerToClient, &line) {
-                tracing::error!(error = %e, "a refusal could not be recorded");
-            }
             // Legacy clients look for errors in the body, and throw away the body of any other status.
-            json(if parts.id.is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST }, line)
+            let status = if parts.id.is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+            // A refusal is an answer: it is recorded as one.
+            json_line(status, session.record_refusal(line))
         }
         Accepted::Request(request) => {
             drop(outbox);
@@ -64,14 +65,18 @@ fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Sessio
         if front.gateway.session_count() >= front.config.sessions_max {
             return Err(Box::new(too_many_sessions()));
         }
-        return Ok(front.gateway.open_session("http"));
+        let session = front.gateway.open_session("http");
+        session.bind_to(principal(headers));
+        return Ok(session);
     }
     let Some(id) = text(headers, SESSION) else {
         let why = "Mcp-Session-Id is required: open a session with initialize";
         return Err(Box::new(because("no session", plain(StatusCode::BAD_REQUEST, why))));
     };
     // An inferred one has no name on the wire.
-    let Some(session) = front.gateway.session(id).filter(|session| !session.is_inferred) else {
+    let own = |session: &Arc<Session>| !session.is_inferred && session.is_bound_to(&principal(headers));
+    // Who shows other credentials than opened it is told the same as who made the id up.
+    let Some(session) = front.gateway.session(id).filter(own) else {
         let why = "no such session: open a new one with initialize";
         return Err(Box::new(because("unknown session", plain(StatusCode::NOT_FOUND, why))));
     };
@@ -84,17 +89,17 @@ async fn answer(
     front: &Arc<Front>,
     session: &Arc<Session>,
     request: Box<Request>,
-    mut lines: mpsc::Receiver<String>,
+    mut lines: mpsc::Receiver<Outgoing>,
 ) -> Response {
     let gateway = front.gateway.clone();
     // Beside the connection: a client that loses it has not called the request off.
-    let mut answering = tokio::spawn(async move { gateway.answer(request).await });
+    let mut answering = tokio::spawn(async move { gateway.answer_outgoing(request).await });
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => Some(line),
         answered = &mut answering => {
             return match answered.ok().flatten() {
-                Some(line) => json(StatusCode::OK, line),
+                Some(line) => json_line(StatusCode::OK, line),
                 None => accepted(),
             };
         }
@@ -103,7 +108,7 @@ async fn answer(
     };
     let log = front.streams.begin(&session.id);
     if session.facts().version.as_str() >= FIRST_WITH_PRIMING {
-        log.push_now(stream::PRIMING.to_owned());
+        log.push_now(Outgoing::unrecorded(stream::PRIMING.to_owned()));
     }
     if let Some(first) = first {
         log.push_now(first);

@@ -12,10 +12,12 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::body::json_line;
 use super::conversations::Sender;
 use super::headers::{check_mirrored, check_modern};
 use super::tcp::Tcp;
-use super::{Front, Refusal, accepted, json, stream, too_many_sessions};
+use super::{Front, Refusal, accepted, stream, too_many_sessions};
+use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, code};
 use crate::session::OUTBOX_MAX;
 
@@ -37,15 +39,13 @@ pub(super) async fn post(
     match front.gateway.accept(&session, line, &outbox) {
         Accepted::Told => accepted(),
         Accepted::Refused(line) => {
-            if let Err(e) = session.record(scrubjay_core::entry::Direction::ServerToClient, &line) {
-                tracing::error!(error = %e, "a refusal could not be recorded");
-            }
-            json(StatusCode::BAD_REQUEST, line)
+            // A refusal is an answer: it is recorded as one.
+            json_line(StatusCode::BAD_REQUEST, session.record_refusal(line))
         }
         Accepted::Request(request) => {
             drop(outbox);
             let gateway = front.gateway.clone();
-            let task = tokio::spawn(async move { gateway.answer(request).await });
+            let task = tokio::spawn(async move { gateway.answer_outgoing(request).await });
             answer(Answering { task }, lines).await
         }
     }
@@ -64,7 +64,7 @@ fn check(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Re
 
 /// A request under way; dropped with its connection, it is called off.
 struct Answering {
-    task: JoinHandle<Option<String>>,
+    task: JoinHandle<Option<Outgoing>>,
 }
 
 impl Drop for Answering {
@@ -73,13 +73,13 @@ impl Drop for Answering {
     }
 }
 
-async fn answer(mut answering: Answering, mut lines: mpsc::Receiver<String>) -> Response {
+async fn answer(mut answering: Answering, mut lines: mpsc::Receiver<Outgoing>) -> Response {
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => line,
         answered = &mut answering.task => {
             return match answered.ok().flatten() {
-                Some(line) => json(status_of(&line), line),
+                Some(line) => json_line(status_of(line.text()), line),
                 None => accepted(),
             };
         }
@@ -88,18 +88,18 @@ async fn answer(mut answering: Answering, mut lines: mpsc::Receiver<String>) -> 
     let events = futures_util::stream::unfold(state, |(answering, mut lines, first)| async move {
         let mut answering = answering?;
         if let Some(first) = first {
-            return Some((event(&first), (Some(answering), lines, None)));
+            return Some((event(first), (Some(answering), lines, None)));
         }
         tokio::select! {
             biased;
-            Some(line) = lines.recv() => Some((event(&line), (Some(answering), lines, None))),
+            Some(line) = lines.recv() => Some((event(line), (Some(answering), lines, None))),
             answered = &mut answering.task => {
                 let mut text = String::new();
                 while let Ok(line) = lines.try_recv() {
-                    text += &format!("data: {line}\n\n");
+                    text += &format!("data: {}\n\n", line.deliver());
                 }
                 if let Some(line) = answered.ok().flatten() {
-                    text += &format!("data: {line}\n\n");
+                    text += &format!("data: {}\n\n", line.deliver());
                 }
                 Some((Ok(text), (None, lines, None)))
             }
@@ -108,8 +108,9 @@ async fn answer(mut answering: Answering, mut lines: mpsc::Receiver<String>) -> 
     stream::event_stream(Body::from_stream(events))
 }
 
-fn event(line: &str) -> Result<String, std::convert::Infallible> {
-    Ok(format!("data: {line}\n\n"))
+/// Makes an event of a line that is polled out with it.
+fn event(line: Outgoing) -> Result<String, std::convert::Infallible> {
+    Ok(format!("data: {}\n\n", line.deliver()))
 }
 
 /// Returns the status that goes with an answer.

@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
+use scrubjay_core::entry::WhyUndelivered;
 use tokio::sync::Notify;
 
+use crate::delivery::{Outgoing, Receipt};
 use crate::session::lock;
 
 /// The line of an event without data: it only gives a client an id to come back with, and says when to.
@@ -22,6 +24,8 @@ const RETRY: &str = "retry: 1000\n";
 const LINES_MAX: usize = 1024;
 /// How many bytes a log keeps, and at least its last line.
 const LOG_BYTES_MAX: usize = 1 << 20;
+/// How many bytes of lines go out in one piece, and at least one line.
+const CHUNK_BYTES_MAX: usize = 16 * 1024;
 /// How many logs a session keeps.
 const LOGS_MAX: usize = 64;
 /// How many bytes all logs of a session keep, and at least the newest log.
@@ -37,9 +41,16 @@ pub(super) struct Log {
     room: Notify,
 }
 
+/// A line of a log: its receipt is here until somebody reads it for the first time.
+#[derive(Debug)]
+struct LogLine {
+    text: String,
+    receipt: Option<Receipt>,
+}
+
 #[derive(Debug, Default)]
 struct Said {
-    lines: VecDeque<String>,
+    lines: VecDeque<LogLine>,
     bytes: usize,
     /// The number of the first line kept.
     first: u64,
@@ -57,9 +68,12 @@ impl Said {
     /// Forgets the oldest lines, but none that somebody is about to read; returns whether that was enough.
     fn make_room(&mut self) -> bool {
         while self.is_full() && (self.first < self.unread || self.readers == 0) {
-            let oldest = self.lines.pop_front();
-            self.bytes -= oldest.map_or(0, |line| line.len());
+            let Some(oldest) = self.lines.pop_front() else { break };
+            self.bytes -= oldest.text.len();
             self.first += 1;
+            if let Some(receipt) = oldest.receipt {
+                receipt.undelivered(WhyUndelivered::DroppedByLimit);
+            }
         }
         !self.is_full()
     }
@@ -67,7 +81,7 @@ impl Said {
 
 impl Log {
     /// Adds a line; waits for whoever reads, where there is somebody.
-    pub(super) async fn push(&self, line: String) {
+    pub(super) async fn push(&self, line: Outgoing) {
         self.push_now(line);
         loop {
             let room = self.room.notified();
@@ -82,10 +96,11 @@ impl Log {
     }
 
     /// Adds a line.
-    pub(super) fn push_now(&self, line: String) {
+    pub(super) fn push_now(&self, line: Outgoing) {
+        let (text, receipt) = line.into_parts();
         let mut said = lock(&self.said);
-        said.bytes += line.len();
-        said.lines.push_back(line);
+        said.bytes += text.len();
+        said.lines.push_back(LogLine { text, receipt });
         drop(said);
         self.news.notify_waiters();
     }
@@ -105,7 +120,7 @@ impl Log {
         said.ended && from >= said.first + said.lines.len() as u64
     }
 
-    /// Returns the lines from a place on, waiting for some; none when the stream has ended.
+    /// Returns lines from a place on, waiting for some; none when the stream has ended. They count as delivered.
     async fn next(&self, from: u64) -> Option<(u64, Vec<String>)> {
         loop {
             let news = self.news.notified();
@@ -116,7 +131,17 @@ impl Log {
                 let mut said = lock(&self.said);
                 let from = from.max(said.first);
                 let skip = usize::try_from(from - said.first).unwrap_or(usize::MAX);
-                let lines: Vec<String> = said.lines.iter().skip(skip).cloned().collect();
+                let mut lines = Vec::new();
+                let mut bytes = 0;
+                // No more at once than is soon written: what waits here is not yet delivered.
+                for line in said.lines.iter_mut().skip(skip) {
+                    if bytes > CHUNK_BYTES_MAX {
+                        break;
+                    }
+                    bytes += line.text.len();
+                    line.receipt.take().into_iter().for_each(Receipt::delivered);
+                    lines.push(line.text.clone());
+                }
                 if !lines.is_empty() {
                     said.unread = said.unread.max(from + lines.len() as u64);
                     drop(said);
@@ -229,15 +254,19 @@ pub(super) fn event_stream(body: Body) -> Response {
 mod tests {
     use super::*;
 
+    fn line(text: String) -> Outgoing {
+        Outgoing::unrecorded(text)
+    }
+
     #[tokio::test]
     async fn a_log_nobody_reads_keeps_so_many_lines_and_bytes() {
         let log = Log::default();
         for number in 0..LINES_MAX + 10 {
-            log.push(number.to_string()).await;
+            log.push(line(number.to_string())).await;
         }
         assert_eq!(log.next(0).await.map(|(first, lines)| (first, lines.len())), Some((10, LINES_MAX)));
-        log.push("x".repeat(LOG_BYTES_MAX * 2)).await;
-        log.push("y".to_owned()).await;
+        log.push(line("x".repeat(LOG_BYTES_MAX * 2))).await;
+        log.push(line("y".to_owned())).await;
         assert_eq!(log.next(0).await.map(|(_, lines)| lines), Some(vec!["y".to_owned()]));
         assert_eq!(log.bytes(), 1);
     }
@@ -246,9 +275,9 @@ mod tests {
     async fn nothing_is_lost_on_whoever_reads() {
         let log = Arc::new(Log::default());
         let reader = Reader::new(log.clone());
-        log.push("small".to_owned()).await;
+        log.push(line("small".to_owned())).await;
         let fed = log.clone();
-        let feeding = tokio::spawn(async move { fed.push("x".repeat(LOG_BYTES_MAX)).await });
+        let feeding = tokio::spawn(async move { fed.push(line("x".repeat(LOG_BYTES_MAX))).await });
         while log.bytes() <= LOG_BYTES_MAX {
             tokio::task::yield_now().await;
         }
@@ -256,9 +285,9 @@ mod tests {
         assert_eq!(log.next(0).await.map(|(first, lines)| (first, lines.len())), Some((0, 2)));
         feeding.await.expect("it has room");
         // Who leaves is waited for no more.
-        log.push("small".to_owned()).await;
+        log.push(line("small".to_owned())).await;
         let fed = log.clone();
-        let feeding = tokio::spawn(async move { fed.push("x".repeat(LOG_BYTES_MAX)).await });
+        let feeding = tokio::spawn(async move { fed.push(line("x".repeat(LOG_BYTES_MAX))).await });
         drop(reader);
         feeding.await.expect("nobody reads");
         assert!(log.bytes() <= LOG_BYTES_MAX);
@@ -269,7 +298,7 @@ mod tests {
         let streams = Streams::default();
         let first = streams.begin("s");
         for _ in 0..10 {
-            streams.begin("s").push_now("x".repeat(LOG_BYTES_MAX));
+            streams.begin("s").push_now(line("x".repeat(LOG_BYTES_MAX)));
         }
         assert!(streams.after("s", &format!("{}-0", first.number)).is_none());
         let kept: usize = lock(&streams.by_session)["s"].iter().map(|log| log.bytes()).sum();
