@@ -18,6 +18,7 @@ use scrubjay_store::clock::{self, Moment};
 use scrubjay_store::recording::{Item, RecordError, Recording};
 use tokio::sync::Mutex;
 
+use crate::budget::MemoryLimits;
 use crate::notice::{self, Notice};
 use crate::pipe::{Sink, Source};
 
@@ -56,6 +57,8 @@ pub struct Options {
     pub durability: Durability,
     /// No message may be longer.
     pub message_bytes_max: usize,
+    /// How much a gateway may keep in memory; the relay itself keeps no more than a message each way.
+    pub memory: MemoryLimits,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             on_record_failure: OnRecordFailure::default(),
             durability: Durability::default(),
             message_bytes_max: 16 << 20,
+            memory: MemoryLimits::default(),
         }
     }
 }

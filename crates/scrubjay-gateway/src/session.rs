@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::offer::{Kind, Offer};
 use crate::backend::{Answer, Owner};
+use crate::budget::{Account, Budget, Charge, Full, Queued, SESSION_KEY, Use};
 use crate::gateway::Table;
 use crate::keeping::{Kept, keep, shared};
 use crate::relay::Options;
@@ -27,15 +28,29 @@ pub const OUTBOX_MAX: usize = 256;
 /// How many requests of one client may be under way.
 pub const CALLS_MAX: usize = 1024;
 
+/// The level that lets every log message pass.
+pub(crate) const LEAST_LOG_LEVEL: &str = "debug";
 /// The levels of log messages, the least first.
 const LOG_LEVELS: [&str; 8] =
-    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+    [LEAST_LOG_LEVEL, "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
+/// What a session takes besides what its client says: its tables and its tape.
+const SESSION_BYTES: usize = 2048;
+/// A client need not say more of itself than this.
+pub(crate) const FACTS_BYTES_MAX: usize = 64 * 1024;
+
+/// Returns a level of log messages by its name; `None` for what is no level.
+pub(crate) fn log_level(name: &str) -> Option<&'static str> {
+    LOG_LEVELS.into_iter().find(|level| *level == name)
+}
+
+/// How often it is noted that messages were dropped.
+const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 /// How long a client that does not read may hold up what others wait for.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Where lines for a client go: its one stream, or the stream of one request.
-pub type Outbox = mpsc::Sender<String>;
+pub type Outbox = mpsc::Sender<Queued>;
 
 /// Stands for the name and version of a client that gives none.
 const UNNAMED: &str = r#"{"name":"unknown","version":"0"}"#;
@@ -71,6 +86,12 @@ impl ClientFacts {
         (self.info != UNNAMED).then_some(self.info.as_str())
     }
 
+    /// Returns how many bytes it takes to keep them.
+    #[must_use]
+    pub(crate) fn bytes(&self) -> usize {
+        self.version.len() + self.capabilities.len() + self.info.len()
+    }
+
     /// Returns those of a modern client's capabilities that a legacy server can make use of, as JSON.
     #[must_use]
     pub(crate) fn legacy_capabilities(&self) -> String {
@@ -100,7 +121,11 @@ pub struct Session {
     pub is_inferred: bool,
     recording: Arc<Mutex<Recording>>,
     keeping: Options,
+    /// What is kept in memory for it.
+    pub(crate) account: Arc<Account>,
     facts: Mutex<ClientFacts>,
+    /// The room that the facts take.
+    facts_room: Mutex<Charge>,
     /// Whether its client said of itself what it is.
     is_opened: AtomicBool,
     is_over: AtomicBool,
@@ -109,18 +134,22 @@ pub struct Session {
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next_ask: AtomicU64,
     aside: Mutex<Aside>,
+    dropped: Mutex<Dropped>,
     seen: Mutex<std::time::Instant>,
     /// The resources whose changes the client wants to hear of, and on whose connection each is followed.
-    pub(crate) subscriptions: Mutex<BTreeMap<String, Owner>>,
+    pub(crate) subscriptions: Mutex<BTreeMap<String, (Owner, Charge)>>,
     /// What the newest lists said, by kind: who owns which name.
     pub(crate) tables: Mutex<HashMap<Kind, Arc<Table>>>,
     /// Lets one call at a time ask all backends for a name, by kind.
     pub(crate) gathering: [Gathering; Kind::COUNT],
     /// The newest list of each backend, by kind and id.
-    pub(crate) lists: Mutex<HashMap<(Kind, String), Arc<Offer>>>,
+    pub(crate) lists: Mutex<HashMap<(Kind, String), RememberedList>>,
     /// The least level of log messages the client asked for, where it did.
-    pub log_level: Mutex<Option<String>>,
+    pub log_level: Mutex<Option<&'static str>>,
 }
+
+/// A list that a client was given, with the room it takes where it is this client's alone.
+pub(crate) type RememberedList = (Arc<Offer>, Option<Charge>);
 
 /// Calls of one client that look for a name: who waits while another asks all backends goes by what that one heard.
 #[derive(Debug, Default)]
@@ -138,7 +167,15 @@ type Ticket = (JsonId, u64);
 struct Aside {
     outbox: Option<Outbox>,
     /// What came while nobody listened; the oldest goes first.
-    kept: VecDeque<String>,
+    kept: VecDeque<Queued>,
+}
+
+/// What was dropped for want of room, and is not on the tape yet.
+#[derive(Debug, Default)]
+struct Dropped {
+    messages: usize,
+    bytes: usize,
+    noted: Option<std::time::Instant>,
 }
 
 /// A request of the client that is under way.
@@ -155,13 +192,15 @@ pub struct Call {
     /// The facts of the client as this request states them.
     pub facts: ClientFacts,
     /// The least level of log messages its client wants; none where it wants none.
-    pub log_level: Option<String>,
+    pub log_level: Option<&'static str>,
     /// Where a backend's demands go, for a client that cannot be asked directly.
     pub demands: Option<mpsc::Sender<Demand>>,
     /// Cancelled when the client calls it off.
     pub cancelled: tokio::sync::Notify,
     /// Whether its client has stopped reading what belongs to it.
     is_deaf: AtomicBool,
+    /// The room that it and its answers take, for as long as anybody has it.
+    rooms: Mutex<Vec<Charge>>,
 }
 
 impl Call {
@@ -173,7 +212,7 @@ impl Call {
         recorded: Kept,
         outbox: Outbox,
         facts: ClientFacts,
-        log_level: Option<String>,
+        log_level: Option<&'static str>,
         demands: Option<mpsc::Sender<Demand>>,
     ) -> Self {
         let (outbox, cancelled) = (Mutex::new(outbox), tokio::sync::Notify::new());
@@ -187,7 +226,13 @@ impl Call {
             demands,
             cancelled,
             is_deaf: AtomicBool::new(false),
+            rooms: Mutex::default(),
         }
+    }
+
+    /// Keeps room taken for as long as the call is there.
+    pub(crate) fn hold(&self, room: Charge) {
+        lock(&self.rooms).push(room);
     }
 
     /// Returns whether another call is of the same client: of its session or, where sessions are inferred, of
@@ -207,13 +252,15 @@ impl Call {
     /// Sends a line that belongs to it, recorded first. A client that does not read is waited for once.
     pub async fn say(&self, line: String) {
         let outbox = self.outbox();
-        let place = if self.is_deaf.load(Ordering::Relaxed) {
-            outbox.try_reserve().ok()
+        let (place, room) = if self.is_deaf.load(Ordering::Relaxed) {
+            (outbox.try_reserve().ok(), self.session.room_for(&line))
         } else {
-            tokio::time::timeout(PATIENCE, outbox.reserve()).await.ok().and_then(Result::ok)
+            let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await.ok().and_then(Result::ok);
+            let wait = if place.is_some() { PATIENCE } else { std::time::Duration::ZERO };
+            (place, self.session.account.charge_within(Use::Delivery, line.len(), wait).await)
         };
-        self.is_deaf.store(place.is_none(), Ordering::Relaxed);
-        if let Err(e) = self.session.say_in(place, line) {
+        self.is_deaf.store(place.is_none() || room.is_err(), Ordering::Relaxed);
+        if let Err(e) = self.session.say_in_room(place, room, line) {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
     }
@@ -221,7 +268,7 @@ impl Call {
     /// Returns whether its client wants this log message.
     #[must_use]
     pub fn wants_log(&self, line: &str) -> bool {
-        let Some(least) = &self.log_level else { return false };
+        let Some(least) = self.log_level else { return false };
         let level = message::Parts::of(line).ok().and_then(|p| message::string(p.param("level")));
         let rank = |level: &str| LOG_LEVELS.iter().position(|l| *l == level);
         // A level nobody knows is not a reason to keep a message back.
@@ -258,8 +305,17 @@ pub struct Demand {
 impl Session {
     /// Begins a session; `client` names who it is inferred to belong to, where it is inferred.
     #[must_use]
-    pub fn new(id: String, recording: Recording, keeping: Options, client: Option<&str>) -> Self {
+    pub fn new(
+        id: String,
+        recording: Recording,
+        keeping: Options,
+        budget: &Budget,
+        client: Option<&str>,
+    ) -> Self {
+        let account = budget.session();
         Self {
+            facts_room: Mutex::new(account.nothing(Use::State)),
+            account,
             is_inferred: client.is_some(),
             client: client.unwrap_or(&id).into(),
             id,
@@ -273,6 +329,7 @@ impl Session {
             asks: Mutex::default(),
             next_ask: AtomicU64::new(1),
             aside: Mutex::default(),
+            dropped: Mutex::default(),
             seen: Mutex::new(clock::now().instant),
             subscriptions: Mutex::default(),
             tables: Mutex::default(),
@@ -285,6 +342,18 @@ impl Session {
     /// Notes that the client is there.
     pub fn touch(&self) {
         *lock(&self.seen) = clock::now().instant;
+    }
+
+    /// Returns how long the client has said nothing.
+    #[must_use]
+    pub fn silent(&self) -> std::time::Duration {
+        lock(&self.seen).elapsed()
+    }
+
+    /// Returns whether the client listens to what belongs to no request.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        lock(&self.aside).outbox.as_ref().is_some_and(|outbox| !outbox.is_closed())
     }
 
     /// Returns how long the client has been silent, with nothing under way.
@@ -312,9 +381,19 @@ impl Session {
     }
 
     /// Notes what the client said of itself when it opened the session.
-    pub fn set_facts(&self, facts: ClientFacts) {
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn set_facts(&self, facts: ClientFacts) -> Result<(), Full> {
+        let bytes = facts.bytes();
+        if bytes > FACTS_BYTES_MAX {
+            let key = "what a client may say of itself";
+            return Err(Full { key, bytes_max: FACTS_BYTES_MAX, wanted: bytes });
+        }
+        lock(&self.facts_room).resize(SESSION_BYTES + bytes)?;
         self.is_opened.store(true, Ordering::Release);
         *lock(&self.facts) = facts;
+        Ok(())
     }
 
     /// Returns the recording of its conversation.
@@ -433,29 +512,93 @@ impl Session {
             tracing::error!(error = %e, "a refusal could not be recorded");
         }
         // A client that has gone or does not read misses what it would not see.
-        let _ = tokio::time::timeout(PATIENCE, outbox.send(line)).await;
+        if let Ok(room) = self.account.charge_within(Use::Delivery, line.len(), PATIENCE).await {
+            let _ = tokio::time::timeout(PATIENCE, outbox.send(Queued::new(line, room))).await;
+        }
+    }
+
+    /// Records a refusal, which is an answer like any other; the client hears it though that should fail.
+    pub(crate) fn record_refusal(&self, line: &str) {
+        if let Err(e) = self.record(Direction::ServerToClient, line) {
+            tracing::error!(error = %e, "a refusal could not be recorded");
+        }
+    }
+
+    /// Takes room for a line until the client has read it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn room_for(&self, line: &str) -> Result<Charge, Full> {
+        self.account.charge(Use::Delivery, line.len())
+    }
+
+    /// Records that messages which are on the tape did not reach the client, because there was no room for them.
+    ///
+    /// Each second once: a flood must not fill the tape with notes as well.
+    pub(crate) fn note_dropped(&self, messages: usize, bytes: usize, key: &str) {
+        tracing::debug!(session = self.id, messages, bytes, key, "messages to the client were dropped");
+        let now = clock::now().instant;
+        let due = {
+            let mut dropped = lock(&self.dropped);
+            dropped.messages += messages;
+            dropped.bytes += bytes;
+            if dropped.noted.is_some_and(|noted| now.duration_since(noted) < NOTE_AGAIN) {
+                return;
+            }
+            std::mem::replace(&mut *dropped, Dropped { noted: Some(now), ..Dropped::default() })
+        };
+        self.record_dropped(&due, key);
+    }
+
+    fn record_dropped(&self, dropped: &Dropped, key: &str) {
+        self.record_note(&serde_json::json!({
+            "event": "undelivered", "why": "dropped by limit", "limit": key,
+            "messages": dropped.messages, "bytes": dropped.bytes,
+        }));
     }
 
     /// Puts a line in its place on the way to the client: on the tape in the same order.
     ///
     /// # Errors
     /// It could not be recorded, and was not sent.
-    pub fn say_in(&self, place: Option<mpsc::Permit<'_, String>>, line: String) -> Result<Kept, RecordError> {
-        let said = line.clone();
-        self.record_then(Direction::ServerToClient, &line, || match place {
-            Some(place) => place.send(said),
-            None => {
-                tracing::debug!(session = self.id, "the client does not listen; a message was not delivered");
-            }
-        })
+    pub fn say_in(&self, place: Option<mpsc::Permit<'_, Queued>>, line: String) -> Result<Kept, RecordError> {
+        let room = self.room_for(&line);
+        self.say_in_room(place, room, line)
+    }
+
+    /// Puts a line in its place on the way to the client, in the room that was taken for it.
+    ///
+    /// # Errors
+    /// It could not be recorded, and was not sent.
+    pub(crate) fn say_in_room(
+        &self,
+        place: Option<mpsc::Permit<'_, Queued>>,
+        room: Result<Charge, Full>,
+        line: String,
+    ) -> Result<Kept, RecordError> {
+        let (room, full) = room.map_or_else(|full| (None, Some(full)), |room| (Some(room), None));
+        let said = room.map(|room| Queued::new(line.clone(), room));
+        let recorded = self.record_then(Direction::ServerToClient, &line, || match (place, said) {
+            (Some(place), Some(said)) => place.send(said),
+            _ => tracing::debug!(session = self.id, "a message did not reach the client"),
+        })?;
+        if let Some(full) = full {
+            self.note_dropped(1, line.len(), full.key);
+        }
+        Ok(recorded)
     }
 
     /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
     pub fn say_aside(&self, line: String) {
+        let room = self.room_for(&line);
         if let Err(e) = self.record(Direction::ServerToClient, &line) {
             tracing::error!(error = %e, "a message to the client could not be recorded");
             return;
         }
+        let line = match room {
+            Ok(room) => Queued::new(line, room),
+            Err(full) => return self.note_dropped(1, line.len(), full.key),
+        };
         let outbox = lock(&self.aside).outbox.clone();
         let undelivered = match outbox {
             // A standing stream that does not move counts as none: nobody else may wait for it.
@@ -466,15 +609,25 @@ impl Session {
         };
         if let Some(line) = undelivered {
             let mut aside = lock(&self.aside);
-            if aside.kept.len() == OUTBOX_MAX {
-                aside.kept.pop_front();
-            }
+            let oldest = if aside.kept.len() == OUTBOX_MAX { aside.kept.pop_front() } else { None };
             aside.kept.push_back(line);
+            drop(aside);
+            if let Some(oldest) = oldest {
+                self.note_dropped(1, oldest.len(), "the number of messages that wait for a client");
+            }
+        }
+    }
+
+    /// Gives up what waits for a client that listens to nothing.
+    pub(crate) fn drop_kept(&self, key: &str) {
+        let kept = std::mem::take(&mut lock(&self.aside).kept);
+        if !kept.is_empty() {
+            self.note_dropped(kept.len(), kept.iter().map(|line| line.len()).sum(), key);
         }
     }
 
     /// Takes a standing stream, and returns what was kept for it.
-    pub fn attach(&self, outbox: Outbox) -> Vec<String> {
+    pub fn attach(&self, outbox: Outbox) -> Vec<Queued> {
         let mut aside = lock(&self.aside);
         aside.outbox = Some(outbox);
         aside.kept.drain(..).collect()
@@ -533,6 +686,23 @@ impl Session {
         lock(&self.calls).get(&(id.clone(), 0)).cloned()
     }
 
+    /// Remembers a list the client was given, and returns the one before. What is this client's alone takes room; where
+    /// there is none it is not remembered, and asked for again when it is needed.
+    pub(crate) fn remember_list(&self, kind: Kind, backend: &str, offer: &Arc<Offer>) -> Option<Arc<Offer>> {
+        let mut lists = lock(&self.lists);
+        let before = lists.remove(&(kind, backend.to_owned())).map(|(offer, _)| offer);
+        let room = if kind.is_definition() {
+            None
+        } else {
+            match self.account.charge(Use::State, offer.bytes()) {
+                Ok(room) => Some(room),
+                Err(_) => return before,
+            }
+        };
+        lists.insert((kind, backend.to_owned()), (offer.clone(), room));
+        before
+    }
+
     /// Notes that it is over: nothing is started for it any more.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
@@ -546,6 +716,11 @@ impl Session {
     /// Ends the session: what is under way, its standing stream and its recording.
     pub fn finish(&self, replacement: Recording, reason: &str) {
         lock(&self.aside).outbox = None;
+        lock(&self.aside).kept.clear();
+        let dropped = std::mem::take(&mut *lock(&self.dropped));
+        if dropped.messages > 0 {
+            self.record_dropped(&dropped, SESSION_KEY);
+        }
         lock(&self.asks).clear();
         for call in lock(&self.calls).values() {
             call.cancel();

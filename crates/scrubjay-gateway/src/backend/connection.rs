@@ -29,6 +29,7 @@ use super::places::Owner;
 use super::process::{Complaints, Exit, Program};
 use super::questions::Questions;
 use super::{Answer, CallError, Event};
+use crate::budget::{Account, Budget, Queued, Use};
 use crate::keeping::keep;
 use crate::relay::Options;
 use crate::ruling::ConnectionJudge;
@@ -40,6 +41,10 @@ const CALLS_MAX: usize = 65_536;
 const LINES_MAX: usize = 64;
 /// How much a backend may say before it answers its greeting: some print their logs, but one that floods is ended.
 const BEFORE_GREETING_BYTES_MAX: usize = 4 << 20;
+/// How many questions of a backend may have no answer yet; it is not heard beyond that.
+const OPEN_ENDS_MAX: usize = 1024;
+/// How long a line may wait for room because its backend does not read; calls have deadlines of their own.
+const QUEUE_WAIT_MAX: Duration = Duration::from_secs(300);
 /// How many bytes of waiting lines go out in one write.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 
@@ -84,7 +89,12 @@ pub(crate) struct Wire {
     /// What is left of the room for what rules hold back.
     held: Arc<Semaphore>,
     /// Lines on their way to the backend; dropped, its input ends.
-    lines: Mutex<Option<mpsc::Sender<String>>>,
+    lines: Mutex<Option<mpsc::Sender<Queued>>>,
+    budget: Budget,
+    /// What waits for the backend to read it.
+    queue: Arc<Account>,
+    /// Room for questions of the backend that have no answer yet, and for calls that are called off.
+    open_ends: Arc<Semaphore>,
     pending: Mutex<HashMap<u64, Pending>>,
     next_id: AtomicU64,
     /// How many bytes it has said before it was greeted.
@@ -256,6 +266,9 @@ impl Wire {
             judge: backend.judge(),
             held: Arc::new(Semaphore::new(judging::HELD_MAX)),
             lines: Mutex::new(Some(lines)),
+            queue: backend.budget.backend_queue(),
+            budget: backend.budget.clone(),
+            open_ends: Arc::new(Semaphore::new(OPEN_ENDS_MAX)),
             pending: Mutex::default(),
             next_id: AtomicU64::new(1),
             bytes_before: AtomicUsize::new(0),
@@ -344,6 +357,8 @@ impl Wire {
         let timed_out = || CallError::TimedOut(self.backend.clone(), timeout);
         let sent = self.send_judged(call, &line);
         tokio::time::timeout(timeout, sent).await.map_err(|_| timed_out())??;
+        // The answer may take long, and this may be large.
+        drop((line, params));
         let answered = loop {
             tokio::select! {
                 answered = &mut answer => break answered,
@@ -375,7 +390,12 @@ impl Wire {
         if line.judgement.delay > Duration::ZERO {
             return Err(line.came);
         }
-        let leaving = (line.judgement.onward != Onward::Nothing).then(|| format!("{}\n", line.text()));
+        let mut leaving = None;
+        if line.judgement.onward != Onward::Nothing {
+            let text = format!("{}\n", line.text());
+            let Ok(room) = self.queue.charge(Use::Backend, text.len()) else { return Err(line.came) };
+            leaving = Some(Queued::new(text, room));
+        }
         let then = || {
             if let Some(leaving) = leaving {
                 place.send(leaving);
@@ -467,15 +487,25 @@ impl Wire {
 }
 
 /// Writes lines to a backend, each of them whole: whoever sent one may have left half-way.
-async fn write(wire: std::sync::Weak<Wire>, mut writer: Writer, mut lines: mpsc::Receiver<String>) {
-    while let Some(mut line) = lines.recv().await {
-        while line.len() < WRITE_BYTES_MAX
+async fn write(wire: std::sync::Weak<Wire>, mut writer: Writer, mut lines: mpsc::Receiver<Queued>) {
+    while let Some(line) = lines.recv().await {
+        let mut batch = vec![line];
+        let mut bytes = batch[0].len();
+        while bytes < WRITE_BYTES_MAX
             && let Ok(more) = lines.try_recv()
         {
-            line.push_str(&more);
+            bytes += more.len();
+            batch.push(more);
         }
         let written = async {
-            writer.write_all(line.as_bytes()).await?;
+            match batch.as_slice() {
+                // A long line is not copied.
+                [line] => writer.write_all(line.as_bytes()).await?,
+                lines => {
+                    let whole: String = lines.iter().map(|line| &**line).collect();
+                    writer.write_all(whole.as_bytes()).await?;
+                }
+            }
             writer.flush().await
         };
         if let Err(e) = written.await {
@@ -530,9 +560,12 @@ impl Drop for Abandon<'_> {
             return;
         }
         lock(&self.wire.pending).remove(&self.id);
-        if self.wire.is_open() {
+        // A backend that does not read, and has been called off so often already, need not hear of one more.
+        let end = self.wire.open_ends.clone().try_acquire_owned().ok();
+        if let Some(end) = end.filter(|_| self.wire.is_open()) {
             let (wire, call, id) = (self.wire.clone(), self.call.cloned(), self.id);
             tokio::spawn(async move {
+                let _end = end;
                 let params = format!(r#"{{"requestId":{id},"reason":"the caller left"}}"#);
                 let line = message::notification("notifications/cancelled", Some(&params));
                 // A backend that is gone needs no calling off.

@@ -185,7 +185,7 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, 
                 .map_err(|e| e.to_string())?
                 .with_message_bytes_max(backend.keeping.message_bytes_max)
                 .with_first_transport(*sse);
-            let (received, writer) = bridge::http::connect(endpoint)
+            let (received, writer) = bridge::http::connect(endpoint, backend.budget.clone())
                 .map_err(|e| format!("the system's certificates cannot be read: {e}"))?;
             (None, (Incoming::Received(received), writer), process::Complaints::default())
         }

@@ -27,6 +27,7 @@ use super::mirrored::Mirrored;
 use super::outgoing::Talk;
 use super::received::{Received, Sink};
 use super::refusal::HttpAnswer;
+use crate::budget::{Budget, Charge, MemoryLimits, Use};
 use crate::gateway::code;
 use crate::session::lock;
 
@@ -90,6 +91,8 @@ pub(super) struct Bridge {
     /// Held while a large answer is read.
     pub(super) large: Semaphore,
     sink: Sink,
+    /// What is kept in memory: messages that the server has not answered, answers that are being read.
+    pub(super) budget: Budget,
     /// The stream of a server that speaks the first HTTP transport, once it is known to.
     pub(super) first: OnceCell<Arc<FirstTransport>>,
     /// This bridge, for what listens beside it.
@@ -100,6 +103,9 @@ pub(super) struct Bridge {
     end: Notify,
     _counted: Counted,
 }
+
+/// A message without an answer that waits for its turn, with the room it takes.
+type Quiet = (Bytes, Envelope, Charge);
 
 /// What runs beside the reading.
 #[derive(Default)]
@@ -115,11 +121,12 @@ struct Tasks {
 /// The system's certificates cannot be read.
 pub fn connect(
     endpoint: Endpoint,
+    budget: Budget,
 ) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
     let client = Client::new(&endpoint.url)?;
     let (writer, theirs_to_read) = tokio::io::duplex(STREAM_BYTES);
     let (sink, received) = Sink::queue();
-    let bridge = Bridge::new(endpoint, client, sink);
+    let bridge = Bridge::new(endpoint, client, sink, budget);
     tokio::spawn(bridge.run(theirs_to_read, std::future::pending()));
     Ok((received, Box::new(writer)))
 }
@@ -135,11 +142,14 @@ pub async fn run(
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<Ended> {
     let client = Client::new(&endpoint.url)?;
-    Ok(Bridge::new(endpoint, client, Sink::stream(Box::new(writer))).run(reader, stop).await)
+    let usual = MemoryLimits::default();
+    let least = endpoint.message_bytes_max.saturating_mul(MemoryLimits::MESSAGES_MIN);
+    let budget = Budget::new(MemoryLimits { process_bytes_max: usual.process_bytes_max.max(least), ..usual });
+    Ok(Bridge::new(endpoint, client, Sink::stream(Box::new(writer)), budget).run(reader, stop).await)
 }
 
 impl Bridge {
-    fn new(endpoint: Endpoint, client: Client, sink: Sink) -> Arc<Self> {
+    fn new(endpoint: Endpoint, client: Client, sink: Sink, budget: Budget) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             endpoint,
             client,
@@ -147,6 +157,7 @@ impl Bridge {
             mirrored: Mutex::default(),
             large: Semaphore::new(LARGE_MAX),
             sink,
+            budget,
             first: OnceCell::new(),
             own: own.clone(),
             calls: Mutex::default(),
@@ -190,7 +201,7 @@ impl Bridge {
         self: &Arc<Self>,
         mut reader: impl AsyncRead + Send + Unpin,
         tasks: &mut Tasks,
-        quiet: mpsc::Sender<(Bytes, Envelope)>,
+        quiet: mpsc::Sender<Quiet>,
     ) {
         let mut framer = Framer::new(self.endpoint.message_bytes_max);
         loop {
@@ -211,18 +222,14 @@ impl Bridge {
                     self.dispatch(line, tasks, &quiet).await;
                 }
             }
+            framer.shrink(STREAM_BYTES);
             if read == 0 {
                 return;
             }
         }
     }
 
-    async fn dispatch(
-        self: &Arc<Self>,
-        line: Bytes,
-        tasks: &mut Tasks,
-        quiet: &mpsc::Sender<(Bytes, Envelope)>,
-    ) {
+    async fn dispatch(self: &Arc<Self>, line: Bytes, tasks: &mut Tasks, quiet: &mpsc::Sender<Quiet>) {
         while tasks.requests.try_join_next().is_some() || tasks.standing.try_join_next().is_some() {}
         let message = Envelope::parse(&line);
         match (message.kind, message.method.as_deref()) {
@@ -242,7 +249,11 @@ impl Bridge {
             (MessageKind::Notification, Some("notifications/cancelled")) if self.call_off(&message) => {}
             (MessageKind::Notification | MessageKind::Response | MessageKind::Error, _) => {
                 // Waits for room: the client is to slow down, and nothing is lost.
-                let _ = quiet.send((line, message)).await;
+                let mut room = self.budget.nothing(Use::Backend, true);
+                match room.resize_within(line.len(), QUIET_ONE_MAX).await {
+                    Ok(()) => drop(quiet.send((line, message, room)).await),
+                    Err(full) => tracing::warn!(error = %full, "a message did not reach the server"),
+                }
             }
             _ => self.begin(line, message, tasks).await,
         }
@@ -255,6 +266,14 @@ impl Bridge {
             self.refuse(message.id.as_ref().map_or("null", JsonId::as_raw), &why, None).await;
             return;
         }
+        let room = match self.budget.charge(Use::Backend, line.len()) {
+            Ok(room) => room,
+            Err(full) => {
+                let id = message.id.as_ref().map_or("null", JsonId::as_raw);
+                self.refuse(id, &full.to_string(), None).await;
+                return;
+            }
+        };
         let modern = lock(&self.talk).modern_version(&message);
         let cancelled = Arc::new(Notify::new());
         if let (Some(version), Some(id)) = (modern, &message.id) {
@@ -265,6 +284,7 @@ impl Bridge {
         let bridge = self.clone();
         let task = async move {
             Exchange::new(&bridge, &message, &cancelled).run(line).await;
+            drop(room);
             if let Some(id) = &message.id {
                 let mut calls = lock(&bridge.calls);
                 // Another of the same id may have taken its place.
@@ -291,8 +311,8 @@ impl Bridge {
         is_modern || lock(&self.talk).version.is_none()
     }
 
-    async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<(Bytes, Envelope)>) {
-        while let Some((line, message)) = waiting.recv().await {
+    async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<Quiet>) {
+        while let Some((line, message, _room)) = waiting.recv().await {
             Exchange::new(&self, &message, &Notify::new()).brief(QUIET_ONE_MAX).run(line).await;
         }
     }

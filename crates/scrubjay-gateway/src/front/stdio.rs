@@ -9,13 +9,16 @@ use scrubjay_core::inert::inert_bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::budget::Queued;
 use crate::gateway::{Accepted, Gateway};
 use crate::notice;
 use crate::pipe::{Sink, Source};
-use crate::session::{OUTBOX_MAX, Session};
+use crate::session::{OUTBOX_MAX, Outbox, Session};
 
 /// How long calls under way may go on after the client has stopped talking.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// How many bytes of waiting lines go out in one write.
+const WRITE_BYTES_MAX: usize = 64 * 1024;
 /// How long the last lines may take to leave.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -31,17 +34,22 @@ pub async fn serve(
     let (mut source, sink) = (Source::stdin()?, Sink::stdout()?);
     gateway.let_client_end_it();
     let session = gateway.open_session(name);
-    let (outbox, mut lines) = mpsc::channel::<String>(OUTBOX_MAX);
+    let (outbox, mut lines) = mpsc::channel::<Queued>(OUTBOX_MAX);
     session.attach(outbox.clone());
     let mut writing = tokio::spawn(async move {
-        while let Some(mut line) = lines.recv().await {
-            line.push('\n');
+        while let Some(line) = lines.recv().await {
+            let mut text = [&*line, "\n"].concat();
+            // What they take is given back when they have been written.
+            let mut leaving = vec![line];
             // What waits behind goes out with it, in one write.
-            while let Ok(more) = lines.try_recv() {
-                line.push_str(&more);
-                line.push('\n');
+            while text.len() < WRITE_BYTES_MAX
+                && let Ok(more) = lines.try_recv()
+            {
+                text.push_str(&more);
+                text.push('\n');
+                leaving.push(more);
             }
-            if sink.write_all(line.as_bytes()).await.is_err() {
+            if sink.write_all(text.as_bytes()).await.is_err() {
                 return;
             }
         }
@@ -64,12 +72,7 @@ pub async fn serve(
     Ok(code)
 }
 
-async fn read(
-    gateway: &Arc<Gateway>,
-    session: &Arc<Session>,
-    source: &mut Source,
-    outbox: &mpsc::Sender<String>,
-) {
+async fn read(gateway: &Arc<Gateway>, session: &Arc<Session>, source: &mut Source, outbox: &Outbox) {
     let bytes_max = gateway.message_bytes_max();
     let mut framer = Framer::new(bytes_max);
     let mut answering = JoinSet::new();
@@ -105,7 +108,7 @@ async fn take(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
     line: &str,
-    outbox: &mpsc::Sender<String>,
+    outbox: &Outbox,
     answering: &mut JoinSet<()>,
 ) {
     if line.trim().is_empty() {
@@ -118,7 +121,7 @@ async fn take(
                 gateway.answer_on(request, &outbox).await;
             });
         }
-        Accepted::Refused(answer) => session.refuse(outbox, answer).await,
+        Accepted::Refused(answer) | Accepted::Full(answer) => session.refuse(outbox, answer).await,
         Accepted::Told => {}
     }
 }

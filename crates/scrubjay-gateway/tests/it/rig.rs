@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use scrubjay_core::entry::Transport;
 use scrubjay_gateway::backend::{Backend, Mount};
+use scrubjay_gateway::budget::Queued;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Naming};
 use scrubjay_gateway::gateway::{Accepted, Gateway, NewRecording, NewTape};
 use scrubjay_gateway::relay::Options;
@@ -119,7 +120,7 @@ impl Drop for Rig {
 pub(crate) struct Client {
     gateway: Arc<Gateway>,
     session: Arc<Session>,
-    outbox: mpsc::Sender<String>,
+    outbox: mpsc::Sender<Queued>,
     is_modern: bool,
     /// What a modern client says it can do.
     capabilities: Value,
@@ -146,7 +147,7 @@ impl Client {
         gateway: &Arc<Gateway>,
         name: &str,
         capabilities: Value,
-    ) -> (Self, mpsc::Receiver<String>) {
+    ) -> (Self, mpsc::Receiver<Queued>) {
         let session = gateway.open_session("client");
         let (outbox, lines) = mpsc::channel(64);
         session.attach(outbox.clone());
@@ -158,7 +159,7 @@ impl Client {
     fn speaking(
         gateway: &Arc<Gateway>,
         session: Arc<Session>,
-        outbox: mpsc::Sender<String>,
+        outbox: mpsc::Sender<Queued>,
         is_modern: bool,
     ) -> Self {
         Self { gateway: gateway.clone(), session, outbox, is_modern, capabilities: json!({}) }
@@ -189,7 +190,7 @@ impl Client {
     }
 
     /// Like [`Self::legacy`], but reads nothing of what the gateway says beside its answers.
-    pub(crate) async fn deaf(gateway: &Arc<Gateway>) -> (Self, mpsc::Receiver<String>) {
+    pub(crate) async fn deaf(gateway: &Arc<Gateway>) -> (Self, mpsc::Receiver<Queued>) {
         let mut client = Self::legacy(gateway).await;
         let (outbox, unread) = mpsc::channel(8);
         client.outbox = outbox;
@@ -197,7 +198,7 @@ impl Client {
     }
 
     /// Hears what belongs to no request, and what belongs to its requests.
-    pub(crate) fn listening(&mut self) -> mpsc::Receiver<String> {
+    pub(crate) fn listening(&mut self) -> mpsc::Receiver<Queued> {
         let (outbox, lines) = mpsc::channel(64);
         self.session.attach(outbox.clone());
         self.outbox = outbox;
@@ -253,9 +254,10 @@ impl Client {
         let line = match self.gateway.accept(&self.session, line, &self.outbox) {
             Accepted::Request(request) => {
                 let answered = tokio::time::timeout(PATIENCE, self.gateway.answer(request)).await;
-                answered.expect("every request is answered in time").expect("nobody calls it off")
+                let answer = answered.expect("every request is answered in time");
+                answer.expect("nobody calls it off").to_string()
             }
-            Accepted::Refused(line) => line,
+            Accepted::Refused(line) | Accepted::Full(line) => line,
             Accepted::Told => panic!("not a request: {line}"),
         };
         let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");

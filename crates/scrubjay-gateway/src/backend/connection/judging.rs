@@ -10,8 +10,9 @@ use scrubjay_core::message::Parts;
 use scrubjay_core::rules::{Judgement, Onward};
 use scrubjay_store::recording::{Item, RecordError};
 
-use super::{CallError, Wire, only_session};
+use super::{CallError, QUEUE_WAIT_MAX, Wire, only_session};
 use crate::backend::Answer;
+use crate::budget::{Full, Queued, Use};
 use crate::judged;
 use crate::keeping::keep;
 use crate::session::{Call, lock};
@@ -104,6 +105,17 @@ impl Wire {
     ) -> Result<(), CallError> {
         let gone = || CallError::Unavailable(self.backend.clone(), self.why_closed());
         let lines = lock(&self.lines).clone().ok_or_else(gone)?;
+        let leaving = match leaving {
+            Some(leaving) => {
+                let bytes = leaving.len();
+                let room = self.queue.charge_within(Use::Backend, bytes, QUEUE_WAIT_MAX).await;
+                let full = |full: Full| {
+                    CallError::Unavailable(self.backend.clone(), format!("it does not read: {full}"))
+                };
+                Some(Queued::new(leaving, room.map_err(full)?))
+            }
+            None => None,
+        };
         let place = lines.reserve().await.map_err(|_| gone())?;
         let then = || {
             if let Some(leaving) = leaving {

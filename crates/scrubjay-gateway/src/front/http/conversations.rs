@@ -93,7 +93,10 @@ impl Front {
     pub(super) async fn conversation(&self, tcp: &Tcp, sender: &Sender) -> Option<Arc<Session>> {
         let client = sender.client();
         let live = |id: Option<String>| id.and_then(|id| self.gateway.session(&id));
-        let traced = sender.trace.as_ref().map(|trace| format!("{client}|{trace}"));
+        // A hash: what a client calls its trace may have any length.
+        let traced = sender.trace.as_ref();
+        let traced =
+            traced.map(|trace| blake3::hash(format!("{client}|{trace}").as_bytes()).to_hex().to_string());
         if traced.is_none()
             && let Some(session) = live(tcp.conversation(&client))
         {

@@ -10,7 +10,11 @@ use tokio::sync::mpsc;
 
 use super::headers::{PROTOCOL_VERSION, SESSION, text};
 use super::refused::because;
-use super::{Front, Refusal, accepted, json, json_error, plain, stream, too_many_sessions};
+use super::{
+    Front, Next, Refusal, accepted, json, json_error, json_queued, plain, retry_later, stream,
+    too_many_sessions,
+};
+use crate::budget::Queued;
 use crate::gateway::{Accepted, LEGACY_VERSIONS, Request, code};
 use crate::session::{OUTBOX_MAX, Session};
 
@@ -19,7 +23,17 @@ const STREAM_AFTER: Duration = Duration::from_millis(200);
 /// The first version whose clients know events without data.
 const FIRST_WITH_PRIMING: &str = "2025-11-25";
 
-pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Response {
+/// A request that is to be answered.
+pub(super) struct Asked {
+    session: Arc<Session>,
+    request: Box<Request>,
+    lines: mpsc::Receiver<Queued>,
+    /// Whether it opens the session.
+    opens: bool,
+}
+
+/// Takes a message in.
+pub(super) fn take_in(front: &Front, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Next {
     let id = parts.id.map(|id| id.get());
     if let Some(version) = text(headers, PROTOCOL_VERSION)
         && !LEGACY_VERSIONS.contains(&version)
@@ -27,35 +41,46 @@ pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<
     {
         let why = format!("unsupported protocol version: {version}");
         let refused = json_error(StatusCode::BAD_REQUEST, id, code::INVALID_REQUEST, &why);
-        return because("unsupported version", refused);
+        return Next::Done(because("unsupported version", refused));
     }
     let opens = parts.method.as_deref() == Some("initialize");
     let session = match session(front, headers, opens) {
         Ok(session) => session,
-        Err(refused) => return *refused,
+        Err(refused) => return Next::Done(*refused),
     };
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
-    let mut response = match front.gateway.accept(&session, line, &outbox) {
+    let response = match front.gateway.accept(&session, line, &outbox) {
         Accepted::Told => accepted(),
         Accepted::Refused(line) => {
-            // A refusal is an answer: it is recorded as one.
-            if let Err(e) = session.record(scrubjay_core::entry::Direction::ServerToClient, &line) {
-                tracing::error!(error = %e, "a refusal could not be recorded");
-            }
+            session.record_refusal(&line);
             // Legacy clients look for errors in the body, and throw away the body of any other status.
             json(if parts.id.is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST }, line)
         }
-        Accepted::Request(request) => {
-            drop(outbox);
-            answer(front, &session, request, lines).await
+        Accepted::Full(line) => {
+            session.record_refusal(&line);
+            let refused = json(StatusCode::OK, line);
+            if parts.id.is_some() { refused } else { retry_later(refused) }
         }
+        Accepted::Request(request) => return Next::Legacy(Asked { session, request, lines, opens }),
     };
-    if opens && front.gateway.refused_to_open(&session) {
+    Next::Done(if opens { opened(front, &session, response) } else { response })
+}
+
+/// Tells a client its session, or ends the one that it did not open after all.
+fn opened(front: &Front, session: &Session, mut response: Response) -> Response {
+    if front.gateway.refused_to_open(session) {
         front.close_session(&session.id, "initialize was refused");
-    } else if opens && let Ok(value) = HeaderValue::from_str(&session.id) {
+    } else if let Ok(value) = HeaderValue::from_str(&session.id) {
         response.headers_mut().insert(SESSION, value);
     }
     response
+}
+
+/// Answers a request.
+pub(super) async fn answer(front: &Arc<Front>, asked: Asked) -> Response {
+    let Asked { session, request, lines, opens } = asked;
+    let response = answer_on_stream(front, &session, request, lines).await;
+    if opens { opened(front, &session, response) } else { response }
 }
 
 /// Returns the session a request names, or a new one for a client that opens.
@@ -80,11 +105,11 @@ fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Sessio
 }
 
 /// Answers with JSON when the answer is all there is, else with a stream that can be taken up again.
-async fn answer(
+async fn answer_on_stream(
     front: &Arc<Front>,
     session: &Arc<Session>,
     request: Box<Request>,
-    mut lines: mpsc::Receiver<String>,
+    mut lines: mpsc::Receiver<Queued>,
 ) -> Response {
     let gateway = front.gateway.clone();
     // Beside the connection: a client that loses it has not called the request off.
@@ -94,7 +119,7 @@ async fn answer(
         Some(line) = lines.recv() => Some(line),
         answered = &mut answering => {
             return match answered.ok().flatten() {
-                Some(line) => json(StatusCode::OK, line),
+                Some(line) => json_queued(StatusCode::OK, line),
                 None => accepted(),
             };
         }
@@ -103,7 +128,7 @@ async fn answer(
     };
     let log = front.streams.begin(&session.id);
     if session.facts().version.as_str() >= FIRST_WITH_PRIMING {
-        log.push_now(stream::PRIMING.to_owned());
+        log.push_now(Queued::uncharged(stream::PRIMING.to_owned()));
     }
     if let Some(first) = first {
         log.push_now(first);
@@ -149,7 +174,7 @@ pub(super) fn get(front: &Arc<Front>, headers: &HeaderMap) -> Response {
         };
     }
     let (outbox, mut lines) = mpsc::channel(OUTBOX_MAX);
-    let log = front.streams.begin(&session.id);
+    let log = front.streams.begin_standing(&session.id);
     for kept in session.attach(outbox) {
         log.push_now(kept);
     }

@@ -2,9 +2,10 @@
 //!
 //! There is no session on the wire; for the recording one is inferred (`conversations.rs`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use scrubjay_core::message::{self, Parts};
@@ -15,40 +16,53 @@ use tokio::task::JoinHandle;
 use super::conversations::Sender;
 use super::headers::{check_mirrored, check_modern};
 use super::tcp::Tcp;
-use super::{Front, Refusal, accepted, json, stream, too_many_sessions};
-use crate::gateway::{Accepted, code};
+use super::{Front, Next, Refusal, accepted, json, json_queued, retry_later, stream, too_many_sessions};
+use crate::budget::Queued;
+use crate::gateway::{Accepted, Request, code};
 use crate::session::OUTBOX_MAX;
 
-pub(super) async fn post(
+/// A request that is to be answered.
+pub(super) struct Asked {
+    request: Box<Request>,
+    lines: mpsc::Receiver<Queued>,
+}
+
+/// Takes a message in.
+pub(super) async fn take_in(
     front: &Arc<Front>,
     tcp: &Tcp,
     headers: &HeaderMap,
     parts: &Parts<'_>,
     line: &str,
-) -> Response {
+) -> Next {
     if let Err(refused) = check(front, headers, parts) {
-        return *refused;
+        return Next::Done(*refused);
     }
     let Some(session) = front.conversation(tcp, &Sender::of(headers, parts)).await else {
-        return too_many_sessions();
+        return Next::Done(too_many_sessions());
     };
     session.touch();
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
-    match front.gateway.accept(&session, line, &outbox) {
+    Next::Done(match front.gateway.accept(&session, line, &outbox) {
         Accepted::Told => accepted(),
         Accepted::Refused(line) => {
-            if let Err(e) = session.record(scrubjay_core::entry::Direction::ServerToClient, &line) {
-                tracing::error!(error = %e, "a refusal could not be recorded");
-            }
+            session.record_refusal(&line);
             json(StatusCode::BAD_REQUEST, line)
         }
-        Accepted::Request(request) => {
-            drop(outbox);
-            let gateway = front.gateway.clone();
-            let task = tokio::spawn(async move { gateway.answer(request).await });
-            answer(Answering { task }, lines).await
+        Accepted::Full(line) => {
+            session.record_refusal(&line);
+            retry_later(json(StatusCode::SERVICE_UNAVAILABLE, line))
         }
-    }
+        Accepted::Request(request) => return Next::Modern(Asked { request, lines }),
+    })
+}
+
+/// Answers a request.
+pub(super) async fn answer(front: &Arc<Front>, asked: Asked) -> Response {
+    let Asked { request, lines } = asked;
+    let gateway = front.gateway.clone();
+    let task = tokio::spawn(async move { gateway.answer(request).await });
+    answer_on_stream(Answering { task }, lines).await
 }
 
 fn check(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
@@ -64,7 +78,7 @@ fn check(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Re
 
 /// A request under way; dropped with its connection, it is called off.
 struct Answering {
-    task: JoinHandle<Option<String>>,
+    task: JoinHandle<Option<Queued>>,
 }
 
 impl Drop for Answering {
@@ -73,43 +87,43 @@ impl Drop for Answering {
     }
 }
 
-async fn answer(mut answering: Answering, mut lines: mpsc::Receiver<String>) -> Response {
+async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Queued>) -> Response {
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => line,
         answered = &mut answering.task => {
             return match answered.ok().flatten() {
-                Some(line) => json(status_of(&line), line),
+                Some(line) => json_queued(status_of(&line), line),
                 None => accepted(),
             };
         }
     };
-    let state = (Some(answering), lines, Some(first));
-    let events = futures_util::stream::unfold(state, |(answering, mut lines, first)| async move {
-        let mut answering = answering?;
-        if let Some(first) = first {
-            return Some((event(&first), (Some(answering), lines, None)));
+    let ready = VecDeque::from([first]);
+    let state = (Some(answering), lines, ready);
+    let events = futures_util::stream::unfold(state, |(mut answering, mut lines, mut ready)| async move {
+        if let Some(line) = ready.pop_front() {
+            return Some((event(line), (answering, lines, ready)));
         }
+        let mut asked = answering.take()?;
         tokio::select! {
             biased;
-            Some(line) = lines.recv() => Some((event(&line), (Some(answering), lines, None))),
-            answered = &mut answering.task => {
-                let mut text = String::new();
+            Some(line) = lines.recv() => Some((event(line), (Some(asked), lines, ready))),
+            answered = &mut asked.task => {
                 while let Ok(line) = lines.try_recv() {
-                    text += &format!("data: {line}\n\n");
+                    ready.push_back(line);
                 }
-                if let Some(line) = answered.ok().flatten() {
-                    text += &format!("data: {line}\n\n");
-                }
-                Some((Ok(text), (None, lines, None)))
+                ready.extend(answered.ok().flatten());
+                let line = ready.pop_front()?;
+                Some((event(line), (None, lines, ready)))
             }
         }
     });
     stream::event_stream(Body::from_stream(events))
 }
 
-fn event(line: &str) -> Result<String, std::convert::Infallible> {
-    Ok(format!("data: {line}\n\n"))
+/// Makes an event of a line, whose room is given back when the client has taken it.
+fn event(line: Queued) -> Result<Bytes, std::convert::Infallible> {
+    Ok(Bytes::from_owner(line.framed("data: ", "\n\n")))
 }
 
 /// Returns the status that goes with an answer.

@@ -7,11 +7,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use crate::budget::{Queued, SharedRoom};
 use crate::session::lock;
 
 /// The line of an event without data: it only gives a client an id to come back with, and says when to.
@@ -31,6 +33,8 @@ const SESSION_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Log {
     number: u64,
+    /// Whether it is the stream for what belongs to no request.
+    is_standing: bool,
     said: Mutex<Said>,
     news: Notify,
     /// Told when lines were read, or whoever read them left.
@@ -39,13 +43,16 @@ pub(super) struct Log {
 
 #[derive(Debug, Default)]
 struct Said {
-    lines: VecDeque<String>,
+    /// As events; each takes room until it is forgotten here and has been written.
+    lines: VecDeque<(Bytes, SharedRoom)>,
     bytes: usize,
     /// The number of the first line kept.
     first: u64,
     /// The number of the first line nobody has read.
     unread: u64,
     readers: usize,
+    /// When the last reader left.
+    left: Option<Instant>,
     ended: bool,
 }
 
@@ -57,17 +64,27 @@ impl Said {
     /// Forgets the oldest lines, but none that somebody is about to read; returns whether that was enough.
     fn make_room(&mut self) -> bool {
         while self.is_full() && (self.first < self.unread || self.readers == 0) {
-            let oldest = self.lines.pop_front();
-            self.bytes -= oldest.map_or(0, |line| line.len());
-            self.first += 1;
+            self.forget_oldest();
         }
         !self.is_full()
+    }
+
+    fn forget_oldest(&mut self) -> usize {
+        let bytes = self.lines.pop_front().map_or(0, |(line, _)| line.len());
+        self.bytes -= bytes;
+        self.first += 1;
+        bytes
+    }
+
+    /// Returns whether somebody read it, and nobody does now.
+    fn is_left_for(&self, time: std::time::Duration) -> bool {
+        self.readers == 0 && self.left.is_some_and(|left| left.elapsed() > time)
     }
 }
 
 impl Log {
     /// Adds a line; waits for whoever reads, where there is somebody.
-    pub(super) async fn push(&self, line: String) {
+    pub(super) async fn push(&self, line: Queued) {
         self.push_now(line);
         loop {
             let room = self.room.notified();
@@ -82,10 +99,14 @@ impl Log {
     }
 
     /// Adds a line.
-    pub(super) fn push_now(&self, line: String) {
+    pub(super) fn push_now(&self, line: Queued) {
         let mut said = lock(&self.said);
-        said.bytes += line.len();
-        said.lines.push_back(line);
+        let number = said.first + said.lines.len() as u64;
+        let retry = if &*line == PRIMING { RETRY } else { "" };
+        let event = line.framed(&format!("id: {}-{number}\n{retry}data: ", self.number), "\n\n");
+        said.bytes += event.len();
+        let room = event.room();
+        said.lines.push_back((Bytes::from_owner(event), room));
         drop(said);
         self.news.notify_waiters();
     }
@@ -105,8 +126,8 @@ impl Log {
         said.ended && from >= said.first + said.lines.len() as u64
     }
 
-    /// Returns the lines from a place on, waiting for some; none when the stream has ended.
-    async fn next(&self, from: u64) -> Option<(u64, Vec<String>)> {
+    /// Returns the event at a place or the first after it, waiting for one; none when the stream has ended.
+    async fn next(&self, from: u64) -> Option<(u64, Bytes)> {
         loop {
             let news = self.news.notified();
             tokio::pin!(news);
@@ -116,12 +137,15 @@ impl Log {
                 let mut said = lock(&self.said);
                 let from = from.max(said.first);
                 let skip = usize::try_from(from - said.first).unwrap_or(usize::MAX);
-                let lines: Vec<String> = said.lines.iter().skip(skip).cloned().collect();
-                if !lines.is_empty() {
-                    said.unread = said.unread.max(from + lines.len() as u64);
+                if let Some((event, room)) = said.lines.get(skip).cloned() {
+                    said.unread = said.unread.max(from + 1);
                     drop(said);
+                    if let Some(room) = room {
+                        // Kept only in case the client asks for it again: that must not take the room of what is new.
+                        lock(&room).leave_account();
+                    }
                     self.room.notify_waiters();
-                    return Some((from, lines));
+                    return Some((from, event));
                 }
                 if said.ended {
                     return None;
@@ -142,8 +166,59 @@ pub(super) struct Streams {
 impl Streams {
     /// Begins a log.
     pub(super) fn begin(&self, session: &str) -> Arc<Log> {
+        self.begin_log(session, false)
+    }
+
+    /// Begins the log of what belongs to no request.
+    pub(super) fn begin_standing(&self, session: &str) -> Arc<Log> {
+        self.begin_log(session, true)
+    }
+
+    /// Returns the sessions whose standing stream was left so long ago, and that read no other.
+    pub(super) fn left_for(&self, time: std::time::Duration) -> Vec<String> {
+        let all = lock(&self.by_session);
+        let left = all.iter().filter(|(_, logs)| {
+            logs.iter().any(|log| log.is_standing)
+                && logs.iter().all(|log| {
+                    let said = lock(&log.said);
+                    (said.ended && said.readers == 0) || said.is_left_for(time)
+                })
+        });
+        left.map(|(session, _)| session.clone()).collect()
+    }
+
+    /// Forgets what was read already.
+    pub(super) fn forget_read(&self) {
+        for log in lock(&self.by_session).values().flatten() {
+            let mut said = lock(&log.said);
+            while said.first < said.unread && !said.lines.is_empty() {
+                said.forget_oldest();
+            }
+        }
+    }
+
+    /// Forgets what nobody is there to read; returns of which sessions, how many lines, and their bytes.
+    pub(super) fn forget_unread(&self) -> Vec<(String, usize, usize)> {
+        let mut forgotten = Vec::new();
+        for (session, logs) in lock(&self.by_session).iter() {
+            let (mut lines, mut bytes) = (0, 0);
+            for log in logs {
+                let mut said = lock(&log.said);
+                while said.readers == 0 && !said.lines.is_empty() {
+                    lines += 1;
+                    bytes += said.forget_oldest();
+                }
+            }
+            if lines > 0 {
+                forgotten.push((session.clone(), lines, bytes));
+            }
+        }
+        forgotten
+    }
+
+    fn begin_log(&self, session: &str, is_standing: bool) -> Arc<Log> {
         let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        let log = Arc::new(Log { number, ..Log::default() });
+        let log = Arc::new(Log { number, is_standing, ..Log::default() });
         let mut all = lock(&self.by_session);
         let logs = all.entry(session.to_owned()).or_default();
         let mut kept: usize = logs.iter().map(|log| log.bytes()).sum();
@@ -194,7 +269,10 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        lock(&self.log.said).readers -= 1;
+        let mut said = lock(&self.log.said);
+        said.readers -= 1;
+        said.left = Some(Instant::now());
+        drop(said);
         self.log.room.notify_waiters();
     }
 }
@@ -202,16 +280,8 @@ impl Drop for Reader {
 /// Answers with the events of a log from a place on.
 pub(super) fn events(log: Arc<Log>, from: u64) -> Response {
     let stream = futures_util::stream::unfold((Reader::new(log), from), |(reader, from)| async move {
-        let log = &reader.log;
-        let (first, lines) = log.next(from).await?;
-        let mut text = String::new();
-        let mut number = first;
-        for line in lines {
-            let retry = if line == PRIMING { RETRY } else { "" };
-            text += &format!("id: {}-{number}\n{retry}data: {line}\n\n", log.number);
-            number += 1;
-        }
-        Some((Ok::<_, std::convert::Infallible>(text), (reader, number)))
+        let (number, event) = reader.log.next(from).await?;
+        Some((Ok::<_, std::convert::Infallible>(event), (reader, number + 1)))
     });
     event_stream(Body::from_stream(stream))
 }
@@ -229,39 +299,46 @@ pub(super) fn event_stream(body: Body) -> Response {
 mod tests {
     use super::*;
 
+    fn line(text: impl ToString) -> Queued {
+        Queued::uncharged(text.to_string())
+    }
+
     #[tokio::test]
     async fn a_log_nobody_reads_keeps_so_many_lines_and_bytes() {
         let log = Log::default();
         for number in 0..LINES_MAX + 10 {
-            log.push(number.to_string()).await;
+            log.push(line(number)).await;
         }
-        assert_eq!(log.next(0).await.map(|(first, lines)| (first, lines.len())), Some((10, LINES_MAX)));
-        log.push("x".repeat(LOG_BYTES_MAX * 2)).await;
-        log.push("y".to_owned()).await;
-        assert_eq!(log.next(0).await.map(|(_, lines)| lines), Some(vec!["y".to_owned()]));
-        assert_eq!(log.bytes(), 1);
+        assert_eq!(log.next(0).await, Some((10, Bytes::from("id: 0-10\ndata: 10\n\n"))));
+        assert_eq!(lock(&log.said).lines.len(), LINES_MAX);
+        log.push(line("x".repeat(LOG_BYTES_MAX * 2))).await;
+        log.push(line("y")).await;
+        let last = LINES_MAX as u64 + 11;
+        assert_eq!(log.next(0).await, Some((last, format!("id: 0-{last}\ndata: y\n\n").into())));
+        assert!(log.bytes() < 100);
     }
 
     #[tokio::test]
     async fn nothing_is_lost_on_whoever_reads() {
         let log = Arc::new(Log::default());
         let reader = Reader::new(log.clone());
-        log.push("small".to_owned()).await;
+        log.push(line("small")).await;
         let fed = log.clone();
-        let feeding = tokio::spawn(async move { fed.push("x".repeat(LOG_BYTES_MAX)).await });
+        let feeding = tokio::spawn(async move { fed.push(line("x".repeat(LOG_BYTES_MAX))).await });
         while log.bytes() <= LOG_BYTES_MAX {
             tokio::task::yield_now().await;
         }
         assert!(!feeding.is_finished(), "it waits for the reader");
-        assert_eq!(log.next(0).await.map(|(first, lines)| (first, lines.len())), Some((0, 2)));
+        assert_eq!(log.next(0).await.map(|(number, _)| number), Some(0));
+        assert_eq!(log.next(1).await.map(|(number, _)| number), Some(1));
         feeding.await.expect("it has room");
         // Who leaves is waited for no more.
-        log.push("small".to_owned()).await;
+        log.push(line("small")).await;
         let fed = log.clone();
-        let feeding = tokio::spawn(async move { fed.push("x".repeat(LOG_BYTES_MAX)).await });
+        let feeding = tokio::spawn(async move { fed.push(line("x".repeat(LOG_BYTES_MAX))).await });
         drop(reader);
         feeding.await.expect("nobody reads");
-        assert!(log.bytes() <= LOG_BYTES_MAX);
+        assert!(log.bytes() <= LOG_BYTES_MAX + 100);
     }
 
     #[test]
@@ -269,10 +346,44 @@ mod tests {
         let streams = Streams::default();
         let first = streams.begin("s");
         for _ in 0..10 {
-            streams.begin("s").push_now("x".repeat(LOG_BYTES_MAX));
+            streams.begin("s").push_now(line("x".repeat(LOG_BYTES_MAX)));
         }
         assert!(streams.after("s", &format!("{}-0", first.number)).is_none());
         let kept: usize = lock(&streams.by_session)["s"].iter().map(|log| log.bytes()).sum();
-        assert!(kept <= SESSION_BYTES_MAX + LOG_BYTES_MAX, "{kept}");
+        assert!(kept <= SESSION_BYTES_MAX + LOG_BYTES_MAX + 1000, "{kept}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_has_left_when_all_its_streams_broke_off() {
+        let grace = std::time::Duration::from_secs(60);
+        let streams = Streams::default();
+        let (standing, asked) = (Reader::new(streams.begin_standing("s")), Reader::new(streams.begin("s")));
+        drop(standing);
+        tokio::time::advance(grace * 2).await;
+        assert!(streams.left_for(grace).is_empty(), "it reads another");
+        drop(asked);
+        assert!(streams.left_for(grace).is_empty(), "just now");
+        tokio::time::advance(grace * 2).await;
+        assert_eq!(streams.left_for(grace), ["s"]);
+        // One that never had a standing stream may be between two requests.
+        drop(Reader::new(streams.begin("t")));
+        tokio::time::advance(grace * 2).await;
+        assert_eq!(streams.left_for(grace), ["s"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_goes_first_when_memory_is_short() {
+        let streams = Streams::default();
+        let log = streams.begin("s");
+        let reader = Reader::new(log.clone());
+        log.push_now(line("read"));
+        log.push_now(line("unread"));
+        log.next(0).await.expect("an event");
+        streams.forget_read();
+        assert_eq!(lock(&log.said).lines.len(), 1);
+        assert!(streams.forget_unread().is_empty(), "somebody reads it");
+        drop(reader);
+        assert_eq!(streams.forget_unread().iter().map(|(_, lines, _)| *lines).sum::<usize>(), 1);
+        assert_eq!(log.bytes(), 0);
     }
 }
