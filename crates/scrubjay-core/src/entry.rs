@@ -6,6 +6,7 @@
 mod ended;
 mod judged;
 mod moved;
+mod undelivered;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,7 @@ pub use ended::BackendEnded;
 pub(crate) use judged::add_line;
 pub use judged::{Acts, Judged, NAME_BYTES_MAX, is_name};
 pub use moved::SessionMoved;
+pub use undelivered::{Undelivered, WhyUndelivered};
 
 /// Which way a message travelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

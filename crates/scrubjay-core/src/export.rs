@@ -73,6 +73,9 @@ pub struct EntryJson<'a> {
     /// What is odd about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<Flag>,
+    /// Why it did not reach its receiver, where it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undelivered: Option<&'a str>,
     /// Whether rules changed it, held it back, blocked it or made it.
     pub intercepted: bool,
     /// Which of these.
@@ -131,6 +134,7 @@ pub fn entry_json<'a>(number: u64, entry: &Entry<'a>, reading: &'a Reading) -> E
         failed: reading.is_failure(),
         defects: &envelope.defects,
         flags: reading.links.iter().flat_map(|l| l.flags.iter().copied()).collect(),
+        undelivered: reading.undelivered.as_deref(),
         intercepted: entry.judged.is_intercepted(),
         interception: entry.judged.acts.names(),
         applied_rules: entry.judged.rule_names(),

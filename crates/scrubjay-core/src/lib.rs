@@ -4,6 +4,7 @@
 //! environment and the terminal. Everything here can be tested without starting anything.
 
 pub mod analysis;
+pub mod delivery;
 pub mod diff;
 pub mod entry;
 pub mod envelope;

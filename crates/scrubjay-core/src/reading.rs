@@ -3,7 +3,8 @@
 //! The one fold over entries. The sealer, `tape show`, the exporters and the index all see a tape through
 //! it, so they cannot disagree.
 
-use crate::entry::{BackendEnded, Entry, EntryKind, Gap, SessionMoved};
+use crate::delivery::UndeliveredSum;
+use crate::entry::{BackendEnded, Entry, EntryKind, Gap, SessionMoved, Undelivered};
 use crate::envelope::{Envelope, JsonId};
 use crate::operation::{At, Bounded, Link, Operations};
 use crate::selection::LeftOut;
@@ -23,6 +24,8 @@ pub struct Reading {
     pub original: Option<Box<[u8]>>,
     /// The requests that will never be answered, because this entry tells that the backend ended.
     pub abandoned: Vec<(u64, JsonId)>,
+    /// Why the message did not reach its receiver, where that was noted behind it and the reader knows the notes.
+    pub undelivered: Option<String>,
 }
 
 impl Reading {
@@ -50,6 +53,8 @@ pub struct Reader {
     next_entry: u64,
     /// What the entry just read says the next one was before.
     original: Option<Box<[u8]>>,
+    /// What notes further on say of entries that were not delivered.
+    undelivered: UndeliveredSum,
 }
 
 impl Default for Reader {
@@ -60,11 +65,27 @@ impl Default for Reader {
             collector: Collector::default(),
             next_entry: 0,
             original: None,
+            undelivered: UndeliveredSum::default(),
         }
     }
 }
 
 impl Reader {
+    /// Makes a reader that knows beforehand which entries the notes of the tape name as undelivered.
+    #[must_use]
+    pub fn knowing(undelivered: UndeliveredSum) -> Self {
+        Self { undelivered, ..Self::default() }
+    }
+
+    /// Reads an entry with its number on the tape: where entries are lost, numbers are left out.
+    pub fn read_numbered(&mut self, number: u64, entry: &Entry<'_>) -> Reading {
+        let undelivered = match entry.kind {
+            EntryKind::Message => self.undelivered.why(number).map(str::to_owned),
+            _ => None,
+        };
+        Reading { undelivered, ..self.read(entry) }
+    }
+
     /// Takes the next entry.
     pub fn read(&mut self, entry: &Entry<'_>) -> Reading {
         let number = self.next_entry;
@@ -88,13 +109,18 @@ impl Reader {
             {
                 self.collector.observe_session(moved.session);
             } else if entry.kind == EntryKind::Note
+                && let Some(undelivered) = Undelivered::from_note(entry.payload)
+            {
+                self.collector.observe_undelivered(&undelivered);
+            } else if entry.kind == EntryKind::Note
                 && let Some(ended) = BackendEnded::from_note(entry.payload)
             {
                 self.collector.observe_backend_ended();
                 let operations = self.backends.remove(&(ended.backend, ended.connection));
                 abandoned = operations.map(Operations::end).unwrap_or_default();
             }
-            return Reading { envelope: Envelope::default(), links: Vec::new(), original: None, abandoned };
+            let envelope = Envelope::default();
+            return Reading { envelope, links: Vec::new(), original: None, abandoned, undelivered: None };
         }
         let envelope = Envelope::parse(entry.payload);
         let at = At { entry: number, direction: entry.direction, since_start_ns: entry.since_start_ns };
@@ -120,7 +146,7 @@ impl Reader {
                 links
             }
         };
-        Reading { envelope, links, original, abandoned: Vec::new() }
+        Reading { envelope, links, original, abandoned: Vec::new(), undelivered: None }
     }
 
     /// Returns what the tape adds up to.

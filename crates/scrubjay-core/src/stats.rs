@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{Direction, EntryKind};
+use crate::delivery::UndeliveredSum;
+use crate::entry::{Direction, EntryKind, Undelivered};
 use crate::envelope::{Envelope, MessageKind};
 use crate::operation::{Link, Role};
 use crate::selection::LeftOut;
@@ -76,6 +77,9 @@ pub struct TapeMetadata {
     /// What the user did not want on the tape.
     #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
     pub left_out: LeftOut,
+    /// What did not reach its receiver.
+    #[serde(default, skip_serializing_if = "UndeliveredSum::is_nothing")]
+    pub undelivered: UndeliveredSum,
     /// The session its connection is in since it moved there; the header names the one in which it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<String>,
@@ -162,6 +166,11 @@ impl Collector {
     /// Notes that the connection is in another session from here on.
     pub fn observe_session(&mut self, session: String) {
         self.sums.moved_to = Some(session);
+    }
+
+    /// Takes what the tape says was not delivered.
+    pub fn observe_undelivered(&mut self, undelivered: &Undelivered) {
+        self.sums.undelivered.add(undelivered);
     }
 
     /// Notes that the entry just taken tells of a backend's end.

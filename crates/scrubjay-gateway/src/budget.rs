@@ -4,7 +4,6 @@
 //! as long as it keeps them. Where there is no room, the sender is refused or waits; nothing here decides which.
 //! Nobody who holds a charge waits for another one without a deadline, so no two can wait for each other for ever.
 
-use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -352,7 +351,7 @@ impl Drop for Charge {
 #[derive(Debug)]
 pub struct Queued {
     text: String,
-    /// Held until it is delivered; nothing for what is short and our own.
+    /// Nothing for what is short and our own.
     room: SharedRoom,
 }
 
@@ -366,35 +365,14 @@ impl Queued {
         Self { text, room: Some(Arc::new(Mutex::new(charge))) }
     }
 
-    /// Lets a line wait that is short and our own, so that it must not fail.
-    #[must_use]
-    pub fn uncharged(text: String) -> Self {
-        Self { text, room: None }
+    /// Shares the room of a line with others that keep it.
+    pub(crate) fn sharing(text: String, room: SharedRoom) -> Self {
+        Self { text, room }
     }
 
-    /// Returns the room it takes.
-    pub(crate) fn room(&self) -> SharedRoom {
-        self.room.clone()
-    }
-
-    /// Puts something before and after the line, in the same room.
-    #[must_use]
-    pub(crate) fn framed(self, before: &str, after: &str) -> Self {
-        Self { text: [before, &self.text, after].concat(), room: self.room }
-    }
-}
-
-impl Deref for Queued {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.text
-    }
-}
-
-impl std::fmt::Display for Queued {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
+    /// Returns the line, and the room it takes.
+    pub(crate) fn into_parts(self) -> (String, SharedRoom) {
+        (self.text, self.room)
     }
 }
 

@@ -10,15 +10,17 @@ mod lists;
 mod names;
 mod patience;
 mod reload;
+mod request_state;
 mod route;
 mod shutdown;
 mod subscriptions;
+mod tasks;
 mod through;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use scrubjay_core::entry::Direction;
+use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::rules::Rules;
@@ -27,9 +29,11 @@ use scrubjay_store::tape::header::TapeKind;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
+use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, Event};
-use crate::budget::{Budget, Charge, Full, Queued, Use};
+use crate::budget::{Budget, Charge, Full, Use};
 use crate::config::{BackendConfig, Naming};
+use crate::delivery::Outgoing;
 use crate::keeping::Kept;
 use crate::memory::Memory;
 use crate::relay::Options;
@@ -41,9 +45,12 @@ pub use names::Mirrored;
 pub(crate) use names::Table;
 pub use reload::{Reload, Reloaded};
 pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
+pub(crate) use tasks::related as related_task;
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;
+/// How often it is looked whether clients have heard everything.
+const LAST_WORDS_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 /// How many demands of one call may wait.
 const DEMANDS_MAX: usize = 16;
 /// A request that is under way is in memory up to so many times: as it came, and as it goes to a backend.
@@ -106,6 +113,9 @@ pub struct Gateway {
     routes: Mutex<lists::Routes>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     parked: calls::Parked,
+    tasks: tasks::Tasks,
+    /// Binds what modern backends let clients come back with to those clients.
+    states: request_state::StateSeal,
     /// What turns tasks into calls, where that is wanted.
     routing: Mutex<Option<Arc<route::Routing>>>,
     /// What every client is told first, where anything is.
@@ -209,6 +219,8 @@ impl Gateway {
             routes: Mutex::default(),
             sessions: Mutex::default(),
             parked: calls::Parked::default(),
+            tasks: tasks::Tasks::default(),
+            states: request_state::StateSeal::default(),
             routing: Mutex::default(),
             notice: Mutex::default(),
             ending: shutdown::Ending::default(),
@@ -342,6 +354,17 @@ impl Gateway {
             hear(session.connection(), reason);
         }
         true
+    }
+
+    /// Waits until clients have what is on its way to them, but not longer than `limit`.
+    pub(crate) async fn last_words(&self, limit: std::time::Duration) {
+        let said = async {
+            while self.all_sessions().iter().any(|session| session.has_words()) {
+                tokio::time::sleep(LAST_WORDS_LOOK).await;
+            }
+        };
+        // What is left is noted as undelivered.
+        let _ = tokio::time::timeout(limit, said).await;
     }
 
     /// Ends everything.
@@ -496,8 +519,16 @@ impl Gateway {
         let demands_of = (facts.era == Era::Modern).then_some(demand);
         let outbox = outbox.clone();
         let call = Call::new(session.clone(), id.clone(), recorded, outbox, facts, log_level, demands_of);
-        let call = Arc::new(call);
+        let token = parts.meta("progressToken").map(|token| token.get().to_owned());
+        let call = Arc::new(call.with_progress_token(token));
         call.hold(room);
+        if session.has_live_token(&call) {
+            return refuse(
+                Some(&id),
+                code::INVALID_PARAMS,
+                "this progressToken belongs to a request that is under way: choose another",
+            );
+        }
         let Some(guard) = session.begin_call(id.clone(), call.clone()) else {
             return refuse(
                 Some(&id),
@@ -510,17 +541,21 @@ impl Gateway {
         Accepted::Request(Box::new(Request { id, method, params, call, demands, _guard: guard }))
     }
 
+    /// Answers a request for somebody who hears it at once.
+    pub async fn answer(self: &Arc<Self>, request: Box<Request>) -> Option<String> {
+        self.answer_outgoing(request).await.map(Outgoing::deliver)
+    }
+
     /// Answers a request; the line returned is recorded and must be sent.
-    pub async fn answer(self: &Arc<Self>, request: Box<Request>) -> Option<Queued> {
+    pub async fn answer_outgoing(self: &Arc<Self>, request: Box<Request>) -> Option<Outgoing> {
         let call = request.call.clone();
         let line = self.conclude(request).await?;
         let (line, room) = with_room(&call, line).await;
-        Some(match call.session.record(Direction::ServerToClient, &line) {
-            Ok(_) => match room {
-                Some(room) => Queued::new(line, room),
-                None => Queued::uncharged(line),
-            },
-            Err(e) => Queued::uncharged(not_recorded(&call.id, &e)),
+        let recorded = call.session.record_outgoing(line);
+        let line = recorded.unwrap_or_else(|e| Outgoing::unrecorded(not_recorded(&call.id, &e)));
+        Some(match room {
+            Some(room) => line.in_room(room),
+            None => line,
         })
     }
 
@@ -532,9 +567,9 @@ impl Gateway {
         let place = outbox.reserve().await.ok();
         // What has no room of its own is a short error.
         let room = room.map_or_else(|| call.session.room_for(""), Ok);
-        if let Err(e) = call.session.say_in_room(place, room, line) {
+        if let Err(e) = call.session.say_in_room(place, room, line, WhyUndelivered::ClientLeft) {
             // The client may be gone by now.
-            let _ = outbox.send(Queued::uncharged(not_recorded(&call.id, &e))).await;
+            let _ = outbox.send(Outgoing::unrecorded(not_recorded(&call.id, &e))).await;
         }
     }
 
@@ -604,9 +639,13 @@ impl Gateway {
             // What else a client tells is for the servers that work for it.
             _ => {
                 let era = session.facts().era;
+                let all = self.backends();
+                let serving = all.iter().flat_map(|b| b.connections_of(session, era));
+                // What names a request or a task of the server's is not for a connection on which it may be another's.
+                let concerns = |c: &Arc<Connection>| c.owner().is_some() || !names_a_handle(method);
                 let told: Arc<(String, Option<String>, Charge)> =
                     Arc::new((method.to_owned(), params.map(str::to_owned), room));
-                for connection in self.backends().iter().flat_map(|b| b.connections_of(session, era)) {
+                for connection in serving.filter(concerns) {
                     let told = told.clone();
                     tokio::spawn(async move {
                         if let Err(e) = connection.notify(None, &told.0, told.1.as_deref()).await {
@@ -621,6 +660,11 @@ impl Gateway {
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
         lock(&self.sessions).values().cloned().collect()
     }
+}
+
+/// Tells whether a client's notification names something that a server keeps for one client.
+fn names_a_handle(method: &str) -> bool {
+    method == "notifications/progress" || method.starts_with("notifications/tasks")
 }
 
 fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {

@@ -4,6 +4,16 @@ use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::rules::{Judgement, Onward};
 use scrubjay_store::recording::Item;
 
+/// Returns which of the entries of a line is the message as it goes on.
+pub(crate) fn onward_index(judgement: &Judgement) -> usize {
+    usize::from(matches!(judgement.onward, Onward::Other(_)))
+}
+
+/// Returns which of the entries of a line is what goes back, where something does.
+pub(crate) fn back_index(judgement: &Judgement) -> usize {
+    onward_index(judgement) + 1
+}
+
 /// Returns the entries of a line, in the order in which they are recorded together.
 pub(crate) fn items<'a>(
     direction: Direction,

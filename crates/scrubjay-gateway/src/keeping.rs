@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use scrubjay_core::id::TapeId;
 use scrubjay_store::clock;
-use scrubjay_store::recording::{Item, RecordError, Recording};
+use scrubjay_store::recording::{EntryRef, Item, RecordError, Recording};
 
 use crate::relay::{Durability, OnRecordFailure, Options};
 use crate::session::lock;
@@ -22,6 +22,8 @@ pub struct Place {
     pub number: u64,
     /// Where it is, once it is on a tape.
     pub entry: Option<(u64, TapeId)>,
+    /// By what it is marked, should it not be delivered.
+    pub mark: EntryRef,
 }
 
 /// Shares a recording, and sees to it that nothing waits in it for too long.
@@ -51,7 +53,22 @@ pub(crate) fn keep(
     recording: &Mutex<Recording>,
     options: Options,
     items: &[Item<'_>],
-    then: impl FnOnce(),
+    then: impl FnOnce(Kept),
+) -> Result<Kept, RecordError> {
+    keep_marking(recording, options, items, 0, then)
+}
+
+/// Records what belongs together, and does something before anything else is recorded; the place that is told has the
+/// mark of the item at `marked`.
+///
+/// # Errors
+/// It could not be recorded, so none of it must move on, and nothing was done.
+pub(crate) fn keep_marking(
+    recording: &Mutex<Recording>,
+    options: Options,
+    items: &[Item<'_>],
+    marked: usize,
+    then: impl FnOnce(Kept),
 ) -> Result<Kept, RecordError> {
     let bytes = items.iter().map(|item| item.payload.len() as u64).sum();
     let mut recording = lock(recording);
@@ -59,8 +76,10 @@ pub(crate) fn keep(
     let recorded = recorded.and_then(|entry| sync(&recording, options.durability).map(|()| entry));
     match recorded {
         Ok(entry) => {
-            then();
-            Ok(Some(Place { number: entry, entry: recording.place(entry) }))
+            let mark = recording.entry_ref(recording.number_of(entry, items, marked));
+            let kept = Some(Place { number: entry, entry: recording.place(entry), mark });
+            then(kept);
+            Ok(kept)
         }
         Err(e) => {
             let forward = options.on_record_failure == OnRecordFailure::Forward;
@@ -69,7 +88,7 @@ pub(crate) fn keep(
                 return Err(e);
             }
             tracing::error!(error = %e, "a message moves on without being recorded");
-            then();
+            then(None);
             Ok(None)
         }
     }

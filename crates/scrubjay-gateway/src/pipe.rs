@@ -164,21 +164,30 @@ impl Sink {
     /// The reading end is gone, or the system refuses the write.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
+            bytes = &bytes[self.write_some(bytes).await?..];
+        }
+        Ok(())
+    }
+
+    /// Writes as many bytes as there is room for, waiting for some; returns how many.
+    ///
+    /// # Errors
+    /// The reading end is gone, or the system refuses the write.
+    pub async fn write_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
             let written = match self.end() {
                 End::Pipe(pipe) => pipe.try_write(bytes),
                 End::Socket(socket) => socket.try_write(bytes),
             };
             match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => bytes = &bytes[n..],
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.end() {
                     End::Pipe(pipe) => pipe.writable().await?,
                     End::Socket(socket) => socket.writable().await?,
                 },
-                Err(e) => return Err(e),
+                written => return written,
             }
         }
-        Ok(())
     }
 
     /// Makes room in the pipe for large messages.

@@ -5,12 +5,13 @@
 //! only when it is on tape; when it cannot be recorded, or is too long, whoever waits for it is told.
 
 mod intercept;
+mod unsent;
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 
-use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::entry::{Direction, EntryKind, Terminator, WhyUndelivered};
 use scrubjay_core::framing::{Batch, Framer, Step};
 use scrubjay_core::oversize::Oversize;
 use scrubjay_core::rules::Judge;
@@ -18,6 +19,7 @@ use scrubjay_store::clock::{self, Moment};
 use scrubjay_store::recording::{Item, RecordError, Recording};
 use tokio::sync::Mutex;
 
+use self::unsent::{Messages, NumberedLines, Unsent};
 use crate::budget::MemoryLimits;
 use crate::notice::{self, Notice};
 use crate::pipe::{Sink, Source};
@@ -88,6 +90,8 @@ pub struct Relay {
     judge: Option<RefCell<Judge>>,
     /// How many messages to the client a rule holds back.
     held: Cell<usize>,
+    /// The entries of the lines to the server, where a bridge tells later which of them it could not send.
+    numbered: Option<RefCell<NumberedLines>>,
 }
 
 /// A writing end that is closed once.
@@ -113,13 +117,17 @@ impl Outlet {
         self.sink.borrow().clone()
     }
 
-    async fn write(&self, bytes: &[u8]) -> Result<(), Gone> {
+    /// Writes all bytes, and counts those that are written.
+    async fn write(&self, bytes: &[u8], written: &Cell<usize>) -> Result<(), Gone> {
         let _turn = self.turn.lock().await;
         let sink = self.sink().ok_or(Gone)?;
-        if sink.write_all(bytes).await.is_err() {
-            self.abandoned.set(true);
-            self.close();
-            return Err(Gone);
+        while written.get() < bytes.len() {
+            let Ok(more) = sink.write_some(&bytes[written.get()..]).await else {
+                self.abandoned.set(true);
+                self.close();
+                return Err(Gone);
+            };
+            written.set(written.get() + more);
         }
         Ok(())
     }
@@ -148,6 +156,21 @@ impl Relay {
             report,
             judge: None,
             held: Cell::new(0),
+            numbered: None,
+        }
+    }
+
+    /// Remembers which entries the lines to the server are.
+    #[must_use]
+    pub(crate) fn numbering_lines(self) -> Self {
+        Self { numbered: Some(RefCell::default()), ..self }
+    }
+
+    /// Notes that a line to the server, counted from the first, was not delivered.
+    pub(crate) fn mark_line_undelivered(&self, line: u64, why: WhyUndelivered) {
+        let entry = self.numbered.as_ref().and_then(|lines| lines.borrow().entry(line));
+        if let Some(entry) = entry {
+            self.recording.borrow_mut().mark_undelivered(entry..entry + 1, why);
         }
     }
 
@@ -288,9 +311,14 @@ impl Relay {
         let items =
             batch.lines().map(|line| Item::new(EntryKind::Message, direction, line.terminator, line.bytes));
         let recorded = self.recording.borrow_mut().record(arrived, items);
+        let mut unsent =
+            Unsent::new(self, direction, recorded.as_ref().ok().copied(), Messages::Batch(batch));
         match self.settle(recorded).await {
-            Ok(()) => self.outlet(direction).write(batch.bytes()).await,
-            Err(e) => self.fail(direction, batch, &e).await,
+            Ok(()) => unsent.write(batch.bytes()).await,
+            Err(e) => {
+                unsent.is_off_tape();
+                self.fail(direction, batch, &e).await
+            }
         }
     }
 
@@ -321,7 +349,7 @@ impl Relay {
     /// Deals with messages that could not be recorded.
     async fn fail(&self, direction: Direction, batch: Batch<'_>, error: &RecordError) -> Result<(), Gone> {
         if self.note_failure(batch.lines().len() as u64, batch.bytes().len() as u64, error) {
-            return self.outlet(direction).write(batch.bytes()).await;
+            return Unsent::new(self, direction, None, Messages::Batch(batch)).write(batch.bytes()).await;
         }
         for line in batch.lines() {
             self.tell_not_recorded(direction, line.bytes, error).await?;
@@ -348,7 +376,7 @@ impl Relay {
         error: &RecordError,
     ) -> Result<(), Gone> {
         for notice in notice::not_recorded(direction, line, &error.to_string()) {
-            self.tell(&notice).await?;
+            self.tell(&notice, None).await?;
         }
         Ok(())
     }
@@ -361,6 +389,7 @@ impl Relay {
             Item::new(EntryKind::Message, notice.direction, Terminator::Lf, notice.line.trim_ascii_end());
         let recorded =
             self.recording.borrow_mut().record(arrived, [oversize_item(direction, &facts), told].into_iter());
+        let number = recorded.as_ref().ok().map(|first| first + 1);
         if let Err(e) = self.settle(recorded).await {
             // The line is not forwarded in either case; that it came is part of the gap.
             self.recording.borrow_mut().note_gap(1, line.bytes, false, &e);
@@ -369,12 +398,13 @@ impl Relay {
             "a message of {} bytes was not forwarded: the limit is {} bytes (--max-message-size)",
             line.bytes, self.options.message_bytes_max
         ));
-        self.tell(&notice).await
+        self.tell(&notice, number).await
     }
 
-    /// Sends a message of our own.
-    async fn tell(&self, notice: &Notice) -> Result<(), Gone> {
-        self.outlet(notice.direction).write(&notice.line).await
+    /// Sends a message of our own, with the number of its entry where it is on tape.
+    async fn tell(&self, notice: &Notice, number: Option<u64>) -> Result<(), Gone> {
+        let message = Messages::One(notice.line.len());
+        Unsent::new(self, notice.direction, number, message).write(&notice.line).await
     }
 
     fn record_stderr<'a>(&self, arrived: Moment, items: impl Iterator<Item = Item<'a>> + Clone) {

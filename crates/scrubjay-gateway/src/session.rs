@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use scrubjay_core::entry::{BackendEnded, Direction, End, EntryKind, SessionMoved, Terminator};
+use scrubjay_core::entry::{
+    BackendEnded, Direction, End, EntryKind, SessionMoved, Terminator, WhyUndelivered,
+};
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message;
 use scrubjay_core::oversize::Oversize;
@@ -18,9 +20,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::offer::{Kind, Offer};
 use crate::backend::{Answer, Owner};
-use crate::budget::{Account, Budget, Charge, Full, Queued, SESSION_KEY, Use};
+use crate::budget::{Account, Budget, Charge, Full, Use};
+use crate::delivery::{OnTheirWay, Outgoing, Receipt};
 use crate::gateway::Table;
-use crate::keeping::{Kept, keep, shared};
+use crate::keeping::{Kept, keep, keep_marking, shared};
 use crate::relay::Options;
 
 /// How many lines may wait for a client that does not read.
@@ -48,9 +51,11 @@ pub(crate) fn log_level(name: &str) -> Option<&'static str> {
 const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 /// How long a client that does not read may hold up what others wait for.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+/// How long it may hold up only what is for itself: a client that pauses for less loses nothing.
+const PATIENCE_ALONE: std::time::Duration = std::time::Duration::from_secs(15);
 
 /// Where lines for a client go: its one stream, or the stream of one request.
-pub type Outbox = mpsc::Sender<Queued>;
+pub type Outbox = mpsc::Sender<Outgoing>;
 
 /// Stands for the name and version of a client that gives none.
 const UNNAMED: &str = r#"{"name":"unknown","version":"0"}"#;
@@ -119,6 +124,8 @@ pub struct Session {
     pub client: Arc<str>,
     /// Whether its client is inferred, not named: then several may share it, and their ids.
     pub is_inferred: bool,
+    /// Who may speak in it: a hash of the credentials that its client showed when it opened it, where it can show any.
+    principal: OnceLock<String>,
     recording: Arc<Mutex<Recording>>,
     keeping: Options,
     /// What is kept in memory for it.
@@ -135,6 +142,8 @@ pub struct Session {
     next_ask: AtomicU64,
     aside: Mutex<Aside>,
     dropped: Mutex<Dropped>,
+    /// What is recorded and not yet handed over.
+    on_their_way: Arc<OnTheirWay>,
     seen: Mutex<std::time::Instant>,
     /// The resources whose changes the client wants to hear of, and on whose connection each is followed.
     pub(crate) subscriptions: Mutex<BTreeMap<String, (Owner, Charge)>>,
@@ -167,7 +176,7 @@ type Ticket = (JsonId, u64);
 struct Aside {
     outbox: Option<Outbox>,
     /// What came while nobody listened; the oldest goes first.
-    kept: VecDeque<Queued>,
+    kept: VecDeque<Outgoing>,
 }
 
 /// What was dropped for want of room, and is not on the tape yet.
@@ -201,6 +210,8 @@ pub struct Call {
     is_deaf: AtomicBool,
     /// The room that it and its answers take, for as long as anybody has it.
     rooms: Mutex<Vec<Charge>>,
+    /// By what its client knows its progress, as JSON.
+    progress_token: Option<String>,
 }
 
 impl Call {
@@ -227,6 +238,7 @@ impl Call {
             cancelled,
             is_deaf: AtomicBool::new(false),
             rooms: Mutex::default(),
+            progress_token: None,
         }
     }
 
@@ -235,12 +247,18 @@ impl Call {
         lock(&self.rooms).push(room);
     }
 
-    /// Returns whether another call is of the same client: of its session or, where sessions are inferred, of
-    /// one that shows the same name. A trace may change from one request to the next; a name does not.
+    /// Notes by what its client knows its progress.
+    #[must_use]
+    pub(crate) fn with_progress_token(self, progress_token: Option<String>) -> Self {
+        Self { progress_token, ..self }
+    }
+
+    /// Returns whether another call is of the same client: of its session or, where sessions are inferred, of one with
+    /// the same token, name and process. A trace may change from one request to the next; those do not.
     #[must_use]
     pub fn is_of_client_of(&self, other: &Self) -> bool {
         let (one, two) = (&self.session, &other.session);
-        Arc::ptr_eq(one, two) || (one.is_inferred && two.is_inferred && self.facts.info == other.facts.info)
+        Arc::ptr_eq(one, two) || (one.is_inferred && two.is_inferred && one.client == two.client)
     }
 
     /// Returns where what belongs to it goes.
@@ -249,18 +267,26 @@ impl Call {
         lock(&self.outbox).clone()
     }
 
-    /// Sends a line that belongs to it, recorded first. A client that does not read is waited for once.
-    pub async fn say(&self, line: String) {
+    /// Sends a line that belongs to it, recorded first. A client that does not read is waited for once, longer where
+    /// `others_wait` says that it holds up nobody else; then its messages are noted as undelivered until it reads.
+    pub async fn say(&self, line: String, others_wait: impl Fn() -> bool) {
         let outbox = self.outbox();
-        let (place, room) = if self.is_deaf.load(Ordering::Relaxed) {
-            (outbox.try_reserve().ok(), self.session.room_for(&line))
-        } else {
-            let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await.ok().and_then(Result::ok);
-            let wait = if place.is_some() { PATIENCE } else { std::time::Duration::ZERO };
-            (place, self.session.account.charge_within(Use::Delivery, line.len(), wait).await)
+        let began = tokio::time::Instant::now();
+        let place = loop {
+            if self.is_deaf.load(Ordering::Relaxed) {
+                break outbox.try_reserve().ok();
+            }
+            match tokio::time::timeout(PATIENCE, outbox.reserve()).await {
+                Ok(place) => break place.ok(),
+                Err(_) if began.elapsed() >= PATIENCE_ALONE || others_wait() => break None,
+                Err(_) => {}
+            }
         };
+        let is_deaf = self.is_deaf.load(Ordering::Relaxed) || place.is_none();
+        let wait = if is_deaf { std::time::Duration::ZERO } else { PATIENCE };
+        let room = self.session.account.charge_within(Use::Delivery, line.len(), wait).await;
         self.is_deaf.store(place.is_none() || room.is_err(), Ordering::Relaxed);
-        if let Err(e) = self.session.say_in_room(place, room, line) {
+        if let Err(e) = self.session.say_in_room(place, room, line, why_not(&outbox)) {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
     }
@@ -317,6 +343,7 @@ impl Session {
             facts_room: Mutex::new(account.nothing(Use::State)),
             account,
             is_inferred: client.is_some(),
+            principal: OnceLock::new(),
             client: client.unwrap_or(&id).into(),
             id,
             recording: shared(recording),
@@ -330,6 +357,7 @@ impl Session {
             next_ask: AtomicU64::new(1),
             aside: Mutex::default(),
             dropped: Mutex::default(),
+            on_their_way: Arc::default(),
             seen: Mutex::new(clock::now().instant),
             subscriptions: Mutex::default(),
             tables: Mutex::default(),
@@ -337,6 +365,18 @@ impl Session {
             lists: Mutex::default(),
             log_level: Mutex::default(),
         }
+    }
+
+    /// Binds it to whoever opened it.
+    pub(crate) fn bind_to(&self, principal: String) {
+        // It is opened once.
+        let _ = self.principal.set(principal);
+    }
+
+    /// Returns whether somebody may speak in it.
+    #[must_use]
+    pub(crate) fn is_bound_to(&self, principal: &str) -> bool {
+        self.principal.get().is_some_and(|bound| bound == principal)
     }
 
     /// Notes that the client is there.
@@ -436,7 +476,7 @@ impl Session {
     /// It could not be recorded, so it must not move on.
     pub fn record_heard(&self, line: &str) -> Result<Kept, RecordError> {
         let item = Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, line.as_bytes());
-        self.record_item(item, || ())
+        self.record_item(item, |_| ())
     }
 
     /// Records a line between client and gateway.
@@ -444,7 +484,7 @@ impl Session {
     /// # Errors
     /// It could not be recorded, so it must not move on.
     pub fn record(&self, direction: Direction, line: &str) -> Result<Kept, RecordError> {
-        self.record_then(direction, line, || ())
+        self.record_then(direction, line, |_| ())
     }
 
     /// Records a line between client and gateway, and does something before anything else is recorded.
@@ -455,7 +495,7 @@ impl Session {
         &self,
         direction: Direction,
         line: &str,
-        then: impl FnOnce(),
+        then: impl FnOnce(Kept),
     ) -> Result<Kept, RecordError> {
         let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
         self.record_item(item, then)
@@ -465,8 +505,38 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on, and nothing was done.
-    pub fn record_backend(&self, items: &[Item<'_>], then: impl FnOnce()) -> Result<Kept, RecordError> {
-        keep(&self.recording, self.keeping, items, then)
+    pub fn record_backend(
+        &self,
+        items: &[Item<'_>],
+        marked: usize,
+        then: impl FnOnce(Kept),
+    ) -> Result<Kept, RecordError> {
+        keep_marking(&self.recording, self.keeping, items, marked, then)
+    }
+
+    /// Returns the receipt of something recorded here; `why` is noted if it is dropped before it is delivered.
+    #[must_use]
+    pub fn receipt(&self, kept: Kept, why: WhyUndelivered) -> Option<Receipt> {
+        let receipt = |mark| Receipt::new(self.recording.clone(), mark, why).listed_in(&self.on_their_way);
+        kept.map(|place| receipt(place.mark))
+    }
+
+    /// Records a line for the client; it counts as undelivered until it is handed over.
+    ///
+    /// # Errors
+    /// It could not be recorded, so it must not be sent.
+    pub fn record_outgoing(&self, line: String) -> Result<Outgoing, RecordError> {
+        let kept = self.record(Direction::ServerToClient, &line)?;
+        Ok(Outgoing::recorded(line, self.receipt(kept, WhyUndelivered::ClientLeft)))
+    }
+
+    /// Records a refusal for the client, which hears it in any case: it would wait for ever otherwise, and what cannot
+    /// be recorded may be the very reason.
+    pub fn record_refusal(&self, line: String) -> Outgoing {
+        self.record_outgoing(line.clone()).unwrap_or_else(|e| {
+            tracing::error!(error = %e, "a refusal could not be recorded");
+            Outgoing::unrecorded(line)
+        })
     }
 
     /// Records something worth knowing that is not a message.
@@ -488,39 +558,33 @@ impl Session {
 
     fn record_fact(&self, kind: EntryKind, direction: Direction, facts: &[u8]) {
         let fact = Item::new(kind, direction, Terminator::Eof, facts);
-        if let Err(e) = self.record_item(fact, || ()) {
+        if let Err(e) = self.record_item(fact, |_| ()) {
             tracing::error!(error = %e, "a note could not be recorded");
         }
     }
 
-    fn record_item(&self, item: Item<'_>, then: impl FnOnce()) -> Result<Kept, RecordError> {
+    fn record_item(&self, item: Item<'_>, then: impl FnOnce(Kept)) -> Result<Kept, RecordError> {
         keep(&self.recording, self.keeping, &[item], then)
     }
 
-    /// Sends a line to the client, recorded first. What cannot be recorded is not sent.
-    pub async fn say(&self, outbox: &Outbox, line: String) {
-        let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await;
-        if let Err(e) = self.say_in(place.ok().and_then(Result::ok), line) {
+    /// Sends a line to the client, recorded first; returns whether it is on its way. What cannot be recorded is not sent.
+    pub async fn say(&self, outbox: &Outbox, line: String) -> bool {
+        let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await.ok().and_then(Result::ok);
+        let has_place = place.is_some();
+        let said = self.say_in(place, line, why_not(outbox));
+        if let Err(e) = &said {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
+        has_place && said.is_ok()
     }
 
-    /// Tells the client that something is not done. It hears that in any case: it would wait for ever otherwise,
-    /// and what cannot be recorded may be the very reason.
+    /// Tells the client that something is not done.
     pub async fn refuse(&self, outbox: &Outbox, line: String) {
-        if let Err(e) = self.record(Direction::ServerToClient, &line) {
-            tracing::error!(error = %e, "a refusal could not be recorded");
-        }
-        // A client that has gone or does not read misses what it would not see.
-        if let Ok(room) = self.account.charge_within(Use::Delivery, line.len(), PATIENCE).await {
-            let _ = tokio::time::timeout(PATIENCE, outbox.send(Queued::new(line, room))).await;
-        }
-    }
-
-    /// Records a refusal, which is an answer like any other; the client hears it though that should fail.
-    pub(crate) fn record_refusal(&self, line: &str) {
-        if let Err(e) = self.record(Direction::ServerToClient, line) {
-            tracing::error!(error = %e, "a refusal could not be recorded");
+        let place = tokio::time::timeout(PATIENCE, outbox.reserve()).await;
+        let refusal = self.record_refusal(line);
+        match place {
+            Ok(Ok(place)) => place.send(refusal),
+            _ => refusal.drop_because(why_not(outbox)),
         }
     }
 
@@ -532,7 +596,7 @@ impl Session {
         self.account.charge(Use::Delivery, line.len())
     }
 
-    /// Records that messages which are on the tape did not reach the client, because there was no room for them.
+    /// Records that something for the client was dropped that is not on its own side of the tape, for want of room.
     ///
     /// Each second once: a flood must not fill the tape with notes as well.
     pub(crate) fn note_dropped(&self, messages: usize, bytes: usize, key: &str) {
@@ -547,23 +611,25 @@ impl Session {
             }
             std::mem::replace(&mut *dropped, Dropped { noted: Some(now), ..Dropped::default() })
         };
-        self.record_dropped(&due, key);
-    }
-
-    fn record_dropped(&self, dropped: &Dropped, key: &str) {
         self.record_note(&serde_json::json!({
             "event": "undelivered", "why": "dropped by limit", "limit": key,
-            "messages": dropped.messages, "bytes": dropped.bytes,
+            "messages": due.messages, "bytes": due.bytes,
         }));
     }
 
-    /// Puts a line in its place on the way to the client: on the tape in the same order.
+    /// Puts a line in its place on the way to the client: on the tape in the same order. Without a place it is not
+    /// sent, and `why` is noted on the tape.
     ///
     /// # Errors
     /// It could not be recorded, and was not sent.
-    pub fn say_in(&self, place: Option<mpsc::Permit<'_, Queued>>, line: String) -> Result<Kept, RecordError> {
+    pub fn say_in(
+        &self,
+        place: Option<mpsc::Permit<'_, Outgoing>>,
+        line: String,
+        why: WhyUndelivered,
+    ) -> Result<Kept, RecordError> {
         let room = self.room_for(&line);
-        self.say_in_room(place, room, line)
+        self.say_in_room(place, room, line, why)
     }
 
     /// Puts a line in its place on the way to the client, in the room that was taken for it.
@@ -572,32 +638,37 @@ impl Session {
     /// It could not be recorded, and was not sent.
     pub(crate) fn say_in_room(
         &self,
-        place: Option<mpsc::Permit<'_, Queued>>,
+        place: Option<mpsc::Permit<'_, Outgoing>>,
         room: Result<Charge, Full>,
         line: String,
+        why: WhyUndelivered,
     ) -> Result<Kept, RecordError> {
-        let (room, full) = room.map_or_else(|full| (None, Some(full)), |room| (Some(room), None));
-        let said = room.map(|room| Queued::new(line.clone(), room));
-        let recorded = self.record_then(Direction::ServerToClient, &line, || match (place, said) {
-            (Some(place), Some(said)) => place.send(said),
-            _ => tracing::debug!(session = self.id, "a message did not reach the client"),
-        })?;
-        if let Some(full) = full {
-            self.note_dropped(1, line.len(), full.key);
-        }
-        Ok(recorded)
+        let why = if place.is_some() && room.is_err() { WhyUndelivered::DroppedByLimit } else { why };
+        let Some((place, room)) = place.zip(room.ok()) else {
+            let kept = self.record(Direction::ServerToClient, &line)?;
+            drop(self.receipt(kept, why));
+            return Ok(kept);
+        };
+        let said = line.clone();
+        self.record_then(Direction::ServerToClient, &line, |kept| {
+            let receipt = self.receipt(kept, WhyUndelivered::ClientLeft);
+            place.send(Outgoing::recorded(said, receipt).in_room(room));
+        })
     }
 
     /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
     pub fn say_aside(&self, line: String) {
         let room = self.room_for(&line);
-        if let Err(e) = self.record(Direction::ServerToClient, &line) {
-            tracing::error!(error = %e, "a message to the client could not be recorded");
-            return;
-        }
+        let line = match self.record_outgoing(line) {
+            Ok(line) => line,
+            Err(e) => {
+                tracing::error!(error = %e, "a message to the client could not be recorded");
+                return;
+            }
+        };
         let line = match room {
-            Ok(room) => Queued::new(line, room),
-            Err(full) => return self.note_dropped(1, line.len(), full.key),
+            Ok(room) => line.in_room(room),
+            Err(_) => return line.drop_because(WhyUndelivered::DroppedByLimit),
         };
         let outbox = lock(&self.aside).outbox.clone();
         let undelivered = match outbox {
@@ -613,21 +684,21 @@ impl Session {
             aside.kept.push_back(line);
             drop(aside);
             if let Some(oldest) = oldest {
-                self.note_dropped(1, oldest.len(), "the number of messages that wait for a client");
+                oldest.drop_because(WhyUndelivered::DroppedByLimit);
             }
         }
     }
 
     /// Gives up what waits for a client that listens to nothing.
-    pub(crate) fn drop_kept(&self, key: &str) {
+    pub(crate) fn drop_kept(&self) {
         let kept = std::mem::take(&mut lock(&self.aside).kept);
-        if !kept.is_empty() {
-            self.note_dropped(kept.len(), kept.iter().map(|line| line.len()).sum(), key);
+        for line in kept {
+            line.drop_because(WhyUndelivered::DroppedByLimit);
         }
     }
 
     /// Takes a standing stream, and returns what was kept for it.
-    pub fn attach(&self, outbox: Outbox) -> Vec<Queued> {
+    pub fn attach(&self, outbox: Outbox) -> Vec<Outgoing> {
         let mut aside = lock(&self.aside);
         aside.outbox = Some(outbox);
         aside.kept.drain(..).collect()
@@ -654,9 +725,15 @@ impl Session {
         }
         let _forget = Forget { session: self, number };
         let question = message::request(&format!("\"scrubjay-{number}\""), method, params);
-        match outbox {
+        let is_on_its_way = match outbox {
             Some(outbox) => self.say(outbox, question).await,
-            None => self.say_aside(question),
+            None => {
+                self.say_aside(question);
+                true
+            }
+        };
+        if !is_on_its_way {
+            return Answer::error(-32603, "the question did not reach the client");
         }
         answer.await.unwrap_or_else(|_| Answer::error(-32603, "the client went away before it answered"))
     }
@@ -678,6 +755,14 @@ impl Session {
         }
         calls.insert(ticket.clone(), call);
         Some(CallGuard { session: self.clone(), ticket })
+    }
+
+    /// Returns whether the progress of another request under way goes by the same token: its client could not tell them
+    /// apart. Where several clients may share the session each has a stream of its own, and their tokens may be the same.
+    #[must_use]
+    pub(crate) fn has_live_token(&self, call: &Call) -> bool {
+        let is_same = |other: &Arc<Call>| other.progress_token == call.progress_token;
+        call.progress_token.is_some() && !self.is_inferred && lock(&self.calls).values().any(is_same)
     }
 
     /// Returns the request with that id, where it is under way.
@@ -703,6 +788,11 @@ impl Session {
         before
     }
 
+    /// Returns whether something for its client is on its way.
+    pub(crate) fn has_words(&self) -> bool {
+        !self.on_their_way.is_empty()
+    }
+
     /// Notes that it is over: nothing is started for it any more.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
@@ -715,16 +805,14 @@ impl Session {
 
     /// Ends the session: what is under way, its standing stream and its recording.
     pub fn finish(&self, replacement: Recording, reason: &str) {
-        lock(&self.aside).outbox = None;
-        lock(&self.aside).kept.clear();
-        let dropped = std::mem::take(&mut *lock(&self.dropped));
-        if dropped.messages > 0 {
-            self.record_dropped(&dropped, SESSION_KEY);
-        }
+        // What nobody came for is noted before the tape ends.
+        let aside = std::mem::take(&mut *lock(&self.aside));
+        drop(aside);
         lock(&self.asks).clear();
         for call in lock(&self.calls).values() {
             call.cancel();
         }
+        self.on_their_way.give_up(&self.recording);
         seal(&self.recording, replacement, reason);
     }
 }
@@ -752,6 +840,11 @@ impl Drop for CallGuard {
     fn drop(&mut self) {
         lock(&self.session.calls).remove(&self.ticket);
     }
+}
+
+/// Returns why there was no place for a message to a client.
+pub(crate) fn why_not(outbox: &Outbox) -> WhyUndelivered {
+    if outbox.is_closed() { WhyUndelivered::ClientLeft } else { WhyUndelivered::ClientDidNotRead }
 }
 
 /// Ends a recording; whatever comes after goes to its replacement.

@@ -21,12 +21,12 @@ use scrubjay_store::tape::seal::SealError;
 use thiserror::Error;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::bridge::endpoint::Endpoint;
-use crate::bridge::http::{self, Ended};
+use crate::bridge::http::{self, Ended, OnSent};
 use crate::child::{self, Server, StartError};
 use crate::pipe::{self, Sink, Source};
 use crate::relay::{Options, Relay, Report};
@@ -34,6 +34,9 @@ use crate::{tree, warden};
 
 /// How long the last words of a server that has exited may take to arrive.
 const DRAIN: Duration = Duration::from_secs(2);
+
+/// How many lines that were not sent may wait to be noted; a bridge has fewer under way.
+const UNSENT_MAX: usize = 1024;
 
 /// Why a recording could not run.
 #[derive(Debug, Error)]
@@ -138,11 +141,17 @@ pub async fn run_remote(
     let stop = Arc::new(Notify::new());
     let stopped = stop.clone();
     let endpoint = endpoint.with_message_bytes_max(options.message_bytes_max);
-    let mut bridge =
-        tokio::spawn(
-            async move { http::run(endpoint, bridge_reads, bridge_writes, stopped.notified()).await },
-        );
-    let relay = Relay::new(options, recording, to_bridge, to_host, report).judged_by(judge);
+    let (tell, mut unsent) = mpsc::channel(UNSENT_MAX);
+    let on_sent: OnSent = Box::new(move |line, why_not| {
+        if let Some(why) = why_not {
+            // A bridge has fewer lines under way than there is room for.
+            let _ = tell.try_send((line, why));
+        }
+    });
+    let mut bridge = tokio::spawn(async move {
+        http::run_telling(endpoint, bridge_reads, bridge_writes, stopped.notified(), on_sent).await
+    });
+    let relay = Relay::new(options, recording, to_bridge, to_host, report).judged_by(judge).numbering_lines();
     let (mut up_ended, mut down_ended, mut host_gone) = (false, false, false);
     let (mut ended, mut by_signal) = (None, None);
     {
@@ -160,6 +169,7 @@ pub async fn run_remote(
                 }
                 over = &mut bridge, if ended.is_none() => ended = Some(over.map_err(io::Error::other)??),
                 () = &mut flushing => {}
+                Some((line, why)) = unsent.recv() => relay.mark_line_undelivered(line, why),
                 received = warden::next_signal(&mut signals) => {
                     by_signal = Some(received);
                     stop.notify_one();
@@ -170,6 +180,9 @@ pub async fn run_remote(
                 }
             }
         }
+    }
+    while let Ok((line, why)) = unsent.try_recv() {
+        relay.mark_line_undelivered(line, why);
     }
     let (reason, exit_code) = match (by_signal, ended) {
         (Some(signal), _) => (format!("the host sent signal {}", signal.as_raw()), signal_code(signal)),

@@ -8,6 +8,7 @@
 mod backlog;
 mod kept;
 mod policy;
+mod undelivered;
 mod waiting;
 mod watch;
 
@@ -35,6 +36,7 @@ pub use self::backlog::Backlog;
 use self::kept::Kept;
 pub use self::kept::selection_note;
 pub use self::policy::Policy;
+pub use self::undelivered::EntryRef;
 pub use self::watch::{Seen, Watch, Watcher};
 
 /// What a recording is of.
@@ -146,6 +148,8 @@ pub struct Recording {
     watch: Option<(Watch, u64)>,
     /// Who counts what is recorded.
     backlog: Option<Backlog>,
+    /// What did not reach its receiver, until the tape says so.
+    marks: undelivered::Marks,
 }
 
 impl Recording {
@@ -167,6 +171,7 @@ impl Recording {
             compression: Compression::default(),
             watch: None,
             backlog: None,
+            marks: undelivered::Marks::default(),
         }
     }
 
@@ -209,6 +214,10 @@ impl Recording {
         let items = items.zip(&redacted).map(|(item, redacted)| (placed(item), redacted.payload()));
         let first = self.append(arrived, items.clone())?;
         self.show(arrived, items);
+        if self.marks.is_overdue(arrived.instant) {
+            // They wait for the next time where this fails; what was just recorded stands.
+            let _ = self.note_undelivered(arrived);
+        }
         Ok(earlier + first)
     }
 
@@ -326,6 +335,8 @@ impl Recording {
     /// The tape could not be sealed; it stays as it is and the next start seals it.
     pub fn finish(mut self, end: &End) -> Result<Option<PathBuf>, SealError> {
         self.finish_kept();
+        // A tape that cannot be written is told of below.
+        let _ = self.note_undelivered(clock::now());
         let left_out = self.left_out();
         if self.writer.is_none() && self.gap.is_none() && left_out.is_none() {
             return Ok(None);
@@ -380,6 +391,8 @@ impl Recording {
 
     /// Goes on with the next tape; where none can be made, the current one just grows.
     fn rotate(&mut self, now: Moment) {
+        // Where this fails they are noted on the next tape, with the name of this one.
+        let _ = self.note_undelivered(now);
         let Some(mut full) = self.writer.take() else { return };
         match self.next_tape(now, Some(full.header().id)) {
             Ok(next) => {
@@ -398,6 +411,7 @@ impl Recording {
                 let redacted = self.redactor.redact(&payload);
                 let last = note.chain(std::iter::once((end_item(&payload), redacted.payload())));
                 let _ = full.append(last.map(|(item, payload)| stamp.entry(item).with_payload(payload)));
+                self.marks.tape_ended(self.parts - 1, self.earlier, full.header().id);
                 self.earlier += full.entries();
                 self.writer = Some(next);
                 self.seal_in_background(full);

@@ -11,6 +11,7 @@ pub mod reader;
 pub mod seal;
 pub mod sealed;
 mod search;
+mod undelivered;
 pub mod upgrade;
 pub mod verify;
 pub mod writer;

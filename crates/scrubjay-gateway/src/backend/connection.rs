@@ -30,6 +30,7 @@ use super::process::{Complaints, Exit, Program};
 use super::questions::Questions;
 use super::{Answer, CallError, Event};
 use crate::budget::{Account, Budget, Queued, Use};
+use crate::delivery::{HandedOver, LineBatch, Outgoing};
 use crate::keeping::keep;
 use crate::relay::Options;
 use crate::ruling::ConnectionJudge;
@@ -49,6 +50,8 @@ const QUEUE_WAIT_MAX: Duration = Duration::from_secs(300);
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+/// The lines of which a bridge tells whether they were delivered, where there is a bridge.
+type InBridge = Option<Arc<Mutex<HandedOver>>>;
 
 /// One life of a backend.
 pub struct Connection {
@@ -89,13 +92,15 @@ pub(crate) struct Wire {
     /// What is left of the room for what rules hold back.
     held: Arc<Semaphore>,
     /// Lines on their way to the backend; dropped, its input ends.
-    lines: Mutex<Option<mpsc::Sender<Queued>>>,
+    lines: Mutex<Option<mpsc::Sender<Outgoing>>>,
     budget: Budget,
     /// What waits for the backend to read it.
     queue: Arc<Account>,
     /// Room for questions of the backend that have no answer yet, and for calls that are called off.
     open_ends: Arc<Semaphore>,
     pending: Mutex<HashMap<u64, Pending>>,
+    /// Makes progress tokens that nobody but this connection's backend knows.
+    token_key: [u8; 32],
     next_id: AtomicU64,
     /// How many bytes it has said before it was greeted.
     bytes_before: AtomicUsize,
@@ -248,7 +253,7 @@ impl Connection {
 impl Wire {
     pub(super) fn new(
         backend: &super::Backend,
-        writer: Writer,
+        (writer, in_bridge): (Writer, InBridge),
         program: Option<Program>,
         complaints: Complaints,
         tape: Arc<LegTape>,
@@ -270,6 +275,7 @@ impl Wire {
             budget: backend.budget.clone(),
             open_ends: Arc::new(Semaphore::new(OPEN_ENDS_MAX)),
             pending: Mutex::default(),
+            token_key: random_key(),
             next_id: AtomicU64::new(1),
             bytes_before: AtomicUsize::new(0),
             open: AtomicBool::new(true),
@@ -280,7 +286,7 @@ impl Wire {
             tape,
             program: Mutex::new(program),
         });
-        tokio::spawn(write(Arc::downgrade(&wire), writer, queue));
+        tokio::spawn(write(Arc::downgrade(&wire), writer, in_bridge, queue));
         wire
     }
 
@@ -322,6 +328,19 @@ impl Wire {
         if complaints.is_empty() { why } else { format!("{why} (it said: {})", complaints.join(" | ")) }
     }
 
+    /// Returns the progress token of a call towards the backend, as JSON: its id, and 128 bits that cannot be guessed.
+    fn progress_token(&self, id: u64) -> String {
+        let code = blake3::keyed_hash(&self.token_key, &id.to_le_bytes()).to_hex();
+        format!("\"{id}-{}\"", &code[..32])
+    }
+
+    /// Returns the call that a progress token was made for.
+    fn call_of_token(&self, token: &RawValue) -> Option<u64> {
+        let text = message::string(Some(token))?;
+        let id = text.split_once('-')?.0.parse().ok()?;
+        (message::string(serde_json::from_str(&self.progress_token(id)).ok())? == text).then_some(id)
+    }
+
     pub(super) async fn call(
         self: &Arc<Self>,
         call: Option<&Arc<Call>>,
@@ -332,12 +351,12 @@ impl Wire {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let told = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
         let params = told.as_ref().map_or(params, |told| told.as_deref());
-        let (params, progress_token) = with_own_token(params, id);
+        let (params, progress_token) = with_own_token(params, &self.progress_token(id));
         let line = self
             .judge(Direction::ClientToServer, message::request(&id.to_string(), method, params.as_deref()));
         line.hold().await;
         if let Some(answer) = line.answer() {
-            let recorded = self.record_then(Direction::ClientToServer, call, &line, || ());
+            let recorded = self.record_then(Direction::ClientToServer, call, &line, None);
             return recorded.map(|()| answer).map_err(|e| CallError::NotRecorded(e.to_string()));
         }
         let (reply, mut answer) = oneshot::channel();
@@ -379,7 +398,7 @@ impl Wire {
 
     async fn send_judged(&self, call: Option<&Arc<Call>>, line: &Judged) -> Result<(), CallError> {
         let goes_on = line.judgement.onward != Onward::Nothing;
-        let leaving = goes_on.then(|| format!("{}\n", line.text()));
+        let leaving = goes_on.then(|| line.text().into_owned());
         self.leave(Direction::ClientToServer, call, line, leaving).await
     }
 
@@ -392,16 +411,11 @@ impl Wire {
         }
         let mut leaving = None;
         if line.judgement.onward != Onward::Nothing {
-            let text = format!("{}\n", line.text());
+            let text = line.text().into_owned();
             let Ok(room) = self.queue.charge(Use::Backend, text.len()) else { return Err(line.came) };
-            leaving = Some(Queued::new(text, room));
+            leaving = Some((place, Queued::new(text, room)));
         }
-        let then = || {
-            if let Some(leaving) = leaving {
-                place.send(leaving);
-            }
-        };
-        if let Err(e) = self.record_then(Direction::ClientToServer, None, &line, then) {
+        if let Err(e) = self.record_then(Direction::ClientToServer, None, &line, leaving) {
             tracing::error!(backend = self.backend, error = %e, "a notification was not passed on");
         }
         Ok(())
@@ -413,7 +427,7 @@ impl Wire {
         call: Option<&Arc<Call>>,
         line: &Judged,
     ) -> Result<(), RecordError> {
-        self.record_then(direction, call, line, || ())
+        self.record_then(direction, call, line, None)
     }
 
     /// Returns what an entry of this connection is marked with.
@@ -424,7 +438,7 @@ impl Wire {
     /// Records on the backend's own tape.
     fn record_item<'a>(&'a self, mut item: Item<'a>) -> Result<(), RecordError> {
         item.via = Some(self.leg());
-        keep(&self.tape.recording(), self.keeping, &[item], || ()).map(|_| ())
+        keep(&self.tape.recording(), self.keeping, &[item], |_| ()).map(|_| ())
     }
 
     pub(super) fn close(&self, why: &str, is_noted: bool) {
@@ -487,28 +501,28 @@ impl Wire {
 }
 
 /// Writes lines to a backend, each of them whole: whoever sent one may have left half-way.
-async fn write(wire: std::sync::Weak<Wire>, mut writer: Writer, mut lines: mpsc::Receiver<Queued>) {
+async fn write(
+    wire: std::sync::Weak<Wire>,
+    mut writer: Writer,
+    in_bridge: InBridge,
+    mut lines: mpsc::Receiver<Outgoing>,
+) {
     while let Some(line) = lines.recv().await {
-        let mut batch = vec![line];
-        let mut bytes = batch[0].len();
-        while bytes < WRITE_BYTES_MAX
+        let mut batch = LineBatch::default();
+        batch.push(line);
+        while batch.bytes() < WRITE_BYTES_MAX
             && let Ok(more) = lines.try_recv()
         {
-            bytes += more.len();
             batch.push(more);
         }
-        let written = async {
-            match batch.as_slice() {
-                // A long line is not copied.
-                [line] => writer.write_all(line.as_bytes()).await?,
-                lines => {
-                    let whole: String = lines.iter().map(|line| &**line).collect();
-                    writer.write_all(whole.as_bytes()).await?;
-                }
-            }
-            writer.flush().await
-        };
-        if let Err(e) = written.await {
+        if let Some(in_bridge) = &in_bridge {
+            batch.hand_over(in_bridge);
+        }
+        if let Err(e) = batch.write_to(&mut writer).await {
+            // What did not go out is on tape before the end of the backend is.
+            drop(batch);
+            lines.close();
+            while lines.try_recv().is_ok() {}
             if let Some(wire) = wire.upgrade() {
                 // Mostly because it has ended, and how it did tells more.
                 match wire.exit().await {
@@ -532,18 +546,25 @@ pub(crate) fn only_session(busy: &[Arc<Call>]) -> Option<Arc<Call>> {
     same.then(|| first.clone())
 }
 
-/// Puts our id in place of the client's progress token, and returns that token.
-fn with_own_token(params: Option<&str>, id: u64) -> (Option<String>, Option<String>) {
+/// Puts our own progress token in place of the client's, and returns that one.
+fn with_own_token(params: Option<&str>, own: &str) -> (Option<String>, Option<String>) {
     let Some(text) = params else { return (None, None) };
-    let object = serde_json::from_str::<&RawValue>(text).ok();
-    let meta = message::member(object, "_meta");
-    match (object, message::member(meta, "progressToken")) {
-        (Some(object), Some(token)) => (
-            Some(Splice::new(object.get()).replace(Some(token), &id.to_string()).finish()),
-            Some(token.get().to_owned()),
-        ),
-        _ => (Some(text.to_owned()), None),
+    let Ok(object) = serde_json::from_str::<&RawValue>(text) else { return (Some(text.to_owned()), None) };
+    // Every one of them: which of several a backend reads is its own affair.
+    let metas = message::members_named(Some(object), "_meta");
+    let tokens = metas.iter().flat_map(|meta| message::members_named(Some(meta), "progressToken"));
+    let (mut spliced, mut theirs) = (Splice::new(object.get()), None);
+    for token in tokens {
+        spliced = spliced.replace(Some(token), own);
+        theirs = Some(token.get().to_owned());
     }
+    (Some(spliced.finish()), theirs)
+}
+
+fn random_key() -> [u8; 32] {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).expect("the system has a source of randomness");
+    key
 }
 
 /// Calls a backend off when its caller leaves before the answer.

@@ -5,7 +5,7 @@
 //! speaks only the other era, the gateway translates. One process is greeted in both ways where it must be; only
 //! one that dies of the wrong greeting is started again.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::Either;
@@ -18,10 +18,11 @@ use super::connection::{Connection, Incoming, Wire};
 use super::known::Greeting;
 use super::leg_tape::LegTape;
 use super::{Answer, Backend, Link, Owner, process};
-use crate::bridge::{self, endpoint::Endpoint};
+use crate::bridge::{self, endpoint::Endpoint, http::OnSent};
 use crate::config::BackendLink;
+use crate::delivery::HandedOver;
 use crate::gateway::LEGACY_VERSIONS;
-use crate::session::Session;
+use crate::session::{Session, lock};
 
 /// The modern protocol version.
 const MODERN: &str = "2026-07-28";
@@ -174,6 +175,7 @@ pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connectio
 /// Opens the streams of a backend and begins to listen; what belongs to no request is on the session's tape.
 fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, String> {
     let tape = Arc::new(LegTape::new(backend.recording.clone(), session));
+    let mut in_bridge = None;
     let (program, (incoming, writer), complaints) = match backend.link() {
         Link::Configured(link @ BackendLink::Stdio { .. }) => {
             let (program, (reader, writer), complaints) = process::start(backend, link, &tape)?;
@@ -185,8 +187,19 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, 
                 .map_err(|e| e.to_string())?
                 .with_message_bytes_max(backend.keeping.message_bytes_max)
                 .with_first_transport(*sse);
-            let (received, writer) = bridge::http::connect(endpoint, backend.budget.clone())
+            let handed_over = Arc::new(Mutex::new(HandedOver::default()));
+            let told = handed_over.clone();
+            let on_sent: OnSent = Box::new(move |number, why_not| {
+                let receipt = lock(&told).take(number);
+                match (receipt, why_not) {
+                    (Some(receipt), None) => receipt.delivered(),
+                    (Some(receipt), Some(why)) => receipt.undelivered(why),
+                    (None, _) => {}
+                }
+            });
+            let (received, writer) = bridge::http::connect_telling(endpoint, backend.budget.clone(), on_sent)
                 .map_err(|e| format!("the system's certificates cannot be read: {e}"))?;
+            in_bridge = Some(handed_over);
             (None, (Incoming::Received(received), writer), process::Complaints::default())
         }
         Link::Mounted(mount) => {
@@ -195,7 +208,7 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, 
         }
     };
     let ended = program.as_ref().map(|program| program.ended.clone());
-    let wire = Wire::new(backend, writer, program, complaints, tape);
+    let wire = Wire::new(backend, (writer, in_bridge), program, complaints, tape);
     if let Some(ended) = ended {
         tokio::spawn(Wire::close_after(Arc::downgrade(&wire), ended));
     }

@@ -59,13 +59,32 @@ impl Client {
         Ok(Self { inner })
     }
 
-    /// Sends a request; returns what went wrong in words.
-    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+    /// Sends a request.
+    pub(crate) async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, SendFailure> {
         let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         self.inner.request(request).await.map_err(|e| {
-            let what = if e.is_connect() { "cannot be reached" } else { "did not answer" };
-            format!("{authority} {what}: {}", root(&e))
+            let is_unreachable = e.is_connect();
+            let what = if is_unreachable { "cannot be reached" } else { "did not answer" };
+            SendFailure { why: format!("{authority} {what}: {}", root(&e)), is_unreachable }
         })
+    }
+}
+
+/// Why a request was not answered.
+#[derive(Debug)]
+pub(crate) struct SendFailure {
+    /// In words.
+    why: String,
+    /// Whether nothing of it was sent, because no connection could be made.
+    pub(crate) is_unreachable: bool,
+}
+
+impl std::fmt::Display for SendFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
     }
 }
 

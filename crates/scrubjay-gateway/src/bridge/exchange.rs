@@ -5,12 +5,14 @@
 
 mod first_transport;
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, MessageKind};
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::Instant;
@@ -61,6 +63,9 @@ impl Failure {
 pub(super) struct Exchange<'a> {
     pub(super) bridge: &'a Bridge,
     pub(super) message: &'a Envelope,
+    /// The message's number on the stream to the bridge, until it was told what became of it; none where the exchange
+    /// only listens.
+    number: Mutex<Option<u64>>,
     waiting: Waiting,
     /// Told when the client calls the message off.
     cancelled: &'a Notify,
@@ -74,13 +79,29 @@ pub(super) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    pub(super) fn new(bridge: &'a Bridge, message: &'a Envelope, cancelled: &'a Notify) -> Self {
+    pub(super) fn new(bridge: &'a Bridge, number: u64, message: &'a Envelope, cancelled: &'a Notify) -> Self {
+        Self { number: Mutex::new(Some(number)), ..Self::listening(bridge, message, cancelled) }
+    }
+
+    fn listening(bridge: &'a Bridge, message: &'a Envelope, cancelled: &'a Notify) -> Self {
         let waiting = Waiting::for_requests(message);
         let is_modern = lock(&bridge.talk).modern_version(message).is_some();
         let (deadline, only_answer, session_lost) = (None, false, false);
         let on = message.id.as_ref().filter(|_| message.kind == MessageKind::Request);
         let on = on.and_then(|id| id.as_raw().parse().ok());
-        Self { bridge, message, waiting, cancelled, deadline, only_answer, is_modern, session_lost, on }
+        let number = Mutex::default();
+        Self {
+            bridge,
+            message,
+            number,
+            waiting,
+            cancelled,
+            deadline,
+            only_answer,
+            is_modern,
+            session_lost,
+            on,
+        }
     }
 
     /// Bounds the exchange in time, and ends it with the answer.
@@ -93,6 +114,7 @@ impl<'a> Exchange<'a> {
     /// Sends the message and carries everything back; returns whether the server took it.
     pub(super) async fn run(mut self, body: Bytes) -> bool {
         let posted = self.post(body).await;
+        self.was_sent(None);
         let taken = self.settle(posted).await;
         if self.session_lost {
             // Nothing can be said on this stream any more; whoever was told so may begin another.
@@ -152,6 +174,14 @@ impl<'a> Exchange<'a> {
         self.take_text(answered, redirect, text).await
     }
 
+    /// Tells, once, what became of the message: the first request of an exchange carries it, or opens what it is sent to.
+    fn was_sent(&self, why_not: Option<WhyUndelivered>) {
+        let number = lock(&self.number).take();
+        if let Some(number) = number {
+            (self.bridge.on_sent)(number, why_not);
+        }
+    }
+
     fn post_request(&self, body: Bytes) -> Request<Full<Bytes>> {
         let mut headers = lock(&self.bridge.talk).headers(self.message);
         if self.is_modern {
@@ -166,9 +196,19 @@ impl<'a> Exchange<'a> {
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        let is_post = request.method() == Method::POST;
         let sent = tokio::time::timeout(SILENCE_MAX, self.bridge.client.send(request));
         match self.unless_stopped(sent).await? {
-            Ok(answered) => answered.map_err(Failure::said),
+            Ok(answered) => {
+                match &answered {
+                    Ok(_) if !is_post => {}
+                    Err(failure) if failure.is_unreachable || !is_post => {
+                        self.was_sent(Some(WhyUndelivered::ServerUnreachable));
+                    }
+                    _ => self.was_sent(None),
+                }
+                answered.map_err(|failure| Failure::said(failure.to_string()))
+            }
             Err(_) => Err(Failure::said(format!("the server said nothing for {SILENCE_MAX:?}"))),
         }
     }
@@ -383,7 +423,7 @@ impl<'a> Exchange<'a> {
 /// Listens to what a legacy server says by itself, for as long as it lets us.
 pub(super) async fn listen_aside(bridge: &Bridge) {
     let (nothing, never) = (Envelope::default(), Notify::new());
-    let mut listener = Exchange::new(bridge, &nothing, &never);
+    let mut listener = Exchange::listening(bridge, &nothing, &never);
     let mut parser = Parser::new(bridge.endpoint.message_bytes_max);
     let mut failures = 0;
     loop {

@@ -12,6 +12,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request};
+use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message;
@@ -56,6 +57,9 @@ pub enum Ended {
     SessionLost,
 }
 
+/// Hears what became of each line, by its number on the stream to the bridge: it was sent, or why not.
+pub(crate) type OnSent = Box<dyn Fn(u64, Option<WhyUndelivered>) + Send + Sync>;
+
 /// How many bridges of this process have not ended.
 static OPEN: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
 
@@ -93,6 +97,7 @@ pub(super) struct Bridge {
     sink: Sink,
     /// What is kept in memory: messages that the server has not answered, answers that are being read.
     pub(super) budget: Budget,
+    pub(super) on_sent: OnSent,
     /// The stream of a server that speaks the first HTTP transport, once it is known to.
     pub(super) first: OnceCell<Arc<FirstTransport>>,
     /// This bridge, for what listens beside it.
@@ -104,15 +109,22 @@ pub(super) struct Bridge {
     _counted: Counted,
 }
 
-/// A message without an answer that waits for its turn, with the room it takes.
-type Quiet = (Bytes, Envelope, Charge);
-
 /// What runs beside the reading.
 #[derive(Default)]
 struct Tasks {
     requests: JoinSet<()>,
     /// Those that have no end of their own.
     standing: JoinSet<()>,
+}
+
+/// A message without an answer that waits for its turn.
+struct Quiet {
+    /// Its number on the stream to the bridge.
+    number: u64,
+    line: Bytes,
+    message: Envelope,
+    /// The room it takes while it waits.
+    room: Charge,
 }
 
 /// Presents an HTTP server as a stream of lines to write and a queue of what it says.
@@ -123,10 +135,19 @@ pub fn connect(
     endpoint: Endpoint,
     budget: Budget,
 ) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
+    connect_telling(endpoint, budget, Box::new(|_, _| ()))
+}
+
+/// Like [`connect`], and tells what became of each line.
+pub(crate) fn connect_telling(
+    endpoint: Endpoint,
+    budget: Budget,
+    on_sent: OnSent,
+) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
     let client = Client::new(&endpoint.url)?;
     let (writer, theirs_to_read) = tokio::io::duplex(STREAM_BYTES);
     let (sink, received) = Sink::queue();
-    let bridge = Bridge::new(endpoint, client, sink, budget);
+    let bridge = Bridge::new(endpoint, client, sink, budget, on_sent);
     tokio::spawn(bridge.run(theirs_to_read, std::future::pending()));
     Ok((received, Box::new(writer)))
 }
@@ -141,15 +162,27 @@ pub async fn run(
     writer: impl AsyncWrite + Send + Unpin + 'static,
     stop: impl Future<Output = ()> + Send,
 ) -> io::Result<Ended> {
+    run_telling(endpoint, reader, writer, stop, Box::new(|_, _| ())).await
+}
+
+/// Like [`run`], and tells what became of each line.
+pub(crate) async fn run_telling(
+    endpoint: Endpoint,
+    reader: impl AsyncRead + Send + Unpin,
+    writer: impl AsyncWrite + Send + Unpin + 'static,
+    stop: impl Future<Output = ()> + Send,
+    on_sent: OnSent,
+) -> io::Result<Ended> {
     let client = Client::new(&endpoint.url)?;
     let usual = MemoryLimits::default();
     let least = endpoint.message_bytes_max.saturating_mul(MemoryLimits::MESSAGES_MIN);
     let budget = Budget::new(MemoryLimits { process_bytes_max: usual.process_bytes_max.max(least), ..usual });
-    Ok(Bridge::new(endpoint, client, Sink::stream(Box::new(writer)), budget).run(reader, stop).await)
+    let sink = Sink::stream(Box::new(writer));
+    Ok(Bridge::new(endpoint, client, sink, budget, on_sent).run(reader, stop).await)
 }
 
 impl Bridge {
-    fn new(endpoint: Endpoint, client: Client, sink: Sink, budget: Budget) -> Arc<Self> {
+    fn new(endpoint: Endpoint, client: Client, sink: Sink, budget: Budget, on_sent: OnSent) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             endpoint,
             client,
@@ -158,6 +191,7 @@ impl Bridge {
             large: Semaphore::new(LARGE_MAX),
             sink,
             budget,
+            on_sent,
             first: OnceCell::new(),
             own: own.clone(),
             calls: Mutex::default(),
@@ -203,6 +237,7 @@ impl Bridge {
         tasks: &mut Tasks,
         quiet: mpsc::Sender<Quiet>,
     ) {
+        let mut next = 0;
         let mut framer = Framer::new(self.endpoint.message_bytes_max);
         loop {
             // A stream that cannot be read has ended.
@@ -213,13 +248,22 @@ impl Bridge {
                     Step::Oversize(line) => {
                         let limit = self.endpoint.message_bytes_max;
                         let why = format!("a message of {} bytes is over the limit of {limit}", line.bytes);
+                        (self.on_sent)(next, Some(WhyUndelivered::DroppedByLimit));
+                        next += 1;
                         self.refuse(line.id.as_deref().unwrap_or("null"), &why, None).await;
                         continue;
                     }
                     Step::Starved => break,
                 };
-                for line in lines.into_iter().filter(|line| !line.trim_ascii().is_empty()) {
-                    self.dispatch(line, tasks, &quiet).await;
+                for line in lines {
+                    let number = next;
+                    next += 1;
+                    if line.trim_ascii().is_empty() {
+                        // There is nothing in it that a server could be told.
+                        (self.on_sent)(number, None);
+                    } else {
+                        self.dispatch(number, line, tasks, &quiet).await;
+                    }
                 }
             }
             framer.shrink(STREAM_BYTES);
@@ -229,39 +273,54 @@ impl Bridge {
         }
     }
 
-    async fn dispatch(self: &Arc<Self>, line: Bytes, tasks: &mut Tasks, quiet: &mpsc::Sender<Quiet>) {
+    async fn dispatch(
+        self: &Arc<Self>,
+        number: u64,
+        line: Bytes,
+        tasks: &mut Tasks,
+        quiet: &mpsc::Sender<Quiet>,
+    ) {
         while tasks.requests.try_join_next().is_some() || tasks.standing.try_join_next().is_some() {}
         let message = Envelope::parse(&line);
         match (message.kind, message.method.as_deref()) {
             (MessageKind::Request, Some("initialize")) => {
                 // Everything after it needs what it agrees on.
-                Exchange::new(self, &message, &Notify::new()).brief(INITIALIZE_MAX).run(line).await;
+                let never = Notify::new();
+                Exchange::new(self, number, &message, &never).brief(INITIALIZE_MAX).run(line).await;
             }
             (MessageKind::Notification, Some("notifications/initialized")) => {
                 let never = Notify::new();
-                let sent = Exchange::new(self, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
+                let sent = Exchange::new(self, number, &message, &never).brief(QUIET_ONE_MAX);
+                let sent = sent.run(line).await;
                 // A server of the first transport has said where its one stream is.
                 if sent && lock(&self.talk).version.is_some() && !self.first.initialized() {
                     let bridge = self.clone();
                     tasks.standing.spawn(async move { listen_aside(&bridge).await });
                 }
             }
-            (MessageKind::Notification, Some("notifications/cancelled")) if self.call_off(&message) => {}
+            (MessageKind::Notification, Some("notifications/cancelled")) if self.call_off(&message) => {
+                // By leaving the request's stream.
+                (self.on_sent)(number, None);
+            }
             (MessageKind::Notification | MessageKind::Response | MessageKind::Error, _) => {
                 // Waits for room: the client is to slow down, and nothing is lost.
                 let mut room = self.budget.nothing(Use::Backend, true);
                 match room.resize_within(line.len(), QUIET_ONE_MAX).await {
-                    Ok(()) => drop(quiet.send((line, message, room)).await),
-                    Err(full) => tracing::warn!(error = %full, "a message did not reach the server"),
+                    Ok(()) => drop(quiet.send(Quiet { number, line, message, room }).await),
+                    Err(full) => {
+                        tracing::warn!(error = %full, "a message did not reach the server");
+                        (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
+                    }
                 }
             }
-            _ => self.begin(line, message, tasks).await,
+            _ => self.begin(number, line, message, tasks).await,
         }
     }
 
     /// Sends what may be answered, beside everything else.
-    async fn begin(self: &Arc<Self>, line: Bytes, message: Envelope, tasks: &mut Tasks) {
+    async fn begin(self: &Arc<Self>, number: u64, line: Bytes, message: Envelope, tasks: &mut Tasks) {
         if tasks.requests.len() + tasks.standing.len() > REQUESTS_MAX {
+            (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
             let why = format!("{REQUESTS_MAX} requests are under way already");
             self.refuse(message.id.as_ref().map_or("null", JsonId::as_raw), &why, None).await;
             return;
@@ -269,6 +328,7 @@ impl Bridge {
         let room = match self.budget.charge(Use::Backend, line.len()) {
             Ok(room) => room,
             Err(full) => {
+                (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
                 let id = message.id.as_ref().map_or("null", JsonId::as_raw);
                 self.refuse(id, &full.to_string(), None).await;
                 return;
@@ -283,7 +343,7 @@ impl Bridge {
         let stands = message.method.as_deref() == Some("subscriptions/listen");
         let bridge = self.clone();
         let task = async move {
-            Exchange::new(&bridge, &message, &cancelled).run(line).await;
+            Exchange::new(&bridge, number, &message, &cancelled).run(line).await;
             drop(room);
             if let Some(id) = &message.id {
                 let mut calls = lock(&bridge.calls);
@@ -312,8 +372,9 @@ impl Bridge {
     }
 
     async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<Quiet>) {
-        while let Some((line, message, _room)) = waiting.recv().await {
-            Exchange::new(&self, &message, &Notify::new()).brief(QUIET_ONE_MAX).run(line).await;
+        while let Some(Quiet { number, line, message, room: _room }) = waiting.recv().await {
+            let never = Notify::new();
+            Exchange::new(&self, number, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
         }
     }
 

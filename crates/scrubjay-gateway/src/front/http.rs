@@ -4,6 +4,7 @@
 //! soon as something else comes first. Legacy clients have sessions and may take a broken stream up again;
 //! modern clients have neither, and leaving calls the request off.
 
+mod body;
 mod conversations;
 mod cors;
 pub(crate) mod guard;
@@ -21,7 +22,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use axum::response::Response;
@@ -31,7 +32,7 @@ use scrubjay_store::tape::header::TapeKind;
 use self::refused::{BodyEnd, Reading, Reason, Seen, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
-use crate::budget::{Charge, Full, Queued, Use};
+use crate::budget::{Charge, Full, Use};
 use crate::config::HttpConfig;
 use crate::gateway::{Gateway, NewTape, code};
 use crate::listener::{self, Connections, Place};
@@ -44,6 +45,9 @@ pub(crate) type Refusal = Box<Response>;
 const SWEEPS_PER_IDLE: u32 = 16;
 const SWEEP_MIN: Duration = Duration::from_millis(50);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
+
+/// How long what is on its way to clients may take when the gateway is stopped.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// What every request handler needs.
 pub(crate) struct Front {
@@ -127,6 +131,7 @@ async fn run(
     }
     let reason = "the gateway was stopped";
     front.refusals.end(&gateway, reason);
+    gateway.last_words(LAST_WORDS).await;
     gateway.shut_down(reason);
     Ok(())
 }
@@ -401,11 +406,6 @@ pub(crate) fn json(status: StatusCode, line: impl Into<Body>) -> Response {
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     response
-}
-
-/// Answers with a line whose room is given back when the client has taken it.
-fn json_queued(status: StatusCode, line: Queued) -> Response {
-    json(status, Bytes::from_owner(line))
 }
 
 /// Answers with a JSON-RPC error.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use scrubjay_core::entry::Direction;
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::inert::inert_bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::budget::Queued;
+use crate::delivery::{LineBatch, Outgoing};
 use crate::gateway::{Accepted, Gateway};
 use crate::notice;
 use crate::pipe::{Sink, Source};
@@ -21,6 +21,9 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 /// How long the last lines may take to leave.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How many bytes of waiting lines go out in one write, and at least one line.
+const WRITE_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves one client until it closes its stream or says `exit`, or until `stopped`; returns the exit code that it earned.
 ///
@@ -34,26 +37,10 @@ pub async fn serve(
     let (mut source, sink) = (Source::stdin()?, Sink::stdout()?);
     gateway.let_client_end_it();
     let session = gateway.open_session(name);
-    let (outbox, mut lines) = mpsc::channel::<Queued>(OUTBOX_MAX);
+    let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
     session.attach(outbox.clone());
-    let mut writing = tokio::spawn(async move {
-        while let Some(line) = lines.recv().await {
-            let mut text = [&*line, "\n"].concat();
-            // What they take is given back when they have been written.
-            let mut leaving = vec![line];
-            // What waits behind goes out with it, in one write.
-            while text.len() < WRITE_BYTES_MAX
-                && let Ok(more) = lines.try_recv()
-            {
-                text.push_str(&more);
-                text.push('\n');
-                leaving.push(more);
-            }
-            if sink.write_all(text.as_bytes()).await.is_err() {
-                return;
-            }
-        }
-    });
+    let (close, closing) = oneshot::channel();
+    let mut writing = tokio::spawn(write(sink, lines, closing));
     let (code, reason) = tokio::select! {
         _ = &mut writing => {
             gateway.shut_down("the host went away");
@@ -64,12 +51,43 @@ pub async fn serve(
         () = stopped => (0, "the process was told to stop"),
         () = read(&gateway, &session, &mut source, &outbox) => (0, "the host closed its stream"),
     };
-    // What is still to be said goes out before the streams close.
+    // What is still to be said goes out before the tape is sealed; what the client does not take is noted on it.
     drop(outbox);
+    let _ = close.send(());
+    if tokio::time::timeout(LAST_WORDS, &mut writing).await.is_err() {
+        writing.abort();
+        // Dropped by then, and with it all that was not written.
+        let _ = writing.await;
+    }
     gateway.shut_down(reason);
-    drop(session);
-    let _ = tokio::time::timeout(LAST_WORDS, writing).await;
     Ok(code)
+}
+
+/// Writes lines until nobody sends any or the client is gone; told to close, it takes no more and writes what waits.
+async fn write(sink: Sink, mut lines: mpsc::Receiver<Outgoing>, mut closing: oneshot::Receiver<()>) {
+    let mut is_closing = false;
+    loop {
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            _ = &mut closing, if !is_closing => {
+                is_closing = true;
+                lines.close();
+                continue;
+            }
+        };
+        let Some(line) = line else { return };
+        let mut batch = LineBatch::default();
+        batch.push(line);
+        // What waits behind goes out with it, in one write.
+        while batch.bytes() < WRITE_BYTES_MAX
+            && let Ok(more) = lines.try_recv()
+        {
+            batch.push(more);
+        }
+        if batch.write_to_sink(&sink).await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn read(gateway: &Arc<Gateway>, session: &Arc<Session>, source: &mut Source, outbox: &Outbox) {

@@ -5,7 +5,7 @@
 //! waits. The other way round, a modern backend's demand is put to a legacy client as requests, and the call
 //! is made again with the answers.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::events::capability_of;
 use super::greeting::{META_CAPABILITIES, META_INFO, META_LOG_LEVEL, META_VERSION};
+use super::request_state::{Foreign, is_sealed};
 use super::{Gateway, Request, code, not_found};
 use crate::backend::connection::Connection;
 use crate::backend::offer::Kind;
@@ -32,23 +33,11 @@ const PARKED_FOR: Duration = Duration::from_secs(600);
 const SETTLED_MAX: Duration = Duration::from_secs(3);
 /// How often one call may demand input.
 const ROUNDS_MAX: usize = 16;
-/// How many tasks' owners are remembered.
-const TASKS_MAX: usize = 16_384;
-/// A task with a longer id is not remembered: asked for, it is unknown.
-const TASK_ID_BYTES_MAX: usize = 1024;
 
 /// Calls whose backend waits for the client's input.
 #[derive(Default)]
 pub(super) struct Parked {
     calls: Mutex<HashMap<String, ParkedCall>>,
-    tasks: Mutex<Tasks>,
-}
-
-/// The backends of tasks, by the client that began each and its id: no client may ask for another's.
-#[derive(Default)]
-struct Tasks {
-    owners: HashMap<(Arc<str>, String), Arc<Backend>>,
-    order: VecDeque<(Arc<str>, String)>,
 }
 
 struct ParkedCall {
@@ -189,11 +178,15 @@ impl Gateway {
         }
     }
 
-    /// Passes on what the gateway has no part in: a task's owner, or the only backend there is.
+    /// Passes on what the gateway has no part in: to a task's backend, or to the only one there is.
     pub(super) async fn pass_on(self: &Arc<Self>, request: &mut Request) -> Answer {
-        let client = request.call.session.client.clone();
-        let task = request.text_param("taskId").map(|id| (client, id));
-        let task = task.and_then(|task| lock(&self.parked.tasks).owners.get(&task).cloned());
+        let task = request.text_param("taskId");
+        let owner = task.as_ref().and_then(|id| self.tasks.backend(&request.call.session.client, id));
+        if task.is_some() && owner.is_none() && request.method.starts_with("tasks/") {
+            // Never begun, long forgotten or another client's: which of them is nobody's business.
+            return Answer::error(code::INVALID_PARAMS, "there is no such task");
+        }
+        let task = owner;
         let backends = self.backends();
         let mut others = backends.iter().filter(|b| !b.is_own);
         let only = match (others.next(), others.next()) {
@@ -239,6 +232,13 @@ impl Gateway {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
+        let params = match connection.era {
+            Era::Modern => match self.states.open(&call.session, &backend.id, params) {
+                Ok(params) => params,
+                Err(Foreign) => return foreign_state(),
+            },
+            Era::Legacy => params,
+        };
         let answer = match (call.facts.era, connection.era) {
             (Era::Modern, Era::Legacy) => self.start_parkable(request, backend, &connection, params).await,
             (Era::Legacy, Era::Modern) => {
@@ -250,8 +250,17 @@ impl Gateway {
                 made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
             }
         };
-        self.remember_task(&call, &answer, backend);
-        answer
+        let is_shared = connection.owner().is_none();
+        self.tasks.remember(&call.session.client, backend, is_shared, &answer);
+        match answer {
+            Answer::Result(result) if is_shared && request.method == "tasks/list" => {
+                Answer::Result(self.tasks.only_own(&call.session.client, &backend.id, result))
+            }
+            Answer::Result(result) if connection.era == Era::Modern => {
+                Answer::Result(self.states.seal(&call.session, &backend.id, result))
+            }
+            answer => answer,
+        }
     }
 
     /// Makes a call that the gateway chose for a client, which may be asked on the way.
@@ -272,7 +281,7 @@ impl Gateway {
             let made = connection.call(Some(call), method, params.as_deref(), backend.call_timeout());
             made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
         };
-        self.remember_task(call, &answer, backend);
+        self.tasks.remember(&call.session.client, backend, connection.owner().is_none(), &answer);
         answer
     }
 
@@ -287,28 +296,6 @@ impl Gateway {
         let demands = std::mem::replace(&mut request.demands, nothing);
         let (call, method) = (request.call.clone(), request.method.clone());
         self.await_or_park(Running { task, demands, questions: None, was_asked: false, call, method }).await
-    }
-
-    fn remember_task(&self, call: &Call, answer: &Answer, backend: &Arc<Backend>) {
-        let Answer::Result(result) = answer else { return };
-        if !result.contains("\"taskId\"") {
-            return;
-        }
-        let Ok(result) = serde_json::from_str::<&RawValue>(result) else { return };
-        let created = message::member(message::member(Some(result), "task"), "taskId");
-        let task = created.or_else(|| message::member(Some(result), "taskId"));
-        if let Some(task) = message::string(task).filter(|task| task.len() <= TASK_ID_BYTES_MAX) {
-            let task = (call.session.client.clone(), task);
-            let mut tasks = lock(&self.parked.tasks);
-            if tasks.owners.insert(task.clone(), backend.clone()).is_none() {
-                tasks.order.push_back(task);
-            }
-            while tasks.order.len() > TASKS_MAX {
-                if let Some(oldest) = tasks.order.pop_front() {
-                    tasks.owners.remove(&oldest);
-                }
-            }
-        }
     }
 
     /// Calls a legacy backend for a modern client: the call outlives the request if the backend asks back.
@@ -388,16 +375,26 @@ impl Gateway {
         self: &Arc<Self>,
         request: &Request,
     ) -> Option<impl Future<Output = Answer> + use<>> {
-        let state = request.text_param("requestState")?;
+        if request.call.facts.era != Era::Modern {
+            // It is asked by requests, and has no state to come back with.
+            return None;
+        }
+        let state = message::member(request.raw_params(), "requestState")?;
+        let state = message::string(Some(state)).unwrap_or_default();
         let mut calls = lock(&self.parked.calls);
-        let is_its_own = calls.get(&state)?.running.call.is_of_client_of(&request.call);
+        let of_client = |parked: &ParkedCall| parked.running.call.is_of_client_of(&request.call);
+        if !calls.contains_key(&state) && is_sealed(&state) {
+            // A backend's own, which is opened for that backend.
+            return None;
+        }
+        let is_its_own = calls.get(&state).is_some_and(of_client);
         let parked = is_its_own.then(|| calls.remove(&state)).flatten();
         drop(calls);
         let resumed = parked.map(|parked| self.resume(parked, request));
         Some(async move {
             match resumed {
                 Some(resumed) => resumed.await,
-                None => Answer::error(code::INVALID_PARAMS, "this requestState is not this client's"),
+                None => foreign_state(),
             }
         })
     }
@@ -422,6 +419,11 @@ impl Gateway {
         let gateway = self.clone();
         async move { gateway.await_or_park(running).await }
     }
+}
+
+/// Answers a request that comes back with a state it was not given; nothing tells whether another client was.
+pub(super) fn foreign_state() -> Answer {
+    Answer::error(code::INVALID_PARAMS, "no call waits for this client with this requestState")
 }
 
 /// Waits for something that a backend asks its client outside any one call.

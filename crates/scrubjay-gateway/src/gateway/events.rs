@@ -10,7 +10,7 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Gateway, code};
+use super::{Gateway, code, tasks};
 use crate::backend::connection::only_session;
 use crate::backend::offer::Kind;
 use crate::backend::{Answer, Event, Owner, Question};
@@ -54,6 +54,14 @@ fn is_of(session: &Session, owner: &Owner) -> bool {
 impl Gateway {
     fn notified(self: &Arc<Self>, said: &Said, busy: &[Arc<Call>]) {
         let (method, line) = (said.method.as_str(), said.line.as_str());
+        if said.owner.is_none()
+            && let Some(task) = message::Parts::of(line).ok().and_then(|parts| tasks::related(parts.params))
+        {
+            // What became of a task is for the client that began it; where nobody here did, it is on tape only.
+            let owner = self.tasks.owner(&said.backend, &task);
+            self.tell_legacy_sessions(line, |session| owner.as_ref() == Some(&session.client));
+            return;
+        }
         let (modern, legacy) = self.hearers(said);
         match method {
             "notifications/tools/list_changed"
@@ -78,6 +86,8 @@ impl Gateway {
             "notifications/subscriptions/acknowledged" => {}
             // Logged for one of several clients: on the backend's tape, for none may read another's.
             "notifications/message" if !busy.is_empty() && said.owner.is_none() => {}
+            // It may be any of several clients': on the backend's tape.
+            _ if said.owner.is_none() && self.session_count() > 1 => {}
             _ => self.tell_legacy_sessions(line, |session| legacy && said.is_for(session)),
         }
     }
@@ -123,7 +133,17 @@ impl Gateway {
             refuse(question.reply, code::METHOD_NOT_FOUND, "no client is there to be asked");
             return;
         }
-        let Question { backend, owner, outside_calls, questions, method, params, busy, reply } = question;
+        let Question { backend, owner, outside_calls, questions, method, params, mut busy, reply } = question;
+        let task = params.as_deref().and_then(|params| serde_json::from_str(params).ok());
+        if let Some(task) = tasks::related(task).filter(|_| owner.is_none()) {
+            // Part of a task: only the client that began it may be asked.
+            let asked = self.tasks.owner(&backend, &task);
+            busy.retain(|call| asked.as_ref() == Some(&call.session.client));
+            if busy.is_empty() {
+                refuse(reply, code::INTERNAL, "the client that began this task waits for no call");
+                return;
+            }
+        }
         let call = match &owner {
             Some(_) => busy.first().cloned(),
             None if busy.is_empty() => None,
@@ -173,15 +193,14 @@ impl Gateway {
     }
 
     /// Returns the session to ask where no call is under way: one of the owner's or, on a connection that serves all,
-    /// the only legacy one.
+    /// the only one there is, where it is legacy.
     fn session_to_ask(&self, owner: &Owner) -> Option<Arc<Session>> {
         let mut sessions = self.all_sessions().into_iter();
         if owner.is_some() {
             return sessions.find(|session| is_of(session, owner));
         }
-        let mut legacy = sessions.filter(|s| s.is_legacy());
-        match (legacy.next(), legacy.next()) {
-            (Some(only), None) => Some(only),
+        match (sessions.next(), sessions.next()) {
+            (Some(only), None) => Some(only).filter(|session| session.is_legacy()),
             _ => None,
         }
     }

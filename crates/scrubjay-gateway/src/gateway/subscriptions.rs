@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Parts, Splice};
 use serde_json::value::RawValue;
@@ -18,7 +19,7 @@ use super::{Gateway, Request, code};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, CallError, Owner, modern_meta};
 use crate::budget::Use;
-use crate::session::{Call, Session, lock};
+use crate::session::{Call, Session, lock, why_not};
 
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// A listening request has no deadline; this is a year.
@@ -146,7 +147,7 @@ impl Gateway {
             if all.len() >= LISTENERS_MAX {
                 return Answer::error(code::INTERNAL, "too many clients listen");
             }
-            if let Err(e) = call.session.say_in(place, acknowledged) {
+            if let Err(e) = call.session.say_in(place, acknowledged, WhyUndelivered::ClientLeft) {
                 let why = format!("the acknowledgement could not be recorded: {e}");
                 return Answer::error(code::INTERNAL, &why);
             }
@@ -338,7 +339,7 @@ impl Gateway {
             if place.is_none() {
                 listener.call.cancel();
             }
-            if let Err(e) = listener.call.session.say_in(place, line) {
+            if let Err(e) = listener.call.session.say_in(place, line, why_not(&outbox)) {
                 tracing::error!(error = %e, "a message to a listener could not be recorded");
             }
         }

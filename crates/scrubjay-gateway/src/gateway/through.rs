@@ -12,6 +12,7 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Parts};
 use serde_json::value::RawValue;
 
+use super::calls::foreign_state;
 use super::{Gateway, MODERN_VERSION, NewRecording, NewTape, Request, code, greeting};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend};
@@ -33,6 +34,7 @@ pub(super) struct Through {
     shared: Mutex<Option<Life>>,
 }
 
+#[derive(Clone)]
 struct Life {
     backend: Arc<Backend>,
     connection: Arc<Connection>,
@@ -99,26 +101,56 @@ impl Gateway {
                 Err(why) => unavailable(why),
             };
         }
+        if request.call.facts.era == Era::Modern {
+            return match self.shared_server(through) {
+                Ok(life) => self.pass_shared(&life, request).await,
+                Err(why) => unavailable(why),
+            };
+        }
         match self.server_for(through, request) {
             Ok(connection) => pass(&connection, request).await,
             Err(why) => unavailable(why),
         }
     }
 
+    /// Returns the server that requests without a session share.
+    fn shared_server(&self, through: &Through) -> Result<Life, String> {
+        let mut shared = lock(&through.shared);
+        if let Some(life) = shared.as_ref().filter(|life| life.connection.is_open()) {
+            return Ok(life.clone());
+        }
+        let life = self.start(through, Era::Modern, None)?;
+        if let Some(before) = shared.replace(life.clone()) {
+            before.end(self.new_tape(NewTape::late()), "the server exited");
+        }
+        Ok(life)
+    }
+
+    /// Passes a request to the server that several clients share: what it gives one to come back with is for that one.
+    async fn pass_shared(&self, life: &Life, request: &Request) -> Answer {
+        let session = &request.call.session;
+        let (client, server) = (&session.client, &life.backend.id);
+        let Ok(params) = self.states.open(session, server, request.params.clone()) else {
+            return foreign_state();
+        };
+        let task = request.text_param("taskId").filter(|_| request.method.starts_with("tasks/"));
+        if task.is_some_and(|task| self.tasks.backend(client, &task).is_none()) {
+            return Answer::error(code::INVALID_PARAMS, "there is no such task");
+        }
+        let made = life.connection.call(Some(&request.call), &request.method, params.as_deref(), FOR_EVER);
+        let answer = made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()));
+        self.tasks.remember(client, &life.backend, true, &answer);
+        match answer {
+            Answer::Result(result) if request.method == "tasks/list" => {
+                Answer::Result(self.tasks.only_own(client, server, result))
+            }
+            Answer::Result(result) => Answer::Result(self.states.seal(session, server, result)),
+            error @ Answer::Error(_) => error,
+        }
+    }
+
     fn server_for(self: &Arc<Self>, through: &Through, request: &Request) -> Result<Arc<Connection>, String> {
         let session = &request.call.session;
-        if request.call.facts.era == Era::Modern {
-            let mut shared = lock(&through.shared);
-            if let Some(life) = shared.as_ref().filter(|life| life.connection.is_open()) {
-                return Ok(life.connection.clone());
-            }
-            let life = self.start(through, Era::Modern, None)?;
-            let connection = life.connection.clone();
-            if let Some(before) = shared.replace(life) {
-                before.end(self.new_tape(NewTape::late()), "the server exited");
-            }
-            return Ok(connection);
-        }
         if let Some(life) = lock(&through.own).get(&session.id) {
             return Ok(life.connection.clone());
         }

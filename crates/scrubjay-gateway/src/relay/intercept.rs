@@ -11,6 +11,7 @@ use scrubjay_core::framing::{Batch, Line};
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use scrubjay_store::clock::Moment;
 
+use super::unsent::{Messages, Unsent};
 use super::{Gone, Relay};
 use crate::judged;
 
@@ -25,34 +26,51 @@ impl Relay {
     ) -> Result<(), Gone> {
         for line in batch.lines() {
             let judgement = judge.borrow_mut().line(direction, line.bytes);
-            let recorded = {
+            let (recorded, numbers) = {
                 let items = judged::items(direction, line.terminator, line.bytes, &judgement);
-                self.recording.borrow_mut().record(arrived, items.iter().copied())
+                let mut recording = self.recording.borrow_mut();
+                let recorded = recording.record(arrived, items.iter().copied());
+                let number =
+                    |index| recorded.as_ref().ok().map(|first| recording.number_of(*first, &items, index));
+                let numbers =
+                    (number(judged::onward_index(&judgement)), number(judged::back_index(&judgement)));
+                (recorded, numbers)
             };
-            if let Err(e) = self.settle(recorded).await
-                && !self.note_failure(1, line.bytes.len() as u64, &e)
-            {
-                self.tell_not_recorded(direction, line.bytes, &e).await?;
-                continue;
+            let mut ready = self.ready(direction, line, judgement, numbers);
+            if let Err(e) = self.settle(recorded).await {
+                ready.is_off_tape();
+                if !self.note_failure(1, line.bytes.len() as u64, &e) {
+                    self.tell_not_recorded(direction, line.bytes, &e).await?;
+                    continue;
+                }
             }
-            self.hold(direction, judgement.delay).await;
-            self.act(direction, line, judgement).await?;
+            self.hold(direction, ready.delay).await;
+            ready.act().await?;
         }
         Ok(())
     }
 
-    async fn act(&self, direction: Direction, line: Line<'_>, judgement: Judgement) -> Result<(), Gone> {
+    /// Prepares what comes of a line; given up from here on, the tape says that it was not delivered.
+    fn ready(
+        &self,
+        direction: Direction,
+        line: Line<'_>,
+        judgement: Judgement,
+        (onward_number, back_number): (Option<u64>, Option<u64>),
+    ) -> Ready<'_> {
         let onward = match judgement.onward {
             Onward::Same => Some([line.bytes, line.terminator.bytes()].concat()),
             Onward::Other(other) => Some([&other, line.terminator.bytes()].concat()),
             Onward::Nothing => None,
         };
-        if let Some(onward) = onward {
-            self.outlet(direction).write(&onward).await?;
-        }
-        match judgement.back {
-            Some(back) => self.outlet(direction.reversed()).write(&[&back[..], b"\n"].concat()).await,
-            None => Ok(()),
+        let back = judgement.back.map(|back| [&back[..], b"\n"].concat());
+        let unsent = |bytes: Vec<u8>, direction, number| {
+            (Unsent::new(self, direction, number, Messages::One(bytes.len())), bytes)
+        };
+        Ready {
+            delay: judgement.delay,
+            onward: onward.map(|bytes| unsent(bytes, direction, onward_number)),
+            back: back.map(|bytes| unsent(bytes, direction.reversed(), back_number)),
         }
     }
 
@@ -76,6 +94,28 @@ impl Relay {
             () = self.client_gone() => {}
             () = server_gone => {}
         }
+    }
+}
+
+/// What comes of a line that was judged and recorded.
+struct Ready<'a> {
+    delay: Duration,
+    onward: Option<(Unsent<'a>, Vec<u8>)>,
+    back: Option<(Unsent<'a>, Vec<u8>)>,
+}
+
+impl Ready<'_> {
+    fn is_off_tape(&mut self) {
+        for (unsent, _) in self.onward.iter_mut().chain(&mut self.back) {
+            unsent.is_off_tape();
+        }
+    }
+
+    async fn act(self) -> Result<(), Gone> {
+        for (unsent, bytes) in self.onward.into_iter().chain(self.back) {
+            unsent.write(&bytes).await?;
+        }
+        Ok(())
     }
 }
 

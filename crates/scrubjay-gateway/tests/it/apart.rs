@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use scrubjay_gateway::budget::Queued;
 use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -29,7 +28,7 @@ async fn legacy(rig: &Rig, name: &str) -> Client {
     client
 }
 
-async fn answer_all(client: Client, name: String, mut questions: mpsc::Receiver<Queued>) {
+async fn answer_all(client: Client, name: String, mut questions: mpsc::Receiver<String>) {
     while let Some(question) = questions.recv().await {
         let question: Value = serde_json::from_str(&question).expect("JSON");
         if let Some(answer) = answer_to(&name, question["method"].as_str().unwrap_or_default()) {

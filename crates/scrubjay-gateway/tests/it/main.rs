@@ -7,6 +7,7 @@ mod bad_backends;
 mod bridge;
 mod fourteen;
 mod gateway_peers;
+mod handles;
 mod misrouting;
 mod own_toolsets;
 mod peers;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use scrubjay_gateway::backend::{Mount, Streams};
-use scrubjay_gateway::budget::Queued;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::{broadcast, mpsc};
@@ -244,7 +243,7 @@ async fn other_backends_get_what_the_client_said() {
 }
 
 /// Returns the methods of so many messages, in the order of their names: two connections keep none.
-async fn heard(lines: &mut mpsc::Receiver<Queued>, count: usize) -> Vec<String> {
+async fn heard(lines: &mut mpsc::Receiver<String>, count: usize) -> Vec<String> {
     let mut methods = Vec::new();
     for _ in 0..count {
         let line = tokio::time::timeout(PATIENCE, lines.recv()).await.expect("in time").expect("not over");

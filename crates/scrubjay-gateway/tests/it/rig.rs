@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use scrubjay_core::entry::Transport;
 use scrubjay_gateway::backend::{Backend, Mount};
-use scrubjay_gateway::budget::Queued;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Naming};
+use scrubjay_gateway::delivery::Outgoing;
 use scrubjay_gateway::gateway::{Accepted, Gateway, NewRecording, NewTape};
 use scrubjay_gateway::relay::Options;
-use scrubjay_gateway::session::Session;
+use scrubjay_gateway::session::{Outbox, Session};
 use scrubjay_store::home::Home;
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::tape::header::Origin;
@@ -115,12 +115,25 @@ impl Drop for Rig {
     }
 }
 
+/// Makes the stream of a client that hears everything; what it hears may be looked at.
+fn hearing() -> (Outbox, mpsc::Receiver<String>) {
+    let (outbox, mut lines) = mpsc::channel::<Outgoing>(64);
+    let (said, heard) = mpsc::channel(64);
+    tokio::spawn(async move {
+        while let Some(line) = lines.recv().await {
+            // Where nobody looks at it, it is heard all the same.
+            let _ = said.send(line.deliver()).await;
+        }
+    });
+    (outbox, heard)
+}
+
 /// A client without a front.
 #[derive(Clone)]
 pub(crate) struct Client {
     gateway: Arc<Gateway>,
     session: Arc<Session>,
-    outbox: mpsc::Sender<Queued>,
+    outbox: Outbox,
     is_modern: bool,
     /// What a modern client says it can do.
     capabilities: Value,
@@ -135,8 +148,7 @@ impl Client {
     /// Like [`Self::legacy`], with capabilities.
     pub(crate) async fn legacy_with(gateway: &Arc<Gateway>, capabilities: Value) -> Self {
         let session = gateway.open_session("client");
-        let (outbox, mut lines) = mpsc::channel(64);
-        tokio::spawn(async move { while lines.recv().await.is_some() {} });
+        let (outbox, _) = hearing();
         let client = Self::speaking(gateway, session, outbox, false);
         client.initialize("test", capabilities).await;
         client
@@ -147,21 +159,16 @@ impl Client {
         gateway: &Arc<Gateway>,
         name: &str,
         capabilities: Value,
-    ) -> (Self, mpsc::Receiver<Queued>) {
+    ) -> (Self, mpsc::Receiver<String>) {
         let session = gateway.open_session("client");
-        let (outbox, lines) = mpsc::channel(64);
+        let (outbox, lines) = hearing();
         session.attach(outbox.clone());
         let client = Self::speaking(gateway, session, outbox, false);
         client.initialize(name, capabilities).await;
         (client, lines)
     }
 
-    fn speaking(
-        gateway: &Arc<Gateway>,
-        session: Arc<Session>,
-        outbox: mpsc::Sender<Queued>,
-        is_modern: bool,
-    ) -> Self {
+    fn speaking(gateway: &Arc<Gateway>, session: Arc<Session>, outbox: Outbox, is_modern: bool) -> Self {
         Self { gateway: gateway.clone(), session, outbox, is_modern, capabilities: json!({}) }
     }
 
@@ -190,7 +197,7 @@ impl Client {
     }
 
     /// Like [`Self::legacy`], but reads nothing of what the gateway says beside its answers.
-    pub(crate) async fn deaf(gateway: &Arc<Gateway>) -> (Self, mpsc::Receiver<Queued>) {
+    pub(crate) async fn deaf(gateway: &Arc<Gateway>) -> (Self, mpsc::Receiver<Outgoing>) {
         let mut client = Self::legacy(gateway).await;
         let (outbox, unread) = mpsc::channel(8);
         client.outbox = outbox;
@@ -198,8 +205,8 @@ impl Client {
     }
 
     /// Hears what belongs to no request, and what belongs to its requests.
-    pub(crate) fn listening(&mut self) -> mpsc::Receiver<Queued> {
-        let (outbox, lines) = mpsc::channel(64);
+    pub(crate) fn listening(&mut self) -> mpsc::Receiver<String> {
+        let (outbox, lines) = hearing();
         self.session.attach(outbox.clone());
         self.outbox = outbox;
         lines
@@ -233,9 +240,7 @@ impl Client {
 
     /// Speaks in a session that it may share with others.
     pub(crate) fn modern(gateway: &Arc<Gateway>, session: Arc<Session>) -> Self {
-        let (outbox, mut lines) = mpsc::channel(64);
-        tokio::spawn(async move { while lines.recv().await.is_some() {} });
-        Self::speaking(gateway, session, outbox, true)
+        Self::speaking(gateway, session, hearing().0, true)
     }
 
     pub(crate) async fn request(&self, id: u64, method: &str, mut params: Value) -> Value {
@@ -247,6 +252,18 @@ impl Client {
         }
         let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string();
         self.say(id, &line).await
+    }
+
+    /// Sends a request as it is spelled, and returns the answer so.
+    pub(crate) async fn answer_to(&self, line: &str) -> String {
+        match self.gateway.accept(&self.session, line, &self.outbox) {
+            Accepted::Request(request) => {
+                let answered = tokio::time::timeout(PATIENCE, self.gateway.answer(request)).await;
+                answered.expect("every request is answered in time").expect("nobody calls it off")
+            }
+            Accepted::Refused(line) => line,
+            Accepted::Told => panic!("not a request: {line}"),
+        }
     }
 
     /// Sends a request as it is spelled.

@@ -11,6 +11,7 @@ mod narrow;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use scrubjay_core::delivery::UndeliveredSum;
 use scrubjay_core::exchange::{What, searchable, searchable_marks};
 use scrubjay_core::export::iso_time;
 use scrubjay_core::query::{Conditions, Member, SearchQuery, SortField, SortOrder};
@@ -195,6 +196,7 @@ impl Index {
         let (home, terms) = (self.home.clone(), query.conditions.wanted_text());
         let work = move || {
             let seen = see(&home, &wanted(&tapes, &rows));
+            let undelivered = undelivered_of(&home, &tapes, &rows);
             let mut hit = |row: &Row| {
                 let (applied_rules, tags) = judged.remove(&row.id).unwrap_or_default();
                 let tape = tapes.get(&row.tape);
@@ -223,6 +225,10 @@ impl Index {
                     error_code: row.code,
                     size_bytes: uint(row.bytes),
                     tokens: uint(row.tokens),
+                    undelivered: undelivered.get(&row.tape).and_then(|sum| {
+                        let why = sum.why(row.entry).or_else(|| sum.why(row.answer?));
+                        why.map(str::to_owned)
+                    }),
                     intercepted: row.marks & INTERCEPTED != 0,
                     has_original: row.marks & ORIGINAL != 0,
                     applied_rules,
@@ -234,6 +240,13 @@ impl Index {
         };
         tokio::task::spawn_blocking(work).await.unwrap_or_default()
     }
+}
+
+/// Reads off the tapes which of their entries were not delivered: that may be noted long after an entry was indexed.
+fn undelivered_of(home: &Home, tapes: &Tapes, rows: &[Row]) -> HashMap<i64, UndeliveredSum> {
+    let numbers: BTreeSet<i64> = rows.iter().map(|row| row.tape).collect();
+    let sum = |number: i64| home.open(&home.find(&tapes.get(&number)?.id).ok()?).ok()?.undelivered().ok();
+    numbers.into_iter().filter_map(|number| Some((number, sum(number)?))).collect()
 }
 
 async fn load_tapes(connection: &mut AnyConnection) -> Result<Tapes, sqlx::Error> {

@@ -44,7 +44,30 @@ pub(super) struct Kept {
     places: Places,
 }
 
+/// Where an entry is that was given a number.
+pub(super) enum Whereabouts {
+    /// On a tape: on which part of the recording, and its number there.
+    Written { part: u32, entry: u64 },
+    /// In memory.
+    Waiting,
+    /// Nowhere: the user does not want it, or it was written long ago.
+    LeftOut,
+}
+
 impl Kept {
+    pub(super) fn is_off(&self) -> bool {
+        self.is_off
+    }
+
+    /// Tells where an entry is.
+    pub(super) fn whereabouts(&self, number: u64) -> Whereabouts {
+        if let Some((part, entry)) = self.places.find(number) {
+            return Whereabouts::Written { part, entry };
+        }
+        let is_due = self.due.binary_search_by_key(&number, |waiting| waiting.number).is_ok();
+        if is_due || self.held.contains_key(&number) { Whereabouts::Waiting } else { Whereabouts::LeftOut }
+    }
+
     /// Takes on a policy; `None` where it asks for nothing unusual.
     fn new(policy: &Policy, session: Option<&str>) -> Option<Self> {
         if policy.enabled && policy.buffer_max.is_none() && policy.selection.keeps_all() {
@@ -205,7 +228,8 @@ impl Recording {
             selection.pass_time(saturate(now.instant.saturating_duration_since(kept.began)));
         }
         kept.release();
-        self.write_due(now)
+        self.write_due(now)?;
+        self.note_undelivered(now)
     }
 
     /// Returns where an entry is that [`Recording::record`] gave this number; none while it is on no tape.

@@ -95,6 +95,11 @@ impl Places {
         }
     }
 
+    /// Returns the part an entry is on, and its number there.
+    pub(super) fn find(&self, number: u64) -> Option<(u32, u64)> {
+        self.map.get(&number).copied()
+    }
+
     /// Returns the number of an entry on this part; none where it is on none, or on another.
     pub(super) fn on(&self, part: u32, number: u64) -> Option<u64> {
         self.map.get(&number).filter(|(on, _)| *on == part).map(|(_, entry)| *entry)

@@ -23,6 +23,7 @@ mod redaction;
 mod rotation;
 mod roundtrip;
 mod sessions;
+mod undelivered;
 mod versions;
 mod views;
 mod workspace;

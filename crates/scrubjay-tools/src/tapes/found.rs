@@ -54,6 +54,9 @@ struct HitView {
     /// Whether it failed.
     failed: bool,
     error_code: Option<i64>,
+    /// Why request or answer did not reach its receiver, where one did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undelivered: Option<String>,
     /// The rules that had a hand in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
@@ -163,6 +166,7 @@ impl HitView {
             response_time_ms: hit.response_time_ns.map(ms),
             failed: hit.failed,
             error_code: hit.error_code,
+            undelivered: hit.undelivered.as_deref().map(quoted),
             applied_rules: hit.applied_rules.iter().map(|rule| quoted(rule)).collect(),
             tags: hit.tags.iter().map(|tag| quoted(tag)).collect(),
             size_bytes: hit.size_bytes,
@@ -186,6 +190,7 @@ impl HitView {
         if self.failed {
             words.push(self.error_code.map_or("failed".to_owned(), |code| format!("failed {code}")));
         }
+        words.extend(self.undelivered.as_ref().map(|why| format!("undelivered: {why}")));
         if !self.applied_rules.is_empty() {
             words.push(format!("rules {}", self.applied_rules.join(", ")));
         }
@@ -254,6 +259,7 @@ mod tests {
             error_code: Some(-1),
             size_bytes: 1,
             tokens: 1,
+            undelivered: None,
             intercepted: false,
             has_original: false,
             applied_rules: BTreeSet::new(),

@@ -20,6 +20,14 @@ pub(crate) const SCRUBJAY: &str = env!("CARGO_BIN_EXE_scrubjay");
 /// Whether recorders start a process that keeps the index current: nothing is to outlive a test unasked.
 pub(crate) const BACKGROUND_VARIABLE: &str = "SCRUBJAY_INDEX_BACKGROUND";
 
+/// The root of the repository.
+pub(crate) fn repository() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the crate is in its repository")
+}
+
 /// How long anything may take on a busy machine; nothing that works comes near it.
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -10,6 +10,7 @@ mod harness;
 mod config;
 mod crowd;
 mod damaged;
+mod delivered;
 mod demo;
 mod injected;
 mod keeping;

@@ -21,6 +21,7 @@ use crate::backend::process::Exit;
 use crate::backend::{Answer, Event, Question};
 use crate::bridge::received::Received;
 use crate::budget::{Charge, Use};
+use crate::gateway::related_task;
 use crate::session::{Call, lock};
 
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -332,21 +333,11 @@ impl Wire {
     }
 
     async fn hear_notification(&self, method: String, judged: &Judged, line: &str, on: Option<u64>) {
-        if method == "notifications/progress"
-            && let Ok(parts) = Parts::of(line)
-            && let Some(token) = parts.param("progressToken")
-            && let Some((call, own)) = self.progressing(token)
-        {
-            if let Err(e) = self.record(Direction::ServerToClient, Some(&call), judged) {
-                tracing::error!(backend = self.backend, error = %e, "cannot record progress");
-                return;
-            }
-            let line = Splice::new(line).replace(Some(token), &own).finish();
-            call.say(line).await;
-            return;
+        if method == "notifications/progress" {
+            return self.hear_progress(judged, line, on).await;
         }
-        if let Some((call, line)) = self.subscribed(judged, line) {
-            call.say(line).await;
+        if let Some((call, line)) = self.subscribed(judged, line, on) {
+            self.say(&call, line).await;
             return;
         }
         let busy = self.callers(on);
@@ -359,10 +350,11 @@ impl Wire {
             // Said to a call that nobody waits for any more: others must not hear it.
             return;
         }
-        if let Some(call) = only.filter(|_| !concerns_all(&method)) {
+        let names_task = self.owner().is_none() && self.passes_to.is_none() && names_task(line);
+        if let Some(call) = only.filter(|_| !concerns_all(&method) && !names_task) {
             // At once, not through the queue: the answer behind it must not overtake it.
             if method != "notifications/message" || call.wants_log(line) {
-                call.say(line.to_owned()).await;
+                self.say(&call, line.to_owned()).await;
             }
             return;
         }
@@ -404,8 +396,44 @@ impl Wire {
         }
     }
 
-    fn progressing(&self, token: &RawValue) -> Option<(Arc<Call>, String)> {
-        let id = token.get().parse::<u64>().ok()?;
+    /// Passes progress on to the call that the token was made for. Any other token, and that of a call on whose stream
+    /// it did not come, is on tape and reaches nobody.
+    async fn hear_progress(&self, judged: &Judged, line: &str, on: Option<u64>) {
+        let parts = Parts::of(line).ok();
+        let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
+        let Some((token, (call, own))) = token.and_then(|token| Some((token, self.progressing(token, on)?)))
+        else {
+            return self.record_own(judged.came.as_bytes());
+        };
+        if let Err(e) = self.record(Direction::ServerToClient, Some(&call), judged) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record progress");
+            return;
+        }
+        let line = Splice::new(line).replace(Some(token), &own).finish();
+        self.say(&call, line).await;
+    }
+
+    /// Passes a line on to the client of a call. One that does not read is waited for, unless others wait for what this
+    /// backend says.
+    async fn say(&self, call: &Arc<Call>, line: String) {
+        call.say(line, || self.others_wait(call)).await;
+    }
+
+    /// Returns whether other clients wait for what the backend says, which is not read while one is waited for. The
+    /// calls of that one are not too slow for it.
+    fn others_wait(&self, call: &Arc<Call>) -> bool {
+        let is_other = |other: &Arc<Call>| match other.session.is_inferred {
+            // Several clients may share it.
+            true => !Arc::ptr_eq(other, call),
+            false => other.session.client != call.session.client,
+        };
+        let pending = lock(&self.pending);
+        pending.values().for_each(|pending| pending.moves.notify_one());
+        pending.values().filter_map(|pending| pending.call.as_ref()).any(is_other)
+    }
+
+    fn progressing(&self, token: &RawValue, on: Option<u64>) -> Option<(Arc<Call>, String)> {
+        let id = self.call_of_token(token).filter(|id| on.is_none_or(|on| on == *id))?;
         let pending = lock(&self.pending);
         let pending = pending.get(&id)?;
         pending.moves.notify_one();
@@ -413,10 +441,10 @@ impl Wire {
     }
 
     /// Returns whose subscription a notification is part of, and how that client knows it; recorded.
-    fn subscribed(&self, judged: &Judged, line: &str) -> Option<(Arc<Call>, String)> {
+    fn subscribed(&self, judged: &Judged, line: &str, on: Option<u64>) -> Option<(Arc<Call>, String)> {
         let parts = Parts::of(line).ok()?;
         let subscription = parts.meta(META_SUBSCRIPTION)?;
-        let id = subscription.get().parse::<u64>().ok()?;
+        let id = subscription.get().parse::<u64>().ok().filter(|id| on.is_none_or(|on| on == *id))?;
         let call = lock(&self.pending).get(&id)?.call.clone()?;
         // What cannot be recorded is not passed on; whoever tries again says why.
         self.record(Direction::ServerToClient, Some(&call), judged).ok()?;
@@ -452,6 +480,11 @@ impl Wire {
         calls.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
         calls.into_iter().map(|(_, call)| call).collect()
     }
+}
+
+/// Tells whether a notification is about a task, which may be another client's than the one with calls under way.
+fn names_task(line: &str) -> bool {
+    Parts::of(line).is_ok_and(|parts| related_task(parts.params).is_some())
 }
 
 /// Tells whether a notification is for everyone, whoever has calls under way.

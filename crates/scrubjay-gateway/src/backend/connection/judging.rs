@@ -5,16 +5,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use scrubjay_core::entry::WhyUndelivered::ServerLeft;
 use scrubjay_core::entry::{Direction, Terminator};
 use scrubjay_core::message::Parts;
 use scrubjay_core::rules::{Judgement, Onward};
 use scrubjay_store::recording::{Item, RecordError};
 
+use tokio::sync::mpsc;
+
 use super::{CallError, QUEUE_WAIT_MAX, Wire, only_session};
 use crate::backend::Answer;
 use crate::budget::{Full, Queued, Use};
+use crate::delivery::{Outgoing, Receipt};
 use crate::judged;
-use crate::keeping::keep;
+use crate::keeping::keep_marking;
 use crate::session::{Call, lock};
 
 /// So many things a backend said may wait at once; whatever comes then is not read before one of them went.
@@ -59,22 +63,33 @@ impl Wire {
         Judged { came: line, judgement }
     }
 
-    /// Records what was judged, and does something before anything else is recorded.
+    /// Records what was judged, and sends a line to the backend before anything else is recorded.
     pub(super) fn record_then(
         &self,
         direction: Direction,
         call: Option<&Arc<Call>>,
         line: &Judged,
-        then: impl FnOnce(),
+        leaving: Option<(mpsc::Permit<'_, Outgoing>, Queued)>,
     ) -> Result<(), RecordError> {
         let operation = call.and_then(|call| call.recorded).map(|place| place.number);
         let items = judged::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
         let of_backend = |item| Item { via: Some(self.leg()), operation, ..item };
         let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
-        match call {
-            Some(call) => call.session.record_backend(&items, then),
-            None => keep(&self.tape.recording(), self.keeping, &items, then),
-        }
+        // What goes to the backend is what the client's side said, or what rules answer the backend.
+        let marked = match direction {
+            Direction::ClientToServer => judged::onward_index(&line.judgement),
+            Direction::ServerToClient => judged::back_index(&line.judgement),
+        };
+        let recording = call.map_or_else(|| self.tape.recording(), |call| call.session.recording());
+        keep_marking(&recording, self.keeping, &items, marked, |kept| {
+            if let Some((place, leaving)) = leaving {
+                let receipt = match call {
+                    Some(call) => call.session.receipt(kept, ServerLeft),
+                    None => kept.map(|kept| Receipt::new(recording.clone(), kept.mark, ServerLeft)),
+                };
+                place.send(Outgoing::queued(leaving, receipt));
+            }
+        })
         .map(|_| ())
     }
 
@@ -83,11 +98,11 @@ impl Wire {
         let only = only_session(&self.callers(on));
         let recorded = match line.judgement.back.as_deref() {
             Some(back) => {
-                let leaving = format!("{}\n", String::from_utf8_lossy(back));
+                let leaving = String::from_utf8_lossy(back).into_owned();
                 self.leave(Direction::ServerToClient, only.as_ref(), line, Some(leaving)).await
             }
             None => self
-                .record_then(Direction::ServerToClient, only.as_ref(), line, || ())
+                .record_then(Direction::ServerToClient, only.as_ref(), line, None)
                 .map_err(|e| CallError::NotRecorded(e.to_string())),
         };
         if let Err(e) = recorded {
@@ -117,11 +132,7 @@ impl Wire {
             None => None,
         };
         let place = lines.reserve().await.map_err(|_| gone())?;
-        let then = || {
-            if let Some(leaving) = leaving {
-                place.send(leaving);
-            }
-        };
-        self.record_then(direction, call, line, then).map_err(|e| CallError::NotRecorded(e.to_string()))
+        let leaving = leaving.map(|leaving| (place, leaving));
+        self.record_then(direction, call, line, leaving).map_err(|e| CallError::NotRecorded(e.to_string()))
     }
 }

@@ -54,9 +54,16 @@ impl Sender {
     }
 }
 
+/// Returns by what it is known who sends a request: a hash of the credentials it shows, if any.
+pub(super) fn principal(headers: &HeaderMap) -> String {
+    token(headers)
+}
+
 fn token(headers: &HeaderMap) -> String {
-    let shown = headers.get(header::AUTHORIZATION);
-    shown.map(|value| blake3::hash(value.as_bytes()).to_hex().to_string()).unwrap_or_default()
+    let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes().trim_ascii());
+    // The name of the scheme is the same in any case.
+    let secret = shown.map(|value| value.splitn(2, |byte| *byte == b' ').last().unwrap_or_default());
+    secret.map(|secret| blake3::hash(secret).to_hex().to_string()).unwrap_or_default()
 }
 
 /// The live conversations, by handle of their session.
@@ -93,17 +100,17 @@ impl Front {
     pub(super) async fn conversation(&self, tcp: &Tcp, sender: &Sender) -> Option<Arc<Session>> {
         let client = sender.client();
         let live = |id: Option<String>| id.and_then(|id| self.gateway.session(&id));
-        // A hash: what a client calls its trace may have any length.
-        let traced = sender.trace.as_ref();
-        let traced =
-            traced.map(|trace| blake3::hash(format!("{client}|{trace}").as_bytes()).to_hex().to_string());
-        if traced.is_none()
+        if sender.trace.is_none()
             && let Some(session) = live(tcp.conversation(&client))
         {
             return Some(session);
         }
         let process = tcp.process().await;
         let identity = identity(&client, process);
+        // Of this client alone: a trace is no secret.
+        // A hash: what a client calls its trace may have any length.
+        let traced = sender.trace.as_ref().map(|trace| format!("{identity}|{trace}"));
+        let traced = traced.map(|traced| blake3::hash(traced.as_bytes()).to_hex().to_string());
         // Held until the conversation is known: requests that come together find the same one.
         let mut known = lock(&self.conversations.known);
         let found = match &traced {

@@ -8,13 +8,12 @@ use axum::response::Response;
 use scrubjay_core::message::Parts;
 use tokio::sync::mpsc;
 
+use super::body::json_line;
+use super::conversations::principal;
 use super::headers::{PROTOCOL_VERSION, SESSION, text};
 use super::refused::because;
-use super::{
-    Front, Next, Refusal, accepted, json, json_error, json_queued, plain, retry_later, stream,
-    too_many_sessions,
-};
-use crate::budget::Queued;
+use super::{Front, Next, Refusal, accepted, json_error, plain, retry_later, stream, too_many_sessions};
+use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, LEGACY_VERSIONS, Request, code};
 use crate::session::{OUTBOX_MAX, Session};
 
@@ -27,7 +26,7 @@ const FIRST_WITH_PRIMING: &str = "2025-11-25";
 pub(super) struct Asked {
     session: Arc<Session>,
     request: Box<Request>,
-    lines: mpsc::Receiver<Queued>,
+    lines: mpsc::Receiver<Outgoing>,
     /// Whether it opens the session.
     opens: bool,
 }
@@ -52,13 +51,13 @@ pub(super) fn take_in(front: &Front, headers: &HeaderMap, parts: &Parts<'_>, lin
     let response = match front.gateway.accept(&session, line, &outbox) {
         Accepted::Told => accepted(),
         Accepted::Refused(line) => {
-            session.record_refusal(&line);
             // Legacy clients look for errors in the body, and throw away the body of any other status.
-            json(if parts.id.is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST }, line)
+            let status = if parts.id.is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+            // A refusal is an answer: it is recorded as one.
+            json_line(status, session.record_refusal(line))
         }
         Accepted::Full(line) => {
-            session.record_refusal(&line);
-            let refused = json(StatusCode::OK, line);
+            let refused = json_line(StatusCode::OK, session.record_refusal(line));
             if parts.id.is_some() { refused } else { retry_later(refused) }
         }
         Accepted::Request(request) => return Next::Legacy(Asked { session, request, lines, opens }),
@@ -89,14 +88,18 @@ fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Sessio
         if front.gateway.session_count() >= front.config.sessions_max {
             return Err(Box::new(too_many_sessions()));
         }
-        return Ok(front.gateway.open_session("http"));
+        let session = front.gateway.open_session("http");
+        session.bind_to(principal(headers));
+        return Ok(session);
     }
     let Some(id) = text(headers, SESSION) else {
         let why = "Mcp-Session-Id is required: open a session with initialize";
         return Err(Box::new(because("no session", plain(StatusCode::BAD_REQUEST, why))));
     };
     // An inferred one has no name on the wire.
-    let Some(session) = front.gateway.session(id).filter(|session| !session.is_inferred) else {
+    let own = |session: &Arc<Session>| !session.is_inferred && session.is_bound_to(&principal(headers));
+    // Who shows other credentials than opened it is told the same as who made the id up.
+    let Some(session) = front.gateway.session(id).filter(own) else {
         let why = "no such session: open a new one with initialize";
         return Err(Box::new(because("unknown session", plain(StatusCode::NOT_FOUND, why))));
     };
@@ -109,17 +112,17 @@ async fn answer_on_stream(
     front: &Arc<Front>,
     session: &Arc<Session>,
     request: Box<Request>,
-    mut lines: mpsc::Receiver<Queued>,
+    mut lines: mpsc::Receiver<Outgoing>,
 ) -> Response {
     let gateway = front.gateway.clone();
     // Beside the connection: a client that loses it has not called the request off.
-    let mut answering = tokio::spawn(async move { gateway.answer(request).await });
+    let mut answering = tokio::spawn(async move { gateway.answer_outgoing(request).await });
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => Some(line),
         answered = &mut answering => {
             return match answered.ok().flatten() {
-                Some(line) => json_queued(StatusCode::OK, line),
+                Some(line) => json_line(StatusCode::OK, line),
                 None => accepted(),
             };
         }
@@ -128,7 +131,7 @@ async fn answer_on_stream(
     };
     let log = front.streams.begin(&session.id);
     if session.facts().version.as_str() >= FIRST_WITH_PRIMING {
-        log.push_now(Queued::uncharged(stream::PRIMING.to_owned()));
+        log.push_now(Outgoing::unrecorded(stream::PRIMING.to_owned()));
     }
     if let Some(first) = first {
         log.push_now(first);

@@ -13,18 +13,19 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::body::json_line;
 use super::conversations::Sender;
 use super::headers::{check_mirrored, check_modern};
 use super::tcp::Tcp;
-use super::{Front, Next, Refusal, accepted, json, json_queued, retry_later, stream, too_many_sessions};
-use crate::budget::Queued;
+use super::{Front, Next, Refusal, accepted, retry_later, stream, too_many_sessions};
+use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, Request, code};
 use crate::session::OUTBOX_MAX;
 
 /// A request that is to be answered.
 pub(super) struct Asked {
     request: Box<Request>,
-    lines: mpsc::Receiver<Queued>,
+    lines: mpsc::Receiver<Outgoing>,
 }
 
 /// Takes a message in.
@@ -46,12 +47,11 @@ pub(super) async fn take_in(
     Next::Done(match front.gateway.accept(&session, line, &outbox) {
         Accepted::Told => accepted(),
         Accepted::Refused(line) => {
-            session.record_refusal(&line);
-            json(StatusCode::BAD_REQUEST, line)
+            // A refusal is an answer: it is recorded as one.
+            json_line(StatusCode::BAD_REQUEST, session.record_refusal(line))
         }
         Accepted::Full(line) => {
-            session.record_refusal(&line);
-            retry_later(json(StatusCode::SERVICE_UNAVAILABLE, line))
+            retry_later(json_line(StatusCode::SERVICE_UNAVAILABLE, session.record_refusal(line)))
         }
         Accepted::Request(request) => return Next::Modern(Asked { request, lines }),
     })
@@ -61,7 +61,7 @@ pub(super) async fn take_in(
 pub(super) async fn answer(front: &Arc<Front>, asked: Asked) -> Response {
     let Asked { request, lines } = asked;
     let gateway = front.gateway.clone();
-    let task = tokio::spawn(async move { gateway.answer(request).await });
+    let task = tokio::spawn(async move { gateway.answer_outgoing(request).await });
     answer_on_stream(Answering { task }, lines).await
 }
 
@@ -78,7 +78,7 @@ fn check(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Re
 
 /// A request under way; dropped with its connection, it is called off.
 struct Answering {
-    task: JoinHandle<Option<Queued>>,
+    task: JoinHandle<Option<Outgoing>>,
 }
 
 impl Drop for Answering {
@@ -87,13 +87,13 @@ impl Drop for Answering {
     }
 }
 
-async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Queued>) -> Response {
+async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Outgoing>) -> Response {
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => line,
         answered = &mut answering.task => {
             return match answered.ok().flatten() {
-                Some(line) => json_queued(status_of(&line), line),
+                Some(line) => json_line(status_of(line.text()), line),
                 None => accepted(),
             };
         }
@@ -121,9 +121,9 @@ async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Qu
     stream::event_stream(Body::from_stream(events))
 }
 
-/// Makes an event of a line, whose room is given back when the client has taken it.
-fn event(line: Queued) -> Result<Bytes, std::convert::Infallible> {
-    Ok(Bytes::from_owner(line.framed("data: ", "\n\n")))
+/// Makes an event of a line that is polled out with it; its room is given back when the client has taken it.
+fn event(line: Outgoing) -> Result<Bytes, std::convert::Infallible> {
+    Ok(line.deliver_as("data: ", "\n\n"))
 }
 
 /// Returns the status that goes with an answer.

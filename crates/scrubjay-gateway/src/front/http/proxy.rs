@@ -19,22 +19,25 @@ use axum::http::{
 use axum::response::Response;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use scrubjay_core::entry::{Direction, Terminator};
+use scrubjay_core::entry::{Direction, Terminator, WhyUndelivered};
 use scrubjay_core::envelope::{Envelope, JsonId};
 use scrubjay_core::message::Parts;
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use serde_json::json;
 
 use self::following::Following;
+use super::body::{json_line, recorded};
 use super::conversations::Sender;
 use super::headers::SESSION;
 use super::refused::because;
 use super::tcp::Tcp;
 use super::{Front, accepted, json_error, too_many_sessions};
-use crate::bridge::client::{Client, root};
+use crate::bridge::client::{Client, SendFailure, root};
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Charge, Use};
+use crate::delivery::Receipt;
 use crate::gateway::code;
+use crate::keeping::Place;
 use crate::session::{Session, lock};
 use crate::{judged, notice};
 
@@ -160,10 +163,13 @@ pub(super) async fn pass(
     };
     // The answer may take long, and this may be large.
     drop(line);
+    let (body, receipt) = body;
     let request = upstream.request(head.method.clone(), exchange.headers.clone(), body);
-    let response = match upstream.client.send(request).await {
+    let response = upstream.client.send(request).await;
+    settle(receipt, response.as_ref().err());
+    let response = match response {
         Ok(response) => response,
-        Err(why) => return exchange.fail(&why),
+        Err(failure) => return exchange.fail(&failure.to_string()),
     };
     let status = response.status();
     let given = response.headers().get(SESSION).cloned();
@@ -212,19 +218,34 @@ impl Exchange {
         self.judge.as_ref().map(|judge| lock(judge).line(direction, line)).unwrap_or_default()
     }
 
-    /// Records a line with what rules made of it; returns what to tell whoever waits where that failed.
-    fn record(&self, direction: Direction, line: &[u8], judgement: &Judgement) -> Result<(), Vec<u8>> {
+    /// Records a line with what rules made of it; returns the receipts of what goes on and of what goes back, or what to
+    /// tell whoever waits where that failed.
+    fn record(
+        &self,
+        direction: Direction,
+        line: &[u8],
+        judgement: &Judgement,
+    ) -> Result<(Option<Receipt>, Option<Receipt>), Vec<u8>> {
         let items = judged::items(direction, Terminator::Lf, line, judgement);
-        self.session.record_backend(&items, || ()).map(|_| ()).map_err(|e| {
+        let recorded = self.session.record_backend(&items, judged::onward_index(judgement), |_| ());
+        let kept = recorded.map_err(|e| {
             let told = notice::not_recorded(direction, line, &e.to_string()).into_iter().next();
             told.map(|told| told.line.trim_ascii_end().to_vec()).unwrap_or_default()
-        })
+        })?;
+        let (onward, back) = match direction {
+            Direction::ClientToServer => (WhyUndelivered::ServerLeft, WhyUndelivered::ClientLeft),
+            Direction::ServerToClient => (WhyUndelivered::ClientLeft, WhyUndelivered::ServerLeft),
+        };
+        let goes_on = kept.filter(|_| judgement.onward != Onward::Nothing);
+        let goes_back = kept.filter(|_| judgement.back.is_some());
+        let goes_back = goes_back.map(|place| Place { mark: place.mark.next(), ..place });
+        Ok((self.session.receipt(goes_on, onward), self.session.receipt(goes_back, back)))
     }
 
     /// Takes the host's message; returns the body that goes to the server, or the answer in its place.
-    async fn hear(&self, line: &[u8], body: Bytes) -> Result<Bytes, Response> {
+    async fn hear(&self, line: &[u8], body: Bytes) -> Result<(Bytes, Option<Receipt>), Response> {
         if body.is_empty() {
-            return Ok(body);
+            return Ok((body, None));
         }
         if self.judge.is_some() && !is_readable(&self.headers, line) {
             let why = "with rules in force, a body must be JSON in UTF-8 and not compressed";
@@ -232,9 +253,10 @@ impl Exchange {
             return Err(because("unreadable for rules", refused));
         }
         let judgement = self.judged(Direction::ClientToServer, line);
-        if let Err(told) = self.record(Direction::ClientToServer, line, &judgement) {
-            return Err(json_body(StatusCode::INTERNAL_SERVER_ERROR, told));
-        }
+        let (receipt, back_receipt) = match self.record(Direction::ClientToServer, line, &judgement) {
+            Ok(receipts) => receipts,
+            Err(told) => return Err(json_body(StatusCode::INTERNAL_SERVER_ERROR, told, None)),
+        };
         tokio::time::sleep(judgement.delay).await;
         match (judgement.onward, judgement.back) {
             // Part of a batch: the rest is answered by the server, and one answer cannot be both.
@@ -242,12 +264,12 @@ impl Exchange {
                 let why = "rules stop part of this batch: send its messages one by one";
                 Err(json_error(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, why))
             }
-            (Onward::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back)),
+            (Onward::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back, back_receipt)),
             (Onward::Nothing, None) => Err(accepted()),
-            (Onward::Other(other), None) => Ok(other.into()),
+            (Onward::Other(other), None) => Ok((other.into(), receipt)),
             // With rules in force exactly what was judged goes on.
-            (Onward::Same, None) if self.judge.is_some() => Ok(Bytes::copy_from_slice(line)),
-            (Onward::Same, None) => Ok(body),
+            (Onward::Same, None) if self.judge.is_some() => Ok((Bytes::copy_from_slice(line), receipt)),
+            (Onward::Same, None) => Ok((body, receipt)),
         }
     }
 
@@ -256,10 +278,7 @@ impl Exchange {
         let id = self.id.as_ref().map_or("null", JsonId::as_raw);
         let error = scrubjay_core::message::error(code::INTERNAL, why, None);
         let line = scrubjay_core::message::raw_error(id, &error);
-        if let Err(e) = self.session.record(Direction::ServerToClient, &line) {
-            tracing::error!(error = %e, "a refusal could not be recorded");
-        }
-        json_body(StatusCode::BAD_GATEWAY, line.into())
+        json_line(StatusCode::BAD_GATEWAY, self.session.record_refusal(line))
     }
 
     async fn answer(self, response: HttpResponse<Incoming>) -> Response {
@@ -276,7 +295,7 @@ impl Exchange {
             Response::new(Body::from_stream(self.events(body)))
         } else {
             match self.collect(body).await {
-                Ok(body) => Response::new(Body::from(body)),
+                Ok((body, receipt)) => Response::new(recorded(body, receipt)),
                 Err(failed) => return failed,
             }
         };
@@ -286,7 +305,7 @@ impl Exchange {
     }
 
     /// Reads an answer that is no stream, and records it.
-    async fn collect(&self, mut body: Incoming) -> Result<Bytes, Response> {
+    async fn collect(&self, mut body: Incoming) -> Result<(Bytes, Option<Receipt>), Response> {
         let limit = self.front.gateway.message_bytes_max();
         let mut text = Vec::new();
         let mut room = self.front.gateway.budget().nothing(Use::Backend, true);
@@ -307,49 +326,50 @@ impl Exchange {
         }
         let line = line_of(&text);
         if line.is_empty() {
-            return Ok(text.into());
+            return Ok((text.into(), None));
         }
-        let answer = match self.say(&line).await {
-            Said::AsItCame => text,
-            Said::Other(other) => other,
-            Said::Nothing => return Ok(Bytes::new()),
+        let (answer, receipt) = match self.say(&line).await {
+            Said::AsItCame(receipt) => (text, receipt),
+            Said::Other(other, receipt) => (other, receipt),
+            Said::Nothing => return Ok((Bytes::new(), None)),
         };
         drop(line);
         // Less than it was, so there is room.
         let _ = room.resize(answer.len());
-        Ok(Bytes::from_owner(Waiting { answer, _room: room }))
+        Ok((Bytes::from_owner(Waiting { answer, _room: room }), receipt))
     }
 
     /// Records a message of the server, and returns what the host is to hear of it.
     async fn say(&self, line: &[u8]) -> Said {
         self.session.touch();
         let judgement = self.judged(Direction::ServerToClient, line);
-        if let Err(told) = self.record(Direction::ServerToClient, line, &judgement) {
-            return Said::Other(told);
-        }
+        let (receipt, back_receipt) = match self.record(Direction::ServerToClient, line, &judgement) {
+            Ok(receipts) => receipts,
+            Err(told) => return Said::Other(told, None),
+        };
         tokio::time::sleep(judgement.delay).await;
         if let Some(back) = judgement.back {
-            self.answer_server(back);
+            self.answer_server(back, back_receipt);
         }
         match judgement.onward {
-            Onward::Same => Said::AsItCame,
-            Onward::Other(other) => Said::Other(other),
+            Onward::Same => Said::AsItCame(receipt),
+            Onward::Other(other) => Said::Other(other, receipt),
             Onward::Nothing => Said::Nothing,
         }
     }
 
     /// Gives the server the answer that rules give in the host's place.
-    fn answer_server(&self, answer: Vec<u8>) {
+    fn answer_server(&self, answer: Vec<u8>, receipt: Option<Receipt>) {
         let front = self.front.clone();
         let mut headers = self.headers.clone();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         tokio::spawn(async move {
             let Some(upstream) = &front.upstream else { return };
-            if let Err(why) =
-                upstream.client.send(upstream.request(Method::POST, headers, answer.into())).await
-            {
-                tracing::warn!(why, "an answer did not reach the server");
+            let sent = upstream.client.send(upstream.request(Method::POST, headers, answer.into())).await;
+            settle(receipt, sent.as_ref().err());
+            if let Err(failure) = sent {
+                tracing::warn!(why = %failure, "an answer did not reach the server");
             }
         });
     }
@@ -381,9 +401,19 @@ impl AsRef<[u8]> for Waiting {
 
 /// What the host hears of a message.
 enum Said {
-    AsItCame,
-    Other(Vec<u8>),
+    AsItCame(Option<Receipt>),
+    Other(Vec<u8>, Option<Receipt>),
     Nothing,
+}
+
+/// Notes whether a message reached the server: it did unless no connection to it could be made.
+fn settle(receipt: Option<Receipt>, failure: Option<&SendFailure>) {
+    let Some(receipt) = receipt else { return };
+    if failure.is_some_and(|failure| failure.is_unreachable) {
+        receipt.undelivered(WhyUndelivered::ServerUnreachable);
+    } else {
+        receipt.delivered();
+    }
 }
 
 /// Keeps a session counted as busy.
@@ -432,8 +462,8 @@ fn is_readable(headers: &HeaderMap, line: &[u8]) -> bool {
     !is_compressed(headers) && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()
 }
 
-fn json_body(status: StatusCode, line: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(line));
+fn json_body(status: StatusCode, line: Vec<u8>, receipt: Option<Receipt>) -> Response {
+    let mut response = Response::new(recorded(line, receipt));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -231,7 +231,7 @@ impl Refusals {
                 let facts = note.to_string();
                 let item =
                     Item::new(EntryKind::Note, Direction::ClientToServer, Terminator::Eof, facts.as_bytes());
-                if let Err(e) = keep(&self.tape, gateway.keeping(), &[item], || ()) {
+                if let Err(e) = keep(&self.tape, gateway.keeping(), &[item], |_| ()) {
                     tracing::error!(error = %e, "a refusal could not be recorded");
                 }
             }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Front;
-use crate::budget::{PROCESS_KEY, Use};
+use crate::budget::Use;
 use crate::listener::Connections;
 
 /// A client that takes nothing for this long does not count as one that reads.
@@ -37,15 +37,11 @@ impl Front {
         let is_tight = || self.gateway.budget().is_tight(Use::Delivery);
         self.streams.forget_read();
         if is_tight() {
-            for (session, lines, bytes) in self.streams.forget_unread() {
-                if let Some(session) = self.gateway.session(&session) {
-                    session.note_dropped(lines, bytes, PROCESS_KEY);
-                }
-            }
+            self.streams.forget_unread();
         }
         if is_tight() {
             for session in self.gateway.all_sessions() {
-                session.drop_kept(PROCESS_KEY);
+                session.drop_kept();
             }
         }
         if is_tight() {

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
+use scrubjay_core::entry::WhyUndelivered;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::budget::{Queued, SharedRoom};
+use crate::budget::SharedRoom;
+use crate::delivery::{Outgoing, Receipt};
 use crate::session::lock;
 
 /// The line of an event without data: it only gives a client an id to come back with, and says when to.
@@ -41,10 +43,18 @@ pub(super) struct Log {
     room: Notify,
 }
 
+/// A line of a log: its receipt is here until somebody reads it for the first time.
+#[derive(Debug)]
+struct LogLine {
+    /// As an event; it takes room until it is forgotten here and has been written.
+    event: Bytes,
+    receipt: Option<Receipt>,
+    room: SharedRoom,
+}
+
 #[derive(Debug, Default)]
 struct Said {
-    /// As events; each takes room until it is forgotten here and has been written.
-    lines: VecDeque<(Bytes, SharedRoom)>,
+    lines: VecDeque<LogLine>,
     bytes: usize,
     /// The number of the first line kept.
     first: u64,
@@ -69,11 +79,13 @@ impl Said {
         !self.is_full()
     }
 
-    fn forget_oldest(&mut self) -> usize {
-        let bytes = self.lines.pop_front().map_or(0, |(line, _)| line.len());
-        self.bytes -= bytes;
+    fn forget_oldest(&mut self) {
+        let Some(oldest) = self.lines.pop_front() else { return };
+        self.bytes -= oldest.event.len();
         self.first += 1;
-        bytes
+        if let Some(receipt) = oldest.receipt {
+            receipt.undelivered(WhyUndelivered::DroppedByLimit);
+        }
     }
 
     /// Returns whether somebody read it, and nobody does now.
@@ -84,7 +96,7 @@ impl Said {
 
 impl Log {
     /// Adds a line; waits for whoever reads, where there is somebody.
-    pub(super) async fn push(&self, line: Queued) {
+    pub(super) async fn push(&self, line: Outgoing) {
         self.push_now(line);
         loop {
             let room = self.room.notified();
@@ -99,14 +111,14 @@ impl Log {
     }
 
     /// Adds a line.
-    pub(super) fn push_now(&self, line: Queued) {
+    pub(super) fn push_now(&self, line: Outgoing) {
         let mut said = lock(&self.said);
         let number = said.first + said.lines.len() as u64;
-        let retry = if &*line == PRIMING { RETRY } else { "" };
-        let event = line.framed(&format!("id: {}-{number}\n{retry}data: ", self.number), "\n\n");
+        let retry = if line.text() == PRIMING { RETRY } else { "" };
+        let (event, receipt, room) =
+            line.into_bytes(&format!("id: {}-{number}\n{retry}data: ", self.number), "\n\n");
         said.bytes += event.len();
-        let room = event.room();
-        said.lines.push_back((Bytes::from_owner(event), room));
+        said.lines.push_back(LogLine { event, receipt, room });
         drop(said);
         self.news.notify_waiters();
     }
@@ -126,7 +138,8 @@ impl Log {
         said.ended && from >= said.first + said.lines.len() as u64
     }
 
-    /// Returns the event at a place or the first after it, waiting for one; none when the stream has ended.
+    /// Returns the event at a place or the first after it, waiting for one; none when the stream has ended. It counts as
+    /// delivered.
     async fn next(&self, from: u64) -> Option<(u64, Bytes)> {
         loop {
             let news = self.news.notified();
@@ -137,9 +150,11 @@ impl Log {
                 let mut said = lock(&self.said);
                 let from = from.max(said.first);
                 let skip = usize::try_from(from - said.first).unwrap_or(usize::MAX);
-                if let Some((event, room)) = said.lines.get(skip).cloned() {
+                if let Some(line) = said.lines.get_mut(skip) {
+                    let (event, receipt, room) = (line.event.clone(), line.receipt.take(), line.room.clone());
                     said.unread = said.unread.max(from + 1);
                     drop(said);
+                    receipt.into_iter().for_each(Receipt::delivered);
                     if let Some(room) = room {
                         // Kept only in case the client asks for it again: that must not take the room of what is new.
                         lock(&room).leave_account();
@@ -197,23 +212,14 @@ impl Streams {
         }
     }
 
-    /// Forgets what nobody is there to read; returns of which sessions, how many lines, and their bytes.
-    pub(super) fn forget_unread(&self) -> Vec<(String, usize, usize)> {
-        let mut forgotten = Vec::new();
-        for (session, logs) in lock(&self.by_session).iter() {
-            let (mut lines, mut bytes) = (0, 0);
-            for log in logs {
-                let mut said = lock(&log.said);
-                while said.readers == 0 && !said.lines.is_empty() {
-                    lines += 1;
-                    bytes += said.forget_oldest();
-                }
-            }
-            if lines > 0 {
-                forgotten.push((session.clone(), lines, bytes));
+    /// Forgets what nobody is there to read.
+    pub(super) fn forget_unread(&self) {
+        for log in lock(&self.by_session).values().flatten() {
+            let mut said = lock(&log.said);
+            while said.readers == 0 && !said.lines.is_empty() {
+                said.forget_oldest();
             }
         }
-        forgotten
     }
 
     fn begin_log(&self, session: &str, is_standing: bool) -> Arc<Log> {
@@ -299,8 +305,8 @@ pub(super) fn event_stream(body: Body) -> Response {
 mod tests {
     use super::*;
 
-    fn line(text: impl ToString) -> Queued {
-        Queued::uncharged(text.to_string())
+    fn line(text: impl ToString) -> Outgoing {
+        Outgoing::unrecorded(text.to_string())
     }
 
     #[tokio::test]
@@ -381,9 +387,10 @@ mod tests {
         log.next(0).await.expect("an event");
         streams.forget_read();
         assert_eq!(lock(&log.said).lines.len(), 1);
-        assert!(streams.forget_unread().is_empty(), "somebody reads it");
+        streams.forget_unread();
+        assert_eq!(lock(&log.said).lines.len(), 1, "somebody reads it");
         drop(reader);
-        assert_eq!(streams.forget_unread().iter().map(|(_, lines, _)| *lines).sum::<usize>(), 1);
+        streams.forget_unread();
         assert_eq!(log.bytes(), 0);
     }
 }

@@ -99,6 +99,9 @@ pub struct Hit {
     pub size_bytes: u64,
     /// About how many tokens both cost a model: an estimate, like `o200k`.
     pub tokens: u64,
+    /// Why request or answer did not reach its receiver, where one did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undelivered: Option<String>,
     /// Whether rules changed, held back, blocked or made request or answer.
     pub intercepted: bool,
     /// Whether rules changed request or answer; the entry before it, on either leg, is what it was.

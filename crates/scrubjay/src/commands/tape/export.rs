@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use scrubjay_core::export::entry_json;
-use scrubjay_core::reading::Reader;
 use scrubjay_store::home::Home;
 use scrubjay_store::tape::reader::Tape;
 use scrubjay_store::tape::seal::write_sealed;
@@ -75,10 +74,10 @@ fn create(path: &Path) -> anyhow::Result<std::fs::File> {
 fn write_jsonl(tape: &Tape, mut out: impl Write) -> anyhow::Result<Vec<String>> {
     write_json(&mut out, &json!({ "tape": tape.header() }))?;
     writeln!(out)?;
-    let mut reader = Reader::default();
+    let mut reader = tape.reader()?;
     let mut entries = tape.entries()?;
     while let Some((number, entry)) = entries.next()? {
-        let reading = reader.read(&entry);
+        let reading = reader.read_numbered(number, &entry);
         write_json(&mut out, &entry_json(number, &entry, &reading))?;
         writeln!(out)?;
     }

@@ -9,7 +9,6 @@ use clap::Args;
 use scrubjay_core::entry::{End, EntryKind};
 use scrubjay_core::export::entry_json;
 use scrubjay_core::id::TapeId;
-use scrubjay_core::reading::Reader;
 use scrubjay_store::home::Home;
 use scrubjay_store::tape::header::{Header, TapeKind};
 use scrubjay_store::tape::reader::{State, Tape};
@@ -58,7 +57,7 @@ fn newest_live(home: &Home) -> anyhow::Result<TapeId> {
 fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result<Option<TapeId>> {
     let tape = show::reopen(home, id)?;
     let mut entries = tape.entries()?;
-    let mut reader = Reader::default();
+    let mut reader = tape.reader()?;
     let mut rows = show::Rows::new();
     let widths = show::fixed_widths();
     let mut with_head = first && !global.json;
@@ -67,7 +66,7 @@ fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result
         // Asked before reading: what was written before the writer left is then read below.
         let ended = tape.state() != State::Live;
         while let Some((number, entry)) = entries.next()? {
-            let reading = reader.read(&entry);
+            let reading = reader.read_numbered(number, &entry);
             if entry.kind == EntryKind::End {
                 continues = serde_json::from_slice::<End>(entry.payload).ok().and_then(|e| e.continues_on);
             }

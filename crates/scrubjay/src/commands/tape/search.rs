@@ -159,6 +159,7 @@ fn headline(hit: &Hit) -> String {
     if hit.failed {
         words.push(hit.error_code.map_or("failed".to_owned(), |code| format!("failed {code}")));
     }
+    words.extend(hit.undelivered.as_ref().map(|why| format!("undelivered: {why}")));
     if hit.intercepted {
         let rules: Vec<&str> = hit.applied_rules.iter().map(String::as_str).collect();
         words.push(format!("intercepted by {}", rules.join(", ")));

@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use scrubjay_core::export::entry_json;
-use scrubjay_core::reading::Reader;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
 use scrubjay_store::home::Home;
@@ -64,14 +63,14 @@ pub(crate) fn run(global: &Global, home: &Home, args: &ShowArgs) -> anyhow::Resu
 
 fn print_json_entries(tape: &Tape, args: &ShowArgs) -> anyhow::Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut reader = Reader::default();
+    let mut reader = tape.reader()?;
     let mut entries = tape.entries()?;
     write!(out, "[")?;
     let mut shown = 0;
     while shown < args.limit.unwrap_or(u64::MAX)
         && let Some((number, entry)) = entries.next()?
     {
-        let reading = reader.read(&entry);
+        let reading = reader.read_numbered(number, &entry);
         if number >= args.from {
             write!(out, "{}", if shown == 0 { "\n" } else { ",\n" })?;
             write_json(&mut out, &entry_json(number, &entry, &reading))?;
@@ -97,12 +96,12 @@ fn print_heading(tape: &Tape) -> anyhow::Result<()> {
 
 /// Prints a tape as a table, with a line of totals.
 pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<()> {
-    let mut reader = Reader::default();
+    let mut reader = tape.reader()?;
     let mut entries = tape.entries()?;
     let mut rows = Rows::new();
     let (mut shown, mut more) = (0, 0);
     while let Some((number, entry)) = entries.next()? {
-        let reading = reader.read(&entry);
+        let reading = reader.read_numbered(number, &entry);
         if number >= from && shown < limit {
             rows.add(number, &entry, &reading);
             shown += 1;
@@ -145,6 +144,9 @@ fn totals(sums: &TapeMetadata) -> String {
     );
     if sums.intercepted > 0 {
         text += &format!("; {} intercepted by rules", sums.intercepted);
+    }
+    if !sums.undelivered.is_nothing() {
+        text += &format!("; {} undelivered", sums.undelivered.messages);
     }
     if sums.backends_ended > 0 {
         text += &format!("; backends ended: {}", sums.backends_ended);

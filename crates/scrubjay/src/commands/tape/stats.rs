@@ -37,6 +37,8 @@ struct Told<'a> {
     #[serde(flatten)]
     analysis: &'a Analysis,
     backends_ended: u64,
+    /// Messages that did not reach their receiver.
+    undelivered: u64,
     #[serde(skip_serializing_if = "LeftOut::is_nothing")]
     left_out: LeftOut,
 }
@@ -51,15 +53,21 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     })?;
     let now = now.with_context(|| format!("tape {} was removed", tape.id))?;
     let analysis = analyse(&now, &past);
-    let TapeMetadata { left_out, backends_ended, .. } = super::ls::metadata(home, &tape);
+    let TapeMetadata { left_out, backends_ended, undelivered, .. } = super::ls::metadata(home, &tape);
     if global.json {
-        print_json(&Told { analysis: &analysis, backends_ended, left_out })?;
+        let undelivered = undelivered.messages;
+        print_json(&Told { analysis: &analysis, backends_ended, undelivered, left_out })?;
     } else {
         let _pager = Pager::start(global);
         print(&analysis, args.limit)?;
         if backends_ended > 0 {
             let times = if backends_ended == 1 { "once" } else { &units::counted(backends_ended, "time") };
             Table::note().line(&format!("a backend ended {times}: `scrubjay tape show {}`", tape.id))?;
+        }
+        if !undelivered.is_nothing() {
+            let messages = units::counted(undelivered.messages, "message");
+            let text = format!("{messages} did not reach the receiver: `scrubjay tape show {}`", tape.id);
+            Table::note().line(&text)?;
         }
         if !left_out.is_nothing() {
             Table::note().line(&left_out.describe())?;

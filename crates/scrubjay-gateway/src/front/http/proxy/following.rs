@@ -10,13 +10,15 @@ use serde_json::json;
 
 use super::events::{self, Cutter};
 use super::{Exchange, Said};
+use crate::delivery::Receipt;
 
 /// A stream of the server's on its way to the host.
 pub(super) struct Following {
     exchange: Exchange,
     body: Incoming,
     cutter: Cutter,
-    ready: VecDeque<Bytes>,
+    /// Events for the host, with the receipts of their messages.
+    ready: VecDeque<(Bytes, Option<Receipt>)>,
     over: bool,
 }
 
@@ -35,7 +37,8 @@ impl Following {
     async fn read(&mut self) -> Option<io::Result<Bytes>> {
         let limit = self.exchange.front.gateway.message_bytes_max();
         loop {
-            if let Some(ready) = self.ready.pop_front() {
+            if let Some((ready, receipt)) = self.ready.pop_front() {
+                receipt.into_iter().for_each(Receipt::delivered);
                 return Some(Ok(ready));
             }
             if self.over {
@@ -47,20 +50,20 @@ impl Following {
                 None => {
                     self.over = true;
                     // What is not complete counts for nobody, and passes.
-                    self.ready.push_back(self.cutter.rest().into());
+                    self.ready.push_back((self.cutter.rest().into(), None));
                     continue;
                 }
             };
             for event in self.cutter.feed(&data) {
-                let event = match events::message(&event, limit) {
-                    None => event,
+                let (event, receipt) = match events::message(&event, limit) {
+                    None => (event, None),
                     Some(line) => match self.exchange.say(&line).await {
-                        Said::AsItCame => event,
-                        Said::Other(other) => events::with_message(&event, Some(&other)),
-                        Said::Nothing => events::with_message(&event, None),
+                        Said::AsItCame(receipt) => (event, receipt),
+                        Said::Other(other, receipt) => (events::with_message(&event, Some(&other)), receipt),
+                        Said::Nothing => (events::with_message(&event, None), None),
                     },
                 };
-                self.ready.push_back(event.into());
+                self.ready.push_back((event.into(), receipt));
             }
             if self.cutter.is_too_long(limit) {
                 let held = self.cutter.rest();

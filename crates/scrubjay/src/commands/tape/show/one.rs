@@ -6,7 +6,7 @@ use scrubjay_core::entry::{Direction, Entry, EntryKind, Transport};
 use scrubjay_core::envelope::MessageKind;
 use scrubjay_core::export::entry_json;
 use scrubjay_core::inert::{inert, inert_bytes, inert_json};
-use scrubjay_core::reading::{Reader, Reading};
+use scrubjay_core::reading::Reading;
 use scrubjay_core::{preview, redact, units};
 use scrubjay_store::tape::reader::{State, Tape};
 
@@ -25,10 +25,10 @@ pub(super) enum Form {
 
 /// Shows one entry.
 pub(super) fn show(global: &Global, tape: &Tape, number: u64, form: Form) -> anyhow::Result<()> {
-    let mut reader = Reader::default();
+    let mut reader = tape.reader()?;
     let mut entries = tape.entries()?;
     while let Some((at, entry)) = entries.next()? {
-        let reading = reader.read(&entry);
+        let reading = reader.read_numbered(at, &entry);
         if at != number {
             continue;
         }
@@ -64,7 +64,7 @@ fn answer(tape: &Tape, number: u64, reading: &Reading) -> anyhow::Result<Option<
     if !asks(reading) {
         return Ok(None);
     }
-    let mut reader = Reader::default();
+    let mut reader = scrubjay_core::reading::Reader::default();
     let mut entries = tape.entries()?;
     while let Some((at, entry)) = entries.next()? {
         let later = reader.read(&entry);
@@ -103,6 +103,9 @@ fn facts(
     }
     if let Some(operation) = reading.link().and_then(|link| link.operation).filter(|began| *began != number) {
         fact("operation", &format!("began with entry {operation}"))?;
+    }
+    if let Some(why) = &reading.undelivered {
+        fact("delivered", &format!("no: {why}"))?;
     }
     if let Some(judged) = rows::judged(entry) {
         fact("rules", &judged)?;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use scrubjay_core::entry::{BackendEnded, Direction, End, Entry, EntryKind, Gap};
+use scrubjay_core::entry::{BackendEnded, Direction, End, Entry, EntryKind, Gap, Undelivered};
 use scrubjay_core::envelope::{Envelope, MessageKind};
 use scrubjay_core::inert::inert_bytes;
 use scrubjay_core::operation::Role;
@@ -58,6 +58,7 @@ impl Rows {
         let mark = if is_redacted { REDACTED } else { "" };
         self.table.row(
             reading.is_failure()
+                || reading.undelivered.is_some()
                 || matches!(entry.kind, EntryKind::Gap | EntryKind::Oversize)
                 || backend_ended(entry).is_some(),
             &[
@@ -199,6 +200,9 @@ fn note(payload: &[u8]) -> String {
     if let Some(left_out) = LeftOut::from_note(payload) {
         return left_out.describe();
     }
+    if let Some(undelivered) = Undelivered::from_note(payload) {
+        return scrubjay_core::inert::inert(&undelivered.describe()).into_owned();
+    }
     if let Some(ended) = BackendEnded::from_note(payload) {
         return scrubjay_core::inert::inert(&ended.how()).into_owned();
     }
@@ -266,6 +270,9 @@ fn status(entry: &Entry<'_>, reading: &Reading) -> Vec<String> {
         MessageKind::Response => words.push("ok".to_owned()),
         _ if reading.is_failure() => words.push("failed".to_owned()),
         _ => {}
+    }
+    if let Some(why) = &reading.undelivered {
+        words.push(format!("undelivered: {why}"));
     }
     if entry.kind == EntryKind::End {
         let end = serde_json::from_slice::<End>(entry.payload).ok();

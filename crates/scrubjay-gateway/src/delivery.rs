@@ -1,0 +1,283 @@
+//! Messages on their way out, and what the tape says of those that do not arrive.
+//!
+//! A message is on tape before it is sent. From then on it is an [`Outgoing`] until it is handed to the system: the
+//! bytes are written to the pipe, or polled out of the HTTP body. Dropped before that, wherever it waits and for
+//! whatever reason, its [`Receipt`] notes on the tape that it was not delivered. So no queue can lose a message
+//! silently; a queue that drops one because of a limit only says so, with [`Outgoing::drop_because`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Bytes;
+use scrubjay_core::entry::WhyUndelivered;
+use scrubjay_store::recording::{EntryRef, Recording};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use crate::budget::{Charge, Queued, SharedRoom};
+use crate::pipe::Sink;
+use crate::session::lock;
+
+/// Stands for one recorded message until it is delivered; dropped before, the tape says that it was not.
+#[derive(Debug)]
+pub struct Receipt {
+    recording: Arc<Mutex<Recording>>,
+    entry: EntryRef,
+    why: WhyUndelivered,
+    is_delivered: bool,
+    /// Where it is listed, and under which number.
+    listed: Option<(Arc<OnTheirWay>, u64)>,
+}
+
+/// The messages of a session that are on their way: when its tape ends, they are noted as undelivered.
+#[derive(Debug, Default)]
+pub(crate) struct OnTheirWay {
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    entries: HashMap<u64, (EntryRef, WhyUndelivered)>,
+}
+
+impl OnTheirWay {
+    fn add(&self, entry: EntryRef, why: WhyUndelivered) -> u64 {
+        let mut open = lock(&self.open);
+        open.next += 1;
+        let number = open.next;
+        open.entries.insert(number, (entry, why));
+        number
+    }
+
+    /// Takes a message off the list; returns whether it was on it.
+    fn remove(&self, number: u64) -> bool {
+        lock(&self.open).entries.remove(&number).is_some()
+    }
+
+    /// Returns whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.open).entries.is_empty()
+    }
+
+    /// Notes all of them as undelivered: the recording is about to end.
+    pub(crate) fn give_up(&self, recording: &Mutex<Recording>) {
+        let mut left: Vec<_> = std::mem::take(&mut lock(&self.open).entries).into_iter().collect();
+        left.sort_unstable_by_key(|(number, _)| *number);
+        let mut recording = lock(recording);
+        for (_, (entry, why)) in left {
+            recording.mark_entry_undelivered(&entry, why);
+        }
+    }
+}
+
+impl Receipt {
+    /// Makes the receipt of an entry; `why` is what is noted unless somebody knows better.
+    #[must_use]
+    pub fn new(recording: Arc<Mutex<Recording>>, entry: EntryRef, why: WhyUndelivered) -> Self {
+        Self { recording, entry, why, is_delivered: false, listed: None }
+    }
+
+    /// Lists it among what is on its way.
+    #[must_use]
+    pub(crate) fn listed_in(mut self, list: &Arc<OnTheirWay>) -> Self {
+        self.listed = Some((list.clone(), list.add(self.entry, self.why)));
+        self
+    }
+
+    /// Notes that the message was handed to the system.
+    pub fn delivered(mut self) {
+        self.is_delivered = true;
+    }
+
+    /// Notes that it was not delivered, and why.
+    pub fn undelivered(mut self, why: WhyUndelivered) {
+        self.why = why;
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        // What is on the list no more was noted when the tape ended.
+        let is_open = self.listed.take().is_none_or(|(list, number)| list.remove(number));
+        if is_open && !self.is_delivered {
+            lock(&self.recording).mark_entry_undelivered(&self.entry, self.why);
+        }
+    }
+}
+
+/// A message on its way out.
+#[derive(Debug)]
+pub struct Outgoing {
+    text: String,
+    receipt: Option<Receipt>,
+    /// The room it takes while it waits.
+    room: SharedRoom,
+}
+
+impl Outgoing {
+    /// Takes a line that is on tape.
+    #[must_use]
+    pub fn recorded(text: String, receipt: Option<Receipt>) -> Self {
+        Self { text, receipt, room: None }
+    }
+
+    /// Takes a line that is on tape, in the room that was taken for it.
+    pub(crate) fn queued(line: Queued, receipt: Option<Receipt>) -> Self {
+        let (text, room) = line.into_parts();
+        Self { text, receipt, room }
+    }
+
+    /// Lets the line wait in the room that was taken for it.
+    #[must_use]
+    pub(crate) fn in_room(self, room: Charge) -> Self {
+        Self { room: Some(Arc::new(Mutex::new(room))), ..self }
+    }
+
+    /// Takes a line that is on no tape, because it could not be recorded or is no message.
+    #[must_use]
+    pub fn unrecorded(text: String) -> Self {
+        Self { text, receipt: None, room: None }
+    }
+
+    /// Returns the line, without its end.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Hands the line over: from here on it counts as delivered.
+    #[must_use]
+    pub fn deliver(self) -> String {
+        self.receipt.into_iter().for_each(Receipt::delivered);
+        self.text
+    }
+
+    /// Hands the line over between these: from here on it counts as delivered. Its room is given back with the bytes.
+    pub(crate) fn deliver_as(self, before: &str, after: &str) -> Bytes {
+        let (bytes, receipt, _) = self.into_bytes(before, after);
+        receipt.into_iter().for_each(Receipt::delivered);
+        bytes
+    }
+
+    /// Takes the line apart, between these: bytes that hold its room, its receipt for whoever learns later whether it
+    /// was delivered, and its room.
+    pub(crate) fn into_bytes(self, before: &str, after: &str) -> (Bytes, Option<Receipt>, SharedRoom) {
+        let text = if before.is_empty() && after.is_empty() {
+            self.text
+        } else {
+            [before, &self.text, after].concat()
+        };
+        let bytes = Bytes::from_owner(Queued::sharing(text, self.room.clone()));
+        (bytes, self.receipt, self.room)
+    }
+
+    /// Drops the line and notes why.
+    pub fn drop_because(self, why: WhyUndelivered) {
+        if let Some(receipt) = self.receipt {
+            receipt.undelivered(why);
+        }
+    }
+}
+
+/// Receipts of lines that were handed to a bridge, by their order, until it tells what became of each. Dropped with it,
+/// the others were not delivered.
+#[derive(Debug, Default)]
+pub(crate) struct HandedOver {
+    next: u64,
+    receipts: BTreeMap<u64, Receipt>,
+}
+
+/// So many lines may be in a bridge; it has limits of its own, and they are lower.
+const HANDED_OVER_MAX: usize = 4096;
+
+impl HandedOver {
+    fn push(&mut self, receipt: Option<Receipt>) {
+        if let Some(receipt) = receipt {
+            self.receipts.insert(self.next, receipt);
+        }
+        self.next += 1;
+        if self.receipts.len() > HANDED_OVER_MAX {
+            self.receipts.pop_first().into_iter().for_each(|(_, receipt)| receipt.delivered());
+        }
+    }
+
+    /// Takes the receipt of a line that the bridge tells of.
+    pub(crate) fn take(&mut self, number: u64) -> Option<Receipt> {
+        self.receipts.remove(&number)
+    }
+}
+
+/// Lines that are written together. Dropped, it notes of those that were not written whole that they were not
+/// delivered, however the writing ended.
+#[derive(Debug, Default)]
+pub(crate) struct LineBatch {
+    text: String,
+    /// Where each line ends.
+    ends: Vec<(usize, Option<Receipt>)>,
+    /// The room they take, until they are written.
+    rooms: Vec<SharedRoom>,
+    /// How many bytes were written.
+    written: usize,
+}
+
+impl LineBatch {
+    /// Adds a line, with its end.
+    pub(crate) fn push(&mut self, line: Outgoing) {
+        let Outgoing { text, receipt, room } = line;
+        self.rooms.push(room);
+        if self.text.is_empty() {
+            self.text = text;
+        } else {
+            self.text.push_str(&text);
+        }
+        self.text.push('\n');
+        self.ends.push((self.text.len(), receipt));
+    }
+
+    /// Leaves it to a bridge to tell which of its lines are delivered.
+    pub(crate) fn hand_over(&mut self, to: &Mutex<HandedOver>) {
+        let mut to = lock(to);
+        self.ends.drain(..).for_each(|(_, receipt)| to.push(receipt));
+    }
+
+    /// Returns how many bytes its lines have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Writes all of it to a pipe or socket.
+    ///
+    /// # Errors
+    /// The reading end is gone, or the system refuses the write.
+    pub(crate) async fn write_to_sink(&mut self, sink: &Sink) -> io::Result<()> {
+        while self.written < self.text.len() {
+            self.written += sink.write_some(&self.text.as_bytes()[self.written..]).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes all of it to a stream.
+    ///
+    /// # Errors
+    /// The stream is closed.
+    pub(crate) async fn write_to(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        while self.written < self.text.len() {
+            match writer.write(&self.text.as_bytes()[self.written..]).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => self.written += written,
+            }
+        }
+        writer.flush().await
+    }
+}
+
+impl Drop for LineBatch {
+    fn drop(&mut self) {
+        for (end, receipt) in self.ends.drain(..) {
+            if let Some(receipt) = receipt.filter(|_| end <= self.written) {
+                receipt.delivered();
+            }
+        }
+    }
+}

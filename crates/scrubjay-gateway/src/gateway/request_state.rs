@@ -1,0 +1,87 @@
+//! Binds a backend's `requestState` to the client that it was given to.
+//!
+//! One connection to a modern backend serves all clients, and a state names the backend's half-made call. So a client
+//! gets the state sealed: the state itself, and a code over it, the client and the backend that only this process can
+//! make. What comes back is opened for that client and that backend alone, and reaches the backend byte for byte.
+
+use scrubjay_core::message::{self, Splice};
+use serde_json::value::RawValue;
+
+use super::calls::quoted;
+use crate::session::Session;
+
+/// What a sealed state begins with.
+const PREFIX: &str = "scrubjay.";
+const KEY: &str = "requestState";
+
+/// Seals and opens states.
+pub(super) struct StateSeal {
+    key: [u8; 32],
+}
+
+/// Tells whether a state was sealed here, for whomever.
+pub(super) fn is_sealed(state: &str) -> bool {
+    state.starts_with(PREFIX)
+}
+
+/// A state that was not given to this client by this backend.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Foreign;
+
+impl Default for StateSeal {
+    fn default() -> Self {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).expect("the system has a source of randomness");
+        Self { key }
+    }
+}
+
+impl StateSeal {
+    fn code(&self, client: &str, backend: &str, state: &str) -> String {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        for part in [client, backend, state] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// Seals the state in a result, where it demands input with one.
+    pub(super) fn seal(&self, session: &Session, backend: &str, result: String) -> String {
+        if !result.contains(KEY) {
+            return result;
+        }
+        let Ok(object) = serde_json::from_str::<&RawValue>(&result) else { return result };
+        let states = message::members_named(Some(object), KEY);
+        let sealed = states.iter().fold(Splice::new(object.get()), |splice, state| {
+            let code = self.code(&session.client, backend, state.get());
+            splice.replace(Some(state), &quoted(&format!("{PREFIX}{code}.{}", state.get())))
+        });
+        sealed.finish()
+    }
+
+    /// Opens the state in a request's parameters, where there is one.
+    pub(super) fn open(
+        &self,
+        session: &Session,
+        backend: &str,
+        params: Option<String>,
+    ) -> Result<Option<String>, Foreign> {
+        let Some(text) = params else { return Ok(None) };
+        let object = serde_json::from_str::<&RawValue>(&text).ok();
+        let states = message::members_named(object, KEY);
+        let Some(object) = object.filter(|_| !states.is_empty()) else { return Ok(Some(text)) };
+        let mut opened = Splice::new(object.get());
+        for state in states {
+            let sealed = message::string(Some(state)).ok_or(Foreign)?;
+            let (code, inner) = sealed.strip_prefix(PREFIX).and_then(|s| s.split_once('.')).ok_or(Foreign)?;
+            // Compared by hash: how long that takes tells nothing.
+            let right = blake3::hash(self.code(&session.client, backend, inner).as_bytes());
+            if blake3::hash(code.as_bytes()) != right {
+                return Err(Foreign);
+            }
+            opened = opened.replace(Some(state), inner);
+        }
+        Ok(Some(opened.finish()))
+    }
+}

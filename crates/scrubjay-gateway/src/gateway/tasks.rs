@@ -1,0 +1,112 @@
+//! Which client a backend's task belongs to: no client may ask for, end or hear of another's.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use scrubjay_core::message::{self, Splice};
+use serde_json::value::RawValue;
+
+use crate::backend::{Answer, Backend};
+use crate::session::lock;
+
+/// How many tasks' owners are remembered.
+const TASKS_MAX: usize = 16_384;
+/// A task with a longer id is not remembered: asked for, it is unknown.
+const TASK_ID_BYTES_MAX: usize = 1024;
+/// The member of `_meta` that says which task a message is part of.
+const META_RELATED: &str = "io.modelcontextprotocol/related-task";
+
+/// The tasks of all clients.
+#[derive(Default)]
+pub(super) struct Tasks {
+    known: Mutex<Known>,
+}
+
+/// By the client that began it and its id.
+type TaskKey = (Arc<str>, String);
+
+#[derive(Default)]
+struct Known {
+    backends: HashMap<TaskKey, Arc<Backend>>,
+    order: VecDeque<TaskKey>,
+}
+
+impl Known {
+    /// Returns whose a task on a connection is that serves all clients.
+    fn owner(&self, backend: &str, task: &str) -> Option<&Arc<str>> {
+        let of = |(key, on): &(&TaskKey, &Arc<Backend>)| key.1 == task && on.id == backend;
+        self.backends.iter().find(of).map(|((client, _), _)| client)
+    }
+}
+
+impl Tasks {
+    /// Remembers the task that an answer says was begun; `is_shared` where the connection serves all clients, on which
+    /// an id that is another client's does not become this one's.
+    pub(super) fn remember(
+        &self,
+        client: &Arc<str>,
+        backend: &Arc<Backend>,
+        is_shared: bool,
+        answer: &Answer,
+    ) {
+        let Some(task) = begun(answer).filter(|task| task.len() <= TASK_ID_BYTES_MAX) else { return };
+        let mut known = lock(&self.known);
+        if is_shared && known.owner(&backend.id, &task).is_some_and(|owner| owner != client) {
+            return;
+        }
+        let key = (client.clone(), task);
+        if known.backends.insert(key.clone(), backend.clone()).is_none() {
+            known.order.push_back(key);
+        }
+        while known.order.len() > TASKS_MAX {
+            if let Some(oldest) = known.order.pop_front() {
+                known.backends.remove(&oldest);
+            }
+        }
+    }
+
+    /// Returns the backend of a client's task.
+    pub(super) fn backend(&self, client: &Arc<str>, task: &str) -> Option<Arc<Backend>> {
+        lock(&self.known).backends.get(&(client.clone(), task.to_owned())).cloned()
+    }
+
+    /// Returns whose a task on a connection is that serves all clients.
+    pub(super) fn owner(&self, backend: &str, task: &str) -> Option<Arc<str>> {
+        lock(&self.known).owner(backend, task).cloned()
+    }
+
+    /// Leaves in a list of tasks those that are the client's own.
+    pub(super) fn only_own(&self, client: &Arc<str>, backend: &str, result: String) -> String {
+        let Ok(object) = serde_json::from_str::<&RawValue>(&result) else { return result };
+        let lists = message::members_named(Some(object), "tasks");
+        let is_own = |task: &&&RawValue| {
+            let id = message::string(message::member(Some(task), "taskId"));
+            id.and_then(|id| self.owner(backend, &id)).is_some_and(|owner| owner == *client)
+        };
+        let own = lists.into_iter().fold(Splice::new(object.get()), |splice, list| {
+            let tasks = message::elements(Some(list));
+            let own: Vec<&str> = tasks.iter().filter(is_own).map(|task| task.get()).collect();
+            splice.replace(Some(list), &format!("[{}]", own.join(",")))
+        });
+        own.finish()
+    }
+}
+
+/// Returns the id of the task that an answer says was begun.
+fn begun(answer: &Answer) -> Option<String> {
+    let Answer::Result(result) = answer else { return None };
+    if !result.contains("\"taskId\"") {
+        return None;
+    }
+    let result = serde_json::from_str::<&RawValue>(result).ok();
+    let legacy = message::member(message::member(result, "task"), "taskId");
+    let is_modern = message::string(message::member(result, "resultType")).as_deref() == Some("task");
+    message::string(legacy.or_else(|| message::member(result, "taskId").filter(|_| is_modern)))
+}
+
+/// Returns the task that the parameters of a message are about.
+pub(crate) fn related(params: Option<&RawValue>) -> Option<String> {
+    let meta = message::member(params, "_meta");
+    let related = message::string(message::member(message::member(meta, META_RELATED), "taskId"));
+    related.or_else(|| message::string(message::member(params, "taskId")))
+}

@@ -1,0 +1,128 @@
+//! What was recorded and is being written: dropped before all of it went out, the tape says what did not.
+//!
+//! A write ends early when its receiver is gone, and is given up half-way when the relay ends. In both cases the
+//! messages that were not written whole are noted as undelivered. While all goes well this does nothing.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use scrubjay_core::entry::Direction::ClientToServer;
+use scrubjay_core::entry::{Direction, WhyUndelivered};
+use scrubjay_core::framing::Batch;
+
+use super::{Gone, Relay};
+
+/// The messages of one write.
+#[derive(Clone, Copy)]
+pub(super) enum Messages<'a> {
+    /// Lines that arrived together, recorded together and written as they came.
+    Batch(Batch<'a>),
+    /// One message of so many bytes.
+    One(usize),
+}
+
+impl Messages<'_> {
+    fn count(self) -> u64 {
+        match self {
+            Self::Batch(batch) => batch.lines().len() as u64,
+            Self::One(_) => 1,
+        }
+    }
+
+    /// Returns how many of them are whole in the first so many bytes.
+    fn whole_in(self, written: usize) -> u64 {
+        match self {
+            Self::One(bytes) => u64::from(bytes <= written),
+            Self::Batch(batch) => {
+                let ends = batch.lines().scan(0, |end, line| {
+                    *end += line.bytes.len() + line.terminator.bytes().len();
+                    Some(*end)
+                });
+                ends.take_while(|end| *end <= written).count() as u64
+            }
+        }
+    }
+}
+
+/// Which entries the lines of a stream are; the oldest are forgotten.
+#[derive(Debug, Default)]
+pub(super) struct NumberedLines {
+    next: u64,
+    /// The first line of each write, its entry, and how many lines it has.
+    writes: VecDeque<(u64, u64, u64)>,
+}
+
+/// So many writes are remembered: a bridge that takes longer to tell has limits of its own, and they are lower.
+const WRITES_MAX: usize = 4096;
+
+impl NumberedLines {
+    fn push(&mut self, first: Option<u64>, count: u64) {
+        if let Some(first) = first {
+            self.writes.push_back((self.next, first, count));
+        }
+        self.next += count;
+        if self.writes.len() > WRITES_MAX {
+            self.writes.pop_front();
+        }
+    }
+
+    pub(super) fn entry(&self, line: u64) -> Option<u64> {
+        let (began, first, count) = self.writes.iter().rev().find(|(began, ..)| *began <= line)?;
+        (line - began < *count).then_some(first + (line - began))
+    }
+}
+
+/// A write of recorded messages that is not done.
+pub(super) struct Unsent<'a> {
+    relay: &'a Relay,
+    direction: Direction,
+    /// The number of the first entry; none where they are on no tape.
+    first: Option<u64>,
+    messages: Messages<'a>,
+    written: Cell<usize>,
+    /// Whether there is nothing to note.
+    is_done: bool,
+    is_gone: bool,
+}
+
+impl<'a> Unsent<'a> {
+    pub(super) fn new(
+        relay: &'a Relay,
+        direction: Direction,
+        first: Option<u64>,
+        messages: Messages<'a>,
+    ) -> Self {
+        let written = Cell::new(0);
+        Self { relay, direction, first, messages, written, is_done: false, is_gone: false }
+    }
+
+    /// Notes that they are on no tape after all.
+    pub(super) fn is_off_tape(&mut self) {
+        self.first = None;
+    }
+
+    /// Writes them.
+    pub(super) async fn write(mut self, bytes: &[u8]) -> Result<(), Gone> {
+        if let Some(lines) = self.relay.numbered.as_ref().filter(|_| self.direction == ClientToServer) {
+            lines.borrow_mut().push(self.first, self.messages.count());
+        }
+        let sent = self.relay.outlet(self.direction).write(bytes, &self.written).await;
+        self.is_done = sent.is_ok();
+        self.is_gone = sent.is_err();
+        sent
+    }
+}
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        let Some(first) = self.first.filter(|_| !self.is_done) else { return };
+        let why = match (self.direction, self.is_gone) {
+            (Direction::ClientToServer, _) => WhyUndelivered::ServerLeft,
+            (Direction::ServerToClient, true) => WhyUndelivered::ClientLeft,
+            (Direction::ServerToClient, false) => WhyUndelivered::Stopped,
+        };
+        let whole = self.messages.whole_in(self.written.get());
+        let unsent = first + whole..first + self.messages.count();
+        self.relay.recording.borrow_mut().mark_undelivered(unsent, why);
+    }
+}

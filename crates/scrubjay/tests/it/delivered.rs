@@ -1,0 +1,261 @@
+//! The tape tells what was delivered: as many messages stand on it unmarked as the receiver counts.
+//!
+//! Delivered means handed to the system. So a receiver that has paused still finds in its pipe what was written there
+//! before the sender ended, and counts that too; one that leaves does not, and may count as much less as fits in there.
+
+use serde_json::{Value, json};
+
+use crate::harness::{DOWN, Lab, Recorded, Running, UP, kill, wait_for};
+use rustix::process::Signal;
+
+/// What a pipe holds at most once it was widened.
+const PIPE_BYTES_MAX: usize = 1 << 20;
+const STEPS: usize = 4000;
+
+/// Counts the messages between client and gateway that went one way, those that are marked and those that are not.
+pub(crate) fn counted(tape: &Recorded, direction: &str, holds: &str) -> (usize, usize) {
+    let of_client = tape.messages(direction).filter(|entry| entry.json["via"].is_null());
+    let wanted = of_client.filter(|entry| entry.payload.windows(holds.len()).any(|w| w == holds.as_bytes()));
+    let (marked, unmarked): (Vec<_>, Vec<_>) = wanted.partition(|entry| !entry.json["undelivered"].is_null());
+    (marked.len(), unmarked.len())
+}
+
+pub(crate) fn why_marked(tape: &Recorded) -> Vec<String> {
+    let mut why: Vec<String> = tape
+        .of_kind("message")
+        .filter_map(|entry| entry.json["undelivered"].as_str().map(str::to_owned))
+        .collect();
+    why.dedup();
+    why
+}
+
+/// Waits until the live tapes hold so many bytes in all.
+pub(crate) fn await_recorded(lab: &Lab, bytes: u64) {
+    wait_for("enough to be recorded", || {
+        let files = std::fs::read_dir(lab.data().join("tapes")).into_iter().flatten().flatten();
+        let held: u64 = files.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
+        (held >= bytes).then_some(())
+    });
+}
+
+fn whole_lines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// A server that says so many lines of so many bytes, and reads nothing.
+fn talker(lines: usize) -> Vec<String> {
+    let script = format!(
+        "import sys\nfor n in range({lines}):\n print('{{\"n\":%06d,\"p\":\"%s\"}}' % (n, 'x' * 280), flush=False)"
+    );
+    ["python3", "-c", &script].map(str::to_owned).to_vec()
+}
+
+fn words(command: &[String]) -> Vec<&str> {
+    command.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn a_recorder_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write() {
+    let lab = Lab::new();
+    let mut wrapped = lab.wrap(&words(&talker(20_000))).start();
+    wrapped.hears = false;
+    await_recorded(&lab, 400_000);
+    kill(wrapped.pid(), Signal::TERM);
+    wrapped.wait();
+    wrapped.hears = true;
+    let received = whole_lines(&wrapped.rest());
+    wrapped.mark().await_gone();
+    let tape = lab.only_tape();
+    let (marked, unmarked) = counted(&tape, DOWN, "\"p\"");
+    assert_eq!(unmarked, received, "{marked} are marked");
+    assert!(marked > 0);
+    assert_eq!(why_marked(&tape), ["recorder stopped"]);
+    // Few notes tell of many messages.
+    let notes = tape.of_kind("note").filter(|note| note.facts()["event"] == "undelivered").count();
+    assert!((1..=20).contains(&notes), "{notes}");
+    lab.verify();
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
+    let lab = Lab::new();
+    let mut wrapped = lab.wrap(&words(&talker(20_000))).start();
+    let received = whole_lines(wrapped.heard(500_000));
+    wrapped.hears = false;
+    await_recorded(&lab, 2_500_000);
+    wrapped.close_stdout();
+    wrapped.close_stdin();
+    wrapped.wait();
+    wrapped.mark().await_gone();
+    let tape = lab.only_tape();
+    let (marked, unmarked) = counted(&tape, DOWN, "\"p\"");
+    assert!(marked > 0, "{unmarked} of {received}");
+    assert!(unmarked >= received);
+    assert!((unmarked - received) * 300 <= PIPE_BYTES_MAX + 300_000, "{unmarked} of {received}");
+    assert_eq!(why_marked(&tape), ["client left"]);
+}
+
+#[test]
+fn a_server_that_dies_with_lines_unread_is_not_said_to_have_heard_them() {
+    let lab = Lab::new();
+    let (go, line) = (lab.file("go"), format!("{{\"p\":\"{}\"}}\n", "x".repeat(1000)));
+    let script =
+        "import os, sys, time\nos.read(0, 100)\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)";
+    let mut wrapped = lab.wrap(&["python3", "-c", script, &go]).start();
+    // More than a pipe holds, and no more than a pipe and what waits before it.
+    wrapped.send(line.repeat(110).as_bytes());
+    await_recorded(&lab, 110_000);
+    std::fs::write(&go, "").expect("it is ours");
+    wrapped.wait();
+    wrapped.mark().await_gone();
+    let tape = lab.only_tape();
+    let (marked, unmarked) = counted(&tape, UP, "\"p\"");
+    assert_eq!(marked + unmarked, 110);
+    assert!(marked > 0 && unmarked * line.len() <= 65_536 + 100, "{unmarked} unmarked");
+    assert_eq!(why_marked(&tape), ["server left"]);
+}
+
+#[test]
+fn what_an_unreachable_server_was_to_hear_is_marked() {
+    let lab = Lab::new();
+    let mut wrapped = lab.start(&["wrap", "--url", "http://127.0.0.1:9/mcp"]);
+    let asked = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    let answer = wrapped.ask(1, "initialize", &asked);
+    assert!(
+        answer["error"]["message"].as_str().is_some_and(|why| why.contains("cannot be reached")),
+        "{answer}"
+    );
+    wrapped.close_stdin();
+    wrapped.wait();
+    let tape = lab.only_tape();
+    assert_eq!(why_marked(&tape), ["server unreachable"]);
+    assert_eq!(counted(&tape, UP, "initialize"), (1, 0));
+    assert_eq!(counted(&tape, DOWN, "cannot be reached"), (0, 1));
+}
+
+/// A gateway on standard streams before a server that counts.
+struct Counting {
+    lab: Lab,
+    gateway: Running,
+    is_modern: bool,
+}
+
+impl Counting {
+    fn start(era: &str) -> Self {
+        let lab = Lab::new();
+        let script = crate::harness::repository().join("tests/backends/handles_server.py");
+        let script = script.to_str().expect("a path in UTF-8");
+        let mut gateway =
+            lab.start(&["serve", "--toolsets", "none", "--", "python3", "-B", script, "--era", era]);
+        let is_modern = era == "modern";
+        if !is_modern {
+            let client = json!({ "name": "t", "version": "1" });
+            let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+            assert!(gateway.ask(0, "initialize", &hello)["result"].is_object());
+        }
+        Self { lab, gateway, is_modern }
+    }
+
+    /// Calls a tool and does not wait for what comes of it.
+    fn call(&mut self, id: u64, tool: &str, arguments: &Value) {
+        let mut params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": "p" } });
+        if self.is_modern {
+            let meta = &mut params["_meta"];
+            meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        }
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        self.gateway.say(&request.to_string());
+    }
+
+    fn tape(&self) -> Recorded {
+        conversation(&self.lab)
+    }
+}
+
+/// Returns the tape of the one client's conversation.
+pub(crate) fn conversation(lab: &Lab) -> Recorded {
+    let tapes = lab.tapes();
+    let mut all = tapes.iter().map(|tape| lab.export(tape["id"].as_str().expect("an id")));
+    let calls = |tape: &Recorded| {
+        tape.messages(UP).any(|entry| entry.json["via"].is_null() && entry.json["method"] == "tools/call")
+    };
+    all.find(calls).expect("a conversation")
+}
+
+#[test]
+fn a_client_that_pauses_and_reads_on_loses_nothing() {
+    for era in ["legacy", "modern"] {
+        let mut counting = Counting::start(era);
+        counting.gateway.hears = false;
+        counting.call(1, "count", &json!({ "steps": STEPS, "bytes": 100 }));
+        // More than waits anywhere by then: the server is held up.
+        await_recorded(&counting.lab, 150_000);
+        counting.gateway.hears = true;
+        let mut received = 0;
+        loop {
+            let message = counting.gateway.message();
+            if message["id"] == 1 {
+                break;
+            }
+            received += usize::from(message["method"] == "notifications/progress");
+        }
+        counting.gateway.close_stdin();
+        counting.gateway.wait();
+        let (marked, unmarked) = counted(&counting.tape(), DOWN, "notifications/progress");
+        assert_eq!((received, marked, unmarked), (STEPS, 0, STEPS), "{era}");
+    }
+}
+
+#[test]
+fn a_gateway_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write() {
+    for era in ["legacy", "modern"] {
+        let mut counting = Counting::start(era);
+        counting.gateway.hears = false;
+        counting.call(1, "count", &json!({ "steps": STEPS, "bytes": 1000 }));
+        await_recorded(&counting.lab, 400_000);
+        kill(counting.gateway.pid(), Signal::TERM);
+        counting.gateway.wait();
+        counting.gateway.hears = true;
+        let heard = counting.gateway.rest();
+        let heard: Vec<&[u8]> = heard.split_inclusive(|byte| *byte == b'\n').collect();
+        let received = heard.iter().filter(|line| line.ends_with(b"\n")).count();
+        let tape = counting.tape();
+        let (marked, unmarked) = counted(&tape, DOWN, "notifications/progress");
+        assert_eq!(unmarked, received, "{era}: {marked} are marked");
+        assert!(marked > 0, "{era}");
+        shown(&counting.lab, &tape, marked);
+    }
+}
+
+/// Looks at a tape with marks as a person does, and as a program does.
+fn shown(lab: &Lab, tape: &Recorded, marked: usize) {
+    let text = String::from_utf8(lab.run_well(&["tape", "show", &tape.id()])).expect("text");
+    let rows =
+        text.lines().filter(|line| line.contains("notice") && line.contains("undelivered: client left"));
+    assert_eq!(rows.count(), marked);
+    assert!(text.contains(&format!("; {marked} undelivered")), "{}", text.lines().last().unwrap_or_default());
+    let first = tape.of_kind("message").find(|entry| !entry.json["undelivered"].is_null()).expect("one");
+    let number = first.json["entry"].to_string();
+    let one =
+        String::from_utf8(lab.run_well(&["tape", "show", &tape.id(), "--entry", &number])).expect("text");
+    assert!(one.contains("delivered  no: client left"), "{one}");
+    let stats = lab.json(&["tape", "stats", &tape.id(), "--json"]);
+    assert_eq!(stats["undelivered"], marked, "{stats}");
+    let found = lab.json(&["tape", "search", "undelivered", "--json"]);
+    assert!(found["hits"][0]["type"] == "note", "{found}");
+    let found = lab.json(&[
+        "tape",
+        "search",
+        "notifications/progress",
+        "method:notifications/progress",
+        "limit:50",
+        "--json",
+    ]);
+    let hits = found["hits"].as_array().expect("hits");
+    let told = hits.iter().filter(|hit| hit["undelivered"] == "client left").count();
+    assert!(told > 0, "{found}");
+    // It survives being exported and imported.
+    let exported = lab.run_well(&["tape", "export", &tape.id(), "--format", "jsonl"]);
+    assert_eq!(String::from_utf8_lossy(&exported).matches(r#""undelivered":"client left""#).count(), marked);
+}

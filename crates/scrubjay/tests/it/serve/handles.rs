@@ -1,0 +1,92 @@
+//! Handles on HTTP are their client's alone: sessions, streams, tokens; another client with them is refused.
+
+use serde_json::{Value, json};
+
+use super::http::Target;
+use super::rig::{Served, answer_text, modern, open_session, post_modern, repository, scratch, text};
+
+fn handles(era: &str) -> Vec<String> {
+    let script = text(&repository().join("tests/backends/handles_server.py"));
+    ["python3", "-B", &script, "--era", era].map(str::to_owned).to_vec()
+}
+
+fn call(id: u64, tool: &str, arguments: &Value) -> String {
+    let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": id } });
+    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string()
+}
+
+/// The same session as somebody else would name it who shows other credentials, or none.
+fn others(target: &Target) -> [Target; 2] {
+    [target.clone().with("Authorization", "Bearer other"), target.clone().with("Authorization", "")]
+}
+
+#[test]
+fn a_session_is_spoken_in_by_whoever_opened_it() {
+    let fronts: [&dyn Fn(&std::path::Path) -> Served; 2] =
+        [&|data| Served::start(data, &[], &handles("legacy")), &|data| {
+            Served::wrap(data, &[], &[&["--".to_owned()], handles("legacy").as_slice()].concat())
+        }];
+    for start in fronts {
+        let scratch = scratch();
+        let served = start(&scratch.path().join("data"));
+        let own = open_session(&served.target().with("Authorization", "Bearer own"));
+        // A stream with events that could be taken up again.
+        let mut counted = own.post(&call(2, "count", &json!({ "steps": 3 })));
+        let last = counted.event().and_then(|event| event.id).expect("events have ids");
+        drop(counted);
+        for other in others(&own) {
+            assert_eq!(other.post(&call(3, "echo", &json!({ "nonce": "n" }))).status, 404);
+            assert_eq!(other.get().status, 404);
+            assert_eq!(other.clone().with("Last-Event-ID", &last).get().status, 404);
+            assert_eq!(other.delete().status, 404);
+        }
+        // The scheme of a token is written in any case.
+        let own = own.with("Authorization", "bearer own");
+        let again = own.clone().with("Last-Event-ID", &last).get();
+        assert_eq!(again.status, 200);
+        assert_eq!(answer_text(&own.post(&call(4, "echo", &json!({ "nonce": "n" }))).json()), "n");
+        // A session of one's own does not open another's streams.
+        let stranger = open_session(&served.target());
+        assert_eq!(stranger.clone().with("Last-Event-ID", &last).get().status, 404);
+        assert_eq!(own.delete().status, 200);
+    }
+}
+
+#[test]
+fn what_a_shared_server_gives_one_client_is_no_use_to_another() {
+    let fronts: [&dyn Fn(&std::path::Path) -> Served; 2] =
+        [&|data| Served::start(data, &[], &handles("modern")), &|data| {
+            Served::wrap(data, &[], &[&["--".to_owned()], handles("modern").as_slice()].concat())
+        }];
+    for start in fronts {
+        let scratch = scratch();
+        let served = start(&scratch.path().join("data"));
+        let a = served.target().with("Authorization", "Bearer a");
+        let b = served.target().with("Authorization", "Bearer b");
+        let ask = |target: &Target, id: u64, method: &str, params: &Value| {
+            let mut target = target.clone();
+            if let Some(task) = params["taskId"].as_str() {
+                target = target.with("Mcp-Name", task);
+            }
+            post_modern(&target, &modern(id, method, params)).json()
+        };
+        let begin = json!({ "name": "begin", "arguments": { "secret": "the secret of a" } });
+        let task = ask(&a, 1, "tools/call", &begin)["result"]["taskId"].clone();
+        for method in ["tasks/get", "tasks/cancel"] {
+            let refused = ask(&b, 2, method, &json!({ "taskId": task }));
+            assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        }
+        let got = ask(&a, 3, "tasks/get", &json!({ "taskId": task }));
+        assert_eq!(answer_text(&got), "the secret of a");
+        let mut params = json!({ "name": "ask", "arguments": { "secret": "the secret of a" } });
+        let asked = ask(&a, 4, "tools/call", &params);
+        params["requestState"] = asked["result"]["requestState"].clone();
+        params["inputResponses"] = json!({ "name": { "action": "decline" } });
+        let refused = ask(&b, 5, "tools/call", &params);
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert_eq!(answer_text(&ask(&a, 6, "tools/call", &params)), "the secret of a");
+        params["requestState"] = json!("state-1");
+        let refused = ask(&b, 7, "tools/call", &params);
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
+}
