@@ -261,7 +261,7 @@ impl Client {
                 let answered = tokio::time::timeout(PATIENCE, self.gateway.answer(request)).await;
                 answered.expect("every request is answered in time").expect("nobody calls it off")
             }
-            Accepted::Refused(line) => line,
+            Accepted::Refused(line) | Accepted::Full(line) => line,
             Accepted::Told => panic!("not a request: {line}"),
         }
     }
