@@ -111,6 +111,28 @@ impl Framer {
         &mut self.buffer
     }
 
+    /// Returns how many bytes are held of a line that is not complete.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.buffer.len() - self.taken
+    }
+
+    /// Lets the line that is not complete pass, measured and not kept, as if it were too long. Everything complete
+    /// has been taken.
+    pub fn let_pass(&mut self) {
+        self.skim.get_or_insert_default().feed(&self.buffer[self.taken..]);
+        self.buffer = Vec::new();
+        (self.taken, self.searched) = (0, 0);
+    }
+
+    /// Gives a grown buffer back where nothing is in it and it is larger than this.
+    pub fn shrink(&mut self, bytes_max: usize) {
+        if self.buffer.len() == self.taken && self.buffer.capacity() > bytes_max.max(READ_BYTES) {
+            self.buffer = Vec::new();
+            (self.taken, self.searched) = (0, 0);
+        }
+    }
+
     /// Takes what is complete.
     pub fn step(&mut self) -> Step<'_> {
         if self.skim.is_some() {

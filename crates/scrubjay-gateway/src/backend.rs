@@ -29,6 +29,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
+use crate::budget::{Budget, Charge, MemoryLimits};
 use crate::config::{BackendConfig, BackendLink};
 use crate::keeping::shared;
 use crate::memory::Memory;
@@ -94,6 +95,8 @@ pub enum Event {
         line: String,
         /// The sessions with a call under way on it.
         busy: Vec<Arc<Call>>,
+        /// The room it takes while it waits.
+        room: Charge,
     },
     /// A request; the reply goes where it says.
     Request(Question),
@@ -171,6 +174,7 @@ pub struct Backend {
     /// The one client it serves, where it serves one and nothing is put together.
     owner: Option<Arc<Session>>,
     keeping: Options,
+    budget: Budget,
     /// The rules for what is said to it and by it, where any are in force.
     rules: Arc<RulesInForce>,
     /// What rules know it by, where that is not its id.
@@ -234,6 +238,7 @@ impl Backend {
             probing: tokio::sync::Mutex::default(),
             owner: None,
             keeping: Options::default(),
+            budget: Budget::new(MemoryLimits::default()),
             rules: Arc::default(),
             retired: OnceLock::new(),
             known_as: None,
@@ -246,6 +251,12 @@ impl Backend {
     #[must_use]
     pub fn keeping(self, keeping: Options) -> Self {
         Self { keeping, ..self }
+    }
+
+    /// Takes the room for what is said to it and by it from this budget.
+    #[must_use]
+    pub(crate) fn within(self, budget: Budget) -> Self {
+        Self { budget, ..self }
     }
 
     /// Lets rules know it by another name than its id.

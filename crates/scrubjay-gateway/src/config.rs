@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use crate::listener::ConnectionLimits;
+
 /// A backend: an MCP server behind the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
@@ -117,6 +119,12 @@ pub struct HttpConfig {
     pub sessions_max: usize,
     /// A session with no traffic for so long is closed.
     pub session_idle_max: Duration,
+    /// Where each client has a server of its own, one whose streams broke off is taken to have left after this.
+    pub disconnect_grace: Duration,
+    /// A body must come at a steady pace; this is the least time it has.
+    pub body_timeout: Duration,
+    /// How many connections there may be, and how long each may dawdle.
+    pub connections: ConnectionLimits,
 }
 
 /// What the gateway serves.

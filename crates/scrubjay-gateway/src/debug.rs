@@ -5,7 +5,6 @@
 //! the binary's business.
 
 mod answers;
-mod crowd;
 mod guard;
 mod live;
 mod logs;
@@ -18,8 +17,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header, request};
 use axum::response::Response;
 use scrubjay_core::redact::Redactor;
@@ -31,7 +29,11 @@ use tokio::net::TcpListener;
 use crate::config::Secret;
 use crate::front::http::plain;
 use crate::gateway::{self, Gateway};
+use crate::listener::{self, ConnectionLimits, Connections, Place};
 use ring::Ring;
+
+/// No more connections at once.
+const CONNECTIONS_MAX: usize = 64;
 
 /// Takes out of a text what must not be seen: the secrets of the configuration, and what acts on a terminal.
 pub type Clean = Arc<dyn Fn(&str) -> String + Send + Sync>;
@@ -123,15 +125,26 @@ pub async fn serve(shown: Shown, listener: TcpListener) -> std::io::Result<()> {
     let rate = rate::Rate::new(rate::REQUESTS);
     let (started, searching) = (clock::now(), tokio::sync::Mutex::default());
     let server = Arc::new(Server { shown, address, started, rate, searching });
-    let router = Router::new().fallback(handle).with_state(server);
-    axum::serve(crowd::Crowd::new(listener), router).await
+    let limits = ConnectionLimits { connections_max: CONNECTIONS_MAX, ..ConnectionLimits::default() };
+    let told =
+        Box::new(|why: &'static str| tracing::debug!(why, "a connection to the debug endpoints was closed"));
+    let connections = Connections::new(limits, told);
+    let meet = |place: Arc<Place>, _| {
+        let server = server.clone();
+        move |request| handle(server.clone(), place.clone(), request)
+    };
+    listener::serve(listener, connections, meet).await;
+    Ok(())
 }
 
-async fn handle(State(server): State<Arc<Server>>, request: Request) -> Response {
+async fn handle(server: Arc<Server>, place: Arc<Place>, request: Request) -> Response {
     let (mut head, _) = request.into_parts();
     let mut response = match guard::check(&server, &head) {
         Err(refused) => *refused,
-        Ok(()) => answer(&server, &mut head).await,
+        Ok(()) => {
+            place.is_known();
+            answer(&server, &mut head).await
+        }
     };
     let is_socket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();

@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use axum::body::Bytes;
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_store::recording::{EntryRef, Recording};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
+use crate::budget::{Charge, Queued, SharedRoom};
 use crate::pipe::Sink;
 use crate::session::lock;
 
@@ -109,19 +111,33 @@ impl Drop for Receipt {
 pub struct Outgoing {
     text: String,
     receipt: Option<Receipt>,
+    /// The room it takes while it waits.
+    room: SharedRoom,
 }
 
 impl Outgoing {
     /// Takes a line that is on tape.
     #[must_use]
     pub fn recorded(text: String, receipt: Option<Receipt>) -> Self {
-        Self { text, receipt }
+        Self { text, receipt, room: None }
+    }
+
+    /// Takes a line that is on tape, in the room that was taken for it.
+    pub(crate) fn queued(line: Queued, receipt: Option<Receipt>) -> Self {
+        let (text, room) = line.into_parts();
+        Self { text, receipt, room }
+    }
+
+    /// Lets the line wait in the room that was taken for it.
+    #[must_use]
+    pub(crate) fn in_room(self, room: Charge) -> Self {
+        Self { room: Some(Arc::new(Mutex::new(room))), ..self }
     }
 
     /// Takes a line that is on no tape, because it could not be recorded or is no message.
     #[must_use]
     pub fn unrecorded(text: String) -> Self {
-        Self { text, receipt: None }
+        Self { text, receipt: None, room: None }
     }
 
     /// Returns the line, without its end.
@@ -133,15 +149,27 @@ impl Outgoing {
     /// Hands the line over: from here on it counts as delivered.
     #[must_use]
     pub fn deliver(self) -> String {
-        let (text, receipt) = self.into_parts();
-        receipt.into_iter().for_each(Receipt::delivered);
-        text
+        self.receipt.into_iter().for_each(Receipt::delivered);
+        self.text
     }
 
-    /// Takes the line apart, for whoever learns later whether it was delivered.
-    #[must_use]
-    pub fn into_parts(self) -> (String, Option<Receipt>) {
-        (self.text, self.receipt)
+    /// Hands the line over between these: from here on it counts as delivered. Its room is given back with the bytes.
+    pub(crate) fn deliver_as(self, before: &str, after: &str) -> Bytes {
+        let (bytes, receipt, _) = self.into_bytes(before, after);
+        receipt.into_iter().for_each(Receipt::delivered);
+        bytes
+    }
+
+    /// Takes the line apart, between these: bytes that hold its room, its receipt for whoever learns later whether it
+    /// was delivered, and its room.
+    pub(crate) fn into_bytes(self, before: &str, after: &str) -> (Bytes, Option<Receipt>, SharedRoom) {
+        let text = if before.is_empty() && after.is_empty() {
+            self.text
+        } else {
+            [before, &self.text, after].concat()
+        };
+        let bytes = Bytes::from_owner(Queued::sharing(text, self.room.clone()));
+        (bytes, self.receipt, self.room)
     }
 
     /// Drops the line and notes why.
@@ -187,6 +215,8 @@ pub(crate) struct LineBatch {
     text: String,
     /// Where each line ends.
     ends: Vec<(usize, Option<Receipt>)>,
+    /// The room they take, until they are written.
+    rooms: Vec<SharedRoom>,
     /// How many bytes were written.
     written: usize,
 }
@@ -194,7 +224,8 @@ pub(crate) struct LineBatch {
 impl LineBatch {
     /// Adds a line, with its end.
     pub(crate) fn push(&mut self, line: Outgoing) {
-        let (text, receipt) = line.into_parts();
+        let Outgoing { text, receipt, room } = line;
+        self.rooms.push(room);
         if self.text.is_empty() {
             self.text = text;
         } else {

@@ -31,13 +31,14 @@ use tokio::sync::mpsc;
 
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, Event};
+use crate::budget::{Budget, Charge, Full, Use};
 use crate::config::{BackendConfig, Naming};
 use crate::delivery::Outgoing;
 use crate::keeping::Kept;
 use crate::memory::Memory;
 use crate::relay::Options;
 use crate::ruling::RulesInForce;
-use crate::session::{Call, CallGuard, ClientFacts, Outbox, Session, lock};
+use crate::session::{Call, CallGuard, ClientFacts, LEAST_LOG_LEVEL, Outbox, Session, lock, log_level};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
 pub use names::Mirrored;
@@ -52,6 +53,12 @@ const EVENTS_MAX: usize = 1024;
 const LAST_WORDS_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 /// How many demands of one call may wait.
 const DEMANDS_MAX: usize = 16;
+/// A request that is under way is in memory up to so many times: as it came, and as it goes to a backend.
+const CALL_COPIES: usize = 2;
+/// What a request takes besides its text.
+const CALL_BYTES: usize = 1024;
+/// How long an answer may wait for room before its client gets an error instead.
+const ANSWER_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// JSON-RPC and MCP error codes.
 pub mod code {
@@ -121,6 +128,8 @@ pub struct Gateway {
     /// The one server everything goes to, where nothing is put together.
     through: Option<through::Through>,
     keeping: Options,
+    /// What is kept in memory.
+    budget: Budget,
     /// The rules for what is said to backends and by them, where any are in force.
     rules: Arc<RulesInForce>,
     /// What is known of backends from earlier runs, where that is kept.
@@ -143,6 +152,8 @@ pub enum Accepted {
     Told,
     /// Not acceptable; the line to answer with.
     Refused(String),
+    /// There is no room for it now; the line to answer with.
+    Full(String),
 }
 
 /// A client's request, ready to be answered.
@@ -197,7 +208,10 @@ impl Gateway {
         let (events, heard) = mpsc::channel(EVENTS_MAX);
         let backends = backends(&events, &new_recording);
         let rules = Arc::<RulesInForce>::default();
-        let made = |backend: Backend| Arc::new(backend.keeping(keeping).ruled_by(rules.clone()));
+        let budget = Budget::new(keeping.memory);
+        let made = |backend: Backend| {
+            Arc::new(backend.keeping(keeping).within(budget.clone()).ruled_by(rules.clone()))
+        };
         let backends = backends.into_iter().map(made).collect();
         let gateway = Arc::new(Self {
             backends: Mutex::new(backends),
@@ -216,6 +230,7 @@ impl Gateway {
             options,
             through,
             keeping,
+            budget,
             rules,
             memory: OnceLock::new(),
             on_leave: OnceLock::new(),
@@ -256,6 +271,12 @@ impl Gateway {
         self.keeping
     }
 
+    /// Returns what is kept in memory.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     /// Returns whether everything goes to one server that nothing is changed of.
     #[must_use]
     pub fn is_transparent(&self) -> bool {
@@ -282,7 +303,7 @@ impl Gateway {
     fn begin_session(&self, name: &str, client: Option<&str>) -> Arc<Session> {
         let handle = handle();
         let recording = self.new_tape(NewTape { name, kind: TapeKind::Conversation, client: Some(&handle) });
-        let session = Arc::new(Session::new(handle, recording, self.keeping, client));
+        let session = Arc::new(Session::new(handle, recording, self.keeping, &self.budget, client));
         lock(&self.sessions).insert(session.id.clone(), session.clone());
         session
     }
@@ -318,7 +339,7 @@ impl Gateway {
         // Before its connections end: what is being started for it sees this, or is ended with them.
         session.end();
         self.listeners.forget_session(&session);
-        for (uri, owner) in std::mem::take(&mut *lock(&session.subscriptions)) {
+        for (uri, (owner, _)) in std::mem::take(&mut *lock(&session.subscriptions)) {
             self.unfollow(&(owner, uri));
         }
         // A client that has no other session needs its connections no more.
@@ -411,7 +432,7 @@ impl Gateway {
     fn new_backend(&self, config: &BackendConfig, workspace: Option<std::path::PathBuf>) -> Arc<Backend> {
         let tape = self.new_tape(NewTape::of_backend(&format!("backend {}", config.id)));
         let backend = Backend::new(config, workspace, tape, self.events.clone());
-        let backend = backend.keeping(self.keeping).ruled_by(self.rules.clone());
+        let backend = backend.keeping(self.keeping).within(self.budget.clone()).ruled_by(self.rules.clone());
         if let Some(memory) = self.memory.get() {
             backend.remember_in(memory);
         }
@@ -443,8 +464,10 @@ impl Gateway {
         match (&parts.method, parts.json_id()) {
             (Some(method), Some(id)) => self.accept_request(session, method, id, &parts, recorded, outbox),
             (Some(method), None) if !parts.has_id => {
-                let params = parts.params.map(|p| p.get().to_owned());
-                self.told(session, method, params.as_deref(), &parts);
+                match session.account.charge(Use::Call, CALL_BYTES + CALL_COPIES * line.len()) {
+                    Ok(room) => self.told(session, method, &parts, room),
+                    Err(full) => return refuse_full(None, &full),
+                }
                 Accepted::Told
             }
             (None, Some(id)) if parts.result.is_some() || parts.error.is_some() => {
@@ -475,20 +498,30 @@ impl Gateway {
             Ok(facts) => facts,
             Err(error) => return Accepted::Refused(message::raw_error(id.as_raw(), &error)),
         };
-        if facts.era == Era::Modern && (session.is_inferred || !session.is_opened()) {
+        let bytes = CALL_BYTES + facts.bytes() + CALL_COPIES * parts.params.map_or(0, |p| p.get().len());
+        let room = match session.account.charge(Use::Call, bytes) {
+            Ok(room) => room,
+            Err(full) => return refuse_full(Some(&id), &full),
+        };
+        if facts.era == Era::Modern
+            && (session.is_inferred || !session.is_opened())
             // Every modern request says who its client is; what comes between requests needs it too.
-            session.set_facts(facts.clone());
+            && let Err(full) = session.set_facts(facts.clone())
+        {
+            return refuse_full(Some(&id), &full);
         }
         let (demand, demands) = mpsc::channel(DEMANDS_MAX);
         let log_level = match facts.era {
-            Era::Legacy => Some("debug".to_owned()),
-            Era::Modern => message::string(parts.meta(greeting::META_LOG_LEVEL)),
+            Era::Legacy => Some(LEAST_LOG_LEVEL),
+            Era::Modern => message::string(parts.meta(greeting::META_LOG_LEVEL))
+                .map(|level| log_level(&level).unwrap_or(LEAST_LOG_LEVEL)),
         };
         let demands_of = (facts.era == Era::Modern).then_some(demand);
         let outbox = outbox.clone();
         let call = Call::new(session.clone(), id.clone(), recorded, outbox, facts, log_level, demands_of);
         let token = parts.meta("progressToken").map(|token| token.get().to_owned());
         let call = Arc::new(call.with_progress_token(token));
+        call.hold(room);
         if session.has_live_token(&call) {
             return refuse(
                 Some(&id),
@@ -515,20 +548,28 @@ impl Gateway {
 
     /// Answers a request; the line returned is recorded and must be sent.
     pub async fn answer_outgoing(self: &Arc<Self>, request: Box<Request>) -> Option<Outgoing> {
-        let (session, id) = (request.call.session.clone(), request.id.clone());
+        let call = request.call.clone();
         let line = self.conclude(request).await?;
-        let recorded = session.record_outgoing(line);
-        Some(recorded.unwrap_or_else(|e| Outgoing::unrecorded(not_recorded(&id, &e))))
+        let (line, room) = with_room(&call, line).await;
+        let recorded = call.session.record_outgoing(line);
+        let line = recorded.unwrap_or_else(|e| Outgoing::unrecorded(not_recorded(&call.id, &e)));
+        Some(match room {
+            Some(room) => line.in_room(room),
+            None => line,
+        })
     }
 
     /// Answers a request on a stream that others write to as well: in the order of the tape.
     pub async fn answer_on(self: &Arc<Self>, request: Box<Request>, outbox: &Outbox) {
-        let (session, id) = (request.call.session.clone(), request.id.clone());
+        let call = request.call.clone();
         let Some(line) = self.conclude(request).await else { return };
+        let (line, room) = with_room(&call, line).await;
         let place = outbox.reserve().await.ok();
-        if let Err(e) = session.say_in(place, line, WhyUndelivered::ClientLeft) {
+        // What has no room of its own is a short error.
+        let room = room.map_or_else(|| call.session.room_for(""), Ok);
+        if let Err(e) = call.session.say_in_room(place, room, line, WhyUndelivered::ClientLeft) {
             // The client may be gone by now.
-            let _ = outbox.send(Outgoing::unrecorded(not_recorded(&id, &e))).await;
+            let _ = outbox.send(Outgoing::unrecorded(not_recorded(&call.id, &e))).await;
         }
     }
 
@@ -580,7 +621,8 @@ impl Gateway {
     }
 
     /// Takes a notification from a client.
-    fn told(self: &Arc<Self>, session: &Arc<Session>, method: &str, params: Option<&str>, parts: &Parts<'_>) {
+    fn told(self: &Arc<Self>, session: &Arc<Session>, method: &str, parts: &Parts<'_>, room: Charge) {
+        let params = parts.params.map(RawValue::get);
         match method {
             "notifications/cancelled" => {
                 let id = parts.param("requestId").map(|id| JsonId::from_raw(id.get()));
@@ -590,7 +632,7 @@ impl Gateway {
             }
             _ if self.through.is_some() => {
                 if let Some(through) = &self.through {
-                    self.tell_server(through, session, method, params);
+                    self.tell_server(through, session, method, params, room);
                 }
             }
             "notifications/initialized" => {}
@@ -601,10 +643,12 @@ impl Gateway {
                 let serving = all.iter().flat_map(|b| b.connections_of(session, era));
                 // What names a request or a task of the server's is not for a connection on which it may be another's.
                 let concerns = |c: &Arc<Connection>| c.owner().is_some() || !names_a_handle(method);
+                let told: Arc<(String, Option<String>, Charge)> =
+                    Arc::new((method.to_owned(), params.map(str::to_owned), room));
                 for connection in serving.filter(concerns) {
-                    let (method, params) = (method.to_owned(), params.map(str::to_owned));
+                    let told = told.clone();
                     tokio::spawn(async move {
-                        if let Err(e) = connection.notify(None, &method, params.as_deref()).await {
+                        if let Err(e) = connection.notify(None, &told.0, told.1.as_deref()).await {
                             tracing::debug!(error = %e, "a notification did not reach a backend");
                         }
                     });
@@ -613,7 +657,7 @@ impl Gateway {
         }
     }
 
-    fn all_sessions(&self) -> Vec<Arc<Session>> {
+    pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
         lock(&self.sessions).values().cloned().collect()
     }
 }
@@ -626,6 +670,24 @@ fn names_a_handle(method: &str) -> bool {
 fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {
     let id = id.map_or("null", JsonId::as_raw);
     Accepted::Refused(message::raw_error(id, &message::error(code, why, None)))
+}
+
+fn refuse_full(id: Option<&JsonId>, full: &Full) -> Accepted {
+    let id = id.map_or("null", JsonId::as_raw);
+    Accepted::Full(message::raw_error(id, &message::error(code::INTERNAL, &full.to_string(), None)))
+}
+
+/// Takes room for an answer until its client has read it; where there is none, the answer is an error that says so.
+async fn with_room(call: &Call, line: String) -> (String, Option<Charge>) {
+    let (session, bytes) = (&call.session, line.len());
+    let full = match session.account.charge_within(Use::Delivery, bytes, ANSWER_WAIT_MAX).await {
+        Ok(room) => return (line, Some(room)),
+        Err(full) => full,
+    };
+    drop(line);
+    session.note_dropped(1, bytes, full.key);
+    let why = format!("the answer has {bytes} bytes, and was not passed on: {full}");
+    (message::raw_error(call.id.as_raw(), &message::error(code::INTERNAL, &why, None)), None)
 }
 
 fn not_recorded(id: &JsonId, error: &scrubjay_store::recording::RecordError) -> String {

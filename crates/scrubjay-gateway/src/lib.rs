@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod bridge;
+pub mod budget;
 pub mod child;
 pub mod config;
 pub mod debug;
@@ -13,6 +14,7 @@ pub mod front;
 pub mod gateway;
 mod judged;
 pub mod keeping;
+pub mod listener;
 pub mod memory;
 pub mod notice;
 pub mod pipe;

@@ -20,6 +20,7 @@ use scrubjay_store::recording::{Item, RecordError, Recording};
 use tokio::sync::Mutex;
 
 use self::unsent::{Messages, NumberedLines, Unsent};
+use crate::budget::MemoryLimits;
 use crate::notice::{self, Notice};
 use crate::pipe::{Sink, Source};
 
@@ -58,6 +59,8 @@ pub struct Options {
     pub durability: Durability,
     /// No message may be longer.
     pub message_bytes_max: usize,
+    /// How much a gateway may keep in memory; the relay itself keeps no more than a message each way.
+    pub memory: MemoryLimits,
 }
 
 impl Default for Options {
@@ -66,6 +69,7 @@ impl Default for Options {
             on_record_failure: OnRecordFailure::default(),
             durability: Durability::default(),
             message_bytes_max: 16 << 20,
+            memory: MemoryLimits::default(),
         }
     }
 }

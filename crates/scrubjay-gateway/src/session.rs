@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::offer::{Kind, Offer};
 use crate::backend::{Answer, Owner};
+use crate::budget::{Account, Budget, Charge, Full, Use};
 use crate::delivery::{OnTheirWay, Outgoing, Receipt};
 use crate::gateway::Table;
 use crate::keeping::{Kept, keep, keep_marking, shared};
@@ -30,10 +31,24 @@ pub const OUTBOX_MAX: usize = 256;
 /// How many requests of one client may be under way.
 pub const CALLS_MAX: usize = 1024;
 
+/// The level that lets every log message pass.
+pub(crate) const LEAST_LOG_LEVEL: &str = "debug";
 /// The levels of log messages, the least first.
 const LOG_LEVELS: [&str; 8] =
-    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+    [LEAST_LOG_LEVEL, "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
+/// What a session takes besides what its client says: its tables and its tape.
+const SESSION_BYTES: usize = 2048;
+/// A client need not say more of itself than this.
+pub(crate) const FACTS_BYTES_MAX: usize = 64 * 1024;
+
+/// Returns a level of log messages by its name; `None` for what is no level.
+pub(crate) fn log_level(name: &str) -> Option<&'static str> {
+    LOG_LEVELS.into_iter().find(|level| *level == name)
+}
+
+/// How often it is noted that messages were dropped.
+const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 /// How long a client that does not read may hold up what others wait for.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 /// How long it may hold up only what is for itself: a client that pauses for less loses nothing.
@@ -76,6 +91,12 @@ impl ClientFacts {
         (self.info != UNNAMED).then_some(self.info.as_str())
     }
 
+    /// Returns how many bytes it takes to keep them.
+    #[must_use]
+    pub(crate) fn bytes(&self) -> usize {
+        self.version.len() + self.capabilities.len() + self.info.len()
+    }
+
     /// Returns those of a modern client's capabilities that a legacy server can make use of, as JSON.
     #[must_use]
     pub(crate) fn legacy_capabilities(&self) -> String {
@@ -107,7 +128,11 @@ pub struct Session {
     principal: OnceLock<String>,
     recording: Arc<Mutex<Recording>>,
     keeping: Options,
+    /// What is kept in memory for it.
+    pub(crate) account: Arc<Account>,
     facts: Mutex<ClientFacts>,
+    /// The room that the facts take.
+    facts_room: Mutex<Charge>,
     /// Whether its client said of itself what it is.
     is_opened: AtomicBool,
     is_over: AtomicBool,
@@ -116,20 +141,24 @@ pub struct Session {
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next_ask: AtomicU64,
     aside: Mutex<Aside>,
+    dropped: Mutex<Dropped>,
     /// What is recorded and not yet handed over.
     on_their_way: Arc<OnTheirWay>,
     seen: Mutex<std::time::Instant>,
     /// The resources whose changes the client wants to hear of, and on whose connection each is followed.
-    pub(crate) subscriptions: Mutex<BTreeMap<String, Owner>>,
+    pub(crate) subscriptions: Mutex<BTreeMap<String, (Owner, Charge)>>,
     /// What the newest lists said, by kind: who owns which name.
     pub(crate) tables: Mutex<HashMap<Kind, Arc<Table>>>,
     /// Lets one call at a time ask all backends for a name, by kind.
     pub(crate) gathering: [Gathering; Kind::COUNT],
     /// The newest list of each backend, by kind and id.
-    pub(crate) lists: Mutex<HashMap<(Kind, String), Arc<Offer>>>,
+    pub(crate) lists: Mutex<HashMap<(Kind, String), RememberedList>>,
     /// The least level of log messages the client asked for, where it did.
-    pub log_level: Mutex<Option<String>>,
+    pub log_level: Mutex<Option<&'static str>>,
 }
+
+/// A list that a client was given, with the room it takes where it is this client's alone.
+pub(crate) type RememberedList = (Arc<Offer>, Option<Charge>);
 
 /// Calls of one client that look for a name: who waits while another asks all backends goes by what that one heard.
 #[derive(Debug, Default)]
@@ -150,6 +179,14 @@ struct Aside {
     kept: VecDeque<Outgoing>,
 }
 
+/// What was dropped for want of room, and is not on the tape yet.
+#[derive(Debug, Default)]
+struct Dropped {
+    messages: usize,
+    bytes: usize,
+    noted: Option<std::time::Instant>,
+}
+
 /// A request of the client that is under way.
 #[derive(Debug)]
 pub struct Call {
@@ -164,13 +201,15 @@ pub struct Call {
     /// The facts of the client as this request states them.
     pub facts: ClientFacts,
     /// The least level of log messages its client wants; none where it wants none.
-    pub log_level: Option<String>,
+    pub log_level: Option<&'static str>,
     /// Where a backend's demands go, for a client that cannot be asked directly.
     pub demands: Option<mpsc::Sender<Demand>>,
     /// Cancelled when the client calls it off.
     pub cancelled: tokio::sync::Notify,
     /// Whether its client has stopped reading what belongs to it.
     is_deaf: AtomicBool,
+    /// The room that it and its answers take, for as long as anybody has it.
+    rooms: Mutex<Vec<Charge>>,
     /// By what its client knows its progress, as JSON.
     progress_token: Option<String>,
 }
@@ -184,7 +223,7 @@ impl Call {
         recorded: Kept,
         outbox: Outbox,
         facts: ClientFacts,
-        log_level: Option<String>,
+        log_level: Option<&'static str>,
         demands: Option<mpsc::Sender<Demand>>,
     ) -> Self {
         let (outbox, cancelled) = (Mutex::new(outbox), tokio::sync::Notify::new());
@@ -198,8 +237,14 @@ impl Call {
             demands,
             cancelled,
             is_deaf: AtomicBool::new(false),
+            rooms: Mutex::default(),
             progress_token: None,
         }
+    }
+
+    /// Keeps room taken for as long as the call is there.
+    pub(crate) fn hold(&self, room: Charge) {
+        lock(&self.rooms).push(room);
     }
 
     /// Notes by what its client knows its progress.
@@ -237,8 +282,11 @@ impl Call {
                 Err(_) => {}
             }
         };
-        self.is_deaf.store(place.is_none(), Ordering::Relaxed);
-        if let Err(e) = self.session.say_in(place, line, why_not(&outbox)) {
+        let is_deaf = self.is_deaf.load(Ordering::Relaxed) || place.is_none();
+        let wait = if is_deaf { std::time::Duration::ZERO } else { PATIENCE };
+        let room = self.session.account.charge_within(Use::Delivery, line.len(), wait).await;
+        self.is_deaf.store(place.is_none() || room.is_err(), Ordering::Relaxed);
+        if let Err(e) = self.session.say_in_room(place, room, line, why_not(&outbox)) {
             tracing::error!(error = %e, "a message to the client could not be recorded");
         }
     }
@@ -246,7 +294,7 @@ impl Call {
     /// Returns whether its client wants this log message.
     #[must_use]
     pub fn wants_log(&self, line: &str) -> bool {
-        let Some(least) = &self.log_level else { return false };
+        let Some(least) = self.log_level else { return false };
         let level = message::Parts::of(line).ok().and_then(|p| message::string(p.param("level")));
         let rank = |level: &str| LOG_LEVELS.iter().position(|l| *l == level);
         // A level nobody knows is not a reason to keep a message back.
@@ -283,8 +331,17 @@ pub struct Demand {
 impl Session {
     /// Begins a session; `client` names who it is inferred to belong to, where it is inferred.
     #[must_use]
-    pub fn new(id: String, recording: Recording, keeping: Options, client: Option<&str>) -> Self {
+    pub fn new(
+        id: String,
+        recording: Recording,
+        keeping: Options,
+        budget: &Budget,
+        client: Option<&str>,
+    ) -> Self {
+        let account = budget.session();
         Self {
+            facts_room: Mutex::new(account.nothing(Use::State)),
+            account,
             is_inferred: client.is_some(),
             principal: OnceLock::new(),
             client: client.unwrap_or(&id).into(),
@@ -299,6 +356,7 @@ impl Session {
             asks: Mutex::default(),
             next_ask: AtomicU64::new(1),
             aside: Mutex::default(),
+            dropped: Mutex::default(),
             on_their_way: Arc::default(),
             seen: Mutex::new(clock::now().instant),
             subscriptions: Mutex::default(),
@@ -326,6 +384,18 @@ impl Session {
         *lock(&self.seen) = clock::now().instant;
     }
 
+    /// Returns how long the client has said nothing.
+    #[must_use]
+    pub fn silent(&self) -> std::time::Duration {
+        lock(&self.seen).elapsed()
+    }
+
+    /// Returns whether the client listens to what belongs to no request.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        lock(&self.aside).outbox.as_ref().is_some_and(|outbox| !outbox.is_closed())
+    }
+
     /// Returns how long the client has been silent, with nothing under way.
     #[must_use]
     pub fn idle(&self) -> std::time::Duration {
@@ -351,9 +421,19 @@ impl Session {
     }
 
     /// Notes what the client said of itself when it opened the session.
-    pub fn set_facts(&self, facts: ClientFacts) {
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn set_facts(&self, facts: ClientFacts) -> Result<(), Full> {
+        let bytes = facts.bytes();
+        if bytes > FACTS_BYTES_MAX {
+            let key = "what a client may say of itself";
+            return Err(Full { key, bytes_max: FACTS_BYTES_MAX, wanted: bytes });
+        }
+        lock(&self.facts_room).resize(SESSION_BYTES + bytes)?;
         self.is_opened.store(true, Ordering::Release);
         *lock(&self.facts) = facts;
+        Ok(())
     }
 
     /// Returns the recording of its conversation.
@@ -508,6 +588,35 @@ impl Session {
         }
     }
 
+    /// Takes room for a line until the client has read it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn room_for(&self, line: &str) -> Result<Charge, Full> {
+        self.account.charge(Use::Delivery, line.len())
+    }
+
+    /// Records that something for the client was dropped that is not on its own side of the tape, for want of room.
+    ///
+    /// Each second once: a flood must not fill the tape with notes as well.
+    pub(crate) fn note_dropped(&self, messages: usize, bytes: usize, key: &str) {
+        tracing::debug!(session = self.id, messages, bytes, key, "messages to the client were dropped");
+        let now = clock::now().instant;
+        let due = {
+            let mut dropped = lock(&self.dropped);
+            dropped.messages += messages;
+            dropped.bytes += bytes;
+            if dropped.noted.is_some_and(|noted| now.duration_since(noted) < NOTE_AGAIN) {
+                return;
+            }
+            std::mem::replace(&mut *dropped, Dropped { noted: Some(now), ..Dropped::default() })
+        };
+        self.record_note(&serde_json::json!({
+            "event": "undelivered", "why": "dropped by limit", "limit": key,
+            "messages": due.messages, "bytes": due.bytes,
+        }));
+    }
+
     /// Puts a line in its place on the way to the client: on the tape in the same order. Without a place it is not
     /// sent, and `why` is noted on the tape.
     ///
@@ -519,25 +628,47 @@ impl Session {
         line: String,
         why: WhyUndelivered,
     ) -> Result<Kept, RecordError> {
-        let Some(place) = place else {
+        let room = self.room_for(&line);
+        self.say_in_room(place, room, line, why)
+    }
+
+    /// Puts a line in its place on the way to the client, in the room that was taken for it.
+    ///
+    /// # Errors
+    /// It could not be recorded, and was not sent.
+    pub(crate) fn say_in_room(
+        &self,
+        place: Option<mpsc::Permit<'_, Outgoing>>,
+        room: Result<Charge, Full>,
+        line: String,
+        why: WhyUndelivered,
+    ) -> Result<Kept, RecordError> {
+        let why = if place.is_some() && room.is_err() { WhyUndelivered::DroppedByLimit } else { why };
+        let Some((place, room)) = place.zip(room.ok()) else {
             let kept = self.record(Direction::ServerToClient, &line)?;
             drop(self.receipt(kept, why));
             return Ok(kept);
         };
         let said = line.clone();
         self.record_then(Direction::ServerToClient, &line, |kept| {
-            place.send(Outgoing::recorded(said, self.receipt(kept, WhyUndelivered::ClientLeft)));
+            let receipt = self.receipt(kept, WhyUndelivered::ClientLeft);
+            place.send(Outgoing::recorded(said, receipt).in_room(room));
         })
     }
 
     /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
     pub fn say_aside(&self, line: String) {
+        let room = self.room_for(&line);
         let line = match self.record_outgoing(line) {
             Ok(line) => line,
             Err(e) => {
                 tracing::error!(error = %e, "a message to the client could not be recorded");
                 return;
             }
+        };
+        let line = match room {
+            Ok(room) => line.in_room(room),
+            Err(_) => return line.drop_because(WhyUndelivered::DroppedByLimit),
         };
         let outbox = lock(&self.aside).outbox.clone();
         let undelivered = match outbox {
@@ -555,6 +686,14 @@ impl Session {
             if let Some(oldest) = oldest {
                 oldest.drop_because(WhyUndelivered::DroppedByLimit);
             }
+        }
+    }
+
+    /// Gives up what waits for a client that listens to nothing.
+    pub(crate) fn drop_kept(&self) {
+        let kept = std::mem::take(&mut lock(&self.aside).kept);
+        for line in kept {
+            line.drop_because(WhyUndelivered::DroppedByLimit);
         }
     }
 
@@ -630,6 +769,23 @@ impl Session {
     #[must_use]
     pub fn call(&self, id: &JsonId) -> Option<Arc<Call>> {
         lock(&self.calls).get(&(id.clone(), 0)).cloned()
+    }
+
+    /// Remembers a list the client was given, and returns the one before. What is this client's alone takes room; where
+    /// there is none it is not remembered, and asked for again when it is needed.
+    pub(crate) fn remember_list(&self, kind: Kind, backend: &str, offer: &Arc<Offer>) -> Option<Arc<Offer>> {
+        let mut lists = lock(&self.lists);
+        let before = lists.remove(&(kind, backend.to_owned())).map(|(offer, _)| offer);
+        let room = if kind.is_definition() {
+            None
+        } else {
+            match self.account.charge(Use::State, offer.bytes()) {
+                Ok(room) => Some(room),
+                Err(_) => return before,
+            }
+        };
+        lists.insert((kind, backend.to_owned()), (offer.clone(), room));
+        before
     }
 
     /// Returns whether something for its client is on its way.

@@ -8,15 +8,23 @@
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::tree;
 
 /// Tells the worker which process is its warden.
 const WARDEN_VARIABLE: &str = "SCRUBJAY_WARDEN";
+
+/// Tells the worker that the variables below are its warden's doing.
+const ALLOCATOR_VARIABLE: &str = "SCRUBJAY_WARDEN_MALLOC";
+/// How glibc's allocator gives memory back: what is large is mapped and unmapped by itself, so that no small thing
+/// behind it keeps it, and few threads have a heap of their own.
+const ALLOCATOR: [(&str, &str); 3] =
+    [("MALLOC_MMAP_THRESHOLD_", "131072"), ("MALLOC_TRIM_THRESHOLD_", "131072"), ("MALLOC_ARENA_MAX", "2")];
 
 /// Signals that are passed on.
 pub(crate) const PASSED_ON: [Signal; 6] =
@@ -64,6 +72,38 @@ pub fn begin_work(warden: Pid) -> io::Result<()> {
 /// Removes what only the pair needs to know from a server's environment.
 pub fn clean_environment(command: &mut Command) {
     command.env_remove(WARDEN_VARIABLE);
+    if std::env::var_os(ALLOCATOR_VARIABLE).is_some() {
+        command.env_remove(ALLOCATOR_VARIABLE);
+        for (name, _) in ALLOCATOR {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// How many files this process could have open when it started, where that was raised.
+static OPEN_FILES_BEFORE: OnceLock<Rlimit> = OnceLock::new();
+
+/// Lets this process have as many files open as the system allows: each client may take several.
+pub fn raise_open_files() {
+    let limits = rustix::process::getrlimit(Resource::Nofile);
+    if limits.current == limits.maximum {
+        return;
+    }
+    let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
+    match rustix::process::setrlimit(Resource::Nofile, raised) {
+        // Once is enough.
+        Ok(()) => drop(OPEN_FILES_BEFORE.set(limits)),
+        Err(e) => tracing::warn!(error = %e, "the limit of open files could not be raised"),
+    }
+}
+
+/// Gives a server that was just started the limit of open files that this process had: some look at each one.
+pub(crate) fn restore_open_files(server: Option<Pid>) {
+    #[cfg(target_os = "linux")]
+    if let (Some(before), Some(server)) = (OPEN_FILES_BEFORE.get(), server) {
+        // It may be gone by now.
+        let _ = rustix::process::prlimit(Some(server), Resource::Nofile, before.clone());
+    }
 }
 
 /// How the worker ended.
@@ -75,11 +115,12 @@ pub struct WorkerEnded {
     pub was_killed: bool,
 }
 
-/// Starts this program again as the worker, waits for it, and returns how it ended.
+/// Starts this program again as the worker, waits for it, and returns how it ended. One that serves many clients gives
+/// memory back as soon as it can.
 ///
 /// # Errors
 /// The worker cannot be started.
-pub async fn watch_over() -> io::Result<WorkerEnded> {
+pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
     tree::adopt_orphans()?;
     let mut signals = Vec::new();
     for passed_on in PASSED_ON {
@@ -88,6 +129,9 @@ pub async fn watch_over() -> io::Result<WorkerEnded> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1));
     command.env(WARDEN_VARIABLE, rustix::process::getpid().to_string());
+    if serves_many && ALLOCATOR.iter().all(|(name, _)| std::env::var_os(name).is_none()) {
+        command.env(ALLOCATOR_VARIABLE, "1").envs(ALLOCATOR);
+    }
     if !has_terminal() {
         // A signal to the host's whole group then reaches the server once, by way of this process.
         command.process_group(0);

@@ -201,7 +201,7 @@ impl Backend {
 
     /// Lets a server that is new to a client learn what clients tell once: its log level, its roots.
     async fn introduce(&self, connection: &Arc<Connection>, starter: Starter<'_>) {
-        let level = lock(&starter.session.log_level).clone();
+        let level = *lock(&starter.session.log_level);
         if let Some(level) = level.filter(|_| connection.offers("logging")) {
             let params = serde_json::json!({ "level": level }).to_string();
             // A server that does not take it logs as it likes.

@@ -29,6 +29,7 @@ use super::places::Owner;
 use super::process::{Complaints, Exit, Program};
 use super::questions::Questions;
 use super::{Answer, CallError, Event};
+use crate::budget::{Account, Budget, Queued, Use};
 use crate::delivery::{HandedOver, LineBatch, Outgoing};
 use crate::keeping::keep;
 use crate::relay::Options;
@@ -41,6 +42,10 @@ const CALLS_MAX: usize = 65_536;
 const LINES_MAX: usize = 64;
 /// How much a backend may say before it answers its greeting: some print their logs, but one that floods is ended.
 const BEFORE_GREETING_BYTES_MAX: usize = 4 << 20;
+/// How many questions of a backend may have no answer yet; it is not heard beyond that.
+const OPEN_ENDS_MAX: usize = 1024;
+/// How long a line may wait for room because its backend does not read; calls have deadlines of their own.
+const QUEUE_WAIT_MAX: Duration = Duration::from_secs(300);
 /// How many bytes of waiting lines go out in one write.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 
@@ -88,6 +93,11 @@ pub(crate) struct Wire {
     held: Arc<Semaphore>,
     /// Lines on their way to the backend; dropped, its input ends.
     lines: Mutex<Option<mpsc::Sender<Outgoing>>>,
+    budget: Budget,
+    /// What waits for the backend to read it.
+    queue: Arc<Account>,
+    /// Room for questions of the backend that have no answer yet, and for calls that are called off.
+    open_ends: Arc<Semaphore>,
     pending: Mutex<HashMap<u64, Pending>>,
     /// Makes progress tokens that nobody but this connection's backend knows.
     token_key: [u8; 32],
@@ -261,6 +271,9 @@ impl Wire {
             judge: backend.judge(),
             held: Arc::new(Semaphore::new(judging::HELD_MAX)),
             lines: Mutex::new(Some(lines)),
+            queue: backend.budget.backend_queue(),
+            budget: backend.budget.clone(),
+            open_ends: Arc::new(Semaphore::new(OPEN_ENDS_MAX)),
             pending: Mutex::default(),
             token_key: random_key(),
             next_id: AtomicU64::new(1),
@@ -363,6 +376,8 @@ impl Wire {
         let timed_out = || CallError::TimedOut(self.backend.clone(), timeout);
         let sent = self.send_judged(call, &line);
         tokio::time::timeout(timeout, sent).await.map_err(|_| timed_out())??;
+        // The answer may take long, and this may be large.
+        drop((line, params));
         let answered = loop {
             tokio::select! {
                 answered = &mut answer => break answered,
@@ -394,8 +409,12 @@ impl Wire {
         if line.judgement.delay > Duration::ZERO {
             return Err(line.came);
         }
-        let goes_on = line.judgement.onward != Onward::Nothing;
-        let leaving = goes_on.then(|| (place, line.text().into_owned()));
+        let mut leaving = None;
+        if line.judgement.onward != Onward::Nothing {
+            let text = line.text().into_owned();
+            let Ok(room) = self.queue.charge(Use::Backend, text.len()) else { return Err(line.came) };
+            leaving = Some((place, Queued::new(text, room)));
+        }
         if let Err(e) = self.record_then(Direction::ClientToServer, None, &line, leaving) {
             tracing::error!(backend = self.backend, error = %e, "a notification was not passed on");
         }
@@ -562,9 +581,12 @@ impl Drop for Abandon<'_> {
             return;
         }
         lock(&self.wire.pending).remove(&self.id);
-        if self.wire.is_open() {
+        // A backend that does not read, and has been called off so often already, need not hear of one more.
+        let end = self.wire.open_ends.clone().try_acquire_owned().ok();
+        if let Some(end) = end.filter(|_| self.wire.is_open()) {
             let (wire, call, id) = (self.wire.clone(), self.call.cloned(), self.id);
             tokio::spawn(async move {
+                let _end = end;
                 let params = format!(r#"{{"requestId":{id},"reason":"the caller left"}}"#);
                 let line = message::notification("notifications/cancelled", Some(&params));
                 // A backend that is gone needs no calling off.

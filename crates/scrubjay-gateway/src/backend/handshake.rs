@@ -197,7 +197,7 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, 
                     (None, _) => {}
                 }
             });
-            let (received, writer) = bridge::http::connect_telling(endpoint, on_sent)
+            let (received, writer) = bridge::http::connect_telling(endpoint, backend.budget.clone(), on_sent)
                 .map_err(|e| format!("the system's certificates cannot be read: {e}"))?;
             in_bridge = Some(handed_over);
             (None, (Incoming::Received(received), writer), process::Complaints::default())

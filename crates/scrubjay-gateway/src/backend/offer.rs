@@ -119,6 +119,11 @@ impl Offer {
         }
     }
 
+    /// Returns how many bytes it takes to keep it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.items.iter().map(|item| item.name.len() + item.raw.len()).sum()
+    }
+
     fn add(&mut self, kind: Kind, item: &RawValue) {
         if let Some(name) = message::string(message::member(Some(item), kind.key())) {
             self.items.push(Item { name, raw: item.get().to_owned() });

@@ -138,6 +138,7 @@ pub(super) fn start(
     let mut command = Command::from(command);
     command.kill_on_drop(true);
     let mut child = command.spawn().map_err(|e| format!("cannot start \"{program}\": {e}"))?;
+    warden::restore_open_files(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let complaints = Complaints::default();
     if let Some(stderr) = child.stderr.take() {

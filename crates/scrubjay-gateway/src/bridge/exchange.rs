@@ -24,6 +24,7 @@ use super::outgoing::SESSION;
 use super::refusal::{HttpAnswer, excerpt};
 use super::sse::{Event, Parser};
 use super::waiting::{Taken, Waiting, is_message};
+use crate::budget::{Charge, Use};
 use crate::session::lock;
 
 /// How long a server may say nothing at all.
@@ -36,6 +37,12 @@ const RESUME_PAUSE: Duration = Duration::from_secs(1);
 const RESUME_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RESUME_PAUSE_MAX: Duration = Duration::from_secs(30);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// How long an answer waits for room.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What a large answer holds while it is dealt with: its turn among others, and its room.
+type Held<'a> = (Option<SemaphorePermit<'a>>, Charge);
 
 /// Why a message was not answered by its server.
 #[derive(Debug)]
@@ -226,13 +233,15 @@ impl<'a> Exchange<'a> {
         legacy && lock(&self.bridge.talk).session.is_some()
     }
 
-    async fn collect(&self, mut body: Incoming) -> Result<(Vec<u8>, Option<SemaphorePermit<'a>>), Failure> {
+    /// Reads an answer that is no stream; returns it with what it holds while it is dealt with.
+    async fn collect(&self, mut body: Incoming) -> Result<(Vec<u8>, Held<'a>), Failure> {
         let bridge = self.bridge;
         let (mut text, mut permit) = (Vec::new(), None);
+        let mut room = bridge.budget.nothing(Use::Backend, true);
         loop {
             let frame = tokio::time::timeout(SILENCE_MAX, body.frame());
             let frame = match self.unless_stopped(frame).await? {
-                Ok(None) => return Ok((text, permit)),
+                Ok(None) => return Ok((text, (permit, room))),
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(e))) => {
                     return Err(Failure::said(format!("the server's answer broke off: {}", root(&e))));
@@ -247,6 +256,9 @@ impl<'a> Exchange<'a> {
             if text.len() > LARGE_BYTES && permit.is_none() {
                 permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
             }
+            room.resize_within(text.len(), ROOM_WAIT_MAX)
+                .await
+                .map_err(|full| Failure::said(full.to_string()))?;
         }
     }
 
@@ -351,6 +363,7 @@ impl<'a> Exchange<'a> {
     async fn read_events(&mut self, body: &mut Incoming, parser: &mut Parser) -> Result<bool, Failure> {
         let bridge = self.bridge;
         let mut permit = None;
+        let mut room = bridge.budget.nothing(Use::Backend, true);
         loop {
             let data = match self.unless_stopped(next_data(body)).await? {
                 None => return Ok(false),
@@ -377,6 +390,8 @@ impl<'a> Exchange<'a> {
             } else if permit.is_none() {
                 permit = self.unless_stopped(bridge.large.acquire()).await?.ok();
             }
+            let held = room.resize_within(parser.held_bytes(), ROOM_WAIT_MAX).await;
+            held.map_err(|full| Failure::said(full.to_string()))?;
         }
     }
 

@@ -28,6 +28,7 @@ use super::mirrored::Mirrored;
 use super::outgoing::Talk;
 use super::received::{Received, Sink};
 use super::refusal::HttpAnswer;
+use crate::budget::{Budget, Charge, MemoryLimits, Use};
 use crate::gateway::code;
 use crate::session::lock;
 
@@ -94,6 +95,8 @@ pub(super) struct Bridge {
     /// Held while a large answer is read.
     pub(super) large: Semaphore,
     sink: Sink,
+    /// What is kept in memory: messages that the server has not answered, answers that are being read.
+    pub(super) budget: Budget,
     pub(super) on_sent: OnSent,
     /// The stream of a server that speaks the first HTTP transport, once it is known to.
     pub(super) first: OnceCell<Arc<FirstTransport>>,
@@ -120,6 +123,8 @@ struct Quiet {
     number: u64,
     line: Bytes,
     message: Envelope,
+    /// The room it takes while it waits.
+    room: Charge,
 }
 
 /// Presents an HTTP server as a stream of lines to write and a queue of what it says.
@@ -128,19 +133,21 @@ struct Quiet {
 /// The system's certificates cannot be read.
 pub fn connect(
     endpoint: Endpoint,
+    budget: Budget,
 ) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
-    connect_telling(endpoint, Box::new(|_, _| ()))
+    connect_telling(endpoint, budget, Box::new(|_, _| ()))
 }
 
 /// Like [`connect`], and tells what became of each line.
 pub(crate) fn connect_telling(
     endpoint: Endpoint,
+    budget: Budget,
     on_sent: OnSent,
 ) -> io::Result<(mpsc::Receiver<Received>, Box<dyn AsyncWrite + Send + Unpin>)> {
     let client = Client::new(&endpoint.url)?;
     let (writer, theirs_to_read) = tokio::io::duplex(STREAM_BYTES);
     let (sink, received) = Sink::queue();
-    let bridge = Bridge::new(endpoint, client, sink, on_sent);
+    let bridge = Bridge::new(endpoint, client, sink, budget, on_sent);
     tokio::spawn(bridge.run(theirs_to_read, std::future::pending()));
     Ok((received, Box::new(writer)))
 }
@@ -167,11 +174,15 @@ pub(crate) async fn run_telling(
     on_sent: OnSent,
 ) -> io::Result<Ended> {
     let client = Client::new(&endpoint.url)?;
-    Ok(Bridge::new(endpoint, client, Sink::stream(Box::new(writer)), on_sent).run(reader, stop).await)
+    let usual = MemoryLimits::default();
+    let least = endpoint.message_bytes_max.saturating_mul(MemoryLimits::MESSAGES_MIN);
+    let budget = Budget::new(MemoryLimits { process_bytes_max: usual.process_bytes_max.max(least), ..usual });
+    let sink = Sink::stream(Box::new(writer));
+    Ok(Bridge::new(endpoint, client, sink, budget, on_sent).run(reader, stop).await)
 }
 
 impl Bridge {
-    fn new(endpoint: Endpoint, client: Client, sink: Sink, on_sent: OnSent) -> Arc<Self> {
+    fn new(endpoint: Endpoint, client: Client, sink: Sink, budget: Budget, on_sent: OnSent) -> Arc<Self> {
         Arc::new_cyclic(|own| Self {
             endpoint,
             client,
@@ -179,6 +190,7 @@ impl Bridge {
             mirrored: Mutex::default(),
             large: Semaphore::new(LARGE_MAX),
             sink,
+            budget,
             on_sent,
             first: OnceCell::new(),
             own: own.clone(),
@@ -254,6 +266,7 @@ impl Bridge {
                     }
                 }
             }
+            framer.shrink(STREAM_BYTES);
             if read == 0 {
                 return;
             }
@@ -291,7 +304,14 @@ impl Bridge {
             }
             (MessageKind::Notification | MessageKind::Response | MessageKind::Error, _) => {
                 // Waits for room: the client is to slow down, and nothing is lost.
-                let _ = quiet.send(Quiet { number, line, message }).await;
+                let mut room = self.budget.nothing(Use::Backend, true);
+                match room.resize_within(line.len(), QUIET_ONE_MAX).await {
+                    Ok(()) => drop(quiet.send(Quiet { number, line, message, room }).await),
+                    Err(full) => {
+                        tracing::warn!(error = %full, "a message did not reach the server");
+                        (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
+                    }
+                }
             }
             _ => self.begin(number, line, message, tasks).await,
         }
@@ -305,6 +325,15 @@ impl Bridge {
             self.refuse(message.id.as_ref().map_or("null", JsonId::as_raw), &why, None).await;
             return;
         }
+        let room = match self.budget.charge(Use::Backend, line.len()) {
+            Ok(room) => room,
+            Err(full) => {
+                (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
+                let id = message.id.as_ref().map_or("null", JsonId::as_raw);
+                self.refuse(id, &full.to_string(), None).await;
+                return;
+            }
+        };
         let modern = lock(&self.talk).modern_version(&message);
         let cancelled = Arc::new(Notify::new());
         if let (Some(version), Some(id)) = (modern, &message.id) {
@@ -315,6 +344,7 @@ impl Bridge {
         let bridge = self.clone();
         let task = async move {
             Exchange::new(&bridge, number, &message, &cancelled).run(line).await;
+            drop(room);
             if let Some(id) = &message.id {
                 let mut calls = lock(&bridge.calls);
                 // Another of the same id may have taken its place.
@@ -342,7 +372,7 @@ impl Bridge {
     }
 
     async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<Quiet>) {
-        while let Some(Quiet { number, line, message }) = waiting.recv().await {
+        while let Some(Quiet { number, line, message, room: _room }) = waiting.recv().await {
             let never = Notify::new();
             Exchange::new(&self, number, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
         }

@@ -14,25 +14,28 @@ mod modern;
 mod peer;
 mod proxy;
 mod refused;
+mod relief;
 mod stream;
 mod tcp;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header, request};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use axum::response::Response;
 use scrubjay_core::message::{self, Parts};
 use scrubjay_store::tape::header::TapeKind;
 
-use self::refused::{Reason, Seen, because};
+use self::refused::{BodyEnd, Reading, Reason, Seen, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
+use crate::budget::{Charge, Full, Use};
 use crate::config::HttpConfig;
 use crate::gateway::{Gateway, NewTape, code};
+use crate::listener::{self, Connections, Place};
 use crate::session::Session;
 
 /// An answer to a request that goes no further.
@@ -108,10 +111,22 @@ async fn run(
         upstream,
     });
     tokio::spawn(sweep(Arc::downgrade(&front)));
-    let router = Router::new().fallback(handle).with_state(front.clone());
-    let service = router.into_make_service_with_connect_info::<Tcp>();
+    let closing = Arc::downgrade(&front);
+    let connections = Connections::new(
+        front.config.connections,
+        Box::new(move |why| {
+            if let Some(front) = closing.upgrade() {
+                front.note_closed(why);
+            }
+        }),
+    );
+    tokio::spawn(relief::relieve(Arc::downgrade(&front), Arc::downgrade(&connections)));
+    let meet = |place: Arc<Place>, ends| {
+        let (front, tcp) = (front.clone(), Tcp::new(ends));
+        move |request| handle(front.clone(), tcp.clone(), place.clone(), request)
+    };
     tokio::select! {
-        served = async { axum::serve(listener, service).await } => served?,
+        () = listener::serve(listener, connections, meet) => {}
         () = until => {}
     }
     let reason = "the gateway was stopped";
@@ -123,14 +138,19 @@ async fn run(
 
 async fn sweep(front: std::sync::Weak<Front>) {
     loop {
-        let Some(idle_max) = front.upgrade().map(|front| front.config.session_idle_max) else { return };
-        tokio::time::sleep((idle_max / SWEEPS_PER_IDLE).clamp(SWEEP_MIN, SWEEP_MAX)).await;
+        let Some((idle_max, grace)) =
+            front.upgrade().map(|front| (front.config.session_idle_max, front.config.disconnect_grace))
+        else {
+            return;
+        };
+        tokio::time::sleep((idle_max.min(grace) / SWEEPS_PER_IDLE).clamp(SWEEP_MIN, SWEEP_MAX)).await;
         let Some(front) = front.upgrade() else { return };
         for session in front.gateway.idle_sessions(idle_max) {
             if !front.upstream.as_ref().is_some_and(|upstream| upstream.is_busy(&session)) {
                 front.close_session(&session, "nothing was said for too long");
             }
         }
+        front.close_left_sessions();
         front.gateway.end_idle_connections(front.config.session_idle_max);
         front.streams.keep_only(|session| front.gateway.session(session).is_some());
         front.refusals.flush(&front.gateway);
@@ -147,8 +167,34 @@ impl Front {
         self.gateway.close_session(id, reason)
     }
 
-    /// Returns the session that a refused request seems to be part of.
-    fn session_of_refused(&self, tcp: &Tcp, headers: &HeaderMap) -> Option<Arc<Session>> {
+    /// Ends the sessions of clients that left without a word: all their streams broke off, and nothing came since.
+    fn close_left_sessions(&self) {
+        let grace = if self.gateway.is_transparent() {
+            // Each has a server of its own, which nobody else can use.
+            self.config.disconnect_grace.min(self.config.session_idle_max)
+        } else {
+            self.config.session_idle_max
+        };
+        for id in self.streams.left_for(grace) {
+            if self.gateway.session(&id).is_some_and(|session| session.silent() > grace) {
+                self.close_session(&id, "its client left");
+            }
+        }
+    }
+
+    /// Keeps on a tape that a connection was closed from our side.
+    fn note_closed(&self, why: &'static str) {
+        let (status, seen) = (StatusCode::REQUEST_TIMEOUT, Seen::default());
+        self.refusals.note(&self.gateway, Reason(why), status, &Method::CONNECT, &seen, None);
+    }
+
+    /// Returns the room for the body of a request.
+    fn body_room(&self, is_known: bool) -> Charge {
+        self.gateway.budget().nothing(Use::Body, is_known)
+    }
+
+    /// Returns the session that a request seems to be part of.
+    fn session_of(&self, tcp: &Tcp, headers: &HeaderMap) -> Option<Arc<Session>> {
         let named = match &self.upstream {
             Some(upstream) => upstream.known_session(headers),
             None => headers::text(headers, headers::SESSION).map(str::to_owned),
@@ -158,26 +204,32 @@ impl Front {
     }
 }
 
-async fn handle(
-    State(front): State<Arc<Front>>,
-    ConnectInfo(tcp): ConnectInfo<Tcp>,
-    request: Request,
-) -> Response {
+async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<Place>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let mut seen = Seen::default();
     let admitted = admit(&front, &head);
-    let is_known = admitted.is_ok();
+    let is_admitted = admitted.is_ok();
+    // Who was not let in has no session, whatever it says.
+    let session = || is_admitted.then(|| front.session_of(&tcp, &head.headers)).flatten();
+    if session().is_some() {
+        place.is_known();
+    }
+    let room = front.body_room(!place.is_stranger());
     let mut response = match admitted {
         Err(refused) => {
-            seen = Seen::skim(&head.headers, body).await;
+            seen = Seen::skim(&head.headers, body, room).await;
             *refused
         }
         Ok(Some(answer)) => answer,
-        Ok(None) => answer(&front, &tcp, &head, body, &mut seen).await,
+        Ok(None) => answer(&front, &tcp, &head, (body, room), &mut seen).await,
     };
+    if response.status().is_success()
+        && (response.headers().contains_key(headers::SESSION) || session().is_some())
+    {
+        place.is_known();
+    }
     if let Some(reason) = response.extensions().get::<Reason>() {
-        // Who was not let in has no session, whatever it says.
-        let session = is_known.then(|| front.session_of_refused(&tcp, &head.headers)).flatten();
+        let session = session();
         front.refusals.note(&front.gateway, *reason, response.status(), &head.method, &seen, session);
     }
     if let Some(origin) = cors::allowed_origin(&front.config, &head.headers) {
@@ -200,22 +252,22 @@ async fn answer(
     front: &Arc<Front>,
     tcp: &Tcp,
     head: &request::Parts,
-    body: Body,
+    (body, room): (Body, Charge),
     seen: &mut Seen,
 ) -> Response {
     if head.uri.path() != "/mcp" {
         return plain(StatusCode::NOT_FOUND, "there is nothing here: the endpoint is /mcp");
     }
     if let Some(upstream) = &front.upstream {
-        return match read(front, &head.headers, body, seen).await {
+        return match read(front, &head.headers, (body, room), seen).await {
             Ok(()) => proxy::pass(front, upstream, tcp, head, seen.bytes().clone()).await,
             Err(refused) => *refused,
         };
     }
     if head.method == Method::POST {
-        return post(front, tcp, &head.headers, body, seen).await;
+        return post(front, tcp, &head.headers, (body, room), seen).await;
     }
-    *seen = Seen::skim(&head.headers, body).await;
+    *seen = Seen::skim(&head.headers, body, room).await;
     match head.method {
         Method::GET => legacy::get(front, &head.headers),
         Method::DELETE => legacy::delete(front, &head.headers),
@@ -223,40 +275,105 @@ async fn answer(
     }
 }
 
-/// Reads a body that is not too long.
-async fn read(front: &Front, headers: &HeaderMap, body: Body, seen: &mut Seen) -> Result<(), Refusal> {
-    let limit = front.config.body_bytes_max;
-    let (read, whole) = Seen::read(headers, body, limit).await;
-    let full = read.bytes().len() == limit;
+/// Reads a body that is not too long, for which there is room, and that comes in time.
+async fn read(
+    front: &Front,
+    headers: &HeaderMap,
+    (body, room): (Body, Charge),
+    seen: &mut Seen,
+) -> Result<(), Refusal> {
+    let (limit, timeout) = (front.config.body_bytes_max, front.config.body_timeout);
+    let (read, end) = Seen::read(headers, body, limit, Reading { room, timeout }).await;
     *seen = read;
-    if whole {
-        return Ok(());
-    }
-    let refused = if full {
-        let why = format!("the body is longer than the limit of {limit} bytes (limits.max_message_size)");
-        because("too long", json_error(StatusCode::PAYLOAD_TOO_LARGE, None, code::INVALID_REQUEST, &why))
-    } else {
-        let why = "the body was cut off";
-        because("cut off", json_error(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, why))
+    let invalid = |status, why: &str| json_error(status, None, code::INVALID_REQUEST, why);
+    let refused = match end {
+        BodyEnd::Whole => return Ok(()),
+        BodyEnd::TooLong => {
+            let why = format!("the body is longer than the limit of {limit} bytes (limits.max_message_size)");
+            because("too long", invalid(StatusCode::PAYLOAD_TOO_LARGE, &why))
+        }
+        BodyEnd::CutOff => because("cut off", invalid(StatusCode::BAD_REQUEST, "the body was cut off")),
+        BodyEnd::TooSlow => {
+            let why = format!("the body did not come within {timeout:?} (serve.body_timeout)");
+            because("body too slow", closing(invalid(StatusCode::REQUEST_TIMEOUT, &why)))
+        }
+        BodyEnd::Full(full) => {
+            seen.forget();
+            closing(no_room(None, &full))
+        }
     };
     Err(Box::new(refused))
 }
 
-async fn post(front: &Arc<Front>, tcp: &Tcp, headers: &HeaderMap, body: Body, seen: &mut Seen) -> Response {
+/// Answers that there is no room for a request now.
+fn no_room(id: Option<&str>, full: &Full) -> Response {
+    retry_later(json_error(StatusCode::SERVICE_UNAVAILABLE, id, code::INTERNAL, &full.to_string()))
+}
+
+/// Marks an answer as one for want of memory: the same request may be answered a moment later.
+fn retry_later(mut response: Response) -> Response {
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    because("no memory", response)
+}
+
+/// Closes the connection behind an answer: what is left of the request is not read.
+fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// What becomes of a message that was taken in.
+enum Next {
+    /// It is answered.
+    Done(Response),
+    /// A request of the legacy era.
+    Legacy(legacy::Asked),
+    /// A request of the modern era.
+    Modern(modern::Asked),
+}
+
+async fn post(
+    front: &Arc<Front>,
+    tcp: &Tcp,
+    headers: &HeaderMap,
+    body: (Body, Charge),
+    seen: &mut Seen,
+) -> Response {
+    let next = take_in(front, tcp, headers, body, seen).await;
+    if !matches!(next, Next::Done(_)) {
+        // The answer may take long, and this may be large.
+        seen.forget();
+    }
+    match next {
+        Next::Done(response) => response,
+        Next::Legacy(asked) => legacy::answer(front, asked).await,
+        Next::Modern(asked) => modern::answer(front, asked).await,
+    }
+}
+
+async fn take_in(
+    front: &Arc<Front>,
+    tcp: &Tcp,
+    headers: &HeaderMap,
+    body: (Body, Charge),
+    seen: &mut Seen,
+) -> Next {
     let content = headers::check_content(headers);
     if let Err(refused) = read(front, headers, body, seen).await {
-        return *refused;
+        return Next::Done(*refused);
     }
     if let Err(refused) = content {
-        return *refused;
+        return Next::Done(*refused);
     }
-    let refuse = |reason, code, why| because(reason, json_error(StatusCode::BAD_REQUEST, None, code, why));
+    let refuse =
+        |reason, code, why| Next::Done(because(reason, json_error(StatusCode::BAD_REQUEST, None, code, why)));
     let bytes = seen.bytes().clone();
     let Ok(line) = std::str::from_utf8(&bytes) else {
         return refuse("not UTF-8", code::PARSE, "the body is not UTF-8");
     };
     // Line breaks between tokens are JSON, but a line of a tape has none.
-    let line = if line.contains(['\n', '\r']) { one_line(line) } else { line.to_owned() };
+    let line = if line.contains(['\n', '\r']) { Cow::from(one_line(line)) } else { Cow::from(line) };
     let Ok(parts) = Parts::of(&line) else {
         return if serde_json::from_str::<serde::de::IgnoredAny>(&line).is_ok() {
             let why = "not a JSON-RPC message: batches are not supported";
@@ -266,9 +383,9 @@ async fn post(front: &Arc<Front>, tcp: &Tcp, headers: &HeaderMap, body: Body, se
         };
     };
     if headers::is_modern(headers, &parts) {
-        modern::post(front, tcp, headers, &parts, &line).await
+        modern::take_in(front, tcp, headers, &parts, &line).await
     } else {
-        legacy::post(front, headers, &parts, &line).await
+        legacy::take_in(front, headers, &parts, &line)
     }
 }
 
@@ -284,8 +401,8 @@ fn one_line(json: &str) -> String {
 }
 
 /// Answers with JSON.
-pub(crate) fn json(status: StatusCode, line: String) -> Response {
-    let mut response = Response::new(Body::from(line));
+pub(crate) fn json(status: StatusCode, line: impl Into<Body>) -> Response {
+    let mut response = Response::new(line.into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
     response

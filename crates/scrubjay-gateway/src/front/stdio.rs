@@ -17,11 +17,11 @@ use crate::session::{OUTBOX_MAX, Outbox, Session};
 
 /// How long calls under way may go on after the client has stopped talking.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// How many bytes of waiting lines go out in one write.
+const WRITE_BYTES_MAX: usize = 64 * 1024;
 /// How long the last lines may take to leave.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How many bytes of waiting lines go out in one write, and at least one line.
-const WRITE_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves one client until it closes its stream or says `exit`, or until `stopped`; returns the exit code that it earned.
 ///
@@ -137,7 +137,7 @@ async fn take(
                 gateway.answer_on(request, &outbox).await;
             });
         }
-        Accepted::Refused(answer) => session.refuse(outbox, answer).await,
+        Accepted::Refused(answer) | Accepted::Full(answer) => session.refuse(outbox, answer).await,
         Accepted::Told => {}
     }
 }

@@ -23,7 +23,7 @@ use crate::backend::connection::Connection;
 use crate::backend::offer::Kind;
 use crate::backend::questions::{Questions, Taker};
 use crate::backend::{Answer, Backend, CallError, modern_meta};
-use crate::session::{Call, Demand, lock};
+use crate::session::{Call, Demand, lock, log_level};
 
 /// How many calls may wait for their client to come back.
 const PARKED_MAX: usize = 1024;
@@ -202,7 +202,10 @@ impl Gateway {
     pub(super) async fn set_log_level(self: &Arc<Self>, request: &mut Request) -> Answer {
         // Modern backends are told with each call, those that are not up when they start.
         let session = &request.call.session;
-        *lock(&session.log_level) = request.text_param("level");
+        let Some(level) = request.text_param("level").and_then(|level| log_level(&level)) else {
+            return Answer::error(code::INVALID_PARAMS, "params.level must be one of the eight levels");
+        };
+        *lock(&session.log_level) = Some(level);
         for backend in self.backends().iter() {
             let open = backend.connections_of(session, Era::Legacy).into_iter();
             for connection in open.filter(|c| c.era == Era::Legacy && c.offers("logging")) {
@@ -508,7 +511,7 @@ pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<Str
     }
     let facts = &call.facts;
     let mut members = modern_meta(&facts.capabilities, &facts.info);
-    if let Some(level) = &*lock(&call.session.log_level) {
+    if let Some(level) = *lock(&call.session.log_level) {
         members += &format!(r#","{META_LOG_LEVEL}":{}"#, quoted(level));
     }
     Some(match meta.filter(|m| m.get().starts_with('{')) {

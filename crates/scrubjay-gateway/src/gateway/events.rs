@@ -20,8 +20,9 @@ pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Eve
     while let Some(event) = heard.recv().await {
         let Some(gateway) = gateway.upgrade() else { return };
         match event {
-            Event::Notification { backend, owner, era, method, line, busy } => {
+            Event::Notification { backend, owner, era, method, line, busy, room } => {
                 gateway.notified(&Said { backend, owner, era, method, line }, &busy);
+                drop(room);
             }
             Event::Request(question) => gateway.asked(question),
             Event::Ready { backend, owner } => gateway.became_ready(&backend, &owner),

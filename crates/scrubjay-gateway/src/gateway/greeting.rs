@@ -99,7 +99,9 @@ impl Gateway {
             capabilities: member("capabilities").unwrap_or(unknown.capabilities),
             info: member("clientInfo").unwrap_or(unknown.info),
         };
-        request.call.session.set_facts(facts.clone());
+        if let Err(full) = request.call.session.set_facts(facts.clone()) {
+            return Answer::error(code::INTERNAL, &full.to_string());
+        }
         self.warm_up(&request.call.session, &facts).await;
         let mut result = json!({
             "protocolVersion": version,
@@ -114,7 +116,9 @@ impl Gateway {
 
     pub(super) async fn discover(self: &Arc<Self>, request: &Request) -> Answer {
         // Kept, so that what else the client says can be told to be its.
-        request.call.session.set_facts(request.call.facts.clone());
+        if let Err(full) = request.call.session.set_facts(request.call.facts.clone()) {
+            return Answer::error(code::INTERNAL, &full.to_string());
+        }
         self.warm_up(&request.call.session, &request.call.facts).await;
         let mut result = json!({
             "resultType": "complete",

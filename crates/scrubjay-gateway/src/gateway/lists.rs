@@ -249,7 +249,7 @@ impl Gateway {
                     }
                 }
             };
-            lock(&session.lists).insert((kind, backend.id.clone()), offer.clone());
+            session.remember_list(kind, &backend.id, &offer);
             listed.push(Listed { backend: backend.id.as_str().into(), is_own: backend.is_own, offer });
         }
         if !incomplete.is_empty() {
@@ -299,7 +299,7 @@ impl Gateway {
 
     /// Tells a client that a list it was given is not what it was told.
     fn came_late(&self, backend: &Backend, session: &Arc<Session>, kind: Kind, offer: &Arc<Offer>) {
-        let before = lock(&session.lists).insert((kind, backend.id.clone()), offer.clone());
+        let before = session.remember_list(kind, &backend.id, offer);
         if before.as_ref() != Some(offer) {
             self.tools_changed();
             self.tell_of_change(kind.changed(), |one| one.client == session.client);
@@ -396,7 +396,7 @@ impl Gateway {
 /// Returns the list that stands in for one that does not come: what this client was given last or, of what servers
 /// can do, what anybody was.
 fn last_good(backend: &Backend, session: &Session, era: Era, kind: Kind) -> Option<Arc<Offer>> {
-    let own = lock(&session.lists).get(&(kind, backend.id.clone())).cloned();
+    let own = lock(&session.lists).get(&(kind, backend.id.clone())).map(|(offer, _)| offer.clone());
     let other = if era == Era::Modern { Era::Legacy } else { Era::Modern };
     own.or_else(|| backend.known.list(era, kind)).or_else(|| backend.known.list(other, kind))
 }

@@ -18,6 +18,7 @@ use super::calls::{adapted, quoted};
 use super::{Gateway, Request, code};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, CallError, Owner, modern_meta};
+use crate::budget::Use;
 use crate::session::{Call, Session, lock, why_not};
 
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
@@ -29,6 +30,8 @@ const LISTENERS_MAX: usize = 10_000;
 const LISTEN_SOON: Duration = Duration::from_secs(2);
 /// How many resources one client may subscribe to.
 const SUBSCRIPTIONS_MAX: usize = 4096;
+/// What following a resource takes besides its URI.
+const FOLLOW_BYTES: usize = 1024;
 /// How long a backend that went away is left alone before it is followed again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
@@ -262,8 +265,8 @@ impl Gateway {
         };
         let subscriptions = &request.call.session.subscriptions;
         if request.method == "resources/unsubscribe" {
-            let owner = lock(subscriptions).remove(&uri);
-            if let Some(owner) = owner {
+            let followed = lock(subscriptions).remove(&uri);
+            if let Some((owner, _)) = followed {
                 self.unfollow(&(owner, uri));
             }
             return Answer::Result("{}".to_owned());
@@ -274,11 +277,16 @@ impl Gateway {
         if lock(subscriptions).contains_key(&uri) {
             return Answer::Result("{}".to_owned());
         }
+        // Kept here, with whoever follows it, and on its way to the backend each time that starts.
+        let room = match request.call.session.account.charge(Use::State, FOLLOW_BYTES + 4 * uri.len()) {
+            Ok(room) => room,
+            Err(full) => return Answer::error(code::INTERNAL, &full.to_string()),
+        };
         let (key, mut outcome) = match self.follow(&request.call, &uri).await {
             Ok(followed) => followed,
             Err(unknown) => return unknown,
         };
-        if lock(subscriptions).insert(uri.clone(), key.0.clone()).is_some() {
+        if lock(subscriptions).insert(uri.clone(), (key.0.clone(), room)).is_some() {
             // It subscribed twice at the same time: once is enough.
             self.unfollow(&key);
         }

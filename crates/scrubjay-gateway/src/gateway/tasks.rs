@@ -11,6 +11,8 @@ use crate::session::lock;
 
 /// How many tasks' owners are remembered.
 const TASKS_MAX: usize = 16_384;
+/// A task with a longer id is not remembered: asked for, it is unknown.
+const TASK_ID_BYTES_MAX: usize = 1024;
 /// The member of `_meta` that says which task a message is part of.
 const META_RELATED: &str = "io.modelcontextprotocol/related-task";
 
@@ -55,7 +57,7 @@ impl Tasks {
         is_shared: bool,
         answer: &Answer,
     ) {
-        let Some(task) = begun(answer) else { return };
+        let Some(task) = begun(answer).filter(|task| task.len() <= TASK_ID_BYTES_MAX) else { return };
         let mut known = lock(&self.known);
         if is_shared && known.owner(&backend.id, &task).is_some_and(|owner| owner != client) {
             return;

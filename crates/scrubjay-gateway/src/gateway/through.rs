@@ -16,6 +16,7 @@ use super::calls::foreign_state;
 use super::{Gateway, MODERN_VERSION, NewRecording, NewTape, Request, code, greeting};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend};
+use crate::budget::Charge;
 use crate::config::{BackendConfig, Naming};
 use crate::relay::Options;
 use crate::session::{ClientFacts, Session, lock};
@@ -156,7 +157,10 @@ impl Gateway {
         if request.method != "initialize" {
             return Err("the session was not opened with initialize".to_owned());
         }
-        session.set_facts(facts_in(request));
+        // What is too long is only not kept: the server makes of it what it likes.
+        if session.set_facts(facts_in(request)).is_err() {
+            session.set_facts(ClientFacts::default()).map_err(|full| full.to_string())?;
+        }
         let life = self.start(through, Era::Legacy, Some(session))?;
         let connection = life.connection.clone();
         lock(&through.own).insert(session.id.clone(), life);
@@ -169,6 +173,7 @@ impl Gateway {
         let tape = self.new_tape(NewTape { client, ..NewTape::of_backend("server") });
         let backend = Backend::new(&through.server, through.workspace.clone(), tape, self.events.clone())
             .keeping(self.keeping)
+            .within(self.budget.clone())
             .known_as(through.server.display_name.clone())
             .belonging_to(owner.cloned())
             .ruled_by(self.rules.clone());
@@ -195,6 +200,7 @@ impl Gateway {
         session: &Session,
         method: &str,
         params: Option<&str>,
+        room: Charge,
     ) {
         let own = lock(&through.own).get(&session.id).map(|life| life.connection.clone());
         let Some(connection) = own else { return };
@@ -204,6 +210,7 @@ impl Gateway {
                 if let Err(e) = connection.send_later(line).await {
                     tracing::debug!(error = %e, "a notification did not reach the server");
                 }
+                drop(room);
             });
         }
     }

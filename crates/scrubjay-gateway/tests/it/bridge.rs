@@ -5,6 +5,7 @@ use std::time::Duration;
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::bridge::http::connect;
 use scrubjay_gateway::bridge::received::Received;
+use scrubjay_gateway::budget::{Budget, MemoryLimits};
 use serde_json::Value;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -22,7 +23,8 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn of(endpoint: Endpoint) -> Self {
-        let (received, writer) = connect(endpoint).expect("a client can be made");
+        let budget = Budget::new(MemoryLimits::default());
+        let (received, writer) = connect(endpoint, budget).expect("a client can be made");
         Self { received, writer: Some(writer) }
     }
 

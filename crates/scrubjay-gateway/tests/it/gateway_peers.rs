@@ -62,6 +62,9 @@ impl Stage {
             body_bytes_max: 1 << 20,
             sessions_max: 100,
             session_idle_max: Duration::from_secs(600),
+            disconnect_grace: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(30),
+            connections: Default::default(),
         };
         tokio::spawn(front::http::serve(rig.gateway.clone(), listener, config, std::future::pending()));
         // All of them up in both eras, for a list does not wait long for one that is slow to start.

@@ -261,7 +261,7 @@ impl Client {
                 let answered = tokio::time::timeout(PATIENCE, self.gateway.answer(request)).await;
                 answered.expect("every request is answered in time").expect("nobody calls it off")
             }
-            Accepted::Refused(line) => line,
+            Accepted::Refused(line) | Accepted::Full(line) => line,
             Accepted::Told => panic!("not a request: {line}"),
         }
     }
@@ -271,9 +271,10 @@ impl Client {
         let line = match self.gateway.accept(&self.session, line, &self.outbox) {
             Accepted::Request(request) => {
                 let answered = tokio::time::timeout(PATIENCE, self.gateway.answer(request)).await;
-                answered.expect("every request is answered in time").expect("nobody calls it off")
+                let answer = answered.expect("every request is answered in time");
+                answer.expect("nobody calls it off").to_string()
             }
-            Accepted::Refused(line) => line,
+            Accepted::Refused(line) | Accepted::Full(line) => line,
             Accepted::Told => panic!("not a request: {line}"),
         };
         let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");

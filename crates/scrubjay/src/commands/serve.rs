@@ -88,7 +88,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
-            let ended = runtime.block_on(warden::watch_over()).context("cannot start the gateway")?;
+            let ended = runtime.block_on(warden::watch_over(true)).context("cannot start the gateway")?;
             if ended.was_killed {
                 // What is left is cleaned up by the next start; how the worker ended is to be told all the same.
                 if let Err(e) = clean_up(&loaded, redactor, &runtime) {
@@ -102,6 +102,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let _inside = runtime.enter();
             let hangups = reload::catch_hangups()?;
             warden::begin_work(warden).context("cannot start the gateway")?;
+            warden::raise_open_files();
             let log = Arc::new(log::init(&loaded)?);
             let home = loaded.home()?;
             let starter = background::Starter::new(global, loaded.indexes_in_background());

@@ -99,7 +99,9 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
-            let ended = runtime.block_on(warden::watch_over()).context("cannot start the recorder")?;
+            let ended = runtime
+                .block_on(warden::watch_over(args.listen.is_some()))
+                .context("cannot start the recorder")?;
             if ended.was_killed {
                 sweep(&global.home()?);
             }

@@ -148,6 +148,8 @@ section! {
         max_message_size: Option<Given<Size<1024, GIB>>>, Free;
         max_tape_size: Option<Given<Size<1024, { u64::MAX }>>>, Free;
         max_tape_duration: Option<Given<Span<1000>>>, Free;
+        max_memory: Option<Given<Size<MIB, { u64::MAX }>>>, Owner;
+        max_session_memory: Option<Given<Size<MIB, { u64::MAX }>>>, Owner;
     }
 }
 
@@ -162,6 +164,12 @@ section! {
         max_body_size: Option<Given<Size<1024, GIB>>>, Free;
         max_sessions: Option<Given<Count<1, 1_000_000>>>, Free;
         session_idle: Option<Given<Span<1000>>>, Free;
+        disconnect_grace: Option<Given<Span<100>>>, Owner;
+        max_connections: Option<Given<Count<8, 1_000_000>>>, Owner;
+        header_timeout: Option<Given<Span<100>>>, Owner;
+        body_timeout: Option<Given<Span<100>>>, Owner;
+        idle_timeout: Option<Given<Span<100>>>, Owner;
+        write_timeout: Option<Given<Span<100>>>, Owner;
         debug_port: Option<Given<Count<0, 65_535>>>, Owner;
         naming: Option<Given<Naming>>, Free;
         project: Option<Given<Text>>, Free;
@@ -301,6 +309,7 @@ section! {
     }
 }
 
+const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// The lowest layer, in the notation of the others.
@@ -309,7 +318,8 @@ log_level: info
 on_record_failure: stop
 durability: process
 limits: { max_message_size: 16MiB, max_tape_size: 100MB, max_tape_duration: 1h }
-serve: { max_sessions: 10000, session_idle: 1h, naming: where-needed,
+serve: { max_sessions: 10000, session_idle: 1h, disconnect_grace: 1m, max_connections: 4096,
+  header_timeout: 10s, body_timeout: 30s, idle_timeout: 5m, write_timeout: 1m, naming: where-needed,
   allowed_hosts: [], allowed_origins: [], toolsets: [recorder, progress, records, tapes, router],
   reload: false }
 index: { background: true }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use scrubjay_core::redact::Redactor;
 use scrubjay_core::rules::Rules;
-use scrubjay_gateway::config::{BackendConfig, HttpConfig, Secret, ServeConfig};
+use scrubjay_gateway::budget::MemoryLimits;
+use scrubjay_gateway::config::{BackendConfig, ConnectionLimits, HttpConfig, Secret, ServeConfig};
 use scrubjay_gateway::gateway::Consent;
 use scrubjay_gateway::relay;
 use scrubjay_llm::LlmConfig;
@@ -65,6 +66,7 @@ impl Loaded {
     ) -> Self {
         let raw = below.clone().under_layer(above.clone());
         notices.extend(body_size_notice(&raw));
+        notices.extend(memory_notices(&raw));
         let storage = &raw.recorder.storage;
         Self {
             log_level: taken(raw.log_level.as_ref()),
@@ -73,6 +75,7 @@ impl Loaded {
                 on_record_failure: taken(raw.on_record_failure.as_ref()),
                 durability: taken(raw.durability.as_ref()),
                 message_bytes_max: small(taken(raw.limits.max_message_size.as_ref()).0),
+                memory: memory_limits(&raw),
             },
             limits: recording::Limits {
                 tape_bytes_max: taken(storage.max_tape_size.as_ref().or(raw.limits.max_tape_size.as_ref())).0,
@@ -262,6 +265,14 @@ impl Loaded {
                     body_bytes_max: self.body_bytes_max(),
                     sessions_max: small(taken(serve.max_sessions.as_ref()).0),
                     session_idle_max: taken(serve.session_idle.as_ref()).0,
+                    disconnect_grace: taken(serve.disconnect_grace.as_ref()).0,
+                    body_timeout: taken(serve.body_timeout.as_ref()).0,
+                    connections: ConnectionLimits {
+                        connections_max: small(taken(serve.max_connections.as_ref()).0),
+                        header_timeout: taken(serve.header_timeout.as_ref()).0,
+                        idle_timeout: taken(serve.idle_timeout.as_ref()).0,
+                        write_timeout: taken(serve.write_timeout.as_ref()).0,
+                    },
                 })
             }
             None => None,
@@ -418,6 +429,39 @@ fn auth_token(serve: &RawServe, directory: &Path) -> Result<Option<Secret>, Conf
             Ok(Some(token.ok_or_else(|| wrong(file, message()))?.0))
         }
     }
+}
+
+/// Returns how much may be kept in memory: what was given or the usual, but room for messages in any case.
+fn memory_limits(raw: &RawConfig) -> MemoryLimits {
+    let message_max = small(taken(raw.limits.max_message_size.as_ref()).0);
+    let usual = MemoryLimits::default();
+    let given = |size: Option<u64>, usual| size.map_or(usual, small);
+    let process = given(raw.limits.max_memory.as_ref().map(|g| g.value.0), usual.process_bytes_max);
+    let session = given(raw.limits.max_session_memory.as_ref().map(|g| g.value.0), usual.session_bytes_max);
+    MemoryLimits {
+        process_bytes_max: process.max(message_max.saturating_mul(MemoryLimits::MESSAGES_MIN)),
+        session_bytes_max: session.max(message_max.saturating_mul(MemoryLimits::SESSION_MESSAGES_MIN)),
+    }
+}
+
+/// Says that a limit for memory is too low for the messages that are let in.
+fn memory_notices(raw: &RawConfig) -> Vec<String> {
+    let message_max = taken(raw.limits.max_message_size.as_ref()).0;
+    let notice = |key: &str, given: Option<u64>, times: usize| {
+        given.filter(|bytes| *bytes < message_max.saturating_mul(times as u64)).map(|_| {
+            format!("{key} is less than {times} times limits.max_message_size, which is used instead: lower that one")
+        })
+    };
+    let limits = &raw.limits;
+    let process = limits.max_memory.as_ref().map(|g| g.value.0);
+    let session = limits.max_session_memory.as_ref().map(|g| g.value.0);
+    [
+        notice("limits.max_memory", process, MemoryLimits::MESSAGES_MIN),
+        notice("limits.max_session_memory", session, MemoryLimits::SESSION_MESSAGES_MIN),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Says that a limit for requests has no effect, where the one for messages is lower.

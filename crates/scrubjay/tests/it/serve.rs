@@ -12,6 +12,7 @@ mod hosts_peers;
 mod http;
 mod keeping;
 mod listen;
+mod memory;
 mod options;
 mod peers;
 mod proxy;

@@ -20,10 +20,17 @@ use super::{BEFORE_GREETING_BYTES_MAX, Pending, Wire, only_session};
 use crate::backend::process::Exit;
 use crate::backend::{Answer, Event, Question};
 use crate::bridge::received::Received;
+use crate::budget::{Charge, Use};
 use crate::gateway::related_task;
 use crate::session::{Call, lock};
 
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// A line beyond this is large: the room it takes is counted while it is read.
+const LARGE_BYTES: usize = 64 * 1024;
+/// A buffer that has grown beyond this is given back when it is empty.
+const BUFFER_BYTES_MAX: usize = 256 * 1024;
+/// How long the reading of a backend waits for room.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long what a backend said last may take to arrive after it has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -61,31 +68,44 @@ impl Wire {
 
     async fn listen_to_lines(self: Arc<Self>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
         let mut framer = Framer::new(self.keeping.message_bytes_max);
+        let mut room = self.budget.nothing(Use::Backend, true);
         let mut closed = self.closed.subscribe();
         loop {
+            self.make_room(&mut framer, &mut room).await;
             let read = tokio::select! {
                 read = reader.read_buf(framer.room()) => read.unwrap_or(0),
                 // Closed from our side: what is still said is said to nobody.
                 _ = closed.wait_for(|closed| *closed) => return,
             };
             loop {
-                let lines: Vec<Vec<u8>> = match if read == 0 { framer.finish() } else { framer.step() } {
-                    Step::Batch(batch) => batch.lines().map(|l| l.bytes.to_vec()).collect(),
-                    Step::Oversize(line) => {
-                        self.too_long(&line);
-                        continue;
+                match if read == 0 { framer.finish() } else { framer.step() } {
+                    Step::Batch(batch) => {
+                        for line in batch.lines() {
+                            self.hear(line.bytes, None).await;
+                        }
                     }
+                    Step::Oversize(line) => self.too_long(&line),
                     Step::Starved => break,
-                };
-                for line in lines {
-                    self.hear(&line, None).await;
                 }
             }
+            framer.shrink(BUFFER_BYTES_MAX);
             if read == 0 {
                 let exit = self.exit().await;
                 self.close_ended(exit);
                 return;
             }
+        }
+    }
+
+    /// Takes room for a long line that is being read. Where there is none for a while the line is let pass, as one that
+    /// is too long.
+    async fn make_room(&self, framer: &mut Framer, room: &mut Charge) {
+        let held = framer.held();
+        // The buffer doubles as it grows; what is small is not worth counting.
+        let bytes = if held > LARGE_BYTES { held * 2 } else { 0 };
+        if room.resize_within(bytes, ROOM_WAIT_MAX).await.is_err() {
+            framer.let_pass();
+            let _ = room.resize(0);
         }
     }
 
@@ -121,7 +141,15 @@ impl Wire {
         }
         let id = line.id.as_deref().and_then(|id| id.parse::<u64>().ok());
         if let Some(pending) = id.and_then(|id| lock(&self.pending).remove(&id)) {
-            let why = format!("the backend's answer of {} bytes is beyond the limit", line.bytes);
+            let why = if line.bytes > self.keeping.message_bytes_max as u64 {
+                format!("the backend's answer of {} bytes is beyond the limit", line.bytes)
+            } else {
+                let key = crate::budget::PROCESS_KEY;
+                format!(
+                    "the backend's answer of {} bytes was not read, for want of memory ({key})",
+                    line.bytes
+                )
+            };
             let _ = pending.reply.send(Answer::error(-32603, &why));
         }
     }
@@ -221,6 +249,21 @@ impl Wire {
             let _ = pending.reply.send(Answer::error(-32603, &why));
             return;
         }
+        if line.came.len() > LARGE_BYTES
+            && let Some(call) = &pending.call
+        {
+            // Until the client hears it.
+            match self.budget.charge(Use::Backend, line.came.len()) {
+                Ok(room) => call.hold(room),
+                Err(full) => {
+                    call.session.note_dropped(1, line.came.len(), full.key);
+                    let why =
+                        format!("the answer has {} bytes, and was not passed on: {full}", line.came.len());
+                    let _ = pending.reply.send(Answer::error(-32603, &why));
+                    return;
+                }
+            }
+        }
         let answer = match (parts.result, parts.error) {
             (_, Some(error)) if !message::is_error(error) => {
                 // A client would drop it and wait on.
@@ -249,11 +292,16 @@ impl Wire {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
             return;
         }
+        // Not read on while so many have no answer: each is a task that waits.
+        let Ok(end) = self.open_ends.clone().acquire_owned().await else { return };
+        let room = self.budget.charge(Use::Backend, line.came.len());
         let outside_calls = !self.is_called();
         let (questions, open) = (self.questions.clone(), self.questions.begin(outside_calls));
         // Answered beside the reading: the call it belongs to may be answered first.
         tokio::spawn(async move {
-            let answer = if let Some(owner) = &self.passes_to {
+            let answer = if let Err(full) = &room {
+                Answer::error(-32603, &full.to_string())
+            } else if let Some(owner) = &self.passes_to {
                 let outbox = only.as_ref().map(|call| call.outbox());
                 owner.ask(outbox.as_ref(), &method, params.as_deref()).await
             } else if method == "ping" {
@@ -280,7 +328,7 @@ impl Wire {
             if let Err(e) = self.send(only.as_ref(), line).await {
                 tracing::warn!(backend = self.backend, error = %e, "an answer did not reach the backend");
             }
-            drop(open);
+            drop((open, end, room));
         });
     }
 
@@ -318,6 +366,11 @@ impl Wire {
             // Nobody's yet: it is on tape, and that is all.
             return;
         }
+        let mut room = self.budget.nothing(Use::Backend, true);
+        if let Err(full) = room.resize_within(line.len(), ROOM_WAIT_MAX).await {
+            self.note_dropped(line.len(), full.key);
+            return;
+        }
         let event = Event::Notification {
             backend: self.backend.clone(),
             owner: self.owner(),
@@ -325,9 +378,22 @@ impl Wire {
             method,
             line: line.to_owned(),
             busy,
+            room,
         };
         // Waits when the gateway cannot keep up: nothing is dropped silently.
         let _ = self.events.send(event).await;
+    }
+
+    /// Records that something the backend said, which is on its tape, went no further.
+    fn note_dropped(&self, bytes: usize, key: &str) {
+        let note = serde_json::json!({
+            "event": "undelivered", "why": "dropped by limit", "limit": key, "messages": 1, "bytes": bytes,
+        });
+        let note = note.to_string();
+        let item = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, note.as_bytes());
+        if let Err(e) = self.record_item(item) {
+            tracing::error!(backend = self.backend, error = %e, "a note could not be recorded");
+        }
     }
 
     /// Passes progress on to the call that the token was made for. Any other token, and that of a call on whose stream

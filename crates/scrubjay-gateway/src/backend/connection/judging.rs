@@ -13,8 +13,9 @@ use scrubjay_store::recording::{Item, RecordError};
 
 use tokio::sync::mpsc;
 
-use super::{CallError, Wire, only_session};
+use super::{CallError, QUEUE_WAIT_MAX, Wire, only_session};
 use crate::backend::Answer;
+use crate::budget::{Full, Queued, Use};
 use crate::delivery::{Outgoing, Receipt};
 use crate::judged;
 use crate::keeping::keep_marking;
@@ -68,7 +69,7 @@ impl Wire {
         direction: Direction,
         call: Option<&Arc<Call>>,
         line: &Judged,
-        leaving: Option<(mpsc::Permit<'_, Outgoing>, String)>,
+        leaving: Option<(mpsc::Permit<'_, Outgoing>, Queued)>,
     ) -> Result<(), RecordError> {
         let operation = call.and_then(|call| call.recorded).map(|place| place.number);
         let items = judged::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
@@ -81,12 +82,12 @@ impl Wire {
         };
         let recording = call.map_or_else(|| self.tape.recording(), |call| call.session.recording());
         keep_marking(&recording, self.keeping, &items, marked, |kept| {
-            if let Some((place, text)) = leaving {
+            if let Some((place, leaving)) = leaving {
                 let receipt = match call {
                     Some(call) => call.session.receipt(kept, ServerLeft),
                     None => kept.map(|kept| Receipt::new(recording.clone(), kept.mark, ServerLeft)),
                 };
-                place.send(Outgoing::recorded(text, receipt));
+                place.send(Outgoing::queued(leaving, receipt));
             }
         })
         .map(|_| ())
@@ -119,6 +120,17 @@ impl Wire {
     ) -> Result<(), CallError> {
         let gone = || CallError::Unavailable(self.backend.clone(), self.why_closed());
         let lines = lock(&self.lines).clone().ok_or_else(gone)?;
+        let leaving = match leaving {
+            Some(leaving) => {
+                let bytes = leaving.len();
+                let room = self.queue.charge_within(Use::Backend, bytes, QUEUE_WAIT_MAX).await;
+                let full = |full: Full| {
+                    CallError::Unavailable(self.backend.clone(), format!("it does not read: {full}"))
+                };
+                Some(Queued::new(leaving, room.map_err(full)?))
+            }
+            None => None,
+        };
         let place = lines.reserve().await.map_err(|_| gone())?;
         let leaving = leaving.map(|leaving| (place, leaving));
         self.record_then(direction, call, line, leaving).map_err(|e| CallError::NotRecorded(e.to_string()))

@@ -45,8 +45,8 @@ pub(super) fn recorded(data: impl Into<Bytes>, receipt: Option<Receipt>) -> Body
 
 /// Answers with a line that is on tape.
 pub(super) fn json_line(status: StatusCode, line: Outgoing) -> Response {
-    let (text, receipt) = line.into_parts();
-    let mut response = Response::new(recorded(text, receipt));
+    let (bytes, receipt, _) = line.into_bytes("", "");
+    let mut response = Response::new(recorded(bytes, receipt));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -108,7 +108,9 @@ impl Front {
         let process = tcp.process().await;
         let identity = identity(&client, process);
         // Of this client alone: a trace is no secret.
+        // A hash: what a client calls its trace may have any length.
         let traced = sender.trace.as_ref().map(|trace| format!("{identity}|{trace}"));
+        let traced = traced.map(|traced| blake3::hash(traced.as_bytes()).to_hex().to_string());
         // Held until the conversation is known: requests that come together find the same one.
         let mut known = lock(&self.conversations.known);
         let found = match &traced {

@@ -104,6 +104,9 @@ mod tests {
             body_bytes_max: 1,
             sessions_max: 1,
             session_idle_max: std::time::Duration::ZERO,
+            disconnect_grace: std::time::Duration::ZERO,
+            body_timeout: std::time::Duration::ZERO,
+            connections: crate::config::ConnectionLimits::default(),
         };
         for ours in ["localhost", "localhost:7420", "127.0.0.1:1", "[::1]:7420", "[::1]", "box.local:80"] {
             assert!(host_is_ours(&config, ours), "{ours}");

@@ -12,7 +12,7 @@ use super::body::json_line;
 use super::conversations::principal;
 use super::headers::{PROTOCOL_VERSION, SESSION, text};
 use super::refused::because;
-use super::{Front, Refusal, accepted, json_error, plain, stream, too_many_sessions};
+use super::{Front, Next, Refusal, accepted, json_error, plain, retry_later, stream, too_many_sessions};
 use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, LEGACY_VERSIONS, Request, code};
 use crate::session::{OUTBOX_MAX, Session};
@@ -22,7 +22,17 @@ const STREAM_AFTER: Duration = Duration::from_millis(200);
 /// The first version whose clients know events without data.
 const FIRST_WITH_PRIMING: &str = "2025-11-25";
 
-pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Response {
+/// A request that is to be answered.
+pub(super) struct Asked {
+    session: Arc<Session>,
+    request: Box<Request>,
+    lines: mpsc::Receiver<Outgoing>,
+    /// Whether it opens the session.
+    opens: bool,
+}
+
+/// Takes a message in.
+pub(super) fn take_in(front: &Front, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Next {
     let id = parts.id.map(|id| id.get());
     if let Some(version) = text(headers, PROTOCOL_VERSION)
         && !LEGACY_VERSIONS.contains(&version)
@@ -30,15 +40,15 @@ pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<
     {
         let why = format!("unsupported protocol version: {version}");
         let refused = json_error(StatusCode::BAD_REQUEST, id, code::INVALID_REQUEST, &why);
-        return because("unsupported version", refused);
+        return Next::Done(because("unsupported version", refused));
     }
     let opens = parts.method.as_deref() == Some("initialize");
     let session = match session(front, headers, opens) {
         Ok(session) => session,
-        Err(refused) => return *refused,
+        Err(refused) => return Next::Done(*refused),
     };
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
-    let mut response = match front.gateway.accept(&session, line, &outbox) {
+    let response = match front.gateway.accept(&session, line, &outbox) {
         Accepted::Told => accepted(),
         Accepted::Refused(line) => {
             // Legacy clients look for errors in the body, and throw away the body of any other status.
@@ -46,17 +56,30 @@ pub(super) async fn post(front: &Arc<Front>, headers: &HeaderMap, parts: &Parts<
             // A refusal is an answer: it is recorded as one.
             json_line(status, session.record_refusal(line))
         }
-        Accepted::Request(request) => {
-            drop(outbox);
-            answer(front, &session, request, lines).await
+        Accepted::Full(line) => {
+            let refused = json_line(StatusCode::OK, session.record_refusal(line));
+            if parts.id.is_some() { refused } else { retry_later(refused) }
         }
+        Accepted::Request(request) => return Next::Legacy(Asked { session, request, lines, opens }),
     };
-    if opens && front.gateway.refused_to_open(&session) {
+    Next::Done(if opens { opened(front, &session, response) } else { response })
+}
+
+/// Tells a client its session, or ends the one that it did not open after all.
+fn opened(front: &Front, session: &Session, mut response: Response) -> Response {
+    if front.gateway.refused_to_open(session) {
         front.close_session(&session.id, "initialize was refused");
-    } else if opens && let Ok(value) = HeaderValue::from_str(&session.id) {
+    } else if let Ok(value) = HeaderValue::from_str(&session.id) {
         response.headers_mut().insert(SESSION, value);
     }
     response
+}
+
+/// Answers a request.
+pub(super) async fn answer(front: &Arc<Front>, asked: Asked) -> Response {
+    let Asked { session, request, lines, opens } = asked;
+    let response = answer_on_stream(front, &session, request, lines).await;
+    if opens { opened(front, &session, response) } else { response }
 }
 
 /// Returns the session a request names, or a new one for a client that opens.
@@ -85,7 +108,7 @@ fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Sessio
 }
 
 /// Answers with JSON when the answer is all there is, else with a stream that can be taken up again.
-async fn answer(
+async fn answer_on_stream(
     front: &Arc<Front>,
     session: &Arc<Session>,
     request: Box<Request>,
@@ -154,7 +177,7 @@ pub(super) fn get(front: &Arc<Front>, headers: &HeaderMap) -> Response {
         };
     }
     let (outbox, mut lines) = mpsc::channel(OUTBOX_MAX);
-    let log = front.streams.begin(&session.id);
+    let log = front.streams.begin_standing(&session.id);
     for kept in session.attach(outbox) {
         log.push_now(kept);
     }

@@ -2,9 +2,10 @@
 //!
 //! There is no session on the wire; for the recording one is inferred (`conversations.rs`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use scrubjay_core::message::{self, Parts};
@@ -16,39 +17,52 @@ use super::body::json_line;
 use super::conversations::Sender;
 use super::headers::{check_mirrored, check_modern};
 use super::tcp::Tcp;
-use super::{Front, Refusal, accepted, stream, too_many_sessions};
+use super::{Front, Next, Refusal, accepted, retry_later, stream, too_many_sessions};
 use crate::delivery::Outgoing;
-use crate::gateway::{Accepted, code};
+use crate::gateway::{Accepted, Request, code};
 use crate::session::OUTBOX_MAX;
 
-pub(super) async fn post(
+/// A request that is to be answered.
+pub(super) struct Asked {
+    request: Box<Request>,
+    lines: mpsc::Receiver<Outgoing>,
+}
+
+/// Takes a message in.
+pub(super) async fn take_in(
     front: &Arc<Front>,
     tcp: &Tcp,
     headers: &HeaderMap,
     parts: &Parts<'_>,
     line: &str,
-) -> Response {
+) -> Next {
     if let Err(refused) = check(front, headers, parts) {
-        return *refused;
+        return Next::Done(*refused);
     }
     let Some(session) = front.conversation(tcp, &Sender::of(headers, parts)).await else {
-        return too_many_sessions();
+        return Next::Done(too_many_sessions());
     };
     session.touch();
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
-    match front.gateway.accept(&session, line, &outbox) {
+    Next::Done(match front.gateway.accept(&session, line, &outbox) {
         Accepted::Told => accepted(),
         Accepted::Refused(line) => {
             // A refusal is an answer: it is recorded as one.
             json_line(StatusCode::BAD_REQUEST, session.record_refusal(line))
         }
-        Accepted::Request(request) => {
-            drop(outbox);
-            let gateway = front.gateway.clone();
-            let task = tokio::spawn(async move { gateway.answer_outgoing(request).await });
-            answer(Answering { task }, lines).await
+        Accepted::Full(line) => {
+            retry_later(json_line(StatusCode::SERVICE_UNAVAILABLE, session.record_refusal(line)))
         }
-    }
+        Accepted::Request(request) => return Next::Modern(Asked { request, lines }),
+    })
+}
+
+/// Answers a request.
+pub(super) async fn answer(front: &Arc<Front>, asked: Asked) -> Response {
+    let Asked { request, lines } = asked;
+    let gateway = front.gateway.clone();
+    let task = tokio::spawn(async move { gateway.answer_outgoing(request).await });
+    answer_on_stream(Answering { task }, lines).await
 }
 
 fn check(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
@@ -73,7 +87,7 @@ impl Drop for Answering {
     }
 }
 
-async fn answer(mut answering: Answering, mut lines: mpsc::Receiver<Outgoing>) -> Response {
+async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Outgoing>) -> Response {
     let first = tokio::select! {
         biased;
         Some(line) = lines.recv() => line,
@@ -84,33 +98,32 @@ async fn answer(mut answering: Answering, mut lines: mpsc::Receiver<Outgoing>) -
             };
         }
     };
-    let state = (Some(answering), lines, Some(first));
-    let events = futures_util::stream::unfold(state, |(answering, mut lines, first)| async move {
-        let mut answering = answering?;
-        if let Some(first) = first {
-            return Some((event(first), (Some(answering), lines, None)));
+    let ready = VecDeque::from([first]);
+    let state = (Some(answering), lines, ready);
+    let events = futures_util::stream::unfold(state, |(mut answering, mut lines, mut ready)| async move {
+        if let Some(line) = ready.pop_front() {
+            return Some((event(line), (answering, lines, ready)));
         }
+        let mut asked = answering.take()?;
         tokio::select! {
             biased;
-            Some(line) = lines.recv() => Some((event(line), (Some(answering), lines, None))),
-            answered = &mut answering.task => {
-                let mut text = String::new();
+            Some(line) = lines.recv() => Some((event(line), (Some(asked), lines, ready))),
+            answered = &mut asked.task => {
                 while let Ok(line) = lines.try_recv() {
-                    text += &format!("data: {}\n\n", line.deliver());
+                    ready.push_back(line);
                 }
-                if let Some(line) = answered.ok().flatten() {
-                    text += &format!("data: {}\n\n", line.deliver());
-                }
-                Some((Ok(text), (None, lines, None)))
+                ready.extend(answered.ok().flatten());
+                let line = ready.pop_front()?;
+                Some((event(line), (None, lines, ready)))
             }
         }
     });
     stream::event_stream(Body::from_stream(events))
 }
 
-/// Makes an event of a line that is polled out with it.
-fn event(line: Outgoing) -> Result<String, std::convert::Infallible> {
-    Ok(format!("data: {}\n\n", line.deliver()))
+/// Makes an event of a line that is polled out with it; its room is given back when the client has taken it.
+fn event(line: Outgoing) -> Result<Bytes, std::convert::Infallible> {
+    Ok(line.deliver_as("data: ", "\n\n"))
 }
 
 /// Returns the status that goes with an answer.

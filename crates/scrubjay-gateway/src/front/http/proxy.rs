@@ -34,6 +34,7 @@ use super::tcp::Tcp;
 use super::{Front, accepted, json_error, too_many_sessions};
 use crate::bridge::client::{Client, SendFailure, root};
 use crate::bridge::endpoint::Endpoint;
+use crate::budget::{Charge, Use};
 use crate::delivery::Receipt;
 use crate::gateway::code;
 use crate::keeping::Place;
@@ -160,6 +161,8 @@ pub(super) async fn pass(
         Ok(body) => body,
         Err(answer) => return answer,
     };
+    // The answer may take long, and this may be large.
+    drop(line);
     let (body, receipt) = body;
     let request = upstream.request(head.method.clone(), exchange.headers.clone(), body);
     let response = upstream.client.send(request).await;
@@ -305,6 +308,7 @@ impl Exchange {
     async fn collect(&self, mut body: Incoming) -> Result<(Bytes, Option<Receipt>), Response> {
         let limit = self.front.gateway.message_bytes_max();
         let mut text = Vec::new();
+        let mut room = self.front.gateway.budget().nothing(Use::Backend, true);
         while let Some(frame) = body.frame().await {
             let frame =
                 frame.map_err(|e| self.fail(&format!("the server's answer broke off: {}", root(&e))))?;
@@ -314,17 +318,25 @@ impl Exchange {
                     self.fail(&format!("the server's answer is longer than the limit of {limit} bytes"))
                 );
             }
+            // Once as it came, and once as a line of the tape.
+            if let Err(full) = room.resize_within(2 * (text.len() + data.len()), ROOM_WAIT_MAX).await {
+                return Err(self.fail(&format!("the server's answer was not read to its end: {full}")));
+            }
             text.extend_from_slice(&data);
         }
         let line = line_of(&text);
         if line.is_empty() {
             return Ok((text.into(), None));
         }
-        Ok(match self.say(&line).await {
-            Said::AsItCame(receipt) => (text.into(), receipt),
-            Said::Other(other, receipt) => (other.into(), receipt),
-            Said::Nothing => (Bytes::new(), None),
-        })
+        let (answer, receipt) = match self.say(&line).await {
+            Said::AsItCame(receipt) => (text, receipt),
+            Said::Other(other, receipt) => (other, receipt),
+            Said::Nothing => return Ok((Bytes::new(), None)),
+        };
+        drop(line);
+        // Less than it was, so there is room.
+        let _ = room.resize(answer.len());
+        Ok((Bytes::from_owner(Waiting { answer, _room: room }), receipt))
     }
 
     /// Records a message of the server, and returns what the host is to hear of it.
@@ -369,6 +381,21 @@ impl Exchange {
             let next = state.next().await?;
             Some((next, state))
         })
+    }
+}
+
+/// How long an answer waits for room.
+const ROOM_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// An answer, with the room it takes until the host has taken it.
+struct Waiting {
+    answer: Vec<u8>,
+    _room: Charge,
+}
+
+impl AsRef<[u8]> for Waiting {
+    fn as_ref(&self) -> &[u8] {
+        &self.answer
     }
 }
 

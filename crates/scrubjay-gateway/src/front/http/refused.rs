@@ -17,6 +17,7 @@ use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, Recording};
 use serde_json::{Value, json};
 
+use crate::budget::{Charge, Full};
 use crate::gateway::{Gateway, NewTape};
 use crate::keeping::{keep, shared};
 use crate::session::{Session, lock, seal};
@@ -39,48 +40,105 @@ pub(super) fn because(reason: &'static str, mut response: Response) -> Response 
     response
 }
 
+/// A body may come as slowly as this: its time is longer the more of it is there.
+const BODY_BYTES_PER_SEC: u64 = 64 * 1024;
+
+/// How long a body waits for room.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// How a body came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyEnd {
+    /// It is all there.
+    Whole,
+    /// It is longer than it may be.
+    TooLong,
+    /// Its client left.
+    CutOff,
+    /// Its client dawdles.
+    TooSlow,
+    /// There is no room for more of it.
+    Full(Full),
+}
+
+/// The room for a body that is being read, and how long that may take.
+pub(super) struct Reading {
+    pub(super) room: Charge,
+    pub(super) timeout: Duration,
+}
+
 /// What was read of a request's body.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
+    /// The room it takes.
+    room: Option<Charge>,
     bytes: Bytes,
     /// How long it is; unknown where it was not read to its end and does not say.
     length: Option<u64>,
 }
 
 impl Seen {
-    /// Reads a body up to a limit; returns whether that was all of it.
-    pub(super) async fn read(headers: &HeaderMap, mut body: Body, limit: usize) -> (Self, bool) {
+    /// Reads a body up to a limit, taking room as it grows; returns how it ended.
+    pub(super) async fn read(
+        headers: &HeaderMap,
+        mut body: Body,
+        limit: usize,
+        reading: Reading,
+    ) -> (Self, BodyEnd) {
+        let Reading { mut room, timeout } = reading;
         let stated = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         let (mut read, mut rest) = (Vec::new(), None);
-        let whole = loop {
-            match body.frame().await {
-                None => break true,
-                Some(Err(_)) => break false,
-                Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else { continue };
-                    let room = limit - read.len();
-                    if data.len() > room {
-                        read.extend_from_slice(&data[..room]);
-                        rest = Some(data.len() - room);
-                        break false;
-                    }
-                    // The usual body comes in one piece, and is not copied.
-                    if read.is_empty() && stated == Some(data.len() as u64) {
-                        return (Self { length: stated, bytes: data }, true);
-                    }
-                    read.extend_from_slice(&data);
-                }
+        let begun = tokio::time::Instant::now();
+        let end = loop {
+            // Who sends a byte now and then does not gain time by it.
+            let earned = Duration::from_secs(read.len() as u64 / BODY_BYTES_PER_SEC);
+            let data = match tokio::time::timeout_at(begun + timeout + earned, body.frame()).await {
+                Err(_) => break BodyEnd::TooSlow,
+                Ok(None) => break BodyEnd::Whole,
+                Ok(Some(Err(_))) => break BodyEnd::CutOff,
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => data,
+                    Err(_) => continue,
+                },
+            };
+            let fits = limit - read.len();
+            let wanted = read.len() + data.len().min(fits);
+            if let Err(full) = room.resize_within(wanted, ROOM_WAIT_MAX).await {
+                rest = Some(data.len());
+                // Who is cut off in the middle of sending may never see the answer.
+                let drained = async { while body.frame().await.is_some_and(|frame| frame.is_ok()) {} };
+                let _ = tokio::time::timeout(SKIM_MAX, drained).await;
+                break BodyEnd::Full(full);
             }
+            if data.len() > fits {
+                read.extend_from_slice(&data[..fits]);
+                rest = Some(data.len() - fits);
+                break BodyEnd::TooLong;
+            }
+            // The usual body comes in one piece, and is not copied.
+            if read.is_empty() && stated == Some(data.len() as u64) {
+                return (Self { length: stated, bytes: data, room: Some(room) }, BodyEnd::Whole);
+            }
+            if read.capacity() - read.len() < data.len() {
+                // By a part of what is there, not to twice of it.
+                read.reserve_exact(data.len().max(read.len() / 4));
+            }
+            read.extend_from_slice(&data);
         };
         let known = (read.len() + rest.unwrap_or(0)) as u64;
-        let length = if whole { Some(known) } else { stated.filter(|stated| *stated >= known) };
-        (Self { bytes: read.into(), length }, whole)
+        let is_whole = end == BodyEnd::Whole;
+        let length = if is_whole { Some(known) } else { stated.filter(|stated| *stated >= known) };
+        (Self { bytes: read.into(), length, room: Some(room) }, end)
     }
 
     /// Reads the beginning of a body that nobody wants.
-    pub(super) async fn skim(headers: &HeaderMap, body: Body) -> Self {
-        let read = Self::read(headers, body, SKIMMED_BYTES_MAX);
-        tokio::time::timeout(SKIM_MAX, read).await.map(|(seen, _)| seen).unwrap_or_default()
+    pub(super) async fn skim(headers: &HeaderMap, body: Body, room: Charge) -> Self {
+        Self::read(headers, body, SKIMMED_BYTES_MAX, Reading { room, timeout: SKIM_MAX }).await.0
+    }
+
+    /// Gives back what was read, when it is needed no more.
+    pub(super) fn forget(&mut self) {
+        (self.bytes, self.room) = (Bytes::new(), None);
     }
 
     /// Returns the bytes that were read.

@@ -7,12 +7,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use scrubjay_core::entry::WhyUndelivered;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use crate::budget::SharedRoom;
 use crate::delivery::{Outgoing, Receipt};
 use crate::session::lock;
 
@@ -24,8 +26,6 @@ const RETRY: &str = "retry: 1000\n";
 const LINES_MAX: usize = 1024;
 /// How many bytes a log keeps, and at least its last line.
 const LOG_BYTES_MAX: usize = 1 << 20;
-/// How many bytes of lines go out in one piece, and at least one line.
-const CHUNK_BYTES_MAX: usize = 16 * 1024;
 /// How many logs a session keeps.
 const LOGS_MAX: usize = 64;
 /// How many bytes all logs of a session keep, and at least the newest log.
@@ -35,6 +35,8 @@ const SESSION_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Log {
     number: u64,
+    /// Whether it is the stream for what belongs to no request.
+    is_standing: bool,
     said: Mutex<Said>,
     news: Notify,
     /// Told when lines were read, or whoever read them left.
@@ -44,8 +46,10 @@ pub(super) struct Log {
 /// A line of a log: its receipt is here until somebody reads it for the first time.
 #[derive(Debug)]
 struct LogLine {
-    text: String,
+    /// As an event; it takes room until it is forgotten here and has been written.
+    event: Bytes,
     receipt: Option<Receipt>,
+    room: SharedRoom,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +61,8 @@ struct Said {
     /// The number of the first line nobody has read.
     unread: u64,
     readers: usize,
+    /// When the last reader left.
+    left: Option<Instant>,
     ended: bool,
 }
 
@@ -68,14 +74,23 @@ impl Said {
     /// Forgets the oldest lines, but none that somebody is about to read; returns whether that was enough.
     fn make_room(&mut self) -> bool {
         while self.is_full() && (self.first < self.unread || self.readers == 0) {
-            let Some(oldest) = self.lines.pop_front() else { break };
-            self.bytes -= oldest.text.len();
-            self.first += 1;
-            if let Some(receipt) = oldest.receipt {
-                receipt.undelivered(WhyUndelivered::DroppedByLimit);
-            }
+            self.forget_oldest();
         }
         !self.is_full()
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(oldest) = self.lines.pop_front() else { return };
+        self.bytes -= oldest.event.len();
+        self.first += 1;
+        if let Some(receipt) = oldest.receipt {
+            receipt.undelivered(WhyUndelivered::DroppedByLimit);
+        }
+    }
+
+    /// Returns whether somebody read it, and nobody does now.
+    fn is_left_for(&self, time: std::time::Duration) -> bool {
+        self.readers == 0 && self.left.is_some_and(|left| left.elapsed() > time)
     }
 }
 
@@ -97,10 +112,13 @@ impl Log {
 
     /// Adds a line.
     pub(super) fn push_now(&self, line: Outgoing) {
-        let (text, receipt) = line.into_parts();
         let mut said = lock(&self.said);
-        said.bytes += text.len();
-        said.lines.push_back(LogLine { text, receipt });
+        let number = said.first + said.lines.len() as u64;
+        let retry = if line.text() == PRIMING { RETRY } else { "" };
+        let (event, receipt, room) =
+            line.into_bytes(&format!("id: {}-{number}\n{retry}data: ", self.number), "\n\n");
+        said.bytes += event.len();
+        said.lines.push_back(LogLine { event, receipt, room });
         drop(said);
         self.news.notify_waiters();
     }
@@ -120,8 +138,9 @@ impl Log {
         said.ended && from >= said.first + said.lines.len() as u64
     }
 
-    /// Returns lines from a place on, waiting for some; none when the stream has ended. They count as delivered.
-    async fn next(&self, from: u64) -> Option<(u64, Vec<String>)> {
+    /// Returns the event at a place or the first after it, waiting for one; none when the stream has ended. It counts as
+    /// delivered.
+    async fn next(&self, from: u64) -> Option<(u64, Bytes)> {
         loop {
             let news = self.news.notified();
             tokio::pin!(news);
@@ -131,22 +150,17 @@ impl Log {
                 let mut said = lock(&self.said);
                 let from = from.max(said.first);
                 let skip = usize::try_from(from - said.first).unwrap_or(usize::MAX);
-                let mut lines = Vec::new();
-                let mut bytes = 0;
-                // No more at once than is soon written: what waits here is not yet delivered.
-                for line in said.lines.iter_mut().skip(skip) {
-                    if bytes > CHUNK_BYTES_MAX {
-                        break;
-                    }
-                    bytes += line.text.len();
-                    line.receipt.take().into_iter().for_each(Receipt::delivered);
-                    lines.push(line.text.clone());
-                }
-                if !lines.is_empty() {
-                    said.unread = said.unread.max(from + lines.len() as u64);
+                if let Some(line) = said.lines.get_mut(skip) {
+                    let (event, receipt, room) = (line.event.clone(), line.receipt.take(), line.room.clone());
+                    said.unread = said.unread.max(from + 1);
                     drop(said);
+                    receipt.into_iter().for_each(Receipt::delivered);
+                    if let Some(room) = room {
+                        // Kept only in case the client asks for it again: that must not take the room of what is new.
+                        lock(&room).leave_account();
+                    }
                     self.room.notify_waiters();
-                    return Some((from, lines));
+                    return Some((from, event));
                 }
                 if said.ended {
                     return None;
@@ -167,8 +181,50 @@ pub(super) struct Streams {
 impl Streams {
     /// Begins a log.
     pub(super) fn begin(&self, session: &str) -> Arc<Log> {
+        self.begin_log(session, false)
+    }
+
+    /// Begins the log of what belongs to no request.
+    pub(super) fn begin_standing(&self, session: &str) -> Arc<Log> {
+        self.begin_log(session, true)
+    }
+
+    /// Returns the sessions whose standing stream was left so long ago, and that read no other.
+    pub(super) fn left_for(&self, time: std::time::Duration) -> Vec<String> {
+        let all = lock(&self.by_session);
+        let left = all.iter().filter(|(_, logs)| {
+            logs.iter().any(|log| log.is_standing)
+                && logs.iter().all(|log| {
+                    let said = lock(&log.said);
+                    (said.ended && said.readers == 0) || said.is_left_for(time)
+                })
+        });
+        left.map(|(session, _)| session.clone()).collect()
+    }
+
+    /// Forgets what was read already.
+    pub(super) fn forget_read(&self) {
+        for log in lock(&self.by_session).values().flatten() {
+            let mut said = lock(&log.said);
+            while said.first < said.unread && !said.lines.is_empty() {
+                said.forget_oldest();
+            }
+        }
+    }
+
+    /// Forgets what nobody is there to read.
+    pub(super) fn forget_unread(&self) {
+        for log in lock(&self.by_session).values().flatten() {
+            let mut said = lock(&log.said);
+            while said.readers == 0 && !said.lines.is_empty() {
+                said.forget_oldest();
+            }
+        }
+    }
+
+    fn begin_log(&self, session: &str, is_standing: bool) -> Arc<Log> {
         let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        let log = Arc::new(Log { number, ..Log::default() });
+        let log = Arc::new(Log { number, is_standing, ..Log::default() });
         let mut all = lock(&self.by_session);
         let logs = all.entry(session.to_owned()).or_default();
         let mut kept: usize = logs.iter().map(|log| log.bytes()).sum();
@@ -219,7 +275,10 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        lock(&self.log.said).readers -= 1;
+        let mut said = lock(&self.log.said);
+        said.readers -= 1;
+        said.left = Some(Instant::now());
+        drop(said);
         self.log.room.notify_waiters();
     }
 }
@@ -227,16 +286,8 @@ impl Drop for Reader {
 /// Answers with the events of a log from a place on.
 pub(super) fn events(log: Arc<Log>, from: u64) -> Response {
     let stream = futures_util::stream::unfold((Reader::new(log), from), |(reader, from)| async move {
-        let log = &reader.log;
-        let (first, lines) = log.next(from).await?;
-        let mut text = String::new();
-        let mut number = first;
-        for line in lines {
-            let retry = if line == PRIMING { RETRY } else { "" };
-            text += &format!("id: {}-{number}\n{retry}data: {line}\n\n", log.number);
-            number += 1;
-        }
-        Some((Ok::<_, std::convert::Infallible>(text), (reader, number)))
+        let (number, event) = reader.log.next(from).await?;
+        Some((Ok::<_, std::convert::Infallible>(event), (reader, number + 1)))
     });
     event_stream(Body::from_stream(stream))
 }
@@ -254,43 +305,46 @@ pub(super) fn event_stream(body: Body) -> Response {
 mod tests {
     use super::*;
 
-    fn line(text: String) -> Outgoing {
-        Outgoing::unrecorded(text)
+    fn line(text: impl ToString) -> Outgoing {
+        Outgoing::unrecorded(text.to_string())
     }
 
     #[tokio::test]
     async fn a_log_nobody_reads_keeps_so_many_lines_and_bytes() {
         let log = Log::default();
         for number in 0..LINES_MAX + 10 {
-            log.push(line(number.to_string())).await;
+            log.push(line(number)).await;
         }
-        assert_eq!(log.next(0).await.map(|(first, lines)| (first, lines.len())), Some((10, LINES_MAX)));
+        assert_eq!(log.next(0).await, Some((10, Bytes::from("id: 0-10\ndata: 10\n\n"))));
+        assert_eq!(lock(&log.said).lines.len(), LINES_MAX);
         log.push(line("x".repeat(LOG_BYTES_MAX * 2))).await;
-        log.push(line("y".to_owned())).await;
-        assert_eq!(log.next(0).await.map(|(_, lines)| lines), Some(vec!["y".to_owned()]));
-        assert_eq!(log.bytes(), 1);
+        log.push(line("y")).await;
+        let last = LINES_MAX as u64 + 11;
+        assert_eq!(log.next(0).await, Some((last, format!("id: 0-{last}\ndata: y\n\n").into())));
+        assert!(log.bytes() < 100);
     }
 
     #[tokio::test]
     async fn nothing_is_lost_on_whoever_reads() {
         let log = Arc::new(Log::default());
         let reader = Reader::new(log.clone());
-        log.push(line("small".to_owned())).await;
+        log.push(line("small")).await;
         let fed = log.clone();
         let feeding = tokio::spawn(async move { fed.push(line("x".repeat(LOG_BYTES_MAX))).await });
         while log.bytes() <= LOG_BYTES_MAX {
             tokio::task::yield_now().await;
         }
         assert!(!feeding.is_finished(), "it waits for the reader");
-        assert_eq!(log.next(0).await.map(|(first, lines)| (first, lines.len())), Some((0, 2)));
+        assert_eq!(log.next(0).await.map(|(number, _)| number), Some(0));
+        assert_eq!(log.next(1).await.map(|(number, _)| number), Some(1));
         feeding.await.expect("it has room");
         // Who leaves is waited for no more.
-        log.push(line("small".to_owned())).await;
+        log.push(line("small")).await;
         let fed = log.clone();
         let feeding = tokio::spawn(async move { fed.push(line("x".repeat(LOG_BYTES_MAX))).await });
         drop(reader);
         feeding.await.expect("nobody reads");
-        assert!(log.bytes() <= LOG_BYTES_MAX);
+        assert!(log.bytes() <= LOG_BYTES_MAX + 100);
     }
 
     #[test]
@@ -302,6 +356,41 @@ mod tests {
         }
         assert!(streams.after("s", &format!("{}-0", first.number)).is_none());
         let kept: usize = lock(&streams.by_session)["s"].iter().map(|log| log.bytes()).sum();
-        assert!(kept <= SESSION_BYTES_MAX + LOG_BYTES_MAX, "{kept}");
+        assert!(kept <= SESSION_BYTES_MAX + LOG_BYTES_MAX + 1000, "{kept}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_has_left_when_all_its_streams_broke_off() {
+        let grace = std::time::Duration::from_secs(60);
+        let streams = Streams::default();
+        let (standing, asked) = (Reader::new(streams.begin_standing("s")), Reader::new(streams.begin("s")));
+        drop(standing);
+        tokio::time::advance(grace * 2).await;
+        assert!(streams.left_for(grace).is_empty(), "it reads another");
+        drop(asked);
+        assert!(streams.left_for(grace).is_empty(), "just now");
+        tokio::time::advance(grace * 2).await;
+        assert_eq!(streams.left_for(grace), ["s"]);
+        // One that never had a standing stream may be between two requests.
+        drop(Reader::new(streams.begin("t")));
+        tokio::time::advance(grace * 2).await;
+        assert_eq!(streams.left_for(grace), ["s"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_goes_first_when_memory_is_short() {
+        let streams = Streams::default();
+        let log = streams.begin("s");
+        let reader = Reader::new(log.clone());
+        log.push_now(line("read"));
+        log.push_now(line("unread"));
+        log.next(0).await.expect("an event");
+        streams.forget_read();
+        assert_eq!(lock(&log.said).lines.len(), 1);
+        streams.forget_unread();
+        assert_eq!(lock(&log.said).lines.len(), 1, "somebody reads it");
+        drop(reader);
+        streams.forget_unread();
+        assert_eq!(log.bytes(), 0);
     }
 }

@@ -1,15 +1,12 @@
 //! What the front remembers of one TCP connection: who is at its other end, and its conversations.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use axum::extract::connect_info::Connected;
-use axum::serve::IncomingStream;
-use tokio::net::TcpListener;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::peer::{self, PeerProcess};
+use crate::listener::Ends;
 use crate::session::lock;
 
 /// A proxy may carry many clients on one connection; no more of them are remembered.
@@ -23,23 +20,17 @@ pub(super) struct Tcp(Arc<Connection>);
 
 #[derive(Debug, Default)]
 struct Connection {
-    ends: Option<(SocketAddr, SocketAddr)>,
+    ends: Ends,
     process: OnceCell<Option<PeerProcess>>,
     /// By client: the handle of its session.
     conversations: Mutex<HashMap<String, String>>,
 }
 
-impl Connected<IncomingStream<'_, TcpListener>> for Tcp {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
-        let io = stream.io();
-        // Without it, small answers wait for one another; where it is refused, they do.
-        let _ = io.set_nodelay(true);
-        let ends = io.peer_addr().ok().zip(io.local_addr().ok());
+impl Tcp {
+    pub(super) fn new(ends: Ends) -> Self {
         Self(Arc::new(Connection { ends, ..Connection::default() }))
     }
-}
 
-impl Tcp {
     /// Returns the process at the other end, where that can be told.
     pub(super) async fn process(&self) -> Option<PeerProcess> {
         let find = || async {

@@ -46,6 +46,7 @@ pub(super) async fn run(
     let mut config = HttpConfig { body_bytes_max: options.message_bytes_max, ..config };
     let recordings = recordings(home, settings, subject, backlog);
     let remote = super::endpoint(args)?;
+    warden::raise_open_files();
     let gateway = if remote.is_some() {
         // It keeps tapes and rules; there is nothing it could answer from.
         Gateway::new(Naming::default(), recordings, options, None, |_, _| Vec::new())

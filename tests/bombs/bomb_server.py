@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""A legacy MCP server over stdio that says too much, or does not read, when a tool is called."""
+
+import json
+import sys
+import time
+
+OUT = sys.stdout.buffer
+
+
+def say(**members):
+    OUT.write(json.dumps({"jsonrpc": "2.0", **members}).encode() + b"\n")
+    OUT.flush()
+
+
+def text(request_id, value):
+    say(id=request_id, result={"content": [{"type": "text", "text": value}]})
+
+
+def call(request_id, name, arguments):
+    if name == "echo":
+        text(request_id, str(len(arguments.get("text", ""))))
+    elif name == "large":
+        text(request_id, "x" * arguments["bytes"])
+    elif name == "flood":
+        # Answered first: what follows belongs to no call.
+        text(request_id, "flooding")
+        for _ in range(arguments["count"]):
+            say(method="notifications/message", params={"level": "info", "data": "x" * arguments["bytes"]})
+    elif name == "deaf":
+        text(request_id, "deaf from now on")
+        time.sleep(3600)
+    elif name == "ask":
+        schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+        params = {"message": "x" * arguments["bytes"], "requestedSchema": schema}
+        say(id=f"ask-{request_id}", method="elicitation/create", params=params)
+
+
+def main():
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "large", "flood", "deaf", "ask")]
+    capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
+    for line in sys.stdin.buffer:
+        message = json.loads(line)
+        method, request_id = message.get("method"), message.get("id")
+        if method == "initialize":
+            info = {"name": "bomb", "version": "1"}
+            version = "2025-11-25"
+            say(id=request_id, result={"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
+        elif method == "tools/list":
+            say(id=request_id, result={"tools": tools})
+        elif method == "resources/list":
+            say(id=request_id, result={"resources": []})
+        elif method == "resources/templates/list":
+            say(id=request_id, result={"resourceTemplates": []})
+        elif method == "tools/call":
+            call(request_id, message["params"]["name"], message["params"].get("arguments", {}))
+        elif method in ("ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"):
+            say(id=request_id, result={})
+        elif method and request_id is not None:
+            say(id=request_id, error={"code": -32601, "message": "no such method"})
+
+
+main()
