@@ -9,6 +9,7 @@ mod greeting;
 mod lists;
 mod names;
 mod patience;
+mod quarantine;
 mod reload;
 mod route;
 mod shutdown;
@@ -97,6 +98,8 @@ pub struct Gateway {
     backends: Mutex<Arc<[Arc<Backend>]>>,
     naming: Mutex<Naming>,
     routes: Mutex<lists::Routes>,
+    /// What backends said of their tools before, and what of that is held back.
+    seen: quarantine::Seen,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     parked: calls::Parked,
     /// What turns tasks into calls, where that is wanted.
@@ -193,6 +196,7 @@ impl Gateway {
             backends: Mutex::new(backends),
             naming: Mutex::new(naming),
             routes: Mutex::default(),
+            seen: quarantine::Seen::default(),
             sessions: Mutex::default(),
             parked: calls::Parked::default(),
             routing: Mutex::default(),

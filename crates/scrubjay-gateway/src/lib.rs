@@ -8,6 +8,7 @@ pub mod bridge;
 pub mod child;
 pub mod config;
 pub mod debug;
+pub mod definitions;
 pub mod front;
 pub mod gateway;
 mod judged;

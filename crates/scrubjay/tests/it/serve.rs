@@ -13,6 +13,7 @@ mod listen;
 mod options;
 mod peers;
 mod proxy;
+mod quarantine;
 mod recorder_peers;
 mod redaction;
 mod refusals;
