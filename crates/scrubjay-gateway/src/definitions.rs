@@ -92,7 +92,7 @@ impl Definitions {
     pub fn list(&self) -> Result<Vec<(String, Result<Server, DefinitionsError>)>, DefinitionsError> {
         let names = match fs::read_dir(&self.directory) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            names => names.map_err(|source| self.failed(&self.directory, source))?,
+            names => names.map_err(|source| failed(&self.directory, source))?,
         };
         let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut names: Vec<String> =
@@ -124,7 +124,7 @@ impl Definitions {
         change: impl FnOnce(&mut Server) -> T,
     ) -> Result<(T, Server, Stamp), DefinitionsError> {
         let path = self.directory.join(name);
-        let _lock = self.lock().map_err(|source| self.failed(&self.directory, source))?;
+        let _lock = self.lock().map_err(|source| failed(&self.directory, source))?;
         let (before, stamp) = self.load(name)?;
         let mut server = before.clone().unwrap_or_default();
         let returned = change(&mut server);
@@ -132,12 +132,12 @@ impl Definitions {
         if before.as_ref() == Some(&server) {
             return Ok((returned, server, stamp));
         }
-        let text = serde_json::to_string(&server).map_err(|e| self.failed(&path, e.into()))?;
+        let text = serde_json::to_string(&server).map_err(|e| failed(&path, e.into()))?;
         let new = self.directory.join(format!(".{name}.new"));
         let written = write_private(&new, text.as_bytes()).and_then(|()| fs::rename(&new, &path));
         written
             .and_then(|()| File::open(&self.directory)?.sync_all())
-            .map_err(|source| self.failed(&path, source))?;
+            .map_err(|source| failed(&path, source))?;
         Ok((returned, server, self.stamp(name)))
     }
 
@@ -150,7 +150,7 @@ impl Definitions {
         }
         let bytes = match fs::read(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((None, Stamp::default())),
-            bytes => bytes.map_err(|source| self.failed(&path, source))?,
+            bytes => bytes.map_err(|source| failed(&path, source))?,
         };
         let server: Server =
             serde_json::from_slice(&bytes).map_err(|_| DefinitionsError::Damaged { path })?;
@@ -171,11 +171,10 @@ impl Definitions {
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
         Ok(file)
     }
+}
 
-    #[expect(clippy::unused_self, reason = "reads as what it is about")]
-    fn failed(&self, path: &Path, source: io::Error) -> DefinitionsError {
-        DefinitionsError::Io { path: path.to_owned(), source }
-    }
+fn failed(path: &Path, source: io::Error) -> DefinitionsError {
+    DefinitionsError::Io { path: path.to_owned(), source }
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {

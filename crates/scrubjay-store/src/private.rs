@@ -202,7 +202,7 @@ struct Found {
 fn look(root: &Path, facts: &Metadata, me: &Me, depth: Depth, found: &mut Found) -> Result<(), NotPrivate> {
     me.owns(root, facts)?;
     let mode = facts.mode() & 0o7777;
-    let names = names_in(root)?;
+    let names = names_in(root);
     let (ours, others): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| is_ours(name));
     if mode & OTHERS != 0 {
         if others.is_empty() && mode & STICKY == 0 {
@@ -239,7 +239,7 @@ fn look_at(
     if !facts.is_dir() || depth == 0 {
         return Ok(());
     }
-    for name in names_in(path)? {
+    for name in names_in(path) {
         let path = path.join(name);
         // A link within is followed by nobody who reads tapes; it is not ours to judge.
         match path.symlink_metadata() {
@@ -268,12 +268,9 @@ fn facts_of(path: &Path) -> Result<Option<Metadata>, NotPrivate> {
 }
 
 /// Lists a directory; what is no directory, or cannot be listed by us, holds nothing that we read.
-fn names_in(directory: &Path) -> Result<Vec<String>, NotPrivate> {
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(_) => return Ok(Vec::new()),
-    };
-    Ok(entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect())
+fn names_in(directory: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect()
 }
 
 fn is_ours(name: &str) -> bool {

@@ -6,7 +6,7 @@
 //! (`hold_back`). Every call passes `held_call`, whichever way it was named. Approvals are read again when their file
 //! has changed: `scrubjay trust tool` needs no restart.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use scrubjay_core::envelope::Era;
@@ -95,8 +95,14 @@ impl Gateway {
         offer: &Offer,
     ) {
         let Some(what) = what_of(kind).filter(|_| !backend.is_own) else { return };
-        let said = offer.items.iter().map(|item| (item.name.as_str(), spelled(&item.raw)));
-        self.observe(&call.session, what, backend, era, said.collect());
+        let mut said: BTreeMap<&str, String> = BTreeMap::new();
+        for item in &offer.items {
+            // What is listed twice under one name is defined by both: nobody knows which of them a client takes.
+            let text = said.entry(&item.name).or_default();
+            text.push_str(if text.is_empty() { "" } else { "\n" });
+            text.push_str(&spelled(&item.raw));
+        }
+        self.observe(&call.session, what, backend, era, said.into_iter().collect());
     }
 
     fn observe(&self, session: &Session, what: What, backend: &Backend, era: Era, said: Vec<(&str, String)>) {

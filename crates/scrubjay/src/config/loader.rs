@@ -1,6 +1,7 @@
 //! Finds the layers, reads them, and puts them in order.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -114,7 +115,7 @@ impl Loader {
                 None => return Ok(RawConfig::default()),
             },
         };
-        let content = match File::open(&path).and_then(project::read) {
+        let content = match File::open(&path).and_then(written_by_owner).and_then(project::read) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !must_be_there => {
                 files.push(SourceFile { path, state: FileState::Absent });
                 return Ok(RawConfig::default());
@@ -251,6 +252,21 @@ impl Loader {
 fn layer(mut tree: Node, environment: &Environment, problems: &mut Vec<Problem>) -> RawConfig {
     expand(&mut tree, environment, problems);
     RawConfig::read_tree(&tree, problems)
+}
+
+/// Refuses a file that others may write: whoever can would be its owner in all but name.
+fn written_by_owner(file: File) -> std::io::Result<File> {
+    let facts = file.metadata()?;
+    // Our own group is usually ours alone, and root's is root's.
+    let of_strangers = facts.gid() != rustix::process::getegid().as_raw() && facts.gid() != 0;
+    let is_open = facts.mode() & 0o002 != 0 || (facts.mode() & 0o020 != 0 && of_strangers);
+    if facts.is_file() && is_open {
+        let mode = facts.mode() & 0o7777;
+        return Err(std::io::Error::other(format!(
+            "others may write it (its mode is {mode:04o}): run `chmod go-w` on it"
+        )));
+    }
+    Ok(file)
 }
 
 fn user_file(environment: &Environment) -> Option<PathBuf> {

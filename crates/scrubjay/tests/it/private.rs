@@ -218,6 +218,18 @@ fn a_token_or_key_that_others_may_read_is_refused() {
     }
 }
 
+#[test]
+fn a_configuration_that_others_may_write_is_refused() {
+    let lab = Lab::new();
+    let config = lab.file("c.yaml");
+    std::fs::write(&config, "log_level: info\n").unwrap();
+    chmod(Path::new(&config), 0o666);
+    for command in [&["wrap", "--", "cat"][..], &["serve"], &["config", "show"]] {
+        let told = refused(&lab, Path::new(&config), &[&["--config", &config], command].concat());
+        assert!(told.stderr.contains("others may write it (its mode is 0666)"), "{}", told.stderr);
+    }
+}
+
 /// A file that lies in the working directory cannot weaken a recorder, and the keys that tried are named.
 #[test]
 fn a_strangers_file_weakens_nothing_and_each_key_is_named() {
