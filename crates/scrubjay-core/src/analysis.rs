@@ -27,6 +27,7 @@ use serde::Serialize;
 use crate::exchange::{Definition, ToolLists, What};
 
 pub use anomalies::{Anomaly, AnomalyKind, definitions_to_compare};
+pub use changes::changes;
 pub use context::{ContextCost, TOKENS_LIKE, ToolCost};
 pub use errors::ErrorGroup;
 pub use finding::{Finding, FindingKind};

@@ -54,6 +54,41 @@ pub fn inert_bytes(bytes: &[u8]) -> String {
     inert(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
+/// Returns the text with everything that cannot be seen written as an escape, what emoji are joined with included: for a
+/// person who decides whether to believe it.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unseen) {
+        return inert(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unseen(c) && !acts(c) {
+            write!(out, "\\u{{{:x}}}", u32::from(c)).expect("writing to a string cannot fail");
+        } else {
+            out.push_str(&inert(c.encode_utf8(&mut [0; 4])));
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Counts the characters that a reader cannot see, line ends and tabs aside.
+#[must_use]
+pub fn unseen(text: &str) -> usize {
+    text.chars().filter(|c| is_unseen(*c) && !matches!(c, '\n' | '\t')).count()
+}
+
+/// Tells whether a character is drawn as nothing, or as a blank that is not a space.
+fn is_unseen(c: char) -> bool {
+    acts(c)
+        || matches!(c,
+            '\u{a0}' | '\u{34f}' | '\u{115f}'..='\u{1160}' | '\u{1680}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{2800}' | '\u{3000}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+            | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
+}
+
 fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -69,6 +104,16 @@ mod tests {
     #[test]
     fn plain_text_is_left_alone() {
         assert!(matches!(inert("read_file \u{e9}\u{4e2d} \u{1f426}"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn nothing_that_cannot_be_seen_survives_where_somebody_decides() {
+        assert_eq!(
+            visible("a\u{fe0f}b\u{e0150}\u{3164}\n\u{1b}"),
+            "a\\u{fe0f}b\\u{e0150}\\u{3164}\\n\\u{1b}"
+        );
+        assert!(matches!(visible("plain é \u{1f426}"), Cow::Borrowed(_)));
+        assert_eq!((unseen("a\u{200b}\u{e0041}\nb"), unseen("plain\ttext\n")), (2, 0));
     }
 
     #[test]

@@ -58,6 +58,38 @@ pub enum BackendLink {
 }
 
 impl BackendLink {
+    /// Spells out what is started or reached, and nothing of how: for a keyed hash, never to be shown. A token that is
+    /// renewed makes no other server.
+    pub(crate) fn identity(&self) -> String {
+        match self {
+            Self::Stdio { command, args, .. } => format!("{command:?} {args:?}"),
+            Self::Http { url, .. } => url.clone(),
+        }
+    }
+
+    /// Describes what is started or reached to a person, without what may be secret: options, and what stands behind a
+    /// name and a password or a question mark.
+    pub(crate) fn described(&self) -> String {
+        match self {
+            Self::Stdio { command, args, .. } => {
+                let plain = args.iter().take_while(|arg| !arg.starts_with("--") && !arg.contains('='));
+                let mut words: Vec<&str> = vec![command];
+                words.extend(plain.map(String::as_str));
+                if words.len() <= args.len() {
+                    words.push("…");
+                }
+                words.join(" ")
+            }
+            Self::Http { url, .. } => {
+                let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+                let rest = rest.split(['?', '#']).next().unwrap_or_default();
+                let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+                let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+                format!("{scheme}://{host}/{path}")
+            }
+        }
+    }
+
     /// Spells it out, secrets included: for a keyed hash, never to be shown.
     pub(crate) fn spelled(&self) -> String {
         match self {
@@ -90,6 +122,40 @@ pub enum InheritEnv {
     Named(Vec<String>),
     /// All.
     All,
+}
+
+/// Which definitions of a backend are held back until a person approves them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Quarantine {
+    /// None.
+    #[default]
+    Off,
+    /// Those that are not what they were when the backend was first seen, or when they were approved.
+    Changed,
+    /// All that nobody approved.
+    New,
+}
+
+/// Which definitions of which backend are held back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuarantineModes {
+    /// Of any that is not named below.
+    pub all: Quarantine,
+    /// By a backend's id.
+    pub backends: BTreeMap<String, Quarantine>,
+}
+
+impl QuarantineModes {
+    /// Returns which definitions of a backend are held back.
+    #[must_use]
+    pub fn of(&self, backend: &str) -> Quarantine {
+        self.backends.get(backend).copied().unwrap_or(self.all)
+    }
+
+    /// Tells whether any can be.
+    pub(crate) fn hold_any(&self) -> bool {
+        self.all != Quarantine::Off || self.backends.values().any(|mode| *mode != Quarantine::Off)
+    }
 }
 
 /// When a backend's name is put before its tools' names.

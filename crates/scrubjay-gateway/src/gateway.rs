@@ -9,6 +9,7 @@ mod greeting;
 mod lists;
 mod names;
 mod patience;
+mod quarantine;
 mod reload;
 mod request_state;
 mod route;
@@ -111,6 +112,8 @@ pub struct Gateway {
     backends: Mutex<Arc<[Arc<Backend>]>>,
     naming: Mutex<Naming>,
     routes: Mutex<lists::Routes>,
+    /// What backends said of their tools before, and what of that is held back.
+    seen: quarantine::Seen,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     parked: calls::Parked,
     tasks: tasks::Tasks,
@@ -217,6 +220,7 @@ impl Gateway {
             backends: Mutex::new(backends),
             naming: Mutex::new(naming),
             routes: Mutex::default(),
+            seen: quarantine::Seen::default(),
             sessions: Mutex::default(),
             parked: calls::Parked::default(),
             tasks: tasks::Tasks::default(),

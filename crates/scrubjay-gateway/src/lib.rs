@@ -9,6 +9,7 @@ pub mod budget;
 pub mod child;
 pub mod config;
 pub mod debug;
+pub mod definitions;
 pub mod delivery;
 pub mod front;
 pub mod gateway;

@@ -15,6 +15,8 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AnyConnection, Connection};
 use thiserror::Error;
 
+use crate::private::{NotPrivate, check_above};
+
 /// How long a database may take to answer when it is first spoken to: a person hears of it within two seconds.
 pub(crate) const REACHED_WITHIN: Duration = Duration::from_millis(1500);
 
@@ -84,6 +86,9 @@ pub enum NotUsable {
     /// It is a database of another kind, or one of ours that another process begins at this moment.
     #[error("it is the database of another program (which has not moved its tables out of its log yet)")]
     InLog,
+    /// Others could put another one in its place.
+    #[error("{0}")]
+    NotPrivate(#[from] NotPrivate),
     /// The directory takes no new file.
     #[error("its directory {path} cannot be written: {source}", path = .path.display())]
     Directory {
@@ -153,6 +158,7 @@ async fn look_once(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
 
 /// Returns a file's first bytes; none where there is nothing in it, or where it can still be made.
 fn look_at_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
+    check_above(path)?;
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {

@@ -5,7 +5,7 @@
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use scrubjay_core::id::TapeId;
@@ -98,6 +98,12 @@ impl Home {
     #[must_use]
     pub fn backends(&self) -> PathBuf {
         self.root.join("backends")
+    }
+
+    /// Returns where it is kept what backends said of their tools, and what of it a person approved.
+    #[must_use]
+    pub fn definitions(&self) -> PathBuf {
+        self.root.join("definitions")
     }
 
     /// Returns the directory in which connections show which conversation they belong to.
@@ -251,6 +257,13 @@ impl Home {
     /// # Errors
     /// The file cannot be read or is damaged beyond opening.
     pub fn open(&self, file: &TapeFile) -> Result<Tape, OpenError> {
+        // What somebody else put here is nobody's recording. A file that was named by its path is another matter.
+        if let Ok(facts) = std::fs::metadata(&file.path)
+            && facts.uid() != rustix::process::geteuid().as_raw()
+        {
+            let source = io::Error::other(format!("it belongs to another user (uid {})", facts.uid()));
+            return Err(OpenError::Io { path: file.path.clone(), source });
+        }
         match Tape::open(&file.path) {
             Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Tape::open(&file.path.with_extension("tape"))

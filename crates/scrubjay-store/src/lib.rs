@@ -13,6 +13,7 @@ pub mod files;
 pub mod home;
 pub mod index;
 pub mod ledger;
+pub mod private;
 pub mod recording;
 pub mod routed;
 pub mod tape;

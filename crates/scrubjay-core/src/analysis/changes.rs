@@ -21,7 +21,8 @@ const CAUTION: [(&str, bool); 4] =
     [("readOnlyHint", false), ("destructiveHint", true), ("openWorldHint", true), ("idempotentHint", false)];
 
 /// Says what changed, what matters most first; nothing where a tool is what it was.
-pub(super) fn changes(old: &Value, new: &Value) -> Vec<String> {
+#[must_use]
+pub fn changes(old: &Value, new: &Value) -> Vec<String> {
     let mut told = Told::default();
     annotations(&old["annotations"], &new["annotations"], &mut told);
     for key in ["description", "title"] {

@@ -228,6 +228,9 @@ impl Gateway {
         params: Option<String>,
     ) -> Answer {
         let call = request.call.clone();
+        if let Some(held) = self.held_call(&call, backend, &request.method, params.as_deref()).await {
+            return held;
+        }
         let connection = match self.connect(backend, &call).await {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
@@ -271,6 +274,9 @@ impl Gateway {
         backend: &Arc<Backend>,
         params: Option<String>,
     ) -> Answer {
+        if let Some(held) = self.held_call(call, backend, method, params.as_deref()).await {
+            return held;
+        }
         let connection = match self.connect(backend, call).await {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),

@@ -108,7 +108,7 @@ impl Gateway {
             "capabilities": self.capabilities(Era::Legacy),
             "serverInfo": own_info(),
         });
-        if let Some(instructions) = self.instructions(Era::Legacy) {
+        if let Some(instructions) = self.instructions(&request.call.session, Era::Legacy) {
             result["instructions"] = Value::from(instructions);
         }
         Answer::Result(result.to_string())
@@ -128,7 +128,7 @@ impl Gateway {
             "cacheScope": "private",
             "_meta": { "io.modelcontextprotocol/serverInfo": own_info() },
         });
-        if let Some(instructions) = self.instructions(Era::Modern) {
+        if let Some(instructions) = self.instructions(&request.call.session, Era::Modern) {
             result["instructions"] = Value::from(instructions);
         }
         Answer::Result(result.to_string())
@@ -191,12 +191,13 @@ impl Gateway {
     }
 
     /// Returns what the backends tell clients to do, each under its name.
-    fn instructions(&self, era: Era) -> Option<String> {
+    fn instructions(&self, session: &Session, era: Era) -> Option<String> {
         let backends = self.backends();
         let told: Vec<String> = backends
             .iter()
             .filter_map(|backend| {
-                let text = backend.known.greeting(era)?.1.instructions?;
+                let (spoken, greeting) = backend.known.greeting(era)?;
+                let text = self.seen_instructions(session, backend, spoken, greeting.instructions?);
                 Some(if backends.len() == 1 { text } else { format!("## {}\n{text}", backend.title()) })
             })
             .collect();

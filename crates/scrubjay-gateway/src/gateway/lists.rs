@@ -34,9 +34,6 @@ pub(super) struct Routes {
     given: BTreeMap<Kind, Given>,
     /// What the newest list said, by kind and whether it was for a modern client.
     newest: BTreeMap<(Kind, bool), Arc<Table>>,
-    /// The hash of each definition, by backend, whether modern, kind and name: to notice changes. A server may say the
-    /// same in other words to clients of another era.
-    definitions: BTreeMap<(Arc<str>, bool, Kind, String), blake3::Hash>,
 }
 
 /// The lists of all backends as one.
@@ -141,6 +138,9 @@ impl Gateway {
         let owned = lock(&self.routes).given.get(&kind).and_then(|given| given.owner(name).cloned());
         let word = kind.word();
         let Some(owned) = owned else { return format!("unknown {word}: {name}{}", self.absent()) };
+        if let Some(held) = self.told_if_held(kind, &owned) {
+            return held;
+        }
         let Some(backend) = self.backend(&owned.backend) else {
             return format!("{word} \"{name}\" was of backend \"{}\", which is gone", owned.backend);
         };
@@ -226,10 +226,7 @@ impl Gateway {
         let mut listed = Vec::with_capacity(backends.len());
         for (place, backend) in backends.iter().enumerate() {
             let offer = match came.remove(&place) {
-                Some(Ok((era, offer))) => {
-                    self.notice_changes(call, kind, backend, era, &offer);
-                    offer
-                }
+                Some(Ok((_, offer))) => offer,
                 Some(Err(why)) => {
                     tracing::debug!(backend = backend.id, why, ?kind, "missing from a list");
                     lock(&session.lists).remove(&(kind, backend.id.clone()));
@@ -267,7 +264,8 @@ impl Gateway {
         let is_reserved = |name: &str| is_ours && super::route::is_own(name);
         let mut routes = lock(&self.routes);
         let given = routes.given.entry(kind).or_default();
-        let (table, named) = names::name_all(kind, listed, naming, is_reserved, given);
+        let (mut table, mut named) = names::name_all(kind, listed, naming, is_reserved, given);
+        self.hold_back(kind, &mut table, &mut named);
         let newest = routes.newest.entry((kind, call.facts.era == Era::Modern)).or_default();
         if **newest != table {
             *newest = Arc::new(table);
@@ -307,7 +305,7 @@ impl Gateway {
     }
 
     /// Reads all pages of one backend's list, or joins a read that is already under way.
-    async fn list_of(
+    pub(super) async fn list_of(
         self: &Arc<Self>,
         backend: &Arc<Backend>,
         call: &Arc<Call>,
@@ -325,6 +323,7 @@ impl Gateway {
             tokio::spawn(async move { read_list(&backend, &connection, &call, kind).await })
         };
         let offer = connection.flights.join((kind, apart), read).await?;
+        self.observe_list(call, kind, backend, era, &offer);
         Ok((era, backend.known.learn_list(era, kind, offer)))
     }
 
@@ -335,41 +334,10 @@ impl Gateway {
         newest.map(|table| table.mirrored(tool)).unwrap_or_default()
     }
 
-    /// Records and reports definitions that are not what they were: a tool that changes may be a trap.
-    fn notice_changes(&self, call: &Arc<Call>, kind: Kind, backend: &Backend, era: Era, offer: &Offer) {
-        let id: Arc<str> = backend.id.as_str().into();
-        let mut changed = Vec::new();
-        {
-            let mut routes = lock(&self.routes);
-            for item in &offer.items {
-                let hash = blake3::hash(item.raw.as_bytes());
-                let key = (id.clone(), era == Era::Modern, kind, item.name.clone());
-                let before = routes.definitions.insert(key, hash);
-                if let Some(before) = before.filter(|before| *before != hash) {
-                    changed.push((&item.name, before, hash));
-                }
-            }
-        }
-        for (name, before, after) in changed {
-            let backend = &backend.id;
-            tracing::warn!(backend, ?kind, name, "a definition changed in the middle of a session");
-            call.session.record_note(&json!({
-                "event": "definition_changed",
-                "backend": backend,
-                "kind": kind.capability(),
-                "name": name,
-                "before": before.to_hex().to_string(),
-                "after": after.to_hex().to_string(),
-            }));
-        }
-    }
-
-    /// Forgets everything that lists said, and the definitions of backends that are others now; where tools are to be
-    /// named otherwise, the names too.
+    /// Forgets everything that lists said; where tools are to be named otherwise, the names too.
     pub(super) fn forget_all_lists(&self, others: &[String], names_change: bool) {
         let mut routes = lock(&self.routes);
         routes.newest.clear();
-        routes.definitions.retain(|(backend, ..), _| !others.iter().any(|other| **other == **backend));
         if names_change {
             routes.given.clear();
         }

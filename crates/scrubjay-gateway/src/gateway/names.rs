@@ -46,6 +46,13 @@ impl Table {
         self.by_name.get(name)
     }
 
+    /// Takes out what these own.
+    pub(super) fn leave_out(&mut self, owned: &HashSet<Owned>) {
+        let by_name = &mut self.by_name;
+        self.mirrored.retain(|name, _| !by_name.get(name).is_some_and(|owner| owned.contains(owner)));
+        by_name.retain(|_, owner| !owned.contains(owner));
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = (&str, &Owned)> {
         self.by_name.iter().map(|(name, owned)| (name.as_str(), owned))
     }

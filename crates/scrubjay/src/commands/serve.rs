@@ -19,7 +19,7 @@ use scrubjay_core::entry::Transport;
 use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::backend::Backend;
 use scrubjay_gateway::bridge::http::all_ended;
-use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, ServeConfig};
+use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, QuarantineModes, ServeConfig};
 use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording, NewTape, TakeOptions};
 use scrubjay_gateway::memory::Memory;
@@ -234,6 +234,15 @@ async fn serve(
     });
     if let Some(rules) = &started.rules() {
         gateway.rule_with(rules);
+    }
+    gateway.quarantine(started.quarantine());
+    match started.definitions() {
+        Ok(definitions) => gateway.remember_definitions(Arc::new(definitions)),
+        // Without them a tool that changed since the last run would pass for what it was.
+        Err(e) if started.quarantine() != QuarantineModes::default() => return Err(e),
+        Err(e) => {
+            tracing::warn!(error = format!("{e:#}"), "tools that changed since the last run go unnoticed")
+        }
     }
     match memory(started) {
         Ok(memory) => gateway.remember_in(&memory),

@@ -1,26 +1,29 @@
-//! `scrubjay trust`: let a project file start programs, open ports and move the data.
+//! `scrubjay trust`: let a project file count, and let tools be used that changed.
 
 mod effects;
+mod tools;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use scrubjay_core::inert::inert;
 
 use crate::cli::Global;
 use crate::config::project::{self, ProjectFile, Refused};
 use crate::config::{self, trust};
-use crate::render;
+use crate::render::{self, Align, Table};
 
-/// Let the project file of this directory start programs, open ports and move the data
+/// Let the project file of this directory count, or let a tool be used that changed
 ///
 /// Shows what the file would do, and asks. Trust is for this path and this content: when either changes, the
-/// file is used without those keys until it is trusted again.
+/// file is used without those keys until it is trusted again. Then lists the tools that wait to be approved.
 #[derive(Debug, Args)]
 pub(crate) struct TrustArgs {
+    #[command(subcommand)]
+    command: Option<TrustCommand>,
     /// The project file [default: the one in the working directory]
     file: Option<PathBuf>,
     /// Do not ask
@@ -31,7 +34,27 @@ pub(crate) struct TrustArgs {
     revoke: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum TrustCommand {
+    Tool(tools::ToolArgs),
+    Ls(LsArgs),
+}
+
+/// List the tools that wait to be approved, and the servers that were seen
+#[derive(Debug, Args)]
+struct LsArgs {}
+
 pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode> {
+    let is_about_file = args.file.is_some() || args.yes || args.revoke;
+    anyhow::ensure!(
+        args.command.is_none() || !is_about_file,
+        "a project file and a command cannot be given together: put --yes behind the command"
+    );
+    match &args.command {
+        Some(TrustCommand::Tool(args)) => return tools::run(global, args),
+        Some(TrustCommand::Ls(LsArgs {})) => return ls(global),
+        None => {}
+    }
     let store = config::trust_store(global)?;
     if args.revoke {
         let path = args.file.as_deref().unwrap_or(Path::new(project::FILE_NAME));
@@ -39,6 +62,11 @@ pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode>
         let was = store.revoke(&path)?;
         let said = if was { "is trusted no more" } else { "was not trusted" };
         return finish(global, &path, false, &format!("{} {said}", path.display()));
+    }
+    // Where there is no file to trust, what else waits is all there is to say.
+    if args.file.is_none() && !args.yes && matches!(project::find(Path::new(".")), Err((_, Refused::Absent)))
+    {
+        return ls(global);
     }
     let file = find(args.file.as_deref())?;
     let tree = checked(&file, global)?;
@@ -48,7 +76,7 @@ pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode>
         return finish(global, &file.path, store.trusts(&file)?, &said);
     }
     show(&file, &effects)?;
-    if !args.yes && !confirmed()? {
+    if !args.yes && !confirmed("Trust this file?")? {
         bail!("{} is not trusted: nothing was changed", file.path.display());
     }
     // What was shown is what is trusted: the file is not read again.
@@ -93,21 +121,69 @@ fn show(file: &ProjectFile, effects: &[String]) -> io::Result<()> {
     out.flush()
 }
 
-fn confirmed() -> anyhow::Result<bool> {
+fn confirmed(question: &str) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         bail!("there is no terminal to ask on: look at the above, then say --yes");
     }
-    write!(io::stderr(), "Trust this file? [y/N] ")?;
+    write!(io::stderr(), "{question} [y/N] ")?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 fn finish(global: &Global, path: &Path, trusted: bool, said: &str) -> anyhow::Result<ExitCode> {
+    let waiting = waiting(global).unwrap_or_default();
     if global.json {
-        render::print_json(&serde_json::json!({ "path": path, "trusted": trusted }))?;
+        render::print_json(&serde_json::json!({ "path": path, "trusted": trusted, "waiting": waiting }))?;
     } else {
         render::Table::note().line(said)?;
+        if !waiting.is_empty() {
+            tools::print(&waiting)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn waiting(global: &Global) -> anyhow::Result<Vec<serde_json::Value>> {
+    let loaded = config::load(global)?;
+    tools::list(&loaded, &loaded.definitions()?)
+}
+
+/// Lists what waits, and every server that was seen.
+fn ls(global: &Global) -> anyhow::Result<ExitCode> {
+    let waiting = waiting(global)?;
+    let servers = config::load(global)?.definitions()?.list()?;
+    let mut seen = Vec::new();
+    for (file, server) in servers {
+        let server = server?;
+        let (definitions, changes) = server.counts();
+        seen.push(serde_json::json!({
+            "backend": server.backend, "server": server.described, "file": file,
+            "definitions": definitions, "changes": changes,
+        }));
+    }
+    if global.json {
+        render::print_json(&serde_json::json!({ "waiting": waiting, "servers": seen }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        ("BACKEND", Align::Left),
+        ("DEFINITIONS", Align::Right),
+        ("CHANGES SEEN", Align::Right),
+        ("SERVER", Align::Left),
+    ]);
+    for server in &seen {
+        let text = |key: &str| server[key].as_str().map_or_else(|| server[key].to_string(), str::to_owned);
+        let has_changed = server["changes"] != 0;
+        table.row(has_changed, &[&text("backend"), &text("definitions"), &text("changes"), &text("server")]);
+    }
+    if !seen.is_empty() {
+        table.print()?;
+    }
+    if waiting.is_empty() {
+        render::Table::note().line("nothing waits to be approved")?;
+    } else {
+        tools::print(&waiting)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -21,6 +21,7 @@ use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_store::clock;
 use scrubjay_store::conversation::{self, Conversation};
 use scrubjay_store::home::Home;
+use scrubjay_store::private::Depth;
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
 use scrubjay_store::tape::header::{Origin, TapeKind};
 
@@ -196,6 +197,9 @@ fn settings(global: &Global, args: &WrapArgs, home: &Home) -> anyhow::Result<Set
         }
         Ok(loaded) => loaded,
     };
+    if !global.quiet {
+        loaded.notices.iter().for_each(|notice| say(notice));
+    }
     let mut settings = Settings::of(&loaded, home)?;
     let (options, limits) = (&mut settings.options, &mut settings.limits);
     match args.on_record_failure {
@@ -325,6 +329,11 @@ pub(super) fn sweep_beside(
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let (home, starter) = (home.clone(), starter.clone());
     std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
+        // The directory itself is closed by now; what is in it may have been open before.
+        match home.make_private(Depth::All) {
+            Ok(mended) => mended.iter().for_each(|mended| say(&mended.to_string())),
+            Err(e) => say(&e.to_string()),
+        }
         let sealed = sweep(&home);
         if let Err(e) = conversation::sweep(&home) {
             say(&format!("cannot clear {}: {e}", home.conversations().display()));

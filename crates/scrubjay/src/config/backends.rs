@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv};
+use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Quarantine};
 
 use super::mask::{self, Masked};
 use super::node::{Kind, Node, Origin, Scalar, Value, below};
@@ -16,7 +16,8 @@ const ID_CHARS_MAX: usize = 64;
 /// Longer than hosts wait by themselves (a minute, mostly), so that it is they who give up first.
 const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
-const COMMON: [&str; 6] = ["id", "displayName", "type", "callTimeout", "shared", "maxConnections"];
+const COMMON: [&str; 7] =
+    ["id", "displayName", "type", "callTimeout", "shared", "maxConnections", "quarantine"];
 const STDIO: [&str; 4] = ["command", "args", "env", "inheritEnv"];
 const HTTP: [&str; 2] = ["url", "headers"];
 
@@ -24,6 +25,8 @@ const HTTP: [&str; 2] = ["url", "headers"];
 #[derive(Clone)]
 pub(crate) struct Backends {
     pub(crate) list: Vec<BackendConfig>,
+    /// Which of their definitions are held back, by their ids, where they say.
+    pub(crate) quarantine: BTreeMap<String, Quarantine>,
     written: Node,
 }
 
@@ -31,7 +34,8 @@ impl Setting for Backends {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
         let before = problems.len();
         let list = read_backends(node, key, problems);
-        (problems.len() == before).then(|| Self { list, written: node.clone() })
+        let quarantine = read_quarantine(node, key, problems);
+        (problems.len() == before).then(|| Self { list, quarantine, written: node.clone() })
     }
 
     fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
@@ -72,6 +76,19 @@ fn read_backends(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Vec<Bac
         backends.extend(Fields { node: item, path: &path, problems }.backend());
     }
     backends
+}
+
+/// Reads which definitions each backend says are held back.
+fn read_quarantine(node: &Node, key: &str, problems: &mut Vec<Problem>) -> BTreeMap<String, Quarantine> {
+    let Value::List(items) = &node.value else { return BTreeMap::new() };
+    let said = items.iter().enumerate().filter_map(|(i, item)| {
+        let mode = Quarantine::read(item.get("quarantine")?, &format!("{key}[{i}].quarantine"), problems)?;
+        match &item.get("id")?.value {
+            Value::Scalar(id) => Some((id.text.clone(), mode)),
+            _ => None,
+        }
+    });
+    said.collect()
 }
 
 /// The fields of one backend.

@@ -1,6 +1,7 @@
 //! Finds the layers, reads them, and puts them in order.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -114,7 +115,7 @@ impl Loader {
                 None => return Ok(RawConfig::default()),
             },
         };
-        let content = match File::open(&path).and_then(project::read) {
+        let content = match File::open(&path).and_then(written_by_owner).and_then(project::read) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !must_be_there => {
                 files.push(SourceFile { path, state: FileState::Absent });
                 return Ok(RawConfig::default());
@@ -148,22 +149,56 @@ impl Loader {
                 return RawConfig::default();
             }
         };
-        let tree = file.parse(problems);
-        let mut state = FileState::Read;
-        let raw = tree.map(|mut tree| {
-            let trusted = self.trusts(&file).unwrap_or_else(|error| {
-                notices.push(format!("cannot tell whether {} is trusted: {error:#}", file.path.display()));
-                false
-            });
-            let keys = if trusted { Vec::new() } else { trust::withhold(&mut tree) };
-            if !keys.is_empty() {
-                notices.push(left_out(&file.path, &keys));
-                state = FileState::Untrusted { left_out: keys };
-            }
-            layer(tree, &self.environment, problems)
+        let trusted = self.trusts(&file).unwrap_or_else(|error| {
+            notices.push(format!("cannot tell whether {} is trusted: {error:#}", file.path.display()));
+            false
         });
+        if !trusted {
+            return self.strangers_layer(file, files, notices);
+        }
+        let tree = file.parse(problems);
+        files.push(SourceFile { path: file.path, state: FileState::Read });
+        tree.map(|tree| layer(tree, &self.environment, problems)).unwrap_or_default()
+    }
+
+    /// Reads of a file that nobody trusted what any file may set. What is wrong with it is told, and keeps nothing
+    /// from starting.
+    fn strangers_layer(
+        &self,
+        file: ProjectFile,
+        files: &mut Vec<SourceFile>,
+        notices: &mut Vec<String>,
+    ) -> RawConfig {
+        let mut problems = Vec::new();
+        let tree = file.parse(&mut problems);
+        if let Some(tree) = &tree {
+            problems.extend(trust::problems(tree, &self.environment));
+        }
+        let (mut raw, mut keys) = (RawConfig::default(), Vec::new());
+        if let Some(mut tree) = tree {
+            keys = trust::withhold(&mut tree);
+            raw = layer(tree, &self.environment, &mut problems);
+        }
+        if !keys.is_empty() {
+            notices.push(left_out(&file.path, &keys));
+        }
+        let state = if let Some(problem) = problems.first() {
+            raw = RawConfig::default();
+            let more = if problems.len() > 1 {
+                format!(" (and {} more)", problems.len() - 1)
+            } else {
+                String::new()
+            };
+            let why = format!("it is not trusted, and something in it is wrong: {problem}{more}");
+            notices.push(format!("{} is not used: {why}", file.path.display()));
+            FileState::Refused { why }
+        } else if keys.is_empty() {
+            FileState::Read
+        } else {
+            FileState::Untrusted { left_out: keys }
+        };
         files.push(SourceFile { path: file.path, state });
-        raw.unwrap_or_default()
+        raw
     }
 
     /// Reads what stands above a client's options: an environment, and the flags.
@@ -217,6 +252,21 @@ impl Loader {
 fn layer(mut tree: Node, environment: &Environment, problems: &mut Vec<Problem>) -> RawConfig {
     expand(&mut tree, environment, problems);
     RawConfig::read_tree(&tree, problems)
+}
+
+/// Refuses a file that others may write: whoever can would be its owner in all but name.
+fn written_by_owner(file: File) -> std::io::Result<File> {
+    let facts = file.metadata()?;
+    // Our own group is usually ours alone, and root's is root's.
+    let of_strangers = facts.gid() != rustix::process::getegid().as_raw() && facts.gid() != 0;
+    let is_open = facts.mode() & 0o002 != 0 || (facts.mode() & 0o020 != 0 && of_strangers);
+    if facts.is_file() && is_open {
+        let mode = facts.mode() & 0o7777;
+        return Err(std::io::Error::other(format!(
+            "others may write it (its mode is {mode:04o}): run `chmod go-w` on it"
+        )));
+    }
+    Ok(file)
 }
 
 fn user_file(environment: &Environment) -> Option<PathBuf> {

@@ -3,6 +3,7 @@
 //! Two of its rules are ours: no key is required (files and the environment may give it), and keys it does
 //! not know are left alone, as its schema does. Variables do not expand here: it is JSON that a program wrote.
 
+use super::level::LogLevel;
 use super::node::{Kind, Node, Origin, Scalar, Value};
 use super::problem::{Problem, entries};
 use super::raw::{Given, Part, RawConfig};
@@ -29,6 +30,11 @@ impl GatewayOptions {
         }
         if let Some(backends) = node.get("backends") {
             layer.backends = Part::read(backends, "backends", &mut problems);
+            let said = layer.backends.iter().flat_map(|given| given.value.quarantine.keys());
+            for id in said {
+                let why = format!("is not taken from a client (backend {id}): set it in the configuration");
+                problems.push(Problem::new(&backends.origin, "backends.quarantine", why));
+            }
             if matches!(&backends.value, Value::Null) {
                 problems.push(Problem::new(&backends.origin, "backends", "must be a list of backends"));
             } else if matches!(&backends.value, Value::List(items) if items.is_empty()) {
@@ -38,6 +44,22 @@ impl GatewayOptions {
         layer.llm.api_key = node.get("OPENAI_API_KEY").and_then(|node| api_key(node, &mut problems));
         layer.serve.debug_port = node.get("DEBUG_PORT").and_then(|node| debug_port(node, &mut problems));
         if problems.is_empty() { Ok(Self { layer }) } else { Err(problems) }
+    }
+
+    /// Takes back a level that would silence warnings, unless the owner's own level is as quiet; says so.
+    ///
+    /// Warnings are how a person hears that something was not recorded, or that a tool changed: no client may turn
+    /// them off.
+    pub(super) fn keep_warnings(&mut self, configured: LogLevel) -> Option<String> {
+        let asked =
+            self.layer.log_level.as_mut().filter(|asked| asked.value > LogLevel::Warn.max(configured))?;
+        let quietest = LogLevel::Warn.max(configured);
+        let told = format!(
+            "a client asked for logLevel {}, which would hide warnings: {quietest} holds",
+            asked.value
+        );
+        asked.value = quietest;
+        Some(told)
     }
 
     /// Returns a problem for each option that would change something, for clients that may not.
@@ -121,6 +143,22 @@ mod tests {
     }
 
     #[test]
+    fn a_client_cannot_silence_warnings() {
+        let kept = |asked: &str, configured: LogLevel| {
+            let mut options = GatewayOptions::parse(&json!({ "logLevel": asked })).ok().unwrap();
+            let told = options.keep_warnings(configured);
+            (options.layer.log_level.unwrap().value, told.is_some())
+        };
+        assert_eq!(kept("silent", LogLevel::Info), (LogLevel::Warn, true));
+        assert_eq!(kept("error", LogLevel::Trace), (LogLevel::Warn, true));
+        assert_eq!(kept("warn", LogLevel::Trace), (LogLevel::Warn, false));
+        assert_eq!(kept("trace", LogLevel::Silent), (LogLevel::Trace, false));
+        // The owner's own choice may be quieter.
+        assert_eq!(kept("error", LogLevel::Error), (LogLevel::Error, false));
+        assert_eq!(kept("silent", LogLevel::Error), (LogLevel::Error, true));
+    }
+
+    #[test]
     fn nothing_is_required() {
         for options in [json!(null), json!({}), json!({"DEBUG_PORT": null})] {
             assert!(GatewayOptions::parse(&options).is_ok(), "{options}");
@@ -141,6 +179,8 @@ mod tests {
             "DEBUG_PORT must be a port: a whole number from 1 to 65535",
         ];
         assert_eq!(told, expected);
+        let held = json!({"id": "a", "type": "stdio", "command": "c", "quarantine": "off"});
+        assert!(refused(&json!({ "backends": [held] }))[0].contains("quarantine is not taken from a client"));
         assert_eq!(refused(&json!({"backends": []})), ["backends must name at least one backend"]);
         assert_eq!(refused(&json!({"backends": null})), ["backends must be a list of backends"]);
         for port in [json!(0), json!(-1), json!(1.5), json!(65536), json!(true)] {

@@ -290,7 +290,7 @@ fn find_key(privacy: &RawPrivacy, id: &str) -> Result<Key, String> {
         Source::File(path) => {
             let place = path.display().to_string();
             (
-                std::fs::read(path)
+                super::secret_file::read(path)
                     .map_err(|e| format!("has a key that cannot be read from {place}: {e}"))?,
                 place,
             )
@@ -368,10 +368,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         std::fs::write(&path, "correct horse battery staple\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
         let config = format!(
             "recorder: {{ privacy: {{ keys: {{ main: {{ file: {} }} }}, encryption: {{ enabled: true, key_id: main }} }} }}",
             path.display()
         );
+        let told = loaded(&config).redactor(None).unwrap_err();
+        let told = told.downcast_ref::<ConfigError>().unwrap().problems[0].to_string();
+        assert!(told.contains("chmod 600") && !told.contains("horse"), "{told}");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         assert!(redact(&config, r#"{"token":"abc"}"#).starts_with(r#"{"token":"enc:v1:main:"#));
     }
 }

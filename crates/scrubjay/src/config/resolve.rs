@@ -8,7 +8,10 @@ use anyhow::Context;
 use scrubjay_core::redact::Redactor;
 use scrubjay_core::rules::Rules;
 use scrubjay_gateway::budget::MemoryLimits;
-use scrubjay_gateway::config::{BackendConfig, ConnectionLimits, HttpConfig, Secret, ServeConfig};
+use scrubjay_gateway::config::{
+    BackendConfig, ConnectionLimits, HttpConfig, QuarantineModes, Secret, ServeConfig,
+};
+use scrubjay_gateway::definitions::Definitions;
 use scrubjay_gateway::gateway::Consent;
 use scrubjay_gateway::relay;
 use scrubjay_llm::LlmConfig;
@@ -16,6 +19,7 @@ use scrubjay_router::Router;
 use scrubjay_store::home::Home;
 use scrubjay_store::ledger::Storage;
 use scrubjay_store::ledger::project::DEFAULT_PROJECT;
+use scrubjay_store::private::Depth;
 use scrubjay_store::recording::{self, Policy};
 use scrubjay_tools::Setup;
 
@@ -99,10 +103,11 @@ impl Loaded {
     /// # Errors
     /// Some are wrong. The problems serialize as `{path, message}`: they are the data of the error -32602.
     pub(crate) fn with_options(&self, options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
-        let options = GatewayOptions::parse(options)?;
+        let mut options = GatewayOptions::parse(options)?;
+        let told = options.keep_warnings(self.log_level);
         let (below, above) = (self.below.clone().under_layer(options.layer), self.above.clone());
         let (files, data) = (self.files.clone(), self.default_data.clone());
-        Ok(Self::new(below, above, &self.directory, data, files, Vec::new()))
+        Ok(Self::new(below, above, &self.directory, data, files, told.into_iter().collect()))
     }
 
     /// Tells whether it is reloaded when a file changes.
@@ -215,6 +220,23 @@ impl Loaded {
     /// There is none, or it cannot be used; why, in words that follow its name.
     pub(crate) fn redaction_key(&self, id: &str) -> Result<scrubjay_core::redact::Key, String> {
         privacy::key(&self.raw.recorder.privacy, id)
+    }
+
+    /// Returns which definitions of which backend are held back until a person approves them.
+    pub(crate) fn quarantine(&self) -> QuarantineModes {
+        let backends =
+            self.raw.backends.as_ref().map(|given| given.value.quarantine.clone()).unwrap_or_default();
+        QuarantineModes { all: taken(self.raw.quarantine.as_ref()), backends }
+    }
+
+    /// Returns where it is kept what backends said of their tools.
+    ///
+    /// # Errors
+    /// No data directory is known, or a key is unusable.
+    pub(crate) fn definitions(&self) -> anyhow::Result<Definitions> {
+        let home = self.home()?;
+        let key = home.hash_key().context("cannot read the key for hashes")?;
+        Ok(Definitions::new(home.definitions(), self.redactor(Some(&home))?, key))
     }
 
     /// Returns the rules for messages on their way; none where nothing is to be done to any.
@@ -405,7 +427,12 @@ pub(super) fn home(
 ) -> anyhow::Result<Home> {
     let root = given.map(|given| given.value.0.as_path()).or(default);
     let root = root.context("no home directory is known: name one with --data DIR")?;
-    Ok(Home::new(std::path::absolute(directory.join(root))?))
+    let home = Home::new(std::path::absolute(directory.join(root))?);
+    // Whatever is read from it next, a list of trusted files among it, nobody else can have written.
+    for mended in home.make_private(Depth::Top)? {
+        crate::cli::tell(&mended.to_string());
+    }
+    Ok(home)
 }
 
 fn auth_token(serve: &RawServe, directory: &Path) -> Result<Option<Secret>, ConfigError> {
@@ -420,8 +447,7 @@ fn auth_token(serve: &RawServe, directory: &Path) -> Result<Option<Secret>, Conf
         }
         (None, Some(file)) => {
             let path = directory.join(&file.value.0);
-            let text = std::fs::File::open(&path)
-                .and_then(super::project::read)
+            let text = super::secret_file::read(&path)
                 .map_err(|e| wrong(file, format!("cannot be read from {}: {e}", path.display())))?;
             let token = std::str::from_utf8(&text).ok().and_then(|text| Token::new(text.trim()));
             let message =

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use scrubjay_core::units::{parse_duration, parse_size};
-use scrubjay_gateway::config::{Naming, Secret};
+use scrubjay_gateway::config::{Naming, Quarantine, Secret};
 use scrubjay_gateway::relay::{Durability, OnRecordFailure};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -156,6 +156,11 @@ impl Choice for Durability {
 impl Choice for Naming {
     const NAMES: &'static [(&'static str, Self)] =
         &[("where-needed", Self::WhereNeeded), ("always", Self::Always)];
+}
+
+impl Choice for Quarantine {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("off", Self::Off), ("changed", Self::Changed), ("new", Self::New)];
 }
 
 impl Choice for bool {

@@ -120,6 +120,8 @@ fn later_layers_win() {
     place = place.user("log_level: trace\n");
     assert_eq!(place.shown("log_level"), pair("trace", "home/.config/scrubjay/config.yaml:1"));
     place = place.project("\nlog_level: debug\n");
+    assert_eq!(place.shown("log_level").0, "trace", "nobody trusted it");
+    place.trust();
     assert_eq!(place.shown("log_level"), pair("debug", "project/scrubjay.yaml:2"));
     let with_options = |place: &Place| place.load().with_options(&json!({"logLevel": "warn"})).ok().unwrap();
     assert_eq!(with_options(&place).log_level, LogLevel::Warn);
@@ -180,11 +182,10 @@ fn an_untrusted_project_starts_opens_and_moves_nothing() {
     assert_eq!(http.address.to_string(), "127.0.0.1:1");
     assert!(http.auth_token.is_none() && http.allowed_hosts.is_empty() && http.allowed_origins.is_empty());
     assert!(loaded.home().unwrap().root().ends_with("home/.local/share/scrubjay"));
-    // What is harmless still counts.
-    assert_eq!(loaded.log_level, LogLevel::Debug);
-    assert_eq!(serve.naming, Naming::Always);
-    let keys = "data, serve.http, serve.auth_token, serve.auth_token_file, serve.allowed_hosts, \
-                serve.allowed_origins, backends";
+    assert_eq!(loaded.log_level, LogLevel::Info);
+    assert_eq!(serve.naming, Naming::WhereNeeded);
+    let keys = "log_level, data, serve.http, serve.auth_token, serve.auth_token_file, serve.allowed_hosts, \
+                serve.allowed_origins, serve.naming, backends";
     assert_eq!(loaded.notices.len(), 1);
     assert!(
         loaded.notices[0].contains(keys) && loaded.notices[0].contains("`scrubjay trust`"),
@@ -256,9 +257,12 @@ fn the_progress_trackers_file_is_a_project_file() {
     let place = Place::new();
     place.write("project/agent-progress.config.json", r#"{"logging": {"level": "debug"}, "dbPath": "x"}"#);
     let loaded = place.load();
-    assert_eq!(loaded.log_level, LogLevel::Debug);
+    assert_eq!(loaded.log_level, LogLevel::Info);
     let notice = &loaded.notices[0];
-    assert!(notice.contains("used without storage") && notice.contains("scrubjay trust"), "{notice}");
+    assert!(
+        notice.contains("used without log_level, storage") && notice.contains("scrubjay trust"),
+        "{notice}"
+    );
 }
 
 #[test]
@@ -270,6 +274,7 @@ fn variables_expand_in_every_file_and_an_unset_one_is_named() {
     assert_eq!(loaded.log_level, LogLevel::Warn);
     assert_eq!(loaded.secrets(), ["t0p-s3cret"]);
     let place = place.project("limits:\n  max_tape_size: ${NOBODY}\n");
+    place.trust();
     let problems = place.problems();
     assert!(
         problems[0].contains("scrubjay.yaml:2: limits.max_tape_size needs the variable NOBODY"),
@@ -289,6 +294,9 @@ fn a_withheld_key_needs_no_variables() {
 #[test]
 fn what_a_variable_holds_is_not_repeated_by_a_problem() {
     let place = Place::new().project("log_level: ${API_KEY}\n").set("API_KEY", "t0p-s3cret");
+    // Nor by a notice, where nobody trusted the file.
+    assert!(!place.load().notices.concat().contains("s3cret"));
+    place.trust();
     let problems = place.problems();
     assert!(problems[0].contains("log_level") && !problems.concat().contains("s3cret"), "{problems:?}");
 }
@@ -300,6 +308,7 @@ fn problems_of_all_layers_come_together() {
         .project("limits: { max_message_size: 1 }\n")
         .set("SCRUBJAY_DURABILITY", "eternal")
         .flag("--http", "serve.http", "80");
+    place.trust();
     let problems = place.problems();
     assert_eq!(problems.len(), 4, "{problems:?}");
     for (problem, words) in
@@ -398,7 +407,11 @@ fn a_token_is_needed_where_others_can_reach_it() {
     assert!(serve(&place).unwrap_err().contains("needs --auth-token-file"));
     let place = place.user("serve: { http: '0.0.0.0:80', auth_token_file: token }");
     assert!(serve(&place).unwrap_err().contains("cannot be read from"));
-    place.write("home/.config/scrubjay/token", "t0p-s3cret\n");
+    let token = place.write("home/.config/scrubjay/token", "t0p-s3cret\n");
+    fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let message = serve(&place).unwrap_err();
+    assert!(message.contains("chmod 600") && !message.contains("s3cret"), "{message}");
+    fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     assert_eq!(serve(&place).unwrap().http.unwrap().auth_token.unwrap().reveal(), "t0p-s3cret");
     assert_eq!(place.load().secrets(), ["t0p-s3cret"]);
     place.write("home/.config/scrubjay/token", "two\nlines-s3cret\n");
@@ -492,6 +505,56 @@ fn what_is_recorded_is_the_owners_to_choose() {
     assert!(place.load().home().unwrap().root().ends_with("here"));
 }
 
+/// Goes through every key there is: of a file that nobody trusted each is left out and named, but for the few that
+/// are of no use to a stranger.
+#[test]
+fn of_a_strangers_file_every_key_is_left_out_and_named() {
+    let manual = include_str!("../../../../docs/CONFIG.md");
+    let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let place = Place::new().project(example).set("TICKETS_TOKEN", "t");
+    let (loaded, none) = (place.load(), Place::new().load());
+    let given = ["records.stale_after", "router.shortlist"];
+    let differing = loaded.differing_keys(&none);
+    assert!(differing.iter().all(|key| key == "data" || given.contains(&key.as_str())), "{differing:?}");
+    let FileState::Untrusted { left_out } = &loaded.files[1].state else { panic!("{:?}", loaded.files) };
+    let keys = RawConfig::all_keys().into_iter().filter(|key| !given.contains(&key.path.as_str()));
+    for key in keys.filter(|key| {
+        // The example has one of two tokens, and no second names.
+        key.path != "serve.auth_token"
+            && !["path", "max_tape_size", "max_tape_duration"]
+                .iter()
+                .any(|second| key.path == format!("recorder.storage.{second}"))
+    }) {
+        assert!(left_out.contains(&key.path), "{} is not named", key.path);
+        assert!(loaded.notices[0].contains(&key.path), "{}", loaded.notices[0]);
+    }
+}
+
+/// What is wrong in a file that nobody trusted keeps nothing from starting, and none of it counts.
+#[test]
+fn a_strangers_mistake_is_told_and_harms_nobody() {
+    for wrong in [
+        "colour: blue\nrecords: { stale_after: 7 }\n",
+        "recorder: { enabled: maybe }\n",
+        "a: [\n",
+        "- 1\n",
+        "limits: 3\n",
+        "log_level: silent\nlog_level: silent\n",
+        "records: { stale_after: '${NOBODY}' }\n",
+    ] {
+        let place = Place::new().project(wrong);
+        let loaded = place.load();
+        assert!(
+            loaded.notices.iter().any(|notice| notice.contains("is not used: it is not trusted")),
+            "{wrong}"
+        );
+        assert!(matches!(&loaded.files[1].state, FileState::Refused { .. }), "{wrong}");
+        assert_eq!(place.shown("records.stale_after").0, "20", "{wrong}");
+        place.trust();
+        assert!(!place.problems().is_empty(), "{wrong}");
+    }
+}
+
 #[test]
 fn the_model_is_the_owners_to_choose() {
     let defaults = Place::new().load().llm_config().unwrap();
@@ -501,7 +564,7 @@ fn the_model_is_the_owners_to_choose() {
     let place = Place::new().set("OPENAI_API_KEY", "sk-mine-123").project(theirs);
     let llm = place.load().llm_config().unwrap();
     assert_eq!((llm.base_url.as_str(), llm.model.as_str()), ("https://api.openai.com/v1", "gpt-4o-mini"));
-    assert_eq!((llm.api_key.unwrap().reveal(), llm.retries), ("sk-mine-123", 0));
+    assert_eq!((llm.api_key.unwrap().reveal(), llm.retries), ("sk-mine-123", 2));
     assert!(!llm.required && !llm.allow_insecure);
     place.trust();
     let llm = place.load().llm_config().unwrap();

@@ -126,10 +126,20 @@ impl TrustStore {
     }
 }
 
-/// Takes out of a file's tree what only a trusted file may set; returns the keys.
+/// Leaves in a file's tree what any file may set, and nothing else; returns the keys that need trust.
 pub(crate) fn withhold(tree: &mut Node) -> Vec<String> {
-    let guarded = RawConfig::all_keys().into_iter().filter(|key| key.guard == Guard::Owner);
-    guarded.filter(|key| tree.take(&key.path).is_some()).map(|key| key.path).collect()
+    // What may stay is put together anew: nothing can slip through that nobody thought of.
+    let mut allowed = Node::map(tree.origin.clone());
+    let mut withheld = Vec::new();
+    for key in RawConfig::all_keys() {
+        match (tree.take(&key.path), key.guard) {
+            (Some(node), Guard::Free) => allowed.put(&key.path, node),
+            (Some(_), Guard::Owner) => withheld.push(key.path),
+            (None, _) => {}
+        }
+    }
+    *tree = allowed;
+    withheld
 }
 
 /// Returns what is wrong with a file, apart from variables that are not set here.
@@ -231,12 +241,18 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_opens_or_redirects_is_withheld() {
-        let text = "log_level: debug\nbackends: []\nserve: { http: '[::]:80', naming: always }\ndata: x\n";
+    fn only_what_is_harmless_is_left() {
+        let text = "log_level: debug\nbackends: []\nserve: { http: '[::]:80' }\nunheard_of: 1\n\
+                    records: { stale_after: 3, other: 4 }\ndata: x\n";
         let mut tree = yaml::parse(text, Path::new("c"), &mut Vec::new()).unwrap();
-        assert_eq!(withhold(&mut tree), ["data", "serve.http", "backends"]);
-        assert!(tree.get("log_level").is_some());
-        assert!(tree.get("serve").unwrap().get("naming").is_some());
+        assert_eq!(withhold(&mut tree), ["log_level", "data", "serve.http", "backends"]);
+        assert!(
+            tree.get("log_level").is_none()
+                && tree.get("unheard_of").is_none()
+                && tree.get("serve").is_none()
+        );
+        let records = tree.get("records").unwrap();
+        assert!(records.get("stale_after").is_some() && records.get("other").is_none());
         assert!(withhold(&mut tree).is_empty());
     }
 }

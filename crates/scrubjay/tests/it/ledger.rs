@@ -177,6 +177,7 @@ fn what_was_encrypted_comes_back_with_the_key() {
     let home = tempfile::tempdir().unwrap();
     let key = home.path().join("key");
     std::fs::write(&key, "correct horse battery staple\n").unwrap();
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let config = home.path().join("c.yaml");
     let settings = format!(
         "recorder: {{ privacy: {{ keys: {{ main: {{ file: {} }}, other: {{ env: OTHER_KEY }} }}, encryption: {{ enabled: true, key_id: main }} }} }}",

@@ -17,6 +17,7 @@ mod keeping;
 mod killed;
 mod ledger;
 mod peers;
+mod private;
 mod probes;
 mod progress;
 mod progress_peers;

@@ -16,6 +16,7 @@ mod memory;
 mod options;
 mod peers;
 mod proxy;
+mod quarantine;
 mod recorder_peers;
 mod redaction;
 mod refusals;

@@ -31,8 +31,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The exit code of whoever a hangup ends, as a shell reports it.
 const HUNG_UP: i32 = 129;
 /// What a reload takes; everything else was settled at the start.
-const TAKEN: [&str; 6] =
-    ["backends", "recorder.rules", "router.", "serve.naming", "serve.reload", "log_level"];
+const TAKEN: [&str; 7] =
+    ["quarantine", "backends", "recorder.rules", "router.", "serve.naming", "serve.reload", "log_level"];
 
 /// The configuration in force.
 pub(super) struct InForce {
@@ -136,12 +136,8 @@ impl InForce {
     fn load(&self) -> anyhow::Result<Loaded> {
         let loaded = config::load_with(&self.global, typed(&self.args))?;
         let now = self.now();
-        if let Some((path, keys)) = lost_trust(&now.loaded, &loaded) {
-            let keys = keys.join(", ");
-            anyhow::bail!(
-                "{} sets {keys} and is not trusted as it is now: look at it, then run `scrubjay trust`",
-                path.display()
-            );
+        if let Some((path, why)) = lost_trust(&now.loaded, &loaded) {
+            anyhow::bail!("{} {why}: look at it, then run `scrubjay trust`", path.display());
         }
         let options = now.options.clone();
         drop(now);
@@ -187,6 +183,7 @@ impl InForce {
         let stays = self.stays(&loaded);
         let model = adopted.llm_config()?;
         self.log.adopt(&adopted);
+        gateway.quarantine(loaded.quarantine());
         let reloaded = gateway.reload(Reload {
             workspace: workspace(&config),
             backends: config.backends,
@@ -258,11 +255,16 @@ impl Look {
 /// Finds a project's file that was used whole and would not be now, and what it would lose.
 ///
 /// Whoever edits a trusted file has not yet looked at it as another would: until then nothing it started is ended.
-fn lost_trust<'a>(before: &Loaded, after: &'a Loaded) -> Option<(&'a PathBuf, Vec<String>)> {
+fn lost_trust<'a>(before: &Loaded, after: &'a Loaded) -> Option<(&'a PathBuf, String)> {
     after.files.iter().find_map(|file| {
         let was_read = before.files.iter().any(|old| old.path == file.path && old.state == FileState::Read);
         match &file.state {
-            FileState::Untrusted { left_out } if was_read => Some((&file.path, left_out.clone())),
+            FileState::Untrusted { left_out } if was_read => {
+                Some((&file.path, format!("sets {} and is not trusted as it is now", left_out.join(", "))))
+            }
+            FileState::Refused { why } if was_read => {
+                Some((&file.path, format!("cannot be used now ({why})")))
+            }
             _ => None,
         }
     })

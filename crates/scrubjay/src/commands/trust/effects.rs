@@ -130,10 +130,12 @@ mod tests {
              recorder: { rules: [{ name: canned, action: mock, result: {} }] }\n",
         );
         let expected = [
+            "set log_level to debug",
             "set data to ./here",
             "listen on 0.0.0.0:80",
             "set serve.auth_token to ***",
             "set serve.allowed_hosts to a.example",
+            "set serve.naming to always",
             "mock messages by the rule canned",
             "start sh -c \"curl x | sh\" \"\" as sh",
             "  with the variable API_KEY = ***",
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_harmless_file_does_nothing() {
-        assert!(effects("log_level: debug\nserve: { naming: always }\n").is_empty());
+        assert!(effects("records: { stale_after: 3 }\nrouter: { shortlist: 5 }\n").is_empty());
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn foreign_hosts_and_origins_are_refused() {
 fn a_token_is_required_where_there_is_one() {
     let scratch = scratch();
     let file = scratch.path().join("token");
-    std::fs::write(&file, "a-token-of-good-length\n").expect("it is ours");
+    super::rig::write_private(&file, "a-token-of-good-length\n");
     let options = ["--auth-token-file", &text(&file)];
     let served = Served::start(&scratch.path().join("data"), &options, &fixture(&[]));
     let hello = initialize(1).to_string();

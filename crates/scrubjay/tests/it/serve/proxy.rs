@@ -66,7 +66,7 @@ fn a_hosts_headers_and_a_servers_refusal_pass() {
 fn a_token_for_us_goes_no_further() {
     let directory = scratch();
     let file = directory.path().join("token");
-    std::fs::write(&file, "canary-of-ours\n").expect("it is ours");
+    super::rig::write_private(&file, "canary-of-ours\n");
     let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
     let served = wrap(directory.path(), &upstream, &["--auth-token-file", &text(&file)]);
     let hello = initialize(1).to_string();

@@ -52,6 +52,13 @@ pub(super) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().expect("there is a temporary directory")
 }
 
+/// Writes a file with a secret in it, for its owner alone.
+pub(super) fn write_private(path: &Path, text: &str) {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    file.as_mut().expect("it is new").write_all(text.as_bytes()).expect("it is ours");
+}
+
 /// Waits for something to become true.
 pub(super) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = clock::now().instant + PATIENCE;
@@ -300,10 +307,14 @@ impl Piped {
     }
 
     pub(super) fn say(&mut self, message: &Value) {
-        let line = message.to_string();
+        self.say_line(&message.to_string());
+    }
+
+    /// Says a line as it is spelled.
+    pub(super) fn say_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("it is open");
         stdin.write_all(format!("{line}\n").as_bytes()).expect("the gateway reads");
-        self.said.push(line);
+        self.said.push(line.to_owned());
     }
 
     pub(super) fn hear(&mut self) -> Value {

@@ -1,0 +1,316 @@
+//! What one server said, what of it is approved, and what follows. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use scrubjay_core::envelope::Era;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Quarantine;
+
+/// So many definitions of one server are remembered. Where definitions can be held back, more than these are.
+const ENTRIES_MAX: usize = 4096;
+/// A longer definition is not kept as text: then a person sees that it changed, and not how.
+const TEXT_BYTES_MAX: usize = 256 << 10;
+
+/// What is defined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// A tool.
+    Tool,
+    /// A prompt.
+    Prompt,
+    /// What the server tells every client to do.
+    Instructions,
+}
+
+impl What {
+    /// Returns the word that people and files know it by.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Prompt => "prompt",
+            Self::Instructions => "instructions",
+        }
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        [Self::Tool, Self::Prompt, Self::Instructions].into_iter().find(|what| what.word() == word)
+    }
+
+    fn key(self, name: &str) -> String {
+        format!("{}/{name}", self.word())
+    }
+}
+
+/// What is kept of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// The id it goes by.
+    pub backend: String,
+    /// What is started or reached, for people.
+    pub described: String,
+    /// Each definition, by what it is and its name.
+    entries: BTreeMap<String, Entry>,
+    /// Definitions by their hash, redacted.
+    texts: BTreeMap<String, String>,
+}
+
+/// What is known of one definition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The newest, by the era it was said in: a server may say the same in other words in another era.
+    seen: BTreeMap<String, String>,
+    /// Those that may be used where some are held back.
+    approved: BTreeMap<String, By>,
+    /// How often it changed.
+    #[serde(default)]
+    changes: u64,
+}
+
+/// Who approved a definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// Nobody: it was there when the server was first seen.
+    FirstSight,
+    /// A person.
+    Person,
+}
+
+/// A definition as a server said it.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its name.
+    pub name: String,
+    /// What stands for it.
+    pub hash: String,
+    /// What it says, redacted.
+    pub text: String,
+}
+
+/// Something that is not as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its name.
+    pub name: String,
+    /// What stood for it before; none where it is new at a server that is known.
+    pub before: Option<String>,
+    /// What stands for it now.
+    pub after: String,
+}
+
+/// Why a definition is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is not what was approved.
+    Changed,
+    /// It was not there before.
+    New,
+    /// Nobody has approved anything of this server.
+    Unapproved,
+    /// There are too many to remember, or what was remembered cannot be read.
+    Unknown,
+}
+
+impl Why {
+    /// Says it, to follow what it is about.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Changed => "its definition is not the one that was approved",
+            Self::New => "it is new at a server that was approved without it",
+            Self::Unapproved => "nobody has approved this server yet",
+            Self::Unknown => "nothing is known of its definition",
+        }
+    }
+}
+
+/// A definition that waits for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// What it is.
+    pub what: What,
+    /// Its name.
+    pub name: String,
+    /// What was approved last, where anything was.
+    pub old: Option<String>,
+    /// What it says now, in as many ways as there are eras in which it differs.
+    pub new: Vec<String>,
+    /// Whether it was approved before.
+    pub is_change: bool,
+}
+
+impl Server {
+    /// Takes a list as a server gave it; returns what is not as it was.
+    pub fn observe(&mut self, era: Era, what: What, items: &[Item], mode: Quarantine) -> Vec<Change> {
+        let is_first = !self.knows(what);
+        if mode == Quarantine::Changed {
+            self.pin(what);
+        }
+        let mut changes = Vec::new();
+        for item in items {
+            let key = what.key(&item.name);
+            if !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
+                continue;
+            }
+            let is_new = !self.entries.contains_key(&key);
+            let entry = self.entries.entry(key).or_default();
+            // A text that was read back from a redacted file says the same as the one that was hashed.
+            let same =
+                entry.seen.values().find(|hash| self.texts.get(*hash).is_some_and(|text| *text == item.text));
+            let hash = same.cloned().unwrap_or_else(|| item.hash.clone());
+            let before = entry.seen.insert(spoken(era).to_owned(), hash.clone());
+            if is_first && mode == Quarantine::Changed {
+                entry.approved.entry(hash.clone()).or_insert(By::FirstSight);
+            }
+            let is_change = before.as_ref().is_some_and(|before| *before != hash);
+            entry.changes += u64::from(is_change);
+            if item.text.len() <= TEXT_BYTES_MAX {
+                self.texts.entry(hash.clone()).or_insert_with(|| item.text.clone());
+            }
+            if is_change || (is_new && !is_first) {
+                changes.push(Change { name: item.name.clone(), before, after: hash });
+            }
+        }
+        changes
+    }
+
+    /// Tells whether a list says nothing that was not said before, and nothing is to be noted for the setting.
+    pub(crate) fn has_seen<'a>(
+        &self,
+        era: Era,
+        what: What,
+        mut said: impl Iterator<Item = (&'a str, &'a str)>,
+        mode: Quarantine,
+    ) -> bool {
+        let is_same = |(name, hash): (&str, &str)| {
+            let entry = self.entries.get(&what.key(name));
+            entry.is_some_and(|entry| entry.seen.get(spoken(era)).is_some_and(|seen| seen == hash))
+        };
+        let is_pinned = || {
+            let beginning = what.key("");
+            self.entries.iter().any(|(key, entry)| key.starts_with(&beginning) && !entry.approved.is_empty())
+        };
+        said.all(is_same) && (mode != Quarantine::Changed || !self.knows(what) || is_pinned())
+    }
+
+    /// Takes what was last seen of a server as approved, where nothing was yet: it was trusted so far.
+    fn pin(&mut self, what: What) {
+        let beginning = what.key("");
+        let ours = |key: &String| key.starts_with(&beginning);
+        if self.entries.iter().any(|(key, entry)| ours(key) && !entry.approved.is_empty()) {
+            return;
+        }
+        for (_, entry) in self.entries.iter_mut().filter(|(key, _)| ours(key)) {
+            entry.approved = entry.seen.values().map(|hash| (hash.clone(), By::FirstSight)).collect();
+        }
+    }
+
+    /// Says why a definition is held back, where it is.
+    #[must_use]
+    pub fn why_held(&self, what: What, name: &str, mode: Quarantine) -> Option<Why> {
+        if mode == Quarantine::Off {
+            return None;
+        }
+        let Some(entry) = self.entries.get(&what.key(name)) else { return Some(Why::Unknown) };
+        if entry.seen.values().all(|hash| entry.accepts(hash, mode)) {
+            return None;
+        }
+        Some(match (entry.approved.values().any(|by| *by == By::Person), mode) {
+            (false, Quarantine::New) if !self.is_approved() => Why::Unapproved,
+            (false, _) if entry.approved.is_empty() || mode == Quarantine::New => Why::New,
+            _ => Why::Changed,
+        })
+    }
+
+    /// Lists what waits for a person.
+    #[must_use]
+    pub fn pending(&self, mode: Quarantine) -> Vec<Pending> {
+        let mut all = Vec::new();
+        for (key, entry) in &self.entries {
+            let Some((what, name)) =
+                key.split_once('/').and_then(|(word, name)| Some((What::of(word)?, name)))
+            else {
+                continue;
+            };
+            if self.why_held(what, name, mode).is_none() {
+                continue;
+            }
+            let text = |hash: &String| self.texts.get(hash).cloned();
+            // What a person approved counts before what was merely there.
+            let person = entry.approved.iter().find(|(_, by)| **by == By::Person);
+            let old = person.or_else(|| entry.approved.iter().next()).map(|(hash, _)| hash);
+            let new: BTreeSet<&String> =
+                entry.seen.values().filter(|hash| !entry.accepts(hash, mode)).collect();
+            all.push(Pending {
+                what,
+                name: name.to_owned(),
+                old: old.and_then(text),
+                is_change: old.is_some(),
+                new: new.into_iter().map(|hash| text(hash).unwrap_or_default()).collect(),
+            });
+        }
+        all
+    }
+
+    /// Approves a definition that says what a person was shown; returns whether that is all it says now. What was
+    /// approved before, and is not said any more, is not approved any more.
+    pub fn approve(&mut self, what: What, name: &str, shown: &[String]) -> bool {
+        let Some(entry) = self.entries.get_mut(&what.key(name)) else { return false };
+        let texts = &self.texts;
+        let was_shown = |hash: &String| shown.contains(&texts.get(hash).cloned().unwrap_or_default());
+        if !entry.seen.values().all(|hash| entry.approved.contains_key(hash) || was_shown(hash)) {
+            return false;
+        }
+        entry.approved = entry.seen.values().map(|hash| (hash.clone(), By::Person)).collect();
+        true
+    }
+
+    /// Returns how many definitions are known, and how many changes of them were seen.
+    #[must_use]
+    pub fn counts(&self) -> (usize, u64) {
+        (self.entries.len(), self.entries.values().map(|entry| entry.changes).sum())
+    }
+
+    /// Tells whether anything of it was approved, by a person or at first sight.
+    #[must_use]
+    pub fn has_approvals(&self) -> bool {
+        self.entries.values().any(|entry| !entry.approved.is_empty())
+    }
+
+    fn knows(&self, what: What) -> bool {
+        let beginning = what.key("");
+        self.entries.keys().any(|key| key.starts_with(&beginning))
+    }
+
+    fn is_approved(&self) -> bool {
+        self.entries.values().any(|entry| entry.approved.values().any(|by| *by == By::Person))
+    }
+
+    /// Forgets texts that nothing refers to any more.
+    pub(super) fn forget_unused_texts(&mut self) {
+        let used: BTreeSet<&String> = self
+            .entries
+            .values()
+            .flat_map(|entry| entry.seen.values().chain(entry.approved.keys()))
+            .collect();
+        self.texts.retain(|hash, _| used.contains(hash));
+    }
+}
+
+impl Entry {
+    fn accepts(&self, hash: &str, mode: Quarantine) -> bool {
+        match self.approved.get(hash) {
+            Some(By::Person) => true,
+            Some(By::FirstSight) => mode != Quarantine::New,
+            None => mode == Quarantine::Off,
+        }
+    }
+}
+
+fn spoken(era: Era) -> &'static str {
+    if era == Era::Modern { "modern" } else { "legacy" }
+}

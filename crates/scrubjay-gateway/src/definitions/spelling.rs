@@ -1,0 +1,113 @@
+//! A definition in one spelling, so that a server that writes its keys in another order has changed nothing.
+//!
+//! Members that are given twice are all kept: readers differ on which of them counts, so each is part of what is said.
+
+use std::fmt;
+
+use serde::Deserializer as _;
+use serde::de::{MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Deeper values stand as they are written.
+const DEPTH_MAX: usize = 100;
+
+/// Writes JSON with the members of every object in the order of their keys, and no white space.
+#[must_use]
+pub fn spelled(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    match serde_json::from_str::<&RawValue>(json) {
+        Ok(value) => write(value, 0, &mut out),
+        Err(_) => out.push_str(json),
+    }
+    out
+}
+
+/// Returns the members of an object whose keys are this one in any case, as some readers take them.
+pub(crate) fn keys_like<'a>(object: &'a str, key: &str) -> Vec<&'a RawValue> {
+    let members = members(object).unwrap_or_default();
+    members.into_iter().filter(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value).collect()
+}
+
+fn write(value: &RawValue, depth: usize, out: &mut String) {
+    let text = value.get();
+    if depth >= DEPTH_MAX {
+        return out.push_str(text);
+    }
+    match text.as_bytes().first() {
+        Some(b'{') => {
+            let Some(mut members) = members(text) else { return out.push_str(text) };
+            members.sort_by(|a, b| a.0.cmp(&b.0));
+            out.push('{');
+            for (at, (key, value)) in members.into_iter().enumerate() {
+                out.push_str(if at == 0 { "" } else { "," });
+                out.push_str(&serde_json::Value::from(key).to_string());
+                out.push(':');
+                write(value, depth + 1, out);
+            }
+            out.push('}');
+        }
+        Some(b'[') => {
+            let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) else { return out.push_str(text) };
+            out.push('[');
+            for (at, item) in items.into_iter().enumerate() {
+                out.push_str(if at == 0 { "" } else { "," });
+                write(item, depth + 1, out);
+            }
+            out.push(']');
+        }
+        // The same characters may be escaped or not.
+        Some(b'"') => match serde_json::from_str::<String>(text) {
+            Ok(string) => out.push_str(&serde_json::Value::from(string).to_string()),
+            Err(_) => out.push_str(text),
+        },
+        _ => out.push_str(text),
+    }
+}
+
+fn members(object: &str) -> Option<Vec<(String, &RawValue)>> {
+    struct Members;
+    impl<'de> Visitor<'de> for Members {
+        type Value = Vec<(String, &'de RawValue)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::new();
+            while let Some(member) = map.next_entry()? {
+                all.push(member);
+            }
+            Ok(all)
+        }
+    }
+    serde_json::Deserializer::from_str(object).deserialize_map(Members).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_and_white_space_say_nothing_and_everything_else_does() {
+        let one = r#"{ "b": [1, {"y":null,"x":"\u00e9"}], "a": true }"#;
+        let same = r#"{"a":true,"b":[1,{"x":"é","y":null}]}"#;
+        assert_eq!((spelled(one).as_str(), spelled(same).as_str()), (same, same));
+        for other in
+            [r#"{"a":true,"b":[1,{"x":"é","y":0}]}"#, r#"{"a":true,"a":true,"b":[1,{"x":"é","y":null}]}"#]
+        {
+            assert_ne!(spelled(one), spelled(other));
+        }
+        assert_ne!(spelled(r#"{"a":"good","a":"evil"}"#), spelled(r#"{"a":"bad","a":"evil"}"#));
+        assert_ne!(spelled("1.0"), spelled("1"));
+        assert_eq!(spelled("no json"), "no json");
+        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+        assert!(spelled(&deep).len() >= deep.len());
+    }
+
+    #[test]
+    fn keys_are_found_in_any_case() {
+        assert_eq!(keys_like(r#"{"name":"a","x":1,"Name":"b"}"#, "name").len(), 2);
+        assert_eq!(keys_like("[]", "name").len(), 0);
+    }
+}

@@ -1,0 +1,142 @@
+//! What is held back, by what was seen and approved before.
+
+use std::os::unix::fs::PermissionsExt;
+
+use scrubjay_core::envelope::Era;
+
+use super::*;
+use crate::config::Quarantine::{self, Changed, New, Off};
+
+fn item(name: &str, text: &str) -> Item {
+    Item {
+        name: name.to_owned(),
+        hash: blake3::hash(text.as_bytes()).to_hex().to_string(),
+        text: text.to_owned(),
+    }
+}
+
+fn see(server: &mut Server, mode: Quarantine, tools: &[(&str, &str)]) -> Vec<String> {
+    let items: Vec<Item> = tools.iter().map(|(name, text)| item(name, text)).collect();
+    server.observe(Era::Legacy, What::Tool, &items, mode).into_iter().map(|change| change.name).collect()
+}
+
+fn held(server: &Server, mode: Quarantine) -> Vec<String> {
+    server.pending(mode).into_iter().map(|pending| pending.name).collect()
+}
+
+#[test]
+fn without_quarantine_changes_are_told_and_nothing_is_held() {
+    let mut server = Server::default();
+    assert!(see(&mut server, Off, &[("a", "1"), ("b", "1")]).is_empty(), "all is new the first time");
+    assert!(see(&mut server, Off, &[("a", "1"), ("b", "1")]).is_empty());
+    assert_eq!(see(&mut server, Off, &[("a", "2"), ("b", "1"), ("c", "1")]), ["a", "c"]);
+    assert!(held(&server, Off).is_empty() && server.why_held(What::Tool, "a", Off).is_none());
+    assert_eq!(server.counts(), (3, 1));
+}
+
+#[test]
+fn what_changed_waits_until_a_person_approves_it() {
+    let mut server = Server::default();
+    see(&mut server, Changed, &[("a", "1"), ("b", "1")]);
+    assert!(held(&server, Changed).is_empty(), "what is first seen is taken as it is");
+    see(&mut server, Changed, &[("a", "2"), ("b", "1"), ("c", "1")]);
+    assert_eq!(held(&server, Changed), ["a", "c"]);
+    assert_eq!(server.why_held(What::Tool, "a", Changed), Some(Why::Changed));
+    assert_eq!(server.why_held(What::Tool, "c", Changed), Some(Why::New));
+    let waiting = &server.pending(Changed)[0];
+    assert_eq!((waiting.old.as_deref(), waiting.new.as_slice()), (Some("1"), &["2".to_owned()][..]));
+    // What it was before is still approved.
+    see(&mut server, Changed, &[("a", "1")]);
+    assert_eq!(held(&server, Changed), ["c"]);
+    see(&mut server, Changed, &[("a", "2")]);
+    let shown = |text: &str| [text.to_owned()];
+    assert!(!server.approve(What::Tool, "a", &shown("3")), "another was shown");
+    assert!(
+        server.approve(What::Tool, "a", &shown("2")) && !server.approve(What::Tool, "nobody", &shown("2"))
+    );
+    assert_eq!(held(&server, Changed), ["c"]);
+    // And now it is not.
+    see(&mut server, Changed, &[("a", "1")]);
+    assert_eq!(held(&server, Changed), ["a", "c"]);
+}
+
+#[test]
+fn a_server_that_nobody_approved_waits_on_request() {
+    let mut server = Server::default();
+    see(&mut server, New, &[("a", "1"), ("b", "1")]);
+    assert_eq!(held(&server, New), ["a", "b"]);
+    assert_eq!(server.why_held(What::Tool, "a", New), Some(Why::Unapproved));
+    server.approve(What::Tool, "a", &["1".to_owned()]);
+    assert_eq!(held(&server, New), ["b"]);
+    see(&mut server, New, &[("a", "2")]);
+    assert_eq!(server.why_held(What::Tool, "a", New), Some(Why::Changed));
+    // What was only there when it was first seen was not approved by anybody.
+    let mut server = Server::default();
+    see(&mut server, Changed, &[("a", "1")]);
+    assert_eq!((held(&server, Changed).len(), held(&server, New).len()), (0, 1));
+}
+
+#[test]
+fn what_was_seen_before_the_setting_counts_as_approved() {
+    let mut server = Server::default();
+    see(&mut server, Off, &[("a", "1"), ("b", "1")]);
+    see(&mut server, Changed, &[("a", "2"), ("b", "1")]);
+    assert_eq!(held(&server, Changed), ["a"]);
+    // A run without the setting takes nothing back.
+    see(&mut server, Off, &[("a", "3"), ("b", "2")]);
+    assert_eq!(held(&server, Changed), ["a", "b"]);
+}
+
+#[test]
+fn other_words_in_another_era_are_looked_at_once() {
+    let mut server = Server::default();
+    see(&mut server, Changed, &[("a", "1"), ("b", "1")]);
+    let modern = [item("a", "1"), item("b", "other")];
+    assert!(server.observe(Era::Modern, What::Tool, &modern, Changed).is_empty());
+    assert_eq!(held(&server, Changed), ["b"]);
+    server.approve(What::Tool, "b", &["other".to_owned()]);
+    see(&mut server, Changed, &[("a", "1"), ("b", "1")]);
+    assert!(held(&server, Changed).is_empty());
+}
+
+#[test]
+fn a_flood_of_names_is_held_and_not_kept() {
+    let mut server = Server::default();
+    let items: Vec<Item> = (0..10_000).map(|n| item(&n.to_string(), "x")).collect();
+    server.observe(Era::Legacy, What::Tool, &items, Changed);
+    assert!(server.counts().0 < 5000);
+    assert_eq!(server.why_held(What::Tool, "9999", Changed), Some(Why::Unknown));
+    assert_eq!(server.why_held(What::Tool, "1", Changed), None);
+}
+
+#[test]
+fn what_is_kept_is_private_redacted_and_another_servers_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("definitions");
+    let store = Definitions::new(place.clone(), Arc::new(Redactor::standard()), [7; 32]);
+    let link = |command: &str| BackendLink::Stdio {
+        command: command.to_owned(),
+        args: vec!["server".to_owned(), "--key".to_owned(), "hunter2".to_owned()],
+        env: Default::default(),
+        inherit_env: crate::config::InheritEnv::Basic,
+    };
+    let (name, described) = store.name("files", &link("npx"));
+    assert!(described.starts_with("npx server") && !described.contains("hunter2"), "{described}");
+    assert_ne!(name, store.name("files", &link("uvx")).0);
+    let secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
+    let text = store.redacted(&format!("use {secret}"));
+    store
+        .update(&name, |server| {
+            server.observe(Era::Legacy, What::Tool, &[Item { text, ..item("a", "1") }], Changed);
+        })
+        .unwrap();
+    let kept = fs::read_to_string(place.join(&name)).unwrap();
+    assert!(!kept.contains(secret) && kept.contains("use "), "{kept}");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&place), mode(&place.join(&name))), (0o700, 0o600));
+    assert_eq!(store.list().unwrap().len(), 1);
+    // One that is damaged is neither believed nor overwritten.
+    fs::write(place.join(&name), "{").unwrap();
+    assert!(matches!(store.update(&name, |_| ()), Err(DefinitionsError::Damaged { .. })));
+    assert_eq!(fs::read_to_string(place.join(&name)).unwrap(), "{");
+}

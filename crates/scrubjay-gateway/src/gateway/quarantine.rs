@@ -1,0 +1,353 @@
+//! Notices definitions that are not what they were, in this run or since the last, and holds back those that nobody
+//! approved, where the user wants that.
+//!
+//! A list is looked at when it comes in (`observe_list`), so a changed tool is held from that moment for everybody. Names
+//! are given as if nothing were held, so that a held tool's name never becomes another's; only then is it left out
+//! (`hold_back`). Every call passes `held_call`, whichever way it was named. Approvals are read again when their file
+//! has changed: `scrubjay trust tool` needs no restart.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use scrubjay_core::envelope::Era;
+use scrubjay_core::message;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::names::{Named, Owned, Table};
+use super::{Gateway, code};
+use crate::backend::offer::{Kind, Offer};
+use crate::backend::{Answer, Backend, Link};
+use crate::config::{Quarantine, QuarantineModes};
+use crate::definitions::{Change, Definitions, Item, Server, Stamp, What, Why, keys_like, spelled};
+use crate::session::{Call, Session, lock};
+
+/// What is known of the definitions of all backends.
+#[derive(Default)]
+pub(super) struct Seen {
+    store: OnceLock<Arc<Definitions>>,
+    modes: Mutex<QuarantineModes>,
+    servers: Mutex<HashMap<String, SeenServer>>,
+}
+
+/// What is known of one server, as it was when its file was last read.
+#[derive(Default)]
+struct SeenServer {
+    /// The name of its file.
+    file: Option<String>,
+    described: String,
+    server: Server,
+    stamp: Stamp,
+    /// Whether its file cannot be read: then nothing is approved, and nothing is written over it.
+    is_unreadable: bool,
+    /// The lists that this process has seen: a change in another is one since an earlier run.
+    looked_at: HashSet<(What, bool)>,
+}
+
+impl Gateway {
+    /// Holds back definitions as the user wants it, and keeps what was seen from run to run.
+    pub fn remember_definitions(&self, store: Arc<Definitions>) {
+        // There is one store, given once.
+        let _ = self.seen.store.set(store);
+    }
+
+    /// Says which definitions are held back from now on.
+    pub fn quarantine(&self, modes: QuarantineModes) {
+        *lock(&self.seen.modes) = modes;
+        self.tools_changed();
+    }
+
+    fn mode_of(&self, backend: &Backend) -> Quarantine {
+        // A toolset of this process is what it is.
+        if backend.is_own { Quarantine::Off } else { lock(&self.seen.modes).of(&backend.id) }
+    }
+
+    /// Looks at what is known of a server, as its file says now.
+    fn with_server<T>(&self, backend: &Backend, look: impl FnOnce(&mut SeenServer) -> T) -> T {
+        let Link::Configured(link) = backend.link() else {
+            let mut servers = lock(&self.seen.servers);
+            return look(servers.entry(backend.id.clone()).or_default());
+        };
+        let key = format!("{}\n{}", backend.id, link.identity());
+        let mut servers = lock(&self.seen.servers);
+        let seen = servers.entry(key).or_insert_with(|| {
+            let named = self.seen.store.get().map(|store| store.name(&backend.id, link));
+            let (file, described) =
+                named.map(|(file, described)| (Some(file), described)).unwrap_or_default();
+            SeenServer { file, described, ..SeenServer::default() }
+        });
+        let was_read = self.seen.store.get().is_some_and(|store| seen.refresh(store));
+        let returned = look(seen);
+        drop(servers);
+        if was_read {
+            self.tools_changed();
+        }
+        returned
+    }
+
+    /// Takes note of a list of definitions; records and reports those that are not what they were.
+    pub(super) fn observe_list(
+        &self,
+        call: &Arc<Call>,
+        kind: Kind,
+        backend: &Backend,
+        era: Era,
+        offer: &Offer,
+    ) {
+        let Some(what) = what_of(kind).filter(|_| !backend.is_own) else { return };
+        let mut said: BTreeMap<&str, String> = BTreeMap::new();
+        for item in &offer.items {
+            // What is listed twice under one name is defined by both: nobody knows which of them a client takes.
+            let text = said.entry(&item.name).or_default();
+            text.push_str(if text.is_empty() { "" } else { "\n" });
+            text.push_str(&spelled(&item.raw));
+        }
+        self.observe(&call.session, what, backend, era, said.into_iter().collect());
+    }
+
+    fn observe(&self, session: &Session, what: What, backend: &Backend, era: Era, said: Vec<(&str, String)>) {
+        let mode = self.mode_of(backend);
+        let store = self.seen.store.get();
+        let hashed: Vec<(&str, String, String)> = said
+            .into_iter()
+            .map(|(name, text)| {
+                let hash = store
+                    .map_or_else(|| blake3::hash(text.as_bytes()).to_string(), |store| store.hash(&text));
+                (name, hash, text)
+            })
+            .collect();
+        let (changes, since_last_run) = self.with_server(backend, |seen| {
+            let since_last_run = seen.looked_at.insert((what, era == Era::Modern));
+            let is_news =
+                !seen.server.has_seen(era, what, hashed.iter().map(|(name, hash, _)| (*name, &**hash)), mode);
+            if !is_news || seen.is_unreadable {
+                return (Vec::new(), since_last_run);
+            }
+            let redacted = |text: String| store.map_or_else(|| text.clone(), |store| store.redacted(&text));
+            let items: Vec<Item> = hashed
+                .into_iter()
+                .map(|(name, hash, text)| Item { name: name.to_owned(), hash, text: redacted(text) })
+                .collect();
+            let changes = seen.observe(store, backend, |server| server.observe(era, what, &items, mode));
+            let why = |change: Change| {
+                let why = seen.server.why_held(what, &change.name, mode);
+                (change, why)
+            };
+            (changes.into_iter().map(why).collect(), since_last_run)
+        });
+        if !changes.is_empty() {
+            self.tools_changed();
+        }
+        for (change, why) in changes {
+            tell(session, what, backend, &change, why, since_last_run);
+        }
+    }
+
+    /// Takes out of a list what is held back.
+    pub(super) fn hold_back(&self, kind: Kind, table: &mut Table, named: &mut Vec<Named>) {
+        let Some(what) = what_of(kind) else { return };
+        if !lock(&self.seen.modes).hold_any() {
+            return;
+        }
+        let held: HashSet<Owned> = named
+            .iter()
+            .filter(|named| self.why_held(what, &named.owned).is_some())
+            .map(|n| n.owned.clone())
+            .collect();
+        if !held.is_empty() {
+            named.retain(|named| !held.contains(&named.owned));
+            table.leave_out(&held);
+        }
+    }
+
+    fn why_held(&self, what: What, owned: &Owned) -> Option<Why> {
+        let backend = self.backend(&owned.backend)?;
+        let mode = self.mode_of(&backend);
+        if mode == Quarantine::Off {
+            return None;
+        }
+        self.with_server(&backend, |seen| seen.server.why_held(what, &owned.own, mode))
+    }
+
+    /// Says why what goes by a name is held back, and what to do, where it is.
+    pub(super) fn told_if_held(&self, kind: Kind, owned: &Owned) -> Option<String> {
+        let what = what_of(kind)?;
+        Some(refusal(what, &owned.backend, &owned.own, self.why_held(what, owned)?))
+    }
+
+    /// Refuses a call of something that is held back. Every call to a backend passes here.
+    pub(super) async fn held_call(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        backend: &Arc<Backend>,
+        method: &str,
+        params: Option<&str>,
+    ) -> Option<Answer> {
+        let mode = self.mode_of(backend);
+        let (what, kind) = match method {
+            "tools/call" => (What::Tool, Kind::Tools),
+            "prompts/get" | "completion/complete" => (What::Prompt, Kind::Prompts),
+            _ => return None,
+        };
+        if mode == Quarantine::Off {
+            return None;
+        }
+        // A name may be known from an earlier run: what it stands for now is looked at before it is first used.
+        let has_looked = |seen: &mut SeenServer| seen.looked_at.iter().any(|(looked, _)| *looked == what);
+        if !self.with_server(backend, has_looked)
+            && let Err(why) = Box::pin(self.list_of(backend, call, kind)).await
+        {
+            let why = format!(
+                "the {} of backend \"{}\" cannot be looked at first: {why}",
+                kind.member(),
+                backend.id
+            );
+            return Some(Answer::error(code::INTERNAL, &why));
+        }
+        let params = params.unwrap_or_default();
+        let of_prompt = (method == "completion/complete").then(|| {
+            let object = serde_json::from_str::<&RawValue>(params).ok();
+            message::member(object, "ref").map(RawValue::get).unwrap_or_default()
+        });
+        // A server may read another of two names than we do.
+        let names = keys_like(of_prompt.unwrap_or(params), "name");
+        let (why, name) = match names.as_slice() {
+            [] => return None,
+            [name] => {
+                let name = message::string(Some(*name))?;
+                let why = self.with_server(backend, |seen| seen.server.why_held(what, &name, mode))?;
+                (refusal(what, &backend.id, &name, why), name)
+            }
+            _ => ("params.name is given more than once".to_owned(), String::new()),
+        };
+        tracing::warn!(backend = backend.id, name, "a call of something that is held back was refused");
+        let facts =
+            json!({ "event": "held_call_refused", "backend": backend.id, "kind": what.word(), "name": name });
+        call.session.record_note(&facts);
+        let data = json!({ "held": true, "backend": backend.id, "name": name });
+        Some(Answer::Error(message::error(code::INVALID_PARAMS, &why, Some(&data))))
+    }
+
+    /// Returns what a client is told of a server's instructions: them or, where they are held back, that they are.
+    pub(super) fn seen_instructions(
+        &self,
+        session: &Session,
+        backend: &Backend,
+        era: Era,
+        text: String,
+    ) -> String {
+        if backend.is_own {
+            return text;
+        }
+        let (what, name) = (What::Instructions, What::Instructions.word());
+        self.observe(session, what, backend, era, vec![(name, text.clone())]);
+        let mode = self.mode_of(backend);
+        match self.with_server(backend, |seen| seen.server.why_held(what, name, mode)) {
+            Some(why) => format!("({})", refusal(what, &backend.id, name, why)),
+            None => text,
+        }
+    }
+}
+
+impl SeenServer {
+    /// Reads the file anew where it has changed; returns whether it had.
+    fn refresh(&mut self, store: &Definitions) -> bool {
+        let Some(file) = &self.file else { return false };
+        let stamp = store.stamp(file);
+        if stamp == self.stamp {
+            return false;
+        }
+        self.stamp = stamp;
+        match store.load(file) {
+            Ok((server, _)) => {
+                self.is_unreadable = false;
+                self.server = server.unwrap_or_default();
+            }
+            Err(e) => {
+                tracing::error!(error = %e, "what is known of a backend's definitions cannot be read");
+                self.is_unreadable = true;
+                self.server = Server::default();
+            }
+        }
+        true
+    }
+
+    /// Takes what was seen into the file, or where there is none into memory.
+    fn observe(
+        &mut self,
+        store: Option<&Arc<Definitions>>,
+        backend: &Backend,
+        observe: impl Fn(&mut Server) -> Vec<Change>,
+    ) -> Vec<Change> {
+        let Some((store, file)) = store.zip(self.file.as_ref()) else { return observe(&mut self.server) };
+        let written = store.update_stamped(file, |server| {
+            server.backend.clone_from(&backend.id);
+            server.described.clone_from(&self.described);
+            observe(server)
+        });
+        match written {
+            Ok((changes, server, stamp)) => {
+                (self.server, self.stamp) = (server, stamp);
+                changes
+            }
+            Err(e) => {
+                tracing::error!(error = %e, "the definitions of a backend are not kept: changes may go unnoticed later");
+                observe(&mut self.server)
+            }
+        }
+    }
+}
+
+fn what_of(kind: Kind) -> Option<What> {
+    match kind {
+        Kind::Tools => Some(What::Tool),
+        Kind::Prompts => Some(What::Prompt),
+        // What a client has changes by itself.
+        Kind::Resources | Kind::Templates => None,
+    }
+}
+
+fn refusal(what: What, backend: &str, name: &str, why: Why) -> String {
+    let why = why.words();
+    let told = match what {
+        What::Instructions => format!("the instructions of backend \"{backend}\" are held back: {why}"),
+        _ => format!("{} \"{name}\" of backend \"{backend}\" is held back: {why}", what.word()),
+    };
+    format!("{told}. A person can look at it and approve it with `scrubjay trust tool {backend}/{name}`")
+}
+
+/// Records and reports one change.
+fn tell(
+    session: &Session,
+    what: What,
+    backend: &Backend,
+    change: &Change,
+    why: Option<Why>,
+    since_last_run: bool,
+) {
+    let (id, name) = (&backend.id, &change.name);
+    let event = if change.before.is_some() { "definition_changed" } else { "definition_added" };
+    let when = if since_last_run { "since an earlier run" } else { "in the middle of a session" };
+    let kind = what.word();
+    match (why, &change.before) {
+        (Some(why), _) => tracing::warn!(
+            backend = id,
+            kind,
+            name,
+            "a definition changed {when} and is held back ({}): look at it with `scrubjay trust`",
+            why.words()
+        ),
+        (None, Some(_)) => tracing::warn!(backend = id, kind, name, "a definition changed {when}"),
+        (None, None) => tracing::info!(backend = id, kind, name, "a server that is known has something new"),
+    }
+    session.record_note(&json!({
+        "event": event,
+        "backend": id,
+        "kind": match what { What::Tool => "tools", What::Prompt => "prompts", What::Instructions => "instructions" },
+        "name": name,
+        "before": change.before,
+        "after": change.after,
+        "since": if since_last_run { "an earlier run" } else { "this run" },
+        "held": why.is_some(),
+    }));
+}

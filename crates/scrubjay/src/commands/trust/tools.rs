@@ -1,0 +1,266 @@
+//! `scrubjay trust tool` and what waits for it: definitions of tools that changed, or that nobody approved yet.
+//!
+//! Everything that a server said is shown whole, as text, with what cannot be seen in it made visible.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use scrubjay_core::analysis::changes;
+use scrubjay_core::diff::unified;
+use scrubjay_core::inert::{unseen, visible};
+use scrubjay_gateway::config::{Quarantine, QuarantineModes};
+use scrubjay_gateway::definitions::{Definitions, Pending, Server, What, spelled};
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::config::{self, Loaded};
+use crate::render;
+
+/// Let a tool be used that changed, or that nobody approved yet
+///
+/// Shows what changed in its definition, and asks. It can be used from the next list or call on; nothing has to be
+/// restarted. `scrubjay trust` lists what waits.
+#[derive(Debug, Args)]
+pub(super) struct ToolArgs {
+    /// Which: BACKEND/TOOL, also for a prompt; BACKEND/instructions for what the server tells clients to do
+    #[arg(value_name = "BACKEND/TOOL", required_unless_present = "all")]
+    tool: Option<String>,
+    /// Everything of this backend that waits
+    #[arg(long, value_name = "BACKEND", conflicts_with = "tool")]
+    all: Option<String>,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// A definition that waits, and whose it is.
+pub(super) struct Waiting {
+    file: String,
+    server: Server,
+    pending: Pending,
+}
+
+pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> {
+    let loaded = config::load(global)?;
+    let store = loaded.definitions()?;
+    let (backend, name) = match (&args.all, &args.tool) {
+        (Some(backend), _) => (backend.as_str(), None),
+        (None, Some(tool)) => {
+            let (backend, name) = tool.split_once('/').context("name a tool as BACKEND/TOOL")?;
+            (backend, Some(name))
+        }
+        (None, None) => bail!("name a tool as BACKEND/TOOL"),
+    };
+    let is_meant = |waiting: &Waiting| {
+        waiting.server.backend == backend && name.is_none_or(|name| waiting.pending.name == name)
+    };
+    let meant: Vec<Waiting> = waiting(&loaded, &store)?.into_iter().filter(is_meant).collect();
+    if meant.is_empty() {
+        let what = name.map_or_else(|| backend.to_owned(), |name| format!("{backend}/{name}"));
+        bail!("nothing called {what} waits to be approved: `scrubjay trust` lists what does");
+    }
+    let mut approved = Vec::new();
+    for waiting in &meant {
+        show(waiting)?;
+        if !args.yes && !super::confirmed("Approve this?")? {
+            bail!("{} is not approved: nothing was changed", waiting.title());
+        }
+        approved.push(waiting);
+    }
+    for waiting in &approved {
+        let Pending { what, name, new, .. } = &waiting.pending;
+        // What was shown is what is approved: one that changed meanwhile waits on.
+        let same = store.update(&waiting.file, |server| server.approve(*what, name, new))?;
+        anyhow::ensure!(same, "{} changed while you looked at it: run this again", waiting.title());
+    }
+    let titles: Vec<String> = approved.iter().map(|waiting| waiting.title()).collect();
+    if global.json {
+        render::print_json(&json!({ "approved": titles }))?;
+    } else {
+        render::Table::note().line(&format!("{} may be used as it is now", titles.join(", ")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists what waits, of all servers that were seen.
+pub(super) fn waiting(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Vec<Waiting>> {
+    let modes = loaded.quarantine();
+    let mut all = Vec::new();
+    for (file, server) in store.list()? {
+        let server = server?;
+        let pending = server.pending(mode_of(&modes, &server));
+        all.extend(pending.into_iter().map(|pending| Waiting {
+            file: file.clone(),
+            server: server.clone(),
+            pending,
+        }));
+    }
+    Ok(all)
+}
+
+/// Returns what holds a server's definitions back. A gateway that was configured elsewhere may hold back what this
+/// configuration does not.
+fn mode_of(modes: &QuarantineModes, server: &Server) -> Quarantine {
+    match modes.of(&server.backend) {
+        Quarantine::Off if server.has_approvals() => Quarantine::Changed,
+        mode => mode,
+    }
+}
+
+/// Says what waits; nothing where nothing does.
+pub(super) fn list(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Vec<Value>> {
+    let told = |waiting: Waiting| {
+        let Pending { what, name, old, new, .. } = &waiting.pending;
+        json!({
+            "backend": waiting.server.backend,
+            "server": waiting.server.described,
+            "kind": what.word(),
+            "name": name,
+            "why": waiting.why(),
+            "changes": waiting.changes(),
+            "unseen_characters": new.iter().map(|text| unseen(&unescaped(text))).sum::<usize>(),
+            "old": old.as_deref().map(parsed),
+            "new": new.iter().map(|text| parsed(text)).collect::<Vec<_>>(),
+            "approve": format!("scrubjay trust tool {}", waiting.title()),
+        })
+    };
+    Ok(waiting(loaded, store)?.into_iter().map(told).collect())
+}
+
+/// Prints what waits in a few lines each.
+pub(super) fn print(waiting: &[Value]) -> io::Result<()> {
+    let mut out = io::stderr().lock();
+    writeln!(out, "waiting to be approved:")?;
+    for one in waiting {
+        let text = |key: &str| visible(one[key].as_str().unwrap_or_default()).into_owned();
+        writeln!(
+            out,
+            "  {} {}/{} ({}): {}",
+            text("kind"),
+            text("backend"),
+            text("name"),
+            text("server"),
+            text("why")
+        )?;
+        for change in one["changes"].as_array().into_iter().flatten() {
+            writeln!(out, "    {}", visible(change.as_str().unwrap_or_default()))?;
+        }
+        writeln!(out, "    look at all of it and approve it with `{}`", text("approve"))?;
+    }
+    out.flush()
+}
+
+impl Waiting {
+    fn title(&self) -> String {
+        format!("{}/{}", self.server.backend, self.pending.name)
+    }
+
+    fn why(&self) -> &'static str {
+        if self.pending.is_change { "its definition changed" } else { "nobody approved it yet" }
+    }
+
+    fn changes(&self) -> Vec<String> {
+        let Some(old) = &self.pending.old else { return Vec::new() };
+        let old = parsed(old);
+        self.pending.new.iter().flat_map(|new| changes(&old, &parsed(new))).collect()
+    }
+}
+
+/// Shows one definition, with what it was before where it was approved before; standard output is for the outcome.
+fn show(waiting: &Waiting) -> io::Result<()> {
+    let mut out = io::stderr().lock();
+    let Pending { what, old, new, .. } = &waiting.pending;
+    let (title, server) = (waiting.title(), &waiting.server.described);
+    writeln!(out, "{} {} ({}): {}", what.word(), visible(&title), visible(server), waiting.why())?;
+    for change in waiting.changes() {
+        writeln!(out, "  {}", visible(&change))?;
+    }
+    for new in new {
+        if new.is_empty() {
+            writeln!(out, "  its definition is too long to be kept, so it cannot be shown")?;
+        }
+        let unseen = unseen(&unescaped(new));
+        if unseen > 0 {
+            writeln!(
+                out,
+                "  WARNING: it has {unseen} characters that cannot be seen; they are written as \\u{{…}} below"
+            )?;
+        }
+        let old = old.as_deref().map(|old| lines(*what, old)).unwrap_or_default();
+        write!(out, "{}", unified(old.as_bytes(), lines(*what, new).as_bytes(), "approved", "now"))?;
+    }
+    out.flush()
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
+}
+
+/// Returns all text of a definition, escapes of JSON undone.
+fn unescaped(text: &str) -> String {
+    fn collect(value: &Value, out: &mut String) {
+        match value {
+            Value::String(text) => out.push_str(text),
+            Value::Array(items) => items.iter().for_each(|item| collect(item, out)),
+            Value::Object(members) => members.iter().for_each(|(key, value)| {
+                out.push_str(key);
+                collect(value, out);
+            }),
+            _ => {}
+        }
+    }
+    let mut out = String::new();
+    collect(&parsed(text), &mut out);
+    out
+}
+
+/// Writes a definition line by line, its texts as they read, everything in it visible.
+fn lines(what: What, text: &str) -> String {
+    let mut out = String::new();
+    let definition = parsed(text);
+    match definition.as_object().filter(|_| what != What::Instructions) {
+        Some(members) => {
+            for (key, value) in members {
+                write_value(&visible(key), value, "", &mut out);
+            }
+            // A member that is given twice is read in two ways, and shown here in one.
+            if spelled(&definition.to_string()) != text {
+                out.push_str("as it came: ");
+                out.push_str(&visible(text));
+                out.push('\n');
+            }
+        }
+        None => write_value("text", &definition, "", &mut out),
+    }
+    out
+}
+
+fn write_value(key: &str, value: &Value, indent: &str, out: &mut String) {
+    let mut line = |text: &str| {
+        out.push_str(indent);
+        out.push_str(text);
+        out.push('\n');
+    };
+    match value {
+        Value::String(text) if text.contains('\n') => {
+            line(&format!("{key}:"));
+            text.split('\n').for_each(|part| line(&format!("  {}", visible(part))));
+        }
+        Value::String(text) => line(&format!("{key}: {}", visible(text))),
+        Value::Object(members) if !members.is_empty() => {
+            line(&format!("{key}:"));
+            for (key, value) in members {
+                write_value(&visible(key), value, &format!("{indent}  "), out);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            line(&format!("{key}:"));
+            for item in items {
+                write_value("-", item, &format!("{indent}  "), out);
+            }
+        }
+        plain => line(&format!("{key}: {plain}")),
+    }
+}

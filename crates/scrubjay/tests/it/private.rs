@@ -1,0 +1,292 @@
+//! Who may change what Scrubjay goes by: a data directory open to others is closed or refused, loudly.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, Told};
+
+const STRANGER: u32 = 65534;
+
+fn chmod(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().mode() & 0o7777
+}
+
+/// Tells whether files can be given to somebody else here; without, half of a test must do.
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Records something, so that there is a data directory.
+fn recorded() -> Lab {
+    let lab = Lab::new();
+    lab.record("one", b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n");
+    lab
+}
+
+/// Runs a command that must be refused without a change of what it names.
+fn refused(lab: &Lab, what: &Path, arguments: &[&str]) -> Told {
+    let before = (mode(what), what.symlink_metadata().unwrap().uid());
+    let told = lab.run(arguments);
+    assert_eq!(told.code, 1, "{arguments:?}: {}", told.stderr);
+    assert_eq!((mode(what), what.symlink_metadata().unwrap().uid()), before, "{arguments:?} touched it");
+    told
+}
+
+#[test]
+fn a_directory_that_others_may_write_is_closed_and_said() {
+    for open in [0o777, 0o775, 0o770, 0o755, 0o702] {
+        let lab = recorded();
+        let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
+        chmod(&tape, 0o666);
+        chmod(&lab.data().join("tapes"), 0o777);
+        chmod(lab.data(), open);
+        let told = lab.run(&["tape", "ls"]);
+        assert_eq!(told.code, 0, "{}", told.stderr);
+        for path in [lab.data(), &lab.data().join("tapes"), &tape] {
+            assert!(told.stderr.contains(&format!("{}: its mode was", path.display())), "{}", told.stderr);
+        }
+        assert_eq!((mode(lab.data()), mode(&lab.data().join("tapes")), mode(&tape)), (0o700, 0o700, 0o600));
+        assert_eq!(lab.run(&["tape", "ls"]).stderr, "", "once is enough");
+    }
+}
+
+#[test]
+fn files_that_others_may_write_are_closed_and_said() {
+    let lab = recorded();
+    // An index, a ledger, a list of trusted files: all that is read before anything else.
+    lab.run(&["tape", "search", "ping"]);
+    lab.run(&["progress", "log", "--project", "p", "t", "x"]);
+    let project = tempfile::tempdir().unwrap();
+    std::fs::write(project.path().join("scrubjay.yaml"), "log_level: debug\n").unwrap();
+    let file = project.path().join("scrubjay.yaml");
+    assert_eq!(lab.run(&["trust", "--yes", file.to_str().unwrap()]).code, 0);
+    let names = std::fs::read_dir(lab.data()).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = names.filter(|path| path.is_file()).collect();
+    assert!(files.iter().any(|file| file.ends_with("index.db")) && files.len() >= 3, "{files:?}");
+    for file in &files {
+        chmod(file, 0o666);
+        let told = lab.run(&["tape", "ls"]);
+        assert!(
+            told.code == 0 && told.stderr.contains(&format!("{}: its mode was 0666", file.display())),
+            "{}",
+            told.stderr
+        );
+        assert_eq!(mode(file), 0o600);
+    }
+}
+
+/// A tape alone is closed by the next recorder; nobody could reach it through its directory.
+#[test]
+fn a_tape_that_others_may_write_is_closed_by_the_next_recorder() {
+    let lab = recorded();
+    let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
+    chmod(&tape, 0o666);
+    let mut wrapped = lab.wrap(&["cat"]).start();
+    wrapped.say("{}");
+    assert_eq!(wrapped.leave(), 0);
+    assert_eq!(mode(&tape), 0o600);
+}
+
+#[test]
+fn what_belongs_to_another_user_is_refused_and_left_alone() {
+    if !is_root() {
+        return;
+    }
+    let commands: [&[&str]; 4] = [&["tape", "ls"], &["wrap", "--", "cat"], &["serve"], &["session", "ls"]];
+    for below in ["", "tapes", "trust.json", "index.db", "ledger.db"] {
+        let lab = recorded();
+        let what = if below.is_empty() { lab.data().to_owned() } else { lab.data().join(below) };
+        if !what.exists() {
+            std::fs::write(&what, "{}").unwrap();
+            chmod(&what, 0o600);
+        }
+        chown(&what, Some(STRANGER), None).unwrap();
+        for command in commands {
+            let told = refused(&lab, &what, command);
+            let words = format!("{} belongs to another user (uid {STRANGER})", what.display());
+            assert!(
+                told.stderr.contains(&words) && told.stderr.contains("--data"),
+                "{command:?} {}",
+                told.stderr
+            );
+        }
+    }
+    // One tape of somebody else's in a directory of ours: the others are read, that one is not.
+    let lab = recorded();
+    let id = lab.tape_ids().into_iter().next().unwrap();
+    let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
+    chown(&tape, Some(STRANGER), None).unwrap();
+    let told = refused(&lab, &tape, &["tape", "show", &id]);
+    assert!(told.stderr.contains("belongs to another user"), "{}", told.stderr);
+}
+
+#[test]
+fn a_directory_that_others_could_replace_is_refused() {
+    let lab = recorded();
+    let above = lab.data().parent().unwrap().to_owned();
+    for open in [0o777, 0o707] {
+        chmod(&above, open);
+        let told = refused(&lab, &above, &["tape", "ls"]);
+        let words = format!("{} can be written by others (its mode is {open:04o})", above.display());
+        assert!(told.stderr.contains(&words) && told.stderr.contains("chmod go-w"), "{}", told.stderr);
+    }
+    // As in /tmp, only owners can replace what is theirs.
+    chmod(&above, 0o1777);
+    assert_eq!(lab.run(&["tape", "ls"]).code, 0);
+    // The group that a new user has alone may write, another may not.
+    chmod(&above, 0o770);
+    assert_eq!(lab.run(&["tape", "ls"]).code, 0);
+    if is_root() {
+        chown(&above, None, Some(STRANGER)).unwrap();
+        refused(&lab, &above, &["tape", "ls"]);
+        chown(&above, Some(STRANGER), Some(0)).unwrap();
+        chmod(&above, 0o755);
+        assert!(refused(&lab, &above, &["tape", "ls"]).stderr.contains("belongs to another user"));
+    }
+    chmod(&above, 0o700);
+}
+
+#[test]
+fn a_link_is_judged_by_where_it_leads() {
+    let lab = recorded();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let real = elsewhere.path().join("real");
+    std::fs::rename(lab.data(), &real).unwrap();
+    symlink(&real, lab.data()).unwrap();
+    assert_eq!(lab.run(&["tape", "ls"]).code, 0);
+    chmod(&real, 0o777);
+    let told = lab.run(&["tape", "ls"]);
+    assert!(told.code == 0 && told.stderr.contains("its mode was 0777"), "{}", told.stderr);
+    chmod(elsewhere.path(), 0o777);
+    refused(&lab, elsewhere.path(), &["tape", "ls"]);
+    chmod(elsewhere.path(), 0o700);
+    // A database that lies elsewhere, too.
+    let shared = elsewhere.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    chmod(&shared, 0o777);
+    let config = lab.file("c.yaml");
+    std::fs::write(&config, format!("storage: {}/ledger.db\n", shared.display())).unwrap();
+    let told = lab.run(&["--config", &config, "session", "ls"]);
+    assert!(told.code == 1 && told.stderr.contains("can be written by others"), "{}", told.stderr);
+    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0, "nothing was made there");
+}
+
+/// Somebody names a directory that is there for others, too: it is not locked to them.
+#[test]
+fn a_directory_with_other_things_in_it_is_not_closed() {
+    let lab = Lab::new();
+    let shared = tempfile::tempdir().unwrap();
+    std::fs::write(shared.path().join("notes.txt"), "Buy seeds.").unwrap();
+    let lab = lab.with_data(shared.path().to_owned());
+    chmod(shared.path(), 0o755);
+    lab.record("one", b"{}\n");
+    assert_eq!((mode(shared.path()), mode(&shared.path().join("tapes"))), (0o755, 0o700));
+    for open in [0o777, 0o1777, 0o775] {
+        chmod(shared.path(), open);
+        let told = refused(&lab, shared.path(), &["tape", "ls"]);
+        assert!(told.stderr.contains("not there for Scrubjay alone"), "{}", told.stderr);
+    }
+}
+
+#[test]
+fn a_token_or_key_that_others_may_read_is_refused() {
+    let lab = Lab::new();
+    let token = lab.file("token");
+    std::fs::write(&token, "a-token-of-good-length\n").unwrap();
+    chmod(Path::new(&token), 0o644);
+    for command in [
+        &["serve", "--http", "127.0.0.1:0", "--auth-token-file", &token][..],
+        &["wrap", "--listen", "127.0.0.1:0", "--auth-token-file", &token, "--", "cat"],
+    ] {
+        let told = refused(&lab, Path::new(&token), command);
+        assert!(told.stderr.contains(&format!("chmod 600 {token}")), "{}", told.stderr);
+        assert!(!told.stderr.contains("a-token-of"), "{}", told.stderr);
+    }
+    let config = lab.file("c.yaml");
+    let keys =
+        format!("keys: {{ main: {{ file: {token} }} }}, encryption: {{ enabled: true, key_id: main }}");
+    std::fs::write(&config, format!("recorder: {{ privacy: {{ {keys} }} }}\n")).unwrap();
+    for command in [&["wrap", "--", "cat"][..], &["serve"], &["redact"]] {
+        let all = [&["--config", &config], command].concat();
+        let told = refused(&lab, Path::new(&token), &all);
+        assert!(told.stderr.contains(&format!("chmod 600 {token}")), "{command:?} {}", told.stderr);
+    }
+}
+
+#[test]
+fn a_configuration_that_others_may_write_is_refused() {
+    let lab = Lab::new();
+    let config = lab.file("c.yaml");
+    std::fs::write(&config, "log_level: info\n").unwrap();
+    chmod(Path::new(&config), 0o666);
+    for command in [&["wrap", "--", "cat"][..], &["serve"], &["config", "show"]] {
+        let told = refused(&lab, Path::new(&config), &[&["--config", &config], command].concat());
+        assert!(told.stderr.contains("others may write it (its mode is 0666)"), "{}", told.stderr);
+    }
+}
+
+/// A file that lies in the working directory cannot weaken a recorder, and the keys that tried are named.
+#[test]
+fn a_strangers_file_weakens_nothing_and_each_key_is_named() {
+    let lab = Lab::new();
+    let project = tempfile::tempdir().unwrap();
+    let theirs = "log_level: silent\non_record_failure: forward\ndurability: process\n\
+                  limits: { max_message_size: 1KiB, max_tape_size: 1KiB, max_tape_duration: 1s }\n\
+                  serve: { toolsets: [], naming: always, project: another }\nindex: { background: false }\n\
+                  recorder: { enabled: false, capture: { errors: false }, privacy: { redact_sensitive: false } }\n";
+    std::fs::write(project.path().join("scrubjay.yaml"), theirs).unwrap();
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(SCRUBJAY);
+        command.arg("--data").arg(lab.data()).args(arguments).current_dir(project.path());
+        command.env("XDG_CONFIG_HOME", project.path().join("none")).env_remove("SCRUBJAY_DATA");
+        command.env(BACKGROUND_VARIABLE, "false");
+        Running::start(&mut command)
+    };
+    let keys = [
+        "log_level",
+        "on_record_failure",
+        "durability",
+        "limits.max_message_size",
+        "limits.max_tape_size",
+        "limits.max_tape_duration",
+        "serve.toolsets",
+        "serve.naming",
+        "serve.project",
+        "index.background",
+        "recorder.enabled",
+        "recorder.capture.errors",
+        "recorder.privacy.redact_sensitive",
+    ];
+    let long = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"{}","params":{{"password":"hunter2-secret"}}}}"#,
+        "x".repeat(3000)
+    );
+    let mut wrapped = start(&["wrap", "--", "cat"]);
+    wrapped.say(&long);
+    assert_eq!(wrapped.line().as_deref(), Some(long.as_str()));
+    wrapped.close_stdin();
+    assert_eq!(wrapped.exit_code(), 0);
+    let said = wrapped.stderr_text();
+    assert_eq!(lab.only_tape().of_kind("message").count(), 2);
+    let tape = std::fs::read_dir(lab.data().join("tapes")).unwrap().next().unwrap().unwrap().path();
+    assert!(!String::from_utf8_lossy(&std::fs::read(tape).unwrap()).contains("hunter2-secret"));
+    let mut shown = start(&["config", "show"]);
+    shown.close_stdin();
+    assert_eq!(shown.exit_code(), 0);
+    let shown = String::from_utf8(shown.rest()).unwrap();
+    let mut served = start(&["serve"]);
+    served.close_stdin();
+    assert_eq!(served.exit_code(), 0);
+    let logged = served.stderr_text();
+    for key in keys {
+        for (place, text) in [("wrap", &said), ("config show", &shown), ("serve", &logged)] {
+            assert!(text.contains(key), "{place} does not name {key}: {text}");
+        }
+    }
+    assert!(said.contains("scrubjay trust") && logged.contains("scrubjay trust"));
+}
