@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::document::{Document, JsonPath};
 use crate::expression;
+use crate::json::escape::{Unescaped, escape};
 use crate::json::tree::Kind;
 use crate::query::Test;
 
@@ -57,47 +58,114 @@ impl Check {
         expression::compile(expression).map(|regex| Self(Kinds::Matches(regex)))
     }
 
-    /// A number above this.
+    /// A number above this, or a text that spells one.
     #[must_use]
     pub fn greater(bound: f64) -> Self {
         Self(Kinds::Greater(bound))
     }
 
-    /// A number below this.
+    /// A number below this, or a text that spells one.
     #[must_use]
     pub fn less(bound: f64) -> Self {
         Self(Kinds::Less(bound))
     }
 }
 
+/// How sure it must be that a condition holds, where readers may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It holds for some reader.
+    Possible,
+    /// It holds for every reader.
+    Certain,
+}
+
 impl Condition {
-    pub(super) fn holds(&self, document: &Document<'_>) -> bool {
-        let bodies = document.bodies();
-        let mut found =
-            bodies.iter().flat_map(|body| self.path.0.find(&document.text, &document.tree, *body));
-        match &self.check.0 {
-            Kinds::Exists(wanted) => found.next().is_some() == *wanted,
-            check => found.any(|node| check.holds(document, node)),
+    /// Tells whether it is about what a value is, not only whether there is one.
+    pub(super) fn wants_value(&self) -> bool {
+        !matches!(self.check.0, Kinds::Exists(_))
+    }
+
+    pub(super) fn holds(&self, document: &Document<'_>, need: Need) -> bool {
+        let look = |body| self.path.0.look(&document.text, &document.tree, body);
+        let places = document.body().map(look).unwrap_or_default();
+        let holds = |found: &[usize]| match &self.check.0 {
+            Kinds::Exists(wanted) => found.is_empty() != *wanted,
+            check => found.iter().any(|node| check.holds(document, *node, need)),
+        };
+        match need {
+            Need::Possible => holds(&places.exact) || holds(&places.folded),
+            Need::Certain => holds(&places.exact) && holds(&places.folded),
         }
     }
 }
 
 impl Kinds {
-    fn holds(&self, document: &Document<'_>, node: usize) -> bool {
+    fn holds(&self, document: &Document<'_>, node: usize, need: Need) -> bool {
         let (kind, raw) = (document.tree.nodes[node].kind, document.raw(node));
-        // Numbers of any size: one that is beyond all others is greater than any bound.
-        let number = || (kind == Kind::Number).then(|| std::str::from_utf8(raw).ok()?.parse::<f64>().ok())?;
+        // Numbers of any size: one that is beyond all others is greater than any bound. Many servers take a text
+        // for the number it spells.
+        let number = || match kind {
+            Kind::Number => std::str::from_utf8(raw).ok()?.parse::<f64>().ok(),
+            Kind::String if need == Need::Possible => spelled(&document.inside(node).text),
+            _ => None,
+        };
         match self {
             Self::Exists(wanted) => *wanted,
             Self::Greater(bound) => number().is_some_and(|number| number > *bound),
             Self::Less(bound) => number().is_some_and(|number| number < *bound),
             Self::Matches(regex) if kind == Kind::String => regex.is_match(&document.inside(node).text),
-            Self::Matches(regex) => regex.is_match(raw),
+            Self::Matches(regex) => {
+                let plain = plain(document, node);
+                match need {
+                    Need::Possible => regex.is_match(raw) || regex.is_match(&plain),
+                    Need::Certain => regex.is_match(raw) && regex.is_match(&plain),
+                }
+            }
             Self::Value(test) => {
                 // What cannot be a value here is compared as text.
                 let text = || Value::String(String::from_utf8_lossy(raw).into_owned());
                 test.holds(&serde_json::from_slice(raw).unwrap_or_else(|_| text()))
+                    || matches!(test, Test::Equals(Value::Number(wanted)) if number() == wanted.as_f64())
             }
         }
     }
+}
+
+/// Returns the number that a text spells to readers that take texts for numbers.
+fn spelled(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    text.parse().or_else(|_| text.replace('_', "").parse()).ok()
+}
+
+/// Returns the JSON of a value as one that wrote it anew would: without white space, escapes and odd numbers.
+fn plain(document: &Document<'_>, node: usize) -> Vec<u8> {
+    let raw = document.raw(node);
+    if document.kind(node) == Kind::Number {
+        let number = std::str::from_utf8(raw).ok().and_then(|raw| raw.parse::<f64>().ok());
+        return number.map_or_else(|| raw.to_vec(), |number| format!("{number}").into_bytes());
+    }
+    let mut out = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while at < raw.len() {
+        match raw[at] {
+            b' ' | b'\t' => at += 1,
+            b'"' => {
+                let mut end = at + 1;
+                while raw[end] != b'"' {
+                    end += if raw[end] == b'\\' { 2 } else { 1 };
+                }
+                let inside = Unescaped::new(&raw[at + 1..end]);
+                out.push(b'"');
+                out.extend_from_slice(escape(&String::from_utf8_lossy(&inside.text)).as_bytes());
+                out.push(b'"');
+                at = end + 1;
+            }
+            byte => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    out
 }

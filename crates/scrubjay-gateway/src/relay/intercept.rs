@@ -1,13 +1,14 @@
 //! The relay with rules in force: line by line, in the order in which they came.
 //!
 //! Everything that comes of a line is recorded together, before any of it moves. A line that waits holds up
-//! those behind it; it waits no longer than its peers are there.
+//! those behind it; it waits no longer than its peers are there. Where a rule is about the connection, every line
+//! goes on with one line feed at its end, however it came: a carriage return is a line end to some readers.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use scrubjay_core::entry::Direction;
-use scrubjay_core::framing::{Batch, Line};
+use scrubjay_core::framing::Batch;
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use scrubjay_store::clock::Moment;
 
@@ -24,7 +25,11 @@ impl Relay {
         batch: Batch<'_>,
     ) -> Result<(), Gone> {
         for line in batch.lines() {
-            let judgement = judge.borrow_mut().line(direction, line.bytes);
+            let (judgement, end) = {
+                let mut judge = judge.borrow_mut();
+                let end = if judge.is_strict() { b"\n" } else { line.terminator.bytes() };
+                (judge.line(direction, line.bytes), end)
+            };
             let recorded = {
                 let items = judged::items(direction, line.terminator, line.bytes, &judgement);
                 self.recording.borrow_mut().record(arrived, items.iter().copied())
@@ -36,15 +41,21 @@ impl Relay {
                 continue;
             }
             self.hold(direction, judgement.delay).await;
-            self.act(direction, line, judgement).await?;
+            self.act(direction, line.bytes, end, judgement).await?;
         }
         Ok(())
     }
 
-    async fn act(&self, direction: Direction, line: Line<'_>, judgement: Judgement) -> Result<(), Gone> {
+    async fn act(
+        &self,
+        direction: Direction,
+        line: &[u8],
+        end: &[u8],
+        judgement: Judgement,
+    ) -> Result<(), Gone> {
         let onward = match judgement.onward {
-            Onward::Same => Some([line.bytes, line.terminator.bytes()].concat()),
-            Onward::Other(other) => Some([&other, line.terminator.bytes()].concat()),
+            Onward::Same => Some([line, end].concat()),
+            Onward::Other(other) => Some([&other, end].concat()),
             Onward::Nothing => None,
         };
         if let Some(onward) = onward {

@@ -33,6 +33,8 @@ mod sessions;
 mod stderr;
 mod storage;
 mod streams;
+mod strict;
+mod strict_peers;
 mod tape;
 mod terminal;
 mod too_long;

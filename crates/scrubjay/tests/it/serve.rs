@@ -25,6 +25,7 @@ mod rules;
 mod selection;
 mod sessions;
 mod shutdown;
+mod strict;
 mod tape;
 mod tapes;
 mod tapes_peers;
