@@ -50,16 +50,13 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Lists where it looks, and whether it matters what stands there.
-    fn places(&self) -> impl Iterator<Item = (&JsonPath, bool)> {
+    /// Lists where it looks.
+    fn places(&self) -> impl Iterator<Item = &JsonPath> {
         let changes = match &self.action {
             Action::Modify(changes) => changes.as_slice(),
             _ => &[],
         };
-        let conditions = self.when.conditions.iter();
-        conditions
-            .map(|one| (&one.path, one.wants_value()))
-            .chain(changes.iter().map(|one| (one.path(), false)))
+        self.when.conditions.iter().map(|one| &one.path).chain(changes.iter().map(Change::path))
     }
 }
 

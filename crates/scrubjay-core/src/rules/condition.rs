@@ -4,6 +4,7 @@ use regex::bytes::Regex;
 use serde_json::Value;
 
 use super::document::{Document, JsonPath};
+use super::plain::is_plain_number;
 use crate::expression;
 use crate::json::escape::{Unescaped, escape};
 use crate::json::tree::Kind;
@@ -81,11 +82,6 @@ pub(super) enum Need {
 }
 
 impl Condition {
-    /// Tells whether it is about what a value is, not only whether there is one.
-    pub(super) fn wants_value(&self) -> bool {
-        !matches!(self.check.0, Kinds::Exists(_))
-    }
-
     pub(super) fn holds(&self, document: &Document<'_>, need: Need) -> bool {
         let look = |body| self.path.0.look(&document.text, &document.tree, body);
         let places = document.body().map(look).unwrap_or_default();
@@ -102,34 +98,98 @@ impl Condition {
 
 impl Kinds {
     fn holds(&self, document: &Document<'_>, node: usize, need: Need) -> bool {
-        let (kind, raw) = (document.tree.nodes[node].kind, document.raw(node));
-        // Numbers of any size: one that is beyond all others is greater than any bound. Many servers take a text
-        // for the number it spells.
-        let number = || match kind {
-            Kind::Number => std::str::from_utf8(raw).ok()?.parse::<f64>().ok(),
-            Kind::String if need == Need::Possible => spelled(&document.inside(node).text),
-            _ => None,
-        };
+        let agree = |one: bool, other: bool| if need == Need::Possible { one || other } else { one && other };
+        if document.kind(node) == Kind::String {
+            let text = document.inside(node).text;
+            let whole = self.holds_for_text(&text, need);
+            // To C a text ends at a NUL.
+            return match text.iter().position(|byte| *byte == 0) {
+                Some(end) => agree(whole, self.holds_for_text(&text[..end], need)),
+                None => whole,
+            };
+        }
+        let holds = self.holds_for_other(document, node, need);
+        if document.kind(node) == Kind::Array {
+            return agree(holds, self.holds_for_text(&coerced(document, node), need));
+        }
+        holds
+    }
+
+    /// Tells whether it holds for what is no text.
+    fn holds_for_other(&self, document: &Document<'_>, node: usize, need: Need) -> bool {
+        let raw = document.raw(node);
+        let agree = |one: bool, other: bool| if need == Need::Possible { one || other } else { one && other };
+        let number = (document.kind(node) == Kind::Number).then(|| Number::new(raw)).flatten();
+        match self {
+            Self::Exists(wanted) => *wanted,
+            Self::Greater(bound) => number
+                .is_some_and(|number| number.compares(need, |n, more| n > *bound || more && n >= *bound)),
+            Self::Less(bound) => number
+                .is_some_and(|number| number.compares(need, |n, more| n < *bound || more && n <= *bound)),
+            Self::Matches(regex) => agree(regex.is_match(raw), regex.is_match(&plain(document, node))),
+            Self::Value(test) => {
+                // What cannot be a value here is compared as text.
+                let text = || Value::String(String::from_utf8_lossy(raw).into_owned());
+                let is_exact = need == Need::Possible || number.is_none_or(|number| number.is_exact);
+                is_exact && test.holds(&serde_json::from_slice(raw).unwrap_or_else(|_| text()))
+            }
+        }
+    }
+
+    fn holds_for_text(&self, text: &[u8], need: Need) -> bool {
+        // Many servers take a text for the number it spells.
+        let number = || if need == Need::Possible { spelled(text) } else { None };
         match self {
             Self::Exists(wanted) => *wanted,
             Self::Greater(bound) => number().is_some_and(|number| number > *bound),
             Self::Less(bound) => number().is_some_and(|number| number < *bound),
-            Self::Matches(regex) if kind == Kind::String => regex.is_match(&document.inside(node).text),
-            Self::Matches(regex) => {
-                let plain = plain(document, node);
-                match need {
-                    Need::Possible => regex.is_match(raw) || regex.is_match(&plain),
-                    Need::Certain => regex.is_match(raw) && regex.is_match(&plain),
-                }
-            }
+            Self::Matches(regex) => regex.is_match(text),
             Self::Value(test) => {
-                // What cannot be a value here is compared as text.
-                let text = || Value::String(String::from_utf8_lossy(raw).into_owned());
-                test.holds(&serde_json::from_slice(raw).unwrap_or_else(|_| text()))
-                    || matches!(test, Test::Equals(Value::Number(wanted)) if number() == wanted.as_f64())
+                let is_number =
+                    |wanted: &serde_json::Number| number().is_some_and(|n| Some(n) == wanted.as_f64());
+                // Nobody knows of a text whether its reader takes it for the number, or for `true`, that it spells.
+                let is_open =
+                    need == Need::Certain && matches!(test, Test::Equals(wanted) if !wanted.is_string());
+                !is_open && test.holds(&Value::String(String::from_utf8_lossy(text).into_owned()))
+                    || matches!(test, Test::Equals(Value::Number(wanted)) if is_number(wanted))
             }
         }
     }
+}
+
+/// A number as readers see it.
+#[derive(Clone, Copy)]
+struct Number {
+    nearest: f64,
+    /// Whether it is the same to all of them.
+    is_exact: bool,
+}
+
+impl Number {
+    fn new(raw: &[u8]) -> Option<Self> {
+        let nearest = std::str::from_utf8(raw).ok()?.parse().ok()?;
+        Some(Self { nearest, is_exact: is_plain_number(raw) })
+    }
+
+    /// Compares it; `holds` hears whether readers may see a little more or less.
+    fn compares(self, need: Need, holds: impl Fn(f64, bool) -> bool) -> bool {
+        match need {
+            Need::Possible => holds(self.nearest, !self.is_exact),
+            Need::Certain => self.is_exact && holds(self.nearest, false),
+        }
+    }
+}
+
+/// Returns the text that JavaScript makes of an array where it wants one.
+fn coerced(document: &Document<'_>, array: usize) -> Vec<u8> {
+    let texts = document.tree.children(array).map(|element| match document.kind(element) {
+        Kind::String => document.inside(element).text.into_owned(),
+        Kind::Array => coerced(document, element),
+        Kind::Object => b"[object Object]".to_vec(),
+        Kind::Word if document.raw(element) == b"null" => Vec::new(),
+        Kind::Word | Kind::Number => plain(document, element),
+    });
+    texts.collect::<Vec<_>>().join(&b","[..])
 }
 
 /// Returns the number that a text spells to readers that take texts for numbers.

@@ -37,7 +37,6 @@ pub(super) enum Why {
     Prototype,
     Name,
     Nul,
-    Number,
     TooLong,
 }
 
@@ -65,7 +64,6 @@ impl Why {
             Self::Prototype => "strict/prototype-key",
             Self::Name => "strict/name",
             Self::Nul => "strict/nul",
-            Self::Number => "strict/number",
             Self::TooLong => "strict/length",
         }
     }
@@ -97,8 +95,7 @@ impl Why {
             Self::Spelling => "a key differs only by its case from one of the protocol",
             Self::Prototype => "an object has the key __proto__",
             Self::Name => "its method, or the name of what it calls, is missing or is not a plain name",
-            Self::Nul => "a key, or a text that a rule looks at, holds NUL",
-            Self::Number => "a number that a rule looks at is not exact to every reader",
+            Self::Nul => "a key holds NUL",
             Self::TooLong => "it would become longer than messages may be",
         };
         text.to_owned()

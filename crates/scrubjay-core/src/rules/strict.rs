@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::Rule;
 use super::document::Document;
-use super::plain::{is_plain_id, is_plain_name, is_plain_number};
+use super::plain::{is_plain_id, is_plain_name};
 use super::refusal::{Refused, Why};
 use crate::json::fold::fold;
 use crate::json::tree::Kind;
@@ -81,31 +81,16 @@ pub(super) fn check(document: &Document<'_>) -> Result<(), Refused> {
     looking.shape()
 }
 
-/// Checks that every reader finds the same where some rules look.
+/// Checks that every reader finds the same keys where some rules look.
 pub(super) fn check_places<'r>(
     document: &Document<'_>,
     rules: impl Iterator<Item = &'r Rule>,
 ) -> Result<(), Refused> {
     let Some(body) = document.body() else { return Ok(()) };
-    let start = document.tree.nodes[body].range.start;
-    for rule in rules {
-        for (path, wants_value) in rule.places() {
-            let places = path.0.look(&document.text, &document.tree, body);
-            if places.is_ambiguous {
-                return Err(Refused { why: Why::DuplicateKey, at: start });
-            }
-            for node in places.folded.into_iter().filter(|_| wants_value) {
-                let at = document.tree.nodes[node].range.start;
-                match document.kind(node) {
-                    Kind::String if document.inside(node).text.contains(&0) => {
-                        return Err(Refused { why: Why::Nul, at });
-                    }
-                    Kind::Number if !is_plain_number(document.raw(node)) => {
-                        return Err(Refused { why: Why::Number, at });
-                    }
-                    _ => {}
-                }
-            }
+    for path in rules.flat_map(Rule::places) {
+        if path.0.look(&document.text, &document.tree, body).is_ambiguous {
+            let at = document.tree.nodes[body].range.start;
+            return Err(Refused { why: Why::DuplicateKey, at });
         }
     }
     Ok(())

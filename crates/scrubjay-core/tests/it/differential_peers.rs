@@ -17,7 +17,6 @@ use scrubjay_core::glob::Glob;
 use scrubjay_core::rules::{
     Action, Check, Condition, JsonPath, Judge, Judgement, Match, Onward, Rule, Rules,
 };
-use serde_json::Value;
 
 use self::attack::Chance;
 use self::readers::{Call, Reader};
@@ -110,10 +109,7 @@ fn judged(policy: Policy, made: Vec<u8>) -> Option<Passed> {
     let judgement = policy.judge().line(Direction::ClientToServer, &made);
     let stream = onward(&judgement, &made)?;
     let tags = judgement.marks.judged().tag_names().into_iter().map(str::to_owned).collect();
-    // Strict JSON, so there is one way to read it, but for the case of the arguments' keys.
-    let value: Value = serde_json::from_slice(&stream).unwrap_or(Value::Null);
-    let messages = value.as_array().cloned().unwrap_or_else(|| vec![value]);
-    let calls = messages.iter().filter_map(readers::widest).collect();
+    let calls = readers::widest(&stream);
     Some(Passed { policy, made, stream, tags, calls })
 }
 

@@ -52,6 +52,13 @@ fn start(lab: &Lab, verb: &str, rules: &Value, command: &[String]) -> Running {
         &json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client }),
     );
     running.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    // A gateway answers before its backends are there.
+    let mut asked = 0;
+    wait_for("the server's tools", || {
+        asked += 1;
+        let listed = running.ask(asked, "tools/list", &json!({}));
+        listed.to_string().contains("delete_all").then_some(())
+    });
     running
 }
 

@@ -180,7 +180,7 @@ fn texts_and_numbers_are_judged_as_readers_take_them() {
         let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
         where_path(block(), check).line(C, line.as_bytes()).onward == Onward::Nothing
     };
-    for value in ["11", "1.1e1", "\"11\"", "\" 11 \"", "\"1_1\"", "1e400", "11.00000000000000000001"] {
+    for value in ["11", "1.1e1", "\"11\"", "\" 11 \"", "\"1_1\"", "1e400", "10.00000000000000000001"] {
         assert!(blocked(Check::greater(10.0), value), "{value}");
     }
     assert!(!blocked(Check::greater(10.0), "10") && !blocked(Check::greater(10.0), "\"x\""));
@@ -195,6 +195,16 @@ fn texts_and_numbers_are_judged_as_readers_take_them() {
         assert!(blocked(Check::contains("RM -RF".to_owned()), value), "{value}");
     }
     assert!(blocked(Check::matches("^/etc$").unwrap(), r#""/etc\u0000.txt""#), "C reads only its beginning");
+    assert!(!blocked(Check::matches("^/etc$").unwrap(), r#""/tmp\u0000/etc""#));
+    assert!(blocked(Check::matches("^/etc$").unwrap(), r#"[["/etc"]]"#), "JavaScript makes a text of it");
+    let large = json!({ "path": 0, "text": "a\0b" }).to_string().replace(":0", ":18446744073709551616");
+    let line = call(1, "read", &json!(0)).replace("\"arguments\":0", &format!("\"arguments\":{large}"));
+    assert_eq!(where_path(block(), Check::equals(json!(5))).line(C, line.as_bytes()), Judgement::default());
+    let allowed = |value: &str| {
+        let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
+        where_path(Action::Allow, Check::less(10.0)).line(C, line.as_bytes()).marks.judged().rules == "r"
+    };
+    assert!(allowed("9") && allowed("9.5") && !allowed("\"9\"") && !allowed("9.99999999999999999999"));
 }
 
 #[test]

@@ -212,7 +212,7 @@ impl Run {
 
     /// Writes rules that look at everything and are about nothing that these peers say.
     fn rules(&self) -> String {
-        let looks = serde_json::json!([{ "path": "$.arguments.*", "equals": "nobody says this" }]);
+        let looks = serde_json::json!([{ "path": "$.arguments.message", "matches": "^nobody says this$" }]);
         let rules = serde_json::json!([
             { "name": "no-deletes", "match": { "tools": ["delete_*"] }, "action": "block" },
             { "name": "looks", "match": { "methods": ["*"], "where": looks }, "action": "block" },
