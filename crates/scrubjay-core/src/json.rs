@@ -6,7 +6,9 @@
 pub(crate) mod canonical;
 pub(crate) mod edit;
 pub(crate) mod escape;
+pub(crate) mod fold;
 pub(crate) mod path;
+pub(crate) mod strict;
 pub(crate) mod tree;
 
 use std::fmt;

@@ -327,6 +327,10 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         Self { map: HashMap::new(), order: VecDeque::new(), stamp: 0, max }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         self.map.get(key).map(|(_, value)| value)
     }

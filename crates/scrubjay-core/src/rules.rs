@@ -2,14 +2,21 @@
 //!
 //! An ordered list. Allow, block and mock decide, and the first that applies ends the matter; modify, delay and
 //! tag add up, and a later rule sees the message as the earlier ones left it. Bytes in, a [`Judgement`] out: who
-//! waits, records and sends is the relay's business. Where nothing applies, the message is the bytes that came.
+//! waits, records and sends is the relay's business. Only what every reader reads alike is judged (`strict`); the
+//! rest is refused. Where nothing applies, the message is the bytes that came.
 
 mod change;
 mod condition;
 mod document;
 mod fits;
 mod judge;
+mod judgement;
+mod plain;
+mod refusal;
+mod salvage;
+mod strict;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::entry::Direction;
@@ -19,10 +26,12 @@ pub use self::change::Change;
 pub use self::condition::{Check, Condition};
 pub use self::document::JsonPath;
 pub use self::fits::RULES_MAX;
-pub use self::judge::{Judge, Judgement, Marks, Onward};
+pub use self::judge::{Judge, refuse_unreadable};
+pub use self::judgement::{Judgement, Marks, Onward};
+pub use self::refusal::STRICT_PREFIX;
 
 use self::document::Document;
-use self::fits::Fits;
+use self::fits::{Fits, Fitting};
 
 /// No message waits longer than this, however many rules delay it.
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
@@ -38,6 +47,17 @@ pub struct Rule {
     pub when: Match,
     /// What is done to that.
     pub action: Action,
+}
+
+impl Rule {
+    /// Lists where it looks.
+    fn places(&self) -> impl Iterator<Item = &JsonPath> {
+        let changes = match &self.action {
+            Action::Modify(changes) => changes.as_slice(),
+            _ => &[],
+        };
+        self.when.conditions.iter().map(|one| &one.path).chain(changes.iter().map(Change::path))
+    }
 }
 
 /// What a rule is about; what is empty or absent does not narrow it.
@@ -103,17 +123,24 @@ impl Rules {
         self.list.is_empty()
     }
 
+    /// Tells whether one of them is about a backend.
+    fn concern(&self, backend: &str) -> bool {
+        self.list.iter().any(|rule| rule.when.is_about(backend))
+    }
+
     /// Finds the rules that the method and the tool of a request or notification fit.
     fn fitting(&self, document: &Document<'_>) -> Fits {
-        let methods = document.methods();
-        let tools = if methods.iter().any(|m| **m == *b"tools/call") { document.tools() } else { Vec::new() };
-        Fits::of(&self.list, |rule| {
-            let of_method = |glob: &Glob| methods.iter().any(|method| glob.matches_bytes(method));
-            let of_tool = |glob: &Glob| tools.iter().any(|tool| glob.matches_bytes(tool));
-            let (methods, tools) = (&rule.when.methods, &rule.when.tools);
-            (methods.is_empty() || methods.iter().any(of_method))
-                && (tools.is_empty() || tools.iter().any(of_tool))
-        })
+        let (method, tool) = (document.method(), document.tool());
+        let fits = |globs: &[Glob], name: &Option<Cow<'_, [u8]>>| {
+            globs.is_empty()
+                || name.as_ref().is_some_and(|name| globs.iter().any(|glob| glob.matches_bytes(name)))
+        };
+        Fits::of(&self.list, |rule| fits(&rule.when.methods, &method) && fits(&rule.when.tools, &tool))
+    }
+
+    /// Returns what is known of an answer to a request that is not known.
+    fn of_unknown(&self) -> Fitting {
+        Fitting { any: Fits::of(&self.list, |_| true), all: self.of_any_method(), is_known: false }
     }
 
     /// Finds the rules that fit whatever the method is.
@@ -124,8 +151,11 @@ impl Rules {
 
 impl Match {
     fn concerns(&self, direction: Direction, backend: &str) -> bool {
-        self.direction.is_none_or(|wanted| wanted == direction)
-            && (self.backends.is_empty() || self.backends.iter().any(|glob| glob.matches(backend)))
+        self.direction.is_none_or(|wanted| wanted == direction) && self.is_about(backend)
+    }
+
+    fn is_about(&self, backend: &str) -> bool {
+        self.backends.is_empty() || self.backends.iter().any(|glob| glob.matches(backend))
     }
 }
 

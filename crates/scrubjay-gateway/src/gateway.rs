@@ -17,6 +17,7 @@ mod shutdown;
 mod subscriptions;
 mod tasks;
 mod through;
+mod unreadable;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -445,6 +446,9 @@ impl Gateway {
 
     /// Takes a line from a client: records it and sorts it.
     pub fn accept(self: &Arc<Self>, session: &Arc<Session>, line: &str, outbox: &Outbox) -> Accepted {
+        if let Some(refused) = self.refuse_unreadable(session, line.as_bytes()) {
+            return refused;
+        }
         let recorded = match session.record_heard(line) {
             Ok(recorded) => recorded,
             Err(e) => {

@@ -26,6 +26,13 @@ impl RulesInForce {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Tells whether any rule is in force.
+    pub(crate) fn are_any(&self) -> bool {
+        // Most gateways never have rules: then there is no lock to take.
+        self.version.load(Ordering::Acquire) > 0
+            && lock(&self.now).as_ref().is_some_and(|rules| !rules.is_empty())
+    }
+
     /// Returns those in force.
     pub(crate) fn now(&self) -> Option<Arc<Rules>> {
         lock(&self.now).clone()
@@ -72,7 +79,11 @@ impl ConnectionJudge {
                 (Some(judge), rules) => {
                     judge.replace_rules(rules.unwrap_or_else(|| Arc::new(Rules::new(Vec::new()))))
                 }
-                (none, Some(rules)) => *none = Some(Judge::new(rules, &self.backend, self.message_bytes_max)),
+                (none, Some(rules)) => {
+                    // The connection itself knows what it asked: an answer to anything else reaches nobody.
+                    let judge = Judge::new(rules, &self.backend, self.message_bytes_max).with_checked_ids();
+                    *none = Some(judge);
+                }
                 (None, None) => {}
             }
         }

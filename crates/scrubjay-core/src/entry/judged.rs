@@ -41,7 +41,7 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// What became of a message: any of four things.
+/// What became of a message: any of five things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acts(u8);
 
@@ -55,11 +55,15 @@ impl Acts {
     /// It went on later than it came.
     pub const DELAYED: Self = Self(8);
 
-    const NAMES: [(Self, &'static str); 4] = [
+    /// It did not go on, because readers may differ on what it says; or it is the error that stands for it.
+    pub const REFUSED: Self = Self(16);
+
+    const NAMES: [(Self, &'static str); 5] = [
         (Self::CHANGED, "changed"),
         (Self::BLOCKED, "blocked"),
         (Self::MOCKED, "mocked"),
         (Self::DELAYED, "delayed"),
+        (Self::REFUSED, "refused"),
     ];
 
     /// Returns both.

@@ -1,7 +1,22 @@
 //! JSONPath, the part that says where a value stands: names, numbers, `*` and `..`; no filters or scripts.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use super::escape::Unescaped;
+use super::fold::fold;
 use super::tree::{Kind, Tree};
+
+/// Where a path leads for readers that differ on the case of keys.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// To a reader for whom case counts.
+    pub(crate) exact: Vec<usize>,
+    /// To a reader for whom it does not.
+    pub(crate) folded: Vec<usize>,
+    /// Whether such a reader has a choice of keys on the way.
+    pub(crate) is_ambiguous: bool,
+}
 
 /// A compiled path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +83,32 @@ impl Path {
         names.next_back()
     }
 
+    /// Finds where the path leads from a node, for every reader.
+    pub(crate) fn look(&self, text: &[u8], tree: &Tree, from: usize) -> Places {
+        let exact = walk(&self.steps, text, tree, from);
+        let mut places = Places { exact, folded: vec![from], is_ambiguous: false };
+        for step in &self.steps {
+            let mut there = Vec::new();
+            for node in std::mem::take(&mut places.folded) {
+                for parent in step.parents(tree, node) {
+                    places.is_ambiguous |= step.to.choose_folded(text, tree, parent, &mut there);
+                }
+            }
+            there.sort_unstable();
+            there.dedup();
+            places.folded = there;
+        }
+        places
+    }
+
+    /// Returns the name that the path ends in, where it ends in one.
+    pub(crate) fn last_name(&self) -> Option<&str> {
+        match self.steps.last() {
+            Some(Step { to: To::Name(name), .. }) => Some(name),
+            _ => None,
+        }
+    }
+
     /// Lists the nodes that the path leads to from a node.
     pub(crate) fn find(&self, text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
         walk(&self.steps, text, tree, from)
@@ -89,8 +130,7 @@ fn walk(steps: &[Step], text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
     for step in steps {
         let mut there = Vec::new();
         for node in here {
-            let parents = if step.deep { node..tree.nodes[node].next } else { node..node + 1 };
-            for parent in parents {
+            for parent in step.parents(tree, node) {
                 step.to.choose(text, tree, parent, &mut there);
             }
         }
@@ -101,7 +141,41 @@ fn walk(steps: &[Step], text: &[u8], tree: &Tree, from: usize) -> Vec<usize> {
     here
 }
 
+impl Step {
+    /// Lists the nodes whose members or elements are chosen from.
+    fn parents(&self, tree: &Tree, node: usize) -> std::ops::Range<usize> {
+        if self.deep { node..tree.nodes[node].next } else { node..node + 1 }
+    }
+}
+
+/// Returns the fold of a node's key; empty where it has none.
+fn folded_key<'t>(text: &'t [u8], tree: &Tree, node: usize) -> Cow<'t, [u8]> {
+    let key = tree.nodes[node].key.clone();
+    key.map(|key| fold(&Unescaped::new(&text[key]).text)).unwrap_or_default()
+}
+
 impl To {
+    /// Chooses as a reader does for whom case does not count; returns whether it has a choice of keys.
+    fn choose_folded(&self, text: &[u8], tree: &Tree, parent: usize, out: &mut Vec<usize>) -> bool {
+        match self {
+            Self::Name(name) if tree.nodes[parent].kind == Kind::Object => {
+                let name = Cow::Borrowed(name.as_bytes());
+                let (wanted, before) = (fold(&name), out.len());
+                out.extend(tree.children(parent).filter(|child| folded_key(text, tree, *child) == wanted));
+                out.len() > before + 1
+            }
+            Self::All if tree.nodes[parent].kind == Kind::Object => {
+                out.extend(tree.children(parent));
+                let mut seen = HashSet::new();
+                !tree.children(parent).all(|child| seen.insert(folded_key(text, tree, child)))
+            }
+            _ => {
+                self.choose(text, tree, parent, out);
+                false
+            }
+        }
+    }
+
     fn choose(&self, text: &[u8], tree: &Tree, parent: usize, out: &mut Vec<usize>) {
         match self {
             Self::All => out.extend(tree.children(parent)),
@@ -163,6 +237,21 @@ mod tests {
         assert_eq!(find("a.*", text), [r#"[1,{"b":2},3]"#, "4"]);
         assert_eq!(find(r"$.\u0062", text), Vec::<String>::new());
         assert_eq!(find("$.b", r#"{"\u0062":7}"#), ["7"]);
+    }
+
+    #[test]
+    fn readers_that_do_not_mind_case_are_followed_too() {
+        let look = |path: &str, text: &str| {
+            let tree = Tree::parse(text.as_bytes()).unwrap();
+            let places = Path::parse(path).unwrap().look(text.as_bytes(), &tree, 0);
+            (places.exact.len(), places.folded.len(), places.is_ambiguous)
+        };
+        assert_eq!(look("$.a.path", r#"{"a":{"path":1,"x":2,"X":3}}"#), (1, 1, false));
+        assert_eq!(look("$.a.path", r#"{"A":{"Path":1}}"#), (0, 1, false));
+        assert_eq!(look("$.a.path", r#"{"a":{"path":1,"\u0050ath":2}}"#), (1, 2, true));
+        assert_eq!(look("$.a.*", r#"{"a":{"path":1,"PATH":2}}"#), (2, 2, true));
+        assert_eq!(look("$..k", r#"{"a":[{"k":1},{"\u212a":2}]}"#), (1, 2, false));
+        assert_eq!(look("$.a[0]", r#"{"a":[1]}"#), (1, 1, false));
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl Change {
         Ok(Self { path, what: What::Replace(expression::finding(expression)?, with) })
     }
 
+    /// Returns where it changes something.
+    pub(super) fn path(&self) -> &JsonPath {
+        &self.path
+    }
+
     /// Changes a message; none where there is nothing to change.
     pub(super) fn apply(
         &self,
@@ -62,7 +67,7 @@ impl Change {
         bytes_max: usize,
     ) -> Result<Option<Vec<u8>>, TooLong> {
         let mut edits = Edits::new();
-        for body in document.bodies() {
+        if let Some(body) = document.body() {
             match &self.what {
                 What::Set(json) => self.set_below(document, body, json.as_bytes(), &mut edits),
                 What::Remove => self.remove_below(document, body, &mut edits),
@@ -83,21 +88,29 @@ impl Change {
         Ok(Some(edit::apply(&document.text, edits.iter().map(|(range, with)| (range.clone(), &**with)))))
     }
 
+    /// Lists the values that the path leads to, for whatever reader.
+    fn find(&self, document: &Document<'_>, body: usize) -> Vec<usize> {
+        self.path.0.look(&document.text, &document.tree, body).folded
+    }
+
     fn set_below(&self, document: &Document<'_>, body: usize, json: &[u8], edits: &mut Edits) {
         let (text, tree) = (&document.text, &document.tree);
-        for node in self.path.0.find(text, tree, body) {
-            if document.raw(node) != json {
-                edits.push((tree.nodes[node].range.clone(), json.to_vec()));
+        let found = self.find(document, body);
+        for &node in &found {
+            match self.path.0.last_name().filter(|name| *document.key(node) != *name.as_bytes()) {
+                // In another case: readers that mind case would miss what is set.
+                Some(name) => {
+                    let member = [b"\"", escape(name).as_bytes(), b"\":", json].concat();
+                    edits.push((tree.nodes[node].start()..tree.nodes[node].range.end, member));
+                }
+                None if document.raw(node) != json => {
+                    edits.push((tree.nodes[node].range.clone(), json.to_vec()));
+                }
+                None => {}
             }
         }
         let Some((holders, name)) = self.path.0.find_holders(text, tree, body) else { return };
-        let there: HashSet<usize> = self
-            .path
-            .0
-            .find(text, tree, body)
-            .into_iter()
-            .filter_map(|node| tree.nodes[node].parent)
-            .collect();
+        let there: HashSet<usize> = found.into_iter().filter_map(|node| tree.nodes[node].parent).collect();
         for holder in holders {
             let node = &tree.nodes[holder];
             if node.kind == Kind::Object && !there.contains(&holder) {
@@ -111,7 +124,7 @@ impl Change {
 
     fn remove_below(&self, document: &Document<'_>, body: usize, edits: &mut Edits) {
         let tree = &document.tree;
-        let goes: HashSet<usize> = self.path.0.find(&document.text, tree, body).into_iter().collect();
+        let goes: HashSet<usize> = self.find(document, body).into_iter().collect();
         let mut holders: Vec<usize> = goes.iter().filter_map(|node| tree.nodes[*node].parent).collect();
         holders.sort_unstable();
         holders.dedup();
@@ -130,7 +143,7 @@ impl Change {
         bytes_max: usize,
     ) -> Result<(), TooLong> {
         let mut put = 0;
-        for node in self.path.0.find(&document.text, &document.tree, body) {
+        for node in self.find(document, body) {
             if document.tree.nodes[node].kind != Kind::String {
                 continue;
             }

@@ -4,7 +4,9 @@ use regex::bytes::Regex;
 use serde_json::Value;
 
 use super::document::{Document, JsonPath};
+use super::plain::is_plain_number;
 use crate::expression;
+use crate::json::escape::{Unescaped, escape};
 use crate::json::tree::Kind;
 use crate::query::Test;
 
@@ -57,47 +59,173 @@ impl Check {
         expression::compile(expression).map(|regex| Self(Kinds::Matches(regex)))
     }
 
-    /// A number above this.
+    /// A number above this, or a text that spells one.
     #[must_use]
     pub fn greater(bound: f64) -> Self {
         Self(Kinds::Greater(bound))
     }
 
-    /// A number below this.
+    /// A number below this, or a text that spells one.
     #[must_use]
     pub fn less(bound: f64) -> Self {
         Self(Kinds::Less(bound))
     }
 }
 
+/// How sure it must be that a condition holds, where readers may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It holds for some reader.
+    Possible,
+    /// It holds for every reader.
+    Certain,
+}
+
 impl Condition {
-    pub(super) fn holds(&self, document: &Document<'_>) -> bool {
-        let bodies = document.bodies();
-        let mut found =
-            bodies.iter().flat_map(|body| self.path.0.find(&document.text, &document.tree, *body));
-        match &self.check.0 {
-            Kinds::Exists(wanted) => found.next().is_some() == *wanted,
-            check => found.any(|node| check.holds(document, node)),
+    pub(super) fn holds(&self, document: &Document<'_>, need: Need) -> bool {
+        let look = |body| self.path.0.look(&document.text, &document.tree, body);
+        let places = document.body().map(look).unwrap_or_default();
+        let holds = |found: &[usize]| match &self.check.0 {
+            Kinds::Exists(wanted) => found.is_empty() != *wanted,
+            check => found.iter().any(|node| check.holds(document, *node, need)),
+        };
+        match need {
+            Need::Possible => holds(&places.exact) || holds(&places.folded),
+            Need::Certain => holds(&places.exact) && holds(&places.folded),
         }
     }
 }
 
 impl Kinds {
-    fn holds(&self, document: &Document<'_>, node: usize) -> bool {
-        let (kind, raw) = (document.tree.nodes[node].kind, document.raw(node));
-        // Numbers of any size: one that is beyond all others is greater than any bound.
-        let number = || (kind == Kind::Number).then(|| std::str::from_utf8(raw).ok()?.parse::<f64>().ok())?;
+    fn holds(&self, document: &Document<'_>, node: usize, need: Need) -> bool {
+        let agree = |one: bool, other: bool| if need == Need::Possible { one || other } else { one && other };
+        if document.kind(node) == Kind::String {
+            let text = document.inside(node).text;
+            let whole = self.holds_for_text(&text, need);
+            // To C a text ends at a NUL.
+            return match text.iter().position(|byte| *byte == 0) {
+                Some(end) => agree(whole, self.holds_for_text(&text[..end], need)),
+                None => whole,
+            };
+        }
+        let holds = self.holds_for_other(document, node, need);
+        if document.kind(node) == Kind::Array {
+            return agree(holds, self.holds_for_text(&coerced(document, node), need));
+        }
+        holds
+    }
+
+    /// Tells whether it holds for what is no text.
+    fn holds_for_other(&self, document: &Document<'_>, node: usize, need: Need) -> bool {
+        let raw = document.raw(node);
+        let agree = |one: bool, other: bool| if need == Need::Possible { one || other } else { one && other };
+        let number = (document.kind(node) == Kind::Number).then(|| Number::new(raw)).flatten();
+        match self {
+            Self::Exists(wanted) => *wanted,
+            Self::Greater(bound) => number
+                .is_some_and(|number| number.compares(need, |n, more| n > *bound || more && n >= *bound)),
+            Self::Less(bound) => number
+                .is_some_and(|number| number.compares(need, |n, more| n < *bound || more && n <= *bound)),
+            Self::Matches(regex) => agree(regex.is_match(raw), regex.is_match(&plain(document, node))),
+            Self::Value(test) => {
+                // What cannot be a value here is compared as text.
+                let text = || Value::String(String::from_utf8_lossy(raw).into_owned());
+                let is_exact = need == Need::Possible || number.is_none_or(|number| number.is_exact);
+                is_exact && test.holds(&serde_json::from_slice(raw).unwrap_or_else(|_| text()))
+            }
+        }
+    }
+
+    fn holds_for_text(&self, text: &[u8], need: Need) -> bool {
+        // Many servers take a text for the number it spells.
+        let number = || if need == Need::Possible { spelled(text) } else { None };
         match self {
             Self::Exists(wanted) => *wanted,
             Self::Greater(bound) => number().is_some_and(|number| number > *bound),
             Self::Less(bound) => number().is_some_and(|number| number < *bound),
-            Self::Matches(regex) if kind == Kind::String => regex.is_match(&document.inside(node).text),
-            Self::Matches(regex) => regex.is_match(raw),
+            Self::Matches(regex) => regex.is_match(text),
             Self::Value(test) => {
-                // What cannot be a value here is compared as text.
-                let text = || Value::String(String::from_utf8_lossy(raw).into_owned());
-                test.holds(&serde_json::from_slice(raw).unwrap_or_else(|_| text()))
+                let is_number =
+                    |wanted: &serde_json::Number| number().is_some_and(|n| Some(n) == wanted.as_f64());
+                // Nobody knows of a text whether its reader takes it for the number, or for `true`, that it spells.
+                let is_open =
+                    need == Need::Certain && matches!(test, Test::Equals(wanted) if !wanted.is_string());
+                !is_open && test.holds(&Value::String(String::from_utf8_lossy(text).into_owned()))
+                    || matches!(test, Test::Equals(Value::Number(wanted)) if is_number(wanted))
             }
         }
     }
+}
+
+/// A number as readers see it.
+#[derive(Clone, Copy)]
+struct Number {
+    nearest: f64,
+    /// Whether it is the same to all of them.
+    is_exact: bool,
+}
+
+impl Number {
+    fn new(raw: &[u8]) -> Option<Self> {
+        let nearest = std::str::from_utf8(raw).ok()?.parse().ok()?;
+        Some(Self { nearest, is_exact: is_plain_number(raw) })
+    }
+
+    /// Compares it; `holds` hears whether readers may see a little more or less.
+    fn compares(self, need: Need, holds: impl Fn(f64, bool) -> bool) -> bool {
+        match need {
+            Need::Possible => holds(self.nearest, !self.is_exact),
+            Need::Certain => self.is_exact && holds(self.nearest, false),
+        }
+    }
+}
+
+/// Returns the text that JavaScript makes of an array where it wants one.
+fn coerced(document: &Document<'_>, array: usize) -> Vec<u8> {
+    let texts = document.tree.children(array).map(|element| match document.kind(element) {
+        Kind::String => document.inside(element).text.into_owned(),
+        Kind::Array => coerced(document, element),
+        Kind::Object => b"[object Object]".to_vec(),
+        Kind::Word if document.raw(element) == b"null" => Vec::new(),
+        Kind::Word | Kind::Number => plain(document, element),
+    });
+    texts.collect::<Vec<_>>().join(&b","[..])
+}
+
+/// Returns the number that a text spells to readers that take texts for numbers.
+fn spelled(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    text.parse().or_else(|_| text.replace('_', "").parse()).ok()
+}
+
+/// Returns the JSON of a value as one that wrote it anew would: without white space, escapes and odd numbers.
+fn plain(document: &Document<'_>, node: usize) -> Vec<u8> {
+    let raw = document.raw(node);
+    if document.kind(node) == Kind::Number {
+        let number = std::str::from_utf8(raw).ok().and_then(|raw| raw.parse::<f64>().ok());
+        return number.map_or_else(|| raw.to_vec(), |number| format!("{number}").into_bytes());
+    }
+    let mut out = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while at < raw.len() {
+        match raw[at] {
+            b' ' | b'\t' => at += 1,
+            b'"' => {
+                let mut end = at + 1;
+                while raw[end] != b'"' {
+                    end += if raw[end] == b'\\' { 2 } else { 1 };
+                }
+                let inside = Unescaped::new(&raw[at + 1..end]);
+                out.push(b'"');
+                out.extend_from_slice(escape(&String::from_utf8_lossy(&inside.text)).as_bytes());
+                out.push(b'"');
+                at = end + 1;
+            }
+            byte => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    out
 }

@@ -1,10 +1,9 @@
 //! One message as places in its text: what it is, what it is about, whom it answers.
 //!
-//! Read as leniently as any peer might: a member that stands there twice counts each time, and the case of the
-//! envelope's names does not count, for readers differ on both.
+//! Made of messages that [`super::strict`] let pass: every key of the envelope stands there once, spelled as the
+//! protocol spells it.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 
 use crate::json::escape::Unescaped;
 use crate::json::path::Path;
@@ -30,8 +29,6 @@ pub(super) enum Nature {
     Request,
     Notification,
     Answer,
-    /// Not JSON-RPC.
-    Other,
 }
 
 /// One message.
@@ -48,72 +45,33 @@ impl<'a> Document<'a> {
     }
 
     pub(super) fn nature(&self) -> Nature {
-        let id = self.named(0, b"id").into_iter().any(|id| self.raw(id) != b"null");
-        if !self.methods().is_empty() {
-            if id { Nature::Request } else { Nature::Notification }
-        } else if self.bodies_of_answer().is_empty() {
-            Nature::Other
-        } else {
-            Nature::Answer
+        match (self.method(), self.member(0, b"id")) {
+            (Some(_), Some(_)) => Nature::Request,
+            (Some(_), None) => Nature::Notification,
+            (None, _) => Nature::Answer,
         }
     }
 
-    /// Lists what its methods are: more than one where it stands there twice.
-    pub(super) fn methods(&self) -> Vec<Cow<'_, [u8]>> {
-        self.strings(0, b"method")
+    pub(super) fn method(&self) -> Option<Cow<'_, [u8]>> {
+        self.string(0, b"method")
     }
 
-    /// Lists the names in its parameters.
-    pub(super) fn tools(&self) -> Vec<Cow<'_, [u8]>> {
-        self.named(0, b"params").into_iter().flat_map(|params| self.strings(params, b"name")).collect()
+    /// Returns the tool that is called, where one is.
+    pub(super) fn tool(&self) -> Option<Cow<'_, [u8]>> {
+        self.method().filter(|method| **method == *b"tools/call")?;
+        self.string(self.member(0, b"params")?, b"name")
     }
 
-    /// Lists what paths begin at: the parameters, or the result and the error.
-    pub(super) fn bodies(&self) -> Vec<usize> {
-        let params = self.named(0, b"params");
-        if self.methods().is_empty() { self.bodies_of_answer() } else { params }
-    }
-
-    fn bodies_of_answer(&self) -> Vec<usize> {
-        [self.named(0, b"result"), self.named(0, b"error")].concat()
+    /// Returns what paths begin at: the parameters, or the result or the error.
+    pub(super) fn body(&self) -> Option<usize> {
+        let answer = || self.member(0, b"result").or_else(|| self.member(0, b"error"));
+        if self.method().is_some() { self.member(0, b"params") } else { answer() }
     }
 
     /// Returns the id as it is spelled.
     pub(super) fn id(&self) -> Cow<'_, str> {
-        let id = self.named(0, b"id").last().copied();
+        let id = self.member(0, b"id");
         id.map_or(Cow::Borrowed("null"), |id| String::from_utf8_lossy(self.raw(id)))
-    }
-
-    /// Returns the id so that two spellings of the same are the same.
-    pub(super) fn plain_id(&self) -> Vec<u8> {
-        let Some(id) = self.named(0, b"id").last().copied() else { return Vec::new() };
-        let raw = self.raw(id);
-        match self.tree.nodes[id].kind {
-            Kind::String => [b"\"", &*self.inside(id).text].concat(),
-            Kind::Number => {
-                let number = std::str::from_utf8(raw).ok().and_then(|raw| raw.parse::<f64>().ok());
-                // Beyond this, neighbouring whole numbers are one.
-                let whole = number.filter(|n| n.fract() == 0.0 && n.abs() < 9e15);
-                whole.map_or_else(|| raw.to_vec(), |n| format!("{n}").into_bytes())
-            }
-            _ => raw.to_vec(),
-        }
-    }
-
-    /// Tells whether readers may differ on what it says: a name stands twice in one of its objects.
-    pub(super) fn is_ambiguous(&self) -> bool {
-        let envelope: Vec<usize> = std::iter::once(0).chain(self.bodies()).collect();
-        (0..self.tree.nodes.len()).filter(|node| self.tree.nodes[*node].kind == Kind::Object).any(|object| {
-            let folds = envelope.contains(&object);
-            let mut seen = HashSet::new();
-            !self.tree.children(object).all(|child| {
-                let mut key = self.key(child).map(|key| key.text.into_owned()).unwrap_or_default();
-                if folds {
-                    key.make_ascii_lowercase();
-                }
-                seen.insert(key)
-            })
-        })
     }
 
     /// Returns the text of a node.
@@ -126,18 +84,23 @@ impl<'a> Document<'a> {
         Unescaped::new(&self.text[self.tree.nodes[node].inside()])
     }
 
-    fn key(&self, node: usize) -> Option<Unescaped<'_>> {
-        self.tree.nodes[node].key.clone().map(|key| Unescaped::new(&self.text[key]))
+    /// Returns the key of a member, without escapes.
+    pub(super) fn key(&self, node: usize) -> Cow<'_, [u8]> {
+        let key = self.tree.nodes[node].key.clone();
+        key.map(|key| Unescaped::new(&self.text[key]).text).unwrap_or_default()
     }
 
-    fn named(&self, object: usize, name: &[u8]) -> Vec<usize> {
-        let is_it = |child: &usize| self.key(*child).is_some_and(|key| key.text.eq_ignore_ascii_case(name));
-        self.tree.children(object).filter(is_it).collect()
+    /// Returns a member of an object by its exact key.
+    pub(super) fn member(&self, object: usize, name: &[u8]) -> Option<usize> {
+        self.tree.children(object).find(|child| *self.key(*child) == *name)
     }
 
-    fn strings(&self, object: usize, name: &[u8]) -> Vec<Cow<'_, [u8]>> {
-        let strings = self.named(object, name).into_iter();
-        let strings = strings.filter(|node| self.tree.nodes[*node].kind == Kind::String);
-        strings.map(|node| self.inside(node).text).collect()
+    pub(super) fn kind(&self, node: usize) -> Kind {
+        self.tree.nodes[node].kind
+    }
+
+    fn string(&self, object: usize, name: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let node = self.member(object, name).filter(|node| self.kind(*node) == Kind::String)?;
+        Some(self.inside(node).text)
     }
 }

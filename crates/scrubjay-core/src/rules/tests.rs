@@ -1,6 +1,7 @@
 //! Rules judged line by line, and the laws that hold of any rule and any message.
 
 mod laws;
+mod strict;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,10 +116,11 @@ fn an_answer_is_of_what_it_answers() {
     let answer = |id: &str| format!(r#"{{"id":{id},"result":{{"secret":1,"rest":1e400}},"jsonrpc":"2.0"}}"#);
     assert_eq!(text(&judge.line(S, answer("2").as_bytes())), "same");
     assert_eq!(
-        text(&judge.line(S, answer("1.0").as_bytes())),
-        r#"{"id":1.0,"result":{"rest":1e400},"jsonrpc":"2.0"}"#
+        text(&judge.line(S, answer("1").as_bytes())),
+        r#"{"id":1,"result":{"rest":1e400},"jsonrpc":"2.0"}"#
     );
-    assert_eq!(text(&judge.line(S, answer("1").as_bytes())), "same", "it was answered already");
+    // Answered already, as far as is known: what it answers may be anything.
+    assert_ne!(text(&judge.line(S, answer("1").as_bytes())), "same");
     // Neither is it an answer when the one who asked says it.
     assert_eq!(text(&judge.line(C, answer("3").as_bytes())), "same");
     assert_ne!(text(&judge.line(S, answer("3").as_bytes())), "same");
@@ -225,8 +227,8 @@ fn changes_touch_nothing_else() {
         |place: &str, pattern: &str, with: &str| Change::replace(path(place), pattern, with.to_owned());
     check_change(
         replace("$.q", "fo+", "b\"$0").unwrap(),
-        r#"{"q":"foo \ud800 \u0066oo","n":1.10}"#,
-        r#"{"q":"b\"foo \ud800 b\"foo","n":1.10}"#,
+        r#"{"q":"foo \ud83d\ude00 \u0066oo","n":1.10}"#,
+        r#"{"q":"b\"foo \ud83d\ude00 b\"foo","n":1.10}"#,
     );
     check_change(
         replace("$..*", "(a)(b)", "$2$1").unwrap(),
@@ -298,24 +300,13 @@ fn what_is_too_deep_to_look_into_does_not_pass_by_a_rule() {
         let told = judge(vec![rule("no", tool("x"), block())]).line(C, disguised.as_bytes());
         assert_eq!(text(&told), "nothing", "{disguised}");
     }
-    assert_eq!(judge(vec![rule("no", tool("x"), block())]).line(C, &[b'['; 300]), Judgement::default());
-    let other = Match { direction: Some(S), ..Match::default() };
-    assert_eq!(judge(vec![rule("no", other, block())]).line(C, deep.as_bytes()), Judgement::default());
-}
-
-#[test]
-fn what_is_no_message_goes_on_as_it_is() {
-    let mut judge = judge(vec![rule("no", Match::default(), block())]);
-    for line in ["", "rubbish", "{", "[]", "3", "\"method\"", r#"{"id":1}"#, r#"{"method":3}"#, "[1,{}]"] {
-        assert_eq!(judge.line(C, line.as_bytes()), Judgement::default(), "{line}");
-    }
 }
 
 #[test]
 fn numbers_of_any_size_are_compared() {
     let large = Condition { path: path("$.n"), check: Check::greater(1e300) };
     let mut judge = judge(vec![rule("no", Match { conditions: vec![large], ..Match::default() }, block())]);
-    for (number, stops) in [("1e400", true), ("1e10", false), ("\"1e400\"", false)] {
+    for (number, stops) in [("1e400", true), ("1e10", false), ("\"1e301\"", true), ("\"x\"", false)] {
         let line = format!(r#"{{"id":1,"method":"m","params":{{"n":{number}}}}}"#);
         assert_eq!(judge.line(C, line.as_bytes()).onward == Onward::Nothing, stops, "{number}");
     }
@@ -325,7 +316,7 @@ fn numbers_of_any_size_are_compared() {
 fn open_requests_are_bounded() {
     let mut open = fits::Open::default();
     for _ in 0..100 {
-        open.note(C, b"1", Fits::default());
+        open.note(C, b"1", Fitting::default());
     }
     let mut taken = 0;
     while open.take(C, b"1").is_some() {

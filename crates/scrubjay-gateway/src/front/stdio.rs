@@ -97,6 +97,14 @@ async fn read(gateway: &Arc<Gateway>, session: &Arc<Session>, source: &mut Sourc
             match if read == 0 { framer.finish() } else { framer.step() } {
                 Step::Batch(batch) => {
                     for line in batch.lines() {
+                        if std::str::from_utf8(line.bytes).is_err()
+                            && let Some(refused) = gateway.refuse_unreadable(session, line.bytes)
+                        {
+                            if let Accepted::Refused(answer) = refused {
+                                session.refuse(outbox, answer).await;
+                            }
+                            continue;
+                        }
                         let line = String::from_utf8_lossy(line.bytes).into_owned();
                         take(gateway, session, &line, outbox, &mut answering).await;
                     }

@@ -1,13 +1,14 @@
 //! The relay with rules in force: line by line, in the order in which they came.
 //!
 //! Everything that comes of a line is recorded together, before any of it moves. A line that waits holds up
-//! those behind it; it waits no longer than its peers are there.
+//! those behind it; it waits no longer than its peers are there. Where a rule is about the connection, every line
+//! goes on with one line feed at its end, however it came: a carriage return is a line end to some readers.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
 use scrubjay_core::entry::Direction;
-use scrubjay_core::framing::{Batch, Line};
+use scrubjay_core::framing::Batch;
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use scrubjay_store::clock::Moment;
 
@@ -25,7 +26,11 @@ impl Relay {
         batch: Batch<'_>,
     ) -> Result<(), Gone> {
         for line in batch.lines() {
-            let judgement = judge.borrow_mut().line(direction, line.bytes);
+            let (judgement, end) = {
+                let mut judge = judge.borrow_mut();
+                let end = if judge.is_strict() { b"\n" } else { line.terminator.bytes() };
+                (judge.line(direction, line.bytes), end)
+            };
             let (recorded, numbers) = {
                 let items = judged::items(direction, line.terminator, line.bytes, &judgement);
                 let mut recording = self.recording.borrow_mut();
@@ -36,7 +41,7 @@ impl Relay {
                     (number(judged::onward_index(&judgement)), number(judged::back_index(&judgement)));
                 (recorded, numbers)
             };
-            let mut ready = self.ready(direction, line, judgement, numbers);
+            let mut ready = self.ready(direction, (line.bytes, end), judgement, numbers);
             if let Err(e) = self.settle(recorded).await {
                 ready.is_off_tape();
                 if !self.note_failure(1, line.bytes.len() as u64, &e) {
@@ -54,13 +59,13 @@ impl Relay {
     fn ready(
         &self,
         direction: Direction,
-        line: Line<'_>,
+        (line, end): (&[u8], &[u8]),
         judgement: Judgement,
         (onward_number, back_number): (Option<u64>, Option<u64>),
     ) -> Ready<'_> {
         let onward = match judgement.onward {
-            Onward::Same => Some([line.bytes, line.terminator.bytes()].concat()),
-            Onward::Other(other) => Some([&other, line.terminator.bytes()].concat()),
+            Onward::Same => Some([line, end].concat()),
+            Onward::Other(other) => Some([&other, end].concat()),
             Onward::Nothing => None,
         };
         let back = judgement.back.map(|back| [&back[..], b"\n"].concat());

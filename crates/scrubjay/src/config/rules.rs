@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrubjay_core::entry::{Direction, is_name};
-use scrubjay_core::rules::{Action, BLOCKED_CODE, DELAY_MAX, JsonPath, Match, RULES_MAX, Rule, Rules};
+use scrubjay_core::rules::{
+    Action, BLOCKED_CODE, DELAY_MAX, JsonPath, Match, RULES_MAX, Rule, Rules, STRICT_PREFIX,
+};
 use scrubjay_core::units::parse_duration;
 use serde_json::json;
 
@@ -147,10 +149,15 @@ fn at<'n>(node: &'n Node, key: &str) -> &'n Origin {
 
 fn one_name(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<String> {
     let name = text(node, path, problems)?;
-    if !is_name(name) {
+    let is_ours = name.starts_with(STRICT_PREFIX);
+    if is_ours {
+        let what =
+            format!("must not begin with {STRICT_PREFIX}: so begin the reasons why messages are refused");
+        problems.push(Problem::new(&node.origin, path, what));
+    } else if !is_name(name) {
         problems.push(Problem::new(&node.origin, path, NAME));
     }
-    is_name(name).then(|| name.to_owned())
+    (is_name(name) && !is_ours).then(|| name.to_owned())
 }
 
 fn read_path(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<JsonPath> {

@@ -35,6 +35,8 @@ mod sessions;
 mod stderr;
 mod storage;
 mod streams;
+mod strict;
+mod strict_peers;
 mod tape;
 mod terminal;
 mod too_long;

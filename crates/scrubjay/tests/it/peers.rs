@@ -37,6 +37,21 @@ fn prove(name: &str, host: Host, server: Server, expected: Era) {
     panic!("{name}: never {expected:?} on both routes in {ATTEMPTS_MAX} attempts");
 }
 
+/// Holds one conversation with rules in force: the same values pass, and nothing is refused.
+fn prove_ruled(name: &str, host: Host, server: Server) {
+    let Some(peers) = Peers::find() else {
+        return rig::skip(name);
+    };
+    let run = peers.run(name, host, server, Route::Ruled);
+    for (one, other) in [("a.in", "b.in"), ("b.out", "a.out")] {
+        let values = |tap: &str| -> Vec<serde_json::Value> {
+            lines(&run.tap(tap)).iter().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+        };
+        assert_eq!(values(one), values(other), "{name}: {one} and {other}");
+    }
+    tape::nothing_was_refused(&run);
+}
+
 /// What entered wrap on one side left it on the other: the same bytes, all of them, both ways.
 fn relay_is_transparent(wrapped: &Run) {
     assert_same_bytes("client to server", &wrapped.tap("a.in"), &wrapped.tap("b.in"));
@@ -132,4 +147,21 @@ fn claude_falls_back_with_everything() {
 #[test]
 fn claude_is_modern_with_python() {
     prove("claude-python", Host::Claude, Server::Python, Era::Modern);
+}
+
+#[test]
+fn rules_refuse_nothing_that_real_peers_say() {
+    for (name, host, server) in [
+        ("ruled-inspector-list-everything", TOOLS_LIST, Server::Everything),
+        ("ruled-inspector-call-python", TOOLS_CALL, Server::Python),
+        ("ruled-inspector-read-everything", resources_read(Server::Everything), Server::Everything),
+        ("ruled-python-auto-everything", Host::Python("auto"), Server::Everything),
+        ("ruled-python-auto-python", Host::Python("auto"), Server::Python),
+        ("ruled-python-legacy-python", Host::Python("legacy"), Server::Python),
+        ("ruled-python-pinned-python", Host::Python("2026-07-28"), Server::Python),
+        ("ruled-claude-everything", Host::Claude, Server::Everything),
+        ("ruled-claude-python", Host::Claude, Server::Python),
+    ] {
+        prove_ruled(name, host, server);
+    }
 }

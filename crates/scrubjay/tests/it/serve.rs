@@ -29,6 +29,7 @@ mod rules;
 mod selection;
 mod sessions;
 mod shutdown;
+mod strict;
 mod tape;
 mod tapes;
 mod tapes_peers;

@@ -171,7 +171,7 @@ impl Wire {
             // Understood as well as can be; what it really said is on its own tape.
             self.record_own(bytes);
         }
-        let line = self.judge(Direction::ServerToClient, line);
+        let line = self.judge_heard(bytes, line);
         let stops = line.judgement.onward == Onward::Nothing;
         if line.judgement.delay.is_zero() && line.judgement.back.is_none() {
             return if stops { self.stop(&line, on).await } else { self.hear_judged(&line, on).await };

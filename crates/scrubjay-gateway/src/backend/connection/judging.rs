@@ -63,6 +63,12 @@ impl Wire {
         Judged { came: line, judgement }
     }
 
+    /// Judges what a backend said, by the bytes it said; a byte order mark before it reaches nobody else.
+    pub(super) fn judge_heard(&self, bytes: &[u8], line: String) -> Judged {
+        let said = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+        Judged { judgement: self.judge.line(Direction::ServerToClient, said), came: line }
+    }
+
     /// Records what was judged, and sends a line to the backend before anything else is recorded.
     pub(super) fn record_then(
         &self,

@@ -105,6 +105,25 @@ pub(super) fn check_modern(
     Ok(())
 }
 
+/// Checks that headers which say what a body is about do not say other than the body.
+pub(super) fn check_stated(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
+    let id = parts.id.map(|id| id.get());
+    let one = |name| headers.get_all(name).iter().count() <= 1;
+    let method = text(headers, "mcp-method");
+    if !one("mcp-method") || method.is_some_and(|method| Some(method) != parts.method.as_deref()) {
+        return Err(mismatch(id, "Mcp-Method"));
+    }
+    let names = ["name", "uri", "taskId"].map(|key| parts.param(key));
+    let is_said = |said: Stated| names.iter().flatten().any(|name| said.says(name));
+    if !one("mcp-name")
+        || (headers.contains_key("mcp-name")
+            && !text(headers, "mcp-name").and_then(stated).is_some_and(is_said))
+    {
+        return Err(mismatch(id, "Mcp-Name"));
+    }
+    Ok(())
+}
+
 /// Checks that the arguments a tool wants repeated in headers are, and say the same there.
 pub(super) fn check_mirrored(
     headers: &HeaderMap,

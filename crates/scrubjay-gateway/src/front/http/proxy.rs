@@ -111,12 +111,13 @@ impl Upstream {
 
     fn judge(&self, front: &Front, session: &Session) -> Option<Arc<Mutex<Judge>>> {
         let rules = front.gateway.rules()?;
-        let new = || Arc::new(Mutex::new(Judge::new(rules, &self.name, front.gateway.message_bytes_max())));
+        let new = || Judge::new(rules, &self.name, front.gateway.message_bytes_max());
         if session.is_inferred {
             // Ids of several clients may be the same: each request is judged with its own answer only.
-            return Some(new());
+            return Some(Arc::new(Mutex::new(new().of_one_exchange())));
         }
-        Some(lock(&self.known).judges.entry(session.id.clone()).or_insert_with(new).clone())
+        let judge = || Arc::new(Mutex::new(new()));
+        Some(lock(&self.known).judges.entry(session.id.clone()).or_insert_with(judge).clone())
     }
 
     fn request(&self, method: Method, headers: HeaderMap, body: Bytes) -> Request<Full<Bytes>> {
@@ -214,6 +215,11 @@ struct Exchange {
 }
 
 impl Exchange {
+    /// Tells whether a rule is about this server, so that exactly what was judged passes.
+    fn is_strict(&self) -> bool {
+        self.judge.as_ref().is_some_and(|judge| lock(judge).is_strict())
+    }
+
     fn judged(&self, direction: Direction, line: &[u8]) -> Judgement {
         self.judge.as_ref().map(|judge| lock(judge).line(direction, line)).unwrap_or_default()
     }
@@ -247,10 +253,9 @@ impl Exchange {
         if body.is_empty() {
             return Ok((body, None));
         }
-        if self.judge.is_some() && !is_readable(&self.headers, line) {
-            let why = "with rules in force, a body must be JSON in UTF-8 and not compressed";
-            let refused = json_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, code::INVALID_REQUEST, why);
-            return Err(because("unreadable for rules", refused));
+        let is_strict = self.is_strict();
+        if is_strict {
+            self.check_readable(line)?;
         }
         let judgement = self.judged(Direction::ClientToServer, line);
         let (receipt, back_receipt) = match self.record(Direction::ClientToServer, line, &judgement) {
@@ -258,19 +263,38 @@ impl Exchange {
             Err(told) => return Err(json_body(StatusCode::INTERNAL_SERVER_ERROR, told, None)),
         };
         tokio::time::sleep(judgement.delay).await;
+        let is_refused = judgement.marks.is_refused();
         match (judgement.onward, judgement.back) {
             // Part of a batch: the rest is answered by the server, and one answer cannot be both.
             (Onward::Same | Onward::Other(_), Some(_)) => {
                 let why = "rules stop part of this batch: send its messages one by one";
                 Err(json_error(StatusCode::BAD_REQUEST, None, code::INVALID_REQUEST, why))
             }
+            // Who sent no id that could be read must see by the status that nobody took it.
+            (Onward::Nothing, Some(back)) if is_refused && !has_id(&back) => {
+                Err(json_body(StatusCode::BAD_REQUEST, back, back_receipt))
+            }
             (Onward::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back, back_receipt)),
             (Onward::Nothing, None) => Err(accepted()),
             (Onward::Other(other), None) => Ok((other.into(), receipt)),
             // With rules in force exactly what was judged goes on.
-            (Onward::Same, None) if self.judge.is_some() => Ok((Bytes::copy_from_slice(line), receipt)),
+            (Onward::Same, None) if is_strict => Ok((Bytes::copy_from_slice(line), receipt)),
             (Onward::Same, None) => Ok((body, receipt)),
         }
+    }
+
+    /// Refuses a body that the server may read otherwise than rules do: some servers guess encodings, unpack, or go by
+    /// what the headers say of the body.
+    fn check_readable(&self, line: &[u8]) -> Result<(), Response> {
+        if is_compressed(&self.headers) || !is_utf8(&self.headers) {
+            let why = "with rules in force, a body must be JSON in UTF-8 and not compressed";
+            let refused = json_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, code::INVALID_REQUEST, why);
+            return Err(because("unreadable for rules", refused));
+        }
+        let parts = std::str::from_utf8(line).ok().and_then(|line| Parts::of(line).ok());
+        parts.map_or(Ok(()), |parts| {
+            super::headers::check_stated(&self.headers, &parts).map_err(|refused| *refused)
+        })
     }
 
     /// Answers that the server could not be asked.
@@ -283,7 +307,7 @@ impl Exchange {
 
     async fn answer(self, response: HttpResponse<Incoming>) -> Response {
         let (head, body) = response.into_parts();
-        if self.judge.is_some() && is_compressed(&head.headers) {
+        if self.is_strict() && is_compressed(&head.headers) {
             return self.fail("the server's answer is compressed, and rules cannot read it");
         }
         let is_stream = head.status.is_success() && is_event_stream(&head.headers);
@@ -329,11 +353,11 @@ impl Exchange {
             return Ok((text.into(), None));
         }
         let (answer, receipt) = match self.say(&line).await {
+            Said::AsItCame(receipt) if self.is_strict() => (line, receipt),
             Said::AsItCame(receipt) => (text, receipt),
             Said::Other(other, receipt) => (other, receipt),
             Said::Nothing => return Ok((Bytes::new(), None)),
         };
-        drop(line);
         // Less than it was, so there is room.
         let _ = room.resize(answer.len());
         Ok((Bytes::from_owner(Waiting { answer, _room: room }), receipt))
@@ -457,9 +481,23 @@ fn is_compressed(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
 }
 
-/// Tells whether rules read in a body what the server will: some servers guess encodings, or unpack.
-fn is_readable(headers: &HeaderMap, line: &[u8]) -> bool {
-    !is_compressed(headers) && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()
+/// Tells whether a body is said to be UTF-8, or nothing is said of it.
+fn is_utf8(headers: &HeaderMap) -> bool {
+    let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
+    let (kind, others) = (kinds.next(), kinds.next());
+    let kind = kind.map_or("", |kind| kind.to_str().unwrap_or("charset=?")).to_ascii_lowercase();
+    let mut charsets = kind.split(';').filter_map(|part| part.trim().strip_prefix("charset"));
+    others.is_none()
+        && charsets.all(|charset| {
+            let charset = charset.trim().trim_start_matches('=').trim().trim_matches('"');
+            matches!(charset, "utf-8" | "utf8" | "us-ascii")
+        })
+}
+
+/// Tells whether an answer names what it answers.
+fn has_id(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    Parts::of(&text).map_or(true, |parts| parts.id.is_some())
 }
 
 fn json_body(status: StatusCode, line: Vec<u8>, receipt: Option<Receipt>) -> Response {

@@ -131,3 +131,9 @@ fn rules_show_by_their_names_alone() {
     let rules = shown.iter().find(|shown| shown.key == "recorder.rules").unwrap();
     assert_eq!(rules.value, json!(["canned: mock"]));
 }
+
+#[test]
+fn the_names_of_refusals_are_not_for_rules() {
+    let told = problems("recorder: { rules: [{ name: strict/json, action: allow }] }");
+    assert!(told[0].contains("recorder.rules[0].name must not begin with strict/"), "{told:?}");
+}

@@ -45,6 +45,8 @@ pub(super) enum Server {
 pub(super) enum Route {
     Direct,
     Wrapped,
+    /// Behind `wrap` with rules in force, none of which is about anything that is said.
+    Ruled,
 }
 
 /// A run that has ended.
@@ -84,7 +86,7 @@ impl Peers {
         run.await_quiet();
         assert!(finished.success(), "{name} {route:?}: host {finished}\n{}", run.text("host.err"));
         run.assert_started_once("a");
-        if route == Route::Wrapped {
+        if route != Route::Direct {
             run.assert_started_once("b");
         }
         run
@@ -94,8 +96,11 @@ impl Peers {
     fn write_launcher(&self, run: &Run, server: Server, route: Route) {
         let tap = |side: &str| vec![self.path("tap"), path_text(&run.dir), side.to_owned()];
         let mut command = tap("a");
-        if route == Route::Wrapped {
+        if route != Route::Direct {
             command.extend([path_text(scrubjay()), "--data".into(), path_text(&run.data())]);
+            if route == Route::Ruled {
+                command.extend(["--config".into(), run.rules()]);
+            }
             command.extend(["wrap", "--name", "peer", "--"].map(String::from));
             command.extend(tap("b"));
         }
@@ -203,6 +208,19 @@ impl Run {
     /// Scrubjay's data directory in this run.
     pub(super) fn data(&self) -> PathBuf {
         self.dir.join("data")
+    }
+
+    /// Writes rules that look at everything and are about nothing that these peers say.
+    fn rules(&self) -> String {
+        let looks = serde_json::json!([{ "path": "$.arguments.message", "matches": "^nobody says this$" }]);
+        let rules = serde_json::json!([
+            { "name": "no-deletes", "match": { "tools": ["delete_*"] }, "action": "block" },
+            { "name": "looks", "match": { "methods": ["*"], "where": looks }, "action": "block" },
+        ]);
+        let file = self.dir.join("rules.json");
+        let settings = serde_json::json!({ "recorder": { "rules": rules } });
+        fs::write(&file, settings.to_string()).expect("scratch is writable");
+        path_text(&file)
     }
 
     fn home(&self) -> PathBuf {

@@ -20,6 +20,15 @@ pub(super) fn tape_matches(run: &Run) {
     }
 }
 
+/// Asserts that rules refused nothing of what real peers said.
+pub(super) fn nothing_was_refused(run: &Run) {
+    let entries = export_latest(run);
+    let refused: Vec<&Value> =
+        entries.iter().filter(|entry| entry["interception"].to_string().contains("refused")).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    assert!(entries.iter().filter(|entry| entry["kind"] == "message").count() > 4, "{}", entries.len());
+}
+
 fn export_latest(run: &Run) -> Vec<Value> {
     let mut export = Command::new(scrubjay());
     export.arg("--data").arg(run.data()).args(["tape", "export", "latest", "--format", "jsonl", "--json"]);

@@ -60,12 +60,33 @@ pub(super) fn message(event: &[u8], limit: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// Puts another message into an event, or none; its other fields stay.
+/// Returns an event that holds no message without anything that some reader could take for one.
+pub(super) fn without_message(event: &[u8]) -> Vec<u8> {
+    let mut lines = event.split(|b| matches!(b, b'\n' | b'\r'));
+    let is_primer = lines.any(|line| matches!(line, b"data" | b"data:" | b"data: "));
+    let holds_none = !event
+        .split(|b| matches!(b, b'\n' | b'\r'))
+        .any(|line| line.len() > b"data: ".len() && is_data(line));
+    with_message(event, (is_primer && holds_none).then_some(b""))
+}
+
+fn is_data(line: &[u8]) -> bool {
+    line == b"data" || line.starts_with(b"data:")
+}
+
+/// Tells whether some reader finds more than one line in this.
+fn is_several(line: &[u8]) -> bool {
+    let separators: [&[u8]; 3] = [b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9"];
+    std::str::from_utf8(line).is_err()
+        || line.iter().any(|b| matches!(b, 0x0b | 0x0c | 0x1c..=0x1e))
+        || separators.iter().any(|separator| line.windows(separator.len()).any(|part| part == *separator))
+}
+
+/// Puts another message into an event, or none; its other fields stay, unless readers may differ on them.
 pub(super) fn with_message(event: &[u8], message: Option<&[u8]>) -> Vec<u8> {
     let mut changed = Vec::with_capacity(event.len());
     for line in event.split(|b| matches!(b, b'\n' | b'\r')) {
-        let is_data = line == b"data" || line.starts_with(b"data:");
-        if !is_data && !line.is_empty() {
+        if !is_data(line) && !line.is_empty() && !is_several(line) {
             changed.extend_from_slice(line);
             changed.push(b'\n');
         }
@@ -102,5 +123,17 @@ mod tests {
         let event = b"event: message\r\nid: 7\r\ndata: 1\r\n\r\n";
         assert_eq!(with_message(event, Some(b"2")), b"event: message\nid: 7\ndata: 2\n\n");
         assert_eq!(with_message(event, None), b"event: message\nid: 7\n\n");
+    }
+
+    #[test]
+    fn no_reader_finds_a_message_where_we_found_none() {
+        for (event, left) in [
+            ("id: 7\ndata:\n\n", "id: 7\ndata: \n\n"),
+            ("event: ping\ndata: {}\n\n", "event: ping\n\n"),
+            (": a\u{b}data: {}\nid: 1\n\n", "id: 1\n\n"),
+            (": a\u{2028}data: {}\n: b\n\n", ": b\n\n"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&without_message(event.as_bytes())), left, "{event:?}");
+        }
     }
 }

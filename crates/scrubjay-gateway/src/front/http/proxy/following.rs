@@ -49,15 +49,24 @@ impl Following {
                 Some(Err(e)) => return Some(Err(io::Error::other(e))),
                 None => {
                     self.over = true;
-                    // What is not complete counts for nobody, and passes.
-                    self.ready.push_back((self.cutter.rest().into(), None));
+                    // What is not complete counts for nobody, and passes; under rules no reader may try.
+                    let rest = self.cutter.rest();
+                    if !self.exchange.is_strict() {
+                        self.ready.push_back((rest.into(), None));
+                    }
                     continue;
                 }
             };
             for event in self.cutter.feed(&data) {
+                let is_strict = self.exchange.is_strict();
                 let (event, receipt) = match events::message(&event, limit) {
+                    None if is_strict => (events::without_message(&event), None),
                     None => (event, None),
                     Some(line) => match self.exchange.say(&line).await {
+                        // Exactly what was judged, in an event that every reader reads alike.
+                        Said::AsItCame(receipt) if is_strict => {
+                            (events::with_message(&event, Some(&line)), receipt)
+                        }
                         Said::AsItCame(receipt) => (event, receipt),
                         Said::Other(other, receipt) => (events::with_message(&event, Some(&other)), receipt),
                         Said::Nothing => (events::with_message(&event, None), None),

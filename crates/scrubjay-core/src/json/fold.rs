@@ -1,0 +1,56 @@
+//! Keys as readers compare them that do not mind case: two keys with the same fold may be one key to some reader.
+//!
+//! Wider than any one of them: Go's simple folds (`ſ` is an `s`, the Kelvin sign a `k`), Java's and .NET's (a dotted
+//! or dotless `i` is an `i`) and full folds (`ß` is `ss`).
+
+use std::borrow::Cow;
+
+/// Returns the fold of a key that is written without escapes.
+pub(crate) fn fold<'k>(key: &Cow<'k, [u8]>) -> Cow<'k, [u8]> {
+    if key.is_ascii() {
+        return if key.iter().any(u8::is_ascii_uppercase) {
+            Cow::Owned(key.to_ascii_lowercase())
+        } else {
+            key.clone()
+        };
+    }
+    let mut out = String::with_capacity(key.len());
+    for c in String::from_utf8_lossy(key).chars() {
+        if c == '\u{130}' {
+            out.push('i');
+            continue;
+        }
+        for lower in c.to_lowercase() {
+            for upper in lower.to_uppercase() {
+                out.extend(upper.to_lowercase());
+            }
+        }
+    }
+    Cow::Owned(out.into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_some_reader_takes_for_the_same_folds_alike() {
+        let fold = |key: &'static str| fold(&Cow::Borrowed(key.as_bytes())).into_owned();
+        for (one, other) in [
+            ("name", "NAME"),
+            ("params", "param\u{17f}"),
+            ("k", "\u{212a}"),
+            ("id", "\u{131}d"),
+            ("id", "\u{130}D"),
+            ("ß", "\u{1e9e}"),
+            ("ß", "ss"),
+            ("σ", "ς"),
+            ("µ", "μ"),
+            ("é", "É"),
+        ] {
+            assert_eq!(fold(one), fold(other), "{one} {other}");
+        }
+        assert_ne!(fold("name"), fold("nаme"), "a Cyrillic a is another letter to everybody");
+        assert_ne!(fold("a_b"), fold("ab"));
+    }
+}

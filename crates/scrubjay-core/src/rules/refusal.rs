@@ -1,0 +1,159 @@
+//! What becomes of a message that readers may read in different ways: it does not go on, its entry names the reason,
+//! and who waits for it gets an error.
+
+use serde_json::json;
+
+use super::judgement::{Judgement, Onward};
+use super::salvage::{Salvaged, Sort, salvage};
+use crate::entry::{Acts, Direction};
+use crate::json::strict::{self, Flaw, VALUES_MAX};
+use crate::{envelope, message};
+
+/// The reasons stand on tapes where the names of rules do, behind this; no rule of a user's may begin so.
+pub const STRICT_PREFIX: &str = "strict/";
+/// Marks a message whose line separators were escaped on its way.
+pub(super) const SEPARATORS_ESCAPED: &str = "strict/line-separator";
+
+/// JSON-RPC's code for what is no JSON.
+const PARSE_ERROR: i64 = -32700;
+/// JSON-RPC's code for what is no message.
+const INVALID_REQUEST: i64 = -32600;
+
+/// Why a message was refused, and at which byte the reason stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) why: Why,
+    pub(super) at: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Not strict JSON.
+    Text(Flaw),
+    /// Not a JSON-RPC message, for this reason.
+    NotAMessage(&'static str),
+    DuplicateKey,
+    Spelling,
+    Prototype,
+    Name,
+    Nul,
+    TooLong,
+}
+
+impl From<strict::Found> for Refused {
+    fn from((flaw, at): strict::Found) -> Self {
+        Self { why: Why::Text(flaw), at }
+    }
+}
+
+impl Why {
+    /// Returns what stands on the tape.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text(Flaw::NotUtf8) => "strict/utf-8",
+            Self::Text(Flaw::ByteOrderMark) => "strict/byte-order-mark",
+            Self::Text(Flaw::LineEnd) => "strict/line-end",
+            Self::Text(Flaw::Control) => "strict/control-character",
+            Self::Text(Flaw::Surrogate) => "strict/surrogate",
+            Self::Text(Flaw::NotJson) => "strict/json",
+            Self::Text(Flaw::TooDeep) => "strict/depth",
+            Self::Text(Flaw::TooManyValues) => "strict/values",
+            Self::NotAMessage(_) => "strict/message",
+            Self::DuplicateKey => "strict/duplicate-key",
+            Self::Spelling => "strict/spelling",
+            Self::Prototype => "strict/prototype-key",
+            Self::Name => "strict/name",
+            Self::Nul => "strict/nul",
+            Self::TooLong => "strict/length",
+        }
+    }
+
+    fn code(self) -> i64 {
+        match self {
+            Self::Text(Flaw::TooDeep | Flaw::TooManyValues) => INVALID_REQUEST,
+            Self::Text(_) => PARSE_ERROR,
+            _ => INVALID_REQUEST,
+        }
+    }
+
+    fn sentence(self) -> String {
+        let text = match self {
+            Self::Text(Flaw::NotUtf8) => "it is not UTF-8",
+            Self::Text(Flaw::ByteOrderMark) => "it begins with a byte order mark",
+            Self::Text(Flaw::LineEnd) => "it holds a raw character at which some readers begin another line",
+            Self::Text(Flaw::Control) => "a string holds a raw control character",
+            Self::Text(Flaw::Surrogate) => "a string holds half of a surrogate pair",
+            Self::Text(Flaw::NotJson) => "it is not one JSON value (RFC 8259)",
+            Self::Text(Flaw::TooDeep) => {
+                return format!("it nests deeper than {} levels", envelope::DEPTH_MAX);
+            }
+            Self::Text(Flaw::TooManyValues) => return format!("it holds more than {VALUES_MAX} values"),
+            Self::NotAMessage(what) => what,
+            Self::DuplicateKey => {
+                "a key stands twice in an object, or twice to readers that do not mind case"
+            }
+            Self::Spelling => "a key differs only by its case from one of the protocol",
+            Self::Prototype => "an object has the key __proto__",
+            Self::Name => "its method, or the name of what it calls, is missing or is not a plain name",
+            Self::Nul => "a key holds NUL",
+            Self::TooLong => "it would become longer than messages may be",
+        };
+        text.to_owned()
+    }
+}
+
+impl Refused {
+    /// Returns the error that tells of it, as JSON.
+    fn error(&self) -> String {
+        let Self { why, at } = self;
+        let text = format!(
+            "Scrubjay did not pass this message on: rules are in force, and {} (at byte {at}). \
+             Only messages that every reader reads alike can be judged.",
+            why.sentence()
+        );
+        message::error(why.code(), &text, Some(&json!({ "rule": why.name() })))
+    }
+
+    /// Decides what becomes of a line; `is_answered` hears the ids of the answers that errors stand for.
+    pub(super) fn judgement(
+        &self,
+        direction: Direction,
+        line: &[u8],
+        mut is_answered: impl FnMut(&str),
+    ) -> Judgement {
+        // Taking apart a batch that is too large is what was refused.
+        let whole = self.why != Why::Text(Flaw::TooManyValues);
+        let said = salvage(line, whole);
+        let error = self.error();
+        let (mut back, mut onward) = (Vec::new(), Vec::new());
+        for Salvaged { sort, id } in &said {
+            match (sort, id) {
+                (Sort::Request, Some(id)) => back.push(message::raw_error(id, &error)),
+                (Sort::Answer, Some(id)) => {
+                    is_answered(id);
+                    onward.push(message::raw_error(id, &error));
+                }
+                _ => {}
+            }
+        }
+        let is_told = !back.is_empty() || !onward.is_empty();
+        let waits = said.iter().any(|said| said.sort != Sort::Notification);
+        // A server's stray output waits for nothing; a client may.
+        if !is_told && waits && direction == Direction::ClientToServer {
+            back.push(message::raw_error("null", &error));
+        }
+        let is_batch = line.trim_ascii_start().first() == Some(&b'[');
+        let joined = |lines: Vec<String>| match lines.as_slice() {
+            [] => None,
+            [one] if !is_batch => Some(one.clone().into_bytes()),
+            many => Some(format!("[{}]", many.join(",")).into_bytes()),
+        };
+        let mut judgement = Judgement {
+            onward: joined(onward).map_or(Onward::Nothing, Onward::Other),
+            back: joined(back),
+            ..Judgement::default()
+        };
+        judgement.marks.note(self.why.name(), Acts::REFUSED);
+        judgement
+    }
+}

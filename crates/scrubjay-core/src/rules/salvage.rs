@@ -1,0 +1,200 @@
+//! Finds out who waits for a message that cannot be read strictly: its id, where there is no doubt about it.
+//!
+//! Follows brackets and strings as any reader does and looks at the keys of the outermost object only.
+
+use std::ops::Range;
+
+use super::plain::is_plain_id;
+use crate::json::escape::Unescaped;
+use crate::json::fold::fold;
+use crate::json::strict::scan;
+use crate::json::tree::{Kind, Tree};
+
+/// What a message seems to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    Request,
+    Answer,
+    Notification,
+    Unknown,
+}
+
+/// What is known of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Salvaged<'a> {
+    pub(super) sort: Sort,
+    /// The id as it stands there, where no reader can take another for it.
+    pub(super) id: Option<&'a str>,
+}
+
+const UNKNOWN: Salvaged<'static> = Salvaged { sort: Sort::Unknown, id: None };
+
+/// Looks at a line; with `whole` at each message of a batch.
+pub(super) fn salvage(line: &[u8], whole: bool) -> Vec<Salvaged<'_>> {
+    let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+    if text.first() != Some(&b'[') {
+        return vec![one(text)];
+    }
+    let Some(tree) = whole.then(|| Tree::parse(text)).flatten() else { return vec![UNKNOWN] };
+    let members = tree.children(0).map(|child| &tree.nodes[child]);
+    let all: Vec<Salvaged<'_>> = members
+        .map(|node| if node.kind == Kind::Object { one(&text[node.range.clone()]) } else { UNKNOWN })
+        .collect();
+    if all.is_empty() { vec![UNKNOWN] } else { all }
+}
+
+enum Token {
+    Text(Range<usize>),
+    Open,
+    Close,
+    Comma,
+    Colon,
+}
+
+fn one(text: &[u8]) -> Salvaged<'_> {
+    let mut members = Members::default();
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some((token, next)) = token(text, at) {
+        match token {
+            Token::Open if depth == 0 && at > 0 => return UNKNOWN,
+            Token::Open => {
+                depth += 1;
+                members.last = None;
+            }
+            Token::Close => {
+                if depth == 1 {
+                    members.end(text);
+                }
+                let Some(less) = depth.checked_sub(1) else { return UNKNOWN };
+                depth = less;
+            }
+            _ if depth == 0 => return UNKNOWN,
+            _ if depth > 1 => {}
+            Token::Text(range) => members.last = Some(range),
+            Token::Colon => members.key = members.last.take(),
+            Token::Comma => members.end(text),
+        }
+        at = next;
+    }
+    if depth > 0 || text.first() != Some(&b'{') { UNKNOWN } else { members.told(text) }
+}
+
+/// What the outermost object holds.
+#[derive(Default)]
+struct Members {
+    key: Option<Range<usize>>,
+    last: Option<Range<usize>>,
+    ids: Vec<Option<Range<usize>>>,
+    is_doubtful: bool,
+    has_method: bool,
+    has_answer: bool,
+}
+
+impl Members {
+    fn end(&mut self, text: &[u8]) {
+        let value = self.last.take();
+        let Some(key) = self.key.take() else { return };
+        let raw = &text[key];
+        let inside = raw.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(raw);
+        let key = Unescaped::new(inside).text;
+        match &*fold(&key) {
+            b"id" => {
+                self.is_doubtful |= *key != *b"id";
+                self.ids.push(value);
+            }
+            b"method" => self.has_method = true,
+            b"result" | b"error" => self.has_answer = true,
+            _ => {}
+        }
+    }
+
+    fn told<'t>(&self, text: &'t [u8]) -> Salvaged<'t> {
+        let id = match self.ids.as_slice() {
+            [Some(id)] if !self.is_doubtful => Some(&text[id.clone()]),
+            _ => None,
+        };
+        let id = id.filter(|id| scan(id).is_ok_and(|separators| separators.is_empty()) && is_plain_id(id));
+        let sort = match (self.has_method, self.has_answer) {
+            (true, false) if self.ids.is_empty() => Sort::Notification,
+            (true, false) => Sort::Request,
+            (false, true) => Sort::Answer,
+            _ => return UNKNOWN,
+        };
+        Salvaged { sort, id: id.and_then(|id| std::str::from_utf8(id).ok()) }
+    }
+}
+
+/// Reads the token at a place, and returns where the next one begins.
+fn token(text: &[u8], from: usize) -> Option<(Token, usize)> {
+    let is_space = |b: u8| b <= b' ' || b == 0x7f;
+    let at = from + text[from..].iter().position(|b| !is_space(*b))?;
+    let one = |token| Some((token, at + 1));
+    match text[at] {
+        b'{' | b'[' => one(Token::Open),
+        b'}' | b']' => one(Token::Close),
+        b',' => one(Token::Comma),
+        b':' => one(Token::Colon),
+        b'"' => {
+            let mut end = at + 1;
+            while let Some(byte) = text.get(end) {
+                match byte {
+                    b'\\' => end += 2,
+                    b'"' => return Some((Token::Text(at..end + 1), end + 1)),
+                    _ => end += 1,
+                }
+            }
+            Some((Token::Text(at..text.len()), text.len()))
+        }
+        _ => {
+            let is_end = |b: &u8| is_space(*b) || b"{}[],:\"".contains(b);
+            let end = text[at..].iter().position(is_end).map_or(text.len(), |length| at + length);
+            Some((Token::Text(at..end), end))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: &[(Sort, Option<&str>)]) {
+        let said: Vec<_> = salvage(line.as_bytes(), true).into_iter().map(|s| (s.sort, s.id)).collect();
+        assert_eq!(said, expected, "{line}");
+    }
+
+    #[test]
+    fn an_id_is_found_where_there_is_no_doubt() {
+        use Sort::{Answer, Notification, Request, Unknown};
+        check(r#"{"id":7,"method":"x","params":{"id":8,"n":NaN}}"#, &[(Request, Some("7"))]);
+        check("{\"params\":[\r{\"id\":9}\r],\"id\":\"a\",\"method\":\"x\"}", &[(Request, Some("\"a\""))]);
+        check(r#"{"id":7,"result":{"x":Infinity}}"#, &[(Answer, Some("7"))]);
+        check(r#"{"method":"x","params":[1,]}"#, &[(Notification, None)]);
+        check("\u{feff}{\"id\":1,\"method\":\"x\"}", &[(Request, Some("1"))]);
+        check(
+            r#"[{"id":1,"method":"x"},{"id":2,"method":"y"},3]"#,
+            &[(Request, Some("1")), (Request, Some("2")), (Unknown, None)],
+        );
+        for doubtful in [
+            r#"{"id":1,"id":2,"method":"x"}"#,
+            r#"{"id":1,"ID":2,"method":"x"}"#,
+            r#"{"Id":1,"method":"x"}"#,
+            r#"{"id":{"a":1},"method":"x"}"#,
+            r#"{"id":1e400,"method":"x"}"#,
+        ] {
+            check(doubtful, &[(Request, None)]);
+        }
+        for unknown in [
+            "",
+            "log: x",
+            r#"{"id":1,"method":"x"}{"id":2}"#,
+            r#"{"id":1,"method":"x""#,
+            "}",
+            "[",
+            "[]",
+            r#"{"id":1}"#,
+        ] {
+            check(unknown, &[(Unknown, None)]);
+        }
+    }
+}

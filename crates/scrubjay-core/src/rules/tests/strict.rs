@@ -1,0 +1,255 @@
+//! What readers may read in different ways does not pass, whatever the rule; what they read alike does.
+
+use super::*;
+
+fn no_deletes() -> Judge {
+    judge(vec![rule("no-deletes", tool("delete_*"), block())])
+}
+
+/// Tells the reason of a refusal.
+#[track_caller]
+fn reason(judgement: &Judgement) -> String {
+    let judged = judgement.marks.judged();
+    assert_eq!(judged.acts, Acts::REFUSED, "{judgement:?}");
+    judged.rule_names().join(" ")
+}
+
+#[track_caller]
+fn refused(line: impl AsRef<[u8]>, expected: &str) -> Judgement {
+    let told = no_deletes().line(C, line.as_ref());
+    assert_eq!(reason(&told), expected, "{}", line.as_ref().escape_ascii());
+    assert_eq!(told.onward, Onward::Nothing);
+    told
+}
+
+const HIDDEN: &str =
+    r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"delete_all","arguments":{}}}"#;
+
+#[test]
+fn no_line_end_reaches_a_line_reader() {
+    for end in ["\r", "\u{b}", "\u{c}", "\u{1c}", "\u{1d}", "\u{1e}", "\u{85}", "\u{2028}", "\u{2029}", "\n"]
+    {
+        let line = call(1, "echo", &json!({ "x": 0 })).replace(":0", &format!(":[{end}{HIDDEN}{end}]"));
+        let told = refused(&line, "strict/line-end");
+        assert_eq!(back(&told)["id"], 1, "the id is beyond doubt: {told:?}");
+        assert_eq!(back(&told)["error"]["data"]["rule"], "strict/line-end");
+        refused(format!("{end}{}", call(1, "echo", &json!({}))), "strict/line-end");
+        refused(format!("{}{end}{HIDDEN}", call(1, "echo", &json!({}))), "strict/line-end");
+    }
+}
+
+#[test]
+fn separators_within_strings_go_on_as_escapes() {
+    let line = call(1, "echo", &json!({ "text": "a\u{2028}{\"b\u{2029}c\u{85}d" }));
+    let told = no_deletes().line(C, line.as_bytes());
+    let onward = text(&told);
+    assert!(onward.contains(r#"a\u2028{\"b\u2029c\u0085d"#), "{onward}");
+    assert_eq!(
+        serde_json::from_str::<Value>(&onward).unwrap(),
+        serde_json::from_str::<Value>(&line).unwrap()
+    );
+    let judged = told.marks.judged();
+    assert_eq!((judged.acts, judged.rule_names()), (Acts::CHANGED, vec!["strict/line-separator"]));
+    // In what comes back, too.
+    let told = no_deletes().line(C, HIDDEN.replace(":9,", ":\"\u{2028}\",").as_bytes());
+    assert!(String::from_utf8_lossy(told.back.as_ref().unwrap()).contains(r#""id":"\u2028""#), "{told:?}");
+}
+
+#[test]
+fn what_is_not_strict_json_is_refused() {
+    let with = |value: &str| call(1, "echo", &json!({ "x": 0 })).replace(":0", &format!(":{value}"));
+    for (value, why) in [
+        ("NaN", "json"),
+        ("-Infinity", "json"),
+        ("[1,]", "json"),
+        ("1/*x*/", "json"),
+        ("01", "json"),
+        ("'x'", "json"),
+        ("\"\u{0}\"", "control-character"),
+        (r#""\ud800""#, "surrogate"),
+        (&"[".repeat(300), "depth"),
+        (r#"{"a":1,"a":1}"#, "duplicate-key"),
+        (r#"{"__proto__":1}"#, "prototype-key"),
+    ] {
+        refused(with(value), &format!("strict/{why}"));
+    }
+    refused(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", "strict/utf-8");
+    refused("\u{feff}{\"id\":1,\"method\":\"x\"}", "strict/byte-order-mark");
+    refused(format!("{}{HIDDEN}", call(1, "echo", &json!({}))), "strict/json");
+    refused("// hello", "strict/json");
+    refused("null", "strict/message");
+    refused("[]", "strict/message");
+    refused("[[]]", "strict/message");
+}
+
+#[test]
+fn who_waits_hears_of_it() {
+    // A request whose id is beyond doubt.
+    let told = refused(r#"{"id":"a","method":"x","params":{"n":NaN}}"#, "strict/json");
+    assert_eq!((&back(&told)["id"], &back(&told)["error"]["code"]), (&json!("a"), &json!(-32700)));
+    // One whose id is not.
+    let told = refused(r#"{"id":1,"id":2,"method":"x"}"#, "strict/duplicate-key");
+    assert_eq!((&back(&told)["id"], &back(&told)["error"]["code"]), (&Value::Null, &json!(-32600)));
+    // A notification waits for nothing, and neither does a server's stray text.
+    assert_eq!(refused(r#"{"method":"x","params":{"n":NaN}}"#, "strict/json").back, None);
+    let told = no_deletes().line(S, b"listening on port 8080");
+    assert_eq!((reason(&told).as_str(), &told.onward, &told.back), ("strict/json", &Onward::Nothing, &None));
+    // An answer becomes an error.
+    let told = no_deletes().line(S, br#"{"jsonrpc":"2.0","id":4,"result":{"n":NaN}}"#);
+    assert_eq!((reason(&told).as_str(), &told.back), ("strict/json", &None));
+    let onward: Value = serde_json::from_str(&text(&told)).unwrap();
+    assert_eq!((&onward["id"], &onward["error"]["data"]["rule"]), (&json!(4), &json!("strict/json")));
+    // Of a batch, everybody who waits.
+    let told = refused(
+        r#"[{"id":1,"method":"x"},{"id":2,"method":"y","Params":{}},{"method":"z"}]"#,
+        "strict/spelling",
+    );
+    assert_eq!(back(&told).as_array().map(Vec::len), Some(2), "{told:?}");
+}
+
+#[test]
+fn an_empty_line_says_nothing_and_passes() {
+    for line in ["", "  ", "\t"] {
+        assert_eq!(no_deletes().line(C, line.as_bytes()), Judgement::default());
+    }
+}
+
+#[test]
+fn a_connection_that_no_rule_is_about_is_not_looked_into() {
+    let other = Match { backends: globs(&["web"]), ..Match::default() };
+    let mut judge = judge(vec![rule("no", other, block())]);
+    assert!(!judge.is_strict());
+    for line in ["rubbish", "[\r]", "{\"id\":1,\"id\":2,\"method\":\"x\"}"] {
+        assert_eq!(judge.line(C, line.as_bytes()), Judgement::default(), "{line:?}");
+    }
+    // Once its rules are gone it is what it was, as soon as nothing waits for an answer.
+    let mut judge = no_deletes();
+    judge.line(C, call(1, "echo", &json!({})).as_bytes());
+    judge.replace_rules(Arc::new(Rules::new(Vec::new())));
+    assert!(judge.is_strict());
+    judge.line(S, br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+    assert!(!judge.is_strict());
+    assert_eq!(judge.line(C, b"rubbish"), Judgement::default());
+}
+
+fn where_path(action: Action, check: Check) -> Judge {
+    let conditions = vec![Condition { path: path("$.arguments.path"), check }];
+    judge(vec![rule("r", Match { conditions, ..tool("*") }, action), rule("rest", tool("none"), block())])
+}
+
+#[test]
+fn any_spelling_of_a_key_that_a_rule_looks_at_counts() {
+    let etc = || where_path(block(), Check::matches("^/etc/").unwrap());
+    for key in ["path", "Path", "PATH", "\\u0050ath", "p\\u0061th"] {
+        let line = call(1, "read", &json!({ "KEY": "/etc/passwd" })).replace("KEY", key);
+        assert_eq!(etc().line(C, line.as_bytes()).marks.judged().rule_names(), ["r"], "{key}");
+    }
+    let both = json!({ "path": "/tmp/x", "Path": "/etc/passwd" });
+    assert_eq!(reason(&etc().line(C, call(1, "read", &both).as_bytes())), "strict/duplicate-key");
+    // Elsewhere two keys that differ by case are two keys.
+    let other = json!({ "path": "/tmp/x", "env": { "A": 1, "a": 2 } });
+    assert_eq!(etc().line(C, call(1, "read", &other).as_bytes()), Judgement::default());
+}
+
+#[test]
+fn an_allow_holds_only_for_what_is_certain() {
+    let rules = || {
+        let conditions =
+            vec![Condition { path: path("$.arguments.path"), check: Check::matches("^/safe/").unwrap() }];
+        judge(vec![
+            rule("fine", Match { conditions, ..tool("read") }, Action::Allow),
+            rule("rest", tool("*"), block()),
+        ])
+    };
+    let by = |arguments: &Value| {
+        let told = rules().line(C, call(1, "read", arguments).as_bytes());
+        told.marks.judged().rule_names().join(" ")
+    };
+    assert_eq!(by(&json!({ "path": "/safe/x" })), "fine");
+    assert_eq!(by(&json!({ "Path": "/safe/x" })), "rest", "some readers see no path");
+    assert_eq!(by(&json!({ "path": "/etc/x" })), "rest");
+    // What is to be absent must be absent to everybody.
+    let mut confirmed = where_path(block(), Check::exists(false));
+    let told = confirmed.line(C, call(1, "read", &json!({ "Path": 1 })).as_bytes());
+    assert_eq!(told.marks.judged().rule_names(), ["r"], "some readers see no path");
+}
+
+#[test]
+fn texts_and_numbers_are_judged_as_readers_take_them() {
+    let blocked = |check: Check, value: &str| {
+        let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
+        where_path(block(), check).line(C, line.as_bytes()).onward == Onward::Nothing
+    };
+    for value in ["11", "1.1e1", "\"11\"", "\" 11 \"", "\"1_1\"", "1e400", "10.00000000000000000001"] {
+        assert!(blocked(Check::greater(10.0), value), "{value}");
+    }
+    assert!(!blocked(Check::greater(10.0), "10") && !blocked(Check::greater(10.0), "\"x\""));
+    for value in ["5", "5.0", "50e-1", "\"5\"", "\"5.0\"", "\"05\""] {
+        assert!(blocked(Check::equals(json!(5)), value), "{value}");
+    }
+    for value in ["5", "5.0", "50e-1"] {
+        assert!(blocked(Check::matches("^5$").unwrap(), value), "{value}");
+    }
+    for value in [r#"{"c":"rm -rf"}"#, r#"{"c": "\u0072m -rf"}"#, r#"[ "rm \u002drf" ]"#] {
+        assert!(blocked(Check::matches("rm -rf").unwrap(), value), "{value}");
+        assert!(blocked(Check::contains("RM -RF".to_owned()), value), "{value}");
+    }
+    assert!(blocked(Check::matches("^/etc$").unwrap(), r#""/etc\u0000.txt""#), "C reads only its beginning");
+    assert!(!blocked(Check::matches("^/etc$").unwrap(), r#""/tmp\u0000/etc""#));
+    assert!(blocked(Check::matches("^/etc$").unwrap(), r#"[["/etc"]]"#), "JavaScript makes a text of it");
+    let large = json!({ "path": 0, "text": "a\0b" }).to_string().replace(":0", ":18446744073709551616");
+    let line = call(1, "read", &json!(0)).replace("\"arguments\":0", &format!("\"arguments\":{large}"));
+    assert_eq!(where_path(block(), Check::equals(json!(5))).line(C, line.as_bytes()), Judgement::default());
+    let allowed = |value: &str| {
+        let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
+        where_path(Action::Allow, Check::less(10.0)).line(C, line.as_bytes()).marks.judged().rules == "r"
+    };
+    assert!(allowed("9") && allowed("9.5") && !allowed("\"9\"") && !allowed("9.99999999999999999999"));
+}
+
+#[test]
+fn a_change_reaches_every_spelling() {
+    let change = |change: Change, arguments: &str, expected: &str| {
+        let mut judge = judge(vec![rule("r", tool("x"), Action::Modify(vec![change]))]);
+        let line = |arguments: &str| {
+            format!(r#"{{"id":1,"method":"tools/call","params":{{"name":"x","arguments":{arguments}}}}}"#)
+        };
+        assert_eq!(text(&judge.line(C, line(arguments).as_bytes())), line(expected));
+    };
+    let limit = || path("$.arguments.limit");
+    change(Change::set(limit(), "10".to_owned()), r#"{"a":1, "Limit" : 500}"#, r#"{"a":1, "limit":10}"#);
+    change(Change::remove(limit()), r#"{"a":1,"LIMIT":500}"#, r#"{"a":1}"#);
+    change(Change::replace(limit(), "x", "y".to_owned()).unwrap(), r#"{"lIMIT":"x"}"#, r#"{"lIMIT":"y"}"#);
+}
+
+#[test]
+fn an_answer_cannot_pretend_to_answer_something_else() {
+    let when = || Match { direction: Some(S), ..tool("secret") };
+    let answer = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":1}}}}"#);
+    // The same id twice: nobody knows which of them is answered first.
+    let mut judge = judge(vec![rule("hide", when(), block())]);
+    judge.line(C, call(1, "plain", &json!({})).as_bytes());
+    judge.line(C, call(1, "secret", &json!({})).as_bytes());
+    assert!(text(&judge.line(S, answer("1").as_bytes())).contains("\"rule\":\"hide\""));
+    // Readers that take a text for a number, and ids that nobody gave out.
+    judge.line(C, call(2, "secret", &json!({})).as_bytes());
+    assert!(text(&judge.line(S, answer("\"2\"").as_bytes())).contains("\"rule\":\"hide\""));
+    assert!(text(&judge.line(S, answer("\"0x2\"").as_bytes())).contains("\"rule\":\"hide\""));
+    // Where somebody checks the ids, an answer to nothing reaches nobody.
+    let rules = Arc::new(Rules::new(vec![rule("hide", when(), block())]));
+    let mut judge = Judge::new(rules, "files", 4096).with_checked_ids();
+    assert_eq!(judge.line(S, answer("7").as_bytes()), Judgement::default());
+    // A client answers what the server asked in another exchange.
+    let rules = Arc::new(Rules::new(vec![rule("hide", tool("secret"), block())]));
+    let mut judge = Judge::new(rules, "files", 4096).of_one_exchange();
+    assert_eq!(judge.line(C, answer("7").as_bytes()), Judgement::default());
+    assert_ne!(judge.line(S, answer("7").as_bytes()), Judgement::default());
+}
+
+#[test]
+fn a_client_of_a_gateway_is_held_to_the_same() {
+    let told = refuse_unreadable(C, b"{\"id\":1,\"method\":\"x\",\"params\":{\"a\":[\r]}}").unwrap();
+    assert_eq!((reason(&told).as_str(), &back(&told)["id"]), ("strict/line-end", &json!(1)));
+    assert_eq!(refuse_unreadable(C, br#"{"id":1,"method":"x","params":{"a":[]}}"#), None);
+    assert!(refuse_unreadable(C, br#"[{"id":1,"method":"x"}]"#).is_some());
+}

@@ -1,0 +1,34 @@
+//! What is refused is never ordinary: messages that real hosts and servers said, in `tests/parsers/ordinary.jsonl`.
+
+use scrubjay_core::entry::Direction;
+
+use super::{POLICIES, say};
+
+#[test]
+fn what_real_peers_say_is_not_refused() {
+    let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/parsers/ordinary.jsonl");
+    let mut files = vec![std::path::PathBuf::from(place)];
+    // Others to look at, line by line.
+    files.extend(
+        std::env::var("SCRUBJAY_ORDINARY")
+            .unwrap_or_default()
+            .split(':')
+            .filter(|f| !f.is_empty())
+            .map(Into::into),
+    );
+    let mut said = 0;
+    for file in files {
+        let bytes = std::fs::read(&file).unwrap();
+        for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+            said += 1;
+            for policy in POLICIES {
+                for direction in [Direction::ClientToServer, Direction::ServerToClient] {
+                    let judgement = policy.judge().line(direction, line);
+                    assert!(!judgement.marks.is_refused(), "{}: {judgement:?}", line.escape_ascii());
+                }
+            }
+        }
+    }
+    say(&format!("{said} messages of real peers, 0 refused"));
+    assert!(said > 100, "{said}");
+}

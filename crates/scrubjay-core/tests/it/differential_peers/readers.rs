@@ -1,0 +1,229 @@
+//! The readers: programs in other languages that live as long as the test, and serde within it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::say;
+
+/// A call as a reader found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) method: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) path: Option<String>,
+}
+
+impl Call {
+    /// Tells whether another call is this one; a reader may see no path in what it does not take for its key.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let same_id = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => one == other,
+        };
+        let ids = match (&self.id, &other.id) {
+            (Some(one), Some(other)) => same_id(one, other),
+            (one, other) => one == other,
+        };
+        let paths = match (&self.path, &other.path) {
+            (Some(one), Some(other)) => same_id(one, other) || one.starts_with(['[', '{']),
+            (_, other) => other.is_none(),
+        };
+        let is_call = self.method.as_deref() == Some("tools/call");
+        // No rule looks at anything else of other messages.
+        self.method == other.method && ids && (!is_call || self.name == other.name && paths)
+    }
+}
+
+type Readings = Vec<(String, Vec<Call>)>;
+
+/// One reader, or several in one language.
+pub(super) struct Reader {
+    pub(super) language: &'static str,
+    program: Option<(Child, ChildStdin, ChildStdout)>,
+}
+
+impl Reader {
+    fn start(language: &'static str, mut command: Command) -> Option<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().ok()?;
+        let (stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
+        Some(Self { language, program: Some((child, stdin, stdout)) })
+    }
+
+    /// Returns what it finds in each of some streams.
+    pub(super) fn read(&mut self, streams: &[&[u8]]) -> Vec<Readings> {
+        let Some((_, stdin, stdout)) = &mut self.program else {
+            return streams.iter().map(|stream| serde(stream)).collect();
+        };
+        let frame: Vec<u8> = streams.iter().flat_map(|stream| [&length(stream), *stream].concat()).collect();
+        stdin.write_all(&[&length(&frame), frame.as_slice()].concat()).unwrap();
+        let frame = read_frame(stdout);
+        let mut rest = frame.as_slice();
+        streams.iter().map(|_| readings(&read_frame(&mut rest))).collect()
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Some((mut child, stdin, _)) = self.program.take() {
+            drop(stdin);
+            let _ = child.wait();
+        }
+    }
+}
+
+fn length(bytes: &[u8]) -> [u8; 4] {
+    u32::try_from(bytes.len()).unwrap().to_be_bytes()
+}
+
+fn read_frame(source: &mut impl Read) -> Vec<u8> {
+    let mut head = [0; 4];
+    source.read_exact(&mut head).expect("the parser lives");
+    let mut frame = vec![0; u32::from_be_bytes(head) as usize];
+    source.read_exact(&mut frame).expect("the parser answers");
+    frame
+}
+
+fn readings(frame: &[u8]) -> Readings {
+    let told: Vec<(String, Option<Vec<[Option<String>; 4]>>)> = serde_json::from_slice(frame).unwrap();
+    let call = |[method, name, id, path]: [Option<String>; 4]| Call { method, name, id, path };
+    told.into_iter()
+        .map(|(name, calls)| (name, calls.unwrap_or_default().into_iter().map(call).collect()))
+        .collect()
+}
+
+/// Starts all readers that are installed and says which are not; none where the peers are not.
+pub(super) fn start_all() -> Option<Vec<Reader>> {
+    let Some(peers) = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from) else {
+        say(
+            "skipped: the differential test needs the real parsers; run scripts/install-peers and set SCRUBJAY_PEERS",
+        );
+        return None;
+    };
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parsers");
+    let mut python = Command::new(peers.join(".venv/bin/python"));
+    python.arg(place.join("python_parsers.py"));
+    let mut node = Command::new("node");
+    node.arg(place.join("node_parsers.mjs")).env("SCRUBJAY_PEERS", &peers);
+    let mut readers = vec![Reader { language: "serde", program: None }];
+    for (language, command) in
+        [("python", Some(python)), ("node", Some(node)), ("go", built_with_go(&place.join("go_parsers.go")))]
+    {
+        match command.and_then(|command| Reader::start(language, command)) {
+            Some(reader) => readers.push(reader),
+            None => {
+                say(&format!("skipped: the parsers of {language} are missing; run scripts/install-peers"))
+            }
+        }
+    }
+    Some(readers)
+}
+
+/// Builds the Go parsers; none where there is no Go.
+fn built_with_go(source: &Path) -> Option<Command> {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // Two tests may build at the same time.
+    let program =
+        scratch.join(format!("go_parsers-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let mut go = Command::new("go");
+    go.arg("build").arg("-o").arg(&program).arg(source);
+    go.env("GOCACHE", scratch.join("go-cache")).env("GOFLAGS", "").env("GO111MODULE", "off");
+    let status = go.status().ok()?;
+    assert!(status.success(), "tests/parsers/go_parsers.go does not build");
+    Some(Command::new(program))
+}
+
+/// A message as most Rust servers read it.
+#[derive(Deserialize)]
+struct Typed {
+    method: String,
+    id: Option<Value>,
+    params: Option<TypedParams>,
+}
+
+#[derive(Deserialize)]
+struct TypedParams {
+    name: Option<String>,
+    arguments: Option<TypedArguments>,
+}
+
+#[derive(Deserialize)]
+struct TypedArguments {
+    path: Option<String>,
+}
+
+impl Typed {
+    fn call(self) -> Call {
+        let (name, arguments) = self.params.map_or((None, None), |params| (params.name, params.arguments));
+        let id = self.id.as_ref().and_then(fact);
+        Call { method: Some(self.method), name, id, path: arguments.and_then(|arguments| arguments.path) }
+    }
+}
+
+fn fact(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+type Members = BTreeMap<String, Box<RawValue>>;
+
+fn members(raw: Option<&Box<RawValue>>) -> Members {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+}
+
+/// Reads strict JSON as one for whom the case of the arguments' keys does not count, and who keeps numbers of any size.
+pub(super) fn widest(line: &[u8]) -> Vec<Call> {
+    let one = || serde_json::from_slice::<Members>(line).map(|one| vec![one]);
+    let messages = serde_json::from_slice::<Vec<Members>>(line).or_else(|_| one()).unwrap_or_default();
+    messages.iter().filter_map(widest_of).collect()
+}
+
+fn widest_of(message: &Members) -> Option<Call> {
+    let spelled = |raw: &Box<RawValue>| match raw.get() {
+        "null" => None,
+        text => Some(serde_json::from_str::<String>(text).unwrap_or_else(|_| text.to_owned())),
+    };
+    let params = members(message.get("params"));
+    let arguments = members(params.get("arguments"));
+    let is_path = |key: &str| key.to_lowercase().to_uppercase() == "PATH";
+    let path = arguments.iter().find(|(key, _)| is_path(key)).and_then(|(_, path)| spelled(path));
+    Some(Call {
+        method: Some(spelled(message.get("method")?)?),
+        name: params.get("name").and_then(spelled),
+        id: message.get("id").and_then(spelled),
+        path,
+    })
+}
+
+fn of_value(message: &Value) -> Option<Call> {
+    let method = message.get("method").and_then(fact)?;
+    let params = &message["params"];
+    let path = fact(&params["arguments"]["path"]);
+    Some(Call { method: Some(method), name: fact(&params["name"]), id: fact(&message["id"]), path })
+}
+
+fn serde(stream: &[u8]) -> Readings {
+    let lines: Vec<String> = stream.lines().map_while(Result::ok).collect();
+    let typed = lines.iter().flat_map(|line| {
+        let many = serde_json::from_str::<Vec<Typed>>(line);
+        many.or_else(|_| serde_json::from_str(line).map(|one| vec![one])).unwrap_or_default()
+    });
+    let values = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let flat = |value: Value| value.as_array().cloned().unwrap_or_else(|| vec![value]);
+    let streamed = serde_json::Deserializer::from_slice(stream).into_iter::<Value>().map_while(Result::ok);
+    vec![
+        ("serde structs".to_owned(), typed.map(Typed::call).collect()),
+        ("serde value".to_owned(), values.flat_map(flat).filter_map(|one| of_value(&one)).collect()),
+        ("serde stream".to_owned(), streamed.flat_map(flat).filter_map(|one| of_value(&one)).collect()),
+    ]
+}

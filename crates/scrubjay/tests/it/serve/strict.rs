@@ -1,0 +1,102 @@
+//! Rules make HTTP strict, too: in front of a server elsewhere, and in front of the gateway's backends.
+
+use serde_json::{Value, json};
+
+use super::rig::{Served, modern, open_session, scratch, scrubjay};
+use super::upstream::{Upstream, events, json as answer};
+
+fn recorded(data: &std::path::Path) -> Vec<Value> {
+    let listed: Value =
+        serde_json::from_str(&scrubjay(data, &["--json", "tape", "ls", "--all"])).expect("JSON");
+    let ids = listed.as_array().expect("a list").iter().map(|tape| tape["id"].as_str().expect("an id"));
+    let exported = ids.map(|id| scrubjay(data, &["--json", "tape", "export", id, "--format", "jsonl"]));
+    exported
+        .flat_map(|all| all.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<_>>())
+        .collect()
+}
+
+fn reasons(entries: &[Value]) -> Vec<String> {
+    let refused = entries
+        .iter()
+        .filter(|e| e["interception"] == json!(["refused"]) && e["direction"] == "client_to_server");
+    refused.map(|e| e["applied_rules"][0].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn a_body_that_readers_differ_on_reaches_no_server() {
+    let directory = scratch();
+    let rules = json!({ "recorder": { "rules": [
+        { "name": "no-rm", "match": { "tools": ["rm"] }, "action": "block" } ] } });
+    let config = directory.path().join("config.json");
+    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
+    let data = directory.path().join("data");
+    let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
+    let call = modern(2, "tools/call", &json!({ "name": "ls", "arguments": {} })).to_string();
+    for (body, status, why) in [
+        (call.replace("\"ls\"", "\"ls\",\"name\":\"rm\""), 200, "strict/duplicate-key"),
+        (call.replace("\"ls\"", "\"ls\",\"Name\":\"rm\""), 200, "strict/spelling"),
+        (call.replace("\"arguments\":{}", "\"arguments\":{\"x\":NaN}"), 200, "strict/json"),
+        (format!("\u{feff}{call}"), 200, "strict/byte-order-mark"),
+        (format!("{call}{call}"), 400, "strict/json"),
+        ("rubbish".to_owned(), 400, "strict/json"),
+    ] {
+        let reply = served.target().post(&body);
+        assert_eq!((reply.status, &reply.json()["error"]["data"]["rule"]), (status, &json!(why)), "{body}");
+    }
+    let liar = served.target().with("Mcp-Method", "tools/call").with("Mcp-Name", "rm").post(&call);
+    assert_eq!(liar.status, 400, "the header says other than the body");
+    assert!(upstream.asked().is_empty());
+    // Line breaks between tokens are no line ends of HTTP; they go no further all the same.
+    let pretty = call.replace("\"arguments\"", "\r\n\t\"arguments\"");
+    assert_eq!(served.target().post(&pretty).json()["result"], json!({}));
+    assert!(!upstream.asked()[0].body.iter().any(|b| matches!(b, b'\r' | b'\n')));
+    drop(served);
+    let reasons = reasons(&recorded(&data));
+    assert_eq!(reasons.len(), 6, "{reasons:?}");
+}
+
+#[test]
+fn an_event_holds_one_message_to_every_reader() {
+    let directory = scratch();
+    let rules = json!({ "recorder": { "rules": [
+        { "name": "hush", "match": { "methods": ["notifications/secret"] }, "action": "block" } ] } });
+    let config = directory.path().join("config.json");
+    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    let secret = r#"{"jsonrpc":"2.0","method":"notifications/secret"}"#;
+    let stream = format!(
+        "id: 1\ndata:\n\n: a\u{b}data: {secret}\n\nevent: other\ndata: {secret}\n\n\
+         data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":{{\"t\":\"\u{2028}data: \"}}}}\n\n\
+         data: {{\"method\":\"notifications/x\",\"Method\":\"notifications/secret\"}}\n\n\
+         data: {{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{{}}}}\n\ndata: {secret}\n"
+    );
+    let upstream = Upstream::start(move |_| events(&stream));
+    let data = directory.path().join("data");
+    let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
+    let heard = served.target().post(&modern(2, "tools/list", &json!({})).to_string()).text();
+    assert!(!heard.contains("secret"), "{heard}");
+    assert!(heard.contains(r#""t":"\u2028data: ""#) && heard.contains(r#""id":2,"result":{}"#), "{heard}");
+    assert!(heard.starts_with("id: 1\ndata: \n\n"), "{heard}");
+}
+
+#[test]
+fn a_client_of_the_gateway_is_held_to_the_same() {
+    let directory = scratch();
+    let sample = json!({ "id": "one", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
+    let settings = json!({ "backends": [sample], "recorder": { "rules": [
+        { "name": "no", "match": { "tools": ["fail"] }, "action": "block" } ] } });
+    let served = Served::configured(directory.path(), &settings.to_string(), None);
+    let session = open_session(&served.target());
+    let call = json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": { "name": "echo", "arguments": { "text": "x" } } });
+    let call = call.to_string();
+    for (body, why) in [
+        (call.replace("\"echo\"", "\"echo\",\"name\":\"fail\""), "strict/duplicate-key"),
+        (call.replace("\"text\"", "\"\\ud800\""), "strict/surrogate"),
+        (call.replace("\"params\"", "\"PARAMS\":{},\"params\""), "strict/spelling"),
+        (call.replace("\"echo\"", "\"fail\""), "no"),
+    ] {
+        let told = session.post(&body).json();
+        assert_eq!((&told["id"], &told["error"]["data"]["rule"]), (&json!(5), &json!(why)), "{body}: {told}");
+    }
+    assert_eq!(session.post(&call).json()["result"]["content"][0]["text"], "x");
+}
