@@ -11,6 +11,7 @@ mod config;
 mod crowd;
 mod damaged;
 mod demo;
+mod faults;
 mod injected;
 mod keeping;
 mod killed;
