@@ -72,8 +72,14 @@ pub(crate) fn keep_marking(
 ) -> Result<Kept, RecordError> {
     let bytes = items.iter().map(|item| item.payload.len() as u64).sum();
     let mut recording = lock(recording);
+    let is_synced = options.durability == Durability::Power;
+    if is_synced {
+        recording.survive_power();
+    }
     let recorded = recording.record(clock::now(), items.iter().copied());
-    let recorded = recorded.and_then(|entry| sync(&recording, options.durability).map(|()| entry));
+    // Whoever asks for this waits for the disk, and so does everyone behind.
+    let recorded =
+        recorded.and_then(|entry| if is_synced { recording.sync().map(|()| entry) } else { Ok(entry) });
     match recorded {
         Ok(entry) => {
             let mark = recording.entry_ref(recording.number_of(entry, items, marked));
@@ -92,13 +98,4 @@ pub(crate) fn keep_marking(
             Ok(None)
         }
     }
-}
-
-fn sync(recording: &Recording, durability: Durability) -> Result<(), RecordError> {
-    if durability == Durability::Process {
-        return Ok(());
-    }
-    // Whoever asks for this waits for the disk, and so does everyone behind.
-    let synced = recording.sync_handle().and_then(|file| file.map_or(Ok(()), |file| file.sync_data()));
-    synced.map_err(|source| RecordError { path: "the tape".into(), source })
 }

@@ -81,6 +81,8 @@ pub type Report = Box<dyn Fn(&str)>;
 pub struct Relay {
     options: Options,
     recording: RefCell<Recording>,
+    /// Held by whoever waits for the disk: one sync serves all that was recorded before it began.
+    syncing: Mutex<()>,
     /// Whether a failure to record has been reported and not yet passed.
     failing: Cell<bool>,
     to_server: Outlet,
@@ -142,14 +144,18 @@ impl Relay {
     #[must_use]
     pub fn new(
         options: Options,
-        recording: Recording,
+        mut recording: Recording,
         to_server: Sink,
         to_client: Sink,
         report: Report,
     ) -> Self {
+        if options.durability == Durability::Power {
+            recording.survive_power();
+        }
         Self {
             options,
             recording: RefCell::new(recording),
+            syncing: Mutex::new(()),
             failing: Cell::new(false),
             to_server: Outlet::new(to_server),
             to_client: Outlet::new(to_client),
@@ -334,16 +340,16 @@ impl Relay {
         Ok(())
     }
 
+    /// Waits until all that is recorded by now is on the disk. Where that fails it is taken off the tape, together with
+    /// what the other pumps recorded since the last sync; they learn of it when they look.
     async fn sync(&self) -> Result<(), RecordError> {
-        let handle = self.recording.borrow().sync_handle();
-        let synced = match handle {
-            Ok(Some(file)) => tokio::task::spawn_blocking(move || file.sync_data())
-                .await
-                .unwrap_or_else(|e| Err(io::Error::other(e))),
-            Ok(None) => Ok(()),
-            Err(e) => Err(e),
-        };
-        synced.map_err(|source| RecordError { path: "the tape".into(), source })
+        let recorded = self.recording.borrow().mark();
+        let _turn = self.syncing.lock().await;
+        let Some(sync) = self.recording.borrow_mut().begin_sync(recorded)? else { return Ok(()) };
+        let extent = sync.extent();
+        let done = tokio::task::spawn_blocking(move || sync.run()).await;
+        let done = done.unwrap_or_else(|e| Err(io::Error::other(e)));
+        self.recording.borrow_mut().end_sync(extent, done)
     }
 
     /// Deals with messages that could not be recorded.

@@ -8,13 +8,16 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, AtFlags, CWD};
+use sqlx::any::AnyPoolOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AnyConnection, Connection};
 use thiserror::Error;
 
+use crate::clock;
 use crate::private::{NotPrivate, check_above};
 
 /// How long a database may take to answer when it is first spoken to: a person hears of it within two seconds.
@@ -266,6 +269,62 @@ pub(crate) async fn connect(url: &str) -> Result<AnyConnection, sqlx::Error> {
             Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, why)))
         }
     }
+}
+
+/// When all connections of a pool were given up: those from before are closed instead of used again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Renewal(Arc<Mutex<Option<Instant>>>);
+
+impl Renewal {
+    /// Gives up all connections that there are.
+    pub(crate) fn renew(&self) {
+        *self.since() = Some(clock::now().instant);
+    }
+
+    /// Tells whether a connection of this age was made since.
+    fn is_new(&self, age: Duration) -> bool {
+        self.since().is_none_or(|since| age < clock::now().instant.saturating_duration_since(since))
+    }
+
+    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Prepares a pool that keeps no connection whose transaction could not be ended, and none that was given up.
+///
+/// SQLite takes a transaction back by itself when a disk is full or fails. The rollback that follows finds none and
+/// fails, and the driver counts the transaction as open for ever: every later one on that connection would be refused.
+pub(crate) fn pool(connections_max: u32, patience: Duration, renewal: &Renewal) -> AnyPoolOptions {
+    let renewal = renewal.clone();
+    AnyPoolOptions::new()
+        .max_connections(connections_max)
+        .acquire_timeout(patience)
+        .before_acquire(move |_, facts| {
+            let is_new = renewal.is_new(facts.age);
+            Box::pin(async move { Ok(is_new) })
+        })
+        .after_release(|connection, _| Box::pin(is_clean(connection)))
+}
+
+/// Tells whether a connection that comes back can be used again; an error says that it is gone.
+async fn is_clean(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+    // What is queued on it goes first: the rollback of a transaction that was dropped.
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
+}
+
+/// Tells whether SQLite says that it may only read. A file of ours can be written: it could not be opened so for a
+/// moment, and SQLite made do with less. Only another connection can write.
+pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
+    const READ_ONLY: u32 = 8;
+    matches!(error, sqlx::Error::Database(error) if sqlite_code(&**error) == Some(READ_ONLY))
+}
+
+/// Returns SQLite's code of an error, without what narrows it; PostgreSQL's codes have five characters.
+pub(crate) fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
+    let code = error.code()?;
+    if code.len() < 5 { code.parse::<u32>().ok().map(|code| code & 0xff) } else { None }
 }
 
 /// Says where a PostgreSQL database is, without who uses it and how they are let in.

@@ -145,6 +145,16 @@ pub enum FileError {
     /// The ledger failed.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// The change was recorded and the file dealt with, but the ledger took no note of how it went.
+    #[error("{path} {became}, but the ledger could not note that: {source}")]
+    Unsettled {
+        /// Which file.
+        path: String,
+        /// What became of it.
+        became: &'static str,
+        /// Why.
+        source: LedgerError,
+    },
     /// The task that makes changes died.
     #[error("the change was interrupted, and its outcome is not known yet")]
     Interrupted,
@@ -161,6 +171,9 @@ impl FileError {
             Self::Busy(_) => Some("Try again."),
             Self::Lock { .. } => Some("Check that the data directory can be written."),
             Self::Ledger(error) => Some(error.hint()),
+            Self::Unsettled { .. } => {
+                Some("It is noted when the file or its session is next looked at. Read the file, then go on.")
+            }
             Self::Interrupted => Some("Read the file, then try again."),
         }
     }

@@ -195,6 +195,12 @@ impl Home {
         Ok(())
     }
 
+    /// Returns the directories that hold the name of a new tape, and the names of those directories.
+    pub(crate) fn directories_to_sync(&self) -> Vec<PathBuf> {
+        let outside = self.root.parent().filter(|parent| !parent.as_os_str().is_empty());
+        [self.tapes(), self.root.clone()].into_iter().chain(outside.map(Path::to_owned)).collect()
+    }
+
     /// Returns the path of a new live tape.
     #[must_use]
     pub fn live_path(&self, id: TapeId, started_wall_ns: u64) -> PathBuf {

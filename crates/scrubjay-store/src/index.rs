@@ -31,7 +31,7 @@ use std::time::Duration;
 use sqlx::{Any, AnyPool, AssertSqlSafe, Connection, Executor, Transaction};
 use thiserror::Error;
 
-use crate::database::{self, NotUsable};
+use crate::database::{self, NotUsable, Renewal};
 use crate::home::{FindError, Home};
 use crate::ledger::Storage;
 use crate::ledger::dialect::Dialect;
@@ -90,6 +90,7 @@ pub struct Index {
     home: Home,
     place: Place,
     pool: AnyPool,
+    renewal: Renewal,
     /// Live tapes that were read here, to go on with.
     open_tapes: Arc<Mutex<Open>>,
     frequent_max: usize,
@@ -142,7 +143,17 @@ impl Index {
     /// # Errors
     /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] where another process
     /// is at it and takes long: what it has so far can be asked for.
-    pub async fn catch_up(&self, tell: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
+    pub async fn catch_up(&self, mut tell: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
+        match self.catch_up_once(&mut tell).await {
+            Err(IndexError::Database(e)) if database::is_read_only(&e) => {
+                self.renewal.renew();
+                self.catch_up_once(tell).await
+            }
+            caught_up => caught_up,
+        }
+    }
+
+    async fn catch_up_once(&self, tell: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
         if self.is_current().await? {
             return Ok(CaughtUp::default());
         }
@@ -201,9 +212,10 @@ impl Index {
     }
 
     fn new(home: &Home, place: Place) -> Result<Self, IndexError> {
-        let pool = place.pool()?;
+        let renewal = Renewal::default();
+        let pool = place.pool(&renewal)?;
         let frequent_max = dialect::frequent_max(place.dialect());
-        Ok(Self { home: home.clone(), place, pool, open_tapes: Arc::default(), frequent_max })
+        Ok(Self { home: home.clone(), place, pool, renewal, open_tapes: Arc::default(), frequent_max })
     }
 
     async fn open_existing(home: &Home, place: &Place) -> Result<Option<Self>, IndexError> {
@@ -232,11 +244,16 @@ impl Index {
                 || OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed);
             create()?;
             // In place, so that whoever has it open goes on with the new one.
-            if empty(&place).await.is_err() {
+            match empty(&place).await {
+                Ok(()) => {}
+                // Another file would find no more room, and no better disk.
+                Err(e) if dialect::is_of_disk(&e) => return Err(e.into()),
                 // No database, or a broken one.
-                remove(path).map_err(failed)?;
-                create()?;
-                empty(&place).await?;
+                Err(_) => {
+                    remove(path).map_err(failed)?;
+                    create()?;
+                    empty(&place).await?;
+                }
             }
         } else {
             empty(&place).await?;

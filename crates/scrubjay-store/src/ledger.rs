@@ -17,13 +17,13 @@ pub mod redacted;
 pub mod revision;
 mod schema;
 pub mod session;
+mod unsynced;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use scrubjay_core::redact::Redactor;
-use sqlx::any::AnyPoolOptions;
 use sqlx::{Any, AnyConnection, AnyPool, Transaction};
 use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -31,6 +31,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::clock;
 use crate::database::{self, NotUsable};
 use dialect::Dialect;
+use unsynced::Unsynced;
 
 /// How long anyone waits for a turn or a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,6 +96,14 @@ pub enum LedgerError {
     /// The database failed.
     #[error("the ledger failed: {}", database::cause(.0))]
     Database(#[from] sqlx::Error),
+    /// The database was lost while it committed.
+    #[error("the ledger was lost while a change was committed: {}", database::cause(.0))]
+    Uncertain(sqlx::Error),
+    /// The disk refused to keep what was written, and what is in memory cannot be written anew yet.
+    #[error(
+        "the ledger takes no changes: the disk failed to keep earlier ones, and others are still reading them"
+    )]
+    Unsynced,
     /// What was stored does not make sense.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
@@ -122,6 +131,10 @@ impl LedgerError {
             }
             Self::Newer { .. } => "Use the version of Scrubjay that wrote it, or a newer one.",
             Self::Database(_) => "Nothing was changed. Try again; if it stays, check what `storage` names.",
+            Self::Uncertain(_) => "It may have been changed all the same. Look before you try again.",
+            Self::Unsynced => {
+                "Nothing was changed. Try again in a moment; check the disk that `storage` names."
+            }
             Self::Damaged(_) => "Restore the database that `storage` names from a copy.",
         }
     }
@@ -138,6 +151,8 @@ pub struct Ledger {
     pool: AnyPool,
     dialect: Dialect,
     turn: Arc<Mutex<()>>,
+    /// What is known of syncs that failed.
+    unsynced: Arc<Unsynced>,
     redactor: Arc<Redactor>,
     on_move: Arc<OnceLock<OnMove>>,
     /// Where it is, and the URL it is reached by.
@@ -179,13 +194,12 @@ impl Ledger {
         let dialect = Dialect::of(storage);
         let (url, opening) = dialect::prepare(storage).await?;
         dialect::reach(storage, &url).await?;
-        let pool = AnyPoolOptions::new()
-            .max_connections(CONNECTIONS_MAX)
-            .acquire_timeout(PATIENCE)
+        let unsynced = Arc::new(Unsynced::default());
+        let pool = database::pool(CONNECTIONS_MAX, PATIENCE, &unsynced.renewal)
             .after_connect(move |connection, _| Box::pin(dialect.greet(connection)))
             .connect_lazy(&url)?;
         let (turn, place, on_move) = (Arc::default(), Arc::new((storage.clone(), url)), Arc::default());
-        let ledger = Self { pool, dialect, turn, redactor, on_move, place };
+        let ledger = Self { pool, dialect, turn, unsynced, redactor, on_move, place };
         ledger.migrate().await?;
         drop(opening);
         Ok(ledger)
@@ -202,11 +216,15 @@ impl Ledger {
     /// The turn did not come in time, or the database is gone.
     pub async fn write(&self, survives: Survives) -> Result<Write, LedgerError> {
         let turn = self.turn.clone().lock_owned().await;
+        if self.unsynced.is_failing() {
+            unsynced::write_anew(self).await?;
+        }
         let mut tx = self.begin(self.dialect.begin_write(survives)).await?;
         self.dialect.take_turn(&mut tx).await?;
         let at_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
         let (redactor, on_move) = (self.redactor.clone(), self.on_move.clone());
-        Ok(Write { tx, dialect: self.dialect, at_ns, redactor, moved: Vec::new(), on_move, _turn: turn })
+        let (dialect, unsynced, pool) = (self.dialect, self.unsynced.clone(), self.pool.clone());
+        Ok(Write { tx, dialect, at_ns, redactor, moved: Vec::new(), on_move, unsynced, pool, _turn: turn })
     }
 
     /// Begins to read: everything read is of one moment.
@@ -226,6 +244,16 @@ impl Ledger {
     /// Begins a transaction. The pool tries for as long as it may to reach a database that is gone; this one finds
     /// out after a moment why it has to wait, and says so where waiting does not help.
     async fn begin(&self, statement: &'static str) -> Result<Transaction<'static, Any>, LedgerError> {
+        match self.begin_once(statement).await {
+            Err(LedgerError::Database(e)) if database::is_read_only(&e) => {
+                self.unsynced.renewal.renew();
+                self.begin_once(statement).await
+            }
+            begun => begun,
+        }
+    }
+
+    async fn begin_once(&self, statement: &'static str) -> Result<Transaction<'static, Any>, LedgerError> {
         let mut beginning = std::pin::pin!(self.pool.begin_with(statement));
         if let Ok(begun) = tokio::time::timeout(AT_ONCE, &mut beginning).await {
             return Ok(begun?);
@@ -253,6 +281,8 @@ pub struct Write {
     /// The connections that are in another session from now on.
     moved: Vec<(String, String)>,
     on_move: Arc<OnceLock<OnMove>>,
+    unsynced: Arc<Unsynced>,
+    pool: AnyPool,
     _turn: OwnedMutexGuard<()>,
 }
 
@@ -262,7 +292,15 @@ impl Write {
     /// # Errors
     /// It may or may not have happened; read to find out.
     pub async fn commit(self) -> Result<(), LedgerError> {
-        self.tx.commit().await?;
+        if let Err(error) = self.tx.commit().await {
+            self.unsynced.note(&error);
+            return Err(match error {
+                // The database said so: it was taken back.
+                sqlx::Error::Database(_) => LedgerError::Database(error),
+                lost => LedgerError::Uncertain(lost),
+            });
+        }
+        self.unsynced.keep_log_short(&self.pool, self.dialect).await;
         if let Some(hear) = self.on_move.get() {
             self.moved.iter().for_each(|(connection, session)| hear(connection, session));
         }

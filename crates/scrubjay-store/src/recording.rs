@@ -6,13 +6,14 @@
 //! Where the user wants less than everything, or everything a little later, that is `kept`'s business.
 
 mod backlog;
+mod durable;
+mod gaps;
 mod kept;
 mod policy;
 mod undelivered;
 mod waiting;
 mod watch;
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,6 +34,9 @@ use crate::tape::seal::{SealError, seal};
 use crate::tape::writer::Writer;
 
 pub use self::backlog::Backlog;
+use self::durable::Durable;
+pub use self::durable::{Extent, Mark, Sync};
+use self::gaps::Gaps;
 use self::kept::Kept;
 pub use self::kept::selection_note;
 pub use self::policy::Policy;
@@ -138,7 +142,9 @@ pub struct Recording {
     parts: u32,
     /// How many entries are on the tapes before the current one: numbers go on from tape to tape.
     earlier: u64,
-    gap: Option<Gap>,
+    gaps: Gaps,
+    /// What is on the disk, where that matters.
+    durable: Durable,
     /// The sealing of the previous tape, in the background; at most one at a time.
     sealing: Option<JoinHandle<Result<PathBuf, SealError>>>,
     /// Which entries are kept and which may wait, where not all are written at once.
@@ -165,7 +171,8 @@ impl Recording {
             writer: None,
             parts: 0,
             earlier: 0,
-            gap: None,
+            gaps: Gaps::default(),
+            durable: Durable::default(),
             sealing: None,
             kept: None,
             compression: Compression::default(),
@@ -213,6 +220,7 @@ impl Recording {
         };
         let items = items.zip(&redacted).map(|(item, redacted)| (placed(item), redacted.payload()));
         let first = self.append(arrived, items.clone())?;
+        self.durable.note_unawaited(items.clone().map(|(item, _)| item));
         self.show(arrived, items);
         if self.marks.is_overdue(arrived.instant) {
             // They wait for the next time where this fails; what was just recorded stands.
@@ -260,25 +268,24 @@ impl Recording {
         items: impl Iterator<Item = (Stamp, Item<'a>, Payload<'a>)>,
     ) -> Result<u64, RecordError> {
         let redactor = Arc::clone(&self.redactor);
-        let gap = self.gap.as_ref().map(|gap| serde_json::to_vec(gap).expect("a gap is plain data"));
-        let gap = gap.as_deref().map(|facts| (facts, redactor.redact(facts)));
-        let gap_item = gap.as_ref().map(|(facts, redacted)| {
+        let gaps = self.gaps.facts();
+        let gaps: Vec<_> = gaps.iter().map(|facts| (facts, redactor.redact(facts))).collect();
+        let gap_items = gaps.iter().map(|(facts, redacted)| {
             let item = Item::new(EntryKind::Gap, Direction::ClientToServer, Terminator::Eof, facts);
             (stamp, item, redacted.payload())
         });
         let writer = self.writer.as_mut().expect("there is a tape by now");
-        let entries = gap_item
-            .into_iter()
+        let entries = gap_items
             .map(|(stamp, item, payload)| stamp.entry(item).with_payload(payload))
             .chain(items.map(|(stamp, item, payload)| stamp.entry(item).with_payload(payload)));
-        let first = writer.entries() + u64::from(gap.is_some());
-        let bytes_before = writer.bytes();
+        let first = writer.entries() + gaps.len() as u64;
+        let (bytes_before, entries_before) = (writer.bytes(), writer.entries());
         match writer.append(entries) {
             Ok(()) => {
                 if let Some(backlog) = &self.backlog {
                     backlog.add(writer.bytes() - bytes_before);
                 }
-                self.gap = None;
+                self.durable.note_written(writer.entries() - entries_before, std::mem::take(&mut self.gaps));
                 Ok(first)
             }
             Err(source) => Err(RecordError { path: writer.path().to_owned(), source }),
@@ -287,22 +294,8 @@ impl Recording {
 
     /// Notes messages that are on no tape.
     pub fn note_gap(&mut self, messages: u64, bytes: u64, forwarded: bool, reason: &RecordError) {
-        let gap = self.gap.get_or_insert_with(|| Gap {
-            forwarded,
-            since_wall_ns: clock::now().wall_ns,
-            reason: reason.source.to_string(),
-            ..Gap::default()
-        });
-        gap.messages += messages;
-        gap.bytes += bytes;
-    }
-
-    /// Returns a handle by which the current tape can be synced to the disk.
-    ///
-    /// # Errors
-    /// The process has no file descriptor left.
-    pub fn sync_handle(&self) -> io::Result<Option<File>> {
-        self.writer.as_ref().map(Writer::sync_handle).transpose()
+        let (since_wall_ns, reason) = (clock::now().wall_ns, reason.source.to_string());
+        self.gaps.add(Gap { messages, bytes, forwarded, since_wall_ns, reason });
     }
 
     /// Returns the id of the current tape, once there is one.
@@ -338,10 +331,11 @@ impl Recording {
         // A tape that cannot be written is told of below.
         let _ = self.note_undelivered(clock::now());
         let left_out = self.left_out();
-        if self.writer.is_none() && self.gap.is_none() && left_out.is_none() {
+        let is_empty = self.writer.is_none() && self.gaps.is_empty() && left_out.is_none();
+        if is_empty && self.sealing.is_none() {
             return Ok(None);
         }
-        let recorded = self.record_end(end, left_out.as_deref());
+        let recorded = if is_empty { Ok(0) } else { self.record_end(end, left_out.as_deref()) };
         let sealed = match &self.writer {
             // The writer's lock is held until the sealed file stands.
             Some(writer) => seal(writer.path()).map(Some),
@@ -358,8 +352,9 @@ impl Recording {
     fn record_end(&mut self, end: &End, left_out: Option<&[u8]>) -> Result<u64, RecordError> {
         let payload = serde_json::to_vec(end).expect("an end is plain data");
         let now = clock::now();
+        self.leave_failed()?;
         if self.writer.is_none() {
-            self.writer = Some(self.next_tape(now, None)?);
+            self.writer = Some(self.next_tape(now, self.durable.before)?);
         }
         let redactor = Arc::clone(&self.redactor);
         let preface = self.preface();
@@ -376,14 +371,17 @@ impl Recording {
 
     /// Makes sure that there is a tape with room for so many bytes.
     fn make_room(&mut self, now: Moment, bytes: u64) -> Result<(), RecordError> {
+        self.leave_failed()?;
         let Some(writer) = &self.writer else {
-            self.writer = Some(self.next_tape(now, None)?);
+            self.writer = Some(self.next_tape(now, self.durable.before)?);
             return Ok(());
         };
         let age = now.instant.saturating_duration_since(writer.started());
         let full = writer.entries() > 0
             && (writer.bytes() + bytes > self.limits.tape_bytes_max || age > self.limits.tape_duration_max);
-        if full {
+        if full && !self.durable.is_syncing() {
+            // What is not synced by now would be out of reach on a tape that is being sealed.
+            self.sync_if_wanted()?;
             self.rotate(now);
         }
         Ok(())
@@ -413,6 +411,8 @@ impl Recording {
                 let _ = full.append(last.map(|(item, payload)| stamp.entry(item).with_payload(payload)));
                 self.marks.tape_ended(self.parts - 1, self.earlier, full.header().id);
                 self.earlier += full.entries();
+                self.durable.before = Some(full.header().id);
+                self.durable.announced = Some(next.header().id);
                 self.writer = Some(next);
                 self.seal_in_background(full);
             }

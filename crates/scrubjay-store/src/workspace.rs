@@ -186,6 +186,17 @@ impl Workspace {
         staged::remove(&self.root, path, self.durability, expected)
     }
 
+    /// Makes sure that a change which was found to be made survives what changes survive here.
+    ///
+    /// # Errors
+    /// It is not known whether it does.
+    pub fn confirm(&self, path: &FilePath) -> Result<(), WorkspaceError> {
+        match self.durability {
+            Durability::Power => staged::sync_as_it_stands(&self.root, path),
+            Durability::Process => Ok(()),
+        }
+    }
+
     /// Removes the temporary files that a crash left beside a file, if no process holds them and their content
     /// is known; another may hold what someone else wrote in the last moment. Returns how many.
     ///

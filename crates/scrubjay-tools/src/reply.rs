@@ -102,7 +102,7 @@ impl From<FileError> for Failure {
                 Self::new("FILE_SYSTEM", format!("{message}{cause}"), hint)
             }
             FileError::Lock { .. } => Self::new("STORAGE", message, hint),
-            FileError::Interrupted => Self::new("INTERRUPTED", message, hint),
+            FileError::Unsettled { .. } | FileError::Interrupted => Self::new("INTERRUPTED", message, hint),
         }
     }
 }

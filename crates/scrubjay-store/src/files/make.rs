@@ -58,10 +58,7 @@ impl Files {
             // It is not known: the next look at the file settles it.
             Err(WorkspaceError::Unsynced { .. } | WorkspaceError::Stranded { .. }) => State::Pending,
         };
-        // A loss of power before this is on disk leaves a pending revision, which is settled by looking.
-        let mut write = self.ledger.write(Survives::Process).await?;
-        revision::conclude(&mut write, revision.id, state).await?;
-        write.commit().await?;
+        self.conclude(&made.path, revision.id, state).await?;
         drop(lock);
         match outcome {
             Ok(()) => Ok(Made { revision: Some(Revision { state, ..revision }), ..made }),

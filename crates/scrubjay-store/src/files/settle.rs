@@ -47,6 +47,12 @@ impl Files {
             Err(error) => return Err(FileError::Workspace(error)),
         };
         let now = found.as_ref().map(|found| found.as_ref().map(|content| *content.hash.as_bytes()));
+        if open.iter().any(|revision| became(revision, now) == State::Done) {
+            // The disk may have refused to keep it: what is in memory alone is not done.
+            let (workspace, location) = (self.workspace.clone(), location.clone());
+            let confirming = tokio::task::spawn_blocking(move || workspace.confirm(&location));
+            confirming.await.map_err(|_| FileError::Interrupted)?.map_err(FileError::Workspace)?;
+        }
         let mut write = self.ledger.write(Survives::Power).await?;
         for revision in &open {
             let state = became(revision, now);
@@ -64,6 +70,26 @@ impl Files {
         write.commit().await?;
         self.sweep(location, left).await;
         Ok(open.len())
+    }
+
+    /// Notes how a change ended that was just made. A failure that has passed is over on another connection.
+    pub(super) async fn conclude(&self, path: &str, revision: i64, state: State) -> Result<(), FileError> {
+        let Err(_) = self.conclude_once(revision, state).await else { return Ok(()) };
+        self.conclude_once(revision, state).await.map_err(|source| {
+            let became = match state {
+                State::Done => "was changed as recorded",
+                State::Failed => "was not changed",
+                _ => "may have been changed",
+            };
+            FileError::Unsettled { path: path.to_owned(), became, source }
+        })
+    }
+
+    /// A loss of power before this is on disk leaves a pending revision, which is settled by looking.
+    async fn conclude_once(&self, revision: i64, state: State) -> Result<(), LedgerError> {
+        let mut write = self.ledger.write(Survives::Process).await?;
+        revision::conclude(&mut write, revision, state).await?;
+        write.commit().await
     }
 
     /// Clears away what the changes left beside the file; what cannot be cleared away stays, and harms nothing.

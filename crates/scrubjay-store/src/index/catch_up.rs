@@ -1,6 +1,7 @@
 //! What there is to read: tapes that are new, have grown, were sealed, or are gone.
 
 use std::collections::HashMap;
+use std::io;
 
 use scrubjay_core::id::TapeId;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use super::gather::{Open, Step, gather};
 use super::lease::Lease;
 use super::sql::is_one_of;
 use super::{Index, IndexError, int};
-use crate::home::{Home, TapeFile};
+use crate::home::{FindError, Home, TapeFile};
 
 /// So many tapes are forgotten with one statement.
 const TAPES_MAX: usize = 1000;
@@ -204,10 +205,18 @@ fn look(home: &Home) -> Result<Vec<Seen>, IndexError> {
     for file in home.list()?.into_iter().rev() {
         // One that is sealed at this moment is met under its new name.
         let sealed = file.path.with_extension("tape");
-        let path = if file.path.exists() { file.path.clone() } else { sealed };
-        if let Ok(facts) = std::fs::metadata(&path) {
-            let is_sealed = path.extension().is_some_and(|e| e == "tape");
-            seen.push(Seen { file: TapeFile { id: file.id, path }, is_sealed, file_bytes: facts.len() });
+        let found = match std::fs::metadata(&file.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (std::fs::metadata(&sealed), sealed),
+            found => (found, file.path),
+        };
+        match found {
+            (Ok(facts), path) => {
+                let is_sealed = path.extension().is_some_and(|e| e == "tape");
+                seen.push(Seen { file: TapeFile { id: file.id, path }, is_sealed, file_bytes: facts.len() });
+            }
+            (Err(e), _) if e.kind() == io::ErrorKind::NotFound => {}
+            // One that cannot be looked at is not gone: nothing of it is forgotten.
+            (Err(source), path) => return Err(FindError::Io { path, source }.into()),
         }
     }
     Ok(seen)

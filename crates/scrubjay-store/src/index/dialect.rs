@@ -6,13 +6,13 @@
 use std::path::PathBuf;
 
 use scrubjay_core::query::Term;
-use sqlx::any::AnyPoolOptions;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Executor};
 
 use super::{CONNECTIONS_MAX, IndexError, PATIENCE};
+use crate::database::Renewal;
 use crate::home::Home;
 use crate::ledger::Storage;
-use crate::ledger::dialect::{Dialect, sqlite_url};
+use crate::ledger::dialect::{Dialect, sqlite_code, sqlite_url};
 use crate::ledger::records::words::words;
 
 /// PostgreSQL keeps no more places of one word, and none beyond.
@@ -20,6 +20,15 @@ const PLACES_MAX: usize = 255;
 const PLACE_MAX: usize = 16_383;
 /// PostgreSQL takes a megabyte of words for one text.
 const VECTOR_BYTES_MAX: usize = 1_000_000;
+
+/// What SQLite calls failures that are not of the file.
+const BUSY: u32 = 5;
+const LOCKED: u32 = 6;
+const NO_MEMORY: u32 = 7;
+const READ_ONLY: u32 = 8;
+const IO_FAILED: u32 = 10;
+const FULL: u32 = 13;
+const CANNOT_OPEN: u32 = 14;
 
 /// Where the index is.
 #[derive(Clone)]
@@ -87,11 +96,9 @@ impl Place {
     }
 
     /// Prepares connections; none is made yet.
-    pub(super) fn pool(&self) -> Result<AnyPool, IndexError> {
+    pub(super) fn pool(&self, renewal: &Renewal) -> Result<AnyPool, IndexError> {
         let greeting = self.greeting();
-        let pool = AnyPoolOptions::new()
-            .max_connections(CONNECTIONS_MAX)
-            .acquire_timeout(PATIENCE)
+        let pool = crate::database::pool(CONNECTIONS_MAX, PATIENCE, renewal)
             .after_connect(move |connection, _| {
                 let greeting = greeting.clone();
                 Box::pin(async move { connection.execute(AssertSqlSafe(greeting)).await.map(drop) })
@@ -135,6 +142,15 @@ impl Place {
         statements.extend(text.split(";\n").map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned));
         statements
     }
+}
+
+/// Tells whether SQLite failed for want of room or a lock, or by a failing disk: there is nothing wrong with the file.
+pub(super) fn is_of_disk(error: &sqlx::Error) -> bool {
+    const SHORT_READ: &str = "522";
+    let sqlx::Error::Database(error) = error else { return false };
+    let of_disk = [BUSY, LOCKED, NO_MEMORY, READ_ONLY, IO_FAILED, FULL, CANNOT_OPEN];
+    error.code().is_none_or(|code| code != SHORT_READ)
+        && sqlite_code(&**error).is_some_and(|code| of_disk.contains(&code))
 }
 
 /// Returns how a transaction that writes begins.

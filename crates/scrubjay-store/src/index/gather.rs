@@ -6,6 +6,7 @@
 //! often one stops in between, nor who goes on.
 
 use std::collections::VecDeque;
+use std::io;
 
 use scrubjay_core::entry::{EntryKind, SessionMoved};
 use scrubjay_core::exchange::{Definition, Exchange, Exchanges};
@@ -15,6 +16,7 @@ use tokio::sync::mpsc::Sender;
 use super::catch_up::Planned;
 use crate::home::Home;
 use crate::tape::entries::Entries;
+use crate::tape::reader::OpenError;
 
 /// So many live tapes stay open; those read longest ago go first.
 const OPEN_MAX: usize = 32;
@@ -56,6 +58,20 @@ pub(super) struct TapeFacts {
 
 /// Nobody listens any more.
 struct Gone;
+
+/// Why a tape was not read whole.
+enum Unread {
+    /// It is damaged, and will be the next time.
+    Damaged(String),
+    /// The system could not read it now; the next time it may.
+    Failed(String),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
 
 /// Steps that are written together: many small tapes cost no more than one large one.
 struct Load<'a> {
@@ -100,12 +116,18 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Takes out a tape, where the index has just what was read of it here.
-    fn take(&mut self, planned: &Planned) -> Option<OpenTape> {
+    /// Takes out a tape, where the index has just what was read of it here; tells whether its writer took entries
+    /// back since, which the index has too.
+    fn take(&mut self, planned: &Planned) -> (Option<OpenTape>, bool) {
         let id = planned.seen.file.id.as_str();
-        let at = self.tapes.iter().position(|tape| tape.fold.facts.id == id)?;
-        let tape = self.tapes.remove(at)?;
-        (tape.number == planned.number && tape.fold.next_entry == planned.next_entry).then_some(tape)
+        let at = self.tapes.iter().position(|tape| tape.fold.facts.id == id);
+        let tape = at.and_then(|at| self.tapes.remove(at));
+        let is_known =
+            |tape: &OpenTape| tape.number == planned.number && tape.fold.next_entry == planned.next_entry;
+        match tape.filter(is_known) {
+            Some(tape) if tape.entries.still_stands() => (Some(tape), false),
+            taken_back => (None, taken_back.is_some()),
+        }
     }
 
     fn keep(&mut self, tape: OpenTape) {
@@ -135,16 +157,25 @@ pub(super) fn gather(home: &Home, tapes: &[Planned], mut open: Open, sender: &Se
 }
 
 fn read(home: &Home, planned: &Planned, open: &mut Open, load: &mut Load<'_>) -> Result<(), Gone> {
-    let mut gathering = Gathering::new(planned, open.take(planned));
-    let mut outcome = gathering.read(home, planned.next_entry, load)?;
-    // Fewer entries than were there before: damage took some, and what the index has may be of those.
-    if gathering.fold.next_entry < planned.next_entry {
+    let (known, was_taken_back) = open.take(planned);
+    let mut gathering = Gathering::new(planned, known);
+    let mut outcome = Ok(());
+    if !was_taken_back {
+        outcome = gathering.read(home, planned.next_entry, load)?;
+    }
+    // Fewer entries than were there before: damage took some, or their writer, and what the index has may be of those.
+    if was_taken_back || (gathering.fold.next_entry < planned.next_entry && !has_failed(&outcome)) {
         gathering = Gathering::new(planned, None);
         gathering.begins_anew = true;
         outcome = gathering.read(home, 0, load)?;
     }
-    gathering.fold.facts.damage = outcome.err();
-    gathering.fold.facts.file_bytes = planned.seen.file_bytes;
+    if has_failed(&outcome) && gathering.fold.next_entry < planned.next_entry {
+        // Nothing is known anew, and what the index has stands: it looks again the next time.
+        return Ok(());
+    }
+    // What could not be read now is tried again, as if nothing were known of the file.
+    gathering.fold.facts.file_bytes = if has_failed(&outcome) { 0 } else { planned.seen.file_bytes };
+    gathering.fold.facts.damage = outcome.err().map(|(Unread::Damaged(what) | Unread::Failed(what))| what);
     gathering.fold.facts.is_sealed = planned.seen.is_sealed;
     gathering.put(load, planned.seen.file_bytes);
     let Gathering { fold, entries, .. } = gathering;
@@ -152,6 +183,10 @@ fn read(home: &Home, planned: &Planned, open: &mut Open, load: &mut Load<'_>) ->
         open.keep(OpenTape { number: planned.number, fold, entries });
     }
     if load.is_full() { load.send() } else { Ok(()) }
+}
+
+fn has_failed(outcome: &Result<(), Unread>) -> bool {
+    matches!(outcome, Err(Unread::Failed(_)))
 }
 
 struct Gathering<'a> {
@@ -188,22 +223,25 @@ impl<'a> Gathering<'a> {
     }
 
     /// Opens the tape at its beginning, unless it is open.
-    fn entries(&mut self, home: &Home) -> Result<Entries, String> {
+    fn entries(&mut self, home: &Home) -> Result<Entries, Unread> {
         if let Some(entries) = self.entries.take() {
             return Ok(entries);
         }
-        let tape = home.open(&self.planned.seen.file).map_err(|e| e.to_string())?;
+        let tape = home.open(&self.planned.seen.file).map_err(|e| match e {
+            OpenError::Io { source, .. } => source.into(),
+            other => Unread::Damaged(other.to_string()),
+        })?;
         if let Some(header) = tape.header() {
             let facts = &mut self.fold.facts;
             facts.server.clone_from(&header.name);
             facts.session.clone_from(&header.session.id);
             facts.started_ns = header.started_wall_ns;
         }
-        tape.entries().map_err(|e| e.to_string())
+        Ok(tape.entries()?)
     }
 
     /// Reads the tape to its end; what cannot be read is told, and what can be is kept.
-    fn read(&mut self, home: &Home, known_to: u64, load: &mut Load<'_>) -> Result<Result<(), String>, Gone> {
+    fn read(&mut self, home: &Home, known_to: u64, load: &mut Load<'_>) -> Result<Result<(), Unread>, Gone> {
         let mut entries = match self.entries(home) {
             Ok(entries) => entries,
             Err(e) => return Ok(Err(e)),
@@ -213,7 +251,7 @@ impl<'a> Gathering<'a> {
             let (number, entry) = match entries.next() {
                 Ok(Some(next)) => next,
                 Ok(None) => break,
-                Err(e) => return Ok(Err(e.to_string())),
+                Err(e) => return Ok(Err(e.into())),
             };
             if skipping && number >= known_to {
                 skipping = false;
@@ -247,7 +285,8 @@ impl<'a> Gathering<'a> {
         if skipping {
             self.fold.exchanges.waiting().for_each(drop);
         }
-        let damage = entries.damage().first().map_or(Ok(()), |damage| Err(damage.what.clone()));
+        let damage =
+            entries.damage().first().map_or(Ok(()), |damage| Err(Unread::Damaged(damage.what.clone())));
         self.entries = Some(entries);
         Ok(damage)
     }

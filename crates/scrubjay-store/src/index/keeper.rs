@@ -68,7 +68,8 @@ impl Index {
         loop {
             let begun = clock::now().instant;
             match self.catch_up(|_| ()).await {
-                Ok(done) if done == CaughtUp::default() => {}
+                // Tapes that cannot be read now are tried each time, and are no news.
+                Ok(CaughtUp { entries: 0, removed: 0, .. }) => {}
                 // Another one, who asks and waits, is at it.
                 Ok(_) | Err(IndexError::Busy(_)) => quiet_since = clock::now().instant,
                 Err(e) => return Err(e),

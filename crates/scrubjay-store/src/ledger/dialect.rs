@@ -10,8 +10,8 @@ use std::path::Path;
 use sqlx::{Any, AnyConnection, AssertSqlSafe, Connection, Executor, Transaction};
 
 use super::{LedgerError, Storage, Survives};
-pub(crate) use crate::database::sqlite_url;
 use crate::database::{self, LEDGER, Looked, beside};
+pub(crate) use crate::database::{sqlite_code, sqlite_url};
 use crate::home::create_private_dir;
 
 /// Which database it is.
@@ -99,12 +99,6 @@ pub(super) fn is_passing(error: &LedgerError) -> bool {
         || error.code().is_some_and(|code| matches!(&*code, "53300" | "57P03"))
 }
 
-/// Returns SQLite's code of an error, without what narrows it; PostgreSQL's codes have five characters.
-pub(super) fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
-    let code = error.code()?;
-    if code.len() < 5 { code.parse::<u32>().ok().map(|code| code & 0xff) } else { None }
-}
-
 /// Creates the file for its owner alone, and the lock beside it: two processes that create a database at
 /// once would fail each other.
 fn create(path: &Path) -> io::Result<File> {
@@ -138,10 +132,10 @@ impl Dialect {
             Self::Sqlite => connection
                 .execute(
                     // Contents of a few kilobytes leave much of a small page empty. Searches read some megabytes at
-                    // once; a checkpoint must be rare among small commits.
+                    // once. The log is moved into the database by `unsynced.rs`.
                     "PRAGMA busy_timeout=30000; PRAGMA page_size=16384; PRAGMA journal_mode=WAL;
                      PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16384;
-                     PRAGMA wal_autocheckpoint=1000",
+                     PRAGMA wal_autocheckpoint=0",
                 )
                 .await
                 .map(drop),

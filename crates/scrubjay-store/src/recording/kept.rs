@@ -299,6 +299,8 @@ impl Recording {
         // A tape begins with the first thing on it.
         let begins = if self.writer.is_none() { oldest.arrived } else { now };
         let written = self.make_room(begins, bytes as u64).and_then(|()| self.append_due(now, &due));
+        // What was passed on before it was written is still here to be written again, should this fail.
+        let written = written.and_then(|()| self.sync_if_wanted());
         if written.is_err()
             && let Some(kept) = &mut self.kept
         {
@@ -313,7 +315,7 @@ impl Recording {
         let preface = preface.as_deref().map(|facts| (note_item(facts), redactor.redact(facts)));
         let writer = self.writer.as_ref().expect("there is a tape by now");
         let (started, transport, part) = (writer.started(), self.subject.transport, self.parts);
-        let first = writer.entries() + u64::from(self.gap.is_some()) + u64::from(preface.is_some());
+        let first = writer.entries() + self.gaps.count() + u64::from(preface.is_some());
         let stamp = Stamp::new(now, writer, transport);
         let kept = self.kept.as_mut().expect("what is due is kept there");
         let mut entry = first;

@@ -144,6 +144,15 @@ impl Entries {
         self.chunk_offset
     }
 
+    /// Tells whether a live file still holds what was read last: the writer takes back what could not be kept.
+    pub(crate) fn still_stands(&self) -> bool {
+        let Source::Live(file) = &self.source else { return true };
+        let read = &self.chunk[..self.at];
+        let mut now = vec![0; read.len()];
+        let got = sealed::read_at_most(file, &mut now, self.chunk_offset);
+        got.is_ok_and(|got| &now[..got] == read)
+    }
+
     /// Returns how many bytes at the end of a live tape are not a whole entry yet.
     #[must_use]
     pub fn unfinished_bytes(&self) -> u64 {

@@ -56,9 +56,18 @@ pub(crate) fn seal_or_finish(live: &Path) -> Result<PathBuf, SealError> {
     let Some(footer) = Tape::open(&sealed).ok().and_then(|tape| tape.footer().cloned()) else {
         return seal(live);
     };
-    match retire(live, !footer.damage.is_empty()) {
+    // A crash, or a failure, may have come before its name was on the disk.
+    match sync_name(&sealed).and_then(|()| retire(live, !footer.damage.is_empty())) {
         Err(source) => Err(SealError::Io { path: sealed, source }),
         Ok(()) => Ok(sealed),
+    }
+}
+
+/// Syncs the directory that holds the name of a file.
+fn sync_name(file: &Path) -> io::Result<()> {
+    match file.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
     }
 }
 
@@ -66,7 +75,9 @@ pub(crate) fn seal_or_finish(live: &Path) -> Result<PathBuf, SealError> {
 fn retire(live: &Path, damaged: bool) -> io::Result<()> {
     if damaged {
         // The original is evidence: whatever could not be read stays.
-        std::fs::rename(live, live.with_extension("damaged"))
+        let kept = live.with_extension("damaged");
+        std::fs::rename(live, &kept)?;
+        sync_name(&kept)
     } else {
         std::fs::remove_file(live)
     }
@@ -80,9 +91,7 @@ pub fn write_sealed(tape: &Tape, target: &Path) -> io::Result<bool> {
     let nascent = target.with_extension("sealing");
     let written = write_blocks(tape, &nascent).and_then(|damaged| {
         std::fs::rename(&nascent, target)?;
-        if let Some(directory) = target.parent().filter(|d| !d.as_os_str().is_empty()) {
-            File::open(directory)?.sync_all()?;
-        }
+        sync_name(target)?;
         Ok(damaged)
     });
     if written.is_err() {

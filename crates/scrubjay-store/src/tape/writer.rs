@@ -36,6 +36,10 @@ pub struct Writer {
     entries: u64,
     /// Whether bytes of a failed append may lie beyond the end.
     torn: bool,
+    /// Where the part ends that was synced, and how many entries it has.
+    synced: (u64, u64),
+    /// Whether the file's name was synced.
+    is_named: bool,
     buffer: Vec<u8>,
 }
 
@@ -64,6 +68,8 @@ impl Writer {
             bytes: bytes.len() as u64,
             entries: 0,
             torn: false,
+            synced: (bytes.len() as u64, 0),
+            is_named: false,
             buffer: Vec::new(),
         })
     }
@@ -147,6 +153,28 @@ impl Writer {
     /// The process has no file descriptor left.
     pub fn sync_handle(&self) -> io::Result<File> {
         self.file.try_clone()
+    }
+
+    /// Tells whether the file's name was synced.
+    pub(crate) fn is_named(&self) -> bool {
+        self.is_named
+    }
+
+    /// Notes that so many bytes, which are so many entries, are on the disk under the file's name.
+    pub(crate) fn note_synced(&mut self, bytes: u64, entries: u64) {
+        self.synced = self.synced.max((bytes, entries));
+        self.is_named = true;
+    }
+
+    /// Takes back all entries that are not known to be on the disk.
+    ///
+    /// # Errors
+    /// They are still there.
+    pub(crate) fn take_back_unsynced(&mut self) -> io::Result<()> {
+        let (bytes, entries) = self.synced;
+        self.file.set_len(bytes)?;
+        (self.bytes, self.entries, self.torn) = (bytes, entries, false);
+        Ok(())
     }
 
     /// Returns the tape's header.

@@ -339,6 +339,16 @@ fn is_unsupported(error: Errno) -> bool {
     matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
+/// Syncs a file as it stands, and its name; where there is none, that it is gone.
+pub(super) fn sync_as_it_stands(root: &Root, path: &FilePath) -> Result<(), WorkspaceError> {
+    let shown = path.as_str();
+    let Some(directory) = opened(root.directory(path.directory()), shown)? else { return Ok(()) };
+    if let Some((file, _)) = open_regular(&directory, path.name(), shown)? {
+        fsync(&file).map_err(|e| WorkspaceError::Unsynced { path: shown.to_owned(), source: e.into() })?;
+    }
+    sync(&directory, path)
+}
+
 fn sync(directory: &Directory, path: &FilePath) -> Result<(), WorkspaceError> {
     fsync(directory)
         .map_err(|e| WorkspaceError::Unsynced { path: path.as_str().to_owned(), source: e.into() })

@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod database;
 mod failure;
+mod faults;
 mod files;
 mod fixture;
 mod follow;

@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
+use rustix::process::Pid;
 use serde_json::json;
 
-use crate::harness::{DOWN, Entry, Lab, Running, UP, Wrapped, skip};
+use crate::harness::{DOWN, Entry, Lab, Recorded, Running, UP, Wrapped, skip};
 
 /// Everything by which a worker changes the disk or passes a message on.
 const CHANGES: [&str; 12] = [
@@ -28,10 +29,15 @@ const CALLS_MIN: u32 = 25;
 const CALLS_MAX: u32 = 100;
 
 /// Injects into the worker of a wrap from now on; `None` where that cannot be done.
-fn inject(wrapped: &Wrapped, what: &[&str]) -> Option<Running> {
+pub(crate) fn inject(wrapped: &Wrapped, what: &[&str]) -> Option<Running> {
+    inject_into(wrapped.worker(), &CHANGES, what)
+}
+
+/// Injects into a process from now on, where only these calls are looked at; `None` where that cannot be done.
+pub(crate) fn inject_into(process: Pid, calls: &[&str], what: &[&str]) -> Option<Running> {
     let mut command = Command::new("strace");
-    command.args(["-f", "-o", "/dev/null", "-p", &wrapped.worker().to_string(), "-e"]);
-    command.arg(format!("trace={}", CHANGES.join(",")));
+    command.args(["-f", "-o", "/dev/null", "-p", &process.to_string(), "-e"]);
+    command.arg(format!("trace={}", calls.join(",")));
     for injection in what {
         command.args(["-e", &format!("inject={injection}")]);
     }
@@ -136,18 +142,21 @@ fn check_failure(options: &[&str], injections: &[&str], why: &str) -> u64 {
     wrapped.complaint("recording works again");
     assert_eq!(wrapped.leave(), 0);
     lab.verify();
-    let recorded = lab.only_tape();
+    // After a sync that failed it goes on on another tape.
+    let recorded: Vec<Recorded> = lab.tape_ids().iter().map(|id| lab.export(id)).collect();
     let mut missing = 0;
-    for gap in recorded.of_kind("gap").map(Entry::facts) {
+    for gap in recorded.iter().flat_map(|tape| tape.of_kind("gap")).map(Entry::facts) {
         missing += gap["messages"].as_u64().unwrap();
         assert_eq!(gap["forwarded"], false, "{injections:?}");
         assert!(gap["reason"].as_str().unwrap().contains(why), "{injections:?}: {gap}");
     }
     assert_eq!(missing, refused, "{injections:?}");
+    let messages = recorded.iter().flat_map(|tape| tape.messages(UP));
     let taped: Vec<String> =
-        recorded.messages(UP).map(|entry| String::from_utf8(entry.payload.clone()).unwrap()).collect();
+        messages.map(|entry| String::from_utf8(entry.payload.clone()).unwrap()).collect();
     let received = String::from_utf8(lab.read("log")).unwrap();
     assert!(received.lines().all(|line| taped.iter().any(|taped| taped == line)), "{injections:?}");
+    assert_eq!(received.lines().count(), taped.len(), "{injections:?}: what was refused is not on tape");
     refused
 }
 

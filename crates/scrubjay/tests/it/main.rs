@@ -12,6 +12,7 @@ mod crowd;
 mod damaged;
 mod delivered;
 mod demo;
+mod faults;
 mod injected;
 mod keeping;
 mod killed;

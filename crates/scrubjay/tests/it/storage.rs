@@ -15,14 +15,19 @@ use crate::harness::{Chance, Entry, Lab, UP, Wrapped, kill, request, skip, stand
 const LARGE: usize = 20_000;
 
 /// A small disk of its own, for as long as it is held.
-struct SmallDisk(TempDir);
+pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {
     /// Mounts one; `None` where this user may not.
     fn mount() -> Option<Self> {
+        Self::mount_of("1m")
+    }
+
+    /// Mounts one of this size.
+    pub(crate) fn mount_of(size: &str) -> Option<Self> {
         let place = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=1m", "scrubjay-it"]).arg(place.path());
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "scrubjay-it"]).arg(place.path());
         let told = mount.output().expect("mount is installed");
         if told.status.success() {
             return Some(Self(place));
@@ -32,7 +37,7 @@ impl SmallDisk {
     }
 
     /// Makes a lab that keeps its recordings here.
-    fn lab(&self) -> Lab {
+    pub(crate) fn lab(&self) -> Lab {
         Lab::new().with_data(self.0.path().join("data"))
     }
 
@@ -41,13 +46,13 @@ impl SmallDisk {
     }
 
     /// Leaves no room.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let mut file = std::fs::File::create(self.filler()).unwrap();
         while file.write_all(&[0; 4096]).is_ok() {}
     }
 
     /// Makes room again.
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }
 }

@@ -1,0 +1,63 @@
+//! Every read, write, sync, open and rename fails once, each at a time, in one process that goes on working: nothing
+//! that was acknowledged is lost, nothing stays wedged, and nobody restarts anything.
+//!
+//! `SCRUBJAY_FAULTS_ALL=1` (`scripts/faults`) walks through every call of the story with every error; without it
+//! a sample is taken that is the same each time.
+
+mod disk;
+mod power;
+mod raw;
+mod served;
+mod shim;
+mod wrapped;
+
+use shim::{Fault, Kind, Mode};
+
+/// What the system says of a disk that fails, is full, or has given this user all it may.
+const ERRORS: [i32; 3] = [5, 28, 122];
+
+/// Tells whether everything is walked through.
+fn is_whole_walk() -> bool {
+    std::env::var_os("SCRUBJAY_FAULTS_ALL").is_some()
+}
+
+/// Lets the nth call of one kind fail for each n that a story comes to; `story` tells whether it came so far.
+///
+/// A sample takes the first calls and then ever larger strides, with another error each time.
+fn walk(kind: Kind, texts: &'static str, story: impl FnMut(&Fault) -> bool) -> u32 {
+    walk_by(kind, texts, |left| left + 1 + left / 2, story)
+}
+
+/// As [`walk`], where `next` says which call the sample takes after one.
+fn walk_by(
+    kind: Kind,
+    texts: &'static str,
+    next: impl Fn(u32) -> u32,
+    mut story: impl FnMut(&Fault) -> bool,
+) -> u32 {
+    let mut struck = 0;
+    let mut left = 1;
+    loop {
+        let mut faults = Vec::new();
+        let errors: &[i32] = if kind == Kind::Read { &ERRORS[..1] } else { &ERRORS };
+        if is_whole_walk() {
+            faults.extend(errors.iter().map(|error| (Mode::Fails, *error)));
+        } else {
+            faults.push((Mode::Fails, errors[left as usize % errors.len()]));
+        }
+        if kind == Kind::Write && (is_whole_walk() || left % 2 == 1) {
+            faults.extend([(Mode::Short, 0), (Mode::ShortThenFails, ERRORS[1])]);
+        }
+        let mut came_so_far = false;
+        for (mode, error) in faults {
+            if story(&Fault { kind, mode, error, left, texts }) {
+                came_so_far = true;
+                struck += 1;
+            }
+        }
+        if !came_so_far {
+            return struck;
+        }
+        left = if is_whole_walk() { left + 1 } else { next(left) };
+    }
+}

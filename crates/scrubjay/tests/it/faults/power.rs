@@ -1,0 +1,68 @@
+//! What a loss of power must not take: a tape's name as little as what is on it. Seen in the system calls.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::{Lab, Running, kill, skip};
+
+/// Watches the calls of a relay's worker that bring something to the disk, and those that pass a message on.
+fn watch(lab: &Lab, worker: rustix::process::Pid) -> Option<Running> {
+    let mut command = Command::new("strace");
+    command.args(["-f", "-y", "-s", "40", "-o", &lab.file("trace"), "-p", &worker.to_string(), "-e"]);
+    command.arg("trace=fsync,fdatasync,rename,unlink,write,pwrite64");
+    if Command::new("strace").arg("-V").output().is_err() {
+        skip("watching syncs", "strace is not installed");
+        return None;
+    }
+    let mut tracer = Running::start(&mut command);
+    let told = tracer.complaint("attach");
+    if told.contains("attached") {
+        return Some(tracer);
+    }
+    skip("watching syncs", &format!("strace may not trace: {told}"));
+    None
+}
+
+/// Returns the number of the first line from `from` on that holds all of these.
+fn find(lines: &[&str], from: usize, texts: &[&str]) -> usize {
+    let found = lines.iter().skip(from).position(|line| texts.iter().all(|text| line.contains(text)));
+    from + found.unwrap_or_else(|| panic!("no {texts:?} from line {from} on:\n{}", lines.join("\n")))
+}
+
+#[test]
+fn the_name_of_a_tape_is_synced_as_well() {
+    let lab = Lab::new();
+    let options = ["--durability", "power", "--max-tape-size", "2KiB"];
+    let mut wrapped = lab.wrap_logged_sample("log").with(&options).start();
+    wrapped.server();
+    let Some(mut tracer) = watch(&lab, wrapped.worker()) else { return };
+    for id in 1..=4 {
+        let answer = wrapped.call_alone(id, "echo", &json!({ "text": "x".repeat(1500) }));
+        assert!(answer["error"].is_null(), "{answer}");
+    }
+    assert_eq!(wrapped.leave(), 0);
+    kill(tracer.pid(), Signal::TERM);
+    tracer.wait();
+    let trace = String::from_utf8(lab.read("trace")).unwrap();
+    let lines: Vec<&str> = trace.lines().collect();
+    let tapes = format!("{}>", lab.data().join("tapes").display());
+    let home = format!("{}>", lab.data().display());
+    // Made: the content, then the name, and only then the message goes on.
+    let made = find(&lines, 0, &["rename(", ".live\""]);
+    let content = find(&lines, made, &["fdatasync(", ".live>"]);
+    let name = find(&lines, content, &["fsync(", &tapes]);
+    let outside = find(&lines, name, &["fsync(", &home]);
+    let first = lines.iter().position(|line| line.contains("write(") && line.contains("pipe:")).unwrap();
+    assert!(outside < first, "{trace}");
+    // The next one: the full one is on the disk before it is left.
+    let next = find(&lines, first, &["rename(", ".live\""]);
+    let content = find(&lines, next, &["fdatasync(", ".live>"]);
+    find(&lines, content, &["fsync(", &tapes]);
+    // Sealed: its name is on the disk before the live one goes.
+    let sealed = find(&lines, 0, &["rename(", ".tape\""]);
+    let name = find(&lines, sealed, &["fsync(", &tapes]);
+    let gone = find(&lines, sealed, &["unlink(", ".live\""]);
+    assert!(name < gone, "{trace}");
+}

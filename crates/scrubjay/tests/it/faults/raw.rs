@@ -1,0 +1,31 @@
+//! Calls that pass the C library by: a workspace's files are changed with them. `strace` makes those fail.
+
+use super::served::Served;
+use crate::harness::tree_of;
+use crate::injected::inject_into;
+
+/// Everything by which a workspace is looked at and changed.
+const CALLS: [&str; 7] = ["openat2", "openat", "renameat2", "unlinkat", "fchmod", "fsync", "flock"];
+const ERRORS: [&str; 3] = ["EIO", "ENOSPC", "EDQUOT"];
+
+#[test]
+fn a_workspace_whose_calls_fail_leaves_files_whole() {
+    let mut served = Served::start();
+    // The gateway is two processes; the one below does the work.
+    let tree = tree_of(served.pid());
+    let worker = tree[tree.len() - 2];
+    let most = if super::is_whole_walk() { 12 } else { 2 };
+    for (at, call) in CALLS.iter().enumerate() {
+        for number in 1..=most {
+            let error = ERRORS[(at + number) % ERRORS.len()];
+            // Counted for each thread: several may fail.
+            let injection = format!("{call}:error={error}:when={number}");
+            let Some(tracer) = inject_into(worker, &[call], &[&injection]) else { return };
+            served.story(&format!("{call}-{number}"));
+            drop(tracer);
+            served.everything_works(&injection);
+            served.files_hold_what_they_may(&injection);
+        }
+    }
+    served.finish();
+}
