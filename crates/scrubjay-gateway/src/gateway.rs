@@ -16,11 +16,14 @@ mod subscriptions;
 mod through;
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use futures_util::FutureExt;
 use scrubjay_core::entry::Direction;
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::oversize;
 use scrubjay_core::rules::Rules;
 use scrubjay_store::recording::Recording;
 use scrubjay_store::tape::header::TapeKind;
@@ -43,6 +46,8 @@ pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;
+/// So many requests of a batch are told one by one that batches are not supported.
+const BATCH_MAX: usize = 1024;
 /// How many demands of one call may wait.
 const DEMANDS_MAX: usize = 16;
 
@@ -406,11 +411,7 @@ impl Gateway {
             }
         };
         let Ok(parts) = Parts::of(line) else {
-            return if serde_json::from_str::<&RawValue>(line).is_ok() {
-                refuse(None, code::INVALID_REQUEST, "not a JSON-RPC message: batches are not supported")
-            } else {
-                refuse(None, code::PARSE, "not JSON")
-            };
+            return Accepted::Refused(unreadable(line).1);
         };
         if let Some(method) = &parts.method
             && let Some(settled) = self.settle_ending(method, parts.json_id().as_ref())
@@ -498,10 +499,14 @@ impl Gateway {
 
     async fn conclude(self: &Arc<Self>, mut request: Box<Request>) -> Option<String> {
         let call = request.call.clone();
+        // A fault of ours must not leave the client waiting; the panic itself is logged where it happens.
+        let answering = AssertUnwindSafe(self.dispatch(&mut request)).catch_unwind();
         let answer = tokio::select! {
             // An answer that is there is given, though the session may be over by now.
             biased;
-            answer = self.dispatch(&mut request) => answer,
+            answer = answering => {
+                answer.unwrap_or_else(|_| Answer::error(code::INTERNAL, "Scrubjay failed to answer: see its log"))
+            }
             // Called off: there is nobody to answer.
             () = call.cancelled.notified() => return None,
         };
@@ -576,6 +581,34 @@ impl Gateway {
     fn all_sessions(&self) -> Vec<Arc<Session>> {
         lock(&self.sessions).values().cloned().collect()
     }
+}
+
+/// Returns the answer to a line that is no JSON object, and in two words what it is: the requests in it are answered
+/// under their own ids, as far as those can be told.
+pub(crate) fn unreadable(line: &str) -> (&'static str, String) {
+    if serde_json::from_str::<&RawValue>(line).is_err() {
+        let id = oversize::id_of_request(line.as_bytes());
+        let error = message::error(code::PARSE, "not JSON", None);
+        return ("not JSON", message::raw_error(id.as_deref().unwrap_or("null"), &error));
+    }
+    let error = message::error(
+        code::INVALID_REQUEST,
+        "not a JSON-RPC message: batches are not supported, send each message by itself",
+        None,
+    );
+    let members: Vec<&RawValue> = serde_json::from_str(line).unwrap_or_default();
+    let requests = members.iter().take(BATCH_MAX).filter_map(|member| {
+        let parts = Parts::of(member.get()).ok()?;
+        parts.json_id().filter(|_| parts.method.is_some())
+    });
+    let answers: Vec<String> = requests.map(|id| message::raw_error(id.as_raw(), &error)).collect();
+    let answer = if answers.is_empty() {
+        message::raw_error("null", &error)
+    } else {
+        // A batch is answered by a batch.
+        format!("[{}]", answers.join(","))
+    };
+    ("not a message", answer)
 }
 
 fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {

@@ -31,7 +31,7 @@ use self::refused::{Reason, Seen, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
 use crate::config::HttpConfig;
-use crate::gateway::{Gateway, NewTape, code};
+use crate::gateway::{Gateway, NewTape, code, unreadable};
 use crate::session::Session;
 
 /// An answer to a request that goes no further.
@@ -245,20 +245,17 @@ async fn post(front: &Arc<Front>, tcp: &Tcp, headers: &HeaderMap, body: Body, se
     if let Err(refused) = content {
         return *refused;
     }
-    let refuse = |reason, code, why| because(reason, json_error(StatusCode::BAD_REQUEST, None, code, why));
     let bytes = seen.bytes().clone();
     let Ok(line) = std::str::from_utf8(&bytes) else {
-        return refuse("not UTF-8", code::PARSE, "the body is not UTF-8");
+        let id = scrubjay_core::oversize::id_of_request(&bytes);
+        let why = "the body is not UTF-8";
+        return because("not UTF-8", json_error(StatusCode::BAD_REQUEST, id.as_deref(), code::PARSE, why));
     };
     // Line breaks between tokens are JSON, but a line of a tape has none.
     let line = if line.contains(['\n', '\r']) { one_line(line) } else { line.to_owned() };
     let Ok(parts) = Parts::of(&line) else {
-        return if serde_json::from_str::<serde::de::IgnoredAny>(&line).is_ok() {
-            let why = "not a JSON-RPC message: batches are not supported";
-            refuse("not a message", code::INVALID_REQUEST, why)
-        } else {
-            refuse("not JSON", code::PARSE, "not JSON")
-        };
+        let (reason, answer) = unreadable(&line);
+        return because(reason, json(StatusCode::BAD_REQUEST, answer));
     };
     if headers::is_modern(headers, &parts) {
         modern::post(front, tcp, headers, &parts, &line).await
