@@ -4,6 +4,7 @@
 //! so the top level of the object is followed as it goes by and its `id` and `method` are kept.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// A top-level key or value longer than this is not one we look for.
 const TOKEN_BYTES_MAX: usize = 256;
@@ -21,6 +22,16 @@ pub struct Oversize {
     /// The message's method, where it had one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub method: Option<String>,
+}
+
+/// Returns the id of a request that is not JSON as a whole, such as one that holds `NaN`: whoever sent it waits for an
+/// answer under that id.
+#[must_use]
+pub fn id_of_request(line: &[u8]) -> Option<String> {
+    let mut skim = Skim::default();
+    skim.feed(line);
+    let skimmed = skim.finish();
+    skimmed.id.filter(|_| skimmed.method.is_some())
 }
 
 /// Follows a line that is not kept.
@@ -103,7 +114,10 @@ impl Skim {
         if std::mem::take(&mut self.after_colon) && token.len() < TOKEN_BYTES_MAX {
             let text = String::from_utf8(token).ok().filter(|t| !t.is_empty());
             match self.key.as_slice() {
-                br#""id""# => self.id = text.filter(|t| t != "null"),
+                // It is written into the answer as it is, so it must be JSON.
+                br#""id""# => {
+                    self.id = text.filter(|t| t != "null" && serde_json::from_str::<&RawValue>(t).is_ok())
+                }
                 br#""method""# => self.method = text.and_then(|t| serde_json::from_str(&t).ok()),
                 _ => {}
             }

@@ -2,10 +2,13 @@
 //!
 //! Bytes in, the same bytes out where nothing is found: a search over the raw bytes decides, and only what
 //! it points at is parsed. What is found is replaced where it stands; everything else keeps its bytes. Only
-//! a [`Redactor`] makes a [`Redacted`], and only a `Redacted` can be written to a tape. The keys are given;
-//! there is no clock, randomness or file here.
+//! a [`Redactor`] makes a [`Redacted`], and only a `Redacted` can be written to a tape; only a `Redactor` makes a
+//! [`RedactedText`], and only a `RedactedText` can be stored in the ledger. The keys are given; there is no clock,
+//! randomness or file here.
 
 mod action;
+mod control;
+mod cut;
 mod decrypt;
 mod detectors;
 mod encoded;
@@ -13,6 +16,7 @@ mod engine;
 mod lines;
 mod name;
 mod prefilter;
+mod redacted_text;
 mod rules;
 mod shape;
 mod text;
@@ -23,10 +27,12 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 pub use self::action::{Action, Key, marks};
+pub use self::cut::cut;
 pub use self::decrypt::{Decrypted, Unread, WhyUnread, decrypt};
 pub use self::engine::Redactor;
 pub use self::lines::Lines;
 pub use self::name::SENSITIVE as SENSITIVE_FIELDS;
+pub use self::redacted_text::RedactedText;
 pub use self::rules::{Pattern, Rule, RuleError};
 
 /// What a redactor is told.

@@ -317,8 +317,10 @@ impl Backend {
             .reduce(|a, b| a + b)
     }
 
+    /// Says why it gives no answer; clients hear that, so secrets are taken out of it.
     fn unavailable(&self, why: &str) -> CallError {
-        CallError::Unavailable(self.id.clone(), why.to_owned())
+        let why = lock(&self.recording).redactor().redact_text(why).into_owned();
+        CallError::Unavailable(self.id.clone(), why)
     }
 
     /// Returns the connections that are up, without starting any.

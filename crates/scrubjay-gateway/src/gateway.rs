@@ -20,9 +20,11 @@ mod through;
 mod unreadable;
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use scrubjay_core::entry::WhyUndelivered;
+use futures_util::FutureExt;
+use scrubjay_core::entry::{Direction, WhyUndelivered};
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::rules::Rules;
@@ -48,6 +50,7 @@ pub(crate) use names::Table;
 pub use reload::{Reload, Reloaded};
 pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
 pub(crate) use tasks::related as related_task;
+pub(crate) use unreadable::unreadable_answer;
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;
@@ -458,11 +461,7 @@ impl Gateway {
             }
         };
         let Ok(parts) = Parts::of(line) else {
-            return if serde_json::from_str::<&RawValue>(line).is_ok() {
-                refuse(None, code::INVALID_REQUEST, "not a JSON-RPC message: batches are not supported")
-            } else {
-                refuse(None, code::PARSE, "not JSON")
-            };
+            return Accepted::Refused(unreadable_answer(line).1);
         };
         if let Some(method) = &parts.method
             && let Some(settled) = self.settle_ending(method, parts.json_id().as_ref())
@@ -583,10 +582,14 @@ impl Gateway {
 
     async fn conclude(self: &Arc<Self>, mut request: Box<Request>) -> Option<String> {
         let call = request.call.clone();
+        // A fault of ours must not leave the client waiting; the panic itself is logged where it happens.
+        let answering = AssertUnwindSafe(self.dispatch(&mut request)).catch_unwind();
         let answer = tokio::select! {
             // An answer that is there is given, though the session may be over by now.
             biased;
-            answer = self.dispatch(&mut request) => answer,
+            answer = answering => {
+                answer.unwrap_or_else(|_| Answer::error(code::INTERNAL, "Scrubjay failed to answer: see its log"))
+            }
             // Called off: there is nobody to answer.
             () = call.cancelled.notified() => return None,
         };

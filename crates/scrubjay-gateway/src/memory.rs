@@ -34,7 +34,7 @@ impl Memory {
     #[must_use]
     pub fn name(&self, id: &str, described: &str) -> String {
         let hash = blake3::keyed_hash(&self.key, described.as_bytes()).to_hex();
-        format!("{id}-{}.json", &hash[..16])
+        format!("{}-{}.json", self.redactor.text(id), &hash[..16])
     }
 
     /// Returns what is known by a name.
@@ -96,6 +96,7 @@ mod tests {
         let name = memory.name("files", "npx server --key hunter2");
         assert!(name.starts_with("files-") && !name.contains("hunter2"));
         assert_ne!(name, memory.name("files", "npx server --key other"));
+        assert!(!memory.name("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "x").contains("ghp_"));
         assert_eq!(memory.load(&name), None);
         let secret = "ghp_abcdefghijklmnopqrstuvwxyz0123456789";
         memory.save(&name, &json!({ "instructions": format!("use {secret}"), "n": 1 }));

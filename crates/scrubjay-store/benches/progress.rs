@@ -4,6 +4,7 @@
 //! statements of its own, in large transactions; everything measured goes through the ledger as tools use it.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark that fails may stop and say so")]
+#![expect(clippy::disallowed_methods, reason = "it fills the ledger by statements of its own")]
 
 use std::time::Duration;
 

@@ -17,13 +17,14 @@ pub mod redacted;
 pub mod revision;
 mod schema;
 pub mod session;
+pub(crate) mod statement;
 mod unsynced;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use scrubjay_core::redact::Redactor;
+use scrubjay_core::redact::{RedactedText, Redactor};
 use sqlx::{Any, AnyConnection, AnyPool, Transaction};
 use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -104,6 +105,9 @@ pub enum LedgerError {
         "the ledger takes no changes: the disk failed to keep earlier ones, and others are still reading them"
     )]
     Unsynced,
+    /// An id that somebody chose for something new holds a secret.
+    #[error("the id of a {0} must not hold a secret: it is written wherever the {0} is named")]
+    SecretId(&'static str),
     /// What was stored does not make sense.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
@@ -135,6 +139,7 @@ impl LedgerError {
             Self::Unsynced => {
                 "Nothing was changed. Try again in a moment; check the disk that `storage` names."
             }
+            Self::SecretId(_) => "Choose an id without it.",
             Self::Damaged(_) => "Restore the database that `storage` names from a copy.",
         }
     }
@@ -236,6 +241,12 @@ impl Ledger {
         Ok(Read { tx, dialect: self.dialect })
     }
 
+    /// Tells whether a text holds nothing that must not be stored.
+    #[must_use]
+    pub fn is_clean(&self, text: &str) -> bool {
+        self.redactor.text(text).as_str() == text
+    }
+
     /// Closes all connections; what was committed stays.
     pub async fn close(&self) {
         self.pool.close().await;
@@ -314,24 +325,29 @@ impl Write {
 
     /// Returns a text as it may be stored: without secrets, and without NUL, which PostgreSQL cannot hold.
     #[must_use]
-    pub fn clean(&self, text: &str) -> String {
-        let given = text;
-        let text = self.redactor.redact_text(given);
-        if matches!(text, std::borrow::Cow::Owned(_)) {
-            redacted::note(given);
+    pub fn clean(&self, text: &str) -> RedactedText {
+        let clean = self.redactor.text(text);
+        if clean.as_str() != text {
+            redacted::note(text);
         }
-        if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text.into_owned() }
+        clean.without_nul()
+    }
+
+    /// Tells whether a text holds nothing that must not be stored.
+    #[must_use]
+    pub fn is_clean(&self, text: &str) -> bool {
+        self.redactor.text(text).as_str() == text
     }
 
     /// Returns a value as it may be stored: its texts without secrets.
     #[must_use]
-    pub fn clean_json(&self, value: &serde_json::Value) -> String {
+    pub fn clean_json(&self, value: &serde_json::Value) -> RedactedText {
         let text = value.to_string();
-        let redacted = self.redactor.redact(text.as_bytes());
-        if redacted.is_changed() {
+        let clean = self.redactor.text(&text);
+        if clean.as_str() != text {
             redacted::note(&text);
         }
-        String::from_utf8_lossy(redacted.as_bytes()).into_owned()
+        clean
     }
 
     /// Returns when it happens, nanoseconds since the Unix epoch.

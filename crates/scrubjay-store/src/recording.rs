@@ -243,6 +243,12 @@ impl Recording {
         }
     }
 
+    /// Returns what takes secrets out of what is recorded, for those who show the same elsewhere.
+    #[must_use]
+    pub fn redactor(&self) -> Arc<Redactor> {
+        Arc::clone(&self.redactor)
+    }
+
     fn redacted<'a>(&mut self, redactor: &Redactor, item: Item<'a>) -> Redacted<'a> {
         match item.kind {
             EntryKind::Stderr => self.stderr.redact(redactor, item.payload),

@@ -3,15 +3,18 @@
 //! Every toolset goes through here. It decides what counts as a failed conversation, and shields rmcp
 //! from messages it does not expect before the conversation has opened; it does not know any tool.
 
+mod lines;
+
 use std::io;
 
 use rmcp::model::{ClientRequest, GetMeta, JsonRpcMessage, ProtocolVersion};
 use rmcp::service::{QuitReason, RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinError;
+
+use self::lines::LineTransport;
 
 /// Why a toolset stopped serving before its client hung up.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +36,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let transport = PatientTransport { inner: AsyncRwTransport::new_server(reader, writer), opened: false };
+    let transport = PatientTransport { inner: LineTransport::new(reader, writer), opened: false };
     let running = match server.serve(transport).await {
         Ok(running) => running,
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
@@ -49,8 +52,8 @@ where
 ///
 /// rmcp ends the whole server on such a message, yet a real client may send one: it cancels its
 /// unanswered `server/discover` and goes on with `initialize`.
-struct PatientTransport<R: AsyncRead, W: AsyncWrite> {
-    inner: AsyncRwTransport<RoleServer, R, W>,
+struct PatientTransport<R, W> {
+    inner: LineTransport<R, W>,
     opened: bool,
 }
 

@@ -7,6 +7,7 @@ use std::ops::{ControlFlow, Range};
 use regex::bytes::Regex;
 
 use super::action::{Action, Key, Left, is_mark};
+use super::control::{self, Stripped};
 use super::detectors::{self, Detector};
 use super::encoded;
 use super::name::{Names, SENSITIVE, STEMS, normal, spellings};
@@ -40,10 +41,12 @@ const BASE64_NAMES: &[&str] = &[
 ];
 
 /// Anchors that are too short to be looked for in base64, with what goes before or behind them.
-const BASE64_ANCHORS: &[&str] = &[
-    "s://", "l://", "b://", "p://", "v://", "eyJhbGci", "eyJ0eXAi", "eyJraWQi", "sk-proj-", " sk-", " hf_",
-    " SG.", "=sk-", "\"sk-", "=hf_", "\"hf_", "=SG.", "\"SG.",
-];
+const BASE64_ANCHORS: &[&str] =
+    &["s://", "l://", "b://", "p://", "v://", "eyJhbGci", "eyJ0eXAi", "eyJraWQi", "sk-proj-"];
+
+/// Anchors of three bytes, and what mostly stands before them.
+const SHORT_ANCHORS: &[&str] = &["sk-", "hf_", "SG.", "r8_"];
+const BEFORE_SHORT: &[&str] = &[" ", "=", "\"", "\n", ":", "'"];
 
 /// Who a pattern of the search belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +57,10 @@ enum Owner {
     Name,
     /// Base64 of either, in this phase of its groups.
     Base64(usize),
-    /// An escape that may spell a letter.
+    /// An escape that may spell a letter or a control character.
     Escape,
+    /// A terminal control sequence that is spelled out.
+    Control,
     /// An anchor whose slashes are escaped.
     Slashed,
     /// The name at the end of a path.
@@ -214,10 +219,16 @@ impl Redactor {
         for anchor in BASE64_ANCHORS {
             self.own_base64(anchor);
         }
+        for anchor in SHORT_ANCHORS {
+            BEFORE_SHORT.iter().for_each(|before| self.own_base64(&format!("{before}{anchor}")));
+        }
         for digit in 0..10 {
             self.own_base64(&format!("{digit}:AA"));
         }
         self.own(br"\u00", Kind::Exact, Owner::Escape);
+        for spelled in control::SPELLED {
+            self.own(spelled.as_bytes(), Kind::Exact, Owner::Control);
+        }
     }
 
     fn own(&mut self, bytes: &[u8], kind: Kind, owner: Owner) {
@@ -289,6 +300,9 @@ impl Redactor {
         {
             return true;
         }
+        if control::are_in(raw) && self.is_suspicious_stripped(raw) {
+            return true;
+        }
         if raw.len() < LARGE_BYTES {
             return self.is_part_suspicious(raw, 0..raw.len());
         }
@@ -318,6 +332,8 @@ impl Redactor {
                 memchr::memmem::find(raw, br"\/").is_some() || memchr::memmem::find(raw, br"\u00").is_some()
             })
         };
+        let stripped = OnceCell::new();
+        let stripped = || *stripped.get_or_init(|| self.is_suspicious_stripped(raw));
         let found = self.filter.hits_in(raw, part, |hit| {
             let suspicious = match self.owners[usize::from(hit.owner)] {
                 Owner::Format(detector, _) => detector.find(raw, hit.at).is_some() || escaped(),
@@ -326,12 +342,29 @@ impl Redactor {
                     text::may_have_value(raw, &name) && self.names.tell(&raw[name]).is_some()
                 }
                 Owner::Base64(phase) => self.inside_base64(raw, hit.at, phase, 0).is_some() || escaped(),
-                Owner::Escape => encoded::spells(raw, hit.at),
+                Owner::Escape => {
+                    encoded::spells(raw, hit.at) || (control::is_escaped(raw, hit.at) && stripped())
+                }
+                Owner::Control => stripped(),
                 Owner::Slashed | Owner::PathName => true,
             };
             if suspicious { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         found.is_break()
+    }
+
+    /// Looks at raw bytes as a terminal shows them: without control sequences, and with a border where one stood.
+    fn is_suspicious_stripped(&self, raw: &[u8]) -> bool {
+        let Some(stripped) = Stripped::new(raw) else { return false };
+        let is_token = |hit: Hit| match self.owners[usize::from(hit.owner)] {
+            Owner::Format(detector, _) => stripped.find(detector, hit.at).is_some(),
+            _ => false,
+        };
+        let found = self.filter.hits(&stripped.text, |hit| {
+            if is_token(hit) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        // Sequences that appear only once others are gone are nobody's accident: what hides so is looked at closely.
+        found.is_break() || Stripped::new(&stripped.text).is_some() || self.is_suspicious(&stripped.text)
     }
 
     /// Finds what to put where, in a text that may be JSON.
@@ -348,12 +381,17 @@ impl Redactor {
         let mut edits = Vec::new();
         let mut base64_done = 0;
         let mut spelled = false;
+        let mut has_controls = control::are_in(text);
         let _ = self.filter.hits(text, |hit| {
-            spelled |= match self.owners[usize::from(hit.owner)] {
-                Owner::Escape => encoded::spells(text, hit.at),
-                Owner::Slashed => true,
-                _ => false,
-            };
+            match self.owners[usize::from(hit.owner)] {
+                Owner::Escape => {
+                    spelled |= encoded::spells(text, hit.at);
+                    has_controls |= control::is_escaped(text, hit.at);
+                }
+                Owner::Control => has_controls = true,
+                Owner::Slashed => spelled = true,
+                _ => {}
+            }
             if let Some((range, rule)) = self.secret_at(text, hit, &mut base64_done, depth)
                 && !self.is_done(text, &range, rule)
             {
@@ -371,7 +409,29 @@ impl Redactor {
                 self.edits(&plain.text, depth + 1, explain).into_iter().map(|edit| edit.led_back(&plain)),
             );
         }
+        if has_controls && depth < DEPTH_MAX {
+            edits.extend(self.stripped_edits(text, depth, explain));
+        }
         merge(edits)
+    }
+
+    /// Finds what to put where in a text as a terminal shows it.
+    fn stripped_edits(&self, text: &[u8], depth: usize, explain: bool) -> Vec<Edit> {
+        let Some(stripped) = Stripped::new(text) else { return Vec::new() };
+        let mut edits = self.edits(&stripped.text, depth + 1, explain);
+        let _ = self.filter.hits(&stripped.text, |hit| {
+            if let Owner::Format(detector, rule) = self.owners[usize::from(hit.owner)]
+                && let Some(range) = stripped.find(detector, hit.at)
+                && !self.is_done(&stripped.text, &range, rule)
+            {
+                edits.push(self.edit(&stripped.text, range, rule));
+            }
+            ControlFlow::Continue(())
+        });
+        for edit in &mut edits {
+            edit.range = stripped.original(&edit.range);
+        }
+        edits
     }
 
     fn secret_at(
@@ -392,7 +452,7 @@ impl Redactor {
                 *base64_done = range.end;
                 Some((range, rule))
             }
-            Owner::Base64(_) | Owner::Escape | Owner::Slashed | Owner::PathName => None,
+            Owner::Base64(_) | Owner::Escape | Owner::Control | Owner::Slashed | Owner::PathName => None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use memchr::memmem::find;
 
 use super::shape::Class;
-use super::{Redacted, Redactor};
+use super::{Redacted, Redactor, control};
 
 /// No key has more lines than this.
 const KEY_LINES_MAX: u32 = 256;
@@ -24,19 +24,20 @@ impl Lines {
         if !redactor.is_enabled() {
             return redactor.redact(line);
         }
+        let shown = if control::are_in(line) { control::without(line) } else { Cow::Borrowed(line) };
         if self.key_lines > 0 {
             self.key_lines -= 1;
-            if find(line, b"-----END ").is_some() {
+            if find(&shown, b"-----END ").is_some() {
                 self.key_lines = 0;
                 return Redacted(Cow::Owned(MARK.to_vec()));
             }
-            if is_body(line) {
+            if is_body(&shown) {
                 return Redacted(Cow::Owned(MARK.to_vec()));
             }
         }
-        if let Some(at) = find(line, b"-----BEGIN ")
-            && find(&line[at..], b"PRIVATE KEY").is_some()
-            && find(&line[at..], b"-----END ").is_none()
+        if let Some(at) = find(&shown, b"-----BEGIN ")
+            && find(&shown[at..], b"PRIVATE KEY").is_some()
+            && find(&shown[at..], b"-----END ").is_none()
         {
             self.key_lines = KEY_LINES_MAX;
         }

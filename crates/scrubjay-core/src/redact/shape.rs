@@ -19,6 +19,8 @@ pub(super) enum Class {
     Hex,
     /// Base64, of either alphabet.
     Base64,
+    /// Base64 in an address, where some of its digits are percent-encoded.
+    Percent,
 }
 
 impl Class {
@@ -31,6 +33,7 @@ impl Class {
             Self::Upper => b.is_ascii_uppercase() || b.is_ascii_digit(),
             Self::Hex => b.is_ascii_hexdigit(),
             Self::Base64 => b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'_' | b'-'),
+            Self::Percent => b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'%'),
         }
     }
 
@@ -61,11 +64,22 @@ pub(super) fn token(
     class: Class,
     length: &Range<usize>,
 ) -> Option<Range<usize>> {
-    if !begins(text, at) {
+    // A prefix like `&sig=` is a border by itself.
+    let is_word = text.get(at).is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    if is_word && !begins(text, at) {
         return None;
     }
-    let end = class.run(text, at + prefix);
-    length.contains(&(end - at - prefix)).then_some(at..end)
+    let start = at + prefix;
+    let end = class.run(text, start);
+    if length.contains(&(end - start)) {
+        return Some(at..end);
+    }
+    // What follows a separator may be something else: `KEY.txt`, `KEY-old`.
+    let limit = end.min(start + length.end);
+    let cut = (start..limit)
+        .rev()
+        .find(|i| matches!(text[*i], b'-' | b'_' | b'.') && length.contains(&(i - start)));
+    cut.map(|end| at..end)
 }
 
 /// Measures the surprise of a text's bytes, in bits a byte.

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use super::*;
 
+#[path = "tests/canaries.rs"]
+mod every_form;
+
 static STANDARD: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
 fn redact(text: &str) -> String {
@@ -110,6 +113,106 @@ fn every_format_goes_from_every_place() {
                 serde_json::from_str::<Value>(&out).unwrap_or_else(|e| panic!("{name}: {e}: {out}"));
             }
         }
+    }
+}
+
+#[test]
+fn every_detector_has_a_canary_that_it_finds() {
+    let all = every_form::canaries();
+    for detector in detectors::all() {
+        assert!(all.iter().any(|canary| canary.name == detector.name), "{} has no canary", detector.name);
+    }
+    for canary in all {
+        for text in [
+            canary.text.clone(),
+            format!("said {} and more", canary.text),
+            format!("\x1b[31m{}\x1b[0m", canary.text),
+            json!({ "text": canary.text }).to_string(),
+            json!({ "text": json!({ "text": canary.text }).to_string() }).to_string(),
+        ] {
+            let out = redact(&text);
+            assert!(!out.contains(&canary.needle), "{}\n in {text}\nout {out}", canary.name);
+            assert_eq!(redact(&out), out, "{}: not idempotent", canary.name);
+        }
+    }
+}
+
+#[test]
+fn terminal_control_sequences_hide_no_secret() {
+    let spellings =
+        ["\x1b[31m", "\x1b[0m", "\x1b[38;2;1;2;3m", "\u{9b}1m", r"\x1b[31m", r"\033[0m", r"\e[1m", "^[[0m"];
+    for (name, canary) in canaries() {
+        let middle = canary.char_indices().nth(canary.chars().count() / 2).map_or(0, |(at, _)| at);
+        for code in spellings {
+            let split = |at: usize| format!("{}{code}{}", &canary[..at], &canary[at..]);
+            let mut texts = vec![
+                format!("{code}{canary}\x1b[0m"),
+                format!("total{code}{canary}{code}done"),
+                format!("found {} here", split(2)),
+                format!("found {} here", split(middle)),
+                format!("{code}{}{code}", split(canary.len() - 2)),
+                format!("\x1b]8;;https://x.example\x1b\\{canary}\x1b]8;;\x07"),
+                canary.chars().map(|c| format!("{code}{c}")).collect(),
+            ];
+            if code.starts_with('\x1b') {
+                texts.push(canary.chars().map(|c| format!("{c}\x08{c}")).collect());
+                texts.push(canary.chars().map(|c| format!("{c}\0")).collect());
+            }
+            for text in texts {
+                let message =
+                    json!({ "result": { "content": [{ "type": "text", "text": text }] } }).to_string();
+                let twice = json!({ "text": message }).to_string();
+                for text in [text, message, twice] {
+                    let out = redact(&text);
+                    let shown = String::from_utf8_lossy(&control::without(out.as_bytes())).into_owned();
+                    assert!(!leaks(&shown, &canary), "{name} {code:?}\n in {text:?}\nout {out:?}");
+                    assert!(!leaks(&out, &canary), "{name} {code:?}\n in {text:?}\nout {out:?}");
+                    assert_eq!(redact(&out), out, "{name}: not idempotent");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_anchor_that_is_cut_by_colours_harms_nobody() {
+    for detector in detectors::all() {
+        for anchor in detector.anchors {
+            for cut in 0..=anchor.len() {
+                let text = format!("x\x1b[1m{}\x1b[0m{}\x1b[1m y", &anchor[..cut], &anchor[cut..]);
+                let _ = redact(&text);
+                let _ = redact(&json!({ "x": text }).to_string());
+            }
+        }
+    }
+}
+
+#[test]
+fn colours_without_a_secret_stay_as_they_are() {
+    for text in [
+        "\x1b[31merror\x1b[0m: nothing to see",
+        r#"{"result":{"content":[{"type":"text","text":"\u001b[1mbold\u001b[0m and \u001b[4mmore\u001b[0m"}]}}"#,
+        "\0\x08\x1b",
+    ] {
+        assert!(matches!(STANDARD.redact(text.as_bytes()).0, Cow::Borrowed(_)), "{text:?}");
+    }
+}
+
+#[test]
+fn a_coloured_name_tells_of_its_value() {
+    for text in [
+        "\x1b[34;1m\"password\"\x1b[0m\x1b[1;39m: \x1b[0;32m\"c4n4ry-pw\"\x1b[0m",
+        "\x1b[1mDB_PASSWORD\x1b[0m=c4n4ry-pw",
+        r#"{"\u001b[1mpassword\u001b[0m":"c4n4ry-pw"}"#,
+        "{\x1b[34m\"password\"\x1b[0m:\x1b[32m\"c4n4ry-pw\"\x1b[0m}",
+    ] {
+        let out = redact(text);
+        assert!(!out.contains("c4n4ry-pw"), "{text:?}: {out:?}");
+    }
+    let mine = with_rules(vec![rule(Pattern::Regex("internal-[0-9]{4}".to_owned()), Action::Mark)]);
+    for text in ["inter\x1b[1mnal-12\x1b[0m34", r#"{"a":"inter\u001b[1mnal-1234"}"#] {
+        let out = mine.redact_text(text);
+        assert!(!out.contains("34"), "{text:?}: {out:?}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::action::Left;
+use super::control;
 use super::engine::{Edit, Redactor};
 use super::name::Telling;
 use super::shape::{is_random, is_standin};
@@ -143,7 +144,7 @@ impl<'r, 't> Walk<'r, 't> {
         for child in children {
             let key = self.key(child).expect("a member has a key");
             self.key_text(child, &key);
-            let tells = match self.redactor.names.tell(&key.text) {
+            let tells = match self.redactor.names.tell(&control::without(&key.text)) {
                 None if *key.text == *b"value" => named,
                 tells => tells,
             };

@@ -325,7 +325,11 @@ impl Wire {
     pub(super) fn why_closed(&self) -> String {
         let why = lock(&self.why_closed).clone();
         let complaints: Vec<String> = lock(&self.complaints).iter().cloned().collect();
-        if complaints.is_empty() { why } else { format!("{why} (it said: {})", complaints.join(" | ")) }
+        let why =
+            if complaints.is_empty() { why } else { format!("{why} (it said: {})", complaints.join(" | ")) };
+        // Clients hear it: the reason may quote what the server or its address says.
+        let redactor = lock(&self.tape.recording()).redactor();
+        redactor.redact_text(&why).into_owned()
     }
 
     /// Returns the progress token of a call towards the backend, as JSON: its id, and 128 bits that cannot be guessed.

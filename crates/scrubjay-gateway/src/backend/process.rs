@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::inert::inert;
+use scrubjay_core::redact::Lines;
 use scrubjay_store::clock;
 use scrubjay_store::recording::Item;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -45,7 +46,10 @@ const COMPLAINT_BYTES_MAX: usize = 64 * 1024;
 /// How long a program gets to leave, each time it is told to.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// The last lines a backend wrote to its standard error.
+/// Where a line is cut, a word this long stays whole: a secret that was cut in two would be recognised in neither half.
+const WORD_BYTES_MAX: usize = 4096;
+
+/// The last lines a backend wrote to its standard error, without secrets: clients hear them when it ends.
 pub(crate) type Complaints = Arc<Mutex<VecDeque<String>>>;
 
 /// A backend's program; dropped, it ends and what it started with it.
@@ -166,12 +170,16 @@ async fn keep_complaints(
     tape: Arc<LegTape>,
 ) {
     let mut reader = BufReader::new(stderr);
-    let mut line = Vec::new();
+    let (mut line, mut rest) = (Vec::new(), Vec::new());
+    let mut lines = Lines::default();
     loop {
-        line.clear();
+        std::mem::swap(&mut line, &mut rest);
+        rest.clear();
         let limited = &mut tokio::io::AsyncReadExt::take(&mut reader, COMPLAINT_BYTES_MAX as u64);
         match limited.read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) if line.is_empty() => return,
+            Ok(0) | Err(_) => {}
+            Ok(_) if line.len() >= COMPLAINT_BYTES_MAX => rest = last_word(&mut line),
             Ok(_) => {}
         }
         let text = line.trim_ascii_end();
@@ -181,12 +189,46 @@ async fn keep_complaints(
         if let Err(e) = recorded {
             lock(&recording).note_gap(1, text.len() as u64, true, &e);
         }
-        let text = String::from_utf8_lossy(text).into_owned();
+        let redactor = lock(&recording).redactor();
+        let text = String::from_utf8_lossy(lines.redact(&redactor, text).as_bytes()).into_owned();
         tracing::debug!(backend, stderr = %inert(&text), "backend complains");
         let mut kept = lock(&complaints);
         if kept.len() == COMPLAINTS_MAX {
             kept.pop_front();
         }
         kept.push_back(text);
+        drop(kept);
+        line.clear();
+    }
+}
+
+/// Takes the last word off a line that was cut, unless it is too long for one.
+fn last_word(line: &mut Vec<u8>) -> Vec<u8> {
+    if line.ends_with(b"\n") {
+        return Vec::new();
+    }
+    let near = line.len().saturating_sub(WORD_BYTES_MAX);
+    match line[near..].iter().rposition(u8::is_ascii_whitespace) {
+        Some(space) => line.split_off(near + space + 1),
+        None => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_cut_between_words() {
+        let check = |line: &str, kept: &str, rest: &str| {
+            let mut line = line.as_bytes().to_vec();
+            assert_eq!(last_word(&mut line), rest.as_bytes());
+            assert_eq!(line, kept.as_bytes());
+        };
+        check("one two", "one ", "two");
+        check("one two\n", "one two\n", "");
+        check("one", "one", "");
+        let long = "x".repeat(WORD_BYTES_MAX + 1);
+        check(&format!("a {long}"), &format!("a {long}"), "");
     }
 }

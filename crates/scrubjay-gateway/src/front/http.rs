@@ -34,7 +34,7 @@ use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Charge, Full, Use};
 use crate::config::HttpConfig;
-use crate::gateway::{Gateway, NewTape, code};
+use crate::gateway::{Gateway, NewTape, code, unreadable_answer};
 use crate::listener::{self, Connections, Place};
 use crate::session::Session;
 
@@ -366,21 +366,18 @@ async fn take_in(
     if let Err(refused) = content {
         return Next::Done(*refused);
     }
-    let refuse =
-        |reason, code, why| Next::Done(because(reason, json_error(StatusCode::BAD_REQUEST, None, code, why)));
     let bytes = seen.bytes().clone();
     let Ok(line) = std::str::from_utf8(&bytes) else {
-        return refuse("not UTF-8", code::PARSE, "the body is not UTF-8");
+        let id = scrubjay_core::oversize::id_of_request(&bytes);
+        let why = "the body is not UTF-8";
+        let refused = json_error(StatusCode::BAD_REQUEST, id.as_deref(), code::PARSE, why);
+        return Next::Done(because("not UTF-8", refused));
     };
     // Line breaks between tokens are JSON, but a line of a tape has none.
     let line = if line.contains(['\n', '\r']) { Cow::from(one_line(line)) } else { Cow::from(line) };
     let Ok(parts) = Parts::of(&line) else {
-        return if serde_json::from_str::<serde::de::IgnoredAny>(&line).is_ok() {
-            let why = "not a JSON-RPC message: batches are not supported";
-            refuse("not a message", code::INVALID_REQUEST, why)
-        } else {
-            refuse("not JSON", code::PARSE, "not JSON")
-        };
+        let (reason, answer) = unreadable_answer(&line);
+        return Next::Done(because(reason, json(StatusCode::BAD_REQUEST, answer)));
     };
     if headers::is_modern(headers, &parts) {
         modern::take_in(front, tcp, headers, &parts, &line).await

@@ -1,4 +1,5 @@
-//! What a client says while rules are in force: only what every reader reads alike is taken apart.
+//! What cannot be taken apart: lines that are no message and, while rules are in force, lines that readers may read in
+//! different ways.
 //!
 //! The gateway makes of a client's message another one for a backend, and rules judge that one. What could be read in
 //! two ways is refused here, before anybody reads it in one of them.
@@ -6,13 +7,18 @@
 use std::sync::Arc;
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
-use scrubjay_core::message::Parts;
+use scrubjay_core::message::{self, Parts};
+use scrubjay_core::oversize;
 use scrubjay_core::rules::{self, Onward};
 use scrubjay_store::recording::Item;
+use serde_json::value::RawValue;
 
 use super::{Accepted, Gateway, code, refuse};
 use crate::backend::Answer;
 use crate::session::Session;
+
+/// So many requests of a batch are told one by one that batches are not supported.
+const BATCH_MAX: usize = 1024;
 
 impl Gateway {
     /// Refuses a line that readers may read in different ways, and records it with the reason; none where there are no
@@ -40,4 +46,32 @@ impl Gateway {
         let told = judgement.back.map(|back| String::from_utf8_lossy(&back).into_owned());
         Some(told.map_or(Accepted::Told, Accepted::Refused))
     }
+}
+
+/// Returns the answer to a line that is no JSON object, and in two words what it is: the requests in it are answered
+/// under their own ids, as far as those can be told.
+pub(crate) fn unreadable_answer(line: &str) -> (&'static str, String) {
+    if serde_json::from_str::<&RawValue>(line).is_err() {
+        let id = oversize::id_of_request(line.as_bytes());
+        let error = message::error(code::PARSE, "not JSON", None);
+        return ("not JSON", message::raw_error(id.as_deref().unwrap_or("null"), &error));
+    }
+    let error = message::error(
+        code::INVALID_REQUEST,
+        "not a JSON-RPC message: batches are not supported, send each message by itself",
+        None,
+    );
+    let members: Vec<&RawValue> = serde_json::from_str(line).unwrap_or_default();
+    let requests = members.iter().take(BATCH_MAX).filter_map(|member| {
+        let parts = Parts::of(member.get()).ok()?;
+        parts.json_id().filter(|_| parts.method.is_some())
+    });
+    let answers: Vec<String> = requests.map(|id| message::raw_error(id.as_raw(), &error)).collect();
+    let answer = if answers.is_empty() {
+        message::raw_error("null", &error)
+    } else {
+        // A batch is answered by a batch.
+        format!("[{}]", answers.join(","))
+    };
+    ("not a message", answer)
 }

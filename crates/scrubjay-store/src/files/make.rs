@@ -1,6 +1,7 @@
 //! Makes one change: intent, file, outcome.
 
 use scrubjay_core::diff;
+use scrubjay_core::redact::cut;
 use serde_json::json;
 
 use super::{Action, Change, Draft, FileError, Files, Made, Report, Reported, edit};
@@ -10,6 +11,9 @@ use crate::ledger::revision::{self, Revision, Source, State};
 use crate::ledger::session::{self, Caller, Session};
 use crate::ledger::{LedgerError, Survives, Write};
 use crate::workspace::{Content, Expect, FilePath, Refusal, WorkspaceError};
+
+/// So much of a path that was refused is recorded: no system allows a longer one.
+const SHOWN_CHARS_MAX: usize = 4096;
 
 /// What is there, what it becomes, and where.
 struct Intent {
@@ -25,6 +29,9 @@ impl Files {
             Ok(path) => path,
             Err(refusal) => return Err(self.refuse(caller, &change, refusal.into()).await?),
         };
+        if let Some(refused) = self.secret_in(&path) {
+            return Err(self.refuse(caller, &change, refused).await?);
+        }
         let lock = self.hold(path.as_str()).await?;
         let before = match self.look(&path).await {
             Ok(before) => before,
@@ -273,12 +280,43 @@ impl Files {
     ) -> Result<i64, FileError> {
         let mut write = self.ledger.write(Survives::Power).await?;
         let session = session::current(&mut write, caller, session).await?;
-        let shown: String = path.chars().take(4096).collect();
+        let shown = cut(path, SHOWN_CHARS_MAX);
         let details = json!({ "path": shown, "action": action, "code": code, "reason": message });
         let event = NewEvent::new(EventKind::FileRefused, format!("{action} {shown} refused: {code}"));
         let event_id = event::append(&mut write, &session, caller, event.about(shown).with(details)).await?;
         write.commit().await?;
         Ok(event_id)
+    }
+
+    /// Refuses a path that cannot be recorded: it is how a file is found again, so it cannot be kept without its secret.
+    fn secret_in(&self, path: &FilePath) -> Option<Refused> {
+        let what = if !self.ledger.is_clean(path.as_str()) {
+            "the path"
+        } else if !self.ledger.is_clean(&self.root()) {
+            "the path of the workspace"
+        } else {
+            return None;
+        };
+        Some(Refused {
+            code: "secret_path",
+            message: format!("{what} holds what looks like a secret, and secrets are never recorded"),
+            hint: "Use a path without it, or change the files by other means.",
+            found: None,
+        })
+    }
+
+    /// Records that a report was refused, and returns the refusal.
+    async fn refuse_report(
+        &self,
+        caller: &Caller,
+        report: &Report,
+        action: &str,
+        refused: Refused,
+    ) -> Result<FileError, FileError> {
+        let Refused { code, message, hint, found } = refused;
+        let session = report.session.as_deref();
+        let event = self.tell_refusal(caller, session, &report.path, action, code, &message).await?;
+        Ok(FileError::Refused { code, message, hint, event_id: Some(event), found })
     }
 
     pub(super) async fn take_report(&self, caller: &Caller, report: Report) -> Result<Made, FileError> {
@@ -289,13 +327,11 @@ impl Files {
         };
         let path = match self.workspace.locate(&report.path) {
             Ok(path) => path,
-            Err(refusal) => {
-                let Refused { code, message, hint, found } = refusal.into();
-                let session = report.session.as_deref();
-                let event = self.tell_refusal(caller, session, &report.path, name, code, &message).await?;
-                return Err(FileError::Refused { code, message, hint, event_id: Some(event), found });
-            }
+            Err(refusal) => return Err(self.refuse_report(caller, &report, name, refusal.into()).await?),
         };
+        if let Some(refused) = self.secret_in(&path) {
+            return Err(self.refuse_report(caller, &report, name, refused).await?);
+        }
         let _lock = self.hold(path.as_str()).await?;
         self.settle_path(caller, path.as_str()).await?;
         let found = self.look(&path).await.ok().flatten();

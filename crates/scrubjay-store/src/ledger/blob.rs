@@ -2,6 +2,7 @@
 
 use sqlx::Row;
 
+use super::statement::{FileContent, change, select};
 use super::{Conn, LedgerError, Write};
 
 /// What a content is known by.
@@ -33,18 +34,18 @@ pub fn from_hex(text: &str) -> Option<Hash> {
 /// The ledger failed.
 pub async fn put(write: &mut Write, bytes: &[u8]) -> Result<Hash, LedgerError> {
     let hash = hash(bytes);
-    let known = sqlx::query("SELECT 1 FROM blobs WHERE hash = $1")
+    let known = select("SELECT 1 FROM blobs WHERE hash = $1")
         .bind(hash.to_vec())
         .fetch_optional(write.conn())
         .await?;
     if known.is_none() {
         let data = zstd::bulk::compress(bytes, LEVEL)
             .map_err(|e| LedgerError::Damaged(format!("a content cannot be compressed: {e}")))?;
-        sqlx::query("INSERT INTO blobs (hash, size, data) VALUES ($1, $2, $3)")
-            .bind(hash.to_vec())
+        change("INSERT INTO blobs (hash, size, data) VALUES ($1, $2, $3)")
+            .bind(hash)
             .bind(bytes.len() as i64)
-            .bind(data)
-            .execute(write.conn())
+            .bind(FileContent(data))
+            .execute(write)
             .await?;
     }
     Ok(hash)
@@ -56,7 +57,7 @@ pub async fn put(write: &mut Write, bytes: &[u8]) -> Result<Hash, LedgerError> {
 /// It is not there, or not what it was.
 pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerError> {
     let damaged = |what: &str| LedgerError::Damaged(format!("content {} {what}", hex(wanted)));
-    let row = sqlx::query("SELECT size, data FROM blobs WHERE hash = $1")
+    let row = select("SELECT size, data FROM blobs WHERE hash = $1")
         .bind(wanted.to_vec())
         .fetch_optional(on.conn())
         .await?

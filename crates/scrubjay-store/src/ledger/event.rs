@@ -1,12 +1,12 @@
 //! Events: what is worth telling, in the order it happened. Never changed, never removed.
 
-use scrubjay_core::id::TapeId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::session::{Caller, Session};
+use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
 
 /// What kind of thing happened.
@@ -177,26 +177,26 @@ pub async fn append(
     caller: &Caller,
     event: NewEvent,
 ) -> Result<i64, LedgerError> {
-    let row = sqlx::query(
+    let row = change(
         "INSERT INTO events (project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id",
     )
-    .bind(&session.project_id)
-    .bind(&session.id)
+    .bind(Key::known(&session.project_id))
+    .bind(Key::known(&session.id))
     .bind(write.at_ns)
-    .bind(event.kind.name())
+    .bind(Key::known(&event.kind.name()))
     .bind(session.current_step)
     .bind(event.subject.as_deref().map(|subject| write.clean(subject)))
     .bind(write.clean(&event.summary))
     .bind(write.clean_json(&event.details))
-    .bind(caller.tape.as_ref().map(TapeId::to_string))
+    .bind(caller.tape.as_ref().map(|tape| Key::known(tape.as_str())))
     .bind(caller.entry)
-    .fetch_one(write.conn())
+    .fetch_one(write)
     .await?;
-    sqlx::query("UPDATE sessions SET last_activity_ns = $2 WHERE id = $1")
-        .bind(&session.id)
+    change("UPDATE sessions SET last_activity_ns = $2 WHERE id = $1")
+        .bind(Key::known(&session.id))
         .bind(write.at_ns)
-        .execute(write.conn())
+        .execute(write)
         .await?;
     Ok(row.try_get(0)?)
 }
@@ -217,7 +217,7 @@ pub struct Page<'a> {
 /// # Errors
 /// The ledger failed.
 pub async fn page(on: &mut impl Conn, page: Page<'_>) -> Result<Vec<Event>, LedgerError> {
-    let rows = sqlx::query(select!("WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3"))
+    let rows = select(select!("WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3"))
         .bind(page.session)
         .bind(page.after)
         .bind(page.limit)
@@ -231,7 +231,7 @@ pub async fn page(on: &mut impl Conn, page: Page<'_>) -> Result<Vec<Event>, Ledg
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerError> {
-    let row = sqlx::query(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
+    let row = select(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(of_row).transpose()
 }
 
@@ -241,8 +241,8 @@ pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Event>, LedgerErr
 /// The ledger failed.
 pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, LedgerError> {
     let query = match session {
-        Some(session) => sqlx::query("SELECT max(id) FROM events WHERE session_id = $1").bind(session),
-        None => sqlx::query("SELECT max(id) FROM events"),
+        Some(session) => select("SELECT max(id) FROM events WHERE session_id = $1").bind(session),
+        None => select("SELECT max(id) FROM events"),
     };
     let row = query.fetch_one(on.conn()).await?;
     Ok(row.try_get::<Option<i64>, _>(0)?.unwrap_or(0))
@@ -253,7 +253,7 @@ pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, Ledg
 /// # Errors
 /// The ledger failed.
 pub async fn last_at(on: &mut impl Conn, at_ns: i64) -> Result<i64, LedgerError> {
-    let row = sqlx::query("SELECT id FROM events WHERE at_ns <= $1 ORDER BY id DESC LIMIT 1")
+    let row = select("SELECT id FROM events WHERE at_ns <= $1 ORDER BY id DESC LIMIT 1")
         .bind(at_ns)
         .fetch_optional(on.conn())
         .await?;
@@ -265,7 +265,7 @@ pub async fn last_at(on: &mut impl Conn, at_ns: i64) -> Result<i64, LedgerError>
 /// # Errors
 /// The ledger failed.
 pub async fn count(on: &mut impl Conn, session: &str) -> Result<i64, LedgerError> {
-    let row = sqlx::query("SELECT count(*) FROM events WHERE session_id = $1")
+    let row = select("SELECT count(*) FROM events WHERE session_id = $1")
         .bind(session)
         .fetch_one(on.conn())
         .await?;

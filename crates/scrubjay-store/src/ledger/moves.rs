@@ -7,6 +7,7 @@ use sqlx::Row;
 
 use super::event::{self, EventKind, NewEvent};
 use super::session::{Caller, Session};
+use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 
 /// How many moves of one workspace are followed; a limit only so that damaged tables cannot keep us busy.
@@ -29,7 +30,7 @@ pub async fn places(on: &mut impl Conn, root: &str) -> Result<Vec<Place>, Ledger
     let mut places = vec![Place { root: root.to_owned(), up_to: i64::MAX }];
     let mut next = 0;
     while next < places.len().min(MOVES_MAX) {
-        let rows = sqlx::query(
+        let rows = select(
             "SELECT old_root, up_to FROM workspace_moves WHERE new_root = $1 AND up_to <= $2 ORDER BY id DESC",
         )
         .bind(&places[next].root)
@@ -55,7 +56,7 @@ pub async fn places(on: &mut impl Conn, root: &str) -> Result<Vec<Place>, Ledger
 pub async fn now_at(on: &mut impl Conn, root: &str, revision: i64) -> Result<String, LedgerError> {
     let (mut root, mut revision, mut last) = (root.to_owned(), revision, 0);
     for _ in 0..MOVES_MAX {
-        let row = sqlx::query(
+        let row = select(
             "SELECT id, new_root, up_to FROM workspace_moves
              WHERE old_root = $1 AND up_to >= $2 AND id > $3 ORDER BY id LIMIT 1",
         )
@@ -84,14 +85,14 @@ pub async fn record(
     let event = NewEvent::new(EventKind::WorkspaceMoved, format!("workspace moved: {old_root} → {new_root}"));
     let event = event.about(new_root).with(json!({ "from": old_root, "to": new_root }));
     let event_id = event::append(write, session, caller, event).await?;
-    sqlx::query(
+    change(
         "INSERT INTO workspace_moves (old_root, new_root, up_to, event_id)
          VALUES ($1, $2, (SELECT coalesce(max(id), 0) FROM revisions), $3)",
     )
-    .bind(old_root)
-    .bind(new_root)
+    .bind(write.clean(old_root))
+    .bind(write.clean(new_root))
     .bind(event_id)
-    .execute(write.conn())
+    .execute(write)
     .await?;
     Ok(event_id)
 }
@@ -102,7 +103,7 @@ pub async fn record(
 /// # Errors
 /// The ledger failed.
 pub async fn of_project(on: &mut impl Conn, project: &str) -> Result<Vec<(String, String)>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT r.workspace, max(r.id) FROM revisions r JOIN events e ON e.id = r.event_id
          WHERE e.project_id = $1 AND r.state = 'done' GROUP BY r.workspace ORDER BY 2 DESC",
     )
@@ -115,12 +116,11 @@ pub async fn of_project(on: &mut impl Conn, project: &str) -> Result<Vec<(String
         if now_at(on, &root, last).await? != root {
             continue;
         }
-        let session = sqlx::query(
-            "SELECT e.session_id FROM revisions r JOIN events e ON e.id = r.event_id WHERE r.id = $1",
-        )
-        .bind(last)
-        .fetch_one(on.conn())
-        .await?;
+        let session =
+            select("SELECT e.session_id FROM revisions r JOIN events e ON e.id = r.event_id WHERE r.id = $1")
+                .bind(last)
+                .fetch_one(on.conn())
+                .await?;
         found.push((root, session.try_get(0)?));
     }
     Ok(found)

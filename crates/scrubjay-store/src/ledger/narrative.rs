@@ -3,6 +3,7 @@
 use sqlx::Row;
 
 use super::blob::Hash;
+use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 
 /// Returns what was told of these facts.
@@ -10,7 +11,7 @@ use super::{Conn, LedgerError, Write};
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, inputs: &Hash) -> Result<Option<String>, LedgerError> {
-    let row = sqlx::query("SELECT text FROM narratives WHERE inputs = $1")
+    let row = select("SELECT text FROM narratives WHERE inputs = $1")
         .bind(inputs.to_vec())
         .fetch_optional(on.conn())
         .await?;
@@ -22,13 +23,13 @@ pub async fn get(on: &mut impl Conn, inputs: &Hash) -> Result<Option<String>, Le
 /// # Errors
 /// The ledger failed.
 pub async fn put(write: &mut Write, inputs: &Hash, text: &str) -> Result<(), LedgerError> {
-    sqlx::query(
+    change(
         "INSERT INTO narratives (inputs, text, created_ns) VALUES ($1, $2, $3) ON CONFLICT (inputs) DO NOTHING",
     )
-    .bind(inputs.to_vec())
+    .bind(*inputs)
     .bind(write.clean(text))
     .bind(write.at_ns())
-    .execute(write.conn())
+    .execute(write)
     .await?;
     Ok(())
 }

@@ -10,6 +10,7 @@ use sqlx::any::AnyRow;
 
 use super::event::{self, EventKind, NewEvent};
 use super::session::{Caller, Session};
+use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
 
 /// No step's text is longer; a longer one is no step but the work itself.
@@ -93,7 +94,7 @@ impl Step {
 /// # Errors
 /// The ledger failed.
 pub async fn steps(on: &mut impl Conn, session: &str) -> Result<Vec<Step>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT id, plan, position, text, status FROM plan_steps WHERE session_id = $1 ORDER BY plan, position",
     )
     .bind(session)
@@ -159,15 +160,15 @@ async fn add(
     index: i64,
     text: &str,
 ) -> Result<Step, LedgerError> {
-    let row = sqlx::query(
+    let row = change(
         "INSERT INTO plan_steps (session_id, plan, position, text, status) VALUES ($1, $2, $3, $4, 'pending')
          RETURNING id",
     )
-    .bind(&session.id)
+    .bind(Key::known(&session.id))
     .bind(plan)
     .bind(index)
     .bind(write.clean(text))
-    .fetch_one(write.conn())
+    .fetch_one(write)
     .await?;
     let step = Step { id: row.try_get(0)?, plan, index, text: text.to_owned(), status: StepStatus::Pending };
     let at_step = Session { current_step: Some(step.id), ..session.clone() };
@@ -230,10 +231,10 @@ async fn begin_next(write: &mut Write, session: &str, after: &Step) -> Result<Op
 }
 
 async fn set_status(write: &mut Write, step: i64, status: StepStatus) -> Result<(), LedgerError> {
-    sqlx::query("UPDATE plan_steps SET status = $2 WHERE id = $1")
+    change("UPDATE plan_steps SET status = $2 WHERE id = $1")
         .bind(step)
         .bind(status.name())
-        .execute(write.conn())
+        .execute(write)
         .await?;
     Ok(())
 }

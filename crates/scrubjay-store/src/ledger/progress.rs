@@ -15,8 +15,10 @@ use sqlx::any::AnyRow;
 
 use super::event::{self, EventKind, NewEvent};
 use super::session::{Caller, Session};
+use super::statement::{Key, SearchWords, change, select};
 use super::{Conn, LedgerError, Write, project};
 use scrubjay_core::id::TapeId;
+use scrubjay_core::redact::RedactedText;
 
 /// How long an id is.
 pub const ID_CHARS: usize = 12;
@@ -103,52 +105,66 @@ pub async fn log(
     });
     let event = NewEvent::new(EventKind::Progress, new.title).about(&id).with(details);
     let event_id = event::append(write, session, caller, event).await?;
-    let entry = Entry {
-        id,
-        project_id: new.project.to_owned(),
-        at_us,
+    let texts = Texts {
         title: write.clean(new.title),
         content: write.clean(new.content),
         tags: new.tags.iter().map(|tag| write.clean(tag)).collect(),
         agent_id: new.agent_id.map(|agent| write.clean(agent)),
+    };
+    let entry = Entry {
+        id,
+        project_id: new.project.to_owned(),
+        at_us,
+        title: texts.title.to_string(),
+        content: texts.content.to_string(),
+        tags: texts.tags.iter().map(ToString::to_string).collect(),
+        agent_id: texts.agent_id.as_ref().map(ToString::to_string),
         summary: None,
         session_id: session.id.clone(),
         event_id,
     };
-    insert(write, scope, &entry).await?;
-    text::index(write, scope, &entry).await?;
+    insert(write, scope, &entry, &texts).await?;
+    text::index(write, scope, at_us, &texts).await?;
     Ok(entry)
 }
 
-async fn insert(write: &mut Write, scope: i64, entry: &Entry) -> Result<(), LedgerError> {
-    let title_folded = words::fold(&entry.title);
-    sqlx::query(
+/// What is said in an entry, as it may be stored.
+struct Texts {
+    title: RedactedText,
+    content: RedactedText,
+    tags: Vec<RedactedText>,
+    agent_id: Option<RedactedText>,
+}
+
+async fn insert(write: &mut Write, scope: i64, entry: &Entry, texts: &Texts) -> Result<(), LedgerError> {
+    let title_folded = SearchWords::cut_from(&[&texts.title], words::fold(texts.title.as_str()));
+    change(
         "INSERT INTO progress_entries (at_us, scope, id, session_id, event_id, agent_id, title, title_folded,
              tags, content) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
     .bind(entry.at_us)
     .bind(scope)
-    .bind(&entry.id)
-    .bind(&entry.session_id)
+    .bind(Key::known(&entry.id))
+    .bind(Key::known(&entry.session_id))
     .bind(entry.event_id)
-    .bind(entry.agent_id.as_deref())
-    .bind(&entry.title)
-    .bind(&title_folded)
-    .bind(json!(entry.tags).to_string())
-    .bind(&entry.content)
-    .execute(write.conn())
+    .bind(texts.agent_id.clone())
+    .bind(&texts.title)
+    .bind(title_folded.clone())
+    .bind(RedactedText::json_list(&texts.tags))
+    .bind(&texts.content)
+    .execute(write)
     .await?;
-    for tag in &entry.tags {
+    for tag in &texts.tags {
         // The same tag twice is one tag.
-        sqlx::query(
+        change(
             "INSERT INTO progress_tags (scope, tag, at_us, title_folded) VALUES ($1, $2, $3, $4)
              ON CONFLICT (scope, tag, at_us, title_folded) DO NOTHING",
         )
         .bind(scope)
         .bind(tag)
         .bind(entry.at_us)
-        .bind(&title_folded)
-        .execute(write.conn())
+        .bind(title_folded.clone())
+        .execute(write)
         .await?;
     }
     Ok(())
@@ -156,7 +172,7 @@ async fn insert(write: &mut Write, scope: i64, entry: &Entry) -> Result<(), Ledg
 
 /// Returns a project's scope, where it has entries.
 async fn scope_of(on: &mut impl Conn, project: &str) -> Result<Option<i64>, LedgerError> {
-    let row = sqlx::query("SELECT number FROM progress_scopes WHERE project_id = $1")
+    let row = select("SELECT number FROM progress_scopes WHERE project_id = $1")
         .bind(project)
         .fetch_optional(on.conn())
         .await?;
@@ -168,9 +184,9 @@ async fn ensure_scope(write: &mut Write, project: &str) -> Result<i64, LedgerErr
         return Ok(scope);
     }
     project::ensure(write, project).await?;
-    let row = sqlx::query("INSERT INTO progress_scopes (project_id) VALUES ($1) RETURNING number")
-        .bind(project)
-        .fetch_one(write.conn())
+    let row = change("INSERT INTO progress_scopes (project_id) VALUES ($1) RETURNING number")
+        .bind(Key::known(project))
+        .fetch_one(write)
         .await?;
     Ok(row.try_get(0)?)
 }
@@ -180,7 +196,7 @@ async fn fresh_id(write: &mut Write) -> Result<String, LedgerError> {
         let mut random = [0; 10];
         getrandom::fill(&mut random).expect("the system has a source of randomness");
         let id = TapeId::from_random(random).as_str()[..ID_CHARS].to_owned();
-        let taken = sqlx::query("SELECT 1 FROM progress_entries WHERE id = $1")
+        let taken = select("SELECT 1 FROM progress_entries WHERE id = $1")
             .bind(&id)
             .fetch_optional(write.conn())
             .await?;
@@ -193,7 +209,7 @@ async fn fresh_id(write: &mut Write) -> Result<String, LedgerError> {
 /// Returns this moment, or the next that no entry has: the clock may have been set back.
 async fn free_moment(write: &mut Write) -> Result<i64, LedgerError> {
     let now_us = write.at_ns() / 1000;
-    let row = sqlx::query(
+    let row = select(
         "SELECT min(e.at_us) + 1 FROM progress_entries e
          WHERE e.at_us >= $1 AND EXISTS (SELECT 1 FROM progress_entries f WHERE f.at_us = $1)
            AND NOT EXISTS (SELECT 1 FROM progress_entries n WHERE n.at_us = e.at_us + 1)",
@@ -209,7 +225,7 @@ async fn free_moment(write: &mut Write) -> Result<i64, LedgerError> {
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, project: &str, id: &str) -> Result<Option<Entry>, LedgerError> {
-    let row = sqlx::query(sqlx::AssertSqlSafe(format!("{SELECT} WHERE e.id = $2 AND s.project_id = $1")))
+    let row = select(sqlx::AssertSqlSafe(format!("{SELECT} WHERE e.id = $2 AND s.project_id = $1")))
         .bind(project)
         .bind(id)
         .fetch_optional(on.conn())
@@ -228,7 +244,7 @@ pub async fn between(
     until_us: i64,
     limit: i64,
 ) -> Result<Vec<Entry>, LedgerError> {
-    let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+    let rows = select(sqlx::AssertSqlSafe(format!(
         "{SELECT} WHERE s.project_id = $1 AND e.at_us BETWEEN $2 AND $3 ORDER BY e.at_us DESC LIMIT $4"
     )))
     .bind(project)
@@ -250,14 +266,14 @@ pub async fn keep_summary(
     summary: &str,
     model: &str,
 ) -> Result<String, LedgerError> {
-    let row = sqlx::query(
+    let row = change(
         "UPDATE progress_entries SET summary = coalesce(summary, $2), summary_model = coalesce(summary_model, $3)
          WHERE id = $1 RETURNING summary",
     )
-    .bind(id)
-    .bind(summary)
-    .bind(model)
-    .fetch_one(write.conn())
+    .bind(Key::known(id))
+    .bind(write.clean(summary))
+    .bind(write.clean(model))
+    .fetch_one(write)
     .await?;
     Ok(row.try_get(0)?)
 }
@@ -267,7 +283,7 @@ pub async fn keep_summary(
 /// # Errors
 /// The ledger failed.
 pub async fn digest(on: &mut impl Conn, inputs: &[u8; 32]) -> Result<Option<String>, LedgerError> {
-    let row = sqlx::query("SELECT text FROM narratives WHERE inputs = $1")
+    let row = select("SELECT text FROM narratives WHERE inputs = $1")
         .bind(inputs.to_vec())
         .fetch_optional(on.conn())
         .await?;
@@ -280,13 +296,13 @@ pub async fn digest(on: &mut impl Conn, inputs: &[u8; 32]) -> Result<Option<Stri
 /// The ledger failed.
 pub async fn keep_digest(write: &mut Write, inputs: &[u8; 32], text: &str) -> Result<(), LedgerError> {
     let now_ns = write.at_ns();
-    sqlx::query(
+    change(
         "INSERT INTO narratives (inputs, text, created_ns) VALUES ($1, $2, $3) ON CONFLICT (inputs) DO NOTHING",
     )
-    .bind(inputs.to_vec())
-    .bind(text)
+    .bind(*inputs)
+    .bind(write.clean(text))
     .bind(now_ns)
-    .execute(write.conn())
+    .execute(write)
     .await?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
+use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
 
 /// The project of whoever names none.
@@ -42,7 +43,7 @@ const SELECT: &str = "SELECT id, name, description, created_ns, tick FROM projec
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Project>, LedgerError> {
-    let row = sqlx::query(SELECT).bind(id).fetch_optional(on.conn()).await?;
+    let row = select(SELECT).bind(id).fetch_optional(on.conn()).await?;
     Ok(row.as_ref().map(Project::of).transpose()?)
 }
 
@@ -64,17 +65,18 @@ pub async fn insert(
     name: &str,
     description: Option<&str>,
 ) -> Result<bool, LedgerError> {
-    let done = sqlx::query(
+    let key = write.new_key("project", id)?;
+    let rows = change(
         "INSERT INTO projects (id, name, description, created_ns, tick) VALUES ($1, $2, $3, $4, 0)
          ON CONFLICT (id) DO NOTHING",
     )
-    .bind(id)
-    .bind(name)
-    .bind(description)
+    .bind(key)
+    .bind(write.clean(name))
+    .bind(description.map(|text| write.clean(text)))
     .bind(write.at_ns)
-    .execute(write.conn())
+    .execute(write)
     .await?;
-    Ok(done.rows_affected() > 0)
+    Ok(rows > 0)
 }
 
 /// Moves a project's clock on; returns the new tick.
@@ -82,9 +84,9 @@ pub async fn insert(
 /// # Errors
 /// The ledger failed.
 pub async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
-    let row = sqlx::query("UPDATE projects SET tick = tick + 1 WHERE id = $1 RETURNING tick")
-        .bind(id)
-        .fetch_one(write.conn())
+    let row = change("UPDATE projects SET tick = tick + 1 WHERE id = $1 RETURNING tick")
+        .bind(Key::known(id))
+        .fetch_one(write)
         .await?;
     Ok(row.try_get(0)?)
 }
@@ -94,7 +96,7 @@ pub async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
 /// # Errors
 /// The ledger failed.
 pub async fn list(on: &mut impl Conn, after: &str, limit: i64) -> Result<Vec<Project>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT id, name, description, created_ns, tick FROM projects WHERE id > $1 ORDER BY id LIMIT $2",
     )
     .bind(after)

@@ -9,6 +9,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::blob::Hash;
+use super::statement::{change, select};
 use super::{Conn, LedgerError, Write, moves};
 
 macro_rules! select {
@@ -149,23 +150,23 @@ impl Revision {
 /// # Errors
 /// The ledger failed.
 pub async fn insert(write: &mut Write, revision: &Revision) -> Result<i64, LedgerError> {
-    let row = sqlx::query(
+    let row = change(
         "INSERT INTO revisions (workspace, path, event_id, source, state, before_hash, after_hash, size, lines,
              added, removed, mode) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING id",
     )
-    .bind(&revision.workspace)
-    .bind(&revision.path)
+    .bind(write.clean(&revision.workspace))
+    .bind(write.clean(&revision.path))
     .bind(revision.event_id)
     .bind(revision.source.name())
     .bind(revision.state.name())
-    .bind(revision.before.map(|h| h.to_vec()))
-    .bind(revision.after.map(|h| h.to_vec()))
+    .bind(revision.before)
+    .bind(revision.after)
     .bind(revision.size)
     .bind(revision.lines)
     .bind(revision.added)
     .bind(revision.removed)
     .bind(revision.mode)
-    .fetch_one(write.conn())
+    .fetch_one(write)
     .await?;
     Ok(row.try_get(0)?)
 }
@@ -175,10 +176,10 @@ pub async fn insert(write: &mut Write, revision: &Revision) -> Result<i64, Ledge
 /// # Errors
 /// The ledger failed.
 pub async fn conclude(write: &mut Write, id: i64, state: State) -> Result<(), LedgerError> {
-    sqlx::query("UPDATE revisions SET state = $2 WHERE id = $1 AND state = 'pending'")
+    change("UPDATE revisions SET state = $2 WHERE id = $1 AND state = 'pending'")
         .bind(id)
         .bind(state.name())
-        .execute(write.conn())
+        .execute(write)
         .await?;
     Ok(())
 }
@@ -188,7 +189,7 @@ pub async fn conclude(write: &mut Write, id: i64, state: State) -> Result<(), Le
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, LedgerError> {
-    let row = sqlx::query(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
+    let row = select(select!("WHERE id = $1")).bind(id).fetch_optional(on.conn()).await?;
     row.as_ref().map(Revision::of).transpose()
 }
 
@@ -202,7 +203,7 @@ pub async fn of_events(
     after: i64,
     up_to: i64,
 ) -> Result<Vec<Revision>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT r.id, r.workspace, r.path, r.event_id, r.source, r.state, r.before_hash, r.after_hash, r.size,
              r.lines, r.added, r.removed, r.mode FROM revisions r JOIN events e ON e.id = r.event_id
          WHERE e.session_id = $1 AND e.id > $2 AND e.id <= $3",
@@ -239,7 +240,7 @@ pub struct Touched {
 /// # Errors
 /// The ledger failed.
 pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<Touched>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT r.workspace, r.path, min(r.id), max(r.id), count(*), CAST(sum(r.added) AS BIGINT),
              CAST(sum(r.removed) AS BIGINT) FROM events e JOIN revisions r ON r.event_id = e.id
          WHERE e.session_id = $1 AND r.state = 'done' GROUP BY r.workspace, r.path ORDER BY r.workspace, r.path",
@@ -266,7 +267,7 @@ pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<Touched>, 
 /// # Errors
 /// The ledger failed.
 pub async fn unsettled(on: &mut impl Conn, session: &str) -> Result<Vec<String>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT r.workspace, max(r.id) FROM revisions r JOIN events e ON e.id = r.event_id
          WHERE r.state = 'pending' AND e.session_id = $1 GROUP BY r.workspace ORDER BY r.workspace",
     )

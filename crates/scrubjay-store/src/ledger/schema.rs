@@ -3,6 +3,7 @@
 use sqlx::{AssertSqlSafe, Executor, Row};
 
 use super::dialect::Dialect;
+use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 use crate::database::LEDGER;
 
@@ -46,7 +47,7 @@ impl Step {
 pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
     let known = STEPS.len() as i64;
     write.conn().execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)").await?;
-    let row = sqlx::query("SELECT max(version) FROM schema_version").fetch_one(write.conn()).await?;
+    let row = select("SELECT max(version) FROM schema_version").fetch_one(write.conn()).await?;
     let found: i64 = row.try_get::<Option<i64>, _>(0)?.unwrap_or(0);
     if found > known {
         return Err(LedgerError::Newer { found, known });
@@ -61,10 +62,7 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
         mark(write).await?;
     }
     if found < known {
-        sqlx::query("INSERT INTO schema_version (version) VALUES ($1)")
-            .bind(known)
-            .execute(write.conn())
-            .await?;
+        change("INSERT INTO schema_version (version) VALUES ($1)").bind(known).execute(write).await?;
     }
     Ok(())
 }

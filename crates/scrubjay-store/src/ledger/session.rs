@@ -15,6 +15,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 use thiserror::Error;
 
+use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
 
 pub use begin::{Beginning, Started, current, of_caller, start};
@@ -146,7 +147,7 @@ impl From<sqlx::Error> for SessionError {
 }
 
 /// The beginning of every query for sessions.
-macro_rules! select {
+macro_rules! sessions {
     ($rest:literal) => {
         concat!(
             "SELECT s.id, s.project_id, s.title, s.user_message, s.agent, s.workspace, s.told_by, s.parent_session, \
@@ -156,7 +157,7 @@ macro_rules! select {
         )
     };
 }
-use select;
+use sessions;
 
 impl Session {
     pub(crate) fn of(row: &AnyRow) -> Result<Self, sqlx::Error> {
@@ -185,7 +186,7 @@ impl Session {
 /// # Errors
 /// The ledger failed.
 pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Session>, LedgerError> {
-    let row = sqlx::query(select!("WHERE s.id = $1")).bind(id).fetch_optional(on.conn()).await?;
+    let row = select(sessions!("WHERE s.id = $1")).bind(id).fetch_optional(on.conn()).await?;
     Ok(row.as_ref().map(Session::of).transpose()?)
 }
 
@@ -194,19 +195,19 @@ pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Session>, Ledger
 /// # Errors
 /// The ledger failed.
 pub async fn update(write: &mut Write, session: &Session) -> Result<(), LedgerError> {
-    sqlx::query(
+    change(
         "UPDATE sessions SET title = $2, user_message = $3, ended_ns = $4, current_step = $5,
              last_sync_tick = $6, last_save_ns = $7, last_activity_ns = $8 WHERE id = $1",
     )
-    .bind(&session.id)
-    .bind(session.title.as_deref())
-    .bind(session.user_message.as_deref())
+    .bind(Key::known(&session.id))
+    .bind(session.title.as_deref().map(|text| write.clean(text)))
+    .bind(session.user_message.as_deref().map(|text| write.clean(text)))
     .bind(session.ended_ns)
     .bind(session.current_step)
     .bind(session.last_sync_tick)
     .bind(session.last_save_ns)
     .bind(write.at_ns)
-    .execute(write.conn())
+    .execute(write)
     .await?;
     Ok(())
 }
@@ -222,7 +223,7 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<Session>, LedgerError> {
     let (before_ns, before_id) = before.unwrap_or((i64::MAX, ""));
-    let rows = sqlx::query(select!(
+    let rows = select(sessions!(
         "WHERE ($1 = '' OR s.project_id = $1)
            AND (s.last_activity_ns < $2 OR (s.last_activity_ns = $2 AND s.id > $3))
          ORDER BY s.last_activity_ns DESC, s.id LIMIT $4"
@@ -241,7 +242,7 @@ pub async fn list(
 /// # Errors
 /// The ledger failed.
 pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
-    Ok(sqlx::query("SELECT count(*) FROM sessions").fetch_one(on.conn()).await?.try_get(0)?)
+    Ok(select("SELECT count(*) FROM sessions").fetch_one(on.conn()).await?.try_get(0)?)
 }
 
 /// Returns the sessions whose id begins with a text.
@@ -249,7 +250,7 @@ pub async fn count(on: &mut impl Conn) -> Result<i64, LedgerError> {
 /// # Errors
 /// The ledger failed.
 pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Session>, LedgerError> {
-    let rows = sqlx::query(select!("WHERE substr(s.id, 1, CAST($2 AS INTEGER)) = $1 ORDER BY s.id LIMIT $3"))
+    let rows = select(sessions!("WHERE substr(s.id, 1, CAST($2 AS INTEGER)) = $1 ORDER BY s.id LIMIT $3"))
         .bind(start)
         .bind(start.chars().count() as i64)
         .bind(limit)
@@ -267,12 +268,11 @@ pub async fn of_host(
     host_session: &str,
     limit: i64,
 ) -> Result<Vec<Session>, LedgerError> {
-    let rows =
-        sqlx::query(select!("WHERE s.host_session = $1 ORDER BY s.last_activity_ns DESC, s.id LIMIT $2"))
-            .bind(host_session)
-            .bind(limit)
-            .fetch_all(on.conn())
-            .await?;
+    let rows = select(sessions!("WHERE s.host_session = $1 ORDER BY s.last_activity_ns DESC, s.id LIMIT $2"))
+        .bind(host_session)
+        .bind(limit)
+        .fetch_all(on.conn())
+        .await?;
     Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
 }
 
@@ -281,7 +281,7 @@ pub async fn of_host(
 /// # Errors
 /// The ledger failed.
 pub async fn tapes(on: &mut impl Conn, session: &str) -> Result<Vec<String>, LedgerError> {
-    let rows = sqlx::query("SELECT DISTINCT tape FROM events WHERE session_id = $1 AND tape IS NOT NULL")
+    let rows = select("SELECT DISTINCT tape FROM events WHERE session_id = $1 AND tape IS NOT NULL")
         .bind(session)
         .fetch_all(on.conn())
         .await?;

@@ -15,6 +15,7 @@ use super::{SessionView, ViewError, iso};
 use crate::ledger::blob::{self, Hash, hex};
 use crate::ledger::revision::{self, Revision, Source, State};
 use crate::ledger::session::Session;
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, moves};
 
 /// A diff or content that is cut keeps so many tokens at least.
@@ -271,7 +272,7 @@ async fn view(
 
 /// Returns when a revision was told of, in which session and at which step.
 async fn told(on: &mut impl Conn, event: i64) -> Result<(i64, String, Option<StepView>), LedgerError> {
-    let row = sqlx::query(
+    let row = select(
         "SELECT e.at_ns, e.session_id, p.plan, p.position, p.text
          FROM events e LEFT JOIN plan_steps p ON p.id = e.step WHERE e.id = $1",
     )

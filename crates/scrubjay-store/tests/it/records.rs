@@ -352,6 +352,7 @@ async fn resumed(database: Database) {
     assert_eq!((told[0].kind.name().as_str(), &told[0].session_id), ("session_branched", &branched.id));
 }
 
+#[expect(clippy::disallowed_methods, reason = "a revision is put in as files.rs would")]
 async fn revise(ledger: &Ledger, before: Option<&str>, after: Option<&str>) {
     let mut write = ledger.write(Survives::Process).await.unwrap();
     let scope = scope(&mut write, "s").await;

@@ -1,5 +1,7 @@
 //! `scrubjay serve` from outside: what clients of both eras meet at its fronts, and what is on its tapes.
 
+mod answered;
+mod canary;
 mod conformance;
 mod conformance_peers;
 mod conversations;

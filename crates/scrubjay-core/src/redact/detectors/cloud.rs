@@ -19,5 +19,5 @@ pub(super) const ALL: &[Detector] = &[
     token("fly-token", &["fo1_", "FlyV1 fm2_", "fm2_"], Class::Base64, 40..4096),
     token("databricks-token", &["dapi"], Class::Hex, 32..33),
     random("azure-storage-key", &["AccountKey=", "SharedAccessKey="], Class::Base64, 40..90),
-    random("azure-sas-signature", &["&sig=", "?sig="], Class::Dashed, 20..100),
+    random("azure-sas-signature", &["&sig=", "?sig="], Class::Percent, 20..140),
 ];

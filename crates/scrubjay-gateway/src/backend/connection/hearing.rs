@@ -9,6 +9,7 @@ use std::time::Duration;
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message::{self, Parts, Splice};
+use scrubjay_core::redact::cut;
 use scrubjay_core::rules::Onward;
 use scrubjay_store::recording::Item;
 use serde_json::value::RawValue;
@@ -267,7 +268,7 @@ impl Wire {
         let answer = match (parts.result, parts.error) {
             (_, Some(error)) if !message::is_error(error) => {
                 // A client would drop it and wait on.
-                let said: String = error.get().chars().take(200).collect();
+                let said = cut(error.get(), 200);
                 Answer::error(-32603, &format!("the backend's error is no JSON-RPC error: {said}"))
             }
             (_, Some(error)) => Answer::Error(error.get().to_owned()),

@@ -2,6 +2,7 @@
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::redact::cut;
 use scrubjay_core::units::counted;
 use scrubjay_router::{Mode, Plan, Routed, Task, Undecided};
 use serde_json::value::RawValue;
@@ -87,8 +88,7 @@ impl Refusal {
 
     /// Passes on a backend's error in plain words.
     pub(super) fn backend(plan: &Plan, error: &Value, chosen: Value) -> Self {
-        let said: String =
-            error["message"].as_str().unwrap_or("it failed").chars().take(SUMMARY_CHARS_MAX).collect();
+        let said = cut(error["message"].as_str().unwrap_or("it failed"), SUMMARY_CHARS_MAX);
         let what = plan.tool().unwrap_or(&plan.mcp_method);
         let message = format!("{}/{what} failed: {said}", plan.backend_id);
         let data = json!({ "backend": plan.backend_id, "error": error, "chosen": chosen });

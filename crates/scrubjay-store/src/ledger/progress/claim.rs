@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::clock;
-use crate::ledger::{Conn, LedgerError, Write};
+use crate::ledger::statement::{Key, change};
+use crate::ledger::{LedgerError, Write};
 
 /// Takes on a question; returns whether nobody else is at it. What is taken on twice by one owner is one.
 ///
@@ -17,18 +18,18 @@ pub async fn take(
 ) -> Result<bool, LedgerError> {
     let now_ns = write.at_ns();
     let lasts_ns = i64::try_from(clock::saturate(lasts)).unwrap_or(i64::MAX);
-    let done = sqlx::query(
+    let rows = change(
         "INSERT INTO progress_claims (subject, owner, until_ns) VALUES ($1, $2, $3)
          ON CONFLICT (subject) DO UPDATE SET owner = excluded.owner, until_ns = excluded.until_ns
          WHERE progress_claims.until_ns < $4 OR progress_claims.owner = excluded.owner",
     )
-    .bind(subject)
-    .bind(owner)
+    .bind(Key::known(subject))
+    .bind(Key::known(owner))
     .bind(now_ns.saturating_add(lasts_ns))
     .bind(now_ns)
-    .execute(write.conn())
+    .execute(write)
     .await?;
-    Ok(done.rows_affected() > 0)
+    Ok(rows > 0)
 }
 
 /// Gives a question up, answered or not.
@@ -36,10 +37,10 @@ pub async fn take(
 /// # Errors
 /// The ledger failed.
 pub async fn give_up(write: &mut Write, subject: &str, owner: &str) -> Result<(), LedgerError> {
-    sqlx::query("DELETE FROM progress_claims WHERE subject = $1 AND owner = $2")
-        .bind(subject)
-        .bind(owner)
-        .execute(write.conn())
+    change("DELETE FROM progress_claims WHERE subject = $1 AND owner = $2")
+        .bind(Key::known(subject))
+        .bind(Key::known(owner))
+        .execute(write)
         .await?;
     Ok(())
 }

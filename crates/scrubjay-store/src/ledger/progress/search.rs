@@ -10,6 +10,7 @@ use sqlx::{Any, AssertSqlSafe, Row};
 
 use super::words::{Term, fold};
 use super::{read_tags, scope_of, text};
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 /// Of more matches only so many, the newest, are ranked.
@@ -108,7 +109,7 @@ pub async fn find(on: &mut impl Conn, search: &Search<'_>) -> Result<Found, Ledg
 async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Result<(), LedgerError> {
     let mut fewest = i64::MAX;
     for n in 0..if tags.len() > 1 { tags.len() } else { 0 } {
-        let row = sqlx::query(
+        let row = select(
             "SELECT count(*) FROM (SELECT 1 FROM progress_tags WHERE scope = $1 AND tag = $2 LIMIT $3) t",
         )
         .bind(scope)
@@ -135,8 +136,7 @@ struct Given<'a> {
 
 impl Given<'_> {
     fn bind(&self, sql: String) -> Statement<'static, Any, AnyArguments> {
-        let statement =
-            sqlx::query(AssertSqlSafe(sql)).bind(self.scope).bind(self.from_us).bind(self.until_us);
+        let statement = select(AssertSqlSafe(sql)).bind(self.scope).bind(self.from_us).bind(self.until_us);
         self.texts.iter().fold(statement, |statement, text| statement.bind((*text).to_owned()))
     }
 }

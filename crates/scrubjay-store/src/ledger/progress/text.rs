@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::Entry;
+use super::Texts;
 use super::words::{Term, words};
 use crate::ledger::dialect::Dialect;
+use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::{Conn, LedgerError, Write};
 
 /// How many pages of the index are tidied with each entry: a few each time, so that no entry waits for many.
@@ -68,33 +69,40 @@ pub(super) fn query(dialect: Dialect, scope: i64, terms: &[Term], tags: &[&str])
 }
 
 /// Makes an entry findable by its words and tags.
-pub(super) async fn index(write: &mut Write, scope: i64, entry: &Entry) -> Result<(), LedgerError> {
-    let tags: Vec<String> = entry.tags.iter().map(|tag| tag_word(scope, tag)).collect();
+pub(super) async fn index(
+    write: &mut Write,
+    scope: i64,
+    at_us: i64,
+    texts: &Texts,
+) -> Result<(), LedgerError> {
+    let tags: Vec<String> = texts.tags.iter().map(|tag| tag_word(scope, tag.as_str())).collect();
+    let sources: Vec<_> = [&texts.title, &texts.content].into_iter().chain(&texts.tags).collect();
+    let cut = |words: String| SearchWords::cut_from(&sources, words);
     match write.dialect() {
         Dialect::Sqlite => {
-            let (title, _) = scoped(scope, &entry.title);
-            let (content, count) = scoped(scope, &entry.content);
-            sqlx::query("INSERT INTO progress_text (rowid, title, content, tags) VALUES ($1, $2, $3, $4)")
-                .bind(entry.at_us)
-                .bind(title)
-                .bind(content)
-                .bind(tags.join(" "))
-                .execute(write.conn())
+            let (title, _) = scoped(scope, texts.title.as_str());
+            let (content, count) = scoped(scope, texts.content.as_str());
+            change("INSERT INTO progress_text (rowid, title, content, tags) VALUES ($1, $2, $3, $4)")
+                .bind(at_us)
+                .bind(cut(title))
+                .bind(cut(content))
+                .bind(cut(tags.join(" ")))
+                .execute(write)
                 .await?;
-            sqlx::query("INSERT INTO progress_text (progress_text, rank) VALUES ('merge', $1)")
+            change("INSERT INTO progress_text (progress_text, rank) VALUES ('merge', $1)")
                 .bind(MERGE_PAGES + (count / WORDS_PER_PAGE) as i64)
-                .execute(write.conn())
+                .execute(write)
                 .await?;
         }
         Dialect::Postgres => {
-            let mut vector = vector(scope, &entry.title, &entry.content);
+            let mut vector = vector(scope, texts.title.as_str(), texts.content.as_str());
             for tag in tags {
                 write!(vector, " '{tag}'").expect("a string takes any text");
             }
-            sqlx::query("INSERT INTO progress_text (at_us, words) VALUES ($1, CAST($2 AS tsvector))")
-                .bind(entry.at_us)
-                .bind(vector)
-                .execute(write.conn())
+            change("INSERT INTO progress_text (at_us, words) VALUES ($1, CAST($2 AS tsvector))")
+                .bind(at_us)
+                .bind(cut(vector))
+                .execute(write)
                 .await?;
         }
     }

@@ -7,6 +7,7 @@ use super::book::Book;
 use super::scope::Scope;
 use super::{RecordError, RecordId, RecordRef, row};
 use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
 /// How many sessions are told of.
@@ -48,7 +49,7 @@ pub struct Activated {
 /// # Errors
 /// The ledger failed.
 pub async fn held(on: &mut impl Conn, session: &str, id: RecordId) -> Result<Option<Held>, LedgerError> {
-    let row = sqlx::query("SELECT version, tick FROM record_actives WHERE session_id = $1 AND number = $2")
+    let row = select("SELECT version, tick FROM record_actives WHERE session_id = $1 AND number = $2")
         .bind(session)
         .bind(id.0)
         .fetch_optional(on.conn())
@@ -66,16 +67,16 @@ pub(super) async fn hold(
     now: &RecordRef,
     tick: i64,
 ) -> Result<(), LedgerError> {
-    sqlx::query(
+    change(
         "INSERT INTO record_actives (session_id, number, book, version, tick) VALUES ($1, $2, $3, $4, $5)
          ON CONFLICT (session_id, number) DO UPDATE SET version = excluded.version, tick = excluded.tick",
     )
-    .bind(&scope.session.id)
+    .bind(Key::known(&scope.session.id))
     .bind(now.id.0)
     .bind(scope.book.id)
     .bind(now.version)
     .bind(tick)
-    .execute(write.conn())
+    .execute(write)
     .await?;
     Ok(())
 }
@@ -111,7 +112,7 @@ pub async fn activate(
 /// # Errors
 /// The ledger failed.
 pub async fn holders(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Holder>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT s.id, s.last_activity_ns FROM record_actives a JOIN sessions s ON s.id = a.session_id
          WHERE a.book = $1 AND a.number = $2 AND s.ended_ns IS NULL
          ORDER BY s.last_activity_ns DESC, s.id LIMIT $3",
@@ -135,19 +136,18 @@ pub async fn active(
     session: &str,
     limit: i64,
 ) -> Result<(Vec<RecordId>, i64), LedgerError> {
-    let rows =
-        sqlx::query("SELECT number FROM record_actives WHERE session_id = $1 ORDER BY number LIMIT $2")
-            .bind(session)
-            .bind(limit)
-            .fetch_all(on.conn())
-            .await?;
+    let rows = select("SELECT number FROM record_actives WHERE session_id = $1 ORDER BY number LIMIT $2")
+        .bind(session)
+        .bind(limit)
+        .fetch_all(on.conn())
+        .await?;
     let ids =
         rows.iter().map(|row| Ok(RecordId(row.try_get(0)?))).collect::<Result<Vec<_>, LedgerError>>()?;
     if (ids.len() as i64) < limit {
         let count = ids.len() as i64;
         return Ok((ids, count));
     }
-    let row = sqlx::query("SELECT count(*) FROM record_actives WHERE session_id = $1")
+    let row = select("SELECT count(*) FROM record_actives WHERE session_id = $1")
         .bind(session)
         .fetch_one(on.conn())
         .await?;

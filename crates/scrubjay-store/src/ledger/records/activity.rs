@@ -4,6 +4,7 @@ use sqlx::Row;
 
 use super::RecordId;
 use crate::ledger::event::{self, Event, EventKind};
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 /// The kinds of events that tell of records and of sessions.
@@ -48,7 +49,7 @@ pub async fn recent(on: &mut impl Conn, project: &str, wanted: &Wanted) -> Resul
          ORDER BY id DESC LIMIT $4",
         kinds.join(", ")
     );
-    let rows = sqlx::query(sqlx::AssertSqlSafe(text))
+    let rows = select(sqlx::AssertSqlSafe(text))
         .bind(project)
         .bind(wanted.record.map(|id| id.to_string()).unwrap_or_default())
         .bind(wanted.since_ns)
@@ -80,7 +81,7 @@ pub async fn open_sessions(
     project: &str,
     limit: i64,
 ) -> Result<Vec<OpenSession>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT id, title, last_sync_tick, last_activity_ns FROM sessions
          WHERE project_id = $1 AND ended_ns IS NULL ORDER BY last_activity_ns DESC LIMIT $2",
     )
@@ -104,7 +105,7 @@ pub async fn open_sessions(
 /// # Errors
 /// The ledger failed.
 pub async fn count_open_sessions(on: &mut impl Conn, project: &str) -> Result<i64, LedgerError> {
-    let row = sqlx::query("SELECT count(*) FROM sessions WHERE project_id = $1 AND ended_ns IS NULL")
+    let row = select("SELECT count(*) FROM sessions WHERE project_id = $1 AND ended_ns IS NULL")
         .bind(project)
         .fetch_one(on.conn())
         .await?;

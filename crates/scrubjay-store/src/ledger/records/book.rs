@@ -6,6 +6,7 @@ use serde::Serialize;
 use sqlx::Row;
 
 use super::State;
+use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
 /// A project's book.
@@ -63,7 +64,7 @@ impl Totals {
 /// # Errors
 /// The ledger failed.
 pub async fn open(on: &mut impl Conn, project: &str) -> Result<Book, LedgerError> {
-    let row = sqlx::query(
+    let row = select(
         "SELECT id, last, roots, open, later, resolved, discarded FROM record_books WHERE project_id = $1",
     )
     .bind(project)
@@ -89,12 +90,12 @@ pub(super) async fn begin(write: &mut Write, project: &str) -> Result<Book, Ledg
     let mut book = open(write, project).await?;
     if book.id == 0 {
         project::ensure(write, project).await?;
-        let row = sqlx::query(
+        let row = change(
             "INSERT INTO record_books (project_id, last, roots, open, later, resolved, discarded)
              VALUES ($1, 0, 0, 0, 0, 0, 0) RETURNING id",
         )
-        .bind(project)
-        .fetch_one(write.conn())
+        .bind(Key::known(project))
+        .fetch_one(write)
         .await?;
         book.id = row.try_get(0)?;
     }
@@ -104,7 +105,7 @@ pub(super) async fn begin(write: &mut Write, project: &str) -> Result<Book, Ledg
 /// Stores the totals.
 pub(super) async fn update(write: &mut Write, book: &Book) -> Result<(), LedgerError> {
     let totals = &book.totals;
-    sqlx::query(
+    change(
         "UPDATE record_books SET last = $2, roots = $3, open = $4, later = $5, resolved = $6, discarded = $7
          WHERE id = $1",
     )
@@ -115,7 +116,7 @@ pub(super) async fn update(write: &mut Write, book: &Book) -> Result<(), LedgerE
     .bind(totals.later)
     .bind(totals.resolved)
     .bind(totals.discarded)
-    .execute(write.conn())
+    .execute(write)
     .await?;
     Ok(())
 }

@@ -5,6 +5,7 @@ use sqlx::Row;
 use super::book::Book;
 use super::row::{REF, VERSION, sql};
 use super::{Record, RecordError, RecordId, RecordRef, State, listing, row};
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 /// How many open children are whole.
@@ -54,7 +55,7 @@ pub async fn gather(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Bun
 }
 
 async fn open_children(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Record>, LedgerError> {
-    let rows = sqlx::query(sql!(
+    let rows = select(sql!(
         "SELECT ",
         REF,
         ", ",
@@ -77,7 +78,7 @@ async fn grandchildren(
     book: &Book,
     id: RecordId,
 ) -> Result<(Vec<RecordRef>, i64), LedgerError> {
-    let total = sqlx::query(
+    let total = select(
         "SELECT CAST(coalesce(sum(children), 0) AS BIGINT) FROM records WHERE book = $1 AND parent = $2",
     )
     .bind(book.id)
@@ -85,7 +86,7 @@ async fn grandchildren(
     .fetch_one(on.conn())
     .await?
     .try_get(0)?;
-    let rows = sqlx::query(sql!(
+    let rows = select(sql!(
         "SELECT ",
         REF,
         " FROM records r WHERE r.book = $1
@@ -109,7 +110,7 @@ pub async fn siblings(
     book: &Book,
     target: &RecordRef,
 ) -> Result<(Vec<RecordRef>, i64), LedgerError> {
-    let rows = sqlx::query(sql!(
+    let rows = select(sql!(
         "SELECT ",
         REF,
         " FROM records r WHERE r.book = $1 AND r.parent = $2 AND r.number <> $3

@@ -10,6 +10,7 @@ use super::book::Book;
 use super::scope::Scope;
 use super::{RecordError, RecordId};
 use crate::ledger::blob::{self, Hash};
+use crate::ledger::statement::{change, select};
 use crate::ledger::{Conn, LedgerError, Write, moves, revision};
 
 /// How many pieces of code a record cites.
@@ -79,10 +80,10 @@ pub(super) async fn keep(
     id: RecordId,
     citations: &[String],
 ) -> Result<(), LedgerError> {
-    sqlx::query("DELETE FROM record_citations WHERE book = $1 AND number = $2")
+    change("DELETE FROM record_citations WHERE book = $1 AND number = $2")
         .bind(scope.book.id)
         .bind(id.0)
-        .execute(write.conn())
+        .execute(write)
         .await?;
     let Some(workspace) = scope.session.workspace.as_deref().or(scope.caller.workspace.as_deref()) else {
         return Ok(());
@@ -96,20 +97,20 @@ pub(super) async fn keep(
             },
             None => None,
         };
-        sqlx::query(
+        change(
             "INSERT INTO record_citations (book, number, place, workspace, path, first_line, last_line,
                  revision, content) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         )
         .bind(scope.book.id)
         .bind(id.0)
         .bind(place as i64)
-        .bind(workspace)
-        .bind(&citation.path)
+        .bind(write.clean(workspace))
+        .bind(write.clean(&citation.path))
         .bind(citation.first)
         .bind(citation.last)
         .bind(newest.map_or(0, |revision| revision.id))
-        .bind(content.map(|hash| hash.to_vec()))
-        .execute(write.conn())
+        .bind(content)
+        .execute(write)
         .await?;
     }
     Ok(())
@@ -120,7 +121,7 @@ pub(super) async fn keep(
 /// # Errors
 /// The ledger failed.
 pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Suspect>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT workspace, path, first_line, last_line, revision, content FROM record_citations
          WHERE book = $1 AND number = $2 ORDER BY place",
     )

@@ -3,7 +3,8 @@
 use super::book::Book;
 use super::scope::Scope;
 use super::{Content, RecordError, RecordId, citation, row};
-use crate::ledger::{Conn, LedgerError, Write};
+use crate::ledger::statement::{Key, change};
+use crate::ledger::{LedgerError, Write};
 
 /// No type is longer.
 pub const TYPE_CHARS_MAX: usize = 100;
@@ -50,14 +51,15 @@ impl Change {
 
 /// Takes secrets out of what a record says.
 pub(super) fn cleaned(write: &Write, content: Content) -> Content {
-    let metadata = serde_json::from_str(&write.clean_json(&serde_json::Value::Object(content.metadata)))
-        .unwrap_or_default();
+    let metadata = write.clean_json(&serde_json::Value::Object(content.metadata));
+    let text = |text: &str| write.clean(text).into_string();
     Content {
-        kind: write.clean(&content.kind),
-        title: write.clean(&content.title),
-        summary: write.clean(&content.summary),
-        body: write.clean(&content.body),
-        metadata,
+        kind: text(&content.kind),
+        title: text(&content.title),
+        summary: text(&content.summary),
+        body: text(&content.body),
+        metadata: serde_json::from_str(metadata.as_str()).unwrap_or_default(),
+        citations: content.citations.iter().map(|citation| text(citation)).collect(),
         ..content
     }
 }
@@ -118,8 +120,7 @@ pub(super) struct NewVersion<'a> {
 pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>) -> Result<(), LedgerError> {
     let content = new.content;
     let related: Vec<i64> = content.related.iter().map(|id| id.0).collect();
-    let damaged = |e: serde_json::Error| LedgerError::Damaged(e.to_string());
-    sqlx::query(
+    change(
         "INSERT INTO record_versions (book, number, version, tick, at_ns, session_id, change, reason, type,
              title, summary, body, state, resolved_by, related, metadata, citations)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
@@ -129,26 +130,26 @@ pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>)
     .bind(new.version)
     .bind(new.tick)
     .bind(write.at_ns())
-    .bind(&scope.session.id)
+    .bind(Key::known(&scope.session.id))
     .bind(new.change.name())
-    .bind(new.reason)
-    .bind(&content.kind)
-    .bind(&content.title)
-    .bind(&content.summary)
-    .bind(&content.body)
+    .bind(new.reason.map(|reason| write.clean(reason)))
+    .bind(write.clean(&content.kind))
+    .bind(write.clean(&content.title))
+    .bind(write.clean(&content.summary))
+    .bind(write.clean(&content.body))
     .bind(content.state.name())
     .bind(content.resolved_by.map(|id| id.0))
-    .bind(serde_json::to_string(&related).map_err(damaged)?)
-    .bind(serde_json::to_string(&content.metadata).map_err(damaged)?)
-    .bind(serde_json::to_string(&content.citations).map_err(damaged)?)
-    .execute(write.conn())
+    .bind(write.clean_json(&serde_json::json!(related)))
+    .bind(write.clean_json(&serde_json::json!(content.metadata)))
+    .bind(write.clean_json(&serde_json::json!(content.citations)))
+    .execute(write)
     .await?;
     Ok(())
 }
 
 /// Moves a record on to a version that was kept.
 pub(super) async fn advance(write: &mut Write, book: &Book, new: &NewVersion<'_>) -> Result<(), LedgerError> {
-    sqlx::query(
+    change(
         "UPDATE records SET version = $3, tick = $4, modified_ns = $5, title = $6, summary = $7, state = $8,
              cited = $9 WHERE book = $1 AND number = $2",
     )
@@ -157,11 +158,11 @@ pub(super) async fn advance(write: &mut Write, book: &Book, new: &NewVersion<'_>
     .bind(new.version)
     .bind(new.tick)
     .bind(write.at_ns())
-    .bind(&new.content.title)
-    .bind(&new.content.summary)
+    .bind(write.clean(&new.content.title))
+    .bind(write.clean(&new.content.summary))
     .bind(new.content.state.name())
     .bind(new.content.citations.len() as i64)
-    .execute(write.conn())
+    .execute(write)
     .await?;
     Ok(())
 }

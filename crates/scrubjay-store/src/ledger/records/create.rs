@@ -9,7 +9,8 @@ use super::{
     words,
 };
 use crate::ledger::event::{self, EventKind, NewEvent};
-use crate::ledger::{Conn, LedgerError, Write};
+use crate::ledger::statement::{Key, change};
+use crate::ledger::{LedgerError, Write};
 
 /// What a new record says.
 #[derive(Clone, Debug)]
@@ -111,24 +112,24 @@ async fn place(
         modified_ns: write.at_ns(),
         path: parent.map_or_else(|| row::path("", id), |p| p.child_path(id)),
     };
-    sqlx::query(
+    change(
         "INSERT INTO records (book, number, type, title, summary, state, parent, depth, path, children,
              open_children, version, tick, cited, created_ns, modified_ns)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, 1, $10, $11, $12, $12)",
     )
     .bind(scope.book.id)
     .bind(id.0)
-    .bind(&now.kind)
-    .bind(&now.title)
-    .bind(&now.summary)
+    .bind(write.clean(&now.kind))
+    .bind(write.clean(&now.title))
+    .bind(write.clean(&now.summary))
     .bind(now.state.name())
     .bind(now.parent.map_or(0, |p| p.0))
     .bind(now.depth)
-    .bind(&now.path)
+    .bind(Key::known(&now.path))
     .bind(tick)
     .bind(now.cited)
     .bind(now.created_ns)
-    .execute(write.conn())
+    .execute(write)
     .await?;
     if let Some(parent) = parent {
         count_child(write, scope, parent.id, 1, i64::from(content.state == State::Open)).await?;
@@ -144,7 +145,7 @@ pub(super) async fn count_child(
     more: i64,
     more_open: i64,
 ) -> Result<(), LedgerError> {
-    sqlx::query(
+    change(
         "UPDATE records SET children = children + $3, open_children = open_children + $4
          WHERE book = $1 AND number = $2",
     )
@@ -152,7 +153,7 @@ pub(super) async fn count_child(
     .bind(parent.0)
     .bind(more)
     .bind(more_open)
-    .execute(write.conn())
+    .execute(write)
     .await?;
     Ok(())
 }

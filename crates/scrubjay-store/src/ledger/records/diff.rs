@@ -5,6 +5,7 @@ use sqlx::Row;
 use super::book::Book;
 use super::{Record, RecordError, RecordId, row, saving};
 use crate::ledger::Conn;
+use crate::ledger::statement::select;
 
 /// Which version is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ pub async fn at(on: &mut impl Conn, book: &Book, id: RecordId, point: &Point) ->
             (saving::last(on, session).await?.ok_or_else(missing)?, i64::MAX)
         }
     };
-    let found = sqlx::query(
+    let found = select(
         "SELECT max(version) FROM record_versions
          WHERE book = $1 AND number = $2 AND tick <= $3 AND at_ns <= $4",
     )

@@ -5,6 +5,7 @@ use sqlx::Row;
 use super::book::Book;
 use super::row::{VERSION, VERSION_COLUMNS, sql};
 use super::{Content, RecordError, RecordId, row};
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 pub use super::content::Change;
@@ -60,7 +61,7 @@ pub async fn versions(
     limit: i64,
 ) -> Result<Vec<Version>, RecordError> {
     row::require(on, book, id).await?;
-    let rows = sqlx::query(sql!(
+    let rows = select(sql!(
         "SELECT ",
         VERSION,
         HOW,
@@ -88,13 +89,12 @@ pub async fn author(
     id: RecordId,
     version: i64,
 ) -> Result<String, LedgerError> {
-    let row = sqlx::query(
-        "SELECT session_id FROM record_versions WHERE book = $1 AND number = $2 AND version = $3",
-    )
-    .bind(book.id)
-    .bind(id.0)
-    .bind(version)
-    .fetch_one(on.conn())
-    .await?;
+    let row =
+        select("SELECT session_id FROM record_versions WHERE book = $1 AND number = $2 AND version = $3")
+            .bind(book.id)
+            .bind(id.0)
+            .bind(version)
+            .fetch_one(on.conn())
+            .await?;
     Ok(row.try_get(0)?)
 }

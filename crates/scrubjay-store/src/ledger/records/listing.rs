@@ -5,6 +5,7 @@ use sqlx::Row;
 use super::book::Book;
 use super::row::{REF, sql};
 use super::{RecordError, RecordId, RecordRef, State, row};
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 /// How many types a list is filtered by.
@@ -83,7 +84,7 @@ pub async fn list(
     let mut rows = Vec::new();
     let mut total = 0;
     for (text, counts) in [(page, false), (count, true)] {
-        let mut query = sqlx::query(sqlx::AssertSqlSafe(text))
+        let mut query = select(sqlx::AssertSqlSafe(text))
             .bind(book.id)
             .bind(&place.first)
             .bind(&place.end)
@@ -166,7 +167,7 @@ pub async fn children(
     limit: i64,
 ) -> Result<Vec<RecordRef>, LedgerError> {
     let condition = if state.is_some() { "r.state = $3" } else { "r.state <> $3" };
-    let rows = sqlx::query(sql!(
+    let rows = select(sql!(
         "SELECT ",
         REF,
         " FROM records r WHERE r.book = $1 AND r.parent = $2 AND ",
@@ -193,7 +194,7 @@ pub async fn newest(
     limit: i64,
 ) -> Result<Vec<RecordRef>, LedgerError> {
     let condition = if state.is_some() { "r.state = $2" } else { "r.parent = 0 AND $2 = ''" };
-    let rows = sqlx::query(sql!(
+    let rows = select(sql!(
         "SELECT ",
         REF,
         " FROM records r WHERE r.book = $1 AND ",

@@ -6,6 +6,7 @@ use sqlx::any::AnyRow;
 
 use super::book::Book;
 use super::{Content, Record, RecordError, RecordId, RecordRef, State};
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 /// The columns of a reference, of `records r`.
@@ -116,7 +117,7 @@ pub(super) use sql;
 /// # Errors
 /// The ledger failed.
 pub async fn find(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Option<RecordRef>, LedgerError> {
-    let row = sqlx::query(sql!("SELECT ", REF, " FROM records r WHERE r.book = $1 AND r.number = $2"))
+    let row = select(sql!("SELECT ", REF, " FROM records r WHERE r.book = $1 AND r.number = $2"))
         .bind(book.id)
         .bind(id.0)
         .fetch_optional(on.conn())
@@ -142,7 +143,7 @@ pub async fn full(
     id: RecordId,
     version: Option<i64>,
 ) -> Result<Record, RecordError> {
-    let row = sqlx::query(sql!(
+    let row = select(sql!(
         "SELECT ",
         REF,
         ", ",

@@ -7,6 +7,7 @@ use super::scope::Scope;
 use super::{RecordId, activation};
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::session::{self, Session};
+use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write};
 
 /// How many records are named; all are counted.
@@ -45,7 +46,7 @@ pub struct Closed {
 /// # Errors
 /// The ledger failed.
 pub async fn last(on: &mut impl Conn, session: &str) -> Result<Option<i64>, LedgerError> {
-    let row = sqlx::query("SELECT max(tick) FROM record_saves WHERE session_id = $1")
+    let row = select("SELECT max(tick) FROM record_saves WHERE session_id = $1")
         .bind(session)
         .fetch_one(on.conn())
         .await?;
@@ -60,11 +61,11 @@ pub async fn save(write: &mut Write, scope: &mut Scope, summary: Option<&str>) -
     let (records, count) = unsaved(write, &scope.session.id).await?;
     let tick = scope.tick(write).await?;
     let at_ns = write.at_ns();
-    sqlx::query("INSERT INTO record_saves (session_id, tick, at_ns) VALUES ($1, $2, $3)")
-        .bind(&scope.session.id)
+    change("INSERT INTO record_saves (session_id, tick, at_ns) VALUES ($1, $2, $3)")
+        .bind(Key::known(&scope.session.id))
         .bind(tick)
         .bind(at_ns)
-        .execute(write.conn())
+        .execute(write)
         .await?;
     scope.session.last_save_ns = Some(at_ns);
     session::update(write, &scope.session).await?;
@@ -87,7 +88,7 @@ pub async fn close(write: &mut Write, scope: Scope, summary: Option<&str>) -> Re
 
 async fn unsaved(write: &mut Write, session: &str) -> Result<(Vec<RecordId>, i64), LedgerError> {
     let since = last(write, session).await?.unwrap_or(0);
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT DISTINCT number FROM record_versions WHERE session_id = $1 AND tick > $2
          ORDER BY number LIMIT $3",
     )
@@ -97,7 +98,7 @@ async fn unsaved(write: &mut Write, session: &str) -> Result<(Vec<RecordId>, i64
     .fetch_all(write.conn())
     .await?;
     let row =
-        sqlx::query("SELECT count(DISTINCT number) FROM record_versions WHERE session_id = $1 AND tick > $2")
+        select("SELECT count(DISTINCT number) FROM record_versions WHERE session_id = $1 AND tick > $2")
             .bind(session)
             .bind(since)
             .fetch_one(write.conn())

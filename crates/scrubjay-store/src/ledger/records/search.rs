@@ -10,6 +10,7 @@ use super::row::sql;
 use super::words::{self, Word, of_ancestor, of_state, of_text, of_type, words};
 use super::{RecordError, RecordId, RecordRef, State, listing, row};
 use crate::ledger::dialect::Dialect;
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 /// How many matches are ranked.
@@ -141,7 +142,7 @@ async fn matches(
                   WHERE words @@ CAST($1 AS tsquery) AND book = $2 AND $3 >= 0"),
         ),
     };
-    let rows = sqlx::query(page).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_all(on.conn()).await?;
+    let rows = select(page).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_all(on.conn()).await?;
     let score =
         |row: &sqlx::any::AnyRow| Ok((words::record_of(row.try_get(0)?), row.try_get::<f64, _>(1)?.max(0.0)));
     let ranked = rows.iter().map(score).collect::<Result<Vec<_>, LedgerError>>()?;
@@ -149,7 +150,7 @@ async fn matches(
         let total = ranked.len() as i64;
         return Ok((ranked, total));
     }
-    let row = sqlx::query(count).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_one(on.conn()).await?;
+    let row = select(count).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_one(on.conn()).await?;
     Ok((ranked, row.try_get(0)?))
 }
 

@@ -6,6 +6,7 @@ use super::history::{HOW, Version};
 use super::row::{VERSION, VERSION_COLUMNS, sql};
 use super::scope::Scope;
 use super::{Content, RecordError, RecordId, row};
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, Write, project, session};
 
 /// How many changes one look shows.
@@ -71,7 +72,7 @@ pub async fn sync(write: &mut Write, scope: &mut Scope) -> Result<Synced, Record
 }
 
 async fn changes(write: &mut Write, scope: &Scope, before: i64) -> Result<(Vec<Foreign>, bool), RecordError> {
-    let rows = sqlx::query(sql!(
+    let rows = select(sql!(
         "SELECT ",
         VERSION,
         HOW,
@@ -102,7 +103,7 @@ async fn changes(write: &mut Write, scope: &Scope, before: i64) -> Result<(Vec<F
 }
 
 async fn nearness(write: &mut Write, scope: &Scope, before: i64) -> Result<Nearness, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT near, count(*) FROM (
              SELECT CASE
                  WHEN EXISTS (SELECT 1 FROM record_actives a WHERE a.session_id = $3 AND a.number = v.number)

@@ -13,6 +13,7 @@ use unicode_normalization::char::is_combining_mark;
 use super::book::Book;
 use super::{Content, RecordId, RecordRef, State};
 use crate::ledger::dialect::Dialect;
+use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::{Conn, LedgerError, Write};
 
 /// No word is longer; the rest of it is not looked at.
@@ -108,20 +109,28 @@ pub(super) async fn put(
     now: &RecordRef,
     content: &Content,
 ) -> Result<(), LedgerError> {
+    let clean =
+        [&content.title, &content.summary, &content.body, &content.kind].map(|text| write.clean(text));
     let kept = |text: &str| words(text).iter().map(|word| of_text(book, &word.text)).collect::<Vec<_>>();
-    let texts = [&content.title, &content.summary, &content.body, &content.kind].map(|text| kept(text));
+    let texts = clean.each_ref().map(|text| kept(text));
+    let sources = clean.each_ref();
+    let cut = |words: String| SearchWords::cut_from(&sources, words);
     let facets = facets(book, now, content);
     match write.dialect() {
-        Dialect::Sqlite => put_sqlite(write, row_of(book, now.id), now.version > 1, &texts, &facets).await,
+        Dialect::Sqlite => {
+            let [title, summary, body, kind] = texts.map(|words| cut(words.join(" ")));
+            let columns = [title, summary, body, kind, cut(facets.join(" "))];
+            put_sqlite(write, row_of(book, now.id), now.version > 1, columns).await
+        }
         Dialect::Postgres => {
-            sqlx::query(
+            change(
                 "INSERT INTO record_texts (book, number, words) VALUES ($1, $2, CAST($3 AS tsvector))
                  ON CONFLICT (book, number) DO UPDATE SET words = excluded.words",
             )
             .bind(book.id)
             .bind(now.id.0)
-            .bind(vector(&texts, &facets))
-            .execute(write.conn())
+            .bind(cut(vector(&texts, &facets)))
+            .execute(write)
             .await?;
             Ok(())
         }
@@ -132,25 +141,20 @@ async fn put_sqlite(
     write: &mut Write,
     row: i64,
     replaces: bool,
-    texts: &[Vec<String>; 4],
-    facets: &[String],
+    columns: [SearchWords; 5],
 ) -> Result<(), LedgerError> {
     if replaces {
-        sqlx::query("DELETE FROM record_texts WHERE rowid = $1").bind(row).execute(write.conn()).await?;
+        change("DELETE FROM record_texts WHERE rowid = $1").bind(row).execute(write).await?;
     }
-    let [title, summary, body, kind] = texts.each_ref().map(|words| words.join(" "));
-    sqlx::query(
+    let statement = change(
         "INSERT INTO record_texts (rowid, title, summary, body, type, facets)
          VALUES ($1, $2, $3, $4, $5, $6)",
-    )
-    .bind(row)
-    .bind(title)
-    .bind(summary)
-    .bind(body)
-    .bind(kind)
-    .bind(facets.join(" "))
-    .execute(write.conn())
-    .await?;
+    );
+    columns
+        .into_iter()
+        .fold(statement.bind(row), |statement, words| statement.bind(words))
+        .execute(write)
+        .await?;
     Ok(())
 }
 

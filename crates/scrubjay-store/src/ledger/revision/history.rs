@@ -3,6 +3,7 @@
 use sqlx::Row;
 
 use super::Revision;
+use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, moves};
 
 /// Returns the last state a file is known to have been in.
@@ -29,7 +30,7 @@ pub async fn as_of(
 ) -> Result<Option<Revision>, LedgerError> {
     let mut last: Option<Revision> = None;
     for place in moves::places(on, workspace).await? {
-        let row = sqlx::query(select!(
+        let row = select(select!(
             "WHERE workspace = $1 AND path = $2 AND state = 'done' AND event_id <= $3 AND id <= $4
              ORDER BY id DESC LIMIT 1"
         ))
@@ -65,7 +66,7 @@ pub async fn first_after(
 ) -> Result<Option<Revision>, LedgerError> {
     let mut first: Option<Revision> = None;
     for place in moves::places(on, workspace).await? {
-        let row = sqlx::query(select!(
+        let row = select(select!(
             "WHERE workspace = $1 AND path = $2 AND state = 'done' AND id > $3 AND id <= $4 ORDER BY id LIMIT 1"
         ))
         .bind(&place.root)
@@ -93,7 +94,7 @@ pub async fn page(
 ) -> Result<Vec<Revision>, LedgerError> {
     let mut page: Vec<Revision> = Vec::new();
     for place in moves::places(on, workspace).await? {
-        let rows = sqlx::query(select!(
+        let rows = select(select!(
             "WHERE workspace = $1 AND path = $2 AND id > $3 AND id <= $4 ORDER BY id LIMIT $5"
         ))
         .bind(&place.root)
@@ -117,7 +118,7 @@ pub async fn page(
 pub async fn paths(on: &mut impl Conn, workspace: &str, limit: i64) -> Result<Vec<String>, LedgerError> {
     let mut paths = std::collections::BTreeSet::new();
     for place in moves::places(on, workspace).await? {
-        let rows = sqlx::query(
+        let rows = select(
             "SELECT DISTINCT path FROM revisions WHERE workspace = $1 AND id <= $2 AND state = 'done'
              ORDER BY path LIMIT $3",
         )
@@ -140,13 +141,12 @@ pub async fn paths(on: &mut impl Conn, workspace: &str, limit: i64) -> Result<Ve
 pub async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
     let mut total = 0;
     for place in moves::places(on, workspace).await? {
-        let row =
-            sqlx::query("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2 AND id <= $3")
-                .bind(&place.root)
-                .bind(path)
-                .bind(place.up_to)
-                .fetch_one(on.conn())
-                .await?;
+        let row = select("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2 AND id <= $3")
+            .bind(&place.root)
+            .bind(path)
+            .bind(place.up_to)
+            .fetch_one(on.conn())
+            .await?;
         total += row.try_get::<i64, _>(0)?;
     }
     Ok(total)
@@ -163,7 +163,7 @@ pub async fn pending(
 ) -> Result<Vec<Revision>, LedgerError> {
     let mut pending: Vec<Revision> = Vec::new();
     for place in moves::places(on, workspace).await? {
-        let rows = sqlx::query(select!(
+        let rows = select(select!(
             "WHERE state = 'pending' AND workspace = $1 AND id <= $2 AND ($3 = '' OR path = $3) ORDER BY id"
         ))
         .bind(&place.root)

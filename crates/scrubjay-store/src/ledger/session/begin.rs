@@ -1,11 +1,13 @@
 //! How a session begins: with a connection's first call, by name, or again after its end.
 
+use scrubjay_core::redact::RedactedText;
 use serde_json::json;
 
 use super::end::was_deserted;
-use super::{COMMAND, Caller, HOST_PROCESS, ID_CHARS_MAX, Session, SessionError, get, select, update};
+use super::{COMMAND, Caller, HOST_PROCESS, ID_CHARS_MAX, Session, SessionError, get, sessions, update};
 use crate::conversation::random_id;
 use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
 /// Separates what a conversation is known by from the project, for one that works on several.
@@ -41,7 +43,7 @@ pub async fn of_caller(on: &mut impl Conn, caller: &Caller) -> Result<Option<Ses
 }
 
 async fn of_connection(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
-    let row = sqlx::query(select!("JOIN connections c ON c.session_id = s.id WHERE c.id = $1"))
+    let row = select(sessions!("JOIN connections c ON c.session_id = s.id WHERE c.id = $1"))
         .bind(&caller.connection)
         .fetch_optional(on.conn())
         .await?;
@@ -49,7 +51,7 @@ async fn of_connection(on: &mut impl Conn, caller: &Caller) -> Result<Option<Ses
 }
 
 async fn of_conversation(on: &mut impl Conn, caller: &Caller) -> Result<Option<Session>, LedgerError> {
-    let row = sqlx::query(select!("JOIN callers c ON c.session_id = s.id WHERE c.caller = $1"))
+    let row = select(sessions!("JOIN callers c ON c.session_id = s.id WHERE c.caller = $1"))
         .bind(&caller.conversation)
         .fetch_optional(on.conn())
         .await?;
@@ -135,7 +137,7 @@ pub async fn start(
     if let Some(id) = &beginning.id {
         // It is written wherever the session is named, so it must not be what is never written.
         let is_bad = id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control);
-        if is_bad || write.clean(id) != *id {
+        if is_bad || !write.is_clean(id) {
             return Err(SessionError::BadId);
         }
         if let Some(session) = get(write, id).await? {
@@ -165,7 +167,7 @@ pub async fn start(
 
 /// Tells whether another connection is in a session too.
 async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Result<bool, LedgerError> {
-    let row = sqlx::query("SELECT 1 FROM connections WHERE session_id = $1 AND id <> $2 LIMIT 1")
+    let row = select("SELECT 1 FROM connections WHERE session_id = $1 AND id <> $2 LIMIT 1")
         .bind(&session.id)
         .bind(&caller.connection)
         .fetch_optional(write.conn())
@@ -188,7 +190,7 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: Beginning) -> Resu
         title: kept(write, beginning.title.as_deref()),
         user_message: kept(write, beginning.user_message.as_deref()),
         agent: kept(write, caller.agent.as_deref()),
-        workspace: caller.workspace.clone(),
+        workspace: kept(write, caller.workspace.as_deref()),
         told_by: caller.told_by.clone(),
         host_session: kept(write, caller.host_session.as_deref()),
         parent_session: beginning.parent_session,
@@ -227,37 +229,37 @@ async fn new_id(write: &mut Write, caller: &Caller) -> Result<String, LedgerErro
 }
 
 async fn insert(write: &mut Write, session: &Session) -> Result<(), LedgerError> {
-    sqlx::query(
+    change(
         "INSERT INTO sessions (id, project_id, title, user_message, agent, workspace, told_by, parent_session,
              created_ns, last_activity_ns, last_sync_tick, host_session)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11)",
     )
-    .bind(&session.id)
-    .bind(&session.project_id)
-    .bind(session.title.as_deref())
-    .bind(session.user_message.as_deref())
-    .bind(session.agent.as_deref())
-    .bind(session.workspace.as_deref())
-    .bind(&session.told_by)
-    .bind(session.parent_session.as_deref())
+    .bind(Key::known(&session.id))
+    .bind(Key::known(&session.project_id))
+    .bind(clean(write, session.title.as_deref()))
+    .bind(clean(write, session.user_message.as_deref()))
+    .bind(clean(write, session.agent.as_deref()))
+    .bind(clean(write, session.workspace.as_deref()))
+    .bind(write.clean(&session.told_by))
+    .bind(session.parent_session.as_deref().map(Key::known))
     .bind(session.created_ns)
     .bind(session.last_sync_tick)
-    .bind(session.host_session.as_deref())
-    .execute(write.conn())
+    .bind(clean(write, session.host_session.as_deref()))
+    .execute(write)
     .await?;
     Ok(())
 }
 
 /// Puts a caller's connection in a session.
 async fn put_in(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
-    sqlx::query(
+    change(
         "INSERT INTO connections (id, session_id, process) VALUES ($1, $2, $3)
          ON CONFLICT (id) DO UPDATE SET session_id = excluded.session_id, process = excluded.process",
     )
-    .bind(&caller.connection)
-    .bind(session)
-    .bind(caller.process.as_deref())
-    .execute(write.conn())
+    .bind(Key::known(&caller.connection))
+    .bind(Key::known(session))
+    .bind(caller.process.as_deref().map(Key::known))
+    .execute(write)
     .await?;
     // Work in a second project is only a part of the conversation: its tape stays with the rest.
     if caller.conversation != session && !caller.connection.contains(IN_PROJECT) {
@@ -268,13 +270,13 @@ async fn put_in(write: &mut Write, caller: &Caller, session: &str) -> Result<(),
 
 /// Lets other connections of the caller's conversation into a session.
 async fn open_to_conversation(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
-    sqlx::query(
+    change(
         "INSERT INTO callers (caller, session_id) VALUES ($1, $2)
          ON CONFLICT (caller) DO UPDATE SET session_id = excluded.session_id",
     )
-    .bind(&caller.conversation)
-    .bind(session)
-    .execute(write.conn())
+    .bind(Key::known(&caller.conversation))
+    .bind(Key::known(session))
+    .execute(write)
     .await?;
     Ok(())
 }
@@ -300,9 +302,9 @@ async fn reopen(
     let tick = project::get(write, &session.project_id).await?.map_or(0, |p| p.tick);
     if ended && was_deserted(write, &session.id).await? {
         // It goes on where it was: nobody had ended it.
-        sqlx::query("UPDATE plan_steps SET status = 'current' WHERE id = $1 AND status = 'left'")
+        change("UPDATE plan_steps SET status = 'current' WHERE id = $1 AND status = 'left'")
             .bind(session.current_step)
-            .execute(write.conn())
+            .execute(write)
             .await?;
     } else if ended {
         // One that was ended starts fresh: it has seen nothing since.
@@ -327,9 +329,9 @@ async fn name(
     put_in(write, caller, &session.id).await?;
     if caller.is_guessed() {
         // It belongs to the connection that named it: nobody joins it only for having the same parent process.
-        sqlx::query("DELETE FROM callers WHERE session_id = $1")
-            .bind(&session.id)
-            .execute(write.conn())
+        change("DELETE FROM callers WHERE session_id = $1")
+            .bind(Key::known(&session.id))
+            .execute(write)
             .await?;
     }
     let summary = session.title.clone().unwrap_or_else(|| "session started".to_owned());
@@ -345,6 +347,10 @@ fn describe(write: &Write, session: &mut Session, beginning: &Beginning) {
         kept(write, beginning.user_message.as_deref()).or_else(|| session.user_message.take());
 }
 
-fn kept(write: &Write, text: Option<&str>) -> Option<String> {
+fn clean(write: &Write, text: Option<&str>) -> Option<RedactedText> {
     text.map(|text| write.clean(text))
+}
+
+fn kept(write: &Write, text: Option<&str>) -> Option<String> {
+    clean(write, text).map(RedactedText::into_string)
 }

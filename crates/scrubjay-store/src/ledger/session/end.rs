@@ -4,10 +4,11 @@ use serde_json::json;
 use sqlx::Row;
 
 use super::begin::IN_PROJECT;
-use super::{CONNECTION, Caller, HOST_PROCESS, Session, get, select, update};
+use super::{CONNECTION, Caller, HOST_PROCESS, Session, get, sessions, update};
 use crate::claim::Holder;
 use crate::clock;
 use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, Ledger, LedgerError, Survives, Write};
 
 /// After a day without an event a session counts as over where nothing shows that anybody is connected to it: long
@@ -30,7 +31,7 @@ pub async fn end(
     for statement in
         ["DELETE FROM callers WHERE session_id = $1", "DELETE FROM record_actives WHERE session_id = $1"]
     {
-        sqlx::query(statement).bind(&session.id).execute(write.conn()).await?;
+        change(statement).bind(Key::known(&session.id)).execute(write).await?;
     }
     let event = NewEvent::new(EventKind::SessionClosed, summary.unwrap_or("session ended"));
     close(write, caller, session, event).await
@@ -43,7 +44,7 @@ pub async fn end(
 /// The ledger failed.
 pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec<Session>, LedgerError> {
     let in_project = format!("{connection}{IN_PROJECT}");
-    let rows = sqlx::query(select!(
+    let rows = select(sessions!(
         "JOIN connections c ON c.session_id = s.id WHERE c.id = $1 OR substr(c.id, 1, CAST($2 AS INTEGER)) = $3"
     ))
     .bind(connection)
@@ -52,15 +53,15 @@ pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec
     .fetch_all(write.conn())
     .await?;
     let sessions = rows.iter().map(Session::of).collect::<Result<Vec<_>, _>>()?;
-    sqlx::query("DELETE FROM connections WHERE id = $1 OR substr(id, 1, CAST($2 AS INTEGER)) = $3")
-        .bind(connection)
+    change("DELETE FROM connections WHERE id = $1 OR substr(id, 1, CAST($2 AS INTEGER)) = $3")
+        .bind(Key::known(connection))
         .bind(in_project.chars().count() as i64)
-        .bind(&in_project)
-        .execute(write.conn())
+        .bind(Key::known(&in_project))
+        .execute(write)
         .await?;
     let mut ended = Vec::new();
     for session in sessions {
-        let others = sqlx::query("SELECT 1 FROM connections WHERE session_id = $1 LIMIT 1")
+        let others = select("SELECT 1 FROM connections WHERE session_id = $1 LIMIT 1")
             .bind(&session.id)
             .fetch_optional(write.conn())
             .await?;
@@ -75,9 +76,9 @@ pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec
 /// goes on where it was.
 async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<Session, LedgerError> {
     if [HOST_PROCESS, CONNECTION].contains(&session.told_by.as_str()) {
-        sqlx::query("DELETE FROM callers WHERE session_id = $1")
-            .bind(&session.id)
-            .execute(write.conn())
+        change("DELETE FROM callers WHERE session_id = $1")
+            .bind(Key::known(&session.id))
+            .execute(write)
             .await?;
     }
     let nobody = Caller::alone("", &session.project_id);
@@ -88,7 +89,7 @@ async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<
 
 /// Tells whether a session ended only because nobody was connected to it any more.
 pub(super) async fn was_deserted(on: &mut impl Conn, session: &str) -> Result<bool, LedgerError> {
-    let row = sqlx::query(
+    let row = select(
         "SELECT details FROM events WHERE session_id = $1 AND kind = 'session_closed' ORDER BY id DESC LIMIT 1",
     )
     .bind(session)
@@ -112,7 +113,7 @@ async fn close(
         "DELETE FROM connections WHERE session_id = $1",
         "UPDATE plan_steps SET status = 'left' WHERE session_id = $1 AND status = 'current'",
     ] {
-        sqlx::query(statement).bind(&session.id).execute(write.conn()).await?;
+        change(statement).bind(Key::known(&session.id)).execute(write).await?;
     }
     event::append(write, &session, caller, event).await?;
     Ok(session)
@@ -160,7 +161,7 @@ pub async fn end_departed(ledger: &Ledger, holder: impl Fn(&str) -> Holder) -> R
 }
 
 async fn processes(on: &mut impl Conn) -> Result<Vec<String>, LedgerError> {
-    let rows = sqlx::query("SELECT DISTINCT process FROM connections WHERE process IS NOT NULL")
+    let rows = select("SELECT DISTINCT process FROM connections WHERE process IS NOT NULL")
         .fetch_all(on.conn())
         .await?;
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
@@ -168,7 +169,7 @@ async fn processes(on: &mut impl Conn) -> Result<Vec<String>, LedgerError> {
 
 /// Returns the connections of a process whose sessions were last active before a time.
 async fn connections(on: &mut impl Conn, process: &str, before_ns: i64) -> Result<Vec<String>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT c.id FROM connections c JOIN sessions s ON s.id = c.session_id
          WHERE c.process = $1 AND s.last_activity_ns < $2 ORDER BY c.id",
     )
@@ -182,7 +183,7 @@ async fn connections(on: &mut impl Conn, process: &str, before_ns: i64) -> Resul
 /// Returns sessions in which nothing happened since a time, and which no process serves: commands on a terminal, and
 /// what earlier versions left open.
 async fn silent(on: &mut impl Conn, before_ns: i64) -> Result<Vec<String>, LedgerError> {
-    let rows = sqlx::query(
+    let rows = select(
         "SELECT s.id FROM sessions s WHERE s.ended_ns IS NULL AND s.last_activity_ns < $1
              AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.session_id = s.id AND c.process IS NOT NULL)
          ORDER BY s.last_activity_ns LIMIT $2",

@@ -317,6 +317,11 @@ impl Piped {
         self.said.push(line.to_owned());
     }
 
+    /// Says lines as they are, each with its end.
+    pub(super) fn say_bytes(&mut self, lines: &[u8]) {
+        self.stdin.as_mut().expect("it is open").write_all(lines).expect("the gateway reads");
+    }
+
     pub(super) fn hear(&mut self) -> Value {
         serde_json::from_str(&self.hear_line()).expect("a line of JSON")
     }

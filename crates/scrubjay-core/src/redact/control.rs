@@ -1,0 +1,219 @@
+//! Terminal control sequences in text: colours, hyperlinks, overstrikes.
+//!
+//! A terminal shows `ESC[1mAK ESC[31mIA…` as one word, and `total ESC[0m AKIA…` as two. So a text is also looked at
+//! without its sequences, and every place where one stood may be the border of a token. Sequences are known as bytes,
+//! as JSON escapes (`\u001b[31m`) and as source code, logs and `cat -v` spell them (`\x1b[`, `\u{1b}[`, `\033[`, `\e[`, `^[[`).
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::detectors::Detector;
+use crate::json::escape::unicode;
+
+/// How an escape character is spelled in text, where a sequence follows; what search for them looks for.
+pub(super) const SPELLED: &[&str] = &[r"\x1b[", r"\x1B[", r"\u{1b}[", r"\033[", r"\e[", "^[["];
+/// No colour has more parameters than this in bytes.
+const PARAMETERS_BYTES_MAX: usize = 64;
+/// A title or hyperlink that does not end within this is none: what follows stays.
+const STRING_BYTES_MAX: usize = 4096;
+/// JSON within JSON within JSON needs seven; more are nobody's accident.
+const BACKSLASHES_MAX: usize = 64;
+/// So many borders behind a token's beginning are tried as its end.
+const ENDS_MAX: usize = 16;
+
+/// A text without its control sequences, and the way back.
+pub(super) struct Stripped {
+    pub(super) text: Vec<u8>,
+    /// Where each run of bytes begins: in the text, and in the original. All but the first follow something that was
+    /// taken out.
+    runs: Vec<(usize, usize)>,
+}
+
+/// Tells whether there are bytes that begin or are a control sequence.
+pub(super) fn are_in(text: &[u8]) -> bool {
+    memchr::memchr3(0x1b, 0x08, 0, text).is_some()
+}
+
+/// Tells whether a JSON escape here spells a control character.
+pub(super) fn is_escaped(raw: &[u8], at: usize) -> bool {
+    unicode(&raw[at..]).is_some_and(|(c, _)| is_control(c))
+}
+
+/// Returns a text without control sequences; itself, where it has none.
+pub(super) fn without(text: &[u8]) -> Cow<'_, [u8]> {
+    match Stripped::new(text) {
+        Some(stripped) => Cow::Owned(stripped.text),
+        None => Cow::Borrowed(text),
+    }
+}
+
+impl Stripped {
+    /// Takes control sequences out of a text; none where it has none.
+    pub(super) fn new(raw: &[u8]) -> Option<Self> {
+        let mut stripped = Self { text: Vec::new(), runs: vec![(0, 0)] };
+        let (mut run, mut at) = (0, 0);
+        while let Some(next) = next_candidate(raw, at) {
+            let length = sequence(&raw[next..]);
+            if length == 0 {
+                at = next + 1;
+                continue;
+            }
+            stripped.text.extend_from_slice(&raw[run..next]);
+            if raw[next] == 0x08 {
+                // A terminal writes the next character over the last: of a pair only the last one shows.
+                while stripped.text.pop().is_some_and(|b| b & 0xc0 == 0x80) {}
+            }
+            at = next + length;
+            run = at;
+            stripped.runs.push((stripped.text.len(), run));
+        }
+        if run == 0 {
+            return None;
+        }
+        stripped.text.extend_from_slice(&raw[run..]);
+        Some(stripped)
+    }
+
+    /// Leads a range of the text back to the original, with the sequences within it.
+    pub(super) fn original(&self, range: &Range<usize>) -> Range<usize> {
+        let place = |at: usize| {
+            let run = self.runs.partition_point(|(start, _)| *start <= at).saturating_sub(1);
+            let (start, original) = self.runs[run];
+            original + (at - start)
+        };
+        let start = place(range.start);
+        if range.is_empty() { start..start } else { start..place(range.end - 1) + 1 }
+    }
+
+    /// Returns the secret whose anchor stands here, where sequences are taken for its borders.
+    pub(super) fn find(&self, detector: &Detector, at: usize) -> Option<Range<usize>> {
+        let border = self.runs.partition_point(|(start, _)| *start <= at);
+        let begin = self.runs[border.saturating_sub(1)].0;
+        // A part holds the whole anchor, which detectors rely on.
+        let anchor = detector.anchors.iter().map(|anchor| anchor.len()).max().unwrap_or(0);
+        let behind = self.runs[border..].iter().take(ENDS_MAX).map(|(start, _)| *start);
+        let behind = behind.filter(|end| *end >= at + anchor);
+        let mut ends = std::iter::once(self.text.len()).chain(behind);
+        ends.find_map(|end| {
+            let part = self.text.get(begin..end)?;
+            let found = detector.find(part, at - begin)?;
+            Some(begin + found.start..begin + found.end)
+        })
+    }
+}
+
+fn is_control(c: char) -> bool {
+    c.is_control() && !matches!(c, '\n' | '\r' | '\t')
+}
+
+fn next_candidate(raw: &[u8], from: usize) -> Option<usize> {
+    let candidate = |b: &u8| {
+        matches!(b, b'\\' | b'^' | 0x7f | 0xc2) || (*b < b' ' && !matches!(b, b'\n' | b'\r' | b'\t'))
+    };
+    raw.get(from..)?.iter().position(candidate).map(|at| from + at)
+}
+
+/// Returns how long the control character or sequence is that begins here; 0 where none does.
+fn sequence(raw: &[u8]) -> usize {
+    let (introducer, is_escape) = match raw {
+        [0x1b, ..] => (1, true),
+        // The control characters beyond ASCII: one of them is an escape and a bracket in one.
+        [0xc2, 0x9b, ..] => return 2 + parameters(&raw[2..]),
+        [0xc2, 0x80..=0x9f, ..] => (2, false),
+        [b, ..] if *b < b' ' || *b == 0x7f => (1, false),
+        [b'\\' | b'^', ..] => {
+            // In JSON within JSON the backslash of an escape is itself escaped, once or several times.
+            let before =
+                raw.iter().take(BACKSLASHES_MAX).take_while(|b| **b == b'\\').count().saturating_sub(1);
+            match spelled(&raw[before..]) {
+                Some((length, is_escape)) => (before + length, is_escape),
+                None => return 0,
+            }
+        }
+        _ => return 0,
+    };
+    if is_escape { introducer + behind_escape(&raw[introducer..]) } else { introducer }
+}
+
+/// Reads a control character that is spelled out: its length, and whether it is an escape.
+fn spelled(raw: &[u8]) -> Option<(usize, bool)> {
+    if let Some((c, length)) = unicode(raw) {
+        return is_control(c).then_some((length, c == '\u{1b}'));
+    }
+    let found = SPELLED.iter().find(|spelling| raw.starts_with(spelling.as_bytes()))?;
+    Some((found.len() - 1, true))
+}
+
+/// Returns how much of a text belongs to the escape before it.
+fn behind_escape(rest: &[u8]) -> usize {
+    match rest {
+        [b'[', parameters_on @ ..] => 1 + parameters(parameters_on),
+        [b']' | b'P' | b'X' | b'^' | b'_', string @ ..] => 1 + string_end(string).unwrap_or(0),
+        [b' '..=b'/', ..] => {
+            let between = rest.iter().take(4).take_while(|b| matches!(b, b' '..=b'/')).count();
+            between + usize::from(matches!(rest.get(between), Some(0x30..=0x7e)))
+        }
+        // A letter behind an escape may be a command as well as the first of a secret, which stays in the original.
+        [0x30..=0x7e, ..] => 1,
+        _ => 0,
+    }
+}
+
+fn parameters(rest: &[u8]) -> usize {
+    let length = rest.iter().take(PARAMETERS_BYTES_MAX).take_while(|b| matches!(b, b' '..=b'?')).count();
+    length + usize::from(matches!(rest.get(length), Some(0x40..=0x7e)))
+}
+
+/// Finds the end of a string such as a hyperlink's address: a bell, or an escape and a backslash.
+fn string_end(rest: &[u8]) -> Option<usize> {
+    let near = &rest[..rest.len().min(STRING_BYTES_MAX)];
+    (0..near.len()).find_map(|at| match &near[at..] {
+        [0x07, ..] => Some(at + 1),
+        [0x1b, b'\\', ..] => Some(at + 2),
+        [b'\\', b'u', ..] => match unicode(&near[at..]) {
+            Some(('\u{7}', length)) => Some(at + length),
+            Some(('\u{1b}', length)) => {
+                let closing = near[at + length..].iter().take_while(|b| **b == b'\\').count();
+                (closing > 0).then_some(at + length + closing.min(2))
+            }
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(raw: &str, expected: &str) {
+        let stripped = without(raw.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&stripped), expected, "{raw:?}");
+    }
+
+    #[test]
+    fn sequences_are_taken_out_however_they_are_spelled() {
+        check("plain \\d text ^ and \n\ttabs", "plain \\d text ^ and \n\ttabs");
+        check("a\x1b[1;31mb\x1b[0mc\x1b[Kd", "abcd");
+        check("a\u{9b}31mb", "ab");
+        check(r"a\u001b[31mb\u001B[0mc", "abc");
+        check(r"a\\u001b[31mb\\\\u001b[0mc", "abc");
+        check(r"a\x1b[31mb\033[0mc\e[1md^[[0me\u{1b}[0mf", "abcdef");
+        check("\x1b]8;;https://x.example\x1b\\link\x1b]8;;\x07 on", "link on");
+        check(r"\u001b]0;title\u0007x\u001b]8;;u\u001b\\y", "xy");
+        check("p\x08pa\x08as\x08s _\x08x é\x08e", "pas x e");
+        check("A\0K\0I\0A\0", "AKIA");
+        check("\x1b(Bx\x1b[", "x");
+        check(r"no \u0041 \u000a \n escape", r"no \u0041 \u000a \n escape");
+    }
+
+    #[test]
+    fn a_range_leads_back_over_what_was_taken_out() {
+        let raw = b"ab\x1b[1mcd\x1b[0mef";
+        let stripped = Stripped::new(raw).unwrap();
+        assert_eq!(&raw[stripped.original(&(1..3))], b"b\x1b[1mc");
+        assert_eq!(&raw[stripped.original(&(2..4))], b"cd");
+        assert_eq!(&raw[stripped.original(&(0..6))], raw);
+        assert_eq!(stripped.original(&(4..4)).len(), 0);
+    }
+}

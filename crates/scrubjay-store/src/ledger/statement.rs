@@ -1,0 +1,120 @@
+//! What may be bound to a statement of the ledger.
+//!
+//! Reading statements take any value: it is compared, not kept. A statement that writes takes only [`Storable`] values:
+//! numbers, hashes, words of this program, keys of rows, and texts that the redactor made. A text that did not pass the
+//! redactor is none of them, so storing it does not compile.
+
+use scrubjay_core::redact::RedactedText;
+use sqlx::any::{AnyArguments, AnyRow};
+use sqlx::query::Query;
+use sqlx::{Any, SqlSafeStr};
+
+use super::blob::Hash;
+use super::{Conn, LedgerError, Write};
+
+/// Begins a statement that reads.
+#[expect(clippy::disallowed_methods, reason = "the one place that makes statements")]
+pub(crate) fn select(sql: impl SqlSafeStr) -> Query<'static, Any, AnyArguments> {
+    let sql = sql.into_sql_str();
+    debug_assert!(
+        ["SELECT", "WITH"].iter().any(|word| sql.as_str().trim_start().starts_with(word)),
+        "a statement that writes is a `change`: {}",
+        sql.as_str()
+    );
+    sqlx::query(sql)
+}
+
+/// Begins a statement that writes.
+#[expect(clippy::disallowed_methods, reason = "the one place that makes statements")]
+pub(super) fn change(sql: &'static str) -> Change {
+    Change(sqlx::query(sql))
+}
+
+/// A statement that writes, with the values bound so far.
+pub(super) struct Change(Query<'static, Any, AnyArguments>);
+
+impl Change {
+    /// Binds the next value.
+    pub(super) fn bind(self, value: impl Storable) -> Self {
+        Self(value.bind_to(self.0))
+    }
+
+    /// Runs it; returns how many rows it wrote.
+    pub(super) async fn execute(self, write: &mut Write) -> Result<u64, LedgerError> {
+        Ok(self.0.execute(write.conn()).await?.rows_affected())
+    }
+
+    /// Runs it; returns the row that its `RETURNING` tells.
+    pub(super) async fn fetch_one(self, write: &mut Write) -> Result<AnyRow, LedgerError> {
+        Ok(self.0.fetch_one(write.conn()).await?)
+    }
+}
+
+/// The id of a row: one that is there already, that this program made, or that [`Write::new_key`] checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key<'a>(&'a str);
+
+impl<'a> Key<'a> {
+    /// Names a row that is there, to compare with or to refer to under a foreign key, or one that gets an id of this
+    /// program's own making.
+    pub(super) fn known(id: &'a str) -> Self {
+        Self(id)
+    }
+}
+
+impl Write {
+    /// Checks an id that somebody else chose for a new row.
+    ///
+    /// # Errors
+    /// It holds a secret: an id is written wherever its row is named, so it cannot be kept without it.
+    pub(super) fn new_key<'a>(&self, of: &'static str, id: &'a str) -> Result<Key<'a>, LedgerError> {
+        if self.is_clean(id) { Ok(Key(id)) } else { Err(LedgerError::SecretId(of)) }
+    }
+}
+
+/// Search words, cut out of texts that were redacted.
+#[derive(Clone, Debug)]
+pub(super) struct SearchWords(String);
+
+impl SearchWords {
+    /// Takes words for what was cut out of these texts.
+    pub(super) fn cut_from(_texts: &[&RedactedText], words: String) -> Self {
+        Self(words)
+    }
+}
+
+/// What may be written to the ledger.
+pub(super) trait Storable {
+    /// Binds it to a statement.
+    fn bind_to(self, query: Query<'static, Any, AnyArguments>) -> Query<'static, Any, AnyArguments>;
+}
+
+macro_rules! storable {
+    ($($type:ty, $value:ident => $bound:expr;)*) => {$(
+        impl Storable for $type {
+            fn bind_to(self, query: Query<'static, Any, AnyArguments>) -> Query<'static, Any, AnyArguments> {
+                let $value = self;
+                query.bind($bound)
+            }
+        }
+    )*};
+}
+
+storable! {
+    i64, number => number;
+    Option<i64>, number => number;
+    // A word of this program: text that comes from elsewhere is not `'static`.
+    &'static str, word => word;
+    RedactedText, text => text.into_string();
+    &RedactedText, text => text.as_str().to_owned();
+    Option<RedactedText>, text => text.map(RedactedText::into_string);
+    Key<'_>, key => key.0.to_owned();
+    Option<Key<'_>>, key => key.map(|key| key.0.to_owned());
+    SearchWords, words => words.0;
+    Hash, hash => hash.to_vec();
+    Option<Hash>, hash => hash.map(|hash| hash.to_vec());
+    FileContent, content => content.0;
+}
+
+/// The contents of a user's file: the exception, for they must come back byte for byte.
+pub(super) struct FileContent(pub(super) Vec<u8>);

@@ -1,0 +1,151 @@
+//! The lines between a client and a toolset: every request that can be told from other text is answered.
+//!
+//! rmcp's own transport drops what it cannot read without a word (a lone surrogate, `1e999`, 128 levels of nesting), or
+//! answers it under no id, and its caller waits for nothing. Here such a request is answered at once, under its own id,
+//! with what is wrong with it.
+
+use std::io;
+use std::sync::Arc;
+
+use rmcp::RoleServer;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use scrubjay_core::message::{self, Parts};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::Mutex;
+
+/// The request is no JSON-RPC request.
+const INVALID_REQUEST: i64 = -32600;
+/// What it is called with cannot be read.
+const INVALID_PARAMS: i64 = -32602;
+
+/// A transport of lines.
+pub(super) struct LineTransport<R, W> {
+    reader: BufReader<R>,
+    /// The line that is being read: what was read of it stays here when reading it is given up half-way.
+    line: Vec<u8>,
+    writer: Arc<Mutex<Option<W>>>,
+}
+
+impl<R: AsyncRead + Unpin, W> LineTransport<R, W> {
+    pub(super) fn new(reader: R, writer: W) -> Self {
+        let writer = Arc::new(Mutex::new(Some(writer)));
+        Self { reader: BufReader::new(reader), line: Vec::new(), writer }
+    }
+}
+
+impl<R, W> Transport<RoleServer> for LineTransport<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        item: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let line = serde_json::to_vec(&item);
+        let writer = self.writer.clone();
+        async move { write(&writer, line?).await }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            // Given up half-way, it goes on with the same line.
+            let read = self.reader.read_until(b'\n', &mut self.line).await.ok()?;
+            if read == 0 {
+                return None;
+            }
+            let line = std::mem::take(&mut self.line);
+            match serde_json::from_slice(&line) {
+                Ok(message) => return Some(message),
+                Err(e) => self.refuse(&line, &e),
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        drop(self.writer.lock().await.take());
+        Ok(())
+    }
+}
+
+impl<R, W: AsyncWrite + Send + Unpin + 'static> LineTransport<R, W> {
+    /// Answers a line that cannot be read, where it asks for an answer.
+    fn refuse(&self, line: &[u8], error: &serde_json::Error) {
+        let Some(answer) = refusal(line, error) else { return };
+        let writer = self.writer.clone();
+        // Beside the reading, which may be given up at any moment: half a line would spoil the next.
+        tokio::spawn(async move {
+            // A client that is gone needs no answer.
+            let _ = write(&writer, answer.into_bytes()).await;
+        });
+    }
+}
+
+async fn write<W: AsyncWrite + Unpin>(writer: &Mutex<Option<W>>, mut line: Vec<u8>) -> io::Result<()> {
+    line.push(b'\n');
+    let mut writer = writer.lock().await;
+    let writer = writer.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+    writer.write_all(&line).await?;
+    writer.flush().await
+}
+
+/// Returns the answer to a request that cannot be read; none where nobody waits for one.
+fn refusal(line: &[u8], error: &serde_json::Error) -> Option<String> {
+    let text = std::str::from_utf8(line).ok()?;
+    let parts = Parts::of(text).ok()?;
+    let id = parts.json_id()?;
+    let is_answer = parts.method.is_none() && (parts.result.is_some() || parts.error.is_some());
+    if is_answer {
+        return None;
+    }
+    // Where in the line it is tells nothing: the line is not the one the caller wrote.
+    let why = error.to_string();
+    let why = why.split(" at line ").next().unwrap_or_default();
+    let (code, message) = match (&parts.method, parts.params) {
+        (None, _) => (INVALID_REQUEST, "the method is not a string that can be read".to_owned()),
+        (Some(method), Some(params)) if serde_json::from_str::<serde_json::Value>(params.get()).is_err() => {
+            (INVALID_PARAMS, format!("the params of {method} cannot be read: {why}"))
+        }
+        (Some(method), _) => (INVALID_PARAMS, format!("the params of {method} are not what it takes: {why}")),
+    };
+    Some(message::raw_error(id.as_raw(), &message::error(code, &message, None)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(line: &str) -> Option<serde_json::Value> {
+        let error = serde_json::from_slice::<RxJsonRpcMessage<RoleServer>>(line.as_bytes()).err()?;
+        refusal(line.as_bytes(), &error).map(|answer| serde_json::from_str(&answer).unwrap())
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_answered_under_its_own_id() {
+        let deep = format!("{}1{}", "[".repeat(150), "]".repeat(150));
+        for arguments in [r#"{"x":"\ud800"}"#, r#"{"x":1e999}"#, &format!(r#"{{"x":{deep}}}"#)] {
+            let line = format!(
+                r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"a","arguments":{arguments}}}}}"#
+            );
+            let answer = refused(&line).unwrap();
+            assert_eq!(
+                (&answer["id"], &answer["error"]["code"]),
+                (&7.into(), &INVALID_PARAMS.into()),
+                "{answer}"
+            );
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.contains("cannot be read") && !message.contains("line"), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_asks_for_no_answer_gets_none() {
+        for line in ["not json", r#"{"jsonrpc":"2.0","method":"x","params":{"x":1e999}}"#, "[1]"] {
+            assert_eq!(refused(line), None, "{line}");
+        }
+        assert_eq!(refused(r#"{"jsonrpc":"2.0","id":1,"result":{"x":1e999}}"#), None);
+    }
+}

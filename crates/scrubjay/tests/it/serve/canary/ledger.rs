@@ -1,0 +1,121 @@
+//! Secrets in everything that agents have our own tools write down.
+
+use serde_json::{Value, json};
+
+use super::super::rig::{Piped, initialize};
+use super::Hunt;
+
+struct Agent {
+    piped: Piped,
+    next: u64,
+}
+
+impl Agent {
+    fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        self.next += 1;
+        let params = json!({ "name": tool, "arguments": arguments });
+        let request = json!({ "jsonrpc": "2.0", "id": self.next, "method": "tools/call", "params": params });
+        let answer = self.piped.ask(&request).pop().expect("an answer");
+        answer["result"].clone()
+    }
+}
+
+pub(super) fn pass(hunt: &mut Hunt) {
+    let mut command = hunt.command("ledger", &json!({}));
+    command
+        .args(["serve", "--toolsets", "recorder,progress,records,tapes", "--workspace"])
+        .arg(hunt.path("workspace"));
+    command.env("CLAUDE_CODE_SESSION_ID", &hunt.canaries[17].text);
+    let mut agent = Agent { piped: Piped::started(command), next: 100 };
+    agent.piped.ask(&initialize(1));
+    let (texts, words) = (hunt.texts(), hunt.words());
+    projects(&mut agent, &texts, &words);
+    hunt.cover("project", texts.len() * 2 + words.len());
+    sessions(&mut agent, &texts, &words);
+    hunt.cover("session, plan, audit and progress", texts.len() * 11);
+    records(&mut agent, &texts);
+    hunt.cover("records", texts.len() * 8);
+    files(&mut agent, &words);
+    hunt.cover("file paths", words.len() * 5);
+    for tool in [
+        "list_sessions",
+        "get_timeline",
+        "get_story",
+        "list_projects",
+        "get_recent_activity",
+        "get_project_overview",
+    ] {
+        let told = agent.call(tool, &json!({}));
+        hunt.heard.push((format!("what {tool} tells"), told.to_string().into_bytes()));
+    }
+    agent.piped.finish();
+}
+
+fn projects(agent: &mut Agent, texts: &[String], words: &[String]) {
+    for (n, text) in texts.iter().enumerate() {
+        let name = text.replace('\n', " ");
+        let made = agent
+            .call("create_project", &json!({ "id": format!("p{n}"), "name": name, "description": text }));
+        assert!(made["isError"] != true || text.len() > 150, "{made}");
+    }
+    for word in words {
+        let made = agent.call("create_project", &json!({ "id": word, "name": "a project" }));
+        assert_eq!(made["isError"], true, "an id that holds a secret is refused: {word}: {made}");
+        // Others begin with their first use.
+        agent.call("log_progress", &json!({ "project_id": word, "title": "t", "content": "c" }));
+        agent.call(
+            "create_record",
+            &json!({ "project_id": word, "type": "note", "title": "t", "summary": "s", "body": "b" }),
+        );
+    }
+}
+
+fn sessions(agent: &mut Agent, texts: &[String], words: &[String]) {
+    for word in words {
+        let started = agent.call("record_session_start", &json!({ "id": word }));
+        assert_eq!(started["isError"], true, "{started}");
+        agent.call("record_plan", &json!({ "session_id": word, "steps": ["a"] }));
+    }
+    for text in texts {
+        agent.call("record_session_start", &json!({ "title": text, "user_message": text }));
+        agent.call("record_plan", &json!({ "steps": [text, format!("then {text}")] }));
+        agent.call("record_plan_step", &json!({ "step": text }));
+        agent.call("audit_event", &json!({ "label": text, "description": text }));
+        let done = agent.call(
+            "log_progress",
+            &json!({ "project_id": "default", "title": text, "content": format!("did {text}"), "tags": [text], "agent_id": text }),
+        );
+        assert!(done.is_object(), "{done}");
+        agent.call("save_session", &json!({ "summary": text }));
+        agent.call("record_session_end", &json!({ "summary": text }));
+    }
+}
+
+fn records(agent: &mut Agent, texts: &[String]) {
+    for (n, text) in texts.iter().enumerate() {
+        let words: String = text.replace(['\n', '#'], " ");
+        let record = json!({
+            "type": if words.len() < 80 { words.as_str() } else { "note" }, "title": words, "summary": text, "body": text,
+            "metadata": { "x": text, "codename": "canary-4829136650" }, "citations": [format!("src/{words}.rs#L1-L2")],
+        });
+        let made = agent.call("create_record", &record);
+        assert_ne!(made["isError"], true, "{n}: {made}");
+        let id = made["structuredContent"]["record"]["id"].clone();
+        agent.call("update_record", &json!({ "id": id, "title": words, "body": format!("again {text}") }));
+        agent.call("transition", &json!({ "id": id, "to_state": "LATER", "reason": text }));
+        agent.call("search_records", &json!({ "query": text }));
+        agent.call("search_logs", &json!({ "project_id": "default", "query": text }));
+    }
+}
+
+fn files(agent: &mut Agent, words: &[String]) {
+    for word in words {
+        let path = format!("notes/{word}.txt");
+        let made = agent.call("file_op", &json!({ "action": "create", "path": path, "content": "x" }));
+        assert_eq!(made["isError"], true, "a path that holds a secret is refused: {made}");
+        agent.call("record_file_create", &json!({ "path": path, "content": "x" }));
+        agent.call("record_file_edit", &json!({ "path": path, "old_content": "x", "new_content": "y" }));
+        agent.call("record_file_delete", &json!({ "path": path }));
+        agent.call("file_op", &json!({ "action": "create", "path": format!("../{path}"), "content": "x" }));
+    }
+}

@@ -1,0 +1,162 @@
+//! Secrets on HTTP: in addresses, headers and bodies, on the way to backends, to the model, and from clients.
+
+use std::sync::{Arc, mpsc};
+
+use scrubjay_llm::scripted::{Answer, Scripted};
+use serde_json::{Value, json};
+
+use super::super::http::Target;
+use super::super::rig::{PATIENCE, Piped, Served, initialize, open_session, text};
+use super::super::upstream::{Upstream, whole};
+use super::Hunt;
+
+pub(super) fn pass(hunt: &mut Hunt) {
+    behind(hunt);
+    before(hunt);
+    routed(hunt);
+}
+
+/// Puts secrets where an HTTP backend is named, what it is sent, and what it answers.
+fn behind(hunt: &mut Hunt) {
+    let (words, everything) = (hunt.words(), hunt.all_in_one());
+    let answer = {
+        let (words, everything) = (words.clone(), everything.clone());
+        move |asked: &super::super::upstream::Asked| {
+            let headers: String = words
+                .iter()
+                .enumerate()
+                .map(|(n, word)| format!("X-Canary-{n}: {word}\r\nSet-Cookie: sid={word}\r\n"))
+                .collect();
+            let message: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
+            let result = match message["method"].as_str() {
+                Some("initialize") => {
+                    json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "far", "version": "1" } })
+                }
+                Some("tools/list") => {
+                    json!({ "tools": [{ "name": "far", "inputSchema": { "type": "object" } }] })
+                }
+                Some("tools/call") => return whole("500 Broken", &headers, &everything),
+                Some("notifications/initialized") => return whole("202 Accepted", &headers, ""),
+                _ => return whole("404 Not Found", &headers, &everything),
+            };
+            let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }).to_string();
+            whole("200 OK", &format!("{headers}Content-Type: application/json\r\n"), &body)
+        }
+    };
+    let upstream = Upstream::start(answer);
+    let password = &hunt.canaries[5].needle.clone();
+    let url = upstream.url.replace("http://", &format!("http://user:{password}@"));
+    let url = format!("{url}?token={}&x=1", hunt.canaries[6].needle);
+    let headers: serde_json::Map<String, Value> = words
+        .iter()
+        .enumerate()
+        .map(|(n, word)| (format!("X-Out-{n}"), json!(word)))
+        .chain([("Authorization".to_owned(), json!(format!("Bearer {}", hunt.canaries[7].needle)))])
+        .collect();
+    let dead = format!("http://user:{password}@127.0.0.1:9/mcp?api_key={password}");
+    let settings = json!({ "backends": [
+        { "id": "far", "type": "http", "url": url, "headers": headers },
+        { "id": "dead", "type": "http", "url": dead },
+    ] });
+    let mut command = hunt.command("remote", &settings);
+    command.args(["serve", "--toolsets", "none"]);
+    let mut piped = Piped::started(command);
+    piped.ask(&initialize(1));
+    let listed =
+        piped.ask(&json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" })).pop().expect("an answer");
+    hunt.heard.push(("the list of an HTTP backend".to_owned(), listed.to_string().into_bytes()));
+    piped.ask(&json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": { "name": "far", "arguments": {} } }));
+    piped.finish();
+    hunt.cover("address of an HTTP backend", 3);
+    hunt.cover("headers to an HTTP backend", words.len() + 1);
+    hunt.cover("headers from an HTTP backend", words.len() * 2);
+    hunt.cover("error body of an HTTP backend", hunt.canaries.len());
+}
+
+/// Puts secrets where clients on HTTP can: headers, sessions, bodies that are refused.
+fn before(hunt: &mut Hunt) {
+    let (texts, words) = (hunt.texts(), hunt.words());
+    let config = hunt.path("inputs").join("front.yaml");
+    std::fs::write(&config, hunt.settings(&json!({})).to_string()).expect("it is ours");
+    let data = hunt.data();
+    let sample = ["sample-server".to_owned()];
+    let backend = [&[env!("CARGO_BIN_EXE_scrubjay").to_owned()], &sample[..]].concat();
+    let served = Served::start(&data, &["--config", &text(&config)], &backend);
+    let target = served.target();
+    let session = open_session(&target);
+    for text in &texts {
+        let one_line = text.replace('\n', "\\n");
+        let _ = target.post(&format!("{{ {one_line}")).status;
+        let _ = session.post(&format!("[\"{}\"]", one_line.replace('"', "'"))).status;
+        let _ = target.clone().with("Content-Type", "text/plain").post(&one_line).status;
+    }
+    for word in &words {
+        let _ = target
+            .clone()
+            .with("Mcp-Session-Id", word)
+            .post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)
+            .status;
+        for header in
+            ["Authorization", "Cookie", "X-Api-Key", "Origin", "Last-Event-ID", "User-Agent", "traceparent"]
+        {
+            let _ = post_with(&session, header, word);
+        }
+    }
+    hunt.cover("request headers of a client", words.len() * 7);
+    hunt.cover("refused HTTP body", texts.len() * 3);
+    hunt.cover("unknown session id", words.len());
+}
+
+fn post_with(target: &Target, header: &str, value: &str) -> u16 {
+    let call = json!({ "jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": { "name": "echo", "arguments": { "message": "hi", "text": "hi" } } });
+    target.clone().with(header, value).post(&call.to_string()).status
+}
+
+/// Puts secrets in a task, in what a model answers, and in its errors.
+fn routed(hunt: &mut Hunt) {
+    let everything = hunt.all_in_one();
+    let answers = [
+        Answer::text(&everything),
+        Answer::tool_call("echo", &json!({ "message": everything, "text": everything })),
+        Answer::status(500, everything.clone()),
+        Answer::status(401, json!({ "error": { "message": everything } }).to_string()),
+    ];
+    let url = model(answers.to_vec());
+    let sample = json!({ "id": "sample", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
+    let mut command = hunt.command("routed", &json!({ "backends": [sample] }));
+    command.args(["serve", "--toolsets", "router"]);
+    command.env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", &hunt.canaries[30].text);
+    let mut piped = Piped::started(command);
+    piped.ask(&initialize(1));
+    piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    for id in 2..8 {
+        // A long task is refused before a model hears it, a short one is not.
+        let task = if id % 2 == 0 {
+            format!("say this: {everything}")
+        } else {
+            format!("echo {}", hunt.canaries[id].text)
+        };
+        let params = json!({ "name": "orchestrate_task", "arguments": { "query": task } });
+        piped.ask(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }));
+    }
+    piped.finish();
+    hunt.cover("task for the router", hunt.canaries.len());
+    hunt.cover("answer of the model", hunt.canaries.len());
+    hunt.cover("error body of the model", hunt.canaries.len());
+}
+
+/// Starts a model that gives these answers, and then its last one for ever.
+fn model(answers: Vec<Answer>) -> String {
+    let (made, url) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let model = Arc::new(Scripted::answering(answers).await);
+            made.send(model.url()).expect("the test waits");
+            std::future::pending::<()>().await;
+            drop(model);
+        });
+    });
+    url.recv_timeout(PATIENCE).expect("the endpoint starts")
+}
