@@ -124,7 +124,7 @@ pub(super) const STEMS: &[(&str, &str)] = &[
 
 /// Lists the spellings of a stem.
 pub(super) fn spellings((first, second): (&str, &str)) -> Vec<String> {
-    let separators: &[&str] = if second.is_empty() { &[""] } else { &["", "_", "-", " ", "."] };
+    let separators: &[&str] = if second.is_empty() { &[""] } else { &["", "_", "-", " ", ".", "__", "--"] };
     separators.iter().map(|separator| format!("{first}{separator}{second}")).collect()
 }
 

@@ -244,6 +244,16 @@ fn the_mark_names_the_format() {
 }
 
 #[test]
+fn names_with_two_separators_are_found_at_a_glance() {
+    // As frameworks spell nested settings in the environment.
+    for text in [r#"{"Api__Key":12345}"#, "API__KEY=c4n4ry-pw", r#"{"private--key":"c4n4ry-pw"}"#] {
+        let out = redact(text);
+        assert!(!out.contains("12345") && !out.contains("c4n4ry"), "{out}");
+        assert_eq!(STANDARD.explain(text.as_bytes()).0.as_bytes(), out.as_bytes());
+    }
+}
+
+#[test]
 fn only_the_secret_goes() {
     let url = redact(r#"{"dsn":"postgres://app:c4n4ry@db.example:5432/x?sslmode=require","n":1.50}"#);
     assert_eq!(

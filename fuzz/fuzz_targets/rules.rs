@@ -1,0 +1,5 @@
+//! Bytes to `scrubjay_fuzz::rules`, which says what must hold of them.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| scrubjay_fuzz::rules::check(data));

@@ -1,0 +1,69 @@
+//! Exports and imports: an entry that came in as JSON goes to a frame and back, and out as JSON and in again.
+
+use scrubjay_core::entry::Entry;
+use scrubjay_core::export::{ImportedEntry, entry_json};
+use scrubjay_core::reading::Reader;
+use scrubjay_store::tape::frame::{self, Decoded};
+use scrubjay_store::tape::header::{self, Header, Layout};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct FirstLine {
+    tape: Header,
+}
+
+/// Checks a JSON Lines export.
+pub fn check(data: &[u8]) {
+    let mut reader = Reader::default();
+    let mut number = 0;
+    for line in data.split(|byte| *byte == b'\n').take(16) {
+        if let Ok(FirstLine { tape }) = serde_json::from_slice(line) {
+            same_header(&tape.fitted());
+        }
+        let Ok(imported) = serde_json::from_slice::<ImportedEntry>(line) else { continue };
+        let Ok(payload) = imported.payload() else { continue };
+        let entry = imported.entry(&payload);
+        same_frame(number, &entry);
+        let reading = reader.read(&entry);
+        let json = serde_json::to_string(&entry_json(number, &entry, &reading)).expect("it is plain data");
+        let again: ImportedEntry = serde_json::from_str(&json).unwrap_or_else(|e| panic!("{e}: {json}"));
+        let again_payload = again.payload().expect("an export has its bytes");
+        let read = again.entry(&again_payload);
+        // Of a leg whose operation is not written down, an export tells what was worked out.
+        let expected = Entry {
+            operation: read.operation.filter(|_| entry.operation.is_none()).or(entry.operation),
+            ..entry
+        };
+        let expected =
+            Entry { operation: if read.operation.is_none() { None } else { expected.operation }, ..expected };
+        assert_eq!(read, expected, "{json}");
+        number += 1;
+    }
+    // What a footer tells of it.
+    let totals = reader.finish();
+    let json = serde_json::to_vec(&totals).expect("totals are plain data");
+    serde_json::from_slice::<serde_json::Value>(&json).expect("and JSON");
+}
+
+fn same_header(told: &Header) {
+    for layout in [Layout::Live, Layout::Sealed] {
+        let mut bytes = header::encode(told, layout);
+        let length = bytes.len();
+        bytes.extend_from_slice(b"more");
+        let (read, its_layout, version, body) = header::decode(&bytes).expect("what is written can be read");
+        assert_eq!((&read, its_layout, version, body), (told, layout, header::VERSION, length));
+    }
+}
+
+fn same_frame(number: u64, entry: &Entry<'_>) {
+    let mut bytes = Vec::new();
+    frame::encode_head(number, entry, &mut bytes);
+    bytes.extend_from_slice(entry.payload);
+    let Decoded::Frame(read, length) = frame::decode(number, &bytes) else { panic!("no frame: {entry:?}") };
+    assert_eq!(length, bytes.len());
+    let cut = entry.via.is_some_and(|via| via.len() > 256);
+    let expected = if cut { Entry { via: read.via, ..*entry } } else { *entry };
+    assert_eq!(read, expected);
+    assert!(entry.via.unwrap_or_default().starts_with(read.via.unwrap_or_default()));
+    assert_eq!(frame::decode(number + 1, &bytes), Decoded::Damaged, "a frame is sound only in its place");
+}

@@ -1,0 +1,119 @@
+//! Redaction: JSON stays JSON, what was redacted stays as it is, the quick look agrees with the long one, and a planted secret is gone.
+
+use std::sync::LazyLock;
+
+use scrubjay_core::redact::{Lines, Redactor, SENSITIVE_FIELDS};
+use serde::de::IgnoredAny;
+use serde_json::json;
+
+use crate::settings;
+
+static STANDARD: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
+
+const RANDOM: &str = "aB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0vW1xY3zA5bC7dE9fG2hJ4kL6mN8pQ0rS";
+/// What no secret below is without.
+const TELLING: &str = "aB3dE5fG7hI9jK1lM2nO";
+
+/// Secrets of several forms, put together here so that no scanner takes this file for a leak.
+static SECRETS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let part = |n: usize| &RANDOM[..n];
+    vec![
+        format!("ghp_{}", part(36)),
+        format!("github_pat_{}_{}", part(22), part(59)),
+        format!("glpat-{}", part(20)),
+        format!("npm_{}", part(36)),
+        format!("sk-ant-api03-{}", part(60)),
+        format!("sk-proj-{}", part(48)),
+        format!("hf_{}", part(34)),
+        format!("sk_live_{}", part(24)),
+        format!("xoxb-123456789012-{}", part(24)),
+        format!("AIza{}", part(35)),
+        format!("hvs.{}", part(40)),
+        format!("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.{}", part(43)),
+        format!("postgres://app:{}@db.example/x", part(20)),
+        format!("password={}", part(20)),
+        format!("Authorization: Bearer {}", part(32)),
+    ]
+});
+
+/// Checks a message; the first byte chooses a secret, the second how it is planted, the third where.
+pub fn check(data: &[u8]) {
+    let Some(([secret, how, place], text)) = settings(data) else { return };
+    laws(text);
+    let mut lines = Lines::default();
+    for line in text.split(|byte| *byte == b'\n') {
+        let once = lines.redact(&STANDARD, line).into_owned();
+        assert_eq!(
+            once.is_changed() && is_json(line),
+            once.is_changed() && is_json(line) && is_json(once.as_bytes())
+        );
+    }
+    if text.windows(TELLING.len()).any(|window| window == TELLING.as_bytes()) {
+        return;
+    }
+    let secret = &SECRETS[usize::from(secret) % SECRETS.len()];
+    let planted = plant(secret, how, usize::from(place) % (text.len() + 1), text);
+    laws(&planted);
+    let redacted = STANDARD.redact(&planted);
+    let out = String::from_utf8_lossy(redacted.as_bytes());
+    assert!(!out.contains(TELLING), "{secret} is left\n in {}\nout {out}", String::from_utf8_lossy(&planted));
+}
+
+fn plant(secret: &str, how: u8, place: usize, text: &[u8]) -> Vec<u8> {
+    let (before, behind) = text.split_at(place);
+    let words =
+        || format!("{} {secret} {}", String::from_utf8_lossy(before), String::from_utf8_lossy(behind));
+    match how % 6 {
+        // As it is, between others' words.
+        0 => [before, b" ", secret.as_bytes(), b" ", behind].concat(),
+        // In a text of a message.
+        1 => json!({ "jsonrpc": "2.0", "id": 1, "result": { "content": [{ "type": "text", "text": words() }] } })
+            .to_string()
+            .into_bytes(),
+        // In JSON that is a text of a message.
+        2 => json!({ "params": { "arguments": { "x": json!({ "y": words() }).to_string() } } }).to_string().into_bytes(),
+        // A value beside others.
+        3 => json!({ String::from_utf8_lossy(before): String::from_utf8_lossy(behind), "x": [secret] }).to_string().into_bytes(),
+        // Every letter of it escaped.
+        4 => {
+            let escaped: String = secret.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+            let around = serde_json::to_string(&String::from_utf8_lossy(text)).expect("it is text");
+            format!(r#"{{"a":{around},"b":" {escaped} "}}"#).into_bytes()
+        }
+        // On a line of its own.
+        _ => [before, b"\n", secret.as_bytes(), b"\n", behind].concat(),
+    }
+}
+
+fn laws(text: &[u8]) {
+    let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+    let once = STANDARD.redact(text);
+    if is_json(text) {
+        assert!(
+            is_json(once.as_bytes()),
+            "no JSON any more\n in {}\nout {}",
+            shown(text),
+            shown(once.as_bytes())
+        );
+    }
+    let (long, findings) = STANDARD.explain(text);
+    // Names are looked for in the spellings that people use; the long look takes any, `p.ass_word` too.
+    let is_name = |rule: &str| rule == "telling-name" || SENSITIVE_FIELDS.contains(&rule);
+    if once.is_changed() || findings.iter().any(|finding| !is_name(&finding.rule)) {
+        assert_eq!(
+            shown(long.as_bytes()),
+            shown(once.as_bytes()),
+            "the quick look misses nothing: {}",
+            shown(text)
+        );
+    }
+    // A mark is shorter than what it stands for, so that words around it may come close enough to mean something: what a
+    // second look takes out then, a third finds gone.
+    let twice = STANDARD.redact(once.as_bytes());
+    let thrice = STANDARD.redact(twice.as_bytes());
+    assert_eq!(shown(thrice.as_bytes()), shown(twice.as_bytes()), "it comes to an end: {}", shown(text));
+}
+
+fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(text).is_ok()
+}
