@@ -268,15 +268,7 @@ impl Client {
 
     /// Sends a request as it is spelled.
     pub(crate) async fn say(&self, id: u64, line: &str) -> Value {
-        let line = match self.gateway.accept(&self.session, line, &self.outbox) {
-            Accepted::Request(request) => {
-                let answered = tokio::time::timeout(PATIENCE, self.gateway.answer(request)).await;
-                let answer = answered.expect("every request is answered in time");
-                answer.expect("nobody calls it off").to_string()
-            }
-            Accepted::Refused(line) | Accepted::Full(line) => line,
-            Accepted::Told => panic!("not a request: {line}"),
-        };
+        let line = self.answer_to(line).await;
         let answer: Value = serde_json::from_str(&line).expect("an answer is JSON");
         assert_eq!(answer["id"], id, "{answer}");
         answer
