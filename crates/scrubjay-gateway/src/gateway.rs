@@ -24,7 +24,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use futures_util::FutureExt;
-use scrubjay_core::entry::{Direction, WhyUndelivered};
+use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::rules::Rules;
