@@ -206,11 +206,6 @@ impl Place {
         }
     }
 
-    /// Returns whether its client has shown no session yet.
-    pub(crate) fn is_stranger(&self) -> bool {
-        lock(&self.connections.open).strangers.contains_key(&self.number)
-    }
-
     fn is_late(&self, limits: &ConnectionLimits) -> Option<Option<&'static str>> {
         let Doing { stage, since, stalled } = *lock(&self.doing);
         if stalled.is_some_and(|since| since.elapsed() > limits.write_timeout) {

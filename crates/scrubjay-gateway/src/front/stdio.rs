@@ -22,7 +22,6 @@ const WRITE_BYTES_MAX: usize = 64 * 1024;
 /// How long the last lines may take to leave.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-
 /// Serves one client until it closes its stream or says `exit`, or until `stopped`; returns the exit code that it earned.
 ///
 /// # Errors
