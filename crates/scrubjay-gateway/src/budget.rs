@@ -263,12 +263,6 @@ impl Account {
 }
 
 impl Charge {
-    /// Returns how many bytes it stands for.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Makes it stand for more bytes, or fewer.
     ///
     /// # Errors
