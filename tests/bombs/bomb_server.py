@@ -25,8 +25,12 @@ def call(request_id, name, arguments):
     elif name == "flood":
         # Answered first: what follows belongs to no call.
         text(request_id, "flooding")
+        data = "x" * arguments["bytes"]
         for _ in range(arguments["count"]):
-            say(method="notifications/message", params={"level": "info", "data": "x" * arguments["bytes"]})
+            if arguments.get("to_all"):
+                say(method="notifications/resources/updated", params={"uri": "bomb://all", "data": data})
+            else:
+                say(method="notifications/message", params={"level": "info", "data": data})
     elif name == "deaf":
         text(request_id, "deaf from now on")
         time.sleep(3600)

@@ -21,6 +21,8 @@ pub const SESSION_KEY: &str = "limits.max_session_memory";
 const IDLE_BYTES: usize = 256 * 1024;
 /// What is no larger than this may use the reserve: an ordinary call fits.
 const SMALL_BYTES: usize = 64 * 1024;
+/// What is nobody's may use the reserve only for this: there is no telling how much else its sender keeps.
+const SMALL_UNOWNED_BYTES: usize = 4 * 1024;
 /// One part in so many is kept for small things of those who keep little.
 const RESERVE_PART: usize = 16;
 /// One part in so many may wait for one backend that does not read.
@@ -261,12 +263,6 @@ impl Account {
 }
 
 impl Charge {
-    /// Returns how many bytes it stands for.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Makes it stand for more bytes, or fewer.
     ///
     /// # Errors
@@ -287,7 +283,8 @@ impl Charge {
             }
             *used += more;
         }
-        let may_use_reserve = self.is_trusted && keeps_little && bytes <= SMALL_BYTES;
+        let small_max = if self.account.is_some() { SMALL_BYTES } else { SMALL_UNOWNED_BYTES };
+        let may_use_reserve = self.is_trusted && keeps_little && bytes <= small_max;
         if let Err(full) = self.budget.take(self.what, more, may_use_reserve) {
             if let Some(account) = &self.account {
                 *lock(&account.used) -= more;

@@ -206,11 +206,6 @@ impl Place {
         }
     }
 
-    /// Returns whether its client has shown no session yet.
-    pub(crate) fn is_stranger(&self) -> bool {
-        lock(&self.connections.open).strangers.contains_key(&self.number)
-    }
-
     fn is_late(&self, limits: &ConnectionLimits) -> Option<Option<&'static str>> {
         let Doing { stage, since, stalled } = *lock(&self.doing);
         if stalled.is_some_and(|since| since.elapsed() > limits.write_timeout) {
@@ -278,6 +273,8 @@ where
         let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
         let ends = stream.peer_addr().ok().zip(stream.local_addr().ok());
         tokio::spawn(attend(stream, place.clone(), meet(place, ends)));
+        // Heard before the next is let in: one that has said what it wants is not the first to make room.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -390,12 +390,6 @@ impl Session {
         lock(&self.seen).elapsed()
     }
 
-    /// Returns whether the client listens to what belongs to no request.
-    #[must_use]
-    pub fn listens(&self) -> bool {
-        lock(&self.aside).outbox.as_ref().is_some_and(|outbox| !outbox.is_closed())
-    }
-
     /// Returns how long the client has been silent, with nothing under way.
     #[must_use]
     pub fn idle(&self) -> std::time::Duration {

@@ -189,8 +189,11 @@ impl Front {
     }
 
     /// Returns the room for the body of a request.
-    fn body_room(&self, is_known: bool) -> Charge {
-        self.gateway.budget().nothing(Use::Body, is_known)
+    fn body_room(&self, session: Option<&Session>) -> Charge {
+        match session {
+            Some(session) => session.account.nothing(Use::Body),
+            None => self.gateway.budget().nothing(Use::Body, false),
+        }
     }
 
     /// Returns the session that a request seems to be part of.
@@ -211,10 +214,11 @@ async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<Place>, request: Request
     let is_admitted = admitted.is_ok();
     // Who was not let in has no session, whatever it says.
     let session = || is_admitted.then(|| front.session_of(&tcp, &head.headers)).flatten();
-    if session().is_some() {
+    let known = session();
+    if known.is_some() {
         place.is_known();
     }
-    let room = front.body_room(!place.is_stranger());
+    let room = front.body_room(known.as_deref());
     let mut response = match admitted {
         Err(refused) => {
             seen = Seen::skim(&head.headers, body, room).await;

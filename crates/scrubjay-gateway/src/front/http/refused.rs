@@ -117,6 +117,8 @@ impl Seen {
             }
             // The usual body comes in one piece, and is not copied.
             if read.is_empty() && stated == Some(data.len() as u64) {
+                // What is read becomes a call, which is counted by itself.
+                room.leave_account();
                 return (Self { length: stated, bytes: data, room: Some(room) }, BodyEnd::Whole);
             }
             if read.capacity() - read.len() < data.len() {
@@ -127,6 +129,7 @@ impl Seen {
         };
         let known = (read.len() + rest.unwrap_or(0)) as u64;
         let is_whole = end == BodyEnd::Whole;
+        room.leave_account();
         let length = if is_whole { Some(known) } else { stated.filter(|stated| *stated >= known) };
         (Self { bytes: read.into(), length, room: Some(room) }, end)
     }
