@@ -218,7 +218,9 @@ impl Run {
             { "name": "looks", "match": { "methods": ["*"], "where": looks }, "action": "block" },
         ]);
         let file = self.dir.join("rules.json");
-        let settings = serde_json::json!({ "recorder": { "rules": rules } });
+        // What indexes in the background outlives the conversation.
+        let settings =
+            serde_json::json!({ "recorder": { "rules": rules }, "index": { "background": false } });
         fs::write(&file, settings.to_string()).expect("scratch is writable");
         path_text(&file)
     }
