@@ -38,7 +38,7 @@ pub(crate) fn await_recorded(lab: &Lab, bytes: u64) {
 }
 
 /// Waits until the live tapes hold something and have not grown for a second: everything behind is held up.
-fn await_held_up(lab: &Lab) {
+pub(crate) fn await_held_up(lab: &Lab) {
     let (mut before, mut since) = (0, clock::now().instant);
     wait_for("the recorder to be held up", || {
         let held = recorded_bytes(lab);
@@ -266,6 +266,7 @@ fn shown(lab: &Lab, tape: &Recorded, marked: usize) {
         "search",
         "notifications/progress",
         "method:notifications/progress",
+        "-via:python3",
         "limit:50",
         "--json",
     ]);
