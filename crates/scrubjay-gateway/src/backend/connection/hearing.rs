@@ -297,6 +297,10 @@ impl Wire {
             call.say(line).await;
             return;
         }
+        if method == "notifications/progress" {
+            // Of a call that is over, or of none: others must not take it for theirs.
+            return self.record_own(judged.came.as_bytes());
+        }
         if let Some((call, line)) = self.subscribed(judged, line) {
             call.say(line).await;
             return;
