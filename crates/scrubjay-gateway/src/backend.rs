@@ -215,8 +215,9 @@ impl Backend {
     }
 
     /// Stands for a server outside this process, whose streams a test has in its hands.
-    #[cfg(test)]
-    pub(crate) fn outside(self) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn outside(self) -> Self {
         Self { is_own: false, is_shared: false, ..self }
     }
 

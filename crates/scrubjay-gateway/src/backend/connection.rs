@@ -172,6 +172,12 @@ impl Connection {
         (!in_use).then(|| lock(&self.used).elapsed())
     }
 
+    /// Returns how many calls are under way on it.
+    #[must_use]
+    pub fn open_calls(&self) -> usize {
+        lock(&self.wire.pending).len()
+    }
+
     /// Returns whether nobody listened to it for changes before this call.
     pub(crate) fn begin_to_attend(&self) -> bool {
         !self.attended.swap(true, Ordering::AcqRel)

@@ -13,3 +13,4 @@ mod own_toolsets;
 mod peers;
 mod rig;
 mod scripted;
+mod simulation;

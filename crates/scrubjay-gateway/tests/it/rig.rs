@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrubjay_core::entry::Transport;
-use scrubjay_gateway::backend::{Backend, Mount};
+use scrubjay_gateway::backend::{Backend, Event, Mount};
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Naming};
 use scrubjay_gateway::delivery::Outgoing;
 use scrubjay_gateway::gateway::{Accepted, Gateway, NewRecording, NewTape};
@@ -62,6 +62,17 @@ pub(crate) fn remote(id: &str, url: &str, call_timeout: Duration) -> BackendConf
 
 impl Rig {
     pub(crate) fn new(programs: &[BackendConfig], mounted: Vec<(&str, Mount)>) -> Self {
+        Self::with(|events, recording| {
+            let tape = |id: &str| recording(NewTape::of_backend(&format!("backend {id}")));
+            let programs = programs.iter().map(|p| Backend::new(p, None, tape(&p.id), events.clone()));
+            let mounted =
+                mounted.into_iter().map(|(id, mount)| Backend::mounted(id, mount, tape(id), events.clone()));
+            programs.chain(mounted).collect()
+        })
+    }
+
+    /// Makes a gateway with these backends.
+    pub(crate) fn with(backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>) -> Self {
         let data = tempfile::tempdir().expect("there is a temporary directory");
         let home = Home::new(data.path().to_owned());
         home.create().expect("the temporary directory is ours");
@@ -81,13 +92,7 @@ impl Rig {
             Recording::new(home.clone(), subject, Limits::default(), Arc::clone(&redactor))
         });
         let keeping = Options::default();
-        let gateway = Gateway::new(Naming::WhereNeeded, new_recording, keeping, None, |events, recording| {
-            let tape = |id: &str| recording(NewTape::of_backend(&format!("backend {id}")));
-            let programs = programs.iter().map(|p| Backend::new(p, None, tape(&p.id), events.clone()));
-            let mounted =
-                mounted.into_iter().map(|(id, mount)| Backend::mounted(id, mount, tape(id), events.clone()));
-            programs.chain(mounted).collect()
-        });
+        let gateway = Gateway::new(Naming::WhereNeeded, new_recording, keeping, None, backends);
         Self { gateway, data }
     }
 

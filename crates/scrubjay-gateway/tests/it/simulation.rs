@@ -1,0 +1,121 @@
+//! The gateway among scripted clients and servers that drop, reorder, repeat, delay and die, on a scripted clock.
+//!
+//! Everything follows from a seed: what clients do, what becomes of each call, how long anything takes. No time
+//! passes but by the clock of the test, so a simulated hour takes seconds. A failure names its seed;
+//! `SCRUBJAY_SIM_SEED` runs that one alone, and `SCRUBJAY_SIM_ACTIONS` says how much each client does.
+
+mod client;
+mod server;
+mod tapes;
+mod world;
+
+use std::time::Duration;
+
+use scrubjay_gateway::backend::Backend;
+use scrubjay_gateway::gateway::NewTape;
+use tokio::task::JoinSet;
+
+use self::client::{Actor, ClientKind};
+use self::server::{Nature, mount};
+use self::world::World;
+use super::rig::Rig;
+
+/// Some seeds, always the same: what one run of the tests finds, every run finds.
+const SEEDS: u64 = 8;
+const ACTIONS: u64 = 350;
+const CLIENTS: u64 = 9;
+/// The last call is over by then: no call takes longer than its backend may be silent.
+const DRAIN: Duration = Duration::from_secs(3600);
+
+/// What a run amounts to; the same for the same seed.
+#[derive(Debug, PartialEq)]
+struct Summary {
+    steps: u64,
+    answered: u64,
+    failed: u64,
+    outcomes: Vec<String>,
+}
+
+fn simulate(seed: u64, actions: u64) -> Summary {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime = runtime.expect("a runtime can be made");
+    runtime.block_on(run(seed, actions))
+}
+
+async fn run(seed: u64, actions: u64) -> Summary {
+    let world = World::new(seed);
+    let rig = Rig::with(|events, recording| {
+        let tape = |id: &str| recording(NewTape::of_backend(&format!("backend {id}")));
+        let backend = |nature: Nature| {
+            let made =
+                Backend::mounted(nature.id(), mount(&world, nature), tape(nature.id()), events.clone());
+            if nature == Nature::Own { made } else { made.outside() }
+        };
+        Nature::ALL.into_iter().map(backend).collect()
+    });
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        let kind = ClientKind::ALL[usize::try_from(number).expect("few clients") % ClientKind::ALL.len()];
+        let actor = Actor::new(&world, &rig.gateway, number, kind);
+        clients.spawn(actor.act(actions));
+    }
+    let mut sessions = Vec::new();
+    let all = async {
+        while let Some(done) = clients.join_next().await {
+            sessions.extend(done.unwrap_or_else(|e| panic!("a client failed: {e}")));
+        }
+    };
+    if tokio::time::timeout(DRAIN, all).await.is_err() {
+        world.violation(format!("calls wait for ever: {}", world.open().join(", ")));
+    }
+    // What servers still say of calls that are over is heard, and goes to nobody.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    for backend in rig.gateway.backends().iter() {
+        for connection in backend.open_connections() {
+            world.check(connection.open_calls() == 0, || format!("{} keeps calls of nobody", backend.id));
+        }
+    }
+    for session in &sessions {
+        world.check(session.idle() > Duration::ZERO, || format!("session {} keeps a call", session.id));
+    }
+    world.check(rig.gateway.session_count() == 0, || "a session outlives its client".to_owned());
+    rig.gateway.shut_down("the simulation is over");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    tapes::check(&world, rig.data.path());
+    world.summary()
+}
+
+fn checked(seed: u64, actions: u64) -> Summary {
+    let outcome = std::panic::catch_unwind(|| simulate(seed, actions));
+    match outcome {
+        Ok(summary) => summary,
+        Err(panic) => {
+            let told = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
+            panic!("seed {seed}: {told}\nrun it alone with SCRUBJAY_SIM_SEED={seed}");
+        }
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "shown where it fails, and to a person who asks with --nocapture")]
+fn nothing_is_lost_misrouted_or_left_behind() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let actions = number("SCRUBJAY_SIM_ACTIONS").unwrap_or(ACTIONS);
+    let seeds = number("SCRUBJAY_SIM_SEED").map_or(1..=SEEDS, |seed| seed..=seed);
+    let mut steps = 0;
+    for seed in seeds {
+        let summary = checked(seed, actions);
+        steps += summary.steps;
+        let Summary { steps, answered, failed, .. } = &summary;
+        println!("seed {seed}: {steps} steps, {answered} answered, {failed} failed");
+        assert!(summary.answered * 2 > summary.failed, "seed {seed}: hardly anything works: {summary:?}");
+    }
+    assert!(steps > 10_000 || actions != ACTIONS, "only {steps} steps");
+}
+
+#[test]
+fn a_seed_tells_the_whole_story() {
+    let (one, two) = (checked(99, 120), checked(99, 120));
+    assert_eq!(one, two);
+    assert_ne!(one.outcomes, checked(100, 120).outcomes);
+}
