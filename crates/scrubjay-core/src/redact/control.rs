@@ -85,10 +85,16 @@ impl Stripped {
         if range.is_empty() { start..start } else { start..place(range.end - 1) + 1 }
     }
 
+    /// Returns where the run of bytes around a place begins: behind a sequence, or at the beginning.
+    pub(super) fn border(&self, at: usize) -> usize {
+        let border = self.runs.partition_point(|(start, _)| *start <= at);
+        self.runs[border.saturating_sub(1)].0
+    }
+
     /// Returns the secret whose anchor stands here, where sequences are taken for its borders.
     pub(super) fn find(&self, detector: &Detector, at: usize) -> Option<Range<usize>> {
         let border = self.runs.partition_point(|(start, _)| *start <= at);
-        let begin = self.runs[border.saturating_sub(1)].0;
+        let begin = self.border(at);
         // A part holds the whole anchor, which detectors rely on.
         let anchor = detector.anchors.iter().map(|anchor| anchor.len()).max().unwrap_or(0);
         let behind = self.runs[border..].iter().take(ENDS_MAX).map(|(start, _)| *start);

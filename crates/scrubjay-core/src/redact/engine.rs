@@ -356,12 +356,9 @@ impl Redactor {
     /// Looks at raw bytes as a terminal shows them: without control sequences, and with a border where one stood.
     fn is_suspicious_stripped(&self, raw: &[u8]) -> bool {
         let Some(stripped) = Stripped::new(raw) else { return false };
-        let is_token = |hit: Hit| match self.owners[usize::from(hit.owner)] {
-            Owner::Format(detector, _) => stripped.find(detector, hit.at).is_some(),
-            _ => false,
-        };
         let found = self.filter.hits(&stripped.text, |hit| {
-            if is_token(hit) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let is_secret = self.secret_between(&stripped, hit).is_some();
+            if is_secret { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         // Sequences that appear only once others are gone are nobody's accident: what hides so is looked at closely.
         found.is_break() || Stripped::new(&stripped.text).is_some() || self.is_suspicious(&stripped.text)
@@ -420,8 +417,7 @@ impl Redactor {
         let Some(stripped) = Stripped::new(text) else { return Vec::new() };
         let mut edits = self.edits(&stripped.text, depth + 1, explain);
         let _ = self.filter.hits(&stripped.text, |hit| {
-            if let Owner::Format(detector, rule) = self.owners[usize::from(hit.owner)]
-                && let Some(range) = stripped.find(detector, hit.at)
+            if let Some((range, rule)) = self.secret_between(&stripped, hit)
                 && !self.is_done(&stripped.text, &range, rule)
             {
                 edits.push(self.edit(&stripped.text, range, rule));
@@ -432,6 +428,19 @@ impl Redactor {
             edit.range = stripped.original(&edit.range);
         }
         edits
+    }
+
+    /// Returns the secret at a place of a text without control sequences, where those are taken for its borders.
+    fn secret_between(&self, stripped: &Stripped, hit: Hit) -> Option<(Range<usize>, u16)> {
+        match self.owners[usize::from(hit.owner)] {
+            Owner::Format(detector, rule) => stripped.find(detector, hit.at).map(|range| (range, rule)),
+            Owner::Name => {
+                let begin = stripped.border(hit.at);
+                let (range, telling) = text::value_of(&stripped.text[begin..], hit.at - begin, &self.names)?;
+                Some((begin + range.start..begin + range.end, self.names.rule_of(telling)))
+            }
+            _ => None,
+        }
     }
 
     fn secret_at(

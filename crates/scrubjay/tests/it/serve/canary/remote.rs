@@ -122,13 +122,16 @@ fn routed(hunt: &mut Hunt) {
         Answer::status(500, everything.clone()),
         Answer::status(401, json!({ "error": { "message": everything } }).to_string()),
     ];
-    let url = model(answers.to_vec());
+    let url = model(answers.iter().cycle().take(48).cloned().collect());
     let sample = json!({ "id": "sample", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] });
     let mut command = hunt.command("routed", &json!({ "backends": [sample] }));
     command.args(["serve", "--toolsets", "router"]);
     command.env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", &hunt.canaries[30].text);
     let mut piped = Piped::started(command);
-    piped.ask(&initialize(1));
+    // One that cannot be asked anything: nobody is there to answer.
+    let mut greeting = initialize(1);
+    greeting["params"]["capabilities"] = json!({});
+    piped.ask(&greeting);
     piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
     for id in 2..8 {
         // A long task is refused before a model hears it, a short one is not.
