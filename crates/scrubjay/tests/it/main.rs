@@ -7,10 +7,12 @@
 
 mod harness;
 
+mod clock;
 mod config;
 mod crowd;
 mod damaged;
 mod demo;
+mod doctor;
 mod injected;
 mod keeping;
 mod killed;
@@ -33,6 +35,7 @@ mod sessions;
 mod stderr;
 mod storage;
 mod streams;
+mod tampered;
 mod tape;
 mod terminal;
 mod too_long;
