@@ -336,6 +336,7 @@ fn make_tape(
         part: 1,
         recorder: "bench".to_owned(),
         compression: Compression::default(),
+        links: Default::default(),
     };
     let path = home.live_path(id, started_wall_ns);
     let mut writer = Writer::create(path.clone(), header, now())?;

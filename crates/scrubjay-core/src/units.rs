@@ -85,6 +85,15 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
+/// Writes a long time: as `duration` does, and from two days on in days.
+#[must_use]
+pub fn age(ns: u64) -> String {
+    match ns / 1_000_000_000 / 86_400 {
+        0..2 => duration(ns),
+        days => format!("{days} days"),
+    }
+}
+
 /// Writes how many there are of something: `1 line`, `2 lines`, `0 entries`, `3 children`. The noun is the singular,
 /// with words before it or without.
 #[must_use]

@@ -260,6 +260,7 @@ mod tests {
             part: 1,
             recorder: String::new(),
             compression: Compression::default(),
+            links: Default::default(),
         };
         Overview {
             file: TapeFile { id, path: PathBuf::new() },

@@ -26,3 +26,27 @@ pub fn now() -> Moment {
 pub fn saturate(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
+
+/// Which start of the system this is, and how long ago it was; time in which the machine slept counts.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Boot {
+    /// Names this start of the system.
+    pub id: String,
+    /// Nanoseconds since then, by a clock that nobody can set.
+    pub ns: u64,
+}
+
+/// Reads the clock that counts from the start of the system; none where there is no such clock.
+#[must_use]
+pub fn boot() -> Option<Boot> {
+    #[cfg(target_os = "linux")]
+    {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(since.tv_sec).ok()?;
+        let ns = seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(since.tv_nsec).ok()?);
+        Some(Boot { id: id.trim().to_owned(), ns })
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}

@@ -13,15 +13,12 @@ use thiserror::Error;
 
 use crate::catalog;
 use crate::claim::{Claim, Holder};
-use crate::tape::reader::{OpenError, State, Tape};
+use crate::tape::reader::{OpenError, Tape};
 use crate::tape::seal::{SealError, seal_or_finish};
 use crate::tape::writer::{create_private, lock_abandoned};
 
 /// Fewer characters than this name no tape.
 const SHORT_ID_MIN: usize = 3;
-
-/// So many old tapes are looked at in one start.
-pub const EXPIRED_MAX: usize = 1000;
 
 /// A data directory.
 #[derive(Clone, Debug)]
@@ -299,38 +296,19 @@ impl Home {
                 // Never had a name: nothing was recorded on it.
                 let _ = std::fs::remove_file(&path);
             } else {
-                outcomes.push(seal_or_finish(&path));
+                let sealed = seal_or_finish(&path);
+                if let Ok(sealed) = &sealed {
+                    // Without the note a later connection names no tape before it, which harms nothing else.
+                    let _ = self.note_session_end(sealed);
+                }
+                outcomes.push(sealed);
             }
         }
         Ok(outcomes)
     }
 
-    /// Removes tapes that ended before a moment, the oldest first; returns how many, or what was in the way.
-    ///
-    /// Only sealed ones: what is being written, or waits to be sealed, is not touched. At most
-    /// [`EXPIRED_MAX`] are looked at, so that a start never has much to do.
-    ///
-    /// # Errors
-    /// The directory cannot be read, or a file cannot be removed.
-    pub fn remove_ended_before(&self, wall_ns: u64) -> Result<usize, FindError> {
-        let mut removed = 0;
-        let old = |file: &&TapeFile| started_wall_ms(&file.path).is_some_and(|ms| ms < wall_ns / 1_000_000);
-        for file in self.list()?.iter().rev().filter(old).take(EXPIRED_MAX) {
-            let Ok(tape) = self.open(file) else { continue };
-            let ended = tape.footer().is_some_and(|footer| footer.ended_wall_ns < wall_ns);
-            if tape.state() == State::Sealed && ended {
-                self.remove(file).map_err(|source| FindError::Io { path: file.path.clone(), source })?;
-                removed += 1;
-            }
-        }
-        Ok(removed)
-    }
-
-    /// Removes a tape.
-    ///
-    /// # Errors
-    /// A file cannot be removed.
-    pub fn remove(&self, tape: &TapeFile) -> io::Result<()> {
+    /// Removes the files of a tape.
+    pub(crate) fn remove_files(&self, tape: &TapeFile) -> io::Result<()> {
         for extension in ["live", "tape", "damaged", "sealing"] {
             match std::fs::remove_file(tape.path.with_extension(extension)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),

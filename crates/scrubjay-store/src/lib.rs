@@ -5,10 +5,13 @@
 //! configuration.
 
 pub mod catalog;
+pub mod chain;
+pub mod checkpoint;
 pub mod claim;
 pub mod clock;
 pub mod conversation;
 pub mod database;
+mod ends;
 pub mod files;
 pub mod home;
 #[expect(
@@ -19,7 +22,10 @@ pub mod index;
 pub mod ledger;
 pub mod private;
 pub mod recording;
+pub mod removed;
+pub mod retention;
 pub mod routed;
 pub mod tape;
 pub mod views;
+pub mod witness;
 pub mod workspace;

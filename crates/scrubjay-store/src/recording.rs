@@ -6,6 +6,7 @@
 //! Where the user wants less than everything, or everything a little later, that is `kept`'s business.
 
 mod backlog;
+mod digesting;
 mod durable;
 mod gaps;
 mod kept;
@@ -28,12 +29,14 @@ use thiserror::Error;
 use crate::clock::{self, Moment, saturate};
 use crate::conversation::Conversation;
 use crate::home::Home;
+use crate::tape::digest::TapeEnd;
 use crate::tape::frame::OVERHEAD;
-use crate::tape::header::{Compression, Header, Origin, SessionRef, TapeKind};
+use crate::tape::header::{Compression, Header, Links, Origin, SessionRef, TapeKind, ToldBy};
 use crate::tape::seal::{SealError, seal};
 use crate::tape::writer::Writer;
 
 pub use self::backlog::Backlog;
+use self::digesting::Digesting;
 use self::durable::Durable;
 pub use self::durable::{Extent, Mark, Sync};
 use self::gaps::Gaps;
@@ -139,6 +142,10 @@ pub struct Recording {
     /// What is going on on the server's standard error.
     stderr: Lines,
     writer: Option<Writer>,
+    /// The digest of the current tape, worked out beside.
+    digesting: Digesting,
+    /// The end of the tape before, for the one that continues it.
+    before: Option<TapeEnd>,
     parts: u32,
     /// How many entries are on the tapes before the current one: numbers go on from tape to tape.
     earlier: u64,
@@ -169,6 +176,8 @@ impl Recording {
             redactor,
             stderr: Lines::default(),
             writer: None,
+            digesting: Digesting::default(),
+            before: None,
             parts: 0,
             earlier: 0,
             gaps: Gaps::default(),
@@ -291,6 +300,7 @@ impl Recording {
                 if let Some(backlog) = &self.backlog {
                     backlog.add(writer.bytes() - bytes_before);
                 }
+                self.digesting.grown(writer);
                 self.durable.note_written(writer.entries() - entries_before, std::mem::take(&mut self.gaps));
                 Ok(first)
             }
@@ -347,6 +357,10 @@ impl Recording {
             Some(writer) => seal(writer.path()).map(Some),
             None => recorded.map(|_| None).map_err(|e| SealError::Io { path: e.path, source: e.source }),
         };
+        if let Ok(Some(sealed)) = &sealed {
+            // Without the note a later connection names no tape before it, which harms nothing else.
+            let _ = self.home.note_session_end(sealed);
+        }
         // What became of the tape before must not keep this one from being sealed. A panic there has been
         // reported by its thread.
         let before =
@@ -398,6 +412,9 @@ impl Recording {
         // Where this fails they are noted on the next tape, with the name of this one.
         let _ = self.note_undelivered(now);
         let Some(mut full) = self.writer.take() else { return };
+        // The end is named as it is before the next tape is there: a crash between the two must not look like a tape
+        // that was taken away. A tape whose digest cannot be read is named by its id alone.
+        self.before = self.digesting.end(&full).ok();
         match self.next_tape(now, Some(full.header().id)) {
             Ok(next) => {
                 let end = End {
@@ -419,6 +436,7 @@ impl Recording {
                 self.earlier += full.entries();
                 self.durable.before = Some(full.header().id);
                 self.durable.announced = Some(next.header().id);
+                self.digesting.turn_to(&next);
                 self.writer = Some(next);
                 self.seal_in_background(full);
             }
@@ -448,6 +466,7 @@ impl Recording {
         // A connection on several tapes is still one: they go by the first.
         let session = self.session().unwrap_or_else(|| SessionRef::of_connection(id.as_str()));
         self.subject.session = Some(session.clone());
+        let links = self.links(continues, &session);
         let header = Header {
             id,
             name: self.subject.name.clone(),
@@ -463,6 +482,7 @@ impl Recording {
             part: self.parts + 1,
             recorder: env!("CARGO_PKG_VERSION").to_owned(),
             compression: self.compression,
+            links,
         };
         let header = header.redacted(&self.redactor);
         let path = self.home.live_path(header.id, header.started_wall_ns);
@@ -470,6 +490,18 @@ impl Recording {
             .map_err(|source| RecordError { path, source })?;
         self.parts += 1;
         Ok(writer)
+    }
+
+    /// Returns what a tape says of those before it.
+    fn links(&self, continues: Option<TapeId>, session: &SessionRef) -> Links {
+        if continues.is_some() {
+            let previous = self.before.clone().filter(|end| Some(end.tape) == continues);
+            return Links { previous, ..Links::default() };
+        }
+        // A session that is this connection alone has no earlier tape, and a backend's tape is no part of one.
+        let is_shared = self.subject.kind == TapeKind::Conversation && session.told_by != ToldBy::Connection;
+        let follows = is_shared.then(|| self.home.session_end(&session.id)).flatten();
+        Links { follows, ..Links::default() }
     }
 }
 

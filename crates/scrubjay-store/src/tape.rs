@@ -4,9 +4,11 @@
 //! a header, then frames, one write for each batch of messages. Sealing rewrites the same frames into
 //! compressed, hash-chained blocks with a footer. Readers take both, whole or damaged.
 
+pub mod digest;
 pub mod entries;
 pub mod frame;
 pub mod header;
+pub(crate) mod observe;
 pub mod reader;
 pub mod seal;
 pub mod sealed;

@@ -128,6 +128,7 @@ pub(crate) enum Command {
     Config(commands::config::ConfigCommand),
     Redact(commands::redact::RedactArgs),
     Trust(commands::trust::TrustArgs),
+    Doctor(commands::doctor::DoctorArgs),
     Completions(commands::completions::CompletionsArgs),
     #[command(hide = true)]
     SampleServer(commands::sample_server::SampleServerArgs),

@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod index;
 mod ledger;
 pub(crate) mod progress;
@@ -38,6 +39,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Config(command) => config::run(global, &command),
         Command::Redact(args) => redact::run(global, &args),
         Command::Trust(args) => trust::run(global, &args),
+        Command::Doctor(args) => doctor::run(global, &args),
         Command::Completions(args) => completions::run(&args),
         Command::SampleServer(args) => sample_server::run(&args),
     }

@@ -230,6 +230,8 @@ impl Recording {
             self.durable.failed = Some(failed);
             return Err(RecordError { path, source });
         }
+        // The tape that goes on names the end of this one, without what was taken off.
+        self.before = self.digesting.end(&failed).ok();
         let id = failed.header().id;
         if failed.entries() == 0 && self.durable.announced != Some(id) {
             // Nothing was ever recorded on it; left behind, it is sealed by the next start.

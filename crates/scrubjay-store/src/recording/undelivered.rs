@@ -236,7 +236,7 @@ impl Recording {
 
     fn append_notes(&mut self, now: Moment, notes: &[Vec<u8>]) -> Result<(), RecordError> {
         if self.writer.is_none() {
-            self.writer = Some(self.next_tape(now, None)?);
+            self.writer = Some(self.next_tape(now, self.durable.before)?);
         }
         let redactor = Arc::clone(&self.redactor);
         let preface = self.preface();

@@ -115,14 +115,20 @@ impl Entries {
         reason = "an entry borrows the reader, which an iterator cannot"
     )]
     pub fn next(&mut self) -> io::Result<Option<(u64, Entry<'_>)>> {
+        let steps = self.steps;
+        let Some((number, frame)) = self.next_frame()? else { return Ok(None) };
+        let entry = frame::decode_checked(frame).expect("find() stops only at a frame that can be decoded");
+        Ok(Some((number, upgrade::apply(steps, entry))))
+    }
+
+    /// Returns the next entry as the bytes that stand on the tape, with its number.
+    pub(crate) fn next_frame(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         let Some(length) = self.find()? else { return Ok(None) };
         let number = self.next;
         let start = self.at;
         self.at += length;
         self.next += 1;
-        let entry = frame::decode_checked(&self.chunk[start..self.at])
-            .expect("find() stops only at a frame that can be decoded");
-        Ok(Some((number, upgrade::apply(self.steps, entry))))
+        Ok(Some((number, &self.chunk[start..self.at])))
     }
 
     /// Goes on to an entry, or to the first behind it where it is lost.

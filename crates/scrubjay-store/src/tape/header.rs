@@ -9,6 +9,8 @@ use scrubjay_core::redact::Redactor;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::digest::TapeEnd;
+
 /// The first eight bytes of every tape.
 pub const MAGIC: &[u8; 8] = b"SCRUBJAY";
 /// The version this program writes.
@@ -68,6 +70,41 @@ pub struct Header {
     /// How it is packed when it is sealed.
     #[serde(skip_serializing_if = "Compression::is_usual", default)]
     pub compression: Compression,
+    /// What it says of other tapes, and of how it came here.
+    #[serde(skip_serializing_if = "Links::is_empty", default)]
+    pub links: Links,
+}
+
+/// What a tape says of the tapes before it, and of how it came here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Links {
+    /// The end of the tape that this one continues, as it was when this one began. Behind it that tape has at most
+    /// a note of what was left out and its end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub previous: Option<TapeEnd>,
+    /// The whole of the last tape of the same session that was closed when this connection began.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub follows: Option<TapeEnd>,
+    /// Set where the tape was not recorded here but imported.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub imported: Option<Imported>,
+}
+
+impl Links {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How a tape came into a data directory in which it was not recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imported {
+    /// When, nanoseconds since the Unix epoch.
+    pub wall_ns: u64,
+    /// The form of the file it was imported from: `jsonl` or `native`.
+    pub format: String,
+    /// What imported it.
+    pub by: String,
 }
 
 /// What a tape is the recording of.
@@ -240,7 +277,10 @@ impl Header {
             ];
             let texts =
                 facts.into_iter().flatten().chain([&mut self.name, &mut self.recorder, &mut self.session.id]);
-            for text in texts {
+            let Links { previous, follows, imported } = &mut self.links;
+            let ends = [previous, follows].into_iter().flatten().map(|end| &mut end.digest);
+            let imported = imported.iter_mut().flat_map(|imported| [&mut imported.format, &mut imported.by]);
+            for text in texts.chain(ends).chain(imported) {
                 let end = (0..=text.len().min(TEXT_BYTES_MAX)).rfind(|at| text.is_char_boundary(*at));
                 text.truncate(end.unwrap_or(0));
             }

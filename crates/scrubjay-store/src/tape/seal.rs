@@ -11,8 +11,9 @@ use scrubjay_core::entry::{End, EntryKind};
 use scrubjay_core::reading::Reader;
 use thiserror::Error;
 
+use super::digest::Running;
 use super::frame;
-use super::header::{self, Compression, Layout};
+use super::header::{self, Header, Layout};
 use super::reader::{Damage, OpenError, Tape};
 use super::sealed::{BLOCK_BYTES, BlockKind, BlockWriter, Footer};
 use super::writer::create_private;
@@ -88,8 +89,17 @@ fn retire(live: &Path, damaged: bool) -> io::Result<()> {
 /// # Errors
 /// Reading or writing failed; nothing stands at `target` then.
 pub fn write_sealed(tape: &Tape, target: &Path) -> io::Result<bool> {
+    let header = tape.header().ok_or_else(|| io::Error::other("the tape's header is damaged"))?;
+    write_sealed_as(tape, header, target)
+}
+
+/// Writes the entries of a tape as a sealed one with another header; returns whether parts could not be read.
+///
+/// # Errors
+/// As [`write_sealed`].
+pub fn write_sealed_as(tape: &Tape, header: &Header, target: &Path) -> io::Result<bool> {
     let nascent = target.with_extension("sealing");
-    let written = write_blocks(tape, &nascent).and_then(|damaged| {
+    let written = write_blocks(tape, header, &nascent).and_then(|damaged| {
         std::fs::rename(&nascent, target)?;
         sync_name(target)?;
         Ok(damaged)
@@ -101,11 +111,10 @@ pub fn write_sealed(tape: &Tape, target: &Path) -> io::Result<bool> {
     written
 }
 
-fn write_blocks(tape: &Tape, nascent: &Path) -> io::Result<bool> {
-    let header = tape.header().ok_or_else(|| io::Error::other("the tape's header is damaged"))?;
+fn write_blocks(tape: &Tape, header: &Header, nascent: &Path) -> io::Result<bool> {
     let file = create_private(nascent)?;
     let encoded = header::encode(header, Layout::Sealed);
-    let mut sealer = Sealer::new(BufWriter::new(file), &encoded, header.compression)?;
+    let mut sealer = Sealer::new(BufWriter::new(file), &encoded, header)?;
     let mut entries = tape.entries()?;
     while let Some((number, entry)) = entries.next()? {
         sealer.push(number, &entry)?;
@@ -122,6 +131,7 @@ fn write_blocks(tape: &Tape, nascent: &Path) -> io::Result<bool> {
 
 struct Sealer<W> {
     out: BlockWriter<W>,
+    digest: Running,
     plain: Vec<u8>,
     first_entry: u64,
     entries: u32,
@@ -130,9 +140,10 @@ struct Sealer<W> {
 }
 
 impl<W: Write> Sealer<W> {
-    fn new(out: W, header: &[u8], compression: Compression) -> io::Result<Self> {
+    fn new(out: W, encoded: &[u8], header: &Header) -> io::Result<Self> {
         Ok(Self {
-            out: BlockWriter::new(out, header, compression)?,
+            out: BlockWriter::new(out, encoded, header.compression)?,
+            digest: Running::new(Some(header)),
             plain: Vec::new(),
             first_entry: 0,
             entries: 0,
@@ -142,6 +153,7 @@ impl<W: Write> Sealer<W> {
                 duration_ns: 0,
                 end: None,
                 damage: Vec::new(),
+                digest: None,
                 blocks: Vec::new(),
             },
             reader: Reader::default(),
@@ -154,8 +166,10 @@ impl<W: Write> Sealer<W> {
             self.close_block()?;
             self.first_entry = number;
         }
+        let start = self.plain.len();
         frame::encode_head(number, entry, &mut self.plain);
         self.plain.extend_from_slice(entry.payload);
+        self.digest.update(&self.plain[start..]);
         self.entries += 1;
         self.reader.read(entry);
         self.footer.ended_wall_ns = entry.wall_ns;
@@ -186,6 +200,7 @@ impl<W: Write> Sealer<W> {
         self.close_block()?;
         self.footer.metadata = self.reader.finish();
         self.footer.damage = damage;
+        self.footer.digest = Some(self.digest.hex());
         self.out.finish(&self.footer)
     }
 }

@@ -85,6 +85,9 @@ pub struct Footer {
     /// What was already damaged when the tape was sealed.
     #[serde(default)]
     pub damage: Vec<Damage>,
+    /// The digest of all entries; none on tapes from before it was noted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub digest: Option<String>,
     /// Where the entries are.
     pub blocks: Vec<BlockRef>,
 }

@@ -9,6 +9,8 @@ use serde::Serialize;
 
 use super::frame::{self, Decoded};
 use super::header::{self, HEADER_BYTES_MAX, Layout};
+pub use super::observe::ClockJump;
+use super::observe::{Observed, Observer};
 use super::reader::{Damage, Tape};
 use super::sealed::{self, BlockKind, BlockRef, HEAD, Head, TRAILER};
 
@@ -24,6 +26,11 @@ pub struct Report {
     pub head: Option<String>,
     /// Bytes of an entry that a crash cut off.
     pub unfinished_bytes: u64,
+    /// The digest of the entries, in hex: known of a live tape too, and unchanged when it is sealed.
+    pub digest: String,
+    /// Where the wall clock jumped, which is no damage.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clock_jumps: Vec<ClockJump>,
 }
 
 impl Report {
@@ -45,32 +52,54 @@ impl Report {
 /// # Errors
 /// The file cannot be read; damage is not an error but in the report.
 pub fn verify(tape: &Tape) -> io::Result<Report> {
-    let mut walk = Walk::default();
+    verify_observed(tape, || Observer::new(tape.header(), Vec::new())).map(|(report, _)| report)
+}
+
+/// Checks a tape, and lets its entries be looked at on the way; where a first way leads nowhere, by another observer.
+pub(crate) fn verify_observed(
+    tape: &Tape,
+    observer: impl Fn() -> Observer,
+) -> io::Result<(Report, Observed)> {
+    let mut walk = Walk::new(observer());
     // Damage from before the sealing is part of the truth about this tape.
     let mut damage = tape.footer().map(|footer| footer.damage.clone()).unwrap_or_default();
     if tape.layout() == Layout::Sealed {
         walk.follow(tape)?;
         if walk.damage.is_empty() {
-            return Ok(Report { entries: walk.entries, damage, head: walk.head(), unfinished_bytes: 0 });
+            let (head, entries) = (walk.head(), walk.entries);
+            let observed = walk.observer.finish();
+            return Ok((report(entries, damage, head, 0, &observed), observed));
         }
     } else if tape.header().is_none() {
         walk.note(None, 0, "the tape's header is damaged");
     }
+    let mut observer = observer();
     let mut entries = tape.entries()?;
-    let mut count = 0;
-    while entries.next()?.is_some() {
-        count += 1;
+    while let Some((number, frame)) = entries.next_frame()? {
+        observer.take(number, frame);
     }
+    let observed = observer.finish();
     Damage::add(&mut damage, &walk.damage);
     Damage::add(&mut damage, entries.damage());
     damage.sort_by_key(|d| d.entry.unwrap_or(u64::MAX));
     let head = walk.head();
-    Ok(Report { entries: count, damage, head, unfinished_bytes: entries.unfinished_bytes() })
+    Ok((report(observed.entries, damage, head, entries.unfinished_bytes(), &observed), observed))
+}
+
+fn report(
+    entries: u64,
+    damage: Vec<Damage>,
+    head: Option<String>,
+    unfinished_bytes: u64,
+    observed: &Observed,
+) -> Report {
+    let (digest, clock_jumps) = (observed.digest.clone(), observed.jumps.clone());
+    Report { entries, damage, head, unfinished_bytes, digest, clock_jumps }
 }
 
 /// A walk along the chain of a sealed tape, block by block, as far as it can be followed.
-#[derive(Default)]
 struct Walk {
+    observer: Observer,
     entries: u64,
     blocks: Vec<BlockRef>,
     chain: [u8; 32],
@@ -84,6 +113,20 @@ struct Walk {
 }
 
 impl Walk {
+    fn new(observer: Observer) -> Self {
+        Self {
+            observer,
+            entries: 0,
+            blocks: Vec::new(),
+            chain: [0; 32],
+            at: 0,
+            next: 0,
+            ended: false,
+            altered: false,
+            damage: Vec::new(),
+        }
+    }
+
     fn head(&self) -> Option<String> {
         (self.ended && !self.altered).then(|| blake3::Hash::from_bytes(self.chain).to_hex().to_string())
     }
@@ -142,7 +185,7 @@ impl Walk {
 
     fn take_block(&mut self, block: &BlockRef, unaltered: bool, plain: &[u8]) {
         let next = self.next;
-        let sound = sound_frames(block.first_entry, plain);
+        let sound = sound_frames(block.first_entry, plain, &mut self.observer);
         if block.first_entry < next {
             self.note_altered(Some(block.first_entry), "a block stands behind others that belong behind it");
         } else if block.first_entry > next {
@@ -184,13 +227,18 @@ impl Walk {
         if tape.footer().is_none_or(|footer| footer.blocks != self.blocks) {
             self.note_altered(None, "the footer does not describe the blocks that are there");
         }
+        let noted = tape.footer().and_then(|footer| footer.digest.as_deref());
+        if noted.is_some_and(|noted| noted != self.observer.digest()) {
+            self.note_altered(None, "the footer names another digest than the entries have");
+        }
         Ok(())
     }
 }
 
-fn sound_frames(first_entry: u64, mut plain: &[u8]) -> u64 {
+fn sound_frames(first_entry: u64, mut plain: &[u8], observer: &mut Observer) -> u64 {
     let mut count = 0;
     while let Decoded::Frame(_, length) = frame::decode(first_entry.saturating_add(count), plain) {
+        observer.take(first_entry.saturating_add(count), &plain[..length]);
         count += 1;
         plain = &plain[length..];
     }

@@ -30,6 +30,8 @@ pub struct Writer {
     file: File,
     path: PathBuf,
     header: Header,
+    /// Where the entries begin.
+    body: u64,
     started: Instant,
     /// Where the last whole batch ends.
     bytes: u64,
@@ -64,6 +66,7 @@ impl Writer {
             file,
             path,
             header,
+            body: bytes.len() as u64,
             started,
             bytes: bytes.len() as u64,
             entries: 0,
@@ -187,6 +190,11 @@ impl Writer {
     #[must_use]
     pub fn started(&self) -> Instant {
         self.started
+    }
+
+    /// Returns where in the live file the entries begin.
+    pub(crate) fn body(&self) -> u64 {
+        self.body
     }
 
     /// Returns how many bytes the live file has.

@@ -171,6 +171,7 @@ pub(crate) fn header(seed: u64) -> Header {
         part: 1,
         recorder: "0".to_owned(),
         compression: Compression::default(),
+        links: Default::default(),
     }
 }
 

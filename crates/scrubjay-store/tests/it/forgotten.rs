@@ -7,6 +7,7 @@ use scrubjay_core::query::parse;
 use scrubjay_store::home::Home;
 use scrubjay_store::index::Index;
 use scrubjay_store::ledger::Storage;
+use scrubjay_store::removed::RemovedBy;
 use scrubjay_store::tape::seal::seal;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
@@ -88,7 +89,7 @@ fn record_both(home: &Home) {
 
 fn remove_secret(home: &Home) {
     let oldest = home.list().unwrap().pop().unwrap();
-    home.remove(&oldest).unwrap();
+    home.remove(&oldest, RemovedBy::Person).unwrap();
 }
 
 /// The files that hold a piece of any of the words.

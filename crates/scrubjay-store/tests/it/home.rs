@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use scrubjay_core::id::TapeId;
 use scrubjay_store::home::{FindError, Home};
+use scrubjay_store::removed::RemovedBy;
 use scrubjay_store::tape::reader::{State, Tape};
 use scrubjay_store::tape::seal::seal;
 use scrubjay_store::tape::verify::verify;
@@ -145,7 +146,7 @@ fn removing_a_tape_leaves_nothing_of_it() {
         place(&home, "0000000000001", id, extension);
     }
     place(&home, "0000000000001", "abd0000000000000", "tape");
-    home.remove(&home.find("abc").unwrap()).unwrap();
+    home.remove(&home.find("abc").unwrap(), RemovedBy::Person).unwrap();
     let left: Vec<_> = std::fs::read_dir(home.tapes()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["0000000000001-abd0000000000000.tape"]);
 }

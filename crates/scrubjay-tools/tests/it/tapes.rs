@@ -55,6 +55,7 @@ impl Lab {
             part: 1,
             recorder: "test".to_owned(),
             compression: Compression::default(),
+            links: Default::default(),
         };
         let started = header.started_wall_ns;
         let mut writer =

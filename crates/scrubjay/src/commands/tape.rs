@@ -1,5 +1,6 @@
 //! `scrubjay tape …`: look at recordings.
 
+mod checkpoint;
 mod du;
 mod export;
 mod follow;
@@ -29,6 +30,7 @@ pub(crate) enum TapeCommand {
     Search(search::SearchArgs),
     Stats(stats::StatsArgs),
     Verify(verify::VerifyArgs),
+    Checkpoint(checkpoint::CheckpointArgs),
     Export(export::ExportArgs),
     Import(import::ImportArgs),
     Rm(rm::RmArgs),
@@ -44,6 +46,7 @@ pub(crate) fn run(global: &Global, command: &TapeCommand) -> anyhow::Result<Exit
         TapeCommand::Search(args) => search::run(global, &home, args),
         TapeCommand::Stats(args) => stats::run(global, &home, args),
         TapeCommand::Verify(args) => verify::run(global, &home, args),
+        TapeCommand::Checkpoint(args) => checkpoint::run(global, &home, args),
         TapeCommand::Export(args) => export::run(global, &home, args),
         TapeCommand::Import(args) => import::run(global, &home, args),
         TapeCommand::Rm(args) => rm::run(global, &home, args),

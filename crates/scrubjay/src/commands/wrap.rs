@@ -18,12 +18,13 @@ use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
 use scrubjay_gateway::{pipe, tree, warden, wrap};
-use scrubjay_store::clock;
 use scrubjay_store::conversation::{self, Conversation};
 use scrubjay_store::home::Home;
 use scrubjay_store::private::Depth;
 use scrubjay_store::recording::{Limits, Policy, Recording, Subject};
+use scrubjay_store::retention::Expired;
 use scrubjay_store::tape::header::{Origin, TapeKind};
+use scrubjay_store::witness::Reading;
 
 use super::index::background;
 use crate::cli::Global;
@@ -338,7 +339,7 @@ pub(super) fn sweep_beside(
         if let Err(e) = conversation::sweep(&home) {
             say(&format!("cannot clear {}: {e}", home.conversations().display()));
         }
-        let removed = retention.map_or(0, |retention| expire(&home, retention));
+        let removed = expire(&home, retention);
         if sealed + removed > 0 {
             // What was removed is to leave the index too.
             starter.start_after(Duration::ZERO);
@@ -346,14 +347,36 @@ pub(super) fn sweep_beside(
     })
 }
 
-/// Removes what is too old; returns how many tapes that were.
-fn expire(home: &Home, retention: Duration) -> usize {
-    let until_ns = clock::now().wall_ns.saturating_sub(clock::saturate(retention));
-    home.remove_ended_before(until_ns).unwrap_or_else(|e| {
-        say(&format!("cannot remove old tapes: {:#}", anyhow::Error::from(e)));
-        // Some may have been.
-        1
-    })
+/// Removes what is too old, unless the clock cannot be believed; returns how many tapes that were.
+///
+/// The clocks are compared in any case, so that a later jump shows.
+fn expire(home: &Home, retention: Option<Duration>) -> usize {
+    if !home.root().is_dir() {
+        return 0;
+    }
+    let now = Reading::take(home);
+    let Some(retention) = retention else {
+        // Without it a later start has less to compare with, and deletes less.
+        let _ = home.check_clock(&now, None);
+        return 0;
+    };
+    match home.expire(retention, &now) {
+        Ok(Expired { doubt: Some(doubt), .. }) => {
+            say(&format!(
+                "no old tapes were removed: {}. Set the clock right; if it is right (the machine may have been off for \
+                 long), say so once with `scrubjay tape rm --older-than {}s --trust-clock`",
+                doubt.words(),
+                retention.as_secs()
+            ));
+            0
+        }
+        Ok(Expired { removed, .. }) => removed,
+        Err(e) => {
+            say(&format!("cannot remove old tapes: {:#}", anyhow::Error::from(e)));
+            // Some may have been.
+            1
+        }
+    }
 }
 
 /// Seals what a process left behind that could not do so itself; returns how many tapes that were.

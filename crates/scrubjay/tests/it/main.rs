@@ -7,11 +7,13 @@
 
 mod harness;
 
+mod clock;
 mod config;
 mod crowd;
 mod damaged;
 mod delivered;
 mod demo;
+mod doctor;
 mod faults;
 mod injected;
 mod keeping;
@@ -38,6 +40,7 @@ mod storage;
 mod streams;
 mod strict;
 mod strict_peers;
+mod tampered;
 mod tape;
 mod terminal;
 mod too_long;

@@ -60,7 +60,7 @@ pub(crate) fn run(_: &Global, home: &Home, args: &ExportArgs) -> anyhow::Result<
 }
 
 /// Creates a file for its owner alone: a recording may hold anything.
-fn create(path: &Path) -> anyhow::Result<std::fs::File> {
+pub(super) fn create(path: &Path) -> anyhow::Result<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt;
     std::fs::OpenOptions::new()
         .write(true)

@@ -11,9 +11,9 @@ use scrubjay_core::export::ImportedEntry;
 use scrubjay_core::redact::{Lines, Redacted, Redactor};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::tape::header::{Header, MAGIC};
+use scrubjay_store::tape::header::{Header, Imported, Links, MAGIC};
 use scrubjay_store::tape::reader::Tape;
-use scrubjay_store::tape::seal::{seal, write_sealed};
+use scrubjay_store::tape::seal::{seal, write_sealed_as};
 use scrubjay_store::tape::verify::verify;
 use scrubjay_store::tape::writer::Writer;
 use serde::Deserialize;
@@ -24,7 +24,8 @@ use crate::render::{Table, print_json};
 
 /// Add an exported recording to this data directory
 ///
-/// Takes what `tape export` writes, in either form; a native file is checked first.
+/// Takes what `tape export` writes, in either form; a native file is checked first. The tape says from then on that
+/// it was imported, when and from which form.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     /// The exported file
@@ -70,12 +71,23 @@ fn import_native(home: &Home, args: &ImportArgs, redactor: &Redactor) -> anyhow:
     }
     let header = tape.header().context("the tape's header is damaged")?;
     let target = vacant(home, header)?;
+    let marked = marked(header.clone(), "native");
     if is_clean(&tape, header, redactor)? {
-        write_sealed(&tape, &target.with_extension("tape"))?;
+        write_sealed_as(&tape, &marked, &target.with_extension("tape"))?;
     } else {
-        rewrite(&tape, header, target, redactor)?;
+        rewrite(&tape, &marked, target, redactor)?;
     }
     Ok(header.id.to_string())
+}
+
+/// Returns the header of an imported tape: whatever it said of that before, it was imported now.
+fn marked(header: Header, format: &str) -> Header {
+    let imported = Imported {
+        wall_ns: clock::now().wall_ns,
+        format: format.to_owned(),
+        by: format!("scrubjay {} tape import", env!("CARGO_PKG_VERSION")),
+    };
+    Header { links: Links { imported: Some(imported), ..header.links }, ..header }
 }
 
 /// Tells whether a tape holds nothing that would be taken out here.
@@ -122,7 +134,8 @@ pub(super) fn import_lines(
         .with_context(|| format!("{}: neither a tape nor a JSON Lines export of one", place(1)))?;
     let live = vacant(home, &header)?;
     let id = header.id.to_string();
-    let mut writer = Writer::create(live.clone(), header.redacted(redactor), clock::now().instant)?;
+    let header = marked(header, "jsonl").redacted(redactor);
+    let mut writer = Writer::create(live.clone(), header, clock::now().instant)?;
     let mut stderr = Lines::default();
     let copied = (2..).zip(lines).try_for_each(|(number, line)| -> anyhow::Result<()> {
         let imported: ImportedEntry = serde_json::from_str(&line?)

@@ -12,7 +12,10 @@ use scrubjay_core::units::{self, counted};
 use scrubjay_store::catalog::{self, Overview};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
+use scrubjay_store::removed::RemovedBy;
+use scrubjay_store::retention;
 use scrubjay_store::tape::reader::State;
+use scrubjay_store::witness::Reading;
 
 use crate::cli::Global;
 use crate::render::{Table, local_time, print_json};
@@ -20,7 +23,8 @@ use crate::render::{Table, local_time, print_json};
 /// Remove recordings
 ///
 /// With a conversation go the tapes that belong to it alone, as those of its backends. On a terminal it is asked
-/// first; elsewhere `--yes` has to say it.
+/// first; elsewhere `--yes` has to say it. What was removed, and when, is noted in the data directory, so that
+/// `tape verify` can tell it from a tape that is missing.
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// Which tapes: ids, the beginnings of them, or `latest`
@@ -29,6 +33,9 @@ pub(crate) struct RmArgs {
     /// Every tape that ended longer ago than this: 30d, 12h
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, conflicts_with = "ids")]
     older_than: Option<Duration>,
+    /// Believe the clock of this machine even where it jumped ahead
+    #[arg(long, requires = "older_than")]
+    trust_clock: bool,
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
@@ -40,7 +47,10 @@ pub(crate) struct RmArgs {
 pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result<ExitCode> {
     let all = catalog::read_all(home, &home.list()?);
     let wanted = match args.older_than {
-        Some(age) => ended_before(&all, age),
+        Some(age) => {
+            check_clock(home, args, age)?;
+            ended_before(&all, age)
+        }
         None => named(home, &all, &args.ids)?,
     };
     let bytes: u64 = wanted.iter().map(|tape| tape.file_bytes).sum();
@@ -59,8 +69,9 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
         return Ok(ExitCode::FAILURE);
     }
     for tape in &wanted {
-        home.remove(&tape.file)?;
+        home.remove(&tape.file, RemovedBy::Person)?;
     }
+    home.forget_ends()?;
     crate::commands::index::forget_removed(global, home)?;
     if global.json {
         print_json(&serde_json::json!({ "removed": ids }))?;
@@ -75,11 +86,31 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds the tapes that ended so long ago; one that is being written, or waits to be sealed, has not ended.
+/// Refuses to go by the clock where it jumped ahead, unless somebody says that it is right.
+fn check_clock(home: &Home, args: &RmArgs, age: Duration) -> anyhow::Result<()> {
+    let now = Reading::take(home);
+    if args.trust_clock {
+        return Ok(if args.dry_run { () } else { home.trust_clock(&now)? });
+    }
+    if let Some(doubt) = home.check_clock(&now, Some(age))? {
+        anyhow::bail!(
+            "cannot tell how old tapes are: {}; nothing was removed. Set the clock right, or, if it is right (the \
+             machine may have been off for long), repeat this with --trust-clock",
+            doubt.words()
+        );
+    }
+    Ok(())
+}
+
+/// Finds the tapes that ended so long ago; one that is being written, or waits to be sealed, has not ended, and what
+/// belongs to a conversation that goes on is kept with it.
 fn ended_before(all: &[Overview], age: Duration) -> Vec<&Overview> {
     let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let before = clock::now().wall_ns.saturating_sub(age_ns);
-    all.iter().filter(|tape| tape.state == State::Sealed && is_dated_before(tape, before)).collect()
+    let running = retention::of_running_sessions(all);
+    let is_old = |tape: &Overview| tape.state == State::Sealed && is_dated_before(tape, before);
+    let goes = |(at, tape): &(usize, &Overview)| is_old(tape) && !running.contains(at);
+    all.iter().enumerate().filter(goes).map(|(_, tape)| tape).collect()
 }
 
 /// Tells whether a tape is known to have ended before a moment: one without a header is not.

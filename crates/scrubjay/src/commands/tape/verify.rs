@@ -1,96 +1,124 @@
 //! `scrubjay tape verify`.
 
+mod against;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::units::counted;
+use scrubjay_store::chain::{Chain, Checked};
 use scrubjay_store::home::{Home, TapeFile};
-use scrubjay_store::tape::reader::State;
-use scrubjay_store::tape::verify::{Report, verify};
 use serde::Serialize;
 
+use super::checkpoint::PublicKey;
 use crate::cli::Global;
-use crate::render::{Table, print_json};
+use crate::render::{Table, local_time, print_json};
 
 /// Check that recordings are whole and unaltered
 ///
-/// Names the first entry that cannot be trusted. For a sealed tape it prints the end of its hash chain: note
-/// it down elsewhere, and no later alteration goes unseen.
+/// Names the first entry that cannot be trusted, and follows what tapes say of each other: one that is missing, was
+/// cut, changed or swapped is named as long as a tape that names it is left. For a sealed tape it prints the end of its
+/// hash chain. What nothing here names can only be checked against a checkpoint that was kept elsewhere.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
     /// Which tape: its id, the beginning of it, or `latest` [default: all]
     id: Option<String>,
+    /// Check that nothing changed since this checkpoint, too (`scrubjay tape checkpoint --output FILE`)
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    checkpoint: Option<PathBuf>,
+    /// The key that must have signed the checkpoint: in hex, or a file that holds it
+    #[arg(long, value_name = "KEY", requires = "checkpoint", value_parser = PublicKey::parse)]
+    public_key: Option<PublicKey>,
+    /// The root that the checkpoint must have, as it was noted down
+    #[arg(long, value_name = "HEX", requires = "checkpoint")]
+    root: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Checked {
+struct Verified {
     id: String,
     sound: bool,
-    state: Option<State>,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_bad_entry: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(flatten)]
-    report: Option<Report>,
+    checked: Option<Checked>,
 }
 
 pub(crate) fn run(global: &Global, home: &Home, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    let against = args.checkpoint.as_deref().map(|path| against::read(path, args)).transpose()?;
     let tapes = match &args.id {
         Some(name) => vec![home.find(name)?],
         None => home.list()?,
     };
-    let checked: Vec<Checked> = tapes.iter().map(|file| check(home, file)).collect();
+    let chain = Chain::read(home)?;
+    let verified: Vec<Verified> = tapes.iter().map(|file| verify(home, &chain, file)).collect();
+    let compared = against.as_ref().map(|against| against.compare(home)).transpose()?;
     if global.json {
-        print_json(&checked)?;
+        match &compared {
+            Some(compared) => {
+                print_json(&serde_json::json!({ "tapes": verified, "checkpoint": compared }))?;
+            }
+            None => print_json(&verified)?,
+        }
     } else {
         let mut note = Table::note();
-        for one in &checked {
-            note.line(&describe(one))?;
+        for line in verified.iter().flat_map(describe) {
+            note.line(&line)?;
         }
-        if checked.is_empty() {
+        if verified.is_empty() {
             note.line(&format!("no tapes in {}", home.root().display()))?;
         }
+        for line in compared.iter().flat_map(against::Outcome::lines) {
+            note.line(&line)?;
+        }
     }
-    let all_sound = checked.iter().all(|one| one.sound);
-    Ok(if all_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_sound = verified.iter().all(|one| one.sound) && compared.is_none_or(|compared| compared.is_fine);
+    Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn check(home: &Home, file: &TapeFile) -> Checked {
-    let opened = home.open(file).map_err(anyhow::Error::from);
-    let checked = opened.and_then(|tape| Ok((tape.state(), verify(&tape)?)));
-    match checked {
-        Ok((state, report)) => Checked {
-            id: file.id.to_string(),
-            sound: report.is_sound(),
-            state: Some(state),
-            first_bad_entry: report.first_bad_entry(),
+fn verify(home: &Home, chain: &Chain, file: &TapeFile) -> Verified {
+    let id = file.id.to_string();
+    match chain.check(home, file) {
+        Ok(checked) => Verified {
+            id,
+            sound: checked.is_sound(),
+            first_bad_entry: checked.report.first_bad_entry(),
             error: None,
-            report: Some(report),
+            checked: Some(checked),
         },
-        Err(e) => Checked {
-            id: file.id.to_string(),
-            sound: false,
-            state: None,
-            first_bad_entry: None,
-            error: Some(format!("{e:#}")),
-            report: None,
-        },
+        Err(e) => {
+            let error = Some(format!("{:#}", anyhow::Error::from(e)));
+            Verified { id, sound: false, first_bad_entry: None, error, checked: None }
+        }
     }
 }
 
-fn describe(one: &Checked) -> String {
-    let Some(report) = &one.report else {
-        return format!("{}  DAMAGED  {}", one.id, one.error.as_deref().unwrap_or_default());
+/// Says in a line how a tape is, and below it what is worth knowing.
+fn describe(one: &Verified) -> Vec<String> {
+    let Some(checked) = &one.checked else {
+        return vec![format!("{}  DAMAGED  {}", one.id, one.error.as_deref().unwrap_or_default())];
     };
+    let mut lines = vec![format!("{}  {}", one.id, state(one, checked))];
+    lines.extend(checked.links.iter().skip(1).map(|finding| format!("  also: {}", finding.what)));
+    if let Some(imported) = &checked.imported {
+        let when = local_time(imported.wall_ns);
+        lines.push(format!("  note: imported {when} from {} by {}", imported.format, imported.by));
+    }
+    lines.extend(checked.notes.iter().map(|note| format!("  note: {note}")));
+    lines
+}
+
+fn state(one: &Verified, checked: &Checked) -> String {
+    let report = &checked.report;
     if let Some(damage) = report.damage.first() {
         let first = one.first_bad_entry.map(|n| format!("first bad entry {n}; ")).unwrap_or_default();
-        return format!(
-            "{}  DAMAGED  {first}{}; {} can be read",
-            one.id,
-            damage.what,
-            counted(report.entries, "entry")
-        );
+        return format!("DAMAGED  {first}{}; {} can be read", damage.what, counted(report.entries, "entry"));
+    }
+    if let Some(finding) = checked.links.first() {
+        return format!("BROKEN LINK  {}", finding.what);
     }
     let tail = match (&report.head, report.unfinished_bytes) {
         (Some(head), _) => format!("chain {head}"),
@@ -99,5 +127,5 @@ fn describe(one: &Checked) -> String {
             format!("not sealed, {} of an unfinished entry at its end", counted(bytes, "byte"))
         }
     };
-    format!("{}  ok  {}, {tail}", one.id, counted(report.entries, "entry"))
+    format!("ok  {}, {tail}", counted(report.entries, "entry"))
 }

@@ -1,0 +1,118 @@
+//! `scrubjay doctor`: what is wrong with this installation, and what to do about each thing.
+//!
+//! Looks only: nothing is repaired, and nothing is made that is not there. A check is a function in a list.
+
+mod clock;
+mod configuration;
+mod files;
+mod storage;
+mod tapes;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use scrubjay_store::home::Home;
+use serde::Serialize;
+
+use crate::cli::Global;
+use crate::config::{self, Loaded};
+use crate::render::{Table, print_json};
+
+/// Look for what is wrong: data directory, ledger, index, recordings, clock, configuration
+///
+/// Each finding says what to do about it. The exit code is 1 when something is wrong.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {}
+
+/// How a thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    Ok,
+    /// Worth knowing, and not wrong.
+    Note,
+    Wrong,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    level: Level,
+    what: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+/// What the checks look at.
+struct Patient {
+    home: Home,
+    /// The configuration, or why there is none.
+    loaded: Result<Loaded, anyhow::Error>,
+}
+
+/// What a check found: for each thing how it is, what it is, and what to do about it.
+#[derive(Default)]
+struct Findings(Vec<(Level, String, Option<String>)>);
+
+impl Findings {
+    fn ok(&mut self, what: impl Into<String>) {
+        self.0.push((Level::Ok, what.into(), None));
+    }
+
+    fn note(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+        self.0.push((Level::Note, what.into(), Some(fix.into())));
+    }
+
+    fn wrong(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+        self.0.push((Level::Wrong, what.into(), Some(fix.into())));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+type Check = fn(&Patient, &mut Findings);
+
+/// Every check, in the order in which they are told.
+const CHECKS: &[(&str, Check)] = &[
+    ("configuration", configuration::check),
+    ("data directory", files::check_modes),
+    ("tokens and keys", files::check_tokens),
+    ("disk space", files::check_room),
+    ("ledger", storage::check_ledger),
+    ("index", storage::check_index),
+    ("tapes", tapes::check),
+    ("clock", clock::check),
+];
+
+pub(crate) fn run(global: &Global, _: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let patient = Patient { home: global.home()?, loaded: config::load(global) };
+    let mut findings = Vec::new();
+    for (name, check) in CHECKS {
+        let mut found = Findings::default();
+        check(&patient, &mut found);
+        let finding = |(level, what, fix)| Finding { check: *name, level, what, fix };
+        findings.extend(found.0.into_iter().map(finding));
+    }
+    let is_well = findings.iter().all(|finding| finding.level != Level::Wrong);
+    if global.json {
+        print_json(&serde_json::json!({ "well": is_well, "findings": findings }))?;
+    } else {
+        findings.iter().try_for_each(print)?;
+    }
+    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(finding: &Finding) -> anyhow::Result<()> {
+    let level = match finding.level {
+        Level::Ok => "ok   ",
+        Level::Note => "note ",
+        Level::Wrong => "WRONG",
+    };
+    let mut note = Table::note();
+    note.line(&format!("{level}  {}: {}", finding.check, finding.what))?;
+    finding.fix.iter().try_for_each(|fix| note.line(&format!("       {fix}")))
+}

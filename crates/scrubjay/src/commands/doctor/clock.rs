@@ -1,0 +1,88 @@
+//! Whether the clock can be believed, and whether time ran backwards on the recordings.
+
+use scrubjay_core::units::{age, counted};
+use scrubjay_store::home::{Home, TapeFile};
+use scrubjay_store::witness::Reading;
+
+use super::{Findings, Patient};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Clocks are corrected by this much without anybody being at fault.
+const SLACK_NS: u64 = 5 * 60 * SECOND_NS;
+/// An entry may have waited for a moment before it was written.
+const BACK_NS: u64 = 5 * SECOND_NS;
+
+pub(super) fn check(patient: &Patient, findings: &mut Findings) {
+    let home = &patient.home;
+    if !home.root().is_dir() {
+        return findings.ok("nothing to compare with yet");
+    }
+    let now = Reading::take(home);
+    let retention = patient.loaded.as_ref().ok().and_then(|loaded| loaded.retention());
+    if let Some(witness) = home.witness() {
+        if let Some(back) = witness.went_back_ns(&now) {
+            let what = format!(
+                "time ran backwards: the clock is {} behind the last time it was read here",
+                age(back)
+            );
+            findings.wrong(what, "set the clock of this machine; new recordings have wrong times until then");
+        }
+        if let Some(doubt) = witness.judge(&now, retention).1 {
+            findings.wrong(
+                format!("{}; tapes are not removed for their age", doubt.words()),
+                "set the clock of this machine; if it is right, `scrubjay tape rm --older-than AGE --trust-clock` \
+                 says so",
+            );
+        }
+    }
+    check_tapes(home, now.wall_ns, findings);
+    if findings.is_empty() {
+        findings.ok("goes as it should");
+    }
+}
+
+/// What is odd about the times of a tape.
+enum Odd {
+    /// Time ran backwards on it.
+    RanBack,
+    /// It has entries from the future.
+    Future,
+}
+
+fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
+    let files = home.list().unwrap_or_default();
+    let odd: Vec<(&TapeFile, Odd)> =
+        files.iter().filter_map(|file| Some((file, look(home, file, now_ns)?))).collect();
+    let of = |wanted: fn(&Odd) -> bool| -> Vec<&TapeFile> {
+        odd.iter().filter(|(_, odd)| wanted(odd)).map(|(file, _)| *file).collect()
+    };
+    let future = of(|odd| matches!(odd, Odd::Future));
+    if let Some(first) = future.first() {
+        let what =
+            format!("{} from the future, among them {}", counted(future.len() as u64, "tape"), first.id);
+        findings.wrong(
+            what,
+            "the clock was ahead when it was recorded, or is behind now: set it right; such tapes are not removed \
+             for their age until that time has come",
+        );
+    }
+    let back = of(|odd| matches!(odd, Odd::RanBack));
+    if let Some(first) = back.first() {
+        let what =
+            format!("time ran backwards on {}, among them {}", counted(back.len() as u64, "tape"), first.id);
+        findings
+            .note(what, "`scrubjay tape verify ID` says where; the order of entries is right all the same");
+    }
+}
+
+/// Looks at the times of a tape as its header and footer tell them.
+fn look(home: &Home, file: &TapeFile, now_ns: u64) -> Option<Odd> {
+    let tape = home.open(file).ok()?;
+    let started = tape.header()?.started_wall_ns;
+    let (ended, lasted) =
+        tape.footer().map_or((started, 0), |footer| (footer.ended_wall_ns, footer.duration_ns));
+    if ended.max(started) > now_ns.saturating_add(SLACK_NS) {
+        return Some(Odd::Future);
+    }
+    (ended.saturating_add(BACK_NS) < started.saturating_add(lasted)).then_some(Odd::RanBack)
+}

@@ -1,0 +1,29 @@
+//! Whether the configuration can be used.
+
+use super::{Findings, Patient};
+use crate::config::ConfigError;
+
+pub(super) fn check(patient: &Patient, findings: &mut Findings) {
+    let loaded = match &patient.loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return tell(error, findings),
+    };
+    if let Err(error) = loaded.serve_config() {
+        tell(&error, findings);
+    }
+    for notice in &loaded.notices {
+        findings.note(notice.clone(), "see docs/CONFIG.md");
+    }
+    if findings.is_empty() {
+        findings.ok("can be used");
+    }
+}
+
+fn tell(error: &anyhow::Error, findings: &mut Findings) {
+    let fix = "correct the file that is named; `scrubjay config show` says where each value is from";
+    let problems = error.downcast_ref::<ConfigError>().map(|error| &error.problems[..]).unwrap_or_default();
+    if problems.is_empty() {
+        findings.wrong(format!("{error:#}"), fix);
+    }
+    problems.iter().for_each(|problem| findings.wrong(problem.to_string(), fix));
+}

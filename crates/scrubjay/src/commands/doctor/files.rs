@@ -1,0 +1,121 @@
+//! Who may read the data directory and what is in it, and how much room there is.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use scrubjay_core::units;
+
+use super::{Findings, Patient};
+
+/// With less room than this recordings stop soon: a tape has 100 MB before it is packed.
+const ROOM_BYTES_MIN: u64 = 200 << 20;
+/// With less room than this it is time to clear up.
+const ROOM_BYTES_LOW: u64 = 2 << 30;
+/// So many files are named; the rest is counted.
+const NAMED_MAX: usize = 5;
+
+/// Looks at owner and mode of everything in the data directory.
+pub(super) fn check_modes(patient: &Patient, findings: &mut Findings) {
+    let root = patient.home.root();
+    let facts = match std::fs::symlink_metadata(root) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return findings.ok(format!("{} is not there yet: the first recording makes it", root.display()));
+        }
+        Err(e) => {
+            let what = format!("cannot look at {}: {e}", root.display());
+            return findings.wrong(what, "name another directory with --data");
+        }
+        Ok(facts) => facts,
+    };
+    if !facts.is_dir() && !root.is_dir() {
+        let what = format!("{} is not a directory", root.display());
+        return findings.wrong(what, "move it away, or name another directory with --data");
+    }
+    let me = rustix::process::geteuid().as_raw();
+    let mut open = Vec::new();
+    let mut foreign = Vec::new();
+    for (path, mode, owner) in everything_in(root) {
+        if owner != me {
+            foreign.push(path);
+        } else if mode & 0o077 != 0 {
+            open.push(path);
+        }
+    }
+    if !foreign.is_empty() {
+        let what = format!("{} to another user: {}", belongs(foreign.len()), named(&foreign));
+        findings.wrong(what, format!("sudo chown -R \"$(id -un)\" '{}'", root.display()));
+    }
+    if !open.is_empty() {
+        let what = format!("others may read or change {}", named(&open));
+        findings.wrong(what, format!("chmod -R go-rwx '{}'", root.display()));
+    }
+    if findings.is_empty() {
+        findings.ok(format!("{} is yours alone", root.display()));
+    }
+}
+
+fn belongs(count: usize) -> String {
+    if count == 1 { "a file belongs".to_owned() } else { format!("{count} files belong") }
+}
+
+/// Looks at the tokens of debug endpoints and the key of hashes, which open more than a recording does.
+pub(super) fn check_tokens(patient: &Patient, findings: &mut Findings) {
+    let debug = std::fs::read_dir(patient.home.debug()).into_iter().flatten().flatten();
+    let mut secret: Vec<PathBuf> = debug.map(|entry| entry.path()).collect();
+    secret.push(patient.home.root().join("hash.key"));
+    let is_open =
+        |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|facts| facts.mode() & 0o077 != 0);
+    let open: Vec<PathBuf> = secret.into_iter().filter(is_open).collect();
+    if open.is_empty() {
+        findings.ok("nobody else can read them");
+    } else {
+        let what = format!("others may read {}", named(&open));
+        findings.wrong(what, "chmod 600 them, and start again what made them: others may know the tokens");
+    }
+}
+
+/// Looks at how much room is left where recordings are written.
+pub(super) fn check_room(patient: &Patient, findings: &mut Findings) {
+    let root = patient.home.root();
+    let Some(there) = root.ancestors().find(|path| path.is_dir()) else { return };
+    let room = match rustix::fs::statvfs(there) {
+        Ok(facts) => facts.f_bavail.saturating_mul(facts.f_frsize),
+        Err(e) => {
+            return findings.note(format!("cannot tell how much is free: {e}"), "look with df");
+        }
+    };
+    let what = format!("{} free at {}", units::size(room), there.display());
+    let fix = "`scrubjay tape du` says what takes how much; `scrubjay tape rm --older-than 30d` makes room";
+    match room {
+        0..ROOM_BYTES_MIN => findings.wrong(what, fix),
+        ROOM_BYTES_MIN..ROOM_BYTES_LOW => findings.note(what, fix),
+        _ => findings.ok(what),
+    }
+}
+
+/// Lists a directory and all that is in it, with mode and owner; links are not followed.
+fn everything_in(root: &Path) -> Vec<(PathBuf, u32, u32)> {
+    let mut waiting = vec![root.to_owned()];
+    let mut all = Vec::new();
+    while let Some(path) = waiting.pop() {
+        // What is a link has no mode that means anything. The directory itself may be one.
+        let facts = if path == root { std::fs::metadata(&path) } else { std::fs::symlink_metadata(&path) };
+        let Ok(facts) = facts else { continue };
+        if facts.is_dir() {
+            waiting
+                .extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
+        if !facts.is_symlink() {
+            all.push((path, facts.mode() & 0o777, facts.uid()));
+        }
+    }
+    all
+}
+
+fn named(paths: &[PathBuf]) -> String {
+    let first: Vec<String> = paths.iter().take(NAMED_MAX).map(|path| path.display().to_string()).collect();
+    let more = paths.len().saturating_sub(NAMED_MAX);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", first.join(", "))
+}

@@ -1,0 +1,69 @@
+//! Whether the ledger and the index can be opened; neither is made where it is not there.
+
+use scrubjay_core::units;
+use scrubjay_store::index::Index;
+use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
+
+use super::{Findings, Patient};
+use crate::commands::runtime;
+
+/// Opens the ledger, if there is one.
+pub(super) fn check_ledger(patient: &Patient, findings: &mut Findings) {
+    let Ok(loaded) = &patient.loaded else {
+        return findings.note("not looked at", "correct the configuration first");
+    };
+    let opened = || -> anyhow::Result<Option<String>> {
+        let storage = loaded.storage()?;
+        if let Storage::File(path) = &storage
+            && !path.exists()
+        {
+            return Ok(None);
+        }
+        let redactor = loaded.redactor(Some(&patient.home))?;
+        runtime()?.block_on(async {
+            let ledger = Ledger::open(&storage, redactor).await?;
+            ledger.close().await;
+            anyhow::Ok(())
+        })?;
+        Ok(Some(match storage {
+            Storage::File(path) => format!("{} can be opened", path.display()),
+            Storage::Postgres(_) => "the PostgreSQL database can be opened".to_owned(),
+        }))
+    };
+    match opened() {
+        Ok(Some(what)) => findings.ok(what),
+        Ok(None) => findings.ok("is not there yet: the first call of a toolset makes it"),
+        Err(error) => {
+            let hint = error
+                .downcast_ref::<LedgerError>()
+                .map_or("see `storage` in docs/CONFIG.md", LedgerError::hint);
+            findings.wrong(format!("{error:#}"), hint.to_owned());
+        }
+    }
+}
+
+/// Opens the index, if there is one.
+pub(super) fn check_index(patient: &Patient, findings: &mut Findings) {
+    let Ok(loaded) = &patient.loaded else {
+        return findings.note("not looked at", "correct the configuration first");
+    };
+    let opened = || -> anyhow::Result<Option<u64>> {
+        let storage = loaded.storage()?;
+        if matches!(storage, Storage::File(_)) && !patient.home.index().exists() {
+            return Ok(None);
+        }
+        runtime()?.block_on(async {
+            let index = Index::open(&patient.home, &storage).await?;
+            index.close().await;
+            Ok(Some(index.file_bytes().unwrap_or(0)))
+        })
+    };
+    match opened() {
+        Ok(Some(bytes)) => findings.ok(format!("can be opened, {}", units::size(bytes))),
+        Ok(None) => findings.ok("is not there yet: the first search makes it"),
+        Err(error) => findings.wrong(
+            format!("{error:#}"),
+            "`scrubjay index rebuild` makes it anew from the tapes; it holds nothing else",
+        ),
+    }
+}

@@ -1,0 +1,34 @@
+//! How the recordings are: how many wait to be sealed, how many are damaged.
+
+use scrubjay_core::units::counted;
+use scrubjay_store::catalog;
+use scrubjay_store::tape::reader::State;
+
+use super::{Findings, Patient};
+
+pub(super) fn check(patient: &Patient, findings: &mut Findings) {
+    let files = match patient.home.list() {
+        Ok(files) => files,
+        Err(e) => {
+            let what = format!("{:#}", anyhow::Error::from(e));
+            return findings.wrong(what, "make the data directory readable for yourself");
+        }
+    };
+    let all = catalog::read_all(&patient.home, &files);
+    let damaged: Vec<&str> =
+        all.iter().filter(|tape| tape.damage.is_some()).map(|tape| tape.file.id.as_str()).collect();
+    if let Some(first) = damaged.first() {
+        let what = format!("{} damaged, among them {first}", counted(damaged.len() as u64, "tape"));
+        findings.wrong(
+            what,
+            "`scrubjay tape verify` names what is damaged; `scrubjay tape export ID` writes what can be read",
+        );
+    }
+    let abandoned = all.iter().filter(|tape| tape.state == State::Abandoned).count();
+    if abandoned > 0 {
+        let what = format!("{} left by a crash and not sealed yet", counted(abandoned as u64, "tape"));
+        findings.note(what, "the next start of `scrubjay wrap` or `scrubjay serve` seals them");
+    }
+    let live = all.iter().filter(|tape| tape.state == State::Live).count();
+    findings.ok(format!("{}, {live} of them being recorded", counted(all.len() as u64, "tape")));
+}

@@ -1,0 +1,104 @@
+//! A check against a checkpoint: whether it is the one that was made, and what became of each tape since.
+
+use std::path::Path;
+
+use anyhow::Context;
+use scrubjay_core::units::counted;
+use scrubjay_store::checkpoint::{Checkpoint, Compared};
+use scrubjay_store::home::Home;
+use serde::Serialize;
+
+use super::VerifyArgs;
+use crate::commands::tape::checkpoint::PublicKey;
+use crate::render::local_time;
+
+/// A checkpoint, and what vouches for it.
+pub(super) struct Against {
+    checkpoint: Checkpoint,
+    vouched: String,
+    /// Whether something that was not in the file vouches for it.
+    is_proved: bool,
+}
+
+/// What a check against a checkpoint found.
+#[derive(Serialize)]
+pub(super) struct Outcome {
+    pub(super) is_fine: bool,
+    root: String,
+    made_wall_ns: u64,
+    /// What vouches for the checkpoint itself.
+    vouched: String,
+    is_proved: bool,
+    #[serde(flatten)]
+    compared: Compared,
+}
+
+/// Reads a checkpoint, and checks its root and signature.
+pub(super) fn read(path: &Path, args: &VerifyArgs) -> anyhow::Result<Against> {
+    let named = || path.display().to_string();
+    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let checkpoint = Checkpoint::parse(&text).with_context(named)?;
+    if let Some(root) = &args.root
+        && !root.trim().eq_ignore_ascii_case(&checkpoint.root)
+    {
+        anyhow::bail!(
+            "{}: this is not the checkpoint that was noted down: its root is {}",
+            path.display(),
+            checkpoint.root
+        );
+    }
+    let signed = checkpoint.signed_bytes();
+    let vouched = match (&args.public_key, &checkpoint.signature) {
+        (Some(key), Some(signature)) if key.has_signed(&signed, signature) => {
+            "signed by the key that was given".to_owned()
+        }
+        (Some(_), Some(_)) => anyhow::bail!("{}: the key that was given did not sign it", path.display()),
+        (Some(_), None) => anyhow::bail!("{}: it is not signed", path.display()),
+        (None, Some(signature)) => {
+            let key =
+                PublicKey::parse(&signature.public_key).map_err(anyhow::Error::msg).with_context(named)?;
+            if !key.has_signed(&signed, signature) {
+                anyhow::bail!("{}: its signature is wrong", path.display());
+            }
+            format!("signed by {}: give --public-key to check that this is your key", signature.public_key)
+        }
+        (None, None) => "nothing but the place where the file was kept: give --root".to_owned(),
+    };
+    let is_proved = args.root.is_some() || args.public_key.is_some();
+    let vouched = if args.root.is_some() { "it has the root that was given".to_owned() } else { vouched };
+    Ok(Against { checkpoint, vouched, is_proved })
+}
+
+impl Against {
+    /// Compares what was recorded before with what is there now.
+    pub(super) fn compare(&self, home: &Home) -> anyhow::Result<Outcome> {
+        let compared = self.checkpoint.compare(home)?;
+        Ok(Outcome {
+            is_fine: compared.is_fine(),
+            root: self.checkpoint.root.clone(),
+            made_wall_ns: self.checkpoint.made_wall_ns,
+            vouched: self.vouched.clone(),
+            is_proved: self.is_proved,
+            compared,
+        })
+    }
+}
+
+impl Outcome {
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("checkpoint {} of {}", self.root, local_time(self.made_wall_ns))];
+        lines.push(format!("  what vouches for it: {}", self.vouched));
+        let told = self.compared.tapes.iter();
+        lines.extend(told.map(|tape| format!("  {}  {}", tape.tape, tape.words)));
+        if !self.compared.new_tapes.is_empty() {
+            let new = counted(self.compared.new_tapes.len() as u64, "tape");
+            lines.push(format!("  {new} came since, and nothing is said of them"));
+        }
+        lines.push(if self.is_fine {
+            "  nothing that was recorded before it was changed".to_owned()
+        } else {
+            "  what was recorded before it is NOT what is here now".to_owned()
+        });
+        lines
+    }
+}

@@ -1,0 +1,120 @@
+//! Another clock for the program (libfaketime): nothing is removed for its age, and what ran backwards is told.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, Wrap, skip};
+
+/// Finds the library that gives a program another clock.
+fn library() -> Option<String> {
+    let places = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let mut paths = places.map(|place| place.path().join("faketime/libfaketimeMT.so.1"));
+    let found: Option<PathBuf> = paths.find(|path| path.exists());
+    if found.is_none() {
+        skip("clock", "libfaketime is not installed");
+    }
+    Some(found?.to_str().unwrap().to_owned())
+}
+
+/// What a command printed, what it complained about, and how it ended.
+struct Ran {
+    code: i32,
+    stdout: Vec<u8>,
+    stderr: String,
+}
+
+/// Runs a command whose clock is off by so much; only the wall clock, as when somebody sets it.
+fn run_at(lab: &Lab, offset: &str, arguments: &[&str]) -> Option<Ran> {
+    let mut command = Command::new(SCRUBJAY);
+    command.arg("--data").arg(lab.data()).args(arguments).env_remove("SCRUBJAY_DATA");
+    command.env("LD_PRELOAD", library()?).env("FAKETIME", offset).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command.env(BACKGROUND_VARIABLE, "false");
+    let mut running = Running::start(&mut command);
+    running.close_stdin();
+    let code = running.exit_code();
+    Some(Ran { code, stdout: running.rest(), stderr: running.stderr_text() })
+}
+
+/// Records a line under another clock, in a session of its own; returns what it complained about.
+fn record_at(lab: &Lab, offset: &str, config: &str) -> Option<String> {
+    let set = format!(
+        "export LD_PRELOAD={} FAKETIME={offset} FAKETIME_DONT_FAKE_MONOTONIC=1 CLAUDE_CODE_SESSION_ID=a{offset}",
+        library()?
+    );
+    Some(record(&lab.wrap(&["cat"]).with(&["--config", config]).after(&set)))
+}
+
+fn record(wrap: &Wrap) -> String {
+    let mut wrapped = wrap.start();
+    wrapped.say("{\"jsonrpc\":\"2.0\",\"method\":\"m\"}");
+    wrapped.line();
+    wrapped.close_stdin();
+    assert_eq!(wrapped.exit_code(), 0);
+    wrapped.stderr_text()
+}
+
+fn config(lab: &Lab) -> String {
+    let config = lab.file("c.yaml");
+    std::fs::write(&config, "recorder: { storage: { retention: 30d } }").unwrap();
+    config
+}
+
+fn record_five(lab: &Lab) {
+    for number in 0..5 {
+        lab.record(&format!("n{number}"), b"{\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n");
+    }
+}
+
+#[test]
+fn a_clock_ten_years_ahead_removes_nothing() {
+    let lab = Lab::new();
+    record_five(&lab);
+    let (before, config) = (lab.tape_ids(), config(&lab));
+    for _ in 0..2 {
+        let Some(told) = record_at(&lab, "+3650d", &config) else { return };
+        assert!(told.contains("no old tapes were removed") && told.contains("--trust-clock"), "{told}");
+    }
+    assert!(lab.tape_ids().is_superset(&before), "{before:?}, {:?}", lab.tape_ids());
+    let rm = ["tape", "rm", "--older-than", "30d", "--yes"];
+    let told = run_at(&lab, "+3650d", &rm).unwrap();
+    assert_eq!((told.code, told.stdout.as_slice()), (1, &b""[..]));
+    assert!(
+        told.stderr.contains("nothing was removed") && told.stderr.contains("--trust-clock"),
+        "{}",
+        told.stderr
+    );
+    assert!(lab.tape_ids().is_superset(&before));
+    // With the right clock nothing is in doubt.
+    let told = String::from_utf8(lab.run_well(&rm)).unwrap();
+    assert!(told.contains("nothing to remove"), "{told}");
+    // Somebody says that it is right.
+    let told = run_at(&lab, "+3650d", &[&rm[..], &["--trust-clock"]].concat()).unwrap();
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    assert!(lab.tape_ids().is_disjoint(&before));
+}
+
+#[test]
+fn what_is_old_is_still_removed() {
+    let lab = Lab::new();
+    let config = config(&lab);
+    if record_at(&lab, "-40d", &config).is_none() {
+        return;
+    }
+    let old = lab.tape_ids();
+    assert_eq!(old.len(), 1);
+    // The clock is as it should be, and the tape is forty days old.
+    let another = lab.wrap(&["cat"]).with(&["--config", &config]).after("export CLAUDE_CODE_SESSION_ID=b");
+    assert_eq!(record(&another), "");
+    assert!(lab.tape_ids().is_disjoint(&old));
+}
+
+#[test]
+fn a_clock_that_went_back_is_told() {
+    let lab = Lab::new();
+    record_five(&lab);
+    let Some(told) = run_at(&lab, "-2d", &["doctor", "--json"]) else { return };
+    let found: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!((told.code, &found["well"]), (1, &serde_json::Value::Bool(false)));
+    let told = found.to_string();
+    assert!(told.contains("time ran backwards") && told.contains("5 tapes from the future"), "{told}");
+}

@@ -1,0 +1,146 @@
+//! Recordings that somebody changed, as a user finds out: `tape verify`, checkpoints, and imports that say so.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::harness::{Lab, text};
+
+/// Records a connection on several tapes, and returns their ids in order.
+fn record_rotated(lab: &Lab) -> Vec<String> {
+    let mut wrapped = lab.wrap(&["cat"]).with(&["--max-tape-size", "3000"]).start();
+    for number in 0..30 {
+        wrapped.say(&format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":{number},\"method\":\"m\",\"params\":\"{}\"}}",
+            "x".repeat(150)
+        ));
+        wrapped.line();
+    }
+    assert_eq!(wrapped.leave(), 0);
+    lab.start_again();
+    let mut tapes: Vec<(u64, String)> =
+        lab.tape_ids().into_iter().map(|id| (lab.export(&id).header["part"].as_u64().unwrap(), id)).collect();
+    tapes.sort_unstable();
+    assert!(tapes.len() > 3, "{tapes:?}");
+    tapes.into_iter().map(|(_, id)| id).collect()
+}
+
+fn file_of(lab: &Lab, id: &str) -> PathBuf {
+    let files = std::fs::read_dir(lab.data().join("tapes")).unwrap();
+    let mut paths = files.map(|entry| entry.unwrap().path());
+    paths.find(|path| path.to_str().unwrap().contains(id)).unwrap()
+}
+
+/// What somebody does who wants another story to have been recorded: export, edit, import.
+fn re_import_edited(lab: &Lab, id: &str) {
+    let exported = String::from_utf8(lab.run_well(&["tape", "export", id])).unwrap();
+    assert!(exported.contains("xxx"));
+    let edited = lab.file("edited.jsonl");
+    std::fs::write(&edited, exported.replacen("xxx", "yyy", 1)).unwrap();
+    std::fs::remove_file(file_of(lab, id)).unwrap();
+    lab.run_well(&["tape", "import", &edited]);
+}
+
+#[test]
+fn an_edit_that_was_imported_again_is_noticed_and_says_that_it_was_imported() {
+    let lab = Lab::new();
+    let tapes = record_rotated(&lab);
+    lab.verify();
+    re_import_edited(&lab, &tapes[1]);
+    let told = lab.run(&["tape", "verify"]);
+    let shown = String::from_utf8(told.stdout).unwrap();
+    assert_eq!(told.code, 1, "{shown}");
+    let line = shown.lines().find(|line| line.starts_with(&tapes[1])).unwrap();
+    assert!(line.contains("BROKEN LINK") && line.contains("is not what it was"), "{shown}");
+    assert!(line.contains(&tapes[2]) && line.contains("it was imported"), "{shown}");
+    assert!(shown.contains("note: imported ") && shown.contains("from jsonl"), "{shown}");
+    // By its id alone it is noticed too, and as data.
+    let told = lab.run(&["tape", "verify", &tapes[1], "--json"]);
+    let checked: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!((told.code, &checked[0]["sound"]), (1, &Value::Bool(false)));
+    assert_eq!(checked[0]["links"][0]["problem"], "changed");
+    assert_eq!(checked[0]["imported"]["format"], "jsonl");
+    // The others are as they were.
+    assert_eq!(lab.run(&["tape", "verify", &tapes[0]]).code, 0);
+}
+
+#[test]
+fn a_missing_tape_is_named_and_a_removed_one_is_told_apart() {
+    let lab = Lab::new();
+    let tapes = record_rotated(&lab);
+    lab.run_well(&["tape", "rm", &tapes[0], "--yes"]);
+    let shown = String::from_utf8(lab.run_well(&["tape", "verify"])).unwrap();
+    assert!(shown.contains(&format!("tape {}, which was removed with `tape rm`", tapes[0])), "{shown}");
+    std::fs::remove_file(file_of(&lab, &tapes[2])).unwrap();
+    let told = lab.run(&["tape", "verify"]);
+    let shown = String::from_utf8(told.stdout).unwrap();
+    assert_eq!(told.code, 1);
+    assert_eq!(shown.matches(&format!("tape {}, which is missing", tapes[2])).count(), 2, "{shown}");
+}
+
+#[test]
+fn a_checkpoint_proves_that_nothing_before_it_changed() {
+    let lab = Lab::new();
+    let tapes = record_rotated(&lab);
+    let (file, key) = (lab.file("checkpoint.json"), lab.file("key"));
+    let signed = lab.json(&["tape", "checkpoint", "-o", &file, "--key", &key, "--new-key", "--json"]);
+    let public = text(&signed["signature"]["public_key"]);
+    let root = text(&signed["root"]);
+    assert_eq!(signed["tapes"].as_array().unwrap().len(), tapes.len());
+    for proof in [&["--public-key", public][..], &["--root", root], &[]] {
+        let shown = lab.run_well(&[&["tape", "verify", "--checkpoint", &file], proof].concat());
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(shown.contains("nothing that was recorded before it was changed"), "{shown}");
+    }
+    // What goes on is no tampering, what is removed is told.
+    let later = lab.record("later", b"{\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n");
+    lab.run_well(&["tape", "rm", &tapes[0], "--yes"]);
+    let verify = ["tape", "verify", "--checkpoint", &file, "--public-key", public, "--json"];
+    let checked = lab.json(&verify);
+    assert_eq!(checked["checkpoint"]["new_tapes"], serde_json::json!([later]));
+    let became = |checked: &Value, id: &str| {
+        let listed = checked["checkpoint"]["tapes"].as_array().unwrap().clone();
+        listed.into_iter().find(|tape| tape["tape"] == id).unwrap()
+    };
+    assert_eq!(became(&checked, &tapes[0])["is"], "removed");
+    assert_eq!(became(&checked, &tapes[1])["is"], "same");
+    let last = tapes.last().unwrap();
+    re_import_edited(&lab, last);
+    let told = lab.run(&verify);
+    let checked: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!((told.code, &checked["checkpoint"]["is_fine"]), (1, &Value::Bool(false)));
+    let changed = became(&checked, last);
+    assert_eq!((&changed["is"], &changed["first"]), (&Value::from("changed"), &changed["last"]), "{changed}");
+    let shown = lab.run(&["tape", "verify", "--checkpoint", &file]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(&format!("  {last}  CHANGED: ")), "{shown}");
+}
+
+#[test]
+fn a_checkpoint_that_is_not_the_one_that_was_made_proves_nothing() {
+    let lab = Lab::new();
+    record_rotated(&lab);
+    let (file, key, other) = (lab.file("checkpoint.json"), lab.file("key"), lab.file("other"));
+    lab.run_well(&["tape", "checkpoint", "-o", &file, "--key", &key, "--new-key"]);
+    let foreign = lab.json(&["tape", "checkpoint", "--key", &other, "--new-key", "--json"]);
+    let foreign = text(&foreign["signature"]["public_key"]);
+    let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file, "--public-key", foreign]);
+    assert!(refused.contains("did not sign it"), "{refused}");
+    let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file, "--root", "00"]);
+    assert!(refused.contains("not the checkpoint that was noted down"), "{refused}");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, whole.replacen("\"sealed\":true", "\"sealed\":false", 1)).unwrap();
+    let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file]);
+    assert!(refused.contains("the checkpoint itself was changed"), "{refused}");
+    lab.run_well(&["tape", "checkpoint", "-o", &file]);
+    let refused = lab.run_badly(&["tape", "verify", "--checkpoint", &file, "--public-key", foreign]);
+    assert!(refused.contains("it is not signed"), "{refused}");
+    // Keys.
+    let refused = lab.run_badly(&["tape", "checkpoint", "--key", &key, "--new-key"]);
+    assert!(refused.contains("cannot make a new key"), "{refused}");
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = lab.run_badly(&["tape", "checkpoint", "--key", &key]);
+    assert!(refused.contains("others may read") && refused.contains("chmod 600"), "{refused}");
+}
