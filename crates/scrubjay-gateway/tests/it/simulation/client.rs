@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use scrubjay_gateway::delivery::Outgoing;
 use scrubjay_gateway::gateway::{Accepted, Gateway};
 use scrubjay_gateway::session::{Outbox, Session};
 use serde_json::{Value, json};
@@ -53,8 +54,8 @@ struct Visit {
     /// What the gateway says goes here.
     outbox: Outbox,
     /// What is said in its place goes here.
-    heard: mpsc::Sender<String>,
-    inbox: mpsc::Receiver<String>,
+    heard: mpsc::Sender<Outgoing>,
+    inbox: mpsc::Receiver<Outgoing>,
     next_id: u64,
     open: HashMap<u64, Open>,
     /// Calls that were called off: an answer may have been on its way.
@@ -103,7 +104,7 @@ impl Actor {
         }
         while !visit.open.is_empty() {
             let Some(line) = visit.inbox.recv().await else { break };
-            self.hear(&mut visit, &line);
+            self.hear(&mut visit, &line.deliver());
         }
         self.leave(visit);
         self.sessions
@@ -137,7 +138,7 @@ impl Actor {
             self.ask(&mut visit, "initialize", hello, None).await;
             while !visit.open.is_empty() {
                 let Some(line) = visit.inbox.recv().await else { break };
-                self.hear(&mut visit, &line);
+                self.hear(&mut visit, &line.deliver());
             }
         }
         visit
@@ -159,7 +160,7 @@ impl Actor {
     async fn read_for(&mut self, visit: &mut Visit) {
         let until = tokio::time::Instant::now() + millis(self.dice.below(300));
         while let Ok(Some(line)) = tokio::time::timeout_at(until, visit.inbox.recv()).await {
-            self.hear(visit, &line);
+            self.hear(visit, &line.deliver());
         }
     }
 
@@ -201,7 +202,7 @@ impl Actor {
                 let answering = tokio::spawn(async move {
                     if kind == ClientKind::Request {
                         if let Some(line) = gateway.answer(request).await {
-                            let _ = heard.send(line).await;
+                            let _ = heard.send(Outgoing::unrecorded(line)).await;
                         }
                     } else {
                         gateway.answer_on(request, &outbox).await;
@@ -211,11 +212,11 @@ impl Actor {
                     open.answering = (kind == ClientKind::Request).then(|| answering.abort_handle());
                 }
             }
-            Accepted::Refused(line) => {
+            Accepted::Refused(line) | Accepted::Full(line) => {
                 // As a front does it, with room made where there is none.
                 while visit.outbox.capacity() == 0 {
                     let Some(line) = visit.inbox.recv().await else { return };
-                    self.hear(visit, &line);
+                    self.hear(visit, &line.deliver());
                 }
                 visit.session.refuse(&visit.outbox, line).await;
             }
@@ -348,7 +349,7 @@ impl Actor {
 }
 
 /// Makes the stream of a client: what the gateway says to it, what is said in the gateway's place, and what it hears.
-fn stream() -> (Outbox, mpsc::Sender<String>, mpsc::Receiver<String>) {
+fn stream() -> (Outbox, mpsc::Sender<Outgoing>, mpsc::Receiver<Outgoing>) {
     let (outbox, inbox) = mpsc::channel(32);
     (outbox.clone(), outbox, inbox)
 }
