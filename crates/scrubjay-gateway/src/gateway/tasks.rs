@@ -29,13 +29,21 @@ type TaskKey = (Arc<str>, String);
 struct Known {
     backends: HashMap<TaskKey, Arc<Backend>>,
     order: VecDeque<TaskKey>,
+    /// The client that began a task first, by its backend and id: on a connection that serves all, the only one.
+    owners: HashMap<(String, String), Arc<str>>,
 }
 
 impl Known {
     /// Returns whose a task on a connection is that serves all clients.
     fn owner(&self, backend: &str, task: &str) -> Option<&Arc<str>> {
-        let of = |(key, on): &(&TaskKey, &Arc<Backend>)| key.1 == task && on.id == backend;
-        self.backends.iter().find(of).map(|((client, _), _)| client)
+        self.owners.get(&(backend.to_owned(), task.to_owned()))
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(oldest) = self.order.pop_front() else { return };
+        if let Some(backend) = self.backends.remove(&oldest) {
+            self.owners.remove(&(backend.id.clone(), oldest.1));
+        }
     }
 }
 
@@ -54,14 +62,13 @@ impl Tasks {
         if is_shared && known.owner(&backend.id, &task).is_some_and(|owner| owner != client) {
             return;
         }
+        known.owners.entry((backend.id.clone(), task.clone())).or_insert_with(|| client.clone());
         let key = (client.clone(), task);
         if known.backends.insert(key.clone(), backend.clone()).is_none() {
             known.order.push_back(key);
         }
         while known.order.len() > TASKS_MAX {
-            if let Some(oldest) = known.order.pop_front() {
-                known.backends.remove(&oldest);
-            }
+            known.forget_oldest();
         }
     }
 
