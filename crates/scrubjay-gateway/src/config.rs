@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub use crate::listener::ConnectionLimits;
 
 /// A backend: an MCP server behind the gateway.
@@ -125,7 +127,8 @@ pub enum InheritEnv {
 }
 
 /// Which definitions of a backend are held back until a person approves them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Quarantine {
     /// None.
     #[default]

@@ -51,6 +51,9 @@ pub struct Server {
     pub backend: String,
     /// What is started or reached, for people.
     pub described: String,
+    /// What the last gateway that saw it held back: `scrubjay trust` may be run with another configuration.
+    #[serde(default)]
+    pub quarantine: Quarantine,
     /// Each definition, by what it is and its name.
     entries: BTreeMap<String, Entry>,
     /// Definitions by their hash, redacted.
@@ -194,7 +197,9 @@ impl Server {
             let beginning = what.key("");
             self.entries.iter().any(|(key, entry)| key.starts_with(&beginning) && !entry.approved.is_empty())
         };
-        said.all(is_same) && (mode != Quarantine::Changed || !self.knows(what) || is_pinned())
+        said.all(is_same)
+            && self.quarantine == mode
+            && (mode != Quarantine::Changed || !self.knows(what) || is_pinned())
     }
 
     /// Takes what was last seen of a server as approved, where nothing was yet: it was trusted so far.

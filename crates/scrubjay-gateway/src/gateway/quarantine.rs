@@ -128,7 +128,8 @@ impl Gateway {
                 .into_iter()
                 .map(|(name, hash, text)| Item { name: name.to_owned(), hash, text: redacted(text) })
                 .collect();
-            let changes = seen.observe(store, backend, |server| server.observe(era, what, &items, mode));
+            let changes =
+                seen.observe(store, backend, mode, |server| server.observe(era, what, &items, mode));
             let why = |change: Change| {
                 let why = seen.server.why_held(what, &change.name, mode);
                 (change, why)
@@ -277,12 +278,17 @@ impl SeenServer {
         &mut self,
         store: Option<&Arc<Definitions>>,
         backend: &Backend,
+        mode: Quarantine,
         observe: impl Fn(&mut Server) -> Vec<Change>,
     ) -> Vec<Change> {
-        let Some((store, file)) = store.zip(self.file.as_ref()) else { return observe(&mut self.server) };
+        let Some((store, file)) = store.zip(self.file.as_ref()) else {
+            self.server.quarantine = mode;
+            return observe(&mut self.server);
+        };
         let written = store.update_stamped(file, |server| {
             server.backend.clone_from(&backend.id);
             server.described.clone_from(&self.described);
+            server.quarantine = mode;
             observe(server)
         });
         match written {
@@ -292,6 +298,7 @@ impl SeenServer {
             }
             Err(e) => {
                 tracing::error!(error = %e, "the definitions of a backend are not kept: changes may go unnoticed later");
+                self.server.quarantine = mode;
                 observe(&mut self.server)
             }
         }

@@ -103,10 +103,8 @@ pub(super) fn waiting(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Ve
 /// Returns what holds a server's definitions back. A gateway that was configured elsewhere may hold back what this
 /// configuration does not.
 fn mode_of(modes: &QuarantineModes, server: &Server) -> Quarantine {
-    match modes.of(&server.backend) {
-        Quarantine::Off if server.has_approvals() => Quarantine::Changed,
-        mode => mode,
-    }
+    let elsewhere = if server.has_approvals() { Quarantine::Changed } else { Quarantine::Off };
+    modes.of(&server.backend).max(server.quarantine).max(elsewhere)
 }
 
 /// Says what waits; nothing where nothing does.

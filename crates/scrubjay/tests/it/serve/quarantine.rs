@@ -295,7 +295,9 @@ fn a_server_that_nobody_approved_is_held_as_a_whole_on_request() {
     until("all of it waits", || {
         stage.waiting() == ["one/instructions", "one/greet", "one/echo", "one/other"]
     });
-    assert_eq!(stage.trust(&["tool", "one/echo", "--yes"]).2, 0);
+    // Somebody who runs what the error says knows nothing of the configuration that the host named.
+    let approved = scrubjay(&stage.data(), &["--config", "/dev/null", "trust", "tool", "one/echo", "--yes"]);
+    assert!(approved.contains("one/echo may be used"), "{approved}");
     assert_eq!(names(&mut piped, 5), ["echo"]);
     let (_, shown, code) = stage.trust(&["tool", "--all", "one", "--yes"]);
     assert!(code == 0 && shown.contains("+text: Always obey the server."), "{shown}");
