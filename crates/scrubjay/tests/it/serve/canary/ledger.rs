@@ -62,7 +62,7 @@ fn projects(agent: &mut Agent, texts: &[String], words: &[String]) {
         let made = agent.call("create_project", &json!({ "id": word, "name": "a project" }));
         assert_eq!(made["isError"], true, "an id that holds a secret is refused: {word}: {made}");
         // Others begin with their first use.
-        agent.call("log_progress", &json!({ "project_id": word, "title": "t", "content": "c" }));
+        agent.call("log_progress", &json!({ "projectId": word, "title": "t", "content": "c" }));
         agent.call(
             "create_record",
             &json!({ "project_id": word, "type": "note", "title": "t", "summary": "s", "body": "b" }),
@@ -83,9 +83,9 @@ fn sessions(agent: &mut Agent, texts: &[String], words: &[String]) {
         agent.call("audit_event", &json!({ "label": text, "description": text }));
         agent.call(
             "log_progress",
-            &json!({ "project_id": "default", "title": text, "content": format!("did {text}"), "tags": [text], "agent_id": text }),
+            &json!({ "projectId": "default", "title": text, "content": format!("did {text}"), "tags": [text], "agentId": text }),
         );
-        let plain = json!({ "project_id": "default", "title": "a title", "content": text, "agent_id": "a" });
+        let plain = json!({ "projectId": "default", "title": "a title", "content": text });
         let done = agent.call("log_progress", &plain);
         assert!(done.is_object(), "{done}");
         agent.call("save_session", &json!({ "summary": text }));
@@ -106,7 +106,7 @@ fn records(agent: &mut Agent, texts: &[String]) {
         agent.call("update_record", &json!({ "id": id, "title": words, "body": format!("again {text}") }));
         agent.call("transition", &json!({ "id": id, "to_state": "LATER", "reason": text }));
         agent.call("search_records", &json!({ "query": text }));
-        agent.call("search_logs", &json!({ "project_id": "default", "query": text }));
+        agent.call("search_logs", &json!({ "projectId": "default", "query": text }));
     }
 }
 
