@@ -116,17 +116,8 @@ pub(super) fn start_all() -> Option<Vec<Reader>> {
     for (language, command) in
         [("python", Some(python)), ("node", Some(node)), ("go", built_with_go(&place.join("go_parsers.go")))]
     {
-        let program = command.as_ref().map(|command| PathBuf::from(command.get_program()));
         match command.and_then(|command| Reader::start(language, command)) {
-            Some(reader) => {
-                readers.push(reader);
-                // What was built runs now, and nobody needs its file any more.
-                if let Some(built) =
-                    program.filter(|program| program.starts_with(env!("CARGO_TARGET_TMPDIR")))
-                {
-                    let _ = std::fs::remove_file(built);
-                }
-            }
+            Some(reader) => readers.push(reader),
             None => {
                 say(&format!("skipped: the parsers of {language} are missing; run scripts/install-peers"))
             }
