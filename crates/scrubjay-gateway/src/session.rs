@@ -52,7 +52,7 @@ const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 /// How long a client that does not read may hold up what others wait for.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 /// How long it may hold up only what is for itself: a client that pauses for less loses nothing.
-const PATIENCE_ALONE: std::time::Duration = std::time::Duration::from_secs(15);
+const PATIENCE_ALONE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Where lines for a client go: its one stream, or the stream of one request.
 pub type Outbox = mpsc::Sender<Outgoing>;
