@@ -172,10 +172,10 @@ impl Connection {
         (!in_use).then(|| lock(&self.used).elapsed())
     }
 
-    /// Returns how many calls are under way on it.
+    /// Returns how many calls of clients are under way on it.
     #[must_use]
     pub fn open_calls(&self) -> usize {
-        lock(&self.wire.pending).len()
+        lock(&self.wire.pending).values().filter(|pending| pending.call.is_some()).count()
     }
 
     /// Returns whether nobody listened to it for changes before this call.
