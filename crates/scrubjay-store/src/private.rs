@@ -24,7 +24,7 @@ const DEPTH_MAX: usize = 4;
 
 /// Names at the top of a data directory. One that is not here is not ours to change, and keeps the directory from
 /// being taken for one that holds nothing else.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 13] = [
     "tapes",
     "locks",
     "backends",
@@ -33,6 +33,9 @@ const NAMES: [&str; 10] = [
     "processes",
     "debug",
     "checkpoints",
+    "clock.json",
+    "ends",
+    "removed.jsonl",
     "trust.json",
     "hash.key",
 ];
