@@ -472,6 +472,8 @@ mod tests {
         let expected = [
             "data",
             "storage",
+            "limits.max_memory",
+            "limits.max_session_memory",
             "serve.http",
             "serve.auth_token",
             "serve.auth_token_file",
