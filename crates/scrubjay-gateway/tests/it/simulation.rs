@@ -21,8 +21,8 @@ use self::world::World;
 use super::rig::Rig;
 
 /// Some seeds, always the same: what one run of the tests finds, every run finds.
-const SEEDS: u64 = 8;
-const ACTIONS: u64 = 350;
+const SEEDS: u64 = 4;
+const ACTIONS: u64 = 200;
 const CLIENTS: u64 = 9;
 /// The last call is over by then: no call takes longer than its backend may be silent.
 const DRAIN: Duration = Duration::from_secs(3600);
