@@ -24,7 +24,13 @@ const ALIASES: [(&str, &str); 7] = [
     ("DEBUG_PORT", "serve.debug_port"),
 ];
 /// Variables of ours that are no configuration: the warden's, the tests' own, and the pager.
-const NOT_KEYS: [&str; 4] = ["SCRUBJAY_WARDEN", "SCRUBJAY_PEERS", "SCRUBJAY_TEST_POSTGRES", "SCRUBJAY_PAGER"];
+const NOT_KEYS: [&str; 5] = [
+    "SCRUBJAY_WARDEN",
+    "SCRUBJAY_WARDEN_MALLOC",
+    "SCRUBJAY_PEERS",
+    "SCRUBJAY_TEST_POSTGRES",
+    "SCRUBJAY_PAGER",
+];
 
 /// Variables and where each comes from. They may be secrets: it has no `Debug`.
 #[derive(Clone, Default)]
