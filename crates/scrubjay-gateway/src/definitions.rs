@@ -26,6 +26,9 @@ use crate::config::BackendLink;
 /// A larger file is not read: nobody has so many tools, and it would be read again and again.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
+/// The name of a server's file, and what it says or why it cannot be read.
+pub type Listed = (String, Result<Server, DefinitionsError>);
+
 /// Where definitions are kept.
 pub struct Definitions {
     directory: PathBuf,
@@ -89,7 +92,7 @@ impl Definitions {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn list(&self) -> Result<Vec<(String, Result<Server, DefinitionsError>)>, DefinitionsError> {
+    pub fn list(&self) -> Result<Vec<Listed>, DefinitionsError> {
         let names = match fs::read_dir(&self.directory) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             names => names.map_err(|source| failed(&self.directory, source))?,

@@ -102,7 +102,7 @@ pub(crate) fn restore_open_files(server: Option<Pid>) {
     #[cfg(target_os = "linux")]
     if let (Some(before), Some(server)) = (OPEN_FILES_BEFORE.get(), server) {
         // It may be gone by now.
-        let _ = rustix::process::prlimit(Some(server), Resource::Nofile, before.clone());
+        let _ = rustix::process::prlimit(Some(server), Resource::Nofile, *before);
     }
 }
 

@@ -107,7 +107,7 @@ impl Looking<'_, '_> {
     fn keys(&self) -> Result<(), Refused> {
         let tree = &self.0.tree;
         for object in (0..tree.nodes.len()).filter(|node| tree.nodes[*node].kind == Kind::Object) {
-            let (mut few, mut many): (Vec<Cow<'_, [u8]>>, HashSet<Cow<'_, [u8]>>) = Default::default();
+            let (mut few, mut many) = (Vec::<Cow<'_, [u8]>>::new(), HashSet::new());
             for child in tree.children(object) {
                 let key = self.0.key(child);
                 if key.contains(&0) {
@@ -158,9 +158,8 @@ impl Looking<'_, '_> {
             return no_message("its jsonrpc is not \"2.0\"", version);
         }
         let is_null = |node: usize| document.raw(node) == b"null";
-        if let Some(id) =
-            id.filter(|id| !is_plain_id(document.raw(*id)) && !(error.is_some() && is_null(*id)))
-        {
+        let is_known_id = |id: usize| is_plain_id(document.raw(id)) || error.is_some() && is_null(id);
+        if let Some(id) = id.filter(|id| !is_known_id(*id)) {
             return no_message("its id is neither a string nor a whole number below 2^53", id);
         }
         match (method, result, error) {

@@ -94,7 +94,7 @@ pub(crate) fn run(global: &Global, _: &DoctorArgs) -> anyhow::Result<ExitCode> {
     for (name, check) in CHECKS {
         let mut found = Findings::default();
         check(&patient, &mut found);
-        let finding = |(level, what, fix)| Finding { check: *name, level, what, fix };
+        let finding = |(level, what, fix)| Finding { check: name, level, what, fix };
         findings.extend(found.0.into_iter().map(finding));
     }
     let is_well = findings.iter().all(|finding| finding.level != Level::Wrong);

@@ -235,22 +235,7 @@ async fn serve(
     if let Some(rules) = &started.rules() {
         gateway.rule_with(rules);
     }
-    gateway.quarantine(started.quarantine());
-    match started.definitions() {
-        Ok(definitions) => gateway.remember_definitions(Arc::new(definitions)),
-        // Without them a tool that changed since the last run would pass for what it was.
-        Err(e) if started.quarantine() != QuarantineModes::default() => return Err(e),
-        Err(e) => {
-            tracing::warn!(error = format!("{e:#}"), "tools that changed since the last run go unnoticed")
-        }
-    }
-    match memory(started) {
-        Ok(memory) => gateway.remember_in(&memory),
-        // Only greetings are poorer for it.
-        Err(e) => {
-            tracing::warn!(error = format!("{e:#}"), "what backends offered the last time is not known")
-        }
-    }
+    remember(&gateway, started)?;
     let routing = in_force.routing(started, started.llm_config()?);
     if routing.as_ref().is_some_and(|routing| routing.learns) {
         lessons::learn_beside(&gateway, started.home()?);
@@ -298,6 +283,27 @@ async fn serve(
             Ok(0)
         }
     }
+}
+
+/// Gives the gateway what is known of backends from earlier runs: what they offer, and their definitions.
+fn remember(gateway: &Gateway, started: &Loaded) -> anyhow::Result<()> {
+    gateway.quarantine(started.quarantine());
+    match started.definitions() {
+        Ok(definitions) => gateway.remember_definitions(Arc::new(definitions)),
+        // Without them a tool that changed since the last run would pass for what it was.
+        Err(e) if started.quarantine() != QuarantineModes::default() => return Err(e),
+        Err(e) => {
+            tracing::warn!(error = format!("{e:#}"), "tools that changed since the last run go unnoticed")
+        }
+    }
+    match memory(started) {
+        Ok(memory) => gateway.remember_in(&memory),
+        // Only greetings are poorer for it.
+        Err(e) => {
+            tracing::warn!(error = format!("{e:#}"), "what backends offered the last time is not known")
+        }
+    }
+    Ok(())
 }
 
 /// Notes in the ledger that all clients left; a ledger that does not answer is not waited for.

@@ -255,7 +255,7 @@ impl Exchange {
         }
         let is_strict = self.is_strict();
         if is_strict {
-            self.check_readable(line)?;
+            self.check_readable(line).map_err(|refused| *refused)?;
         }
         let judgement = self.judged(Direction::ClientToServer, line);
         let (receipt, back_receipt) = match self.record(Direction::ClientToServer, line, &judgement) {
@@ -285,16 +285,14 @@ impl Exchange {
 
     /// Refuses a body that the server may read otherwise than rules do: some servers guess encodings, unpack, or go by
     /// what the headers say of the body.
-    fn check_readable(&self, line: &[u8]) -> Result<(), Response> {
+    fn check_readable(&self, line: &[u8]) -> Result<(), Box<Response>> {
         if is_compressed(&self.headers) || !is_utf8(&self.headers) {
             let why = "with rules in force, a body must be JSON in UTF-8 and not compressed";
             let refused = json_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, code::INVALID_REQUEST, why);
-            return Err(because("unreadable for rules", refused));
+            return Err(Box::new(because("unreadable for rules", refused)));
         }
         let parts = std::str::from_utf8(line).ok().and_then(|line| Parts::of(line).ok());
-        parts.map_or(Ok(()), |parts| {
-            super::headers::check_stated(&self.headers, &parts).map_err(|refused| *refused)
-        })
+        parts.map_or(Ok(()), |parts| super::headers::check_stated(&self.headers, &parts))
     }
 
     /// Answers that the server could not be asked.
