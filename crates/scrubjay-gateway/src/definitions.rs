@@ -84,8 +84,15 @@ impl Definitions {
 
     /// Returns the name of a server's file, and what people know it by.
     pub(crate) fn name(&self, id: &str, link: &BackendLink) -> (String, String) {
-        let name = format!("{id}-{}.json", &self.hash(&link.identity())[..16]);
+        let name = format!("{}-{}.json", self.redacted(id), &self.hash(&link.identity())[..16]);
         (name, self.redacted(&link.described()))
+    }
+
+    /// Returns the name that a definition is kept under: its own unless that holds a secret, and then another for each
+    /// secret, so that two tools are still two.
+    pub(crate) fn kept_name(&self, name: &str) -> String {
+        let redacted = self.redacted(name);
+        if redacted == name { redacted } else { format!("{redacted}#{}", &self.hash(name)[..8]) }
     }
 
     /// Lists all servers that were seen, with the names of their files; what cannot be read is left out with a reason.

@@ -79,6 +79,8 @@ pub mod code {
     pub const INTERNAL: i64 = -32603;
     /// A header says other than the body.
     pub const HEADER_MISMATCH: i64 = -32020;
+    /// The client did not declare what this needs.
+    pub const MISSING_CAPABILITY: i64 = -32021;
     /// A version we do not speak.
     pub const UNSUPPORTED_VERSION: i64 = -32022;
 }

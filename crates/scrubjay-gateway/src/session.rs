@@ -106,6 +106,12 @@ impl ClientFacts {
         serde_json::Value::Object(kept.collect()).to_string()
     }
 
+    /// Returns whether the client declared an extension.
+    pub(crate) fn has_extension(&self, extension: &str) -> bool {
+        serde_json::from_str::<serde_json::Value>(&self.capabilities)
+            .is_ok_and(|all| all["extensions"].get(extension).is_some_and(|declared| !declared.is_null()))
+    }
+
     /// Returns whether the client declared a capability.
     #[must_use]
     pub fn can(&self, capability: &str) -> bool {

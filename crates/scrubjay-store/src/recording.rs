@@ -141,6 +141,8 @@ pub struct Recording {
     redactor: Arc<Redactor>,
     /// What is going on on the server's standard error.
     stderr: Lines,
+    /// What is going on among lines that are no messages.
+    stray: Lines,
     writer: Option<Writer>,
     /// The digest of the current tape, worked out beside.
     digesting: Digesting,
@@ -175,6 +177,7 @@ impl Recording {
             limits,
             redactor,
             stderr: Lines::default(),
+            stray: Lines::default(),
             writer: None,
             digesting: Digesting::default(),
             before: None,
@@ -261,6 +264,10 @@ impl Recording {
     fn redacted<'a>(&mut self, redactor: &Redactor, item: Item<'a>) -> Redacted<'a> {
         match item.kind {
             EntryKind::Stderr => self.stderr.redact(redactor, item.payload),
+            // Something that a server prints among its messages may go over several lines, too.
+            EntryKind::Message if !matches!(item.payload.first(), Some(b'{' | b'[')) => {
+                self.stray.redact(redactor, item.payload)
+            }
             _ => redactor.redact(item.payload),
         }
     }

@@ -10,6 +10,8 @@ use super::{Redacted, Redactor, control};
 /// No key has more lines than this.
 const KEY_LINES_MAX: u32 = 256;
 const MARK: &[u8] = b"[redacted:private-key]";
+/// What the last line of a key holds.
+const ENDS: [&[u8]; 2] = [b"-----END ", b"Private-MAC:"];
 
 /// What the lines before tell of the next.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +29,7 @@ impl Lines {
         let shown = if control::are_in(line) { control::without(line) } else { Cow::Borrowed(line) };
         if self.key_lines > 0 {
             self.key_lines -= 1;
-            if find(&shown, b"-----END ").is_some() {
+            if ENDS.iter().any(|end| find(&shown, end).is_some()) {
                 self.key_lines = 0;
                 return Redacted(Cow::Owned(MARK.to_vec()));
             }
@@ -35,14 +37,19 @@ impl Lines {
                 return Redacted(Cow::Owned(MARK.to_vec()));
             }
         }
-        if let Some(at) = find(&shown, b"-----BEGIN ")
-            && find(&shown[at..], b"PRIVATE KEY").is_some()
-            && find(&shown[at..], b"-----END ").is_none()
-        {
+        if begins_key(&shown) {
             self.key_lines = KEY_LINES_MAX;
         }
         redactor.redact(line)
     }
+}
+
+/// Tells whether the lines of a private key follow, of the usual form or of PuTTY's.
+fn begins_key(line: &[u8]) -> bool {
+    let is_pem = find(line, b"-----BEGIN ").is_some_and(|at| {
+        find(&line[at..], b"PRIVATE KEY").is_some() && find(&line[at..], b"-----END ").is_none()
+    });
+    is_pem || find(line, b"Private-Lines:").is_some()
 }
 
 /// Tells whether a line ends in base64, as those of a key do, behind whatever a logger puts before them.
@@ -56,6 +63,17 @@ fn is_body(line: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_of_putty_goes_line_by_line() {
+        let redactor = Redactor::standard();
+        let mut lines = Lines::default();
+        let text = "Private-Lines: 2\nAAAAc4n4ryc4n4ry\nBBBBc4n4ry==\nPrivate-MAC: 00ff\nQUJD";
+        let redact = |line: &str| lines.redact(&redactor, line.as_bytes()).as_bytes().to_vec();
+        let out = text.lines().map(redact).collect::<Vec<_>>().join(&b'\n');
+        let out = String::from_utf8(out).unwrap();
+        assert!(!out.contains("c4n4ry") && out.ends_with("\nQUJD"), "{out}");
+    }
 
     #[test]
     fn a_key_goes_line_by_line() {

@@ -76,6 +76,8 @@ pub struct Connection {
 /// The part of a connection that exists before the handshake.
 pub(crate) struct Wire {
     backend: String,
+    /// What its entries name it: its id, without a secret that somebody put there.
+    recorded_as: String,
     /// Which connection to the backend it is, counted from 1.
     number: u32,
     transport: Transport,
@@ -265,8 +267,10 @@ impl Wire {
         tape: Arc<LegTape>,
     ) -> Arc<Self> {
         let (lines, queue) = mpsc::channel(LINES_MAX);
+        let redactor = lock(&tape.recording()).redactor();
         let wire = Arc::new(Self {
             backend: backend.id.clone(),
+            recorded_as: redactor.text(&backend.id).to_string(),
             number: backend.next_connection(),
             transport: backend.transport(),
             is_own: backend.is_own,
@@ -442,7 +446,7 @@ impl Wire {
 
     /// Returns what an entry of this connection is marked with.
     fn leg(&self) -> Leg<'_> {
-        Leg { backend: &self.backend, connection: self.number, transport: self.transport }
+        Leg { backend: &self.recorded_as, connection: self.number, transport: self.transport }
     }
 
     /// Records on the backend's own tape.

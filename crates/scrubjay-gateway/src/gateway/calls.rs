@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::events::capability_of;
 use super::greeting::{META_CAPABILITIES, META_INFO, META_LOG_LEVEL, META_VERSION};
 use super::request_state::{Foreign, is_sealed};
-use super::{Gateway, Request, code, not_found};
+use super::{Gateway, Request, code, not_found, tasks};
 use crate::backend::connection::Connection;
 use crate::backend::offer::Kind;
 use crate::backend::questions::{Questions, Taker};
@@ -183,8 +183,7 @@ impl Gateway {
         let task = request.text_param("taskId");
         let owner = task.as_ref().and_then(|id| self.tasks.backend(&request.call.session.client, id));
         if task.is_some() && owner.is_none() && request.method.starts_with("tasks/") {
-            // Never begun, long forgotten or another client's: which of them is nobody's business.
-            return Answer::error(code::INVALID_PARAMS, "there is no such task");
+            return tasks::unknown(&request.method, &request.call.facts);
         }
         let task = owner;
         let backends = self.backends();

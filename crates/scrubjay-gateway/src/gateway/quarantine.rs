@@ -85,6 +85,11 @@ impl Gateway {
         returned
     }
 
+    /// Returns the name that a definition is kept under.
+    fn kept_name(&self, name: &str) -> String {
+        self.seen.store.get().map_or_else(|| name.to_owned(), |store| store.kept_name(name))
+    }
+
     /// Takes note of a list of definitions; records and reports those that are not what they were.
     pub(super) fn observe_list(
         &self,
@@ -108,25 +113,29 @@ impl Gateway {
     fn observe(&self, session: &Session, what: What, backend: &Backend, era: Era, said: Vec<(&str, String)>) {
         let mode = self.mode_of(backend);
         let store = self.seen.store.get();
-        let hashed: Vec<(&str, String, String)> = said
+        let hashed: Vec<(String, String, String)> = said
             .into_iter()
             .map(|(name, text)| {
                 let hash = store
                     .map_or_else(|| blake3::hash(text.as_bytes()).to_string(), |store| store.hash(&text));
-                (name, hash, text)
+                (self.kept_name(name), hash, text)
             })
             .collect();
         let (changes, since_last_run) = self.with_server(backend, |seen| {
             let since_last_run = seen.looked_at.insert((what, era == Era::Modern));
-            let is_news =
-                !seen.server.has_seen(era, what, hashed.iter().map(|(name, hash, _)| (*name, &**hash)), mode);
+            let is_news = !seen.server.has_seen(
+                era,
+                what,
+                hashed.iter().map(|(name, hash, _)| (&**name, &**hash)),
+                mode,
+            );
             if !is_news || seen.is_unreadable {
                 return (Vec::new(), since_last_run);
             }
             let redacted = |text: String| store.map_or_else(|| text.clone(), |store| store.redacted(&text));
             let items: Vec<Item> = hashed
                 .into_iter()
-                .map(|(name, hash, text)| Item { name: name.to_owned(), hash, text: redacted(text) })
+                .map(|(name, hash, text)| Item { name, hash, text: redacted(text) })
                 .collect();
             let changes =
                 seen.observe(store, backend, mode, |server| server.observe(era, what, &items, mode));
@@ -167,7 +176,7 @@ impl Gateway {
         if mode == Quarantine::Off {
             return None;
         }
-        self.with_server(&backend, |seen| seen.server.why_held(what, &owned.own, mode))
+        self.with_server(&backend, |seen| seen.server.why_held(what, &self.kept_name(&owned.own), mode))
     }
 
     /// Says why what goes by a name is held back, and what to do, where it is.
@@ -216,7 +225,8 @@ impl Gateway {
             [] => return None,
             [name] => {
                 let name = message::string(Some(*name))?;
-                let why = self.with_server(backend, |seen| seen.server.why_held(what, &name, mode))?;
+                let why = self
+                    .with_server(backend, |seen| seen.server.why_held(what, &self.kept_name(&name), mode))?;
                 (refusal(what, &backend.id, &name, why), name)
             }
             _ => ("params.name is given more than once".to_owned(), String::new()),
@@ -286,7 +296,7 @@ impl SeenServer {
             return observe(&mut self.server);
         };
         let written = store.update_stamped(file, |server| {
-            server.backend.clone_from(&backend.id);
+            server.backend = store.redacted(&backend.id);
             server.described.clone_from(&self.described);
             server.quarantine = mode;
             observe(server)

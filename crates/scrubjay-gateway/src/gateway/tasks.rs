@@ -3,11 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
+use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::{code, not_found};
 use crate::backend::{Answer, Backend};
-use crate::session::lock;
+use crate::session::{ClientFacts, lock};
 
 /// How many tasks' owners are remembered.
 const TASKS_MAX: usize = 16_384;
@@ -15,6 +18,11 @@ const TASKS_MAX: usize = 16_384;
 const TASK_ID_BYTES_MAX: usize = 1024;
 /// The member of `_meta` that says which task a message is part of.
 const META_RELATED: &str = "io.modelcontextprotocol/related-task";
+
+/// The extension that a modern client must declare to ask about tasks.
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// What a modern client can ask of a task.
+const MODERN_METHODS: [&str; 3] = ["tasks/get", "tasks/update", "tasks/cancel"];
 
 /// The tasks of all clients.
 #[derive(Default)]
@@ -97,6 +105,20 @@ impl Tasks {
         });
         own.finish()
     }
+}
+
+/// Answers a request about a task that was never begun, was forgotten or is another client's: a client cannot tell
+/// which. What the protocol says of the request itself comes first, as a server would say it.
+pub(super) fn unknown(method: &str, facts: &ClientFacts) -> Answer {
+    if facts.era == Era::Modern && !MODERN_METHODS.contains(&method) {
+        return not_found(method);
+    }
+    if facts.era == Era::Modern && !facts.has_extension(EXTENSION) {
+        let required = json!({ "requiredCapabilities": { "extensions": { EXTENSION: {} } } });
+        let why = format!("{method} needs the client capability extensions.{EXTENSION}");
+        return Answer::Error(message::error(code::MISSING_CAPABILITY, &why, Some(&required)));
+    }
+    Answer::error(code::INVALID_PARAMS, "there is no such task")
 }
 
 /// Returns the id of the task that an answer says was begun.

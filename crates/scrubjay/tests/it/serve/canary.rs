@@ -99,6 +99,9 @@ const PLACES: [&str; 73] = [
     "file paths",
 ];
 
+/// What stands for a form that only the user knows.
+const USERS_RULE: &str = "a rule of the user";
+
 /// One run: what it is given, what it leaves, and which places it has used.
 struct Hunt {
     directory: tempfile::TempDir,
@@ -117,7 +120,7 @@ impl Hunt {
         }
         let mut canaries = every_form::canaries();
         let needle = "canary-4829136650".to_owned();
-        canaries.push(Canary { name: "a rule of the user", text: format!("see {needle} there"), needle });
+        canaries.push(Canary { name: USERS_RULE, text: format!("see {needle} there"), needle });
         Self { directory, canaries, covered: BTreeSet::new(), uses: 0, heard: Vec::new() }
     }
 
@@ -260,6 +263,10 @@ impl Hunt {
 /// Returns a secret as it may stand in a file, in small letters: as words are kept to be searched for, and in base64.
 fn spelled(canary: &Canary) -> Vec<Vec<u8>> {
     let plain = canary.needle.to_ascii_lowercase().into_bytes();
+    if canary.name == USERS_RULE {
+        // The expressions of users are not looked for in base64, as the manual says.
+        return vec![plain];
+    }
     // What is certain of it, wherever it stands in the data.
     let coded = (0..3).map(|before| {
         let digits = BASE64_STANDARD_NO_PAD.encode(format!("{}{}", &"xxx"[..before], canary.needle));
