@@ -67,6 +67,7 @@ fn canaries() -> Vec<(&'static str, String)> {
         ("telling-name", format!("DEPLOY_TOKEN={}", part(24))),
         ("password", "password=c4n4ry-pw".to_owned()),
         ("cookie", "Cookie: sid=c4n4ry-pw; theme=dark".to_owned()),
+        ("cookie", "Logged: Cookie: sid=c4n4ry-pw (ID: 7) in a project".to_owned()),
     ]
 }
 

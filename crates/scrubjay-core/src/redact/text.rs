@@ -70,7 +70,9 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
     let is_secret = match telling {
         Telling::Weak => is_random(bytes) && !is_standin(bytes),
         Telling::Sensitive(_) | Telling::Strong => {
-            bytes.len() >= 3 && !is_standin(bytes) && fits(text, &name, &value)
+            // Behind a header stands the rest of the line: its first word is the value, and prose may follow.
+            let word = bytes.split(|b| *b == b' ').next().filter(|_| !value.quoted).unwrap_or(bytes);
+            bytes.len() >= 3 && !is_standin(word) && fits(text, &name, &value)
         }
     };
     is_secret.then_some((value.range, telling))

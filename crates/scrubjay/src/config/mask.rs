@@ -1,9 +1,15 @@
 //! What is a secret, by its name or its look, and how it is shown.
 //!
-//! For what people see: `config show`, `trust`, the logs. A guess that errs on the side of hiding; it is no
-//! substitute for redaction.
+//! For what people see: `config show`, `trust`, the logs. Besides what redaction finds, a guess that errs on the side of
+//! hiding.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use scrubjay_core::redact::Redactor;
+
+/// Knows the formats of well-known services.
+static FORMATS: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
 /// What stands for a secret.
 pub(crate) const MASK: &str = "***";
@@ -70,7 +76,12 @@ pub(crate) fn mask(name: &str, text: &str) -> Masked {
     if looks_secret(name) || BEGINNINGS.iter().any(|b| text.starts_with(b) && text.len() > b.len()) {
         return hide(text);
     }
-    mask_url(text)
+    hide_if_known(text, mask_url(text))
+}
+
+/// Hides a whole text where a secret of a known form is left in what would be shown of it.
+fn hide_if_known(text: &str, masked: Masked) -> Masked {
+    if FORMATS.text(&masked.shown).as_str() == masked.shown { masked } else { hide(text) }
 }
 
 /// Hides the secrets among a program's arguments: those that follow the name of one, and those that look so.
@@ -86,7 +97,7 @@ pub(crate) fn mask_args<'a>(args: impl Iterator<Item = &'a str>) -> Vec<Masked> 
             }
             Some(Err(name)) => {
                 follows = looks_secret(name);
-                Masked { shown: arg.to_owned(), hidden: Vec::new() }
+                hide_if_known(arg, Masked { shown: arg.to_owned(), hidden: Vec::new() })
             }
             None if after_name => hide(arg),
             // `NAME=value`, as `docker run -e` and `env` take it.
@@ -213,7 +224,7 @@ mod tests {
             ["-y", "run", "--key", "k1", "--token=k2", "-e", "API_KEY=k3", "--port", "1", "a/b?token=c=d"];
         let shown: Vec<String> = mask_args(args.into_iter()).into_iter().map(|m| m.shown).collect();
         let expected =
-            ["-y", "run", "--key", "***", "--token=***", "-e", "API_KEY=***", "--port", "1", "a/b?token=c=d"];
+            ["-y", "run", "--key", "***", "--token=***", "-e", "API_KEY=***", "--port", "1", "***"];
         assert_eq!(shown, expected);
     }
 }

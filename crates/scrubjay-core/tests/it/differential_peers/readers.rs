@@ -91,9 +91,12 @@ fn read_frame(source: &mut impl Read) -> Vec<u8> {
     frame
 }
 
+/// A call as a parser tells it: method, name, id, path.
+type Told = [Option<String>; 4];
+
 fn readings(frame: &[u8]) -> Readings {
-    let told: Vec<(String, Option<Vec<[Option<String>; 4]>>)> = serde_json::from_slice(frame).unwrap();
-    let call = |[method, name, id, path]: [Option<String>; 4]| Call { method, name, id, path };
+    let told: Vec<(String, Option<Vec<Told>>)> = serde_json::from_slice(frame).unwrap();
+    let call = |[method, name, id, path]: Told| Call { method, name, id, path };
     told.into_iter()
         .map(|(name, calls)| (name, calls.unwrap_or_default().into_iter().map(call).collect()))
         .collect()
@@ -177,7 +180,7 @@ fn fact(value: &Value) -> Option<String> {
 
 type Members = BTreeMap<String, Box<RawValue>>;
 
-fn members(raw: Option<&Box<RawValue>>) -> Members {
+fn members(raw: Option<&RawValue>) -> Members {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
@@ -189,18 +192,19 @@ pub(super) fn widest(line: &[u8]) -> Vec<Call> {
 }
 
 fn widest_of(message: &Members) -> Option<Call> {
-    let spelled = |raw: &Box<RawValue>| match raw.get() {
+    let spelled = |raw: &RawValue| match raw.get() {
         "null" => None,
         text => Some(serde_json::from_str::<String>(text).unwrap_or_else(|_| text.to_owned())),
     };
-    let params = members(message.get("params"));
-    let arguments = members(params.get("arguments"));
+    let member = |object: &'_ Members, key| object.get(key).and_then(|raw| spelled(raw));
+    let params = members(message.get("params").map(|raw| &**raw));
+    let arguments = members(params.get("arguments").map(|raw| &**raw));
     let is_path = |key: &str| key.to_lowercase().to_uppercase() == "PATH";
     let path = arguments.iter().find(|(key, _)| is_path(key)).and_then(|(_, path)| spelled(path));
     Some(Call {
-        method: Some(spelled(message.get("method")?)?),
-        name: params.get("name").and_then(spelled),
-        id: message.get("id").and_then(spelled),
+        method: Some(member(message, "method")?),
+        name: member(&params, "name"),
+        id: member(message, "id"),
         path,
     })
 }

@@ -85,11 +85,14 @@ impl Debug {
         let clean: Clean = Arc::new(move |text| inert_json(&hidden.hide(text)).into_owned());
         let kept = Kept::begin(&self.watch, &clean)?;
         self.log.mirror(loaded, kept.log_taker());
-        let config = self.config.clone();
+        let (config, redactor) = (self.config.clone(), self.redactor.clone());
         let shown = Shown {
             kept,
             gateway: self.gateway.get().cloned().unwrap_or_default(),
-            config: Box::new(move || lock(&config).clone()),
+            config: Box::new(move || {
+                let text = lock(&config).to_string();
+                serde_json::from_slice(redactor.redact(text.as_bytes()).as_bytes()).unwrap_or_default()
+            }),
             search: search(self.home.clone(), loaded.storage().map_err(io::Error::other)?),
             redactor: self.redactor.clone(),
             clean,
