@@ -4,7 +4,9 @@ mod apart;
 mod found;
 mod scenes;
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 
@@ -29,7 +31,9 @@ use crate::cli::Global;
 pub(crate) struct DemoArgs {}
 
 pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
-    let scratch = tempfile::Builder::new().prefix("scrubjay-demo-").tempdir()?.keep();
+    let mut scratch = tempfile::Builder::new();
+    let scratch =
+        scratch.prefix("scrubjay-demo-").permissions(Permissions::from_mode(0o700)).tempdir()?.keep();
     let home = Home::new(scratch.clone());
     std::fs::create_dir(workspace(&home))?;
     let runtime = super::runtime()?;
@@ -52,6 +56,9 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
         "\nAll conversations, newest first; what belongs to one is counted with it:\n"
     )?;
     print_command(&home, &["tape", "ls"])?;
+    writeln!(anstream::stdout(), "\nOne hash over all of it: kept elsewhere, it shows any later change:\n")?;
+    let checkpoint = home.root().join("checkpoint.json").display().to_string();
+    print_command(&home, &["tape", "checkpoint", "--output", &checkpoint])?;
     let data = scratch.display();
     writeln!(
         anstream::stdout(),
@@ -61,7 +68,7 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
          \n  scrubjay --data {data} tape search error:true\
          \n  scrubjay --data {data} tape search 'tokens:>5000'\
          \n  scrubjay --data {data} tape stats latest\
-         \n  scrubjay --data {data} tape verify\
+         \n  scrubjay --data {data} tape verify --checkpoint {data}/checkpoint.json\
          \n  scrubjay --data {data} session ls\
          \n  scrubjay --data {data} session timeline demo\
          \n  scrubjay --data {data} session evolution demo feeder/monday.txt\

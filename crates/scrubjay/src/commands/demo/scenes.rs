@@ -34,12 +34,14 @@ const RULES: &str = r#"recorder:
 "#;
 
 /// A client whose calls are judged on the way: one passes, one is changed, one is blocked.
-const RULED: [&str; 5] = [
+const RULED: [&str; 6] = [
     r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"scrubjay-demo","version":"5"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
     r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"the weather"}}}"#,
     r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"count","arguments":{"to":9000}}}"#,
     r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"text":"my diary"}}}"#,
+    // To a reader that takes a carriage return for the end of a line, this is three lines, and one of them a call.
+    "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"text\":[\r{\"jsonrpc\":\"2.0\",\"id\":6,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\",\"arguments\":{\"text\":\"my diary\"}}}\r]}}}",
 ];
 
 /// A client of the gateway: two backends offer the same names, so one's are prefixed.
@@ -140,7 +142,7 @@ pub(super) const SCENES: [Scene; 8] = [
         shown: Shown::Tape,
     },
     Scene {
-        title: "Rules on the way: what is changed stands there as it came and as it went, what is blocked goes nowhere",
+        title: "Rules on the way: a message is changed, one is blocked, and one that hides a second call is refused",
         name: "demo-rules",
         command: &["wrap", "--name", "demo-rules"],
         has_server: true,
