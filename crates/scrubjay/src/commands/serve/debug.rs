@@ -90,8 +90,9 @@ impl Debug {
             kept,
             gateway: self.gateway.get().cloned().unwrap_or_default(),
             config: Box::new(move || {
-                let text = lock(&config).to_string();
-                serde_json::from_slice(redactor.redact(text.as_bytes()).as_bytes()).unwrap_or_default()
+                let mut config = lock(&config).clone();
+                redact_texts(&redactor, &mut config);
+                config
             }),
             search: search(self.home.clone(), loaded.storage().map_err(io::Error::other)?),
             redactor: self.redactor.clone(),
@@ -104,6 +105,16 @@ impl Debug {
             }
         });
         Ok((address, file))
+    }
+}
+
+/// Takes secrets out of every text, by its look alone: what is secret by its name is hidden already.
+fn redact_texts(redactor: &Redactor, value: &mut Value) {
+    match value {
+        Value::String(text) => *text = redactor.text(text).as_str().to_owned(),
+        Value::Array(values) => values.iter_mut().for_each(|value| redact_texts(redactor, value)),
+        Value::Object(members) => members.values_mut().for_each(|value| redact_texts(redactor, value)),
+        _ => {}
     }
 }
 
