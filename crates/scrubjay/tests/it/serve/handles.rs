@@ -74,8 +74,8 @@ fn what_a_shared_server_gives_one_client_is_no_use_to_another() {
         let task = ask(&a, 1, "tools/call", &begin)["result"]["taskId"].clone();
         for method in ["tasks/get", "tasks/cancel"] {
             let refused = ask(&b, 2, method, &json!({ "taskId": task }));
-            // It did not declare the extension; that is said first.
-            assert_eq!(refused["error"]["code"], -32021, "{refused}");
+            // A gateway says first that the extension was not declared; a server of its own would.
+            assert!([-32021, -32602].map(Value::from).contains(&refused["error"]["code"]), "{refused}");
         }
         let got = ask(&a, 3, "tasks/get", &json!({ "taskId": task }));
         assert_eq!(answer_text(&got), "the secret of a");
