@@ -89,7 +89,8 @@ fn judged(line: &[u8], judgement: &Judgement) {
         );
     }
     if judgement.onward == Onward::Nothing {
-        assert!(acts.has(Acts::BLOCKED) || acts.has(Acts::MOCKED), "what goes nowhere is told: {}", shown());
+        let told = [Acts::BLOCKED, Acts::MOCKED, Acts::REFUSED].into_iter().any(|act| acts.has(act));
+        assert!(told || line.trim_ascii().is_empty(), "what goes nowhere is told: {}", shown());
     }
     assert!(judgement.delay <= DELAY_MAX);
     assert_eq!(judgement.delay > Duration::ZERO, acts.has(Acts::DELAYED));
@@ -99,10 +100,12 @@ fn judged(line: &[u8], judgement: &Judgement) {
             method == "tools/call" && tool.starts_with("delete_") || method.starts_with("prompts/")
         };
         assert!(!messages.iter().any(forbidden), "{messages:?} went on: {}", shown());
+        assert!(onward.trim_ascii().is_empty() || is_json(onward), "only JSON goes on: {}", shown());
+        assert!(!onward.contains(&b'\r'), "a line is one line: {}", shown());
     }
     if let Some(back) = &judgement.back {
         let told = String::from_utf8_lossy(back);
-        assert!(!is_json(line) || is_json(back), "an answer is JSON: {} {told}", shown());
+        assert!(is_json(back), "an answer is JSON: {} {told}", shown());
     }
 }
 
