@@ -124,14 +124,23 @@ fn messages(line: &[u8]) -> Vec<(String, String)> {
     };
     let mut found = Vec::new();
     for message in &all {
-        for method in message.all("method").filter_map(Tree::text) {
-            found.push((method.to_owned(), String::new()));
-            for name in message.all("params").flat_map(|params| params.all("name")).filter_map(Tree::text) {
-                found.push((method.to_owned(), name.to_owned()));
-            }
+        // A demand within a result is a request like any other.
+        let demands =
+            message.all("result").flat_map(|result| result.all("inputRequests")).flat_map(Tree::values);
+        for message in std::iter::once(message).chain(demands) {
+            methods(message, &mut found);
         }
     }
     found
+}
+
+fn methods(message: &Tree, found: &mut Vec<(String, String)>) {
+    for method in message.all("method").filter_map(Tree::text) {
+        found.push((method.to_owned(), String::new()));
+        for name in message.all("params").flat_map(|params| params.all("name")).filter_map(Tree::text) {
+            found.push((method.to_owned(), name.to_owned()));
+        }
+    }
 }
 
 /// JSON with every member that was written.
@@ -149,6 +158,14 @@ impl Tree {
             _ => &[],
         };
         members.iter().filter(move |(known, _)| known == key).map(|(_, value)| value)
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Self> {
+        let members = match self {
+            Self::Map(members) => members.as_slice(),
+            _ => &[],
+        };
+        members.iter().map(|(_, value)| value)
     }
 
     fn text(&self) -> Option<&str> {

@@ -5,12 +5,15 @@
 //! waits, records and sends is the relay's business. Only what every reader reads alike is judged (`strict`); the
 //! rest is refused. Where nothing applies, the message is the bytes that came.
 
+mod apply;
 mod change;
 mod condition;
 mod document;
 mod fits;
 mod judge;
 mod judgement;
+mod lenient;
+mod packed;
 mod plain;
 mod refusal;
 mod salvage;
@@ -37,6 +40,9 @@ use self::fits::{Fits, Fitting};
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
 /// The code of the error that a blocked request gets where its rule names none.
 pub const BLOCKED_CODE: i64 = -32001;
+
+/// What a modern server may demand of its client within a result.
+const INPUT_METHODS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
 
 /// A rule.
 #[derive(Clone, Debug)]
@@ -140,7 +146,19 @@ impl Rules {
 
     /// Returns what is known of an answer to a request that is not known.
     fn of_unknown(&self) -> Fitting {
-        Fitting { any: Fits::of(&self.list, |_| true), all: self.of_any_method(), is_known: false }
+        let certain = self.of_any_method();
+        let any = Fits::of(&self.list, |_| true);
+        Fitting { any, all: certain, own: certain, is_about_task: false }
+    }
+
+    /// Returns what is known of an answer to a demand for input that is not known: it can be one of a few.
+    fn of_unknown_input(&self) -> Fitting {
+        let fits = |rule: &Rule| {
+            let methods = &rule.when.methods;
+            let is_one = INPUT_METHODS.iter().any(|method| methods.iter().any(|glob| glob.matches(method)));
+            rule.when.tools.is_empty() && (methods.is_empty() || is_one)
+        };
+        Fitting { any: Fits::of(&self.list, fits), ..self.of_unknown() }
     }
 
     /// Finds the rules that fit whatever the method is.

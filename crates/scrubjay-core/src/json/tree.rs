@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::strict::Flaw;
+
 /// Deeper texts are looked into as if they were no JSON.
 pub(crate) const DEPTH_MAX: usize = 200;
 
@@ -50,9 +52,20 @@ pub(crate) struct Tree {
 impl Tree {
     /// Reads a text; none where it is not one whole JSON value.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        let mut parser = Parser { text, at: 0, nodes: Vec::new() };
+        let mut parser = Parser { text, at: 0, nodes: Vec::new(), nodes_max: usize::MAX, is_loose: false };
         parser.whole()?;
         Some(Self { nodes: parser.nodes })
+    }
+
+    /// Reads a text as Python does, to which `NaN` and `Infinity` are values.
+    pub(crate) fn parse_loosely(text: &[u8], nodes_max: usize) -> Result<Self, Flaw> {
+        let mut parser = Parser { text, at: 0, nodes: Vec::new(), nodes_max, is_loose: true };
+        match parser.whole() {
+            Some(()) => Ok(Self { nodes: parser.nodes }),
+            None if parser.nodes.len() > nodes_max => Err(Flaw::TooManyValues),
+            None if parser.depth() > DEPTH_MAX => Err(Flaw::TooDeep),
+            None => Err(Flaw::NotJson),
+        }
     }
 
     /// Lists the members or elements of a node.
@@ -67,6 +80,8 @@ struct Parser<'a> {
     text: &'a [u8],
     at: usize,
     nodes: Vec<Node>,
+    nodes_max: usize,
+    is_loose: bool,
 }
 
 impl Parser<'_> {
@@ -80,6 +95,9 @@ impl Parser<'_> {
                 if open.len() > DEPTH_MAX {
                     return None;
                 }
+            }
+            if self.nodes.len() > self.nodes_max {
+                return None;
             }
             // A container may be empty, and an end may close many.
             loop {
@@ -113,6 +131,23 @@ impl Parser<'_> {
         }
     }
 
+    /// Returns how deep the last node stands, itself included.
+    fn depth(&self) -> usize {
+        let last = self.nodes.len().checked_sub(1);
+        std::iter::successors(last, |node| self.nodes[*node].parent).count()
+    }
+
+    /// Returns the word that begins here, where one does.
+    fn word(&self) -> Option<&'static [u8]> {
+        let rest = &self.text[self.at..];
+        let words: &[&'static [u8]] = if self.is_loose {
+            &[b"true", b"false", b"null", b"NaN", b"Infinity", b"-Infinity"]
+        } else {
+            &[b"true", b"false", b"null"]
+        };
+        words.iter().copied().find(|word| rest.starts_with(word))
+    }
+
     /// Reads a value, or the beginning of a container: then returns true.
     fn value(&mut self, key: Option<Range<usize>>, parent: Option<usize>) -> Option<bool> {
         let start = self.at;
@@ -120,6 +155,7 @@ impl Parser<'_> {
             b'{' => Kind::Object,
             b'[' => Kind::Array,
             b'"' => Kind::String,
+            b'-' if self.is_loose && self.word().is_some() => Kind::Word,
             b'-' | b'0'..=b'9' => Kind::Number,
             _ => Kind::Word,
         };
@@ -133,11 +169,7 @@ impl Parser<'_> {
                 let in_number = |b: &u8| b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.' | b'e' | b'E');
                 self.at += rest.iter().position(|b| !in_number(b)).unwrap_or(rest.len());
             }
-            Kind::Word => {
-                let rest = &self.text[start..];
-                let word = [&b"true"[..], b"false", b"null"].into_iter().find(|w| rest.starts_with(w))?;
-                self.at += word.len();
-            }
+            Kind::Word => self.at += self.word()?.len(),
         }
         let next = self.nodes.len() + 1;
         self.nodes.push(Node { kind, range: start..self.at, key, next, parent });
@@ -186,6 +218,19 @@ mod tests {
         assert_eq!(tree.children(0).collect::<Vec<_>>(), [1, 5]);
         assert_eq!(tree.children(1).collect::<Vec<_>>(), [2, 3, 4]);
         assert_eq!(&text[tree.nodes[5].key.clone().unwrap()], b"b");
+    }
+
+    #[test]
+    fn some_read_more_than_json() {
+        let read = |text: &str| Tree::parse_loosely(text.as_bytes(), 10).map(|tree| tree.nodes.len());
+        for text in ["[NaN]", "[-Infinity]", "[Infinity]", "[-1]"] {
+            assert_eq!(read(text), Ok(2), "{text}");
+        }
+        assert!(Tree::parse(b"[NaN]").is_none() && Tree::parse(b"[-Infinity]").is_none());
+        assert_eq!(read("[hello]"), Err(Flaw::NotJson));
+        assert_eq!(read(&format!("[{}1]", "1,".repeat(9))), Err(Flaw::TooManyValues));
+        let deep = "[".repeat(DEPTH_MAX + 1);
+        assert_eq!(Tree::parse_loosely(deep.as_bytes(), 1000).err(), Some(Flaw::TooDeep));
     }
 
     #[test]

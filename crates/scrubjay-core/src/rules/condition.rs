@@ -4,6 +4,7 @@ use regex::bytes::Regex;
 use serde_json::Value;
 
 use super::document::{Document, JsonPath};
+use super::lenient::{may_equal, spelled};
 use super::plain::is_plain_number;
 use crate::expression;
 use crate::json::escape::{Unescaped, escape};
@@ -39,7 +40,7 @@ impl Check {
         Self(Kinds::Exists(wanted))
     }
 
-    /// Equal to this; text that reads like a number equals that number.
+    /// Equal to this, or something that lenient readers take for this.
     #[must_use]
     pub fn equals(value: Value) -> Self {
         Self(Kinds::Value(Test::Equals(value)))
@@ -83,6 +84,16 @@ pub(super) enum Need {
 
 impl Condition {
     pub(super) fn holds(&self, document: &Document<'_>, need: Need) -> bool {
+        let here = self.holds_in(document, need);
+        // What is too much to look into was refused before.
+        let unpacked = document.unpacked().unwrap_or_default();
+        match need {
+            Need::Possible => here || unpacked.is_some_and(|unpacked| self.holds_in(unpacked, need)),
+            Need::Certain => here && unpacked.is_none_or(|unpacked| self.holds_in(unpacked, need)),
+        }
+    }
+
+    fn holds_in(&self, document: &Document<'_>, need: Need) -> bool {
         let look = |body| self.path.0.look(&document.text, &document.tree, body);
         let places = document.body().map(look).unwrap_or_default();
         let holds = |found: &[usize]| match &self.check.0 {
@@ -119,7 +130,12 @@ impl Kinds {
     fn holds_for_other(&self, document: &Document<'_>, node: usize, need: Need) -> bool {
         let raw = document.raw(node);
         let agree = |one: bool, other: bool| if need == Need::Possible { one || other } else { one && other };
-        let number = (document.kind(node) == Kind::Number).then(|| Number::new(raw)).flatten();
+        let number = match document.kind(node) {
+            Kind::Number => Number::new(raw),
+            // Many servers take a truth value for a number.
+            Kind::Word if need == Need::Possible => Number::of_truth(raw),
+            _ => None,
+        };
         match self {
             Self::Exists(wanted) => *wanted,
             Self::Greater(bound) => number
@@ -127,12 +143,15 @@ impl Kinds {
             Self::Less(bound) => number
                 .is_some_and(|number| number.compares(need, |n, more| n < *bound || more && n <= *bound)),
             Self::Matches(regex) => agree(regex.is_match(raw), regex.is_match(&plain(document, node))),
-            Self::Value(test) => {
-                // What cannot be a value here is compared as text.
-                let text = || Value::String(String::from_utf8_lossy(raw).into_owned());
-                let is_exact = need == Need::Possible || number.is_none_or(|number| number.is_exact);
-                is_exact && test.holds(&serde_json::from_slice(raw).unwrap_or_else(|_| text()))
-            }
+            Self::Value(test) => match serde_json::from_slice(raw) {
+                Ok(value) => match need {
+                    Need::Possible => holds_for_some(test, &value),
+                    Need::Certain => number.is_none_or(|number| number.is_exact) && test.holds(&value),
+                },
+                // A number beyond all bounds is no value here, and neither is what holds one: then its JSON, written
+                // anew, is looked at, and nothing is certain.
+                Err(_) => need == Need::Possible && test.holds(&text_value(&plain(document, node))),
+            },
         }
     }
 
@@ -144,17 +163,25 @@ impl Kinds {
             Self::Greater(bound) => number().is_some_and(|number| number > *bound),
             Self::Less(bound) => number().is_some_and(|number| number < *bound),
             Self::Matches(regex) => regex.is_match(text),
-            Self::Value(test) => {
-                let is_number =
-                    |wanted: &serde_json::Number| number().is_some_and(|n| Some(n) == wanted.as_f64());
+            Self::Value(test) => match need {
+                Need::Possible => holds_for_some(test, &text_value(text)),
                 // Nobody knows of a text whether its reader takes it for the number, or for `true`, that it spells.
-                let is_open =
-                    need == Need::Certain && matches!(test, Test::Equals(wanted) if !wanted.is_string());
-                !is_open && test.holds(&Value::String(String::from_utf8_lossy(text).into_owned()))
-                    || matches!(test, Test::Equals(Value::Number(wanted)) if is_number(wanted))
-            }
+                Need::Certain => {
+                    let is_open = matches!(test, Test::Equals(wanted) if !wanted.is_string());
+                    !is_open && test.holds(&text_value(text))
+                }
+            },
         }
     }
+}
+
+/// Tells whether a test holds for some reader.
+fn holds_for_some(test: &Test, value: &Value) -> bool {
+    test.holds(value) || matches!(test, Test::Equals(wanted) if may_equal(value, wanted))
+}
+
+fn text_value(text: &[u8]) -> Value {
+    Value::String(String::from_utf8_lossy(text).into_owned())
 }
 
 /// A number as readers see it.
@@ -169,6 +196,16 @@ impl Number {
     fn new(raw: &[u8]) -> Option<Self> {
         let nearest = std::str::from_utf8(raw).ok()?.parse().ok()?;
         Some(Self { nearest, is_exact: is_plain_number(raw) })
+    }
+
+    /// Returns the number that `true` or `false` is.
+    fn of_truth(raw: &[u8]) -> Option<Self> {
+        let nearest = match raw {
+            b"true" => 1.0,
+            b"false" => 0.0,
+            _ => return None,
+        };
+        Some(Self { nearest, is_exact: true })
     }
 
     /// Compares it; `holds` hears whether readers may see a little more or less.
@@ -190,12 +227,6 @@ fn coerced(document: &Document<'_>, array: usize) -> Vec<u8> {
         Kind::Word | Kind::Number => plain(document, element),
     });
     texts.collect::<Vec<_>>().join(&b","[..])
-}
-
-/// Returns the number that a text spells to readers that take texts for numbers.
-fn spelled(text: &[u8]) -> Option<f64> {
-    let text = std::str::from_utf8(text).ok()?.trim();
-    text.parse().or_else(|_| text.replace('_', "").parse()).ok()
 }
 
 /// Returns the JSON of a value as one that wrote it anew would: without white space, escapes and odd numbers.

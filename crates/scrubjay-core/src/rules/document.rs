@@ -4,9 +4,12 @@
 //! protocol spells it.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
+use super::packed::unpack;
 use crate::json::escape::Unescaped;
 use crate::json::path::Path;
+use crate::json::strict::Flaw;
 use crate::json::tree::{Kind, Tree};
 
 /// A JSONPath below a message's parameters, result or error.
@@ -35,13 +38,25 @@ pub(super) enum Nature {
 pub(super) struct Document<'a> {
     pub(super) text: Cow<'a, [u8]>,
     pub(super) tree: Tree,
+    /// As it is to a reader that looks into texts, once that was asked for.
+    unpacked: OnceCell<Result<Option<Box<Document<'static>>>, Flaw>>,
 }
 
 impl<'a> Document<'a> {
     /// Reads a message; none where it is no JSON object, or nested too deeply.
     pub(super) fn new(text: Cow<'a, [u8]>) -> Option<Self> {
         let tree = Tree::parse(&text)?;
-        (tree.nodes[0].kind == Kind::Object).then_some(Self { text, tree })
+        (tree.nodes[0].kind == Kind::Object).then(|| Self::of_tree(text, tree))
+    }
+
+    pub(super) fn of_tree(text: Cow<'a, [u8]>, tree: Tree) -> Self {
+        Self { text, tree, unpacked: OnceCell::new() }
+    }
+
+    /// Returns it as it is to a reader that looks into texts, where that is something else.
+    pub(super) fn unpacked(&self) -> Result<Option<&Document<'static>>, Flaw> {
+        let unpacked = self.unpacked.get_or_init(|| unpack(self).map(|unpacked| unpacked.map(Box::new)));
+        unpacked.as_ref().map(Option::as_deref).map_err(|flaw| *flaw)
     }
 
     pub(super) fn nature(&self) -> Nature {

@@ -10,6 +10,8 @@ use crate::operation::{Bounded, OPEN_MAX};
 pub const RULES_MAX: usize = 256;
 /// So many open requests may go by the same id.
 const SAME_ID_MAX: usize = 16;
+/// So many tasks and demands for input are remembered on a connection: about 2 MiB.
+const KNOWN_MAX: usize = 16_384;
 
 /// Some of the rules, by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,20 +52,24 @@ pub(super) struct Fitting {
     pub(super) any: Fits,
     /// Rules that it fits in any case.
     pub(super) all: Fits,
-    /// Whether what it answers is known.
-    pub(super) is_known: bool,
+    /// Rules of what it is known to be, for what is only noted beside it.
+    pub(super) own: Fits,
+    /// Whether it answers a request about a task, and so begins none.
+    pub(super) is_about_task: bool,
 }
 
 impl Fitting {
     /// These and no others.
     pub(super) fn exactly(fits: Fits) -> Self {
-        Self { any: fits, all: fits, is_known: true }
+        Self { any: fits, all: fits, own: fits, is_about_task: false }
     }
 
     /// One or the other.
     pub(super) fn or(mut self, other: Self) -> Self {
         self.any.add(other.any);
         self.all.keep(other.all);
+        self.own.add(other.own);
+        self.is_about_task &= other.is_about_task;
         self
     }
 }
@@ -99,20 +105,72 @@ impl Open {
         }
     }
 
-    /// Takes a request of this id that went this way: which of several it is, nobody can tell.
+    /// Finds the requests of this id that went this way: which of several is meant, nobody can tell.
+    pub(super) fn find(&self, direction: Direction, id: &[u8]) -> Option<Fitting> {
+        self.requests.get(&(direction, hash(id)))?.iter().copied().reduce(Fitting::or)
+    }
+
+    /// Takes out one of them, the oldest.
     pub(super) fn take(&mut self, direction: Direction, id: &[u8]) -> Option<Fitting> {
         let key = (direction, hash(id));
         let queue = self.requests.get_mut(&key)?;
-        let fitting = queue.iter().copied().reduce(Fitting::or);
-        queue.pop_front();
+        let oldest = queue.pop_front();
         if queue.is_empty() {
             self.requests.remove(&key);
         }
-        fitting
+        oldest
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
+    }
+}
+
+/// What a later message may refer to, by the way it goes and a hash: names that peers give may be of any length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Known {
+    Task(Direction, [u8; 16]),
+    Input(Direction, [u8; 16]),
+}
+
+impl Known {
+    /// A task by its id; its outcome goes this way.
+    pub(super) fn task(direction: Direction, id: &[u8]) -> Self {
+        Self::Task(direction, hash(id))
+    }
+
+    /// A demand for input by its key, and the state or the task it is part of; the answer goes this way.
+    pub(super) fn input(direction: Direction, state: &[u8], key: &[u8]) -> Self {
+        Self::Input(direction, hash(&[&hash(state), key].concat()))
+    }
+}
+
+/// The tasks and demands for input that were made, each with the rules that what made it fits. What falls out counts as
+/// unknown, and so as anything.
+#[derive(Debug)]
+pub(super) struct Memory {
+    known: Bounded<Known, Fitting>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { known: Bounded::new(KNOWN_MAX) }
+    }
+}
+
+impl Memory {
+    /// Remembers something; what goes by a name that is known may be either.
+    pub(super) fn remember(&mut self, known: Known, fitting: Fitting) {
+        match self.known.get_mut(&known) {
+            Some(before) => *before = before.or(fitting),
+            None => {
+                self.known.insert(known, fitting);
+            }
+        }
+    }
+
+    pub(super) fn find(&self, known: &Known) -> Option<Fitting> {
+        self.known.get(known).copied()
     }
 }
 

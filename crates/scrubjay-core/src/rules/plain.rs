@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use unicode_normalization::is_nfkc;
+
 use crate::json::escape::Unescaped;
 
 /// Whole numbers beyond this are not exact to every reader.
@@ -49,34 +51,79 @@ pub(super) fn is_plain_number(raw: &[u8]) -> bool {
 
 /// Tells whether a name is the same to readers that trim, cut at NUL, drop what cannot be seen, or normalise.
 pub(super) fn is_plain_name(name: &[u8]) -> bool {
+    if name.is_ascii() {
+        // Nearly every name: there is nothing to normalise.
+        let has_space_outside = name.first() == Some(&b' ') || name.last() == Some(&b' ');
+        return !name.is_empty() && !has_space_outside && !name.iter().any(u8::is_ascii_control);
+    }
     let Ok(name) = std::str::from_utf8(name) else { return false };
-    !name.is_empty() && name.trim() == name && !name.chars().any(is_odd)
+    name.trim() == name && !name.chars().any(is_odd) && is_nfkc(name)
 }
 
-/// Tells whether a character is a control, cannot be seen, or becomes another when text is normalised (NFC, NFKC).
+/// Tells whether a character is a control, changes the one before it, or cannot be seen.
 fn is_odd(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{a0}' | '\u{a8}' | '\u{aa}' | '\u{ad}' | '\u{af}' | '\u{b2}'..='\u{b5}' | '\u{b8}'..='\u{ba}'
-            | '\u{bc}'..='\u{be}' | '\u{132}' | '\u{133}' | '\u{13f}' | '\u{140}' | '\u{149}' | '\u{17f}'
-            | '\u{1c4}'..='\u{1cc}' | '\u{1f1}'..='\u{1f3}'
             // Modifier letters and combining marks.
-            | '\u{2b0}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1d2c}'..='\u{1d6a}' | '\u{1d78}'
+            '\u{2b0}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1d2c}'..='\u{1d6a}' | '\u{1d78}'
             | '\u{1d9b}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}'
-            // Spaces, and what cannot be seen.
-            | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
-            | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{205f}'..='\u{206f}' | '\u{3000}'
-            | '\u{3164}' | '\u{feff}' | '\u{fff0}'..='\u{ffff}' | '\u{e0000}'..='\u{e0fff}'
-            // Letters in other shapes: superscripts, letterlike, circled, presentation and full-width forms.
-            | '\u{2070}'..='\u{209f}' | '\u{2100}'..='\u{218b}' | '\u{2460}'..='\u{24ff}'
-            | '\u{3200}'..='\u{33ff}' | '\u{f900}'..='\u{faff}' | '\u{fb00}'..='\u{fdff}'
-            | '\u{fe00}'..='\u{fe1f}' | '\u{fe30}'..='\u{ffef}' | '\u{1d400}'..='\u{1d7ff}'
-            | '\u{1f100}'..='\u{1f1ff}' | '\u{2f800}'..='\u{2fa1f}')
+            // Spaces.
+            | '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{2028}' | '\u{2029}' | '\u{202f}'
+            | '\u{205f}' | '\u{2800}' | '\u{3000}'
+            // What many readers ignore and nobody sees (Default_Ignorable_Code_Point).
+            | '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{ffff}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+            // Other format characters (Cf).
+            | '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}' | '\u{8e2}'
+            | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}')
 }
 
 #[cfg(test)]
 mod tests {
+    use unicode_normalization::UnicodeNormalization;
+
     use super::*;
+
+    #[test]
+    fn no_plain_name_changes_when_it_is_normalised_or_cleaned() {
+        for c in (0..=u32::from(char::MAX)).filter_map(char::from_u32) {
+            let name = format!("a{c}b");
+            if is_plain_name(name.as_bytes()) {
+                assert!(
+                    name.nfkc().eq(name.chars()) && name.nfc().eq(name.chars()),
+                    "U+{:04X}",
+                    u32::from(c)
+                );
+            }
+        }
+        // Each of these is another name to some reader: drop.v2, 삭제, क़.
+        for name in [
+            "drop\u{2024}v2",
+            "drop.v\u{1fbf2}",
+            "\u{1109}\u{1161}\u{11a8}\u{110c}\u{1166}",
+            "\u{958}",
+            "drop\u{61c}.v2",
+            "a\u{600}",
+            "a\u{6dd}b",
+            "a\u{110bd}b",
+            "a\u{13430}b",
+            "a\u{1bca0}b",
+            "a\u{1d173}b",
+            "a\u{2800}b",
+        ] {
+            assert!(!is_plain_name(name.as_bytes()), "{}", name.escape_unicode());
+        }
+        for name in ["drop.v2", "삭제", "\u{915}\u{93c}", "supprimé", "天気", "удалить", "a b", "ünï"]
+        {
+            assert!(is_plain_name(name.as_bytes()), "{name}");
+        }
+        for name in ["", " a", "a ", "a\tb", "a\u{7f}"] {
+            assert!(!is_plain_name(name.as_bytes()), "{name:?}");
+        }
+    }
 
     #[test]
     fn ids_and_numbers() {

@@ -37,6 +37,7 @@ pub(super) enum Why {
     Prototype,
     Name,
     Nul,
+    Packed,
     TooLong,
 }
 
@@ -64,6 +65,7 @@ impl Why {
             Self::Prototype => "strict/prototype-key",
             Self::Name => "strict/name",
             Self::Nul => "strict/nul",
+            Self::Packed => "strict/packed",
             Self::TooLong => "strict/length",
         }
     }
@@ -96,6 +98,7 @@ impl Why {
             Self::Prototype => "an object has the key __proto__",
             Self::Name => "its method, or the name of what it calls, is missing or is not a plain name",
             Self::Nul => "a key holds NUL",
+            Self::Packed => "an argument is a text with JSON in it, in which a rule would change something",
             Self::TooLong => "it would become longer than messages may be",
         };
         text.to_owned()

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::Rule;
-use super::document::Document;
+use super::document::{Document, JsonPath};
 use super::plain::{is_plain_id, is_plain_name};
 use super::refusal::{Refused, Why};
 use crate::json::fold::fold;
@@ -18,7 +18,10 @@ const FEW_KEYS: usize = 8;
 
 const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 const ERROR: [&str; 3] = ["code", "message", "data"];
-const PARAMS: [&str; 42] = [
+/// What decides in a result whether a message stands within it.
+const RESULT: [&str; 8] =
+    ["_meta", "error", "inputRequests", "requestState", "result", "resultType", "task", "taskId"];
+const PARAMS: [&str; 45] = [
     "_meta",
     "argument",
     "arguments",
@@ -28,8 +31,10 @@ const PARAMS: [&str; 42] = [
     "cursor",
     "data",
     "elicitationId",
+    "error",
     "includeContext",
     "initializationOptions",
+    "inputRequests",
     "inputResponses",
     "level",
     "logger",
@@ -48,6 +53,7 @@ const PARAMS: [&str; 42] = [
     "requestId",
     "requestState",
     "requestedSchema",
+    "result",
     "status",
     "stopSequences",
     "subscriptions",
@@ -87,9 +93,14 @@ pub(super) fn check_places<'r>(
     rules: impl Iterator<Item = &'r Rule>,
 ) -> Result<(), Refused> {
     let Some(body) = document.body() else { return Ok(()) };
+    let at = document.tree.nodes[body].range.start;
+    let is_ambiguous = |path: &JsonPath, document: &Document<'_>| {
+        let body = document.body();
+        body.is_some_and(|body| path.0.look(&document.text, &document.tree, body).is_ambiguous)
+    };
     for path in rules.flat_map(Rule::places) {
-        if path.0.look(&document.text, &document.tree, body).is_ambiguous {
-            let at = document.tree.nodes[body].range.start;
+        let unpacked = document.unpacked().map_err(|flaw| Refused { why: Why::Text(flaw), at })?;
+        if is_ambiguous(path, document) || unpacked.is_some_and(|unpacked| is_ambiguous(path, unpacked)) {
             return Err(Refused { why: Why::DuplicateKey, at });
         }
     }
@@ -171,7 +182,7 @@ impl Looking<'_, '_> {
                 self.tool_is_named()
             }
             (Some(method), None, None) => no_message("its method is not a string", method),
-            (None, Some(result), None) if id.is_some() => self.body(result, &["_meta"]),
+            (None, Some(result), None) if id.is_some() => self.body(result, &RESULT),
             (None, Some(result), None) => no_message("it is a result without an id", result),
             (None, None, Some(error)) if document.kind(error) == Kind::Object => self.body(error, &ERROR),
             (None, None, Some(error)) => no_message("its error is not an object", error),

@@ -2,6 +2,7 @@
 
 mod laws;
 mod strict;
+mod within;
 
 use std::sync::Arc;
 use std::time::Duration;

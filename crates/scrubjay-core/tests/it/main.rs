@@ -3,3 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 
 mod differential_peers;
+#[path = "../../../../tests/needs.rs"]
+mod needs;

@@ -6,18 +6,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Lab, Running, UP, skip, text, wait_for};
+use crate::harness::{Lab, Running, UP, text, wait_for};
+use crate::needs::peers;
 
 const EVIL: &str =
     r#"{"jsonrpc":"2.0","id":99,"method":"tools/call","params":{"name":"delete_all","arguments":{}}}"#;
 
 /// Returns the command of a server that leaves `mark` when it deletes.
 fn deletes(mark: &str) -> Option<Vec<String>> {
-    let Some(peers) = std::env::var_os("SCRUBJAY_PEERS") else {
-        skip("this test", "it needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
-        return None;
-    };
-    let python = Path::new(&peers).join(".venv/bin/python");
+    let python = peers("rules before the Python SDK")?.join(".venv/bin/python");
     let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/backends/python_deletes.py");
     Some([python.to_str().unwrap(), server.to_str().unwrap(), mark].map(str::to_owned).into())
 }

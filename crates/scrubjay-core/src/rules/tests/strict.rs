@@ -208,6 +208,124 @@ fn texts_and_numbers_are_judged_as_readers_take_them() {
 }
 
 #[test]
+fn a_number_beyond_all_bounds_does_not_hide_its_neighbours() {
+    let contains = |place: &str, action: Action| {
+        let conditions = vec![Condition { path: path(place), check: Check::contains("/etc/".to_owned()) }];
+        judge(vec![rule("r", Match { conditions, ..tool("*") }, action), rule("rest", tool("*"), block())])
+    };
+    for number in ["1", "1e999", "-1e999", "[1e999]", "{\"x\":1e999}"] {
+        let hidden = format!(r#"{{"path":"\u002fetc\u002fpasswd","n":{number}}}"#);
+        let line = call(1, "read", &json!(0)).replace("\"arguments\":0", &format!("\"arguments\":{hidden}"));
+        for place in ["$.arguments", "$..arguments"] {
+            let told = contains(place, block()).line(C, line.as_bytes());
+            assert_eq!(told.marks.judged().rule_names(), ["r"], "{line}");
+        }
+        let told = contains("$.arguments", Action::Allow).line(C, line.as_bytes());
+        let expected = if number == "1" { "r" } else { "rest" };
+        assert_eq!(told.marks.judged().rule_names(), [expected], "nothing is certain: {line}");
+    }
+}
+
+#[test]
+fn what_lenient_servers_take_for_a_value_counts() {
+    let judged = |action: Action, check: Check, value: &str| {
+        let line = call(1, "read", &json!({ "path": 0 })).replace(":0", &format!(":{value}"));
+        where_path(action, check).line(C, line.as_bytes()).marks.judged().rules == "r"
+    };
+    let blocked = |check: Check, value: &str| judged(block(), check, value);
+    for value in [
+        "true", "\"true\"", "\"True\"", "1", "1.0", "\"1\"", "\"yes\"", "\"ON\"", "\" y \"", "\"t\"",
+        "[true]",
+    ] {
+        assert!(blocked(Check::equals(json!(true)), value), "{value}");
+        assert!(!blocked(Check::equals(json!(false)), value), "{value}");
+        let is_certain = value == "true";
+        assert_eq!(judged(Action::Allow, Check::equals(json!(true)), value), is_certain, "{value}");
+    }
+    for value in ["false", "\"False\"", "0", "0.0", "\"0\"", "\"no\"", "\"off\"", "\"\"", "\"f\"", "\"N\""] {
+        assert!(blocked(Check::equals(json!(false)), value), "{value}");
+        assert!(!blocked(Check::equals(json!(true)), value), "{value}");
+    }
+    for value in ["1", "true", "\"0x1\"", "\"１\"", "\"0b1\"", "\"\\ufeff1\"", "\"1\\u001c\""] {
+        assert!(blocked(Check::equals(json!(1)), value), "{value}");
+        assert_eq!(judged(Action::Allow, Check::equals(json!(1)), value), value == "1", "{value}");
+    }
+    for value in ["\"0x1F4\"", "\"\\ufeff500\"", "\"５００\"", "\"500\\u001c\"", "\"٥٠٠\""] {
+        assert!(blocked(Check::greater(10.0), value), "{value}");
+        assert!(!blocked(Check::less(10.0), value), "{value}");
+        assert!(!judged(Action::Allow, Check::greater(10.0), value), "{value}");
+    }
+    assert!(blocked(Check::greater(0.5), "true") && blocked(Check::less(0.5), "false"));
+    assert!(!judged(Action::Allow, Check::greater(0.5), "true"));
+    assert!(
+        blocked(Check::equals(json!("5")), "5") && !judged(Action::Allow, Check::equals(json!("5")), "5")
+    );
+}
+
+/// A call of which one argument is this text.
+fn with_text(text: &str) -> String {
+    call(1, "read", &json!({ "path": text, "n": 1 }))
+}
+
+#[test]
+fn a_text_that_a_server_takes_for_json_is_looked_into() {
+    let judged = |place: &str, check: Check, action: Action, line: &str| {
+        let conditions = vec![Condition { path: path(place), check }];
+        let when = Match { conditions, ..tool("*") };
+        let rules = vec![rule("r", when, action), rule("rest", tool("none"), block())];
+        judge(rules).line(C, line.as_bytes()).marks.judged().rules.to_owned()
+    };
+    let etc = || Check::matches("^/etc/").unwrap();
+    for text in [
+        r#"["/etc/passwd"]"#,
+        r#" ["\u002fetc/passwd"]"#,
+        "\n[\"/etc/passwd\"]",
+        r#"["/etc/passwd",NaN,-Infinity]"#,
+        r#"["/etc/passwd",1e999]"#,
+    ] {
+        assert_eq!(judged("$.arguments.path[0]", etc(), block(), &with_text(text)), "r", "{text}");
+        assert_eq!(judged("$..path[0]", etc(), block(), &with_text(text)), "r", "{text}");
+        let holds = Check::contains("/etc/".to_owned());
+        assert_eq!(judged("$.arguments.path", holds, block(), &with_text(text)), "r", "{text}");
+        assert_eq!(judged("$.arguments.path[0]", etc(), Action::Allow, &with_text(text)), "", "{text}");
+    }
+    for text in ["[/etc/passwd]", "{not JSON}", "[\"/tmp/x\"]", "\"/etc/passwd\"", ""] {
+        assert_eq!(judged("$.arguments.path[0]", etc(), block(), &with_text(text)), "", "{text}");
+    }
+    let force = || Check::equals(json!(true));
+    assert_eq!(judged("$.arguments.path.force", force(), block(), &with_text(r#"{"Force":"yes"}"#)), "r");
+    // A text is not certain to be only that.
+    let safe = || Check::matches("safe").unwrap();
+    assert_eq!(judged("$.arguments.path", safe(), Action::Allow, &with_text("safe")), "r");
+    let any = |text: &str| judged("$.arguments.path", Check::matches("^.safe").unwrap(), Action::Allow, text);
+    assert_eq!((any(&with_text("[safe]")), any(&with_text(r#"[safe"]"#))), ("r".to_owned(), "r".to_owned()));
+    assert_eq!(any(&with_text(r#" safe"#)), "r");
+    // More than can be looked into.
+    let deep = format!(r#"{{"force":true,"x":{}{}}}"#, "[".repeat(300), "]".repeat(300));
+    assert_eq!(judged("$.arguments.path.force", force(), block(), &with_text(&deep)), "strict/depth");
+    let twice = r#"{"force":true,"Force":false}"#;
+    assert_eq!(judged("$.arguments.path.force", force(), block(), &with_text(twice)), "strict/duplicate-key");
+}
+
+#[test]
+fn a_change_that_ends_at_a_text_is_refused() {
+    let by = |change: Change, text: &str| {
+        let mut judge = judge(vec![rule("r", tool("*"), Action::Modify(vec![change]))]);
+        judge.line(C, with_text(text).as_bytes()).marks.judged().rules.to_owned()
+    };
+    let limit = || Change::set(path("$.arguments.path.limit"), "10".to_owned());
+    assert_eq!(by(limit(), r#"{"limit":500}"#), "strict/packed");
+    assert_eq!(by(limit(), r#"{"x":1}"#), "strict/packed", "what is missing is not set");
+    assert_eq!((by(limit(), r#"{"limit":10}"#), by(limit(), "[1]"), by(limit(), "x")), Default::default());
+    assert_eq!(by(Change::remove(path("$..secret")), r#"[{"secret":1}]"#), "strict/packed");
+    assert_eq!(by(Change::remove(path("$..secret")), r#"[{"public":1}]"#), "");
+    let replace = || Change::replace(path("$..*"), "hunter2", "***".to_owned()).unwrap();
+    assert_eq!(by(replace(), r#"["hunter2"]"#), "r");
+    assert_eq!(by(replace(), r#"["\u0068unter2"]"#), "strict/packed");
+    assert_eq!(by(replace(), r#"["other"]"#), "");
+}
+
+#[test]
 fn a_change_reaches_every_spelling() {
     let change = |change: Change, arguments: &str, expected: &str| {
         let mut judge = judge(vec![rule("r", tool("x"), Action::Modify(vec![change]))]);
@@ -239,11 +357,15 @@ fn an_answer_cannot_pretend_to_answer_something_else() {
     let rules = Arc::new(Rules::new(vec![rule("hide", when(), block())]));
     let mut judge = Judge::new(rules, "files", 4096).with_checked_ids();
     assert_eq!(judge.line(S, answer("7").as_bytes()), Judgement::default());
-    // A client answers what the server asked in another exchange.
-    let rules = Arc::new(Rules::new(vec![rule("hide", tool("secret"), block())]));
-    let mut judge = Judge::new(rules, "files", 4096).of_one_exchange();
-    assert_eq!(judge.line(C, answer("7").as_bytes()), Judgement::default());
-    assert_ne!(judge.line(S, answer("7").as_bytes()), Judgement::default());
+    // Nor does a client that answers what was asked where nobody saw it.
+    for when in [tool("secret"), Match { methods: globs(&["elicitation/create"]), ..Match::default() }] {
+        let rules = Arc::new(Rules::new(vec![rule("hide", when, block())]));
+        let mut judge = Judge::new(rules, "files", 4096);
+        for direction in [C, S] {
+            let told = judge.line(direction, answer("7").as_bytes());
+            assert_eq!(told.marks.judged().rule_names(), ["hide"], "{direction:?}");
+        }
+    }
 }
 
 #[test]

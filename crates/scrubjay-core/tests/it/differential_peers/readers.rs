@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::say;
+use crate::needs::{peers, skip};
 
 /// A call as a reader found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,12 +104,7 @@ fn readings(frame: &[u8]) -> Readings {
 
 /// Starts all readers that are installed and says which are not; none where the peers are not.
 pub(super) fn start_all() -> Option<Vec<Reader>> {
-    let Some(peers) = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from) else {
-        say(
-            "skipped: the differential test needs the real parsers; run scripts/install-peers and set SCRUBJAY_PEERS",
-        );
-        return None;
-    };
+    let peers = peers("the differential test of parsers")?;
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parsers");
     let mut python = Command::new(peers.join(".venv/bin/python"));
     python.arg(place.join("python_parsers.py"));
@@ -122,7 +117,7 @@ pub(super) fn start_all() -> Option<Vec<Reader>> {
         match command.and_then(|command| Reader::start(language, command)) {
             Some(reader) => readers.push(reader),
             None => {
-                say(&format!("skipped: the parsers of {language} are missing; run scripts/install-peers"))
+                skip(&format!("the parsers of {language}"), "they are missing: run scripts/install-peers")
             }
         }
     }

@@ -180,15 +180,15 @@ impl Wire {
         // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
         let Ok(room) = self.held.clone().acquire_owned().await else { return };
         let wire = self.clone();
-        // An answer is given though its backend should end meanwhile.
-        let pending = self.pending_of(&line);
+        // An answer is given though its backend should end meanwhile; one that rules stopped is given to nobody.
+        let pending = if stops { None } else { self.pending_of(&line) };
         tokio::spawn(async move {
             line.hold().await;
             let text = line.text();
-            if let Some((pending, parts)) = pending.zip(Parts::of(&text).ok()) {
-                wire.answer(pending, &parts, &line);
-            } else if stops {
+            if stops {
                 wire.stop(&line, on).await
+            } else if let Some((pending, parts)) = pending.zip(Parts::of(&text).ok()) {
+                wire.answer(pending, &parts, &line);
             } else {
                 wire.hear_judged(&line, on).await
             }

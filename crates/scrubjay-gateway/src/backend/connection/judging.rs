@@ -32,11 +32,12 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// Returns the line as it goes on.
+    /// Returns the line as it goes on; empty where nothing does.
     pub(super) fn text(&self) -> std::borrow::Cow<'_, str> {
         match &self.judgement.onward {
             Onward::Other(other) => String::from_utf8_lossy(other),
-            Onward::Same | Onward::Nothing => self.came.as_str().into(),
+            Onward::Same => self.came.as_str().into(),
+            Onward::Nothing => "".into(),
         }
     }
 

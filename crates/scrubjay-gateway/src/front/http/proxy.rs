@@ -114,7 +114,7 @@ impl Upstream {
         let new = || Judge::new(rules, &self.name, front.gateway.message_bytes_max());
         if session.is_inferred {
             // Ids of several clients may be the same: each request is judged with its own answer only.
-            return Some(Arc::new(Mutex::new(new().of_one_exchange())));
+            return Some(Arc::new(Mutex::new(new())));
         }
         let judge = || Arc::new(Mutex::new(new()));
         Some(lock(&self.known).judges.entry(session.id.clone()).or_insert_with(judge).clone())

@@ -1,0 +1,58 @@
+//! What is remembered of a line once it has been judged: requests that went on, answers that came, the tasks and the
+//! demands for input that were made.
+//!
+//! Noted on the way and kept only where the whole line passes: of a batch that is refused nothing went on.
+
+use super::super::fits::{Fitting, Known, Open};
+use super::Judge;
+use crate::entry::Direction;
+
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// The ids of requests that went on.
+    opened: Vec<(Vec<u8>, Fitting)>,
+    /// The ids of requests that were answered.
+    answered: Vec<Vec<u8>>,
+    /// What a later message may refer to.
+    known: Vec<(Known, Fitting)>,
+}
+
+impl Notes {
+    pub(super) fn open(&mut self, id: Vec<u8>, fitting: Fitting) {
+        self.opened.push((id, fitting));
+    }
+
+    pub(super) fn answer(&mut self, id: Vec<u8>) {
+        self.answered.push(id);
+    }
+
+    pub(super) fn has_answered(&self, id: &[u8]) -> bool {
+        self.answered.iter().any(|answered| answered == id)
+    }
+
+    pub(super) fn know(&mut self, known: Known, fitting: Fitting) {
+        self.known.push((known, fitting));
+    }
+}
+
+impl Judge {
+    /// Keeps what was noted of a line that went this way.
+    pub(super) fn keep(&mut self, direction: Direction, notes: Notes) {
+        for id in notes.answered {
+            self.close(direction.reversed(), &id);
+        }
+        for (id, fitting) in notes.opened {
+            self.in_force.open.note(direction, &id, fitting);
+        }
+        for (known, fitting) in notes.known {
+            self.in_force.memory.remember(known, fitting);
+        }
+    }
+
+    /// Forgets a request of this id that went this way: it is answered.
+    pub(super) fn close(&mut self, direction: Direction, id: &[u8]) {
+        let all = std::iter::once(&mut self.in_force).chain(self.earlier.iter_mut().rev());
+        let mut opens = all.map(|in_force| &mut in_force.open);
+        opens.find_map(|open: &mut Open| open.take(direction, id));
+    }
+}

@@ -1,0 +1,56 @@
+//! Arguments that are JSON in a text. The official Python SDK takes such a text for the list or object it holds,
+//! where its tool wants one, so rules look into it as well.
+
+use std::borrow::Cow;
+
+use super::Change;
+use super::document::Document;
+use crate::json::edit;
+use crate::json::strict::{Flaw, VALUES_MAX};
+use crate::json::tree::{Kind, Tree};
+
+/// Returns a message as it is to a reader that looks into texts; none where no text holds a list or an object.
+///
+/// # Errors
+/// A text holds more, or nests deeper, than can be looked into.
+pub(super) fn unpack(document: &Document<'_>) -> Result<Option<Document<'static>>, Flaw> {
+    let mut edits = Vec::new();
+    for argument in arguments(document).filter(|argument| may_hold_json(document, *argument)) {
+        let text = document.inside(argument).text;
+        if !matches!(text.trim_ascii_start().first(), Some(b'[' | b'{')) {
+            continue;
+        }
+        match Tree::parse_loosely(&text, VALUES_MAX) {
+            Ok(_) => edits.push((document.tree.nodes[argument].range.clone(), text)),
+            Err(Flaw::NotJson) => {}
+            Err(flaw) => return Err(flaw),
+        }
+    }
+    if edits.is_empty() {
+        return Ok(None);
+    }
+    let edits = edits.iter().map(|(range, with)| (range.clone(), &**with));
+    let text = edit::apply(&document.text, edits);
+    let tree = Tree::parse_loosely(&text, VALUES_MAX)?;
+    Ok(Some(Document::of_tree(Cow::Owned(text), tree)))
+}
+
+/// Tells whether some of these changes would still change something within a text.
+pub(super) fn reach_into_text(changes: &[Change], changed: &Document<'_>) -> bool {
+    let changes_it = |unpacked: &Document<'_>| {
+        changes.iter().any(|change| !matches!(change.apply(unpacked, usize::MAX), Ok(None)))
+    };
+    changed.unpacked().is_ok_and(|unpacked| unpacked.is_some_and(changes_it))
+}
+
+fn arguments<'d>(document: &'d Document<'_>) -> impl Iterator<Item = usize> + 'd {
+    let params = document.member(0, b"params");
+    let arguments = params.and_then(|params| document.member(params, b"arguments"));
+    let arguments = arguments.filter(|arguments| document.kind(*arguments) == Kind::Object);
+    arguments.into_iter().flat_map(|arguments| document.tree.children(arguments))
+}
+
+/// Tells by its first byte whether a value may be a text with JSON in it; most are not.
+fn may_hold_json(document: &Document<'_>, node: usize) -> bool {
+    document.kind(node) == Kind::String && matches!(document.raw(node)[1], b'[' | b'{' | b' ' | b'\\')
+}
