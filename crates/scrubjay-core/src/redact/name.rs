@@ -128,7 +128,7 @@ pub(super) fn spellings((first, second): (&str, &str)) -> Vec<String> {
     separators.iter().map(|separator| format!("{first}{separator}{second}")).collect()
 }
 
-const STRONG: &[&str] = &["password", "passwd", "passphrase", "secret", "pwd"];
+const STRONG: &[&str] = &["password", "passwd", "passphrase", "passcode", "secret", "pwd"];
 const WEAK: &[&str] = &[
     "token",
     "apikey",
@@ -144,6 +144,7 @@ const WEAK: &[&str] = &[
     "credentials",
     "authorization",
     "accesskeyid",
+    "cookie",
 ];
 
 /// Returns a name without what does not count.

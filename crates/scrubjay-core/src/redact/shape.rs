@@ -45,13 +45,15 @@ impl Class {
 }
 
 /// Tells whether a token may begin here: no letter or digit goes before, unless it ends an escape.
+///
+/// An underscore is a border: gateways join names with one or two (`files__ghp_…`), and so do people (`backup_ghp_…`).
 pub(super) fn begins(text: &[u8], at: usize) -> bool {
     let before = &text[..at];
     match before {
         [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => true,
         [.., b'\\', b'u', a, b, c, d] if [a, b, c, d].iter().all(|h| h.is_ascii_hexdigit()) => true,
         [.., b'%', a, b] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => true,
-        [.., last] => !last.is_ascii_alphanumeric() && *last != b'_',
+        [.., last] => !last.is_ascii_alphanumeric(),
         [] => true,
     }
 }

@@ -124,13 +124,21 @@ fn every_detector_has_a_canary_that_it_finds() {
         assert!(all.iter().any(|canary| canary.name == detector.name), "{} has no canary", detector.name);
     }
     for canary in all {
-        for text in [
+        // As a gateway names a tool, and as people name things; a flag stands in no name.
+        let prefixes: &[&str] =
+            if canary.text.starts_with("--") { &[] } else { &["files__", "backup_", "a_b_"] };
+        let named = prefixes.iter().flat_map(|before| {
+            let name = format!("{before}{}", canary.text);
+            [json!({ "name": name }).to_string(), name]
+        });
+        let texts = [
             canary.text.clone(),
             format!("said {} and more", canary.text),
             format!("\x1b[31m{}\x1b[0m", canary.text),
             json!({ "text": canary.text }).to_string(),
             json!({ "text": json!({ "text": canary.text }).to_string() }).to_string(),
-        ] {
+        ];
+        for text in texts.into_iter().chain(named) {
             let out = redact(&text);
             assert!(!out.contains(&canary.needle), "{}\n in {text}\nout {out}", canary.name);
             assert_eq!(redact(&out), out, "{}: not idempotent", canary.name);
