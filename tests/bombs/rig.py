@@ -17,8 +17,8 @@ SERVER = [sys.executable, "-B", os.path.join(HERE, "bomb_server.py")]
 MIB = 1 << 20
 PATIENCE = 60
 
-soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+_, DESCRIPTORS_MAX = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS_MAX, DESCRIPTORS_MAX))
 
 
 class Gateway:

@@ -183,9 +183,14 @@ pub fn result(id: &str, result: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
 }
 
-/// Writes an answer with an error that was given as JSON.
+/// The longest id that is kept and repeated in an answer of ours. Real ones are numbers and UUIDs; a longer one would
+/// let a client have its own megabytes kept for it.
+pub const ID_BYTES_MAX: usize = 1024;
+
+/// Writes an answer with an error that was given as JSON. An id that is too long to be repeated becomes null.
 #[must_use]
 pub fn raw_error(id: &str, error: &str) -> String {
+    let id = if id.len() > ID_BYTES_MAX { "null" } else { id };
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
 }
 

@@ -23,6 +23,9 @@ const IDLE_BYTES: usize = 256 * 1024;
 const SMALL_BYTES: usize = 64 * 1024;
 /// What is nobody's may use the reserve only for this: there is no telling how much else its sender keeps.
 const SMALL_UNOWNED_BYTES: usize = 4 * 1024;
+/// What a client says of itself may use the reserve only for this: it stays as long as the session, so that as many
+/// clients as there may be sessions could fill the budget with more.
+const SMALL_STATE_BYTES: usize = 4 * 1024;
 /// One part in so many is kept for small things of those who keep little.
 const RESERVE_PART: usize = 16;
 /// One part in so many may wait for one backend that does not read.
@@ -283,7 +286,11 @@ impl Charge {
             }
             *used += more;
         }
-        let small_max = if self.account.is_some() { SMALL_BYTES } else { SMALL_UNOWNED_BYTES };
+        let small_max = match (&self.account, self.what) {
+            (None, _) => SMALL_UNOWNED_BYTES,
+            (Some(_), Use::State) => SMALL_STATE_BYTES,
+            (Some(_), _) => SMALL_BYTES,
+        };
         let may_use_reserve = self.is_trusted && keeps_little && bytes <= small_max;
         if let Err(full) = self.budget.take(self.what, more, may_use_reserve) {
             if let Some(account) = &self.account {
@@ -426,6 +433,17 @@ mod tests {
         let call = quiet.charge(Use::Call, 1000).expect("who keeps nothing can make a call");
         drop((kept, calls, call));
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn what_clients_say_of_themselves_never_takes_the_room_of_calls() {
+        let budget = budget();
+        let crowd: Vec<_> = (0..1000).map(|_| budget.session()).collect();
+        let facts: Vec<_> = crowd.iter().filter_map(|one| one.charge(Use::State, 60_000).ok()).collect();
+        assert_eq!(facts.len(), 4 * MIB / 60_000, "a quarter of the whole");
+        let modest = budget.session();
+        let _facts = modest.charge(Use::State, 2000).expect("who says little of itself is let in");
+        let _call = modest.charge(Use::Call, 60_000).expect("and can make a call");
     }
 
     #[tokio::test]

@@ -62,6 +62,8 @@ const DEMANDS_MAX: usize = 16;
 const CALL_COPIES: usize = 2;
 /// What a request takes besides its text.
 const CALL_BYTES: usize = 1024;
+/// The longest method. It is kept with its call, like the id, which may have as much.
+const METHOD_BYTES_MAX: usize = message::ID_BYTES_MAX;
 /// How long an answer may wait for room before its client gets an error instead.
 const ANSWER_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
@@ -465,6 +467,12 @@ impl Gateway {
         let Ok(parts) = Parts::of(line) else {
             return Accepted::Refused(unreadable_answer(line).1);
         };
+        if parts.id.is_some_and(|id| id.get().len() > message::ID_BYTES_MAX)
+            || parts.method.as_ref().is_some_and(|method| method.len() > METHOD_BYTES_MAX)
+        {
+            let why = format!("an id or a method has more than {METHOD_BYTES_MAX} bytes");
+            return refuse(parts.json_id().as_ref(), code::INVALID_REQUEST, &why);
+        }
         if let Some(method) = &parts.method
             && let Some(settled) = self.settle_ending(method, parts.json_id().as_ref())
         {

@@ -32,7 +32,7 @@ use scrubjay_store::tape::header::TapeKind;
 use self::refused::{BodyEnd, Reading, Reason, Seen, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
-use crate::budget::{Charge, Full, Use};
+use crate::budget::{Budget, Charge, Full, SESSION_KEY, Use};
 use crate::config::HttpConfig;
 use crate::gateway::{Gateway, NewTape, code, unreadable_answer};
 use crate::listener::{self, Connections, Place};
@@ -45,6 +45,9 @@ pub(crate) type Refusal = Box<Response>;
 const SWEEPS_PER_IDLE: u32 = 16;
 const SWEEP_MIN: Duration = Duration::from_millis(50);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
+
+/// Headers up to this are not counted.
+const HEADER_BYTES_FREE: usize = 4 * 1024;
 
 /// How long what is on its way to clients may take when the gateway is stopped.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -219,6 +222,11 @@ async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<Place>, request: Request
         place.is_known();
     }
     let room = front.body_room(known.as_deref());
+    let header_room = header_room(front.gateway.budget(), &head.headers);
+    let admitted = match &header_room {
+        Err(full) if is_admitted => Ok(Some(closing(no_room(full)))),
+        _ => admitted,
+    };
     let mut response = match admitted {
         Err(refused) => {
             seen = Seen::skim(&head.headers, body, room).await;
@@ -240,6 +248,13 @@ async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<Place>, request: Request
         cors::add(&mut response, origin);
     }
     response
+}
+
+/// Takes room for headers, which are there until the request is answered. The few that clients ordinarily send are not
+/// worth it: all connections together keep no more than 16 MiB of those.
+fn header_room(budget: &Budget, headers: &HeaderMap) -> Result<Option<Charge>, Full> {
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if bytes <= HEADER_BYTES_FREE { Ok(None) } else { budget.charge(Use::Call, bytes).map(Some) }
 }
 
 /// Lets a request in, turns it away, or answers what needs nobody behind the front.
@@ -303,15 +318,20 @@ async fn read(
         }
         BodyEnd::Full(full) => {
             seen.forget();
-            closing(no_room(None, &full))
+            closing(no_room(&full))
         }
     };
     Err(Box::new(refused))
 }
 
-/// Answers that there is no room for a request now.
-fn no_room(id: Option<&str>, full: &Full) -> Response {
-    retry_later(json_error(StatusCode::SERVICE_UNAVAILABLE, id, code::INTERNAL, &full.to_string()))
+/// Answers that there is no room for a request now. No session's tape has that answer: the refusal names the limit.
+fn no_room(full: &Full) -> Response {
+    let reason = match full.key {
+        SESSION_KEY => "no memory (limits.max_session_memory)",
+        _ => "no memory (limits.max_memory)",
+    };
+    let answer = json_error(StatusCode::SERVICE_UNAVAILABLE, None, code::INTERNAL, &full.to_string());
+    because(reason, retry_later(answer))
 }
 
 /// Marks an answer as one for want of memory: the same request may be answered a moment later.

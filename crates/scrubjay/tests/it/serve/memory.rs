@@ -54,6 +54,21 @@ fn large_answers_that_nobody_reads() {
 }
 
 #[test]
+fn ids_and_methods_of_megabytes() {
+    survives("long_ids");
+}
+
+#[test]
+fn clients_that_listen_for_more_resources_than_there_are() {
+    survives("many_subscriptions");
+}
+
+#[test]
+fn headers_of_calls_under_way() {
+    survives("heads_of_calls");
+}
+
+#[test]
 fn parked_calls_with_much_to_keep() {
     survives("parked_calls");
 }
