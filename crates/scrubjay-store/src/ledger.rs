@@ -198,8 +198,8 @@ impl Ledger {
     pub async fn open(storage: &Storage, redactor: Arc<Redactor>) -> Result<Self, LedgerError> {
         let dialect = Dialect::of(storage);
         let (url, opening) = dialect::prepare(storage).await?;
-        dialect::reach(storage, &url).await?;
         let unsynced = Arc::new(Unsynced::default());
+        dialect::reach(storage, &url, &unsynced).await?;
         let pool = database::pool(CONNECTIONS_MAX, PATIENCE, &unsynced.renewal)
             .after_connect(move |connection, _| Box::pin(dialect.greet(connection)))
             .connect_lazy(&url)?;
@@ -270,7 +270,7 @@ impl Ledger {
             return Ok(begun?);
         }
         let (storage, url) = &*self.place;
-        match dialect::reach(storage, url).await {
+        match dialect::reach(storage, url, &self.unsynced).await {
             Err(e) if !dialect::is_passing(&e) => Err(e),
             _ => Ok(beginning.await?),
         }

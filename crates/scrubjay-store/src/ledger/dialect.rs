@@ -9,6 +9,7 @@ use std::path::Path;
 
 use sqlx::{Any, AnyConnection, AssertSqlSafe, Connection, Executor, Transaction};
 
+use super::unsynced::Unsynced;
 use super::{LedgerError, Storage, Survives};
 use crate::database::{self, LEDGER, Looked, beside};
 pub(crate) use crate::database::{sqlite_code, sqlite_url};
@@ -63,14 +64,15 @@ async fn mark(url: &str) -> Result<(), sqlx::Error> {
 }
 
 /// Connects once, as every connection is made, and reads the first page: whatever keeps the ledger from being
-/// used shows at once.
-pub(super) async fn reach(storage: &Storage, url: &str) -> Result<(), LedgerError> {
+/// used shows at once. A log that others left long is moved into the database.
+pub(super) async fn reach(storage: &Storage, url: &str, unsynced: &Unsynced) -> Result<(), LedgerError> {
     let dialect = Dialect::of(storage);
     let reached = async {
         let mut connection = database::connect(url).await?;
         dialect.greet(&mut connection).await?;
         if dialect == Dialect::Sqlite {
             connection.execute("SELECT count(*) FROM sqlite_schema").await?;
+            unsynced.shorten_log(&mut connection).await;
         }
         connection.close().await
     };

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use sqlx::{AnyPool, Connection};
+use sqlx::{AnyConnection, AnyPool, Connection};
 
 use super::dialect::{self, Dialect};
 use super::{Ledger, LedgerError};
@@ -17,15 +17,17 @@ use crate::database::{self, Renewal};
 /// SQLite's code of input and output that failed, whichever it was.
 const IO_FAILED: u32 = 10;
 
-/// So often the length of the log is asked for: after that many commits.
+/// So often a process asks for the length of the log: after that many of its commits. It asks when it opens the ledger,
+/// too: most processes end before they have made that many.
 const COMMITS_BETWEEN: u32 = 16;
-/// With so many pages it is moved into the database: rarely among small commits.
+/// With so many pages, 16 MB, the log is moved into the database: rarely among small commits.
 const LOG_PAGES_MAX: i64 = 1000;
 
 /// What is known of syncs that failed.
 #[derive(Debug, Default)]
 pub(super) struct Unsynced {
     is_failing: AtomicBool,
+    /// How many commits were made since the length of the log was asked for.
     commits: AtomicU32,
     /// Of the ledger's connections.
     pub(super) renewal: Renewal,
@@ -45,19 +47,26 @@ impl Unsynced {
         self.is_failing.load(Ordering::SeqCst)
     }
 
-    /// Moves a long log into the database. SQLite would do so by itself, and keep to itself that a sync failed.
+    /// Looks at the log after a commit, once in a while.
     pub(super) async fn keep_log_short(&self, pool: &AnyPool, dialect: Dialect) {
-        let commits = self.commits.fetch_add(1, Ordering::Relaxed);
-        if dialect != Dialect::Sqlite || commits % COMMITS_BETWEEN != COMMITS_BETWEEN - 1 {
+        let commits = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
+        if dialect != Dialect::Sqlite || commits < COMMITS_BETWEEN {
             return;
         }
-        // Where all are in use the next one looks.
+        // The connection that made the commit goes back to the pool in a moment; where all are in use the next commit
+        // looks.
         let Some(mut connection) = pool.try_acquire() else { return };
+        self.shorten_log(&mut connection).await;
+    }
+
+    /// Moves a long log into the database. SQLite would do so by itself, and keep to itself that a sync failed.
+    pub(super) async fn shorten_log(&self, connection: &mut AnyConnection) {
+        self.commits.store(0, Ordering::Relaxed);
         let log: Result<(i64, i64, i64), _> =
             sqlx::query_as("PRAGMA wal_checkpoint(NOOP)").fetch_one(&mut *connection).await;
         if log.is_ok_and(|(_, pages, moved)| pages - moved >= LOG_PAGES_MAX) {
             let moved: Result<(i64, i64, i64), _> =
-                sqlx::query_as("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(&mut *connection).await;
+                sqlx::query_as("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(connection).await;
             if let Err(error) = moved {
                 self.note(&error);
             }

@@ -167,3 +167,44 @@ async fn no_secrets(database: Database) {
     );
     assert!(all.contains("send ") && !all.contains("abcdefghij") && !all.contains("hunter2"), "{all}");
 }
+
+/// Writes about as much as it is told to, in one commit.
+async fn fill(ledger: &Ledger, bytes: usize) {
+    let mut write = ledger.write(Survives::Process).await.unwrap();
+    write.conn().execute("CREATE TABLE IF NOT EXISTS filler (content BLOB)").await.unwrap();
+    let insert = format!("INSERT INTO filler VALUES (zeroblob({bytes}))");
+    write.conn().execute(sqlx::AssertSqlSafe(insert)).await.unwrap();
+    write.commit().await.unwrap();
+}
+
+fn log_bytes(database: &Database) -> u64 {
+    std::fs::metadata(database.home.path().join("data/ledger.db-wal")).map_or(0, |facts| facts.len())
+}
+
+/// One process keeps the ledger open, and others come, write a little and go.
+#[tokio::test]
+async fn the_log_stays_short_where_nobody_writes_often() {
+    let database = Database::sqlite();
+    let stays = database.open().await;
+    fill(&stays, 1000).await;
+    for _ in 0..200 {
+        let comes = database.open().await;
+        fill(&comes, 300_000).await;
+        comes.close().await;
+    }
+    // 16 MB of pages, and what the last one wrote.
+    assert!(log_bytes(&database) < 20 << 20, "{}", log_bytes(&database));
+    stays.close().await;
+}
+
+#[tokio::test]
+async fn the_log_stays_short_where_one_writes_often() {
+    let database = Database::sqlite();
+    let ledger = database.open().await;
+    for _ in 0..200 {
+        fill(&ledger, 300_000).await;
+    }
+    // 16 MB of pages, and 16 commits more.
+    assert!(log_bytes(&database) < 26 << 20, "{}", log_bytes(&database));
+    ledger.close().await;
+}
