@@ -1,24 +1,35 @@
 //! Which entries of a tape did not reach their receiver: what its notes of undelivered messages add up to.
 //!
 //! The notes stand behind the entries they name, so whoever shows entries reads the notes first. A tape's footer holds
-//! this sum; only a tape without a footer has to be read for it.
+//! this sum; only a tape without a footer has to be read for it. A note may also name entries of an earlier tape: who
+//! shows that one asks the later tapes, too.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Undelivered;
+use crate::id::TapeId;
 
-/// So many ranges are kept for one tape; beyond it only the number of messages is right.
+/// So many ranges are kept for one tape, and as many of others that it names; beyond it only the number of messages is
+/// right.
 const RANGES_MAX: usize = 4096;
 
-/// The undelivered messages of one tape.
+/// Entries in a row: the first, the last, and why they were not delivered.
+type Range = (u64, u64, String);
+
+/// The undelivered messages that the notes on one tape name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndeliveredSum {
-    /// How many messages, those on earlier tapes of the connection included.
+    /// How many messages, those on other tapes included.
     #[serde(default)]
     pub messages: u64,
-    /// The ranges of entries on this tape, in order: the first, the last, and why.
+    /// The ranges of entries on this tape, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    ranges: Vec<(u64, u64, String)>,
+    ranges: Vec<Range>,
+    /// The ranges of entries on other tapes, in order.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    elsewhere: BTreeMap<TapeId, Vec<Range>>,
     /// Whether there are more ranges than that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
@@ -37,37 +48,62 @@ impl UndeliveredSum {
         !self.is_cut
     }
 
+    /// Returns whether it names every range there is on other tapes: a footer from before they were kept does not.
+    #[must_use]
+    pub fn is_whole_of_others(&self) -> bool {
+        let named = messages_in(&self.ranges).saturating_add(self.messages_elsewhere());
+        self.is_whole() && self.messages <= named
+    }
+
     /// Takes a note.
     pub fn add(&mut self, note: &Undelivered) {
-        self.messages = self.messages.saturating_add(note.messages);
-        if note.tape.is_none() {
-            self.add_ranges(note, RANGES_MAX);
-        }
+        self.add_up_to(note, RANGES_MAX);
     }
 
     /// Takes a note with all its ranges, for as long as one tape is looked at.
     pub fn add_whole(&mut self, note: &Undelivered) {
+        self.add_up_to(note, usize::MAX);
+    }
+
+    fn add_up_to(&mut self, note: &Undelivered, ranges_max: usize) {
         self.messages = self.messages.saturating_add(note.messages);
-        if note.tape.is_none() {
-            self.add_ranges(note, usize::MAX);
+        let (ranges, known) = match note.tape {
+            None => (&mut self.ranges, 0),
+            Some(tape) => {
+                let known: usize = self.elsewhere.values().map(Vec::len).sum();
+                if known >= ranges_max {
+                    self.is_cut = true;
+                    return;
+                }
+                let ranges = self.elsewhere.entry(tape).or_default();
+                let of_others = known - ranges.len();
+                (ranges, of_others)
+            }
+        };
+        for &(first, last) in &note.entries {
+            self.is_cut |= !add_range(ranges, (first, last, &note.why), ranges_max - known);
         }
     }
 
-    fn add_ranges(&mut self, note: &Undelivered, ranges_max: usize) {
-        for &(first, last) in &note.entries {
-            let at = self.ranges.partition_point(|(begin, ..)| *begin <= first);
-            let before = at.checked_sub(1).and_then(|before| self.ranges.get(before));
-            let joins =
-                before.is_some_and(|(_, end, why)| *why == note.why && end.saturating_add(1) >= first);
-            if joins {
-                let end = &mut self.ranges[at - 1].1;
-                *end = last.max(*end);
-            } else if self.ranges.len() < ranges_max {
-                self.ranges.insert(at, (first, last, note.why.clone()));
-            } else {
-                self.is_cut = true;
-            }
+    /// Leaves out what is named of other tapes: what remains is about this one.
+    #[must_use]
+    pub fn of_this_tape(mut self) -> Self {
+        self.messages = self.messages.saturating_sub(self.messages_elsewhere());
+        self.elsewhere.clear();
+        self
+    }
+
+    /// Takes what the notes on another tape say of the entries of this one.
+    pub fn add_noted_elsewhere(&mut self, this: TapeId, other: &Self) {
+        let ranges = other.elsewhere.get(&this).map(Vec::as_slice).unwrap_or_default();
+        for (first, last, why) in ranges {
+            add_range(&mut self.ranges, (*first, *last, why), usize::MAX);
         }
+        self.messages = self.messages.saturating_add(messages_in(ranges));
+    }
+
+    fn messages_elsewhere(&self) -> u64 {
+        self.elsewhere.values().fold(0, |sum, ranges| sum.saturating_add(messages_in(ranges)))
     }
 
     /// Returns why an entry was not delivered; none where it was, or where nobody noted otherwise.
@@ -78,6 +114,29 @@ impl UndeliveredSum {
         let before = self.ranges[..at].iter().rev().take(16);
         before.into_iter().find(|(_, last, _)| entry <= *last).map(|(.., why)| why.as_str())
     }
+}
+
+fn messages_in(ranges: &[Range]) -> u64 {
+    // Tapes of others may name anything.
+    ranges
+        .iter()
+        .fold(0, |sum, (first, last, _)| sum.saturating_add(last.saturating_sub(*first).saturating_add(1)))
+}
+
+/// Adds a range in its place, joined to the one it follows; returns whether there was room for it.
+fn add_range(ranges: &mut Vec<Range>, (first, last, why): (u64, u64, &str), ranges_max: usize) -> bool {
+    let at = ranges.partition_point(|(begin, ..)| *begin <= first);
+    let before = at.checked_sub(1).and_then(|before| ranges.get_mut(before));
+    if let Some((_, end, _)) =
+        before.filter(|(_, end, reason)| reason == why && end.saturating_add(1) >= first)
+    {
+        *end = last.max(*end);
+    } else if ranges.len() < ranges_max {
+        ranges.insert(at, (first, last, why.to_owned()));
+    } else {
+        return false;
+    }
+    true
 }
 
 #[cfg(test)]
@@ -116,10 +175,57 @@ mod tests {
         assert!(whole.is_whole() && whole.why(RANGES_MAX as u64 * 2 + 2).is_some());
     }
 
+    fn tape(number: u8) -> TapeId {
+        TapeId::from_random([number; 10])
+    }
+
     #[test]
     fn what_is_noted_of_another_tape_is_counted_here_and_shown_there() {
+        let mut later = UndeliveredSum::default();
+        later.add(&note("x", &[(1, 1)]));
+        later.add(&Undelivered { tape: Some(tape(1)), ..note("y", &[(5, 7)]) });
+        later.add(&Undelivered { tape: Some(tape(2)), ..note("y", &[(5, 5)]) });
+        assert_eq!((later.messages, later.why(5), later.is_whole_of_others()), (5, None, true));
+        let later: UndeliveredSum = serde_json::from_str(&serde_json::to_string(&later).unwrap()).unwrap();
+        let mut first = UndeliveredSum::default();
+        first.add(&note("x", &[(2, 2)]));
+        first.add_noted_elsewhere(tape(1), &later);
+        first.add_noted_elsewhere(tape(3), &later);
+        assert_eq!(
+            (first.messages, first.why(2), first.why(6), first.why(8)),
+            (4, Some("x"), Some("y"), None)
+        );
+        let later = later.of_this_tape();
+        assert_eq!((later.messages, later.why(1)), (1, Some("x")));
+    }
+
+    #[test]
+    fn a_footer_from_before_names_no_other_tapes_and_is_known_by_it() {
+        let old: UndeliveredSum = serde_json::from_str(r#"{"messages":5,"ranges":[[1,1,"x"]]}"#).unwrap();
+        assert!(old.is_whole() && !old.is_whole_of_others());
+        let alone: UndeliveredSum = serde_json::from_str(r#"{"messages":1,"ranges":[[1,1,"x"]]}"#).unwrap();
+        assert!(alone.is_whole_of_others());
+    }
+
+    #[test]
+    fn ranges_of_other_tapes_are_limited_together() {
         let mut sum = UndeliveredSum::default();
-        sum.add(&Undelivered { tape: Some(crate::id::TapeId::from_random([1; 10])), ..note("x", &[(5, 5)]) });
-        assert_eq!((sum.messages, sum.why(5)), (1, None));
+        let scattered: Vec<(u64, u64)> = (0..RANGES_MAX as u64 / 2 + 1).map(|n| (n * 2, n * 2)).collect();
+        for number in 1..=3 {
+            sum.add(&Undelivered { tape: Some(tape(number)), ..note("x", &scattered) });
+        }
+        let kept: usize = sum.elsewhere.values().map(Vec::len).sum();
+        assert_eq!((kept, sum.is_whole(), sum.elsewhere.len()), (RANGES_MAX, false, 2));
+        assert_eq!(sum.messages, 3 * scattered.len() as u64);
+    }
+
+    #[test]
+    fn a_range_without_end_is_counted_without_overflow() {
+        let mut sum = UndeliveredSum::default();
+        let endless = Undelivered { messages: u64::MAX, entries: vec![(0, u64::MAX)], ..note("x", &[]) };
+        sum.add(&endless);
+        sum.add(&Undelivered { tape: Some(tape(1)), ..endless });
+        assert!(sum.is_whole_of_others());
+        assert_eq!(sum.of_this_tape().messages, 0);
     }
 }

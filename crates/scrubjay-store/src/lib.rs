@@ -11,6 +11,7 @@ pub mod claim;
 pub mod clock;
 pub mod conversation;
 pub mod database;
+pub mod delivery;
 mod ends;
 pub mod files;
 pub mod home;

@@ -44,6 +44,7 @@ use self::kept::Kept;
 pub use self::kept::selection_note;
 pub use self::policy::Policy;
 pub use self::undelivered::EntryRef;
+use self::undelivered::PastTape;
 pub use self::watch::{Seen, Watch, Watcher};
 
 /// What a recording is of.
@@ -149,7 +150,7 @@ pub struct Recording {
     /// The end of the tape before, for the one that continues it.
     before: Option<TapeEnd>,
     parts: u32,
-    /// How many entries are on the tapes before the current one: numbers go on from tape to tape.
+    /// How many entries were written to the tapes before the current one: numbers go on from tape to tape.
     earlier: u64,
     gaps: Gaps,
     /// What is on the disk, where that matters.
@@ -351,14 +352,15 @@ impl Recording {
     /// The tape could not be sealed; it stays as it is and the next start seals it.
     pub fn finish(mut self, end: &End) -> Result<Option<PathBuf>, SealError> {
         self.finish_kept();
-        // A tape that cannot be written is told of below.
-        let _ = self.note_undelivered(clock::now());
-        let left_out = self.left_out();
-        let is_empty = self.writer.is_none() && self.gaps.is_empty() && left_out.is_none();
-        if is_empty && self.sealing.is_none() {
+        let left = self.leave_failed();
+        // One write for the notes and the end: a tape that has its end has its notes.
+        let mut notes = self.told_undelivered().notes();
+        notes.extend(self.take_left_out().map(|left_out| left_out.note().to_string().into_bytes()));
+        let is_empty = self.writer.is_none() && self.gaps.is_empty() && notes.is_empty();
+        if is_empty && self.sealing.is_none() && left.is_ok() {
             return Ok(None);
         }
-        let recorded = if is_empty { Ok(0) } else { self.record_end(end, left_out.as_deref()) };
+        let recorded = if is_empty { left.map(|()| 0) } else { self.record_end(end, &notes) };
         let sealed = match &self.writer {
             // The writer's lock is held until the sealed file stands.
             Some(writer) => seal(writer.path()).map(Some),
@@ -376,7 +378,7 @@ impl Recording {
     }
 
     /// Notes the end on the tape it is the end of, full or not: another would hold nothing else.
-    fn record_end(&mut self, end: &End, left_out: Option<&[u8]>) -> Result<u64, RecordError> {
+    fn record_end(&mut self, end: &End, notes: &[Vec<u8>]) -> Result<u64, RecordError> {
         let payload = serde_json::to_vec(end).expect("an end is plain data");
         let now = clock::now();
         self.leave_failed()?;
@@ -385,12 +387,8 @@ impl Recording {
         }
         let redactor = Arc::clone(&self.redactor);
         let preface = self.preface();
-        let notes: Vec<(&[u8], Redacted<'_>)> = preface
-            .as_deref()
-            .into_iter()
-            .chain(left_out)
-            .map(|note| (note, redactor.redact(note)))
-            .collect();
+        let notes: Vec<(&[u8], Redacted<'_>)> =
+            preface.iter().chain(notes).map(|note| (note.as_slice(), redactor.redact(note))).collect();
         let notes = notes.iter().map(|(note, redacted)| (note_item(note), redacted.payload()));
         let redacted = redactor.redact(&payload);
         self.append(now, notes.chain(std::iter::once((end_item(&payload), redacted.payload()))))
@@ -407,7 +405,10 @@ impl Recording {
         let full = writer.entries() > 0
             && (writer.bytes() + bytes > self.limits.tape_bytes_max || age > self.limits.tape_duration_max);
         if full && !self.durable.is_syncing() {
-            // What is not synced by now would be out of reach on a tape that is being sealed.
+            // Where this fails they are noted on the next tape, with the name of this one.
+            let _ = self.note_undelivered(now);
+            // What is not synced by now would be out of reach on a tape that is being sealed. The notes are synced
+            // too: the next tape names an end that they are part of.
             self.sync_if_wanted()?;
             self.rotate(now);
         }
@@ -416,12 +417,10 @@ impl Recording {
 
     /// Goes on with the next tape; where none can be made, the current one just grows.
     fn rotate(&mut self, now: Moment) {
-        // Where this fails they are noted on the next tape, with the name of this one.
-        let _ = self.note_undelivered(now);
         let Some(mut full) = self.writer.take() else { return };
         // The end is named as it is before the next tape is there: a crash between the two must not look like a tape
         // that was taken away. A tape whose digest cannot be read is named by its id alone.
-        self.before = self.digesting.end(&full).ok();
+        let before = std::mem::replace(&mut self.before, self.digesting.end(&full).ok());
         match self.next_tape(now, Some(full.header().id)) {
             Ok(next) => {
                 let end = End {
@@ -430,25 +429,49 @@ impl Recording {
                     signal: None,
                     continues_on: Some(next.header().id),
                 };
-                let payload = serde_json::to_vec(&end).expect("an end is plain data");
-                // Where even this fails the tape reads as cut off, and its successor still names it.
-                let stamp = Stamp::new(now, &full, self.subject.transport);
-                let left_out = self.left_out();
-                let left_out = left_out.as_deref().map(|note| (note_item(note), self.redactor.redact(note)));
-                let note = left_out.iter().map(|(item, redacted)| (*item, redacted.payload()));
-                let redacted = self.redactor.redact(&payload);
-                let last = note.chain(std::iter::once((end_item(&payload), redacted.payload())));
-                let _ = full.append(last.map(|(item, payload)| stamp.entry(item).with_payload(payload)));
-                self.marks.tape_ended(self.parts - 1, self.earlier, full.header().id);
-                self.earlier += full.entries();
-                self.durable.before = Some(full.header().id);
+                self.close_full(&mut full, &end, now);
+                let numbers = full.entries();
+                self.tape_left(&full, numbers);
                 self.durable.announced = Some(next.header().id);
                 self.digesting.turn_to(&next);
                 self.writer = Some(next);
                 self.seal_in_background(full);
             }
-            Err(_) => self.writer = Some(full),
+            Err(_) => (self.writer, self.before) = (Some(full), before),
         }
+    }
+
+    /// Writes the last entries of a full tape: what was left out of it, and where the connection goes on.
+    fn close_full(&mut self, full: &mut Writer, end: &End, now: Moment) {
+        let payload = serde_json::to_vec(end).expect("an end is plain data");
+        let stamp = Stamp::new(now, full, self.subject.transport);
+        let left_out = self.take_left_out();
+        let note = left_out.map(|left_out| left_out.note().to_string().into_bytes());
+        let note = note.as_deref().map(|note| (note_item(note), self.redactor.redact(note)));
+        let note = note.iter().map(|(item, redacted)| (*item, redacted.payload()));
+        let redacted = self.redactor.redact(&payload);
+        let last = note.chain(std::iter::once((end_item(&payload), redacted.payload())));
+        let closed = full.append(last.map(|(item, payload)| stamp.entry(item).with_payload(payload)));
+        // Where this fails the tape reads as cut off, and its successor still names it.
+        if closed.is_err()
+            && let Some(left_out) = left_out
+        {
+            self.tell_left_out_later(&left_out);
+        }
+    }
+
+    /// Remembers a tape that is written no more, for those who name its entries: the first numbers of them, as many as
+    /// it has entries; the others were taken off it.
+    fn tape_left(&mut self, tape: &Writer, numbers: u64) {
+        let header = tape.header();
+        self.marks.tape_ended(PastTape {
+            part: header.part,
+            first: self.earlier,
+            entries: tape.entries(),
+            id: header.id,
+        });
+        self.earlier += numbers;
+        self.durable.before = Some(header.id);
     }
 
     fn seal_in_background(&mut self, full: Writer) {
@@ -472,7 +495,6 @@ impl Recording {
         let id = TapeId::from_random(random);
         // A connection on several tapes is still one: they go by the first.
         let session = self.session().unwrap_or_else(|| SessionRef::of_connection(id.as_str()));
-        self.subject.session = Some(session.clone());
         let links = self.links(continues, &session);
         let header = Header {
             id,
@@ -484,7 +506,7 @@ impl Recording {
             program: self.subject.program.clone(),
             workspace: self.subject.workspace.clone(),
             origin: self.subject.origin.clone(),
-            session,
+            session: session.clone(),
             continues,
             part: self.parts + 1,
             recorder: env!("CARGO_PKG_VERSION").to_owned(),
@@ -495,6 +517,8 @@ impl Recording {
         let path = self.home.live_path(header.id, header.started_wall_ns);
         let writer = Writer::create(path.clone(), header, now.instant)
             .map_err(|source| RecordError { path, source })?;
+        // Only now: a session must not be named by a tape that never was.
+        self.subject.session = Some(session);
         self.parts += 1;
         Ok(writer)
     }

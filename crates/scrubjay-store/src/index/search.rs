@@ -23,7 +23,9 @@ use super::look::{TapeKey, look};
 use super::snippet::cut;
 use super::sql::{Sql, is_one_of, list};
 use super::{Index, IndexError, uint};
+use crate::delivery::LaterTapes;
 use crate::home::Home;
+use crate::tape::reader::Tape;
 use facets::Group;
 use narrow::Narrowed;
 
@@ -245,8 +247,11 @@ impl Index {
 /// Reads off the tapes which of their entries were not delivered: that may be noted long after an entry was indexed.
 fn undelivered_of(home: &Home, tapes: &Tapes, rows: &[Row]) -> HashMap<i64, UndeliveredSum> {
     let numbers: BTreeSet<i64> = rows.iter().map(|row| row.tape).collect();
-    let sum = |number: i64| home.open(&home.find(&tapes.get(&number)?.id).ok()?).ok()?.undelivered().ok();
-    numbers.into_iter().filter_map(|number| Some((number, sum(number)?))).collect()
+    let open = |number: i64| home.open(&home.find(&tapes.get(&number)?.id).ok()?).ok();
+    let opened: Vec<_> = numbers.into_iter().filter_map(|number| Some((number, open(number)?))).collect();
+    let mut later = LaterTapes::of(home, opened.iter().map(|(_, tape)| tape));
+    let sum = |(number, tape): &(i64, Tape)| Some((*number, later.undelivered(home, tape).ok()?));
+    opened.iter().filter_map(sum).collect()
 }
 
 async fn load_tapes(connection: &mut AnyConnection) -> Result<Tapes, sqlx::Error> {

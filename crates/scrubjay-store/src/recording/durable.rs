@@ -14,6 +14,7 @@ use scrubjay_core::entry::{EntryKind, Gap};
 use scrubjay_core::id::TapeId;
 
 use super::gaps::Gaps;
+use super::undelivered::NotedMarks;
 use super::{Item, RecordError, Recording};
 use crate::clock;
 use crate::tape::writer::Writer;
@@ -34,16 +35,34 @@ pub(super) struct Durable {
     settled: u64,
     /// Which of them were taken back, and why.
     lost: VecDeque<Lost>,
-    /// Entries for whose sync nobody waits.
-    unawaited: (u64, u64),
-    /// What the entries that are not synced yet tell of gaps.
-    gaps: Gaps,
+    /// What has to be said again if the next sync fails.
+    unsynced: Unsynced,
+    /// What has to be said again if the sync under way fails.
+    being_synced: Unsynced,
     /// A tape whose sync failed, while entries have to be taken off it.
     failed: Option<Writer>,
     /// The tape before the next one, where the recording has none at this moment.
     pub(super) before: Option<TapeId>,
     /// The tape that the end of the one before it names.
     pub(super) announced: Option<TapeId>,
+}
+
+/// What entries say that are not synced yet and that nobody else would record again.
+#[derive(Debug, Default)]
+struct Unsynced {
+    /// Entries for whose sync nobody waits: how many, and their bytes.
+    unawaited: (u64, u64),
+    gaps: Gaps,
+    undelivered: Vec<NotedMarks>,
+}
+
+impl Unsynced {
+    fn add_all(&mut self, more: Self) {
+        self.unawaited.0 += more.unawaited.0;
+        self.unawaited.1 += more.unawaited.1;
+        self.gaps.add_all(more.gaps);
+        self.undelivered.extend(more.undelivered);
+    }
 }
 
 #[derive(Debug)]
@@ -101,7 +120,14 @@ impl Durable {
     pub(super) fn note_written(&mut self, entries: u64, gaps: Gaps) {
         self.written += entries;
         if self.is_wanted {
-            self.gaps.add_all(gaps);
+            self.unsynced.gaps.add_all(gaps);
+        }
+    }
+
+    /// Takes note of undelivered messages whose notes are written but not synced.
+    pub(super) fn note_marks(&mut self, marks: NotedMarks) {
+        if self.is_wanted {
+            self.unsynced.undelivered.push(marks);
         }
     }
 
@@ -109,8 +135,8 @@ impl Durable {
     pub(super) fn note_unawaited<'a>(&mut self, items: impl Iterator<Item = Item<'a>>) {
         if self.is_wanted {
             for item in items.filter(|item| matches!(item.kind, EntryKind::Stderr | EntryKind::Note)) {
-                self.unawaited.0 += 1;
-                self.unawaited.1 += item.payload.len() as u64;
+                self.unsynced.unawaited.0 += 1;
+                self.unsynced.unawaited.1 += item.payload.len() as u64;
             }
         }
     }
@@ -166,6 +192,8 @@ impl Recording {
         match writer.sync_handle() {
             Ok(file) => {
                 self.durable.is_syncing = true;
+                let unsynced = std::mem::take(&mut self.durable.unsynced);
+                self.durable.being_synced.add_all(unsynced);
                 Ok(Some(Sync { file, directories, extent: Extent { written, bytes, entries } }))
             }
             Err(e) => Err(self.sync_failed(e)),
@@ -183,10 +211,7 @@ impl Recording {
         if let Some(writer) = &mut self.writer {
             writer.note_synced(extent.bytes, extent.entries);
         }
-        if extent.written == self.durable.written {
-            self.durable.unawaited = (0, 0);
-            self.durable.gaps = Gaps::default();
-        }
+        self.durable.being_synced = Unsynced::default();
         Ok(())
     }
 
@@ -208,9 +233,12 @@ impl Recording {
             why: source.to_string(),
         });
         durable.settled = durable.written;
-        let (messages, bytes) = std::mem::take(&mut durable.unawaited);
-        // What these told of is missing still.
-        self.gaps.add_all(std::mem::take(&mut durable.gaps));
+        let mut again = std::mem::take(&mut durable.being_synced);
+        again.add_all(std::mem::take(&mut durable.unsynced));
+        // What these entries told of gaps and of undelivered messages is on no tape now.
+        self.gaps.add_all(again.gaps);
+        again.undelivered.into_iter().for_each(|marks| self.marks.add_again(marks));
+        let (messages, bytes) = again.unawaited;
         if messages > 0 {
             let (since_wall_ns, reason) = (clock::now().wall_ns, source.to_string());
             self.gaps.add(Gap { messages, bytes, forwarded: true, since_wall_ns, reason });
@@ -225,21 +253,24 @@ impl Recording {
     /// Takes what was not synced off the tape whose sync failed, and leaves that tape to be sealed.
     pub(super) fn leave_failed(&mut self) -> Result<(), RecordError> {
         let Some(mut failed) = self.durable.failed.take() else { return Ok(()) };
+        // Their numbers are not given to other entries: somebody may still mark one of them as undelivered.
+        let numbers = failed.entries();
         if let Err(source) = failed.take_back_unsynced() {
             let path = failed.path().to_owned();
             self.durable.failed = Some(failed);
             return Err(RecordError { path, source });
         }
-        // The tape that goes on names the end of this one, without what was taken off.
-        self.before = self.digesting.end(&failed).ok();
-        let id = failed.header().id;
-        if failed.entries() == 0 && self.durable.announced != Some(id) {
-            // Nothing was ever recorded on it; left behind, it is sealed by the next start.
+        let is_announced = self.durable.announced == Some(failed.header().id);
+        if failed.entries() == 0 && !is_announced {
+            // Nothing was ever recorded on it; left behind, it is sealed by the next start. The next tape continues
+            // the one before it.
             let _ = std::fs::remove_file(failed.path());
             self.parts -= 1;
+            self.earlier += numbers;
         } else {
-            self.earlier += failed.entries();
-            self.durable.before = Some(id);
+            // The tape that goes on names the end of this one, without what was taken off.
+            self.before = self.digesting.end(&failed).ok();
+            self.tape_left(&failed, numbers);
             self.seal_in_background(failed);
         }
         Ok(())

@@ -12,7 +12,7 @@ use scrubjay_core::entry::EntryKind;
 use scrubjay_core::envelope::Envelope;
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redacted;
-use scrubjay_core::selection::{Offer, Selection, Settings, share};
+use scrubjay_core::selection::{LeftOut, Offer, Selection, Settings, share};
 use serde_json::{Value, json};
 
 use super::policy::Policy;
@@ -42,6 +42,8 @@ pub(super) struct Kept {
     due: Vec<Waiting>,
     due_bytes: usize,
     places: Places,
+    /// What was left out of a tape on which it could not be noted.
+    untold: LeftOut,
 }
 
 /// Where an entry is that was given a number.
@@ -95,6 +97,7 @@ impl Kept {
             due: Vec::new(),
             due_bytes: 0,
             places: Places::default(),
+            untold: LeftOut::default(),
         })
     }
 
@@ -127,10 +130,10 @@ impl Kept {
         note.to_string().into_bytes()
     }
 
-    /// Returns what a tape says before it ends: what was left out of it.
-    pub(super) fn left_out(&mut self) -> Option<Vec<u8>> {
-        let left_out = self.selection.as_mut()?.take_left_out();
-        (!left_out.is_nothing()).then(|| left_out.note().to_string().into_bytes())
+    fn take_left_out(&mut self) -> Option<LeftOut> {
+        let mut left_out = self.selection.as_mut()?.take_left_out();
+        left_out.add(&std::mem::take(&mut self.untold));
+        (!left_out.is_nothing()).then_some(left_out)
     }
 
     /// Takes an entry in; what becomes of it is told by [`Kept::release`].
@@ -175,6 +178,10 @@ impl Kept {
     /// Moves what was decided about to where it belongs.
     fn release(&mut self) {
         let rulings = self.selection.as_mut().map(Selection::rulings).unwrap_or_default();
+        if rulings.is_empty() {
+            // Without a selection everything came here in its order: a long buffer is not sorted for each message.
+            return;
+        }
         for ruling in rulings {
             if let Some(waiting) = self.held.remove(&ruling.message)
                 && ruling.is_kept
@@ -236,7 +243,7 @@ impl Recording {
     #[must_use]
     pub fn place(&self, number: u64) -> Option<(u64, TapeId)> {
         let entry = match &self.kept {
-            Some(kept) => kept.places.on(self.parts, number)?,
+            Some(kept) => kept.places.on(self.part()?, number)?,
             None => number.checked_sub(self.earlier)?,
         };
         Some((entry, self.tape()?))
@@ -270,6 +277,10 @@ impl Recording {
             return Ok(first);
         }
         let written = self.write_due(now);
+        if written.is_ok() && self.marks.is_overdue(now.instant) {
+            // They wait for the next time where this fails; what was just recorded stands.
+            let _ = self.note_undelivered(now);
+        }
         if written.is_err()
             && let Some(kept) = &mut self.kept
         {
@@ -293,40 +304,57 @@ impl Recording {
     }
 
     fn write_due(&mut self, now: Moment) -> Result<(), RecordError> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        let Some(oldest) = kept.due.first() else { return Ok(()) };
+        // A tape begins with the first thing on it.
+        let (begins, bytes) = (if self.writer.is_none() { oldest.arrived } else { now }, kept.due_bytes);
+        // What is due stays where it is meanwhile: a tape that ends here says what of it was not delivered.
+        self.make_room(begins, bytes as u64)?;
         let Some(kept) = &mut self.kept else { return Ok(()) };
         let (due, bytes) = (std::mem::take(&mut kept.due), std::mem::take(&mut kept.due_bytes));
-        let Some(oldest) = due.first() else { return Ok(()) };
-        // A tape begins with the first thing on it.
-        let begins = if self.writer.is_none() { oldest.arrived } else { now };
-        let written = self.make_room(begins, bytes as u64).and_then(|()| self.append_due(now, &due));
+        let written = self.append_due(now, &due);
         // What was passed on before it was written is still here to be written again, should this fail.
-        let written = written.and_then(|()| self.sync_if_wanted());
-        if written.is_err()
-            && let Some(kept) = &mut self.kept
-        {
-            (kept.due, kept.due_bytes) = (due, bytes);
+        let written = written.and_then(|placed| self.sync_if_wanted().map(|()| placed));
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        match written {
+            Ok((part, placed)) => {
+                placed.into_iter().for_each(|(number, entry)| kept.places.insert(number, part, entry));
+                Ok(())
+            }
+            Err(e) => {
+                (kept.due, kept.due_bytes) = (due, bytes);
+                Err(e)
+            }
         }
-        written
     }
 
-    fn append_due(&mut self, now: Moment, due: &[Waiting]) -> Result<(), RecordError> {
+    /// Appends what is due; returns on which part it is, and each number with its entry there. Only when it is certain
+    /// that they stay may others name them by that.
+    fn append_due(&mut self, now: Moment, due: &[Waiting]) -> Result<(u32, Vec<(u64, u64)>), RecordError> {
         let redactor = Arc::clone(&self.redactor);
         let preface = self.preface();
         let preface = preface.as_deref().map(|facts| (note_item(facts), redactor.redact(facts)));
         let writer = self.writer.as_ref().expect("there is a tape by now");
-        let (started, transport, part) = (writer.started(), self.subject.transport, self.parts);
+        let (started, transport, part) = (writer.started(), self.subject.transport, writer.header().part);
         let first = writer.entries() + self.gaps.count() + u64::from(preface.is_some());
         let stamp = Stamp::new(now, writer, transport);
-        let kept = self.kept.as_mut().expect("what is due is kept there");
-        let mut entry = first;
-        for waiting in due {
-            entry += u64::from(waiting.original.is_some());
-            kept.places.insert(waiting.number, part, entry);
-            entry += 1;
-        }
+        let kept = self.kept.as_ref().expect("what is due is kept there");
+        let placed: Vec<(u64, u64)> = due
+            .iter()
+            .scan(first, |next, waiting| {
+                let entry = *next + u64::from(waiting.original.is_some());
+                *next = entry + 1;
+                Some((waiting.number, entry))
+            })
+            .collect();
+        // In the order of their numbers, as they are due.
+        let among_these = |number: u64| {
+            placed.binary_search_by_key(&number, |(number, _)| *number).ok().map(|at| placed[at].1)
+        };
         let named: Vec<Option<u64>> = due
             .iter()
-            .map(|waiting| waiting.operation.and_then(|number| kept.places.on(part, number)))
+            .map(|waiting| waiting.operation)
+            .map(|operation| operation.and_then(|n| among_these(n).or_else(|| kept.places.on(part, n))))
             .collect();
         // It stands first, and so does its time.
         let begin = due.first().map_or(stamp, |w| Stamp::at(w.arrived, w.arrived, started, transport));
@@ -336,7 +364,8 @@ impl Recording {
             let both = waiting.original.as_deref().into_iter().chain(std::iter::once(waiting));
             both.map(move |waiting| (stamp, waiting.item(operation), waiting.redacted.payload()))
         });
-        self.append_stamped(stamp, preface.chain(entries)).map(|_| ())
+        self.append_stamped(stamp, preface.chain(entries))?;
+        Ok((part, placed))
     }
 
     /// Returns what a tape without entries must begin with.
@@ -345,9 +374,16 @@ impl Recording {
         self.kept.as_ref().filter(|_| is_new).map(|kept| kept.preface())
     }
 
-    /// Returns what is to be said of what was left out, before a tape ends.
-    pub(super) fn left_out(&mut self) -> Option<Vec<u8>> {
-        self.kept.as_mut()?.left_out()
+    /// Returns what was left out of the tape that ends now, once.
+    pub(super) fn take_left_out(&mut self) -> Option<LeftOut> {
+        self.kept.as_mut()?.take_left_out()
+    }
+
+    /// Keeps what was left out for the end of the next tape: the one it is missing on could not be written.
+    pub(super) fn tell_left_out_later(&mut self, left_out: &LeftOut) {
+        if let Some(kept) = &mut self.kept {
+            kept.untold.add(left_out);
+        }
     }
 }
 

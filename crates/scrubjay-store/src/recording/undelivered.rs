@@ -22,8 +22,9 @@ const MESSAGES_PER_NOTE_MAX: u64 = 1024;
 const RANGES_MAX: usize = 1024;
 /// After such a pause the next one is noted at once again, and what waits is noted with the next message.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The ids of so many earlier tapes of a recording are known.
-const PAST_TAPES_MAX: usize = 64;
+/// How many earlier tapes of a recording are known, so that their entries can be named: more than pass while a message
+/// waits for its receiver, and 200 KB at most.
+const PAST_TAPES_MAX: usize = 4096;
 
 /// Tells recordings of one process apart.
 static NEXT_RECORDING: AtomicU64 = AtomicU64::new(1);
@@ -60,9 +61,29 @@ pub(super) struct Marks {
     ranges: usize,
     /// How many messages make the next note.
     due_at: u64,
-    noted: Option<Instant>,
-    /// The earlier tapes of this recording: part, the number of the first entry, id.
-    past: VecDeque<(u32, u64, TapeId)>,
+    /// How many of the messages and ranges could not be noted when it was last tried: alone they are no reason to try
+    /// again at once.
+    postponed: (u64, usize),
+    tried: Option<Instant>,
+    /// The earlier tapes of this recording.
+    past: VecDeque<PastTape>,
+}
+
+/// A tape of a recording that is written no more.
+#[derive(Debug)]
+pub(super) struct PastTape {
+    pub(super) part: u32,
+    /// The number of its first entry.
+    pub(super) first: u64,
+    pub(super) entries: u64,
+    pub(super) id: TapeId,
+}
+
+/// Undelivered messages whose notes are on a tape.
+#[derive(Debug, Default)]
+pub(super) struct NotedMarks {
+    own: BTreeMap<WhyUndelivered, Ranges>,
+    elsewhere: BTreeMap<(WhyUndelivered, TapeId), Ranges>,
 }
 
 impl Default for Marks {
@@ -74,18 +95,29 @@ impl Default for Marks {
             messages: 0,
             ranges: 0,
             due_at: 1,
-            noted: None,
+            postponed: (0, 0),
+            tried: None,
             past: VecDeque::new(),
         }
     }
 }
 
 impl Marks {
-    /// Remembers a tape that is full.
-    pub(super) fn tape_ended(&mut self, part: u32, first: u64, id: TapeId) {
-        self.past.push_back((part, first, id));
+    /// Remembers a tape that is written no more.
+    pub(super) fn tape_ended(&mut self, tape: PastTape) {
+        self.past.push_back(tape);
         if self.past.len() > PAST_TAPES_MAX {
             self.past.pop_front();
+        }
+    }
+
+    /// Takes on again what was noted on a tape and taken off it.
+    pub(super) fn add_again(&mut self, marks: NotedMarks) {
+        for (why, ranges) in marks.own {
+            ranges.into_iter().for_each(|(first, last)| self.add(Into::Own(why), first, last));
+        }
+        for ((why, tape), ranges) in marks.elsewhere {
+            ranges.into_iter().for_each(|(first, last)| self.add(Into::Elsewhere(why, tape), first, last));
         }
     }
 
@@ -95,7 +127,7 @@ impl Marks {
 
     /// Returns whether something has waited for long enough.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        !self.is_empty() && self.noted.is_none_or(|noted| now.saturating_duration_since(noted) >= PAUSE)
+        !self.is_empty() && self.tried.is_none_or(|tried| now.saturating_duration_since(tried) >= PAUSE)
     }
 
     fn add(&mut self, into: Into, first: u64, last: u64) {
@@ -110,23 +142,41 @@ impl Marks {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        self.is_overdue(now) || self.messages >= self.due_at || self.ranges >= RANGES_MAX
+        let (messages, ranges) = self.postponed;
+        self.is_overdue(now)
+            || self.messages >= self.due_at.saturating_add(messages)
+            || self.ranges >= RANGES_MAX + ranges
     }
 
-    /// Notes that a note was written.
-    fn was_noted(&mut self, now: Instant) {
-        let in_a_row = self.noted.is_some_and(|noted| now.saturating_duration_since(noted) < PAUSE);
+    /// Takes note that it was tried to write notes, and what is left to be noted.
+    fn was_tried(&mut self, now: Instant) {
+        let in_a_row = self.tried.is_some_and(|tried| now.saturating_duration_since(tried) < PAUSE);
         self.due_at = if in_a_row { (self.due_at * 2).min(MESSAGES_PER_NOTE_MAX) } else { 1 };
-        self.noted = Some(now);
+        self.tried = Some(now);
+        self.postponed = (self.messages, self.ranges);
     }
 
+    /// Takes note that notes were written of everything but what cannot be named yet.
+    fn were_noted(&mut self, later: Vec<(WhyUndelivered, u64)>) {
+        (self.messages, self.ranges) = (0, 0);
+        self.own.clear();
+        self.elsewhere.clear();
+        for (why, number) in later {
+            self.add(Into::Own(why), number, number);
+        }
+    }
+
+    /// Finds an entry of a tape before the current one; none where it was taken off.
     fn past_tape(&self, number: u64) -> Option<(u64, TapeId)> {
-        let (_, first, id) = self.past.iter().rev().find(|(_, first, _)| *first <= number)?;
-        Some((number - first, *id))
+        let at = self.past.partition_point(|tape| tape.first <= number);
+        let tape = self.past.get(at.checked_sub(1)?)?;
+        let entry = number - tape.first;
+        (entry < tape.entries).then_some((entry, tape.id))
     }
 
     fn past_part(&self, part: u32) -> Option<TapeId> {
-        self.past.iter().find(|(known, ..)| *known == part).map(|(.., id)| *id)
+        let at = self.past.binary_search_by_key(&part, |tape| tape.part).ok()?;
+        Some(self.past[at].id)
     }
 }
 
@@ -145,8 +195,10 @@ fn add_range(ranges: &mut Ranges, first: u64, last: u64) {
 
 /// The notes to write, and what cannot be named yet.
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     by: BTreeMap<(WhyUndelivered, Option<TapeId>), Ranges>,
+    /// The same by the numbers of the recording.
+    named: NotedMarks,
     later: Vec<(WhyUndelivered, u64)>,
 }
 
@@ -155,13 +207,18 @@ impl Told {
         add_range(self.by.entry((why, tape)).or_default(), first, last);
     }
 
-    fn notes(self) -> Vec<Vec<u8>> {
-        let note = |((why, tape), mut entries): ((WhyUndelivered, Option<TapeId>), Ranges)| {
+    fn name_own(&mut self, why: WhyUndelivered, first: u64, last: u64) {
+        add_range(self.named.own.entry(why).or_default(), first, last);
+    }
+
+    pub(super) fn notes(&self) -> Vec<Vec<u8>> {
+        let note = |((why, tape), entries): (&(WhyUndelivered, Option<TapeId>), &Ranges)| {
+            let (tape, mut entries) = (*tape, entries.clone());
             entries.sort_unstable();
             let messages = entries.iter().map(|(first, last)| last - first + 1).sum();
             Undelivered { why: why.to_string(), messages, entries, tape }.note()
         };
-        self.by.into_iter().map(note).collect()
+        self.by.iter().map(note).collect()
     }
 }
 
@@ -218,19 +275,21 @@ impl Recording {
         if self.marks.is_empty() {
             return Ok(());
         }
-        let mut told = self.told_undelivered();
-        let later = std::mem::take(&mut told.later);
+        let noted = self.try_note_undelivered(now);
+        self.marks.was_tried(now.instant);
+        noted
+    }
+
+    fn try_note_undelivered(&mut self, now: Moment) -> Result<(), RecordError> {
+        // Only then is it known which entries stay on the tape whose sync failed.
+        self.leave_failed()?;
+        let told = self.told_undelivered();
         let notes = told.notes();
         if !notes.is_empty() {
             self.append_notes(now, &notes)?;
+            self.durable.note_marks(told.named);
         }
-        self.marks.was_noted(now.instant);
-        (self.marks.messages, self.marks.ranges) = (0, 0);
-        self.marks.own.clear();
-        self.marks.elsewhere.clear();
-        for (why, number) in later {
-            self.marks.add(Into::Own(why), number, number);
-        }
+        self.marks.were_noted(told.later);
         Ok(())
     }
 
@@ -246,47 +305,48 @@ impl Recording {
     }
 
     /// Finds where the undelivered messages are; what is on no tape because the user does not want it needs no note.
-    fn told_undelivered(&self) -> Told {
+    pub(super) fn told_undelivered(&self) -> Told {
         let mut told = Told::default();
-        let current = self.tape();
         for (why, ranges) in &self.marks.own {
             for &(first, last) in ranges {
-                match &self.kept {
-                    None if first >= self.earlier => {
-                        told.add(*why, None, first - self.earlier, last - self.earlier);
-                    }
-                    None => (first..=last).for_each(|number| self.tell_entry(&mut told, *why, number)),
-                    Some(kept) => {
-                        for number in first..=last {
-                            match kept.whereabouts(number) {
-                                Whereabouts::Written { part, entry } if part == self.parts => {
-                                    told.add(*why, None, entry, entry);
-                                }
-                                Whereabouts::Written { part, entry } => {
-                                    if let Some(tape) = self.marks.past_part(part) {
-                                        told.add(*why, Some(tape), entry, entry);
-                                    }
-                                }
-                                Whereabouts::Waiting => told.later.push((*why, number)),
-                                Whereabouts::LeftOut => {}
-                            }
-                        }
-                    }
+                if self.kept.is_none() && self.writer.is_some() && first >= self.earlier {
+                    told.add(*why, None, first - self.earlier, last - self.earlier);
+                    told.name_own(*why, first, last);
+                } else {
+                    (first..=last).for_each(|number| self.tell_entry(&mut told, *why, number));
                 }
             }
         }
+        let current = self.tape();
         for ((why, tape), ranges) in &self.marks.elsewhere {
             let tape = Some(*tape).filter(|tape| Some(*tape) != current);
             ranges.iter().for_each(|(first, last)| told.add(*why, tape, *first, *last));
         }
+        told.named.elsewhere.clone_from(&self.marks.elsewhere);
         told
     }
 
     fn tell_entry(&self, told: &mut Told, why: WhyUndelivered, number: u64) {
-        if let Some(entry) = number.checked_sub(self.earlier) {
-            told.add(why, None, entry, entry);
-        } else if let Some((entry, tape)) = self.marks.past_tape(number) {
-            told.add(why, Some(tape), entry, entry);
+        let found = match self.kept.as_ref().map(|kept| kept.whereabouts(number)) {
+            None => match number.checked_sub(self.earlier) {
+                Some(entry) => self.writer.is_some().then_some((entry, None)),
+                None => self.marks.past_tape(number).map(|(entry, tape)| (entry, Some(tape))),
+            },
+            Some(Whereabouts::Written { part, entry }) if Some(part) == self.part() => Some((entry, None)),
+            Some(Whereabouts::Written { part, entry }) => {
+                self.marks.past_part(part).map(|tape| (entry, Some(tape)))
+            }
+            Some(Whereabouts::Waiting) => return told.later.push((why, number)),
+            Some(Whereabouts::LeftOut) => None,
+        };
+        if let Some((entry, tape)) = found {
+            told.add(why, tape, entry, entry);
+            told.name_own(why, number, number);
         }
+    }
+
+    /// Returns which part of the recording the current tape is; none while there is no tape.
+    pub(super) fn part(&self) -> Option<u32> {
+        self.writer.as_ref().map(|writer| writer.header().part)
     }
 }

@@ -9,8 +9,8 @@ use super::{Item, Leg};
 use crate::clock::Moment;
 use crate::tape::frame::OVERHEAD;
 
-/// The places of so many entries are remembered for those that name them.
-const PLACES_MAX: usize = 65_536;
+/// How many runs of entries are remembered for those that name them: 4 MB where no two entries are in a row.
+const RUNS_MAX: usize = 65_536;
 
 /// An entry in memory.
 #[derive(Debug)]
@@ -81,27 +81,77 @@ impl Waiting {
 }
 
 /// Where entries are on the tapes of a recording; the oldest are forgotten.
+///
+/// Entries that came and were written in one order are one run, so even a long buffer makes few.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// The part and the number on it.
-    map: BTreeMap<u64, (u32, u64)>,
+    /// By the number of the first entry.
+    runs: BTreeMap<u64, Run>,
+}
+
+#[derive(Debug)]
+struct Run {
+    part: u32,
+    /// The first entry's number on the tape.
+    entry: u64,
+    entries: u64,
 }
 
 impl Places {
     pub(super) fn insert(&mut self, number: u64, part: u32, entry: u64) {
-        self.map.insert(number, (part, entry));
-        while self.map.len() > PLACES_MAX {
-            self.map.pop_first();
+        if let Some((first, run)) = self.runs.range_mut(..=number).next_back()
+            && run.part == part
+            && first + run.entries == number
+            && run.entry + run.entries == entry
+        {
+            run.entries += 1;
+            return;
+        }
+        self.runs.insert(number, Run { part, entry, entries: 1 });
+        while self.runs.len() > RUNS_MAX {
+            self.runs.pop_first();
         }
     }
 
     /// Returns the part an entry is on, and its number there.
     pub(super) fn find(&self, number: u64) -> Option<(u32, u64)> {
-        self.map.get(&number).copied()
+        let (first, run) = self.runs.range(..=number).next_back()?;
+        (number - first < run.entries).then(|| (run.part, run.entry + (number - first)))
     }
 
     /// Returns the number of an entry on this part; none where it is on none, or on another.
     pub(super) fn on(&self, part: u32, number: u64) -> Option<u64> {
-        self.map.get(&number).filter(|(on, _)| *on == part).map(|(_, entry)| *entry)
+        self.find(number).filter(|(on, _)| *on == part).map(|(_, entry)| entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_in_a_row_are_one_run_and_all_are_found() {
+        let mut places = Places::default();
+        let wide = 3 * RUNS_MAX as u64;
+        (0..wide).for_each(|number| places.insert(number, 1, number + 2));
+        // An entry that waited longer stands behind, and one has its original before it.
+        places.insert(wide + 1, 1, wide + 2);
+        places.insert(wide, 1, wide + 3);
+        places.insert(wide + 2, 2, 5);
+        assert_eq!(places.runs.len(), 4);
+        let found: Vec<_> = [0, wide - 1, wide, wide + 1, wide + 2].map(|n| places.find(n)).into();
+        let expected = [(1, 2), (1, wide + 1), (1, wide + 3), (1, wide + 2), (2, 5)];
+        assert_eq!(found, expected.map(Some));
+        assert_eq!(
+            (places.find(wide + 3), places.on(1, wide + 2), places.on(2, wide + 2)),
+            (None, None, Some(5))
+        );
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let mut places = Places::default();
+        (0..=RUNS_MAX as u64).for_each(|n| places.insert(n * 2, 1, n * 2));
+        assert_eq!((places.find(0), places.find(2)), (None, Some((1, 2))));
     }
 }

@@ -95,17 +95,7 @@ impl Tape {
         let io_error = |source| OpenError::Io { path: path.to_owned(), source };
         let header_error = |source| OpenError::Header { path: path.to_owned(), source };
         let file = File::open(path).map_err(io_error)?;
-        let read = |bytes: usize| -> Result<_, OpenError> {
-            let mut start = vec![0; bytes];
-            let present = sealed::read_at_most(&file, &mut start, 0).map_err(io_error)?;
-            Ok((header::decode(&start[..present]), present == bytes))
-        };
-        let mut decoded = read(HEADER_BYTES_USUAL)?;
-        if let (Err(HeaderError::Damaged), true) = decoded {
-            // It may only be longer than usual.
-            decoded = read(HEADER_BYTES_MAX)?;
-        }
-        let (header, layout, version, body) = match decoded.0 {
+        let (header, layout, version, body) = match read_header(&file).map_err(io_error)? {
             Ok((header, layout, version, body)) => (Some(header), layout, version, body as u64),
             Err(HeaderError::TooNew(version)) => return Err(header_error(HeaderError::TooNew(version))),
             Err(source) => {
@@ -219,4 +209,28 @@ impl Tape {
         }
         sealed::find_blocks(&self.file, self.body)
     }
+}
+
+type DecodedHeader = Result<(Header, Layout, u16, usize), HeaderError>;
+
+fn read_header(file: &File) -> io::Result<DecodedHeader> {
+    let read = |bytes: usize| -> io::Result<(DecodedHeader, bool)> {
+        let mut start = vec![0; bytes];
+        let present = sealed::read_at_most(file, &mut start, 0)?;
+        Ok((header::decode(&start[..present]), present == bytes))
+    };
+    match read(HEADER_BYTES_USUAL)? {
+        // It may only be longer than usual.
+        (Err(HeaderError::Damaged), true) => Ok(read(HEADER_BYTES_MAX)?.0),
+        (decoded, _) => Ok(decoded),
+    }
+}
+
+/// Reads only the header of a tape, which is sealed at this moment perhaps; none where it is damaged.
+pub(crate) fn peek_header(path: &Path) -> io::Result<Option<Header>> {
+    let file = match File::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => File::open(path.with_extension("tape"))?,
+        file => file?,
+    };
+    Ok(read_header(&file)?.ok().map(|(header, ..)| header))
 }

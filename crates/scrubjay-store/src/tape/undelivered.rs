@@ -1,24 +1,35 @@
-//! Which entries of a tape did not reach their receiver: as its footer says, or where it has none as its notes do.
+//! Which entries the notes on a tape name as undelivered: as its footer says, or where it has none as the notes do.
 
 use std::io;
 
 use scrubjay_core::delivery::UndeliveredSum;
 use scrubjay_core::entry::{EntryKind, Undelivered};
-use scrubjay_core::reading::Reader;
 
 use super::reader::Tape;
 
 impl Tape {
-    /// Returns which of its entries are noted as undelivered.
+    /// Returns which entries its own notes name as undelivered; those on later tapes, [`Home::undelivered`] knows.
+    ///
+    /// [`Home::undelivered`]: crate::home::Home::undelivered
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn undelivered(&self) -> io::Result<UndeliveredSum> {
-        if let Some(footer) = self.footer()
-            && footer.metadata.undelivered.is_whole()
-        {
-            return Ok(footer.metadata.undelivered.clone());
+        match self.footer().map(|footer| &footer.metadata.undelivered) {
+            Some(sum) if sum.is_whole() => Ok(sum.clone()),
+            _ => self.add_up_undelivered(),
         }
+    }
+
+    /// Returns the same with everything that its notes name on other tapes.
+    pub(crate) fn noted_of_others(&self) -> io::Result<UndeliveredSum> {
+        match self.footer().map(|footer| &footer.metadata.undelivered) {
+            Some(sum) if sum.is_whole_of_others() => Ok(sum.clone()),
+            _ => self.add_up_undelivered(),
+        }
+    }
+
+    fn add_up_undelivered(&self) -> io::Result<UndeliveredSum> {
         let mut sum = UndeliveredSum::default();
         let mut entries = self.entries()?;
         while let Some((_, entry)) = entries.next()? {
@@ -29,13 +40,5 @@ impl Tape {
             }
         }
         Ok(sum)
-    }
-
-    /// Returns a reader that knows which of its entries are noted as undelivered.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn reader(&self) -> io::Result<Reader> {
-        Ok(Reader::knowing(self.undelivered()?))
     }
 }

@@ -23,7 +23,7 @@ impl Database {
 
     /// Returns nothing where no PostgreSQL runs; `scripts/test` always runs one.
     pub(crate) async fn postgres() -> Option<Self> {
-        let server = std::env::var("SCRUBJAY_TEST_POSTGRES").ok()?;
+        let server = crate::needs::postgres("a story on PostgreSQL")?;
         sqlx::any::install_default_drivers();
         let home = tempfile::tempdir().unwrap();
         let name =

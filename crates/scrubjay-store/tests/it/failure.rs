@@ -16,8 +16,8 @@ use scrubjay_store::tape::verify::verify;
 
 use crate::fixture::{Owned, read, scratch};
 
-pub(crate) fn recording(home: &Home, tape_bytes_max: u64) -> Recording {
-    let subject = Subject {
+pub(crate) fn subject() -> Subject {
+    Subject {
         name: "test".to_owned(),
         kind: TapeKind::Conversation,
         gateway: None,
@@ -27,7 +27,14 @@ pub(crate) fn recording(home: &Home, tape_bytes_max: u64) -> Recording {
         session: None,
         conversation: None,
         origin: Origin::default(),
-    };
+    }
+}
+
+pub(crate) fn recording(home: &Home, tape_bytes_max: u64) -> Recording {
+    recording_of(home, subject(), tape_bytes_max)
+}
+
+pub(crate) fn recording_of(home: &Home, subject: Subject, tape_bytes_max: u64) -> Recording {
     let limits = Limits { tape_bytes_max, ..Limits::default() };
     Recording::new(home.clone(), subject, limits, Arc::new(Redactor::standard()))
 }
@@ -80,6 +87,7 @@ fn a_gap_stands_before_what_comes_next() {
         let second = say(&mut recording, &["three"]).unwrap_err();
         recording.note_gap(1, 5, true, &second);
         assert!(recording.tape().is_none());
+        assert!(recording.session().is_none(), "no session goes by a tape that never was");
         assert!(second.to_string().contains(&home.tapes().display().to_string()), "{second}");
         give_back(&blocked);
 

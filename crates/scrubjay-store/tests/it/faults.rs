@@ -105,7 +105,7 @@ async fn a_server_that_drops_all_its_connections_is_reached_again() {
     }
 }
 
-fn failed() -> io::Result<()> {
+pub(crate) fn failed() -> io::Result<()> {
     Err(io::Error::from_raw_os_error(5))
 }
 
@@ -123,14 +123,14 @@ fn said(entries: &[Owned]) -> Vec<String> {
     messages.map(|entry| String::from_utf8(entry.payload.clone()).unwrap()).collect()
 }
 
-fn gaps(entries: &[Owned]) -> Vec<(u64, bool)> {
+pub(crate) fn gaps(entries: &[Owned]) -> Vec<(u64, bool)> {
     let gaps = entries.iter().filter(|entry| entry.kind == EntryKind::Gap);
     gaps.map(|entry| serde_json::from_slice(&entry.payload).unwrap())
         .map(|gap: Gap| (gap.messages, gap.forwarded))
         .collect()
 }
 
-fn complain(recording: &mut Recording, text: &str) {
+pub(crate) fn complain(recording: &mut Recording, text: &str) {
     let item = Item::new(EntryKind::Stderr, Direction::ServerToClient, Terminator::Lf, text.as_bytes());
     recording.record(clock::now(), std::iter::once(item)).unwrap();
 }

@@ -18,6 +18,8 @@ mod index;
 mod kept;
 mod ledger;
 mod modes;
+#[path = "../../../../tests/needs.rs"]
+mod needs;
 mod progress;
 mod records;
 mod redaction;

@@ -1,9 +1,13 @@
 //! What was recorded and not delivered: noted in few notes, on the right tape, under the right numbers.
 
+mod failed_sync;
+mod failed_write;
+mod later;
+
 use scrubjay_core::entry::{Direction, EntryKind, Terminator, Undelivered, WhyUndelivered};
 use scrubjay_store::clock;
 use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Item, Policy, Recording};
+use scrubjay_store::recording::{Item, Policy, RecordError, Recording};
 use scrubjay_store::tape::reader::Tape;
 
 use crate::failure::{end, recording};
@@ -11,9 +15,13 @@ use crate::fixture::{home, read, scratch};
 
 const S: Direction = Direction::ServerToClient;
 
-fn say(recording: &mut Recording, text: &str) -> u64 {
+fn try_say(recording: &mut Recording, text: &str) -> Result<u64, RecordError> {
     let item = Item::new(EntryKind::Message, S, Terminator::Lf, text.as_bytes());
-    recording.record(clock::now(), std::iter::once(item)).unwrap()
+    recording.record(clock::now(), std::iter::once(item))
+}
+
+fn say(recording: &mut Recording, text: &str) -> u64 {
+    try_say(recording, text).unwrap()
 }
 
 fn in_order(home: &Home) -> Vec<Tape> {
@@ -124,6 +132,43 @@ fn what_waits_to_be_written_is_named_once_it_is() {
     }
     recording.finish(&end()).unwrap();
     assert_eq!(noted(&in_order(&home)).0, expected);
+}
+
+/// A tape that is full ends while the messages that come next on it are still in memory.
+#[test]
+fn what_waits_to_be_written_is_named_on_whichever_tape_it_comes_to() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let policy = Policy { buffer_max: Some(7), ..Policy::default() };
+    let mut recording = recording(&home, 1500).with_policy(&policy);
+    let mut expected = Vec::new();
+    for number in 0..120 {
+        let text = format!("message {number:03}");
+        let entry = say(&mut recording, &text);
+        if number % 2 == 0 {
+            recording.mark_undelivered(entry..entry + 1, WhyUndelivered::ClientDidNotRead);
+            expected.push(text);
+        }
+    }
+    recording.finish(&end()).unwrap();
+    let tapes = in_order(&home);
+    assert!(tapes.len() > 2, "{}", tapes.len());
+    assert_eq!(noted(&tapes).0, expected);
+}
+
+/// A client leaves with a full buffer behind. Where each mark looked at all before it, this would take minutes.
+#[test]
+fn every_second_of_many_that_wait_is_marked() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let policy = Policy { buffer_max: Some(100_000), ..Policy::default() };
+    let mut recording = recording(&home, u64::MAX).with_policy(&policy);
+    let numbers: Vec<u64> = (0..60_000).map(|_| say(&mut recording, "a message")).collect();
+    for number in numbers.iter().step_by(2) {
+        recording.mark_undelivered(*number..number + 1, WhyUndelivered::ClientLeft);
+    }
+    recording.finish(&end()).unwrap();
+    assert_eq!(in_order(&home)[0].undelivered().unwrap().messages, 30_000);
 }
 
 #[test]

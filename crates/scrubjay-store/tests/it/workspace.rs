@@ -342,7 +342,7 @@ fn the_owner_is_kept() {
     lab.put("theirs", "one", 0o640);
     // Only root gives files away.
     if std::os::unix::fs::chown(lab.disk("theirs"), Some(1234), Some(2345)).is_err() {
-        return;
+        return crate::needs::skip("the_owner_is_kept", "only root can give files away");
     }
     assert!(!lab.read("theirs").unwrap().owned);
     lab.write("theirs", "two", content("one")).unwrap();

@@ -90,10 +90,10 @@ fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     writeln!(anstream::stdout(), "\n{}, recorded as tape {}:\n", scene.title, file.id.short())?;
     let session = match scene.shown {
         Shown::Story(session) => session,
-        Shown::Tape => return tape::print_tape(&home.open(&file)?, 0, u64::MAX),
+        Shown::Tape => return tape::print_tape(home, &home.open(&file)?, 0, u64::MAX),
         Shown::Found => {
             let recorded = home.open(&file)?;
-            tape::print_tape(&recorded, 0, u64::MAX)?;
+            tape::print_tape(home, &recorded, 0, u64::MAX)?;
             return found::print(&recorded);
         }
     };

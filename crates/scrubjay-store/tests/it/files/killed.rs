@@ -20,6 +20,7 @@ use tempfile::TempDir;
 
 use crate::database::caller;
 use crate::fixture::scratch;
+use crate::needs::skip;
 
 /// Where the process that is killed works.
 const DIRECTORY: &str = "SCRUBJAY_TEST_KILLED_IN";
@@ -234,7 +235,10 @@ fn count(runs: &Runs, injected: &[&str]) -> Option<Counted> {
     let mut tracer = Command::new("strace");
     tracer.args(["-f", "-e", &format!("trace={}", CALLS.join(",")), "-p", &victim.pid, "-o"]).arg(&log);
     tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
-    let (made, killed) = victim.go(&mut tracer)?;
+    let Some((made, killed)) = victim.go(&mut tracer) else {
+        skip("killing at every system call", "strace is missing, or may not trace");
+        return None;
+    };
     assert!(made.len() == CHANGES.len() && !killed);
     let mut counted = BTreeMap::new();
     for line in std::fs::read_to_string(log).unwrap().lines() {

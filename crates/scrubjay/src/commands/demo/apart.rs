@@ -35,7 +35,7 @@ impl Apart {
             "\nTwo agents at one gateway, each with a server of its own; the second one is recorded as tape {}:\n",
             file.id.short()
         )?;
-        tape::print_tape(&self.home.open(&file)?, 0, u64::MAX)?;
+        tape::print_tape(&self.home, &self.home.open(&file)?, 0, u64::MAX)?;
         writeln!(out)?;
         for (agent, served_by) in AGENTS.iter().zip(&self.served_by) {
             writeln!(out, "{agent} is served by {served_by}")?;

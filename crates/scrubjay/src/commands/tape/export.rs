@@ -46,10 +46,10 @@ pub(crate) fn run(_: &Global, home: &Home, args: &ExportArgs) -> anyhow::Result<
         Format::Jsonl => match &args.output {
             Some(path) => {
                 let file = create(path)?;
-                write_jsonl(&tape, BufWriter::new(file))
+                write_jsonl(home, &tape, BufWriter::new(file))
                     .with_context(|| format!("cannot write {}", path.display()))?
             }
-            None => write_jsonl(&tape, BufWriter::new(std::io::stdout().lock()))?,
+            None => write_jsonl(home, &tape, BufWriter::new(std::io::stdout().lock()))?,
         },
         Format::Native => write_native(&tape, args.output.as_deref())?,
     };
@@ -71,10 +71,10 @@ pub(super) fn create(path: &Path) -> anyhow::Result<std::fs::File> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn write_jsonl(tape: &Tape, mut out: impl Write) -> anyhow::Result<Vec<String>> {
+fn write_jsonl(home: &Home, tape: &Tape, mut out: impl Write) -> anyhow::Result<Vec<String>> {
     write_json(&mut out, &json!({ "tape": tape.header() }))?;
     writeln!(out)?;
-    let mut reader = tape.reader()?;
+    let mut reader = home.reader(tape)?;
     let mut entries = tape.entries()?;
     while let Some((number, entry)) = entries.next()? {
         let reading = reader.read_numbered(number, &entry);

@@ -57,7 +57,7 @@ fn newest_live(home: &Home) -> anyhow::Result<TapeId> {
 fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result<Option<TapeId>> {
     let tape = show::reopen(home, id)?;
     let mut entries = tape.entries()?;
-    let mut reader = tape.reader()?;
+    let mut reader = home.reader(&tape)?;
     let mut rows = show::Rows::new();
     let widths = show::fixed_widths();
     let mut with_head = first && !global.json;

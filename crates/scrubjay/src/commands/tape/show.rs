@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use scrubjay_core::export::entry_json;
+use scrubjay_core::reading::Reader;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
 use scrubjay_store::home::Home;
@@ -50,20 +51,20 @@ pub(crate) fn run(global: &Global, home: &Home, args: &ShowArgs) -> anyhow::Resu
         let form = if args.raw { Form::Raw } else { Form::Read };
         // Bytes are for programs.
         let _pager = if args.raw { None } else { Pager::start(global) };
-        one::show(global, tape, number, form)?;
+        one::show(global, home, tape, number, form)?;
     } else if global.json {
-        print_json_entries(tape, args)?;
+        print_json_entries(home, tape, args)?;
     } else {
         let _pager = Pager::start(global);
         print_heading(tape)?;
-        print_tape(tape, args.from, args.limit.unwrap_or(u64::MAX))?;
+        print_tape(home, tape, args.from, args.limit.unwrap_or(u64::MAX))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_json_entries(tape: &Tape, args: &ShowArgs) -> anyhow::Result<()> {
+fn print_json_entries(home: &Home, tape: &Tape, args: &ShowArgs) -> anyhow::Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut reader = tape.reader()?;
+    let mut reader = home.reader(tape)?;
     let mut entries = tape.entries()?;
     write!(out, "[")?;
     let mut shown = 0;
@@ -95,8 +96,10 @@ fn print_heading(tape: &Tape) -> anyhow::Result<()> {
 }
 
 /// Prints a tape as a table, with a line of totals.
-pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<()> {
-    let mut reader = tape.reader()?;
+pub(crate) fn print_tape(home: &Home, tape: &Tape, from: u64, limit: u64) -> anyhow::Result<()> {
+    let undelivered = home.undelivered(tape)?;
+    let undelivered_messages = undelivered.messages;
+    let mut reader = Reader::knowing(undelivered);
     let mut entries = tape.entries()?;
     let mut rows = Rows::new();
     let (mut shown, mut more) = (0, 0);
@@ -113,7 +116,7 @@ pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<(
     rows.mark_unanswered(tape.state() == State::Live);
     rows.table.print()?;
     let sums = reader.finish();
-    let mut text = totals(&sums);
+    let mut text = totals(&sums, undelivered_messages);
     if more > 0 {
         text += &format!("; {more} more entries: --from {} or --limit", from + shown);
     }
@@ -131,7 +134,7 @@ pub(crate) fn print_tape(tape: &Tape, from: u64, limit: u64) -> anyhow::Result<(
     Ok(())
 }
 
-fn totals(sums: &TapeMetadata) -> String {
+fn totals(sums: &TapeMetadata, undelivered: u64) -> String {
     let mut text = format!(
         "{}, {} sent, {} received, {} failed, {} unanswered; response time p50 {}, p99 {}",
         units::counted(sums.total_messages, "message"),
@@ -145,8 +148,8 @@ fn totals(sums: &TapeMetadata) -> String {
     if sums.intercepted > 0 {
         text += &format!("; {} intercepted by rules", sums.intercepted);
     }
-    if !sums.undelivered.is_nothing() {
-        text += &format!("; {} undelivered", sums.undelivered.messages);
+    if undelivered > 0 {
+        text += &format!("; {undelivered} undelivered");
     }
     if sums.backends_ended > 0 {
         text += &format!("; backends ended: {}", sums.backends_ended);

@@ -53,9 +53,10 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     })?;
     let now = now.with_context(|| format!("tape {} was removed", tape.id))?;
     let analysis = analyse(&now, &past);
-    let TapeMetadata { left_out, backends_ended, undelivered, .. } = super::ls::metadata(home, &tape);
+    let TapeMetadata { left_out, backends_ended, .. } = super::ls::metadata(home, &tape);
+    let opened = home.open(&tape).with_context(|| format!("tape {}", tape.id))?;
+    let undelivered = home.undelivered(&opened)?.messages;
     if global.json {
-        let undelivered = undelivered.messages;
         print_json(&Told { analysis: &analysis, backends_ended, undelivered, left_out })?;
     } else {
         let _pager = Pager::start(global);
@@ -64,8 +65,8 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
             let times = if backends_ended == 1 { "once" } else { &units::counted(backends_ended, "time") };
             Table::note().line(&format!("a backend ended {times}: `scrubjay tape show {}`", tape.id))?;
         }
-        if !undelivered.is_nothing() {
-            let messages = units::counted(undelivered.messages, "message");
+        if undelivered > 0 {
+            let messages = units::counted(undelivered, "message");
             let text = format!("{messages} did not reach the receiver: `scrubjay tape show {}`", tape.id);
             Table::note().line(&text)?;
         }

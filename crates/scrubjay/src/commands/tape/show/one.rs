@@ -8,6 +8,7 @@ use scrubjay_core::export::entry_json;
 use scrubjay_core::inert::{inert, inert_bytes, inert_json};
 use scrubjay_core::reading::Reading;
 use scrubjay_core::{preview, redact, units};
+use scrubjay_store::home::Home;
 use scrubjay_store::tape::reader::{State, Tape};
 
 use super::rows;
@@ -24,8 +25,8 @@ pub(super) enum Form {
 }
 
 /// Shows one entry.
-pub(super) fn show(global: &Global, tape: &Tape, number: u64, form: Form) -> anyhow::Result<()> {
-    let mut reader = tape.reader()?;
+pub(super) fn show(global: &Global, home: &Home, tape: &Tape, number: u64, form: Form) -> anyhow::Result<()> {
+    let mut reader = home.reader(tape)?;
     let mut entries = tape.entries()?;
     while let Some((at, entry)) = entries.next()? {
         let reading = reader.read_numbered(at, &entry);
