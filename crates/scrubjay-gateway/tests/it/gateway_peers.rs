@@ -11,6 +11,7 @@ use scrubjay_gateway::front;
 use serde_json::{Value, json};
 
 use super::rig::{Client, Rig, program, repository};
+use crate::needs::peers;
 
 const CALL_MAX: Duration = Duration::from_secs(30);
 /// Longest a host may take.
@@ -23,15 +24,6 @@ struct Stage {
     url: String,
     files: tempfile::TempDir,
     home: tempfile::TempDir,
-}
-
-#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
-fn peers(test: &str) -> Option<PathBuf> {
-    let peers = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from);
-    if peers.is_none() {
-        eprintln!("skipped: {test} needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
-    }
-    peers
 }
 
 impl Stage {

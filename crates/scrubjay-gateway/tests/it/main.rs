@@ -9,6 +9,8 @@ mod fourteen;
 mod gateway_peers;
 mod handles;
 mod misrouting;
+#[path = "../../../../tests/needs.rs"]
+mod needs;
 mod own_toolsets;
 mod peers;
 mod rig;

@@ -2,7 +2,6 @@
 //!
 //! They are found through SCRUBJAY_PEERS; without it, a line says that nothing was tested.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::bridge::Client;
+use crate::needs::peers;
 
 /// Runs the peers' Python server on HTTP, on a port the system chooses, and says which.
 const PYTHON_HTTP: &str = r#"
@@ -33,15 +33,6 @@ uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 struct Peer {
     url: String,
     _process: Child,
-}
-
-#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
-fn peers(name: &str) -> Option<PathBuf> {
-    let found = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from);
-    if found.is_none() {
-        eprintln!("skipped: {name} needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
-    }
-    found
 }
 
 async fn python(peers: &std::path::Path) -> Peer {

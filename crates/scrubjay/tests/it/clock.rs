@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, Wrap, skip};
+use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, Wrap};
+use crate::needs::skip;
 
 /// Finds the library that gives a program another clock.
 fn library() -> Option<String> {

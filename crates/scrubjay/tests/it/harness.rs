@@ -68,9 +68,3 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
         std::thread::sleep(LOOK_AGAIN);
     }
 }
-
-/// Says that a test, or a part of one, did not run.
-#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
-pub(crate) fn skip(what: &str, why: &str) {
-    eprintln!("skipped: {what}: {why}");
-}

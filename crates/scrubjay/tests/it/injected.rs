@@ -5,7 +5,8 @@ use std::process::Command;
 use rustix::process::Pid;
 use serde_json::json;
 
-use crate::harness::{DOWN, Entry, Lab, Recorded, Running, UP, Wrapped, skip};
+use crate::harness::{DOWN, Entry, Lab, Recorded, Running, UP, Wrapped};
+use crate::needs::skip;
 
 /// Everything by which a worker changes the disk or passes a message on.
 const CHANGES: [&str; 12] = [

@@ -6,6 +6,8 @@
 #![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
 
 mod harness;
+#[path = "../../../../tests/needs.rs"]
+mod needs;
 
 mod clock;
 mod config;

@@ -3,19 +3,12 @@
 //! Needs `scripts/install-peers`; without `SCRUBJAY_PEERS` every test here says so and passes.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
-fn peers(test: &str) -> Option<PathBuf> {
-    let peers = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from);
-    if peers.is_none() {
-        eprintln!("skipped: {test} needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
-    }
-    peers
-}
+use crate::needs::peers;
 
 /// Writes the script that a host starts.
 fn launcher(directory: &Path) -> String {

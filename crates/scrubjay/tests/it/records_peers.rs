@@ -10,17 +10,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::needs::peers;
+
 /// Longest a host may take; `timeout` ends it then.
 const HOST_LIMIT_S: &str = "120";
-
-#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
-fn peers() -> Option<PathBuf> {
-    let peers = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from);
-    if peers.is_none() {
-        eprintln!("skipped: needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
-    }
-    peers
-}
 
 fn host(home: &Path, program: &Path) -> Command {
     let mut host = Command::new("timeout");
@@ -151,7 +144,7 @@ fn record(parent: Option<&str>, title: &str) -> Value {
 
 #[test]
 fn two_hosts_share_their_reasoning() {
-    let Some(peers) = peers() else { return };
+    let Some(peers) = peers("records with real hosts") else { return };
     let home = tempfile::tempdir().unwrap();
     let served = Served::start(home.path());
     let mut python = Python::start(home.path(), &peers, "legacy", &served.url);

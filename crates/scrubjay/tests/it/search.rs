@@ -168,7 +168,7 @@ fn a_tape_says_who_is_stuck_what_changed_and_what_it_costs() {
 /// Where the ledger is in PostgreSQL, the index is there too, and finds the same.
 #[test]
 fn the_index_is_where_the_ledger_is() {
-    let Ok(database) = std::env::var("SCRUBJAY_TEST_POSTGRES") else { return };
+    let Some(database) = crate::needs::postgres("the_index_is_where_the_ledger_is") else { return };
     let lab = Lab::new();
     lab.record("one", LINES);
     let here = lab.json(&["tape", "search", "needle", "--json"]);

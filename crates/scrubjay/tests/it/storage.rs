@@ -9,7 +9,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Chance, Entry, Lab, UP, Wrapped, kill, request, skip, standing_alone};
+use crate::harness::{Chance, Entry, Lab, UP, Wrapped, kill, request, standing_alone};
+use crate::needs::skip;
 
 /// A call this large finds no room in what a full disk may have left.
 const LARGE: usize = 20_000;

@@ -5,7 +5,8 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Lab, Running, kill, skip};
+use crate::harness::{Lab, Running, kill};
+use crate::needs::skip;
 
 /// Watches the calls of a relay's worker that bring something to the disk, and those that pass a message on.
 fn watch(lab: &Lab, worker: rustix::process::Pid) -> Option<Running> {

@@ -9,6 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::needs::peers;
+
 /// Longest a host may take; `timeout` ends it then.
 const HOST_LIMIT_S: &str = "60";
 
@@ -54,12 +56,6 @@ pub(super) struct Run {
     dir: PathBuf,
 }
 
-/// Says that a test did not run.
-#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
-pub(super) fn skip(name: &str) {
-    eprintln!("skipped: {name} needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
-}
-
 /// The binary under test.
 pub(super) fn scrubjay() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_scrubjay"))
@@ -74,8 +70,8 @@ impl Host {
 
 impl Peers {
     /// Finds the peers through the environment.
-    pub(super) fn find() -> Option<Self> {
-        std::env::var_os("SCRUBJAY_PEERS").map(|root| Self { root: root.into() })
+    pub(super) fn find(test: &str) -> Option<Self> {
+        peers(test).map(|root| Self { root })
     }
 
     /// Runs the host to its end and waits until everything it started is gone.

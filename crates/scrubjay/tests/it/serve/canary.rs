@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use every_form::Canary;
 
 /// Where a secret may come in; each is used with secrets of every form that fits there.
-const PLACES: [&str; 73] = [
+const PLACES: [&str; 74] = [
     "arguments of a call",
     "key of an argument",
     "result text",
@@ -31,6 +31,7 @@ const PLACES: [&str; 73] = [
     "error message",
     "error data",
     "tool name",
+    "tool or prompt name with the prefix of its backend",
     "tool description",
     "tool schema",
     "prompt name",
@@ -295,6 +296,7 @@ fn no_secret_reaches_a_file_from_any_place() {
     let mut hunt = Hunt::new();
     messages::pass(&mut hunt);
     backends::pass(&mut hunt);
+    backends::pass_with_prefixes(&mut hunt);
     remote::pass(&mut hunt);
     ledger::pass(&mut hunt);
     let (_, before) = hunt.search();

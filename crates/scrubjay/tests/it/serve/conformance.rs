@@ -2,15 +2,12 @@
 
 use std::process::Command;
 
+use super::peers::peers;
 use super::rig::{Served, fixture, repository, scratch};
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
 fn both_requirement_sets_pass() {
-    let Some(peers) = std::env::var_os("SCRUBJAY_PEERS") else {
-        eprintln!("skipped: the conformance suite needs scripts/install-peers and SCRUBJAY_PEERS");
-        return;
-    };
+    let Some(peers) = peers("the conformance suite") else { return };
     let scratch = scratch();
     let served = Served::start(&scratch.path().join("data"), &[], &fixture(&[]));
     let mut suite = Command::new("timeout");

@@ -3,24 +3,16 @@
 //! Needs `scripts/install-peers`; without `SCRUBJAY_PEERS` every test here says so and passes.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use super::rig::{repository, scratch, scrubjay, text};
+pub(super) use crate::needs::peers;
 
 /// Longest a host may take; `timeout` ends it then.
 const HOST_LIMIT_S: &str = "60";
-
-#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
-pub(super) fn peers(test: &str) -> Option<PathBuf> {
-    let peers = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from);
-    if peers.is_none() {
-        eprintln!("skipped: {test} needs the real peers; run scripts/install-peers and set SCRUBJAY_PEERS");
-    }
-    peers
-}
 
 /// Writes the script that a host starts: the gateway with a server behind it.
 fn launcher(directory: &Path, server: &[String]) -> String {

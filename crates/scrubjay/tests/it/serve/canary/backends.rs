@@ -101,6 +101,38 @@ pub(super) fn pass(hunt: &mut Hunt) {
     hunt.cover("debug endpoints", texts.len());
 }
 
+/// Two backends have tools and prompts of the same names, so the gateway puts theirs before each: `files__ghp_…`.
+pub(super) fn pass_with_prefixes(hunt: &mut Hunt) {
+    let inputs = hunt.path("inputs");
+    let args = ["server.py", "texts", "words"].map(|name| text(&inputs.join(name)));
+    let backend = |id: &str| json!({ "id": id, "type": "stdio", "command": "python3", "args": args });
+    let settings = json!({ "backends": [backend("files"), backend("copies")] });
+    let mut command = hunt.command("prefixes", &settings);
+    command.args(["serve", "--toolsets", "none"]);
+    let mut client = Client { piped: Piped::started(command), next: 0 };
+    let info = json!({ "name": "prefixes", "version": "1" });
+    client.ask(
+        "initialize",
+        &json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info }),
+    );
+    client.piped.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    let mut uses = 0;
+    for (list, members, ask) in
+        [("tools/list", "tools", "tools/call"), ("prompts/list", "prompts", "prompts/get")]
+    {
+        let listed = client.ask(list, &json!({}));
+        let names = listed["result"][members].as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(|member| member["name"].as_str()).collect();
+        for name in names.iter().filter(|name| name.contains("__") && !name.ends_with("__die")) {
+            uses += 1;
+            client.ask(ask, &json!({ "name": name, "arguments": {} }));
+        }
+    }
+    assert!(uses > hunt.words().len(), "names had a prefix: {uses}");
+    hunt.cover("tool or prompt name with the prefix of its backend", uses);
+    client.piped.finish();
+}
+
 fn converse(hunt: &mut Hunt, client: &mut Client, words: &[String], id: &str) {
     let everything = hunt.all_in_one();
     let info = json!({ "name": everything, "version": "1" });
