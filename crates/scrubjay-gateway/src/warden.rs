@@ -16,6 +16,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::tree;
 
+/// The name a worker is started by. Unlike a variable it reaches no process but the worker: not a server that is
+/// Scrubjay again, not a background process.
+const WORKER_NAME: &str = "scrubjay-worker";
 /// Tells the worker which process is its warden.
 const WARDEN_VARIABLE: &str = "SCRUBJAY_WARDEN";
 
@@ -42,15 +45,20 @@ pub enum Role {
     },
 }
 
-/// Tells which this process is.
+/// Tells which this process is. A worker stays one although its warden is gone already: [`begin_work`] ends it.
 #[must_use]
 pub fn role() -> Role {
+    let is_worker = std::env::args_os().next().is_some_and(|name| name == WORKER_NAME);
     let named = std::env::var(WARDEN_VARIABLE).ok().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
     match named {
-        // A variable that leaked from another pair names somebody else's warden.
-        Some(warden) if rustix::process::getppid() == Some(warden) => Role::Worker { warden },
+        Some(warden) if is_worker => Role::Worker { warden },
         _ => Role::Warden,
     }
+}
+
+/// Tells whether this is a worker whose warden has died.
+pub(crate) fn is_orphaned() -> bool {
+    matches!(role(), Role::Worker { warden } if rustix::process::getppid() != Some(warden))
 }
 
 /// Prepares the worker: its warden's death reaches it as SIGTERM, orphans come to it, and a file-size limit
@@ -58,12 +66,12 @@ pub fn role() -> Role {
 ///
 /// # Errors
 /// The system does not offer it, or the warden is gone already.
-pub fn begin_work(warden: Pid) -> io::Result<()> {
+pub fn begin_work() -> io::Result<()> {
     // Once caught it stays caught, and the failed write is something a recording knows how to handle.
     let _ = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-    if rustix::process::getppid() != Some(warden) {
+    if is_orphaned() {
         return Err(io::Error::other("the process that started this one is gone"));
     }
     tree::adopt_orphans()
@@ -127,7 +135,7 @@ pub async fn watch_over(serves_many: bool) -> io::Result<WorkerEnded> {
         signals.push((passed_on, signal(SignalKind::from_raw(passed_on.as_raw()))?));
     }
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(std::env::args_os().skip(1));
+    command.arg0(WORKER_NAME).args(std::env::args_os().skip(1));
     command.env(WARDEN_VARIABLE, rustix::process::getpid().to_string());
     if serves_many && ALLOCATOR.iter().all(|(name, _)| std::env::var_os(name).is_none()) {
         command.env(ALLOCATOR_VARIABLE, "1").envs(ALLOCATOR);

@@ -230,7 +230,7 @@ impl Life {
         self.hurried |= !matches!(received, Signal::USR1 | Signal::USR2);
         if self.status.is_some() {
             self.over_at = Some(Instant::now());
-        } else if matches!(warden::role(), warden::Role::Warden) {
+        } else if warden::is_orphaned() {
             self.end_by("the host killed the recorder", Duration::ZERO);
         } else if let Some(server) = server {
             self.reason.get_or_insert_with(|| format!("the host sent signal {}", received.as_raw()));

@@ -19,7 +19,7 @@ use crate::config::{self, ConfigError, Environment, Flag, LogLevel, Sources};
 
 /// The flight recorder for AI agents: put it between an agent and its tools.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, infer_subcommands = false)]
+#[command(version, bin_name = "scrubjay", max_term_width = 100, infer_subcommands = false)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,

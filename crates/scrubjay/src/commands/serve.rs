@@ -101,7 +101,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
         warden::Role::Worker { warden } => {
             let _inside = runtime.enter();
             let hangups = reload::catch_hangups()?;
-            warden::begin_work(warden).context("cannot start the gateway")?;
+            warden::begin_work().context("cannot start the gateway")?;
             warden::raise_open_files();
             let log = Arc::new(log::init(&loaded)?);
             let home = loaded.home()?;

@@ -112,7 +112,7 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
         }
         warden::Role::Worker { warden } => {
             let _inside = runtime.enter();
-            warden::begin_work(warden).context("cannot start the recorder")?;
+            warden::begin_work().context("cannot start the recorder")?;
             work(global, args, &runtime, warden)
         }
     }
@@ -302,9 +302,9 @@ fn subject(args: &WrapArgs, home: &Home, remote: Option<&Endpoint>, warden: rust
     }
 }
 
-/// Describes the conversation this process belongs to. What the host started is this very command line.
+/// Describes the conversation this process belongs to. What the host started is this command line, but for its first word.
 pub(super) fn conversation(home: &Home, origin: &Origin, workspace: Option<&str>) -> Arc<Conversation> {
-    let server: Vec<_> = std::env::args_os().collect();
+    let server: Vec<_> = std::env::args_os().skip(1).collect();
     let workspace = workspace.map(str::to_owned);
     Arc::new(Conversation::new(home.clone(), origin.clone(), workspace, format!("{server:?}")))
 }

@@ -1,8 +1,11 @@
 //! No process outlives its connection, whoever ends it and however; exit codes and signals pass through.
 
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
 use rustix::process::Signal;
 
-use crate::harness::{Lab, Wrapped, kill, wait_for};
+use crate::harness::{Lab, SCRUBJAY, Wrapped, kill, wait_for};
 
 /// Starts two processes that do not want to end: one in a session of its own, and one that ignores SIGTERM.
 const BROOD: &str = r#"
@@ -80,6 +83,23 @@ fn the_worker_is_killed() {
         kill(wrapped.worker(), Signal::KILL);
         assert_eq!(wrapped.exit_code(), 128 + 9);
     });
+}
+
+/// A host may kill the warden before its worker has looked for it.
+#[test]
+fn a_worker_whose_warden_is_gone_starts_no_server() {
+    let lab = Lab::new();
+    let mut gone = Command::new("true").spawn().expect("true starts");
+    gone.wait().expect("it ends");
+    let sign = lab.file("started");
+    let told = Command::new(SCRUBJAY)
+        .arg0("scrubjay-worker")
+        .args(["--data", &lab.file("data"), "wrap", "--", "touch", &sign])
+        .env("SCRUBJAY_WARDEN", gone.id().to_string())
+        .stdin(Stdio::null())
+        .output()
+        .expect("it runs");
+    assert!(!told.status.success() && !std::path::Path::new(&sign).exists(), "{told:?}");
 }
 
 #[test]
