@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::action::is_mark;
 use super::detectors::Detector;
 use crate::json::escape::unicode;
 
@@ -18,6 +19,8 @@ const PARAMETERS_BYTES_MAX: usize = 64;
 const STRING_BYTES_MAX: usize = 4096;
 /// JSON within JSON within JSON needs seven; more are nobody's accident.
 const BACKSLASHES_MAX: usize = 64;
+/// No mark that ends with a bracket is longer: one with the longest name of a rule.
+const MARK_BYTES_MAX: usize = 76;
 /// So many borders behind a token's beginning are tried as its end.
 const ENDS_MAX: usize = 16;
 
@@ -59,8 +62,9 @@ impl Stripped {
                 continue;
             }
             stripped.text.extend_from_slice(&raw[run..next]);
-            if raw[next] == 0x08 {
-                // A terminal writes the next character over the last: of a pair only the last one shows.
+            // A terminal writes the next character over the last: of a pair only the last one shows. How much of a mark
+            // would be written over nobody can tell, since what it stands for had another length.
+            if raw[next] == 0x08 && !ends_with_mark(&stripped.text) {
                 while stripped.text.pop().is_some_and(|b| b & 0xc0 == 0x80) {}
             }
             at = next + length;
@@ -106,6 +110,12 @@ impl Stripped {
             Some(begin + found.start..begin + found.end)
         })
     }
+}
+
+fn ends_with_mark(text: &[u8]) -> bool {
+    let near = &text[text.len().saturating_sub(MARK_BYTES_MAX)..];
+    let opening = || near.iter().rposition(|b| *b == b'[');
+    near.ends_with(b"]") && opening().is_some_and(|open| is_mark(&near[open..]))
 }
 
 fn is_control(c: char) -> bool {
@@ -208,6 +218,7 @@ mod tests {
         check("\x1b]8;;https://x.example\x1b\\link\x1b]8;;\x07 on", "link on");
         check(r"\u001b]0;title\u0007x\u001b]8;;u\u001b\\y", "xy");
         check("p\x08pa\x08as\x08s _\x08x é\x08e", "pas x e");
+        check("[redacted:aws-key]s\x08\x08\x08x [s]\x08\x08", "[redacted:aws-key]x [");
         check("A\0K\0I\0A\0", "AKIA");
         check("\x1b(Bx\x1b[", "x");
         check(r"no \u0041 \u000a \n escape", r"no \u0041 \u000a \n escape");
