@@ -34,7 +34,8 @@ pub fn merge(base: &str, ours: &str, theirs: &str) -> Option<String> {
         at = change.end;
     }
     merged.extend(&base[at..]);
-    Some(merged.join("\n\n"))
+    // Each left something and meant it to stay; together their deletions would leave nothing.
+    (!merged.is_empty()).then(|| merged.join("\n\n"))
 }
 
 fn paragraphs(text: &str) -> Vec<&str> {
@@ -97,6 +98,13 @@ mod tests {
         check("a", "a\n\nx", "a\n\ny", None);
         check("a\n\nb", "a\n\nx\n\nb", "a\n\nb\n\ny", Some("a\n\nx\n\nb\n\ny"));
         check("a\n\nb", "a\n\nx\n\nb", "a\n\nB", None);
+    }
+
+    #[test]
+    fn two_deletions_do_not_leave_nothing() {
+        check("a\n\ne\n\na", "e\n\na", "a", None);
+        check("a\n\nb", "a", "b", None);
+        check("a\n\nb\n\nc", "a\n\nb", "b\n\nc", Some("b"));
     }
 
     #[test]

@@ -66,6 +66,8 @@ impl Stripped {
             // would be written over nobody can tell, since what it stands for had another length.
             if raw[next] == 0x08 && !ends_with_mark(&stripped.text) {
                 while stripped.text.pop().is_some_and(|b| b & 0xc0 == 0x80) {}
+                let left = stripped.text.len();
+                stripped.runs.retain(|(start, _)| *start <= left);
             }
             at = next + length;
             run = at;
@@ -232,5 +234,14 @@ mod tests {
         assert_eq!(&raw[stripped.original(&(2..4))], b"cd");
         assert_eq!(&raw[stripped.original(&(0..6))], raw);
         assert_eq!(stripped.original(&(4..4)).len(), 0);
+    }
+
+    #[test]
+    fn a_range_leads_back_over_what_was_written_over() {
+        let raw = b"ab\x1b[1mcd\x1b[0me\x08\x08\x08\x08XY";
+        let stripped = Stripped::new(raw).unwrap();
+        assert_eq!(stripped.text, b"aXY");
+        assert_eq!(&raw[stripped.original(&(0..1))], b"a");
+        assert_eq!(&raw[stripped.original(&(1..3))], b"XY");
     }
 }
