@@ -48,7 +48,11 @@ pub fn check(data: &[u8]) {
         let once = lines.redact(&STANDARD, line).into_owned();
         // A line of a key may be nothing but digits: it is a number by accident.
         let is_message = matches!(line.trim_ascii_start().first(), Some(b'{' | b'['));
-        assert!(!is_message || !is_json(line) || is_json(once.as_bytes()), "{}", String::from_utf8_lossy(line));
+        assert!(
+            !is_message || !is_json(line) || is_json(once.as_bytes()),
+            "{}",
+            String::from_utf8_lossy(line)
+        );
     }
     if text.windows(TELLING.len()).any(|window| window == TELLING.as_bytes()) {
         return;
