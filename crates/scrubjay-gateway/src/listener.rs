@@ -28,8 +28,9 @@ use tokio::time::Instant;
 use self::watched::{Answering, Watched};
 use crate::session::lock;
 
-/// Headers may take so much: a token, a few dozen fields of a browser, and parameters that are repeated in headers.
-const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// Headers may have this much, as with Node.js. Each connection keeps a buffer of this size as long as it is open, which no
+/// budget counts: 64 MiB for all that may be open by default.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// The system doubles it: enough for a fast reader far away, and little for one that does not read.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 /// How often it is looked for connections that dawdle: a small part of how long they may.
