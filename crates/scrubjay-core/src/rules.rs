@@ -129,6 +129,15 @@ impl Rules {
         self.list.is_empty()
     }
 
+    /// Returns what answers are judged by whose request was made under rules that are not kept.
+    fn that_block_everything() -> Self {
+        let message =
+            "the rules changed while this was under way, and nobody knows any more which apply: ask again";
+        let action = Action::Block { code: BLOCKED_CODE, message: message.to_owned() };
+        let name = format!("{STRICT_PREFIX}rules-changed");
+        Self::new(vec![Rule { name, when: Match::default(), action }])
+    }
+
     /// Tells whether one of them is about a backend.
     fn concern(&self, backend: &str) -> bool {
         self.list.iter().any(|rule| rule.when.is_about(backend))

@@ -353,10 +353,6 @@ fn an_answer_cannot_pretend_to_answer_something_else() {
     judge.line(C, call(2, "secret", &json!({})).as_bytes());
     assert!(text(&judge.line(S, answer("\"2\"").as_bytes())).contains("\"rule\":\"hide\""));
     assert!(text(&judge.line(S, answer("\"0x2\"").as_bytes())).contains("\"rule\":\"hide\""));
-    // Where somebody checks the ids, an answer to nothing reaches nobody.
-    let rules = Arc::new(Rules::new(vec![rule("hide", when(), block())]));
-    let mut judge = Judge::new(rules, "files", 4096).with_checked_ids();
-    assert_eq!(judge.line(S, answer("7").as_bytes()), Judgement::default());
     // Nor does a client that answers what was asked where nobody saw it.
     for when in [tool("secret"), Match { methods: globs(&["elicitation/create"]), ..Match::default() }] {
         let rules = Arc::new(Rules::new(vec![rule("hide", when, block())]));
