@@ -138,6 +138,12 @@ impl Rules {
         Self::new(vec![Rule { name, when: Match::default(), action }])
     }
 
+    /// Returns the names of those that are about none of these backends.
+    pub fn about_none_of<'r>(&'r self, backends: &'r [&str]) -> impl Iterator<Item = &'r str> {
+        let is_idle = |rule: &&Rule| !backends.iter().any(|backend| rule.when.is_about(backend));
+        self.list.iter().filter(is_idle).map(|rule| rule.name.as_str())
+    }
+
     /// Tells whether one of them is about a backend.
     fn concern(&self, backend: &str) -> bool {
         self.list.iter().any(|rule| rule.when.is_about(backend))

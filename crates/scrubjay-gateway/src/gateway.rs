@@ -8,6 +8,7 @@ mod events;
 mod greeting;
 mod lists;
 mod names;
+mod own_answers;
 mod patience;
 mod quarantine;
 mod reload;
@@ -274,6 +275,7 @@ impl Gateway {
     /// Puts rules in force for every backend, those that clients bring later too.
     pub fn rule_with(&self, rules: &Arc<Rules>) {
         self.rules.put(Some(rules.clone()));
+        self.name_idle_rules();
     }
 
     /// Returns the rules in force.
@@ -624,6 +626,11 @@ impl Gateway {
         if !request.has_readable_params() {
             return unreadable_params();
         }
+        self.answer_ruled(request).await
+    }
+
+    /// Answers a request that rules let pass.
+    async fn respond(self: &Arc<Self>, request: &mut Request) -> Answer {
         if self.is_task(request) {
             return self.orchestrate(request).await;
         }

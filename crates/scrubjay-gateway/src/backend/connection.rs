@@ -22,7 +22,6 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub(crate) use self::flights::Flights;
 pub(super) use self::hearing::Incoming;
-use self::judging::Judged;
 use super::caller::with_caller;
 use super::leg_tape::LegTape;
 use super::places::Owner;
@@ -31,6 +30,7 @@ use super::questions::Questions;
 use super::{Answer, CallError, Event};
 use crate::budget::{Account, Budget, Queued, Use};
 use crate::delivery::{HandedOver, LineBatch, Outgoing};
+use crate::judged::Judged;
 use crate::keeping::keep;
 use crate::relay::Options;
 use crate::ruling::ConnectionJudge;
