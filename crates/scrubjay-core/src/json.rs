@@ -48,6 +48,11 @@ pub(crate) fn repeated<'a>(json: &'a str, key: &str) -> Result<Vec<&'a RawValue>
     serde_json::Deserializer::from_str(json).deserialize_map(Gatherer { key })
 }
 
+/// Reads every member of an object with its key.
+pub(crate) fn all(json: &str) -> Result<Vec<(String, &RawValue)>, serde_json::Error> {
+    serde_json::Deserializer::from_str(json).deserialize_map(All)
+}
+
 /// Returns the string a raw value holds.
 pub(crate) fn text(value: Option<&RawValue>) -> Option<String> {
     serde_json::from_str(value?.get()).ok()
@@ -100,6 +105,24 @@ impl<'de> Visitor<'de> for Gatherer<'_> {
             values.extend(place.map(|_| value));
         }
         Ok(values)
+    }
+}
+
+struct All;
+
+impl<'de> Visitor<'de> for All {
+    type Value = Vec<(String, &'de RawValue)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            all.push(member);
+        }
+        Ok(all)
     }
 }
 

@@ -3,10 +3,13 @@
 //! A gateway must change an id, a name or a token and nothing else. [`Parts`] are slices of the original
 //! text; [`Splice`] replaces some of them and keeps every other byte.
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 
 use crate::envelope::JsonId;
-use crate::json::{fields, members, repeated, text};
+use crate::json::fold::fold;
+use crate::json::{all, fields, members, repeated, text};
 
 /// A JSON-RPC message as slices of its text.
 #[derive(Clone, Debug)]
@@ -76,6 +79,28 @@ pub fn member<'a>(object: Option<&'a RawValue>, key: &str) -> Option<&'a RawValu
 #[must_use]
 pub fn members_named<'a>(object: Option<&'a RawValue>, key: &str) -> Vec<&'a RawValue> {
     object.and_then(|o| repeated(o.get(), key).ok()).unwrap_or_default()
+}
+
+/// Returns every member of an object with its key; none where it is no object, or a key is no text.
+#[must_use]
+pub fn all_members(object: &str) -> Option<Vec<(String, &RawValue)>> {
+    all(object).ok()
+}
+
+/// Returns every member of an object that some reader takes for this key: there are readers that do not mind case.
+#[must_use]
+pub fn members_like<'a>(object: &'a str, key: &str) -> Vec<(String, &'a RawValue)> {
+    let folded = |key: &str| fold(&Cow::Borrowed(key.as_bytes())).into_owned();
+    let wanted = folded(key);
+    let mut members = all_members(object).unwrap_or_default();
+    members.retain(|(key, _)| folded(key) == wanted);
+    members
+}
+
+/// Tells whether the members of a value can be told apart; what is no object has none.
+#[must_use]
+pub fn is_readable(value: &RawValue) -> bool {
+    !value.get().starts_with('{') || fields(value.get(), []).is_ok()
 }
 
 /// Returns a string that a raw value holds.

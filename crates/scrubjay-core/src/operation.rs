@@ -354,6 +354,10 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         self.map.values().map(|(_, value)| value)
     }
 
+    pub(crate) fn into_entries(self) -> impl Iterator<Item = (K, V)> {
+        self.map.into_iter().map(|(key, (_, value))| (key, value))
+    }
+
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         self.map.remove(key).map(|(_, value)| value)
     }

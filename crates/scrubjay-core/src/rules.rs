@@ -129,6 +129,21 @@ impl Rules {
         self.list.is_empty()
     }
 
+    /// Returns what answers are judged by whose request was made under rules that are not kept.
+    fn that_block_everything() -> Self {
+        let message =
+            "the rules changed while this was under way, and nobody knows any more which apply: ask again";
+        let action = Action::Block { code: BLOCKED_CODE, message: message.to_owned() };
+        let name = format!("{STRICT_PREFIX}rules-changed");
+        Self::new(vec![Rule { name, when: Match::default(), action }])
+    }
+
+    /// Returns the names of those that are about none of these backends.
+    pub fn about_none_of<'r>(&'r self, backends: &'r [&str]) -> impl Iterator<Item = &'r str> {
+        let is_idle = |rule: &&Rule| !backends.iter().any(|backend| rule.when.is_about(backend));
+        self.list.iter().filter(is_idle).map(|rule| rule.name.as_str())
+    }
+
     /// Tells whether one of them is about a backend.
     fn concern(&self, backend: &str) -> bool {
         self.list.iter().any(|rule| rule.when.is_about(backend))

@@ -18,7 +18,6 @@ use scrubjay_core::redact::Redactor;
 use thiserror::Error;
 
 pub use server::{By, Change, Entry, Item, Pending, Server, What, Why};
-pub(crate) use spelling::keys_like;
 pub use spelling::spelled;
 
 use crate::config::BackendLink;

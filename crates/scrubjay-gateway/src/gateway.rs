@@ -8,6 +8,7 @@ mod events;
 mod greeting;
 mod lists;
 mod names;
+mod own_answers;
 mod patience;
 mod quarantine;
 mod reload;
@@ -188,6 +189,14 @@ impl Request {
         message::string(message::member(self.raw_params(), key))
     }
 
+    /// Tells whether the members of the parameters, and of what is said beside them, can be told apart: then what is not
+    /// found among them is not there for a server either.
+    fn has_readable_params(&self) -> bool {
+        let params = self.raw_params();
+        let beside = message::members_named(params, "_meta");
+        params.into_iter().chain(beside).all(message::is_readable)
+    }
+
     /// Returns the parameters as raw JSON.
     #[must_use]
     pub fn raw_params(&self) -> Option<&RawValue> {
@@ -266,6 +275,7 @@ impl Gateway {
     /// Puts rules in force for every backend, those that clients bring later too.
     pub fn rule_with(&self, rules: &Arc<Rules>) {
         self.rules.put(Some(rules.clone()));
+        self.name_idle_rules();
     }
 
     /// Returns the rules in force.
@@ -613,6 +623,14 @@ impl Gateway {
         if let Some(through) = &self.through {
             return self.pass_through(through, request).await;
         }
+        if !request.has_readable_params() {
+            return unreadable_params();
+        }
+        self.answer_ruled(request).await
+    }
+
+    /// Answers a request that rules let pass.
+    async fn respond(self: &Arc<Self>, request: &mut Request) -> Answer {
         if self.is_task(request) {
             return self.orchestrate(request).await;
         }
@@ -718,6 +736,14 @@ fn not_recorded(id: &JsonId, error: &scrubjay_store::recording::RecordError) -> 
 
 pub(crate) fn not_found(method: &str) -> Answer {
     Answer::error(code::METHOD_NOT_FOUND, &format!("no such method: {method}"))
+}
+
+/// Answers a request of which nobody here can tell what it names.
+fn unreadable_params() -> Answer {
+    Answer::error(
+        code::INVALID_PARAMS,
+        "params cannot be read: a key in params or params._meta is no valid text",
+    )
 }
 
 /// Makes a handle that cannot be guessed: 160 random bits.

@@ -1,8 +1,50 @@
-//! What goes on tape of a line that was judged: as it came, as it goes on, and what goes back.
+//! A line that was judged: what goes on, what goes back, and what goes on tape of both.
+
+use std::time::Duration;
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_core::message::Parts;
 use scrubjay_core::rules::{Judgement, Onward};
 use scrubjay_store::recording::Item;
+
+use crate::backend::Answer;
+
+/// A line with what rules made of it.
+pub(crate) struct Judged {
+    /// As it came.
+    pub(crate) came: String,
+    pub(crate) judgement: Judgement,
+}
+
+impl Judged {
+    /// Returns the line as it goes on; empty where nothing does.
+    pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
+        match &self.judgement.onward {
+            Onward::Other(other) => String::from_utf8_lossy(other),
+            Onward::Same => self.came.as_str().into(),
+            Onward::Nothing => "".into(),
+        }
+    }
+
+    /// Returns what the rules answer in the backend's place, where they do.
+    pub(crate) fn answer(&self) -> Option<Answer> {
+        answer_in(&String::from_utf8_lossy(self.judgement.back.as_deref()?))
+    }
+
+    /// Waits for as long as rules say.
+    pub(crate) async fn hold(&self) {
+        if self.judgement.delay > Duration::ZERO {
+            tokio::time::sleep(self.judgement.delay).await;
+        }
+    }
+}
+
+/// Returns the answer that a line is.
+pub(crate) fn answer_in(line: &str) -> Option<Answer> {
+    let parts = Parts::of(line).ok()?;
+    let (result, error) = (parts.result.map(|r| r.get().to_owned()), parts.error.map(|e| e.get().to_owned()));
+    error.map(Answer::Error).or(result.map(Answer::Result))
+}
 
 /// Returns which of the entries of a line is the message as it goes on.
 pub(crate) fn onward_index(judgement: &Judgement) -> usize {

@@ -80,13 +80,18 @@ impl ConnectionJudge {
                     judge.replace_rules(rules.unwrap_or_else(|| Arc::new(Rules::new(Vec::new()))))
                 }
                 (none, Some(rules)) => {
-                    // The connection itself knows what it asked: an answer to anything else reaches nobody.
-                    let judge = Judge::new(rules, &self.backend, self.message_bytes_max).with_checked_ids();
-                    *none = Some(judge);
+                    *none = Some(Judge::new(rules, &self.backend, self.message_bytes_max));
                 }
                 (None, None) => {}
             }
         }
         at_work.judge.as_mut().map(|judge| judge.line(direction, line)).unwrap_or_default()
+    }
+
+    /// Forgets a call to the backend: nobody waits for its answer any more.
+    pub(crate) fn forget_call(&self, id: u64) {
+        if let Some(judge) = &mut lock(&self.at_work).judge {
+            judge.forget(Direction::ClientToServer, id.to_string().as_bytes());
+        }
     }
 }

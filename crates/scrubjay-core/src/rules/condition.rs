@@ -98,7 +98,14 @@ impl Condition {
         let places = document.body().map(look).unwrap_or_default();
         let holds = |found: &[usize]| match &self.check.0 {
             Kinds::Exists(wanted) => found.is_empty() != *wanted,
-            check => found.iter().any(|node| check.holds(document, *node, need)),
+            check => {
+                let mut each = found.iter().map(|node| check.holds(document, *node, need));
+                match need {
+                    Need::Possible => each.any(|holds| holds),
+                    // Its reader may take any of them.
+                    Need::Certain => !found.is_empty() && each.all(|holds| holds),
+                }
+            }
         };
         match need {
             Need::Possible => holds(&places.exact) || holds(&places.folded),

@@ -1,15 +1,11 @@
 //! Which rules a request fits: so few bits that those of every open request can be kept for its answer.
 
-use std::collections::VecDeque;
-
 use super::Rule;
 use crate::entry::Direction;
 use crate::operation::{Bounded, OPEN_MAX};
 
 /// No more rules can be in force.
 pub const RULES_MAX: usize = 256;
-/// So many open requests may go by the same id.
-const SAME_ID_MAX: usize = 16;
 /// So many tasks and demands for input are remembered on a connection: about 2 MiB.
 const KNOWN_MAX: usize = 16_384;
 
@@ -74,10 +70,21 @@ impl Fitting {
     }
 }
 
-/// The requests that await their answer, by who asked and a hash of the id: ids may be of any length.
+/// Who asked, and a hash of the id: ids may be of any length.
+type Asked = (Direction, [u8; 16]);
+
+/// The requests that await their answer.
 #[derive(Debug)]
 pub(super) struct Open {
-    requests: Bounded<(Direction, [u8; 16]), VecDeque<Fitting>>,
+    requests: Bounded<Asked, SameId>,
+}
+
+/// The requests that are open under one id. Which of them an answer is to, nobody can tell, so each answer may be to any
+/// of them: also the last one, for nobody knows which were answered before.
+#[derive(Debug)]
+struct SameId {
+    fitting: Fitting,
+    count: usize,
 }
 
 impl Default for Open {
@@ -88,37 +95,49 @@ impl Default for Open {
 
 impl Open {
     /// Notes a request; the oldest is forgotten where there are too many.
-    pub(super) fn note(&mut self, direction: Direction, id: &[u8], mut fitting: Fitting) {
-        let key = (direction, hash(id));
-        match self.requests.get_mut(&key) {
-            Some(queue) => {
-                if queue.len() == SAME_ID_MAX
-                    && let Some(oldest) = queue.pop_front()
-                {
-                    fitting = fitting.or(oldest);
-                }
-                queue.push_back(fitting);
+    pub(super) fn note(&mut self, direction: Direction, id: &[u8], fitting: Fitting) {
+        self.add((direction, hash(id)), SameId { fitting, count: 1 });
+    }
+
+    /// Notes all that are open elsewhere.
+    pub(super) fn absorb(&mut self, other: Self) {
+        other.requests.into_entries().for_each(|(asked, same)| self.add(asked, same));
+    }
+
+    /// Notes those that are open elsewhere under one id.
+    pub(super) fn absorb_id(&mut self, other: &mut Self, direction: Direction, id: &[u8]) {
+        let asked = (direction, hash(id));
+        if let Some(same) = other.requests.remove(&asked) {
+            self.add(asked, same);
+        }
+    }
+
+    fn add(&mut self, asked: Asked, same: SameId) {
+        match self.requests.get_mut(&asked) {
+            Some(before) => {
+                before.fitting = before.fitting.or(same.fitting);
+                before.count += same.count;
             }
             None => {
-                self.requests.insert(key, VecDeque::from([fitting]));
+                self.requests.insert(asked, same);
             }
         }
     }
 
-    /// Finds the requests of this id that went this way: which of several is meant, nobody can tell.
+    /// Finds the requests of this id that went this way.
     pub(super) fn find(&self, direction: Direction, id: &[u8]) -> Option<Fitting> {
-        self.requests.get(&(direction, hash(id)))?.iter().copied().reduce(Fitting::or)
+        self.requests.get(&(direction, hash(id))).map(|same| same.fitting)
     }
 
-    /// Takes out one of them, the oldest.
-    pub(super) fn take(&mut self, direction: Direction, id: &[u8]) -> Option<Fitting> {
-        let key = (direction, hash(id));
-        let queue = self.requests.get_mut(&key)?;
-        let oldest = queue.pop_front();
-        if queue.is_empty() {
-            self.requests.remove(&key);
+    /// Takes out one of them, whichever; returns whether there was one.
+    pub(super) fn take(&mut self, direction: Direction, id: &[u8]) -> bool {
+        let asked = (direction, hash(id));
+        let Some(same) = self.requests.get_mut(&asked) else { return false };
+        same.count -= 1;
+        if same.count == 0 {
+            self.requests.remove(&asked);
         }
-        oldest
+        true
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -23,7 +23,7 @@ use crate::json::edit;
 use crate::json::strict::{Flaw, escape_separators, scan};
 use crate::json::tree::Tree;
 
-/// Requests that are open through more changes of the rules than this are forgotten.
+/// The rules before so many changes are not kept: the answer to a request that was made under them is blocked.
 const EARLIER_MAX: usize = 4;
 
 /// The rules at work on one connection.
@@ -34,9 +34,9 @@ pub struct Judge {
     backend: String,
     /// Rules that were in force before.
     earlier: Vec<InForce>,
+    /// Requests that were made under rules which are not kept, or under several.
+    unjudgeable: Open,
     bytes_max: usize,
-    /// Whether an answer to nothing that was asked reaches nobody.
-    ids_are_checked: bool,
 }
 
 /// Rules with the requests made under them.
@@ -65,15 +65,9 @@ impl Judge {
             in_force: InForce::new(rules, backend),
             backend: backend.to_owned(),
             earlier: Vec::new(),
+            unjudgeable: Open::default(),
             bytes_max,
-            ids_are_checked: false,
         }
-    }
-
-    /// Says that an answer to nothing that was asked reaches nobody, so that such an answer needs no suspicion.
-    #[must_use]
-    pub fn with_checked_ids(self) -> Self {
-        Self { ids_are_checked: true, ..self }
     }
 
     /// Puts other rules in force. The answer to a request is still judged by the rules it was made under;
@@ -83,14 +77,21 @@ impl Judge {
         self.earlier.push(std::mem::replace(&mut self.in_force, new));
         self.earlier.retain(|earlier| !earlier.open.is_empty());
         if self.earlier.len() > EARLIER_MAX {
-            self.earlier.remove(0);
+            self.unjudgeable.absorb(self.earlier.remove(0).open);
         }
+    }
+
+    /// Forgets a request that went this way: nobody waits for its answer any more.
+    pub fn forget(&mut self, direction: Direction, id: &[u8]) {
+        self.close(direction, &plain_id(id));
     }
 
     /// Tells whether a rule is about this connection, so that only what every reader reads alike passes.
     #[must_use]
     pub fn is_strict(&self) -> bool {
-        self.in_force.concerns || self.earlier.iter().any(|one| one.concerns && !one.open.is_empty())
+        self.in_force.concerns
+            || !self.unjudgeable.is_empty()
+            || self.earlier.iter().any(|one| one.concerns && !one.open.is_empty())
     }
 
     /// Returns the rules that an answer is judged by, which of them its request fits, and whether that was made.
@@ -104,9 +105,14 @@ impl Judge {
                 return (in_force.rules.clone(), fitting, is_now);
             }
         }
+        if self.unjudgeable.find(direction, id).is_some() {
+            let rules = Rules::that_block_everything();
+            let fitting = rules.of_unknown();
+            return (Arc::new(rules), fitting, false);
+        }
         let rules = &self.in_force.rules;
         // An error without an id answers nobody's request.
-        let is_harmless = id == b"null" || self.ids_are_checked;
+        let is_harmless = id == b"null";
         let fitting = if is_harmless { Fitting::exactly(rules.of_any_method()) } else { rules.of_unknown() };
         (rules.clone(), fitting, false)
     }

@@ -1,5 +1,6 @@
 //! Rules judged line by line, and the laws that hold of any rule and any message.
 
+mod answers;
 mod laws;
 mod strict;
 mod within;
@@ -311,20 +312,6 @@ fn numbers_of_any_size_are_compared() {
         let line = format!(r#"{{"id":1,"method":"m","params":{{"n":{number}}}}}"#);
         assert_eq!(judge.line(C, line.as_bytes()).onward == Onward::Nothing, stops, "{number}");
     }
-}
-
-#[test]
-fn open_requests_are_bounded() {
-    let mut open = fits::Open::default();
-    for _ in 0..100 {
-        open.note(C, b"1", Fitting::default());
-    }
-    let mut taken = 0;
-    while open.take(C, b"1").is_some() {
-        taken += 1;
-    }
-    assert!((1..100).contains(&taken), "{taken}");
-    assert!(open.take(S, b"1").is_none());
 }
 
 #[test]

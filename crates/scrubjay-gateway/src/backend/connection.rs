@@ -22,7 +22,6 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub(crate) use self::flights::Flights;
 pub(super) use self::hearing::Incoming;
-use self::judging::Judged;
 use super::caller::with_caller;
 use super::leg_tape::LegTape;
 use super::places::Owner;
@@ -31,6 +30,7 @@ use super::questions::Questions;
 use super::{Answer, CallError, Event};
 use crate::budget::{Account, Budget, Queued, Use};
 use crate::delivery::{HandedOver, LineBatch, Outgoing};
+use crate::judged::Judged;
 use crate::keeping::keep;
 use crate::relay::Options;
 use crate::ruling::ConnectionJudge;
@@ -366,6 +366,8 @@ impl Wire {
         let told = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
         let params = told.as_ref().map_or(params, |told| told.as_deref());
         let (params, progress_token) = with_own_token(params, &self.progress_token(id));
+        // Dropped before the answer is there, it calls the backend off.
+        let mut guard = Abandon { wire: self, id, call, is_under_way: false, is_answered: false };
         let line = self
             .judge(Direction::ClientToServer, message::request(&id.to_string(), method, params.as_deref()));
         line.hold().await;
@@ -385,8 +387,7 @@ impl Wire {
             let may_demand = matches!(method, "tools/call" | "prompts/get" | "resources/read");
             pending.insert(id, Pending { call, may_demand, reply, progress_token, moves: moves.clone() });
         }
-        // Dropped before the answer is there, it calls the backend off.
-        let mut guard = Abandon { wire: self, id, call, armed: true };
+        guard.is_under_way = true;
         let timed_out = || CallError::TimedOut(self.backend.clone(), timeout);
         let sent = self.send_judged(call, &line);
         tokio::time::timeout(timeout, sent).await.map_err(|_| timed_out())??;
@@ -399,7 +400,7 @@ impl Wire {
                 () = tokio::time::sleep(timeout) => return Err(timed_out()),
             }
         };
-        guard.armed = false;
+        guard.is_answered = true;
         answered.map_err(|_| CallError::Unavailable(self.backend.clone(), self.why_closed()))
     }
 
@@ -586,12 +587,19 @@ struct Abandon<'a> {
     wire: &'a Arc<Wire>,
     id: u64,
     call: Option<&'a Arc<Call>>,
-    armed: bool,
+    /// Whether the backend may have heard of it.
+    is_under_way: bool,
+    is_answered: bool,
 }
 
 impl Drop for Abandon<'_> {
     fn drop(&mut self) {
-        if !self.armed {
+        if self.is_answered {
+            return;
+        }
+        // What is open in the judge is what is pending here: else calls that nobody waits for push out others.
+        self.wire.judge.forget_call(self.id);
+        if !self.is_under_way {
             return;
         }
         lock(&self.wire.pending).remove(&self.id);

@@ -2,10 +2,7 @@
 //!
 //! Members that are given twice are all kept: readers differ on which of them counts, so each is part of what is said.
 
-use std::fmt;
-
-use serde::Deserializer as _;
-use serde::de::{MapAccess, Visitor};
+use scrubjay_core::message::all_members;
 use serde_json::value::RawValue;
 
 /// Deeper values stand as they are written.
@@ -22,12 +19,6 @@ pub fn spelled(json: &str) -> String {
     out
 }
 
-/// Returns the members of an object whose keys are this one in any case, as some readers take them.
-pub(crate) fn keys_like<'a>(object: &'a str, key: &str) -> Vec<&'a RawValue> {
-    let members = members(object).unwrap_or_default();
-    members.into_iter().filter(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value).collect()
-}
-
 fn write(value: &RawValue, depth: usize, out: &mut String) {
     let text = value.get();
     if depth >= DEPTH_MAX {
@@ -35,7 +26,7 @@ fn write(value: &RawValue, depth: usize, out: &mut String) {
     }
     match text.as_bytes().first() {
         Some(b'{') => {
-            let Some(mut members) = members(text) else { return out.push_str(text) };
+            let Some(mut members) = all_members(text) else { return out.push_str(text) };
             members.sort_by(|a, b| a.0.cmp(&b.0));
             out.push('{');
             for (at, (key, value)) in members.into_iter().enumerate() {
@@ -64,26 +55,6 @@ fn write(value: &RawValue, depth: usize, out: &mut String) {
     }
 }
 
-fn members(object: &str) -> Option<Vec<(String, &RawValue)>> {
-    struct Members;
-    impl<'de> Visitor<'de> for Members {
-        type Value = Vec<(String, &'de RawValue)>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut all = Vec::new();
-            while let Some(member) = map.next_entry()? {
-                all.push(member);
-            }
-            Ok(all)
-        }
-    }
-    serde_json::Deserializer::from_str(object).deserialize_map(Members).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,11 +74,5 @@ mod tests {
         assert_eq!(spelled("no json"), "no json");
         let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
         assert!(spelled(&deep).len() >= deep.len());
-    }
-
-    #[test]
-    fn keys_are_found_in_any_case() {
-        assert_eq!(keys_like(r#"{"name":"a","x":1,"Name":"b"}"#, "name").len(), 2);
-        assert_eq!(keys_like("[]", "name").len(), 0);
     }
 }

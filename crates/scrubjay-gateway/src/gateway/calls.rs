@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::events::capability_of;
 use super::greeting::{META_CAPABILITIES, META_INFO, META_LOG_LEVEL, META_VERSION};
 use super::request_state::{Foreign, is_sealed};
-use super::{Gateway, Request, code, not_found, tasks};
+use super::{Gateway, Request, code, not_found};
 use crate::backend::connection::Connection;
 use crate::backend::offer::Kind;
 use crate::backend::questions::{Questions, Taker};
@@ -180,12 +180,10 @@ impl Gateway {
 
     /// Passes on what the gateway has no part in: to a task's backend, or to the only one there is.
     pub(super) async fn pass_on(self: &Arc<Self>, request: &mut Request) -> Answer {
-        let task = request.text_param("taskId");
-        let owner = task.as_ref().and_then(|id| self.tasks.backend(&request.call.session.client, id));
-        if task.is_some() && owner.is_none() && request.method.starts_with("tasks/") {
-            return tasks::unknown(&request.method, &request.call.facts);
-        }
-        let task = owner;
+        let task = match self.tasks.backend_for(request) {
+            Ok(task) => task,
+            Err(refused) => return refused,
+        };
         let backends = self.backends();
         let mut others = backends.iter().filter(|b| !b.is_own);
         let only = match (others.next(), others.next()) {

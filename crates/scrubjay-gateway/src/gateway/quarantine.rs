@@ -19,7 +19,7 @@ use super::{Gateway, code};
 use crate::backend::offer::{Kind, Offer};
 use crate::backend::{Answer, Backend, Link};
 use crate::config::{Quarantine, QuarantineModes};
-use crate::definitions::{Change, Definitions, Item, Server, Stamp, What, Why, keys_like, spelled};
+use crate::definitions::{Change, Definitions, Item, Server, Stamp, What, Why, spelled};
 use crate::session::{Call, Session, lock};
 
 /// What is known of the definitions of all backends.
@@ -220,11 +220,11 @@ impl Gateway {
             message::member(object, "ref").map(RawValue::get).unwrap_or_default()
         });
         // A server may read another of two names than we do.
-        let names = keys_like(of_prompt.unwrap_or(params), "name");
+        let names = message::members_like(of_prompt.unwrap_or(params), "name");
         let (why, name) = match names.as_slice() {
             [] => return None,
-            [name] => {
-                let name = message::string(Some(*name))?;
+            [(_, name)] => {
+                let name = message::string(Some(name))?;
                 let why = self
                     .with_server(backend, |seen| seen.server.why_held(what, &self.kept_name(&name), mode))?;
                 (refusal(what, &backend.id, &name, why), name)

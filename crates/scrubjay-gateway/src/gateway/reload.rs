@@ -51,6 +51,7 @@ impl Gateway {
         self.rules.put(to.rules);
         let naming = std::mem::replace(&mut *lock(&self.naming), to.naming);
         let reloaded = self.replace_backends(&to.backends, to.workspace.as_ref());
+        self.name_idle_rules();
         let others = [reloaded.changed.clone(), reloaded.removed.clone()].concat();
         // Other rules may hide what was listed before.
         self.backends().iter().for_each(|backend| backend.known.forget_offers());

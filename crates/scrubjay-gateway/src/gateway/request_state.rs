@@ -68,11 +68,19 @@ impl StateSeal {
         params: Option<String>,
     ) -> Result<Option<String>, Foreign> {
         let Some(text) = params else { return Ok(None) };
-        let object = serde_json::from_str::<&RawValue>(&text).ok();
-        let states = message::members_named(object, KEY);
-        let Some(object) = object.filter(|_| !states.is_empty()) else { return Ok(Some(text)) };
-        let mut opened = Splice::new(object.get());
-        for state in states {
+        if serde_json::from_str::<&RawValue>(&text).is_ok_and(|params| !message::is_readable(params)) {
+            return Err(Foreign);
+        }
+        let states = message::members_like(&text, KEY);
+        if states.is_empty() {
+            return Ok(Some(text));
+        }
+        let mut opened = Splice::new(&text);
+        for (key, state) in states {
+            // In another spelling it is a state to some servers.
+            if key != KEY {
+                return Err(Foreign);
+            }
             let sealed = message::string(Some(state)).ok_or(Foreign)?;
             let (code, inner) = sealed.strip_prefix(PREFIX).and_then(|s| s.split_once('.')).ok_or(Foreign)?;
             // Compared by hash: how long that takes tells nothing.

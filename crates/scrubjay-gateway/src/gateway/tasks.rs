@@ -8,7 +8,7 @@ use scrubjay_core::message::{self, Splice};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::{code, not_found};
+use super::{Request, code, not_found};
 use crate::backend::{Answer, Backend};
 use crate::session::{ClientFacts, lock};
 
@@ -81,8 +81,21 @@ impl Tasks {
     }
 
     /// Returns the backend of a client's task.
-    pub(super) fn backend(&self, client: &Arc<str>, task: &str) -> Option<Arc<Backend>> {
+    fn backend(&self, client: &Arc<str>, task: &str) -> Option<Arc<Backend>> {
         lock(&self.known).backends.get(&(client.clone(), task.to_owned())).cloned()
+    }
+
+    /// Returns the backend of the task that a request is about, where it is about one; a refusal where that is not plainly
+    /// a task of its client.
+    pub(super) fn backend_for(&self, request: &Request) -> Result<Option<Arc<Backend>>, Answer> {
+        let refused = |why| refuse(&request.method, &request.call.facts, why);
+        let named = named(request);
+        let backend = named.as_ref().and_then(|task| self.backend(&request.call.session.client, task));
+        match (is_about_one(&request.method), named, backend) {
+            (true, None, _) => Err(refused(UNCLEAR)),
+            (true, Some(_), None) => Err(refused(UNKNOWN)),
+            (_, _, backend) => Ok(backend),
+        }
     }
 
     /// Returns whose a task on a connection is that serves all clients.
@@ -107,9 +120,26 @@ impl Tasks {
     }
 }
 
-/// Answers a request about a task that was never begun, was forgotten or is another client's: a client cannot tell
-/// which. What the protocol says of the request itself comes first, as a server would say it.
-pub(super) fn unknown(method: &str, facts: &ClientFacts) -> Answer {
+/// Said of a task that was never begun, was forgotten or is another client's: a client cannot tell which.
+const UNKNOWN: &str = "there is no such task";
+/// Said of a request that servers may read in different ways, or in which we read no task.
+const UNCLEAR: &str = "params.taskId must be there once, be a text and be spelled so";
+
+/// Tells whether a request is about one task.
+fn is_about_one(method: &str) -> bool {
+    method.starts_with("tasks/") && method != "tasks/list"
+}
+
+/// Returns the task that a request names, where every server reads the same one in it.
+fn named(request: &Request) -> Option<String> {
+    match message::members_like(request.params.as_deref()?, "taskId").as_slice() {
+        [(key, id)] if key == "taskId" => message::string(Some(id)),
+        _ => None,
+    }
+}
+
+/// Refuses a request about a task. What the protocol says of the request itself comes first, as a server would say it.
+fn refuse(method: &str, facts: &ClientFacts, why: &str) -> Answer {
     if facts.era == Era::Modern && !MODERN_METHODS.contains(&method) {
         return not_found(method);
     }
@@ -118,7 +148,7 @@ pub(super) fn unknown(method: &str, facts: &ClientFacts) -> Answer {
         let why = format!("{method} needs the client capability extensions.{EXTENSION}");
         return Answer::Error(message::error(code::MISSING_CAPABILITY, &why, Some(&required)));
     }
-    Answer::error(code::INVALID_PARAMS, "there is no such task")
+    Answer::error(code::INVALID_PARAMS, why)
 }
 
 /// Returns the id of the task that an answer says was begun.

@@ -13,7 +13,7 @@ use scrubjay_core::message::{self, Parts};
 use serde_json::value::RawValue;
 
 use super::calls::foreign_state;
-use super::{Gateway, MODERN_VERSION, NewRecording, NewTape, Request, code, greeting};
+use super::{Gateway, MODERN_VERSION, NewRecording, NewTape, Request, code, greeting, unreadable_params};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend};
 use crate::budget::Charge;
@@ -130,12 +130,14 @@ impl Gateway {
     async fn pass_shared(&self, life: &Life, request: &Request) -> Answer {
         let session = &request.call.session;
         let (client, server) = (&session.client, &life.backend.id);
+        if !request.has_readable_params() {
+            return unreadable_params();
+        }
         let Ok(params) = self.states.open(session, server, request.params.clone()) else {
             return foreign_state();
         };
-        let task = request.text_param("taskId").filter(|_| request.method.starts_with("tasks/"));
-        if task.is_some_and(|task| self.tasks.backend(client, &task).is_none()) {
-            return Answer::error(code::INVALID_PARAMS, "there is no such task");
+        if let Err(refused) = self.tasks.backend_for(request) {
+            return refused;
         }
         let made = life.connection.call(Some(&request.call), &request.method, params.as_deref(), FOR_EVER);
         let answer = made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()));

@@ -167,6 +167,72 @@ async fn tasks_are_their_clients() {
     }
 }
 
+/// A request whose parameters are spelled as they are.
+fn spelled(era: &str, id: u64, method: &str, members: &str) -> String {
+    let capabilities = json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    });
+    let meta = if era == "modern" { format!(r#","_meta":{meta}"#) } else { String::new() };
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{members}{meta}}}}}"#)
+}
+
+#[tokio::test]
+async fn a_task_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
+    for era in ERAS {
+        let rig = rig(era);
+        let [(a, _a), (b, _b)] = two(&rig, era).await;
+        a.call(1, "begin", json!({ "secret": "the secret of a" })).await;
+        b.call(1, "begin", json!({ "secret": "of b" })).await;
+        let unclear = [
+            // A key that is no text to us, and one to Python and JavaScript.
+            r#""\ud800":1,"taskId":"task-1""#,
+            r#""taskId":["task-1"]"#,
+            r#""taskId":null"#,
+            r#""taskId":"\ud800""#,
+            r#""taskid":"task-1""#,
+            "\"tas\u{212a}Id\":\"task-1\"",
+            r#""taskId":"task-2","taskId":"task-1""#,
+            r#""taskId":"task-1","taskId":"task-2""#,
+            r#""taskId":"task-2","TaskId":"task-1""#,
+            r#""taskId":"task-2","task\u0049d":"task-1""#,
+            r#""task":"task-1""#,
+        ];
+        let methods = ["tasks/get", "tasks/result", "tasks/cancel", "tasks/update"];
+        let tried = methods.iter().flat_map(|method| unclear.map(|members| (method, members)));
+        for (id, (method, members)) in (100..).zip(tried) {
+            is_refused(&b.say(id, &spelled(era, id, method, members)).await);
+        }
+        for (id, params) in (200..).zip([r#"["task-1"]"#, "null"]) {
+            let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tasks/get","params":{params}}}"#);
+            is_refused(&b.say(id, &line).await);
+        }
+        // However it is written, one that all read alike is the client's own.
+        let own = spelled(era, 300, "tasks/get", r#""x":{"\ud800":1},"task\u0049d":"task-2""#);
+        assert_eq!(text(&b.say(300, &own).await), "of b");
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_servers_may_read_otherwise_than_the_gateway_is_refused() {
+    let rig = rig("modern");
+    let [(a, _a), (b, _b)] = two(&rig, "modern").await;
+    a.call(1, "ask", json!({ "secret": "the secret of a" })).await;
+    let unclear = [
+        r#""\ud800":1,"requestState":"state-1""#,
+        r#""requestState":["state-1"]"#,
+        r#""RequestState":"state-1""#,
+        "\"reque\u{17f}tState\":\"state-1\"",
+    ];
+    for method in ["tools/call", "of/nobody/knows"] {
+        for (id, members) in (10..).zip(unclear) {
+            let members = format!(r#""name":"ask","arguments":{{}},{members}"#);
+            is_refused(&b.say(id, &spelled("modern", id, method, &members)).await);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_servers_state_is_opened_for_the_client_it_was_given_to() {
     let rig = rig("modern");

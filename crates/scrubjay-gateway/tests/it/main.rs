@@ -14,5 +14,6 @@ mod needs;
 mod own_toolsets;
 mod peers;
 mod rig;
+mod ruled;
 mod scripted;
 mod simulation;

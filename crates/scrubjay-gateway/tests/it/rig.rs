@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use scrubjay_core::entry::Transport;
+use scrubjay_core::entry::{Entry, Transport};
 use scrubjay_gateway::backend::{Backend, Event, Mount};
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Naming};
 use scrubjay_gateway::delivery::Outgoing;
@@ -98,19 +98,26 @@ impl Rig {
 
     /// Returns everything on the tapes whose name begins so, as text.
     pub(crate) fn tapes(&self, name: &str) -> Vec<u8> {
-        let home = Home::new(self.data.path().to_owned());
         let mut found = Vec::new();
+        self.each_entry(name, |entry| {
+            found.extend_from_slice(entry.payload);
+            found.push(b'\n');
+        });
+        found
+    }
+
+    /// Looks at the entries of the tapes whose name begins so.
+    pub(crate) fn each_entry(&self, name: &str, mut look: impl FnMut(&Entry<'_>)) {
+        let home = Home::new(self.data.path().to_owned());
         for file in home.list().expect("the tapes can be listed") {
             let tape = home.open(&file).expect("a tape opens");
             if tape.header().is_some_and(|header| header.name.starts_with(name)) {
                 let mut entries = tape.entries().expect("a tape can be read");
                 while let Some((_, entry)) = entries.next().expect("an entry can be read") {
-                    found.extend_from_slice(entry.payload);
-                    found.push(b'\n');
+                    look(&entry);
                 }
             }
         }
-        found
     }
 }
 

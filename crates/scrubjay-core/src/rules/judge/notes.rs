@@ -3,7 +3,7 @@
 //!
 //! Noted on the way and kept only where the whole line passes: of a batch that is refused nothing went on.
 
-use super::super::fits::{Fitting, Known, Open};
+use super::super::fits::{Fitting, Known};
 use super::Judge;
 use crate::entry::Direction;
 
@@ -42,17 +42,31 @@ impl Judge {
             self.close(direction.reversed(), &id);
         }
         for (id, fitting) in notes.opened {
-            self.in_force.open.note(direction, &id, fitting);
+            self.note(direction, &id, fitting);
         }
         for (known, fitting) in notes.known {
             self.in_force.memory.remember(known, fitting);
         }
     }
 
-    /// Forgets a request of this id that went this way: it is answered.
+    /// Notes a request that went this way. Where one of the same id was made under other rules, nobody can tell by which
+    /// rules an answer is to be judged.
+    fn note(&mut self, direction: Direction, id: &[u8], fitting: Fitting) {
+        for earlier in &mut self.earlier {
+            self.unjudgeable.absorb_id(&mut earlier.open, direction, id);
+        }
+        if self.unjudgeable.find(direction, id).is_some() {
+            self.unjudgeable.absorb_id(&mut self.in_force.open, direction, id);
+            self.unjudgeable.note(direction, id, Fitting::default());
+        } else {
+            self.in_force.open.note(direction, id, fitting);
+        }
+    }
+
+    /// Forgets a request of this id that went this way: it is answered, or nobody waits for the answer.
     pub(super) fn close(&mut self, direction: Direction, id: &[u8]) {
-        let all = std::iter::once(&mut self.in_force).chain(self.earlier.iter_mut().rev());
-        let mut opens = all.map(|in_force| &mut in_force.open);
-        opens.find_map(|open: &mut Open| open.take(direction, id));
+        let earlier = self.earlier.iter_mut().map(|in_force| &mut in_force.open);
+        let mut all = [&mut self.in_force.open, &mut self.unjudgeable].into_iter().chain(earlier);
+        all.any(|open| open.take(direction, id));
     }
 }

@@ -72,8 +72,9 @@ proptest! {
         any_json().prop_map(|json| format!(r#"[{{"result":{json},"id":1}}]"#).into_bytes()),
     ]) {
         let other = Match { methods: globs(&["n"]), ..Match::default() };
-        let mut judge = judge(vec![rule("r", other, block())]).with_checked_ids();
+        let mut judge = judge(vec![rule("r", other, block())]);
         for direction in [C, S] {
+            judge.line(direction.reversed(), br#"{"id":1,"method":"m"}"#);
             let judgement = judge.line(direction, &line);
             if !judgement.marks.is_refused() {
                 prop_assert_eq!(judgement, Judgement::default());

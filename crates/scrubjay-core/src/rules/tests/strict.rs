@@ -353,10 +353,6 @@ fn an_answer_cannot_pretend_to_answer_something_else() {
     judge.line(C, call(2, "secret", &json!({})).as_bytes());
     assert!(text(&judge.line(S, answer("\"2\"").as_bytes())).contains("\"rule\":\"hide\""));
     assert!(text(&judge.line(S, answer("\"0x2\"").as_bytes())).contains("\"rule\":\"hide\""));
-    // Where somebody checks the ids, an answer to nothing reaches nobody.
-    let rules = Arc::new(Rules::new(vec![rule("hide", when(), block())]));
-    let mut judge = Judge::new(rules, "files", 4096).with_checked_ids();
-    assert_eq!(judge.line(S, answer("7").as_bytes()), Judgement::default());
     // Nor does a client that answers what was asked where nobody saw it.
     for when in [tool("secret"), Match { methods: globs(&["elicitation/create"]), ..Match::default() }] {
         let rules = Arc::new(Rules::new(vec![rule("hide", when, block())]));
@@ -366,6 +362,37 @@ fn an_answer_cannot_pretend_to_answer_something_else() {
             assert_eq!(told.marks.judged().rule_names(), ["hide"], "{direction:?}");
         }
     }
+}
+
+#[test]
+fn an_allow_is_about_all_that_its_path_leads_to() {
+    let allowed = |place: &str, check: Check, arguments: Value| {
+        let conditions = vec![Condition { path: path(place), check }];
+        let mut judge = judge(vec![
+            rule("fine", Match { conditions, ..tool("write") }, Action::Allow),
+            rule("no", tool("write"), block()),
+        ]);
+        judge.line(C, call(1, "write", &arguments).as_bytes()).marks.judged().rule_names() == ["fine"]
+    };
+    let safe = || Check::matches("^/safe/").unwrap();
+    for place in ["$.arguments.files[*]", "$.arguments..files[*]", "$.arguments.files.*"] {
+        let files = |files: Value| allowed(place, safe(), json!({ "files": files }));
+        assert!(files(json!(["/safe/a", "/safe/b"])), "{place}");
+        assert!(!files(json!(["/safe/a", "/etc/passwd"])) && !files(json!(["/etc/passwd", "/safe/a"])));
+        // Nothing is there: nothing is certain of it.
+        assert!(!files(json!([])) && !allowed(place, safe(), json!({})));
+        // JSON in a text has to be a list to every reader.
+        assert!(!files(json!("[\"/safe/a\"]")) && !files(json!("[\"/safe/a\",\"/etc/passwd\"]")));
+    }
+    let place = "$.arguments..path";
+    assert!(!allowed(place, safe(), json!({ "path": "/safe/a", "more": { "path": "/etc" } })));
+    assert!(!allowed(place, safe(), json!({ "path": "/safe/a", "more": "{\"path\":\"/etc\"}" })));
+    // Whether something is there is asked once of all.
+    let force = "$.arguments..force";
+    assert!(allowed(force, Check::exists(false), json!({ "files": [] })));
+    assert!(!allowed(force, Check::exists(false), json!({ "files": [{ "force": false }] })));
+    assert!(!allowed(force, Check::exists(false), json!({ "files": "[{\"force\":false}]" })));
+    assert!(allowed(force, Check::exists(true), json!({ "files": [{}, { "force": false }] })));
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn what_a_task_brings_is_of_the_call_that_began_it() {
 fn nobody_makes_a_task_harmless_by_naming_it_again() {
     let begun = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"task":{{"taskId":"t"}}}}}}"#);
     let result = format!(r#"{{"jsonrpc":"2.0","id":9,"result":{SECRET}}}"#);
-    let mut judge = judge(hide()).with_checked_ids();
+    let mut judge = judge(hide());
     // An answer to nothing is no call that began it.
     judge.line(S, begun(7).as_bytes());
     judge.line(C, ask(9, "tasks/result", "\"t\"").as_bytes());

@@ -16,13 +16,13 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::judging::Judged;
 use super::{BEFORE_GREETING_BYTES_MAX, Pending, Wire, only_session};
 use crate::backend::process::Exit;
 use crate::backend::{Answer, Event, Question};
 use crate::bridge::received::Received;
 use crate::budget::{Charge, Use};
 use crate::gateway::related_task;
+use crate::judged::Judged;
 use crate::session::{Call, lock};
 
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";

@@ -3,60 +3,22 @@
 //! What belongs to several clients goes over one connection, so a message that waits holds up no other.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use scrubjay_core::entry::WhyUndelivered::ServerLeft;
 use scrubjay_core::entry::{Direction, Terminator};
-use scrubjay_core::message::Parts;
-use scrubjay_core::rules::{Judgement, Onward};
 use scrubjay_store::recording::{Item, RecordError};
 
 use tokio::sync::mpsc;
 
 use super::{CallError, QUEUE_WAIT_MAX, Wire, only_session};
-use crate::backend::Answer;
 use crate::budget::{Full, Queued, Use};
 use crate::delivery::{Outgoing, Receipt};
-use crate::judged;
+use crate::judged::{self, Judged};
 use crate::keeping::keep_marking;
 use crate::session::{Call, lock};
 
 /// So many things a backend said may wait at once; whatever comes then is not read before one of them went.
 pub(super) const HELD_MAX: usize = 256;
-
-/// A line with what rules made of it.
-pub(super) struct Judged {
-    /// As it came.
-    pub(super) came: String,
-    pub(super) judgement: Judgement,
-}
-
-impl Judged {
-    /// Returns the line as it goes on; empty where nothing does.
-    pub(super) fn text(&self) -> std::borrow::Cow<'_, str> {
-        match &self.judgement.onward {
-            Onward::Other(other) => String::from_utf8_lossy(other),
-            Onward::Same => self.came.as_str().into(),
-            Onward::Nothing => "".into(),
-        }
-    }
-
-    /// Returns what the rules answer in the backend's place, where they do.
-    pub(super) fn answer(&self) -> Option<Answer> {
-        let back = String::from_utf8_lossy(self.judgement.back.as_deref()?);
-        let parts = Parts::of(&back).ok()?;
-        let (result, error) =
-            (parts.result.map(|r| r.get().to_owned()), parts.error.map(|e| e.get().to_owned()));
-        error.map(Answer::Error).or(result.map(Answer::Result))
-    }
-
-    /// Waits for as long as rules say.
-    pub(super) async fn hold(&self) {
-        if self.judgement.delay > Duration::ZERO {
-            tokio::time::sleep(self.judgement.delay).await;
-        }
-    }
-}
 
 impl Wire {
     pub(super) fn judge(&self, direction: Direction, line: String) -> Judged {

@@ -161,6 +161,50 @@ fn no_task_gets_round_a_rule() {
 }
 
 #[test]
+fn what_the_gateway_answers_itself_passes_the_rules_too() {
+    let block = |name: &str, when: Value| json!({ "name": name, "match": when, "action": "block" });
+    let rules = json!([
+        block("no-task", json!({ "tools": ["orchestrate_task"], "backends": ["router"] })),
+        block("no-method", json!({ "methods": ["agentify/*"] })),
+        block("no-find", json!({ "tools": ["find_tools"], "direction": "server_to_client" })),
+        block("no-ping", json!({ "methods": ["ping"], "backends": ["scrubjay"] })),
+        block("no-level", json!({ "methods": ["logging/setLevel"] })),
+        block("idle-rule", json!({ "backends": ["nobody"] })),
+    ]);
+    let settings = json!({ "backends": [rig::sample()], "recorder": { "rules": rules } });
+    let mut routing = Routing::configured(&settings, None, &[]).opened();
+    let mut refused = Vec::new();
+    for answer in [
+        routing.call("orchestrate_task", &json!({ "query": TASK })),
+        routing.task(TASK),
+        routing.call("find_tools", &json!({ "query": TASK })),
+        routing.ask("ping", &json!({})),
+        routing.ask("logging/setLevel", &json!({ "level": "info" })),
+    ] {
+        refused.push(answer["error"]["data"]["rule"].as_str().unwrap_or("none").to_owned());
+    }
+    assert_eq!(refused, ["no-task", "no-method", "no-find", "no-ping", "no-level"]);
+    assert_eq!(answer_text(&routing.call("echo", &json!({ "text": "hello" }))), "hello");
+    let data = routing.data();
+    let (log, _directory) = routing.finish();
+    assert!(log.contains("applies to nothing") && log.contains("idle-rule"), "{log}");
+    // On tape it is told of the client's own request, as it is of one to a backend.
+    let tape = entries(&data, "serve");
+    let mut told = Vec::new();
+    for entry in tape.iter().filter(|entry| entry["intercepted"] == true) {
+        assert_eq!(entry["interception"], json!(["blocked"]), "{entry}");
+        let asked = tape.iter().find(|asked| asked["entry"] == entry["operation"]).expect("an operation");
+        assert_eq!((&asked["direction"], asked.get("via")), (&json!("client_to_server"), None));
+        let rule = entry["applied_rules"][0].as_str().unwrap_or_default();
+        told.push((entry["via"].as_str().unwrap_or_default(), rule));
+    }
+    let both = |via, rule| [(via, rule), (via, rule)];
+    let expected = [both("router", "no-task"), both("router", "no-method")].concat();
+    let expected = [&expected[..], &[("router", "no-find")], &both("scrubjay", "no-ping")].concat();
+    assert_eq!(told, [&expected[..], &both("scrubjay", "no-level")].concat());
+}
+
+#[test]
 fn a_model_that_does_not_answer_is_waited_for_only_so_long() {
     let model = Model::answering(&[Answer::never()]);
     let mut routing = Routing::start(Some(&model), &[("SCRUBJAY_LLM_TIMEOUT", "200ms")]).opened();

@@ -177,7 +177,7 @@ fn over(backends: &Value) -> Value {
     if backends.is_null() { json!({}) } else { json!({ "backends": backends }) }
 }
 
-fn sample() -> Value {
+pub(super) fn sample() -> Value {
     json!({ "id": "sample", "type": "stdio", "command": env!("CARGO_BIN_EXE_scrubjay"), "args": ["sample-server"] })
 }
 

@@ -1,0 +1,104 @@
+//! Rules on what the gateway answers itself: what no backend hears of passes them here, as it would on the way to one.
+//!
+//! The router goes by the name of its toolset, everything else by the gateway's own. What is put together of what backends
+//! say (lists, greetings) is judged where they say it.
+
+use std::sync::Arc;
+
+use scrubjay_core::entry::{Direction, Terminator, Transport};
+use scrubjay_core::message::{self, Parts};
+use scrubjay_core::rules::{Judge, Onward, Rules};
+use scrubjay_store::recording::{Item, Leg};
+
+use super::{Gateway, Request, code, shutdown};
+use crate::backend::Answer;
+use crate::judged::{self, Judged, answer_in};
+use crate::session::Call;
+
+/// What rules know the router by.
+const ROUTER: &str = "router";
+/// What rules know the gateway itself by.
+const GATEWAY: &str = "scrubjay";
+
+/// The way between a client's request and the gateway's own answer to it.
+struct OwnLeg {
+    judge: Judge,
+    name: &'static str,
+    call: Arc<Call>,
+}
+
+impl Gateway {
+    /// Answers a request; one that no backend hears of by the rules.
+    pub(super) async fn answer_ruled(self: &Arc<Self>, request: &mut Request) -> Answer {
+        let rules = self.rules.are_any().then(|| self.rules.now()).flatten();
+        let leg = rules.and_then(|rules| self.own_leg(rules, request));
+        match leg {
+            Some(leg) => match Box::pin(self.answer_over(leg, request)).await {
+                Ok(answer) | Err(answer) => answer,
+            },
+            None => self.respond(request).await,
+        }
+    }
+
+    /// Returns the way to the answer, where none but the gateway answers and a rule is about that.
+    fn own_leg(&self, rules: Arc<Rules>, request: &Request) -> Option<OwnLeg> {
+        let name = match request.method.as_str() {
+            _ if self.is_task(request) => ROUTER,
+            "ping" | "logging/setLevel" | shutdown::SHUTDOWN => GATEWAY,
+            _ => return None,
+        };
+        let judge = Judge::new(rules, name, self.keeping.message_bytes_max);
+        judge.is_strict().then(|| OwnLeg { judge, name, call: request.call.clone() })
+    }
+
+    /// Answers a request over such a way; an error is what rules say in the place of the answer.
+    async fn answer_over(self: &Arc<Self>, mut leg: OwnLeg, request: &mut Request) -> Result<Answer, Answer> {
+        let id = request.id.as_raw().to_owned();
+        let asked = message::request(&id, &request.method, request.params.as_deref());
+        let asked = leg.pass(Direction::ClientToServer, asked).await?;
+        request.params = Parts::of(&asked).ok().and_then(|parts| parts.params.map(|p| p.get().to_owned()));
+        let answer = match self.respond(request).await {
+            Answer::Result(result) => message::result(&id, &result),
+            Answer::Error(error) => message::raw_error(&id, &error),
+        };
+        let answer = leg.pass(Direction::ServerToClient, answer).await?;
+        answer_in(&answer).ok_or_else(|| Answer::error(code::INTERNAL, "rules left no answer"))
+    }
+
+    /// Names, in the log, rules that are about backends which nobody has.
+    pub(super) fn name_idle_rules(&self) {
+        let Some(rules) = self.rules.now().filter(|_| self.through.is_none()) else { return };
+        let backends = self.backends();
+        let known: Vec<&str> = backends.iter().map(|b| b.id.as_str()).chain([ROUTER, GATEWAY]).collect();
+        for rule in rules.about_none_of(&known) {
+            tracing::warn!(
+                rule,
+                "this rule applies to nothing: no backend or toolset goes by a name in `backends`"
+            );
+        }
+    }
+}
+
+impl OwnLeg {
+    /// Judges a line and records it; returns it as it goes on, or what is answered in its place.
+    async fn pass(&mut self, direction: Direction, line: String) -> Result<String, Answer> {
+        let line = Judged { judgement: self.judge.line(direction, line.as_bytes()), came: line };
+        line.hold().await;
+        let via = Some(Leg { backend: self.name, connection: 1, transport: Transport::Memory });
+        let operation = self.call.recorded.map(|place| place.number);
+        let items = judged::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
+        let items: Vec<Item<'_>> = items.into_iter().map(|item| Item { via, operation, ..item }).collect();
+        let recorded = self.call.session.record_backend(&items, 0, |_| ());
+        recorded.map_err(|e| {
+            let why = format!("this was not answered, because it could not be recorded: {e}");
+            Answer::error(code::INTERNAL, &why)
+        })?;
+        match line.answer() {
+            Some(answer) => Err(answer),
+            None if line.judgement.onward == Onward::Nothing => {
+                Err(Answer::error(code::INTERNAL, "rules left no answer"))
+            }
+            None => Ok(line.text().into_owned()),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Rules on answers hold for as long as somebody waits for the answer, whatever else the gateway forgets meanwhile.
+
+use std::sync::Arc;
+
+use scrubjay_core::entry::Direction;
+use scrubjay_core::glob::Glob;
+use scrubjay_core::rules::{Action, Match, Rule, Rules};
+use scrubjay_gateway::config::BackendConfig;
+use serde_json::{Value, json};
+
+use super::rig::{Client, PATIENCE, Rig, program, repository, text};
+
+fn server() -> BackendConfig {
+    let script = repository().join("tests/backends/handles_server.py");
+    program("one", "python3", &["-B", script.to_str().expect("a path in UTF-8")], PATIENCE)
+}
+
+/// Rules that block the answers of a tool.
+fn hide(tool: &str) -> Arc<Rules> {
+    let tools = vec![Glob::parse(tool).expect("a glob")];
+    let when = Match { direction: Some(Direction::ServerToClient), tools, ..Match::default() };
+    let action = Action::Block { code: -7, message: "no".to_owned() };
+    Arc::new(Rules::new(vec![Rule { name: "hide-it".to_owned(), when, action }]))
+}
+
+/// Calls `wait`, which is answered when somebody calls `release`; returns once the server has it.
+async fn begin_wait(client: &Client, id: u64) -> tokio::task::JoinHandle<Value> {
+    let waiting = client.clone();
+    let call = tokio::spawn(async move { waiting.call(id, "wait", json!({})).await });
+    // The server reads in order, and on this one thread the call is made before anything else is.
+    tokio::task::yield_now().await;
+    assert_eq!(text(&client.call(9_000 + id, "echo", json!({ "nonce": "there" })).await), "there");
+    call
+}
+
+#[tokio::test]
+async fn an_answer_is_blocked_however_often_the_rules_changed_since_it_was_asked_for() {
+    let rig = Rig::new(&[server()], Vec::new());
+    rig.gateway.rule_with(&hide("wait"));
+    let client = Client::legacy(&rig.gateway).await;
+    assert_eq!(text(&client.call(1, "echo", json!({ "nonce": "up" })).await), "up");
+    let mut calls = Vec::new();
+    for id in 10..20 {
+        calls.push(begin_wait(&client, id).await);
+        rig.gateway.rule_with(&hide("wait"));
+    }
+    // Also where the last ones hide something else.
+    rig.gateway.rule_with(&hide("other"));
+    assert_eq!(text(&client.call(2, "release", json!({})).await), "done");
+    for call in calls {
+        let answer = call.await.expect("no panic");
+        assert!(answer.get("result").is_none() && answer["error"]["data"]["rule"].is_string(), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_waits_for_is_forgotten_by_the_rules_too() {
+    let rig = Rig::new(&[server()], Vec::new());
+    rig.gateway.rule_with(&hide("wait"));
+    let client = Client::legacy(&rig.gateway).await;
+    assert_eq!(text(&client.call(1, "echo", json!({ "nonce": "up" })).await), "up");
+    client.leave(2, "wait", json!({})).await;
+    // No rule is in force, and no request open that one was: messages pass as they are.
+    rig.gateway.rule_with(&Arc::new(Rules::new(Vec::new())));
+    let twice = r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"echo","arguments":{"nonce":"1","nonce":"2"}}}"#;
+    assert_eq!(text(&client.say(3, twice).await), "2");
+    // The answer that comes late reaches nobody, so its entry names no rule.
+    rig.gateway.rule_with(&hide("wait"));
+    assert_eq!(text(&client.call(4, "release", json!({})).await), "done");
+    let mut late = Vec::new();
+    rig.each_entry("", |entry| {
+        if String::from_utf8_lossy(entry.payload).contains("released") {
+            late.push(entry.judged.rules.to_owned());
+        }
+    });
+    assert_eq!(late, [""]);
+}
