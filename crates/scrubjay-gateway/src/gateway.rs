@@ -54,8 +54,6 @@ pub(crate) use unreadable::unreadable_answer;
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;
-/// How often it is looked whether clients have heard everything.
-const LAST_WORDS_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 /// How many demands of one call may wait.
 const DEMANDS_MAX: usize = 16;
 /// A request that is under way is in memory up to so many times: as it came, and as it goes to a backend.
@@ -370,13 +368,18 @@ impl Gateway {
 
     /// Waits until clients have what is on its way to them, but not longer than `limit`.
     pub(crate) async fn last_words(&self, limit: std::time::Duration) {
-        let said = async {
-            while self.all_sessions().iter().any(|session| session.has_words()) {
-                tokio::time::sleep(LAST_WORDS_LOOK).await;
+        let all_said = async {
+            for session in self.all_sessions() {
+                session.all_said().await;
             }
         };
         // What is left is noted as undelivered.
-        let _ = tokio::time::timeout(limit, said).await;
+        let _ = tokio::time::timeout(limit, all_said).await;
+    }
+
+    /// Notes that we are about to stop: what clients do not take from here on is not delivered for that reason.
+    pub fn stopping(&self) {
+        self.all_sessions().iter().for_each(|session| session.stopping());
     }
 
     /// Ends everything.
