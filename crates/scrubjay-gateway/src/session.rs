@@ -793,7 +793,7 @@ impl Session {
     }
 
     /// Ends the session: what is under way, its standing stream and its recording.
-    pub fn finish(&self, replacement: Recording, reason: &str) {
+    pub(crate) fn finish(&self, replacement: Recording, reason: &str, sealing: Sealing) {
         // What nobody came for is noted before the tape ends.
         drop(self.aside.detach());
         lock(&self.asks).clear();
@@ -801,7 +801,7 @@ impl Session {
             call.cancel();
         }
         self.on_their_way.give_up(&self.recording);
-        seal(&self.recording, replacement, reason);
+        end_recording(&self.recording, replacement, reason, sealing);
     }
 }
 
@@ -835,12 +835,32 @@ pub(crate) fn why_not(outbox: &Outbox) -> WhyUndelivered {
     if outbox.is_closed() { WhyUndelivered::ClientLeft } else { WhyUndelivered::ClientDidNotRead }
 }
 
-/// Ends a recording; whatever comes after goes to its replacement.
+/// Whether a tape that ends is sealed now. One that is not is complete, and the next start seals it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sealing {
+    Now,
+    Later,
+}
+
+/// Ends a recording and seals its tape; whatever comes after goes to its replacement.
 pub(crate) fn seal(recording: &Mutex<Recording>, replacement: Recording, reason: &str) {
+    end_recording(recording, replacement, reason, Sealing::Now);
+}
+
+fn end_recording(recording: &Mutex<Recording>, replacement: Recording, reason: &str, sealing: Sealing) {
     let ended = std::mem::replace(&mut *lock(recording), replacement);
     let end = End { reason: reason.to_owned(), exit_code: None, signal: None, continues_on: None };
-    if let Err(e) = ended.finish(&end) {
-        tracing::error!(error = %e, "a tape could not be sealed; the next start seals it");
+    match sealing {
+        Sealing::Now => {
+            if let Err(e) = ended.finish(&end) {
+                tracing::error!(error = %e, "a tape could not be sealed; the next start seals it");
+            }
+        }
+        Sealing::Later => {
+            if let Err(e) = ended.finish_unsealed(&end) {
+                tracing::error!(error = %e, "the end of a session is not on its tape");
+            }
+        }
     }
 }
 

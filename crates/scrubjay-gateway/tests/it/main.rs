@@ -16,3 +16,4 @@ mod peers;
 mod rig;
 mod scripted;
 mod simulation;
+mod stopping;

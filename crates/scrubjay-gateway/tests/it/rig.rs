@@ -96,9 +96,13 @@ impl Rig {
         Self { gateway, data }
     }
 
+    pub(crate) fn home(&self) -> Home {
+        Home::new(self.data.path().to_owned())
+    }
+
     /// Returns everything on the tapes whose name begins so, as text.
     pub(crate) fn tapes(&self, name: &str) -> Vec<u8> {
-        let home = Home::new(self.data.path().to_owned());
+        let home = self.home();
         let mut found = Vec::new();
         for file in home.list().expect("the tapes can be listed") {
             let tape = home.open(&file).expect("a tape opens");

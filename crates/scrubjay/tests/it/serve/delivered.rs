@@ -188,8 +188,8 @@ fn an_answer_that_ends_its_session_is_not_marked() {
     let refused = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {} });
     assert!(served.target().post(&refused.to_string()).text().contains("protocolVersion"));
     drop(served);
-    let tape = lab.tapes().iter().map(|tape| lab.export(tape["id"].as_str().expect("an id")));
-    let tape = tape.into_iter().find(|tape| tape.messages(UP).next().is_some()).expect("a conversation");
+    let mut tapes = lab.tapes().into_iter().map(|tape| lab.export(tape["id"].as_str().expect("an id")));
+    let tape = tapes.find(|tape| tape.messages(UP).next().is_some()).expect("a conversation");
     assert_eq!(counted(&tape, DOWN, "protocolVersion"), (0, 1));
 }
 
