@@ -19,7 +19,7 @@ import sys
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "legacy"
 HEARD = open(sys.argv[sys.argv.index("--heard") + 1], "w") if "--heard" in sys.argv else None
 TASKS, STATES, WAITING = {}, {}, []
-TOOLS = ("echo", "count", "forge", "token", "wait", "release", "begin", "ask", "status", "log", "stop")
+TOOLS = ("echo", "count", "forge", "token", "wait", "release", "begin", "ask", "status", "log", "long", "stop")
 
 
 def say(**members):
@@ -96,7 +96,10 @@ def call(request_id, params):
         answer(request_id, "told")
     elif name == "log":
         answer(request_id, "logs")
-        say(method="notifications/message", params={"level": "error", "data": arguments["text"]})
+        for _ in range(arguments.get("times", 1)):
+            say(method="notifications/message", params={"level": "error", "data": arguments["text"]})
+    elif name == "long":
+        answer(request_id, "x" * arguments["bytes"])
     elif name == "stop":
         sys.exit(3)
     else:

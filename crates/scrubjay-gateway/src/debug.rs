@@ -19,7 +19,6 @@ use std::sync::{Arc, Weak};
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header, request};
-use axum::response::Response;
 use scrubjay_core::redact::Redactor;
 use scrubjay_store::clock::{self, Moment};
 use scrubjay_store::recording::Watch;
@@ -27,6 +26,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::config::Secret;
+use crate::front::http::body::Response;
 use crate::front::http::plain;
 use crate::gateway::{self, Gateway};
 use crate::listener::{self, ConnectionLimits, Connections, Place};

@@ -1,7 +1,7 @@
 //! Messages on their way out, and what the tape says of those that do not arrive.
 //!
 //! A message is on tape before it is sent. From then on it is an [`Outgoing`] until it is handed to the system: the
-//! bytes are written to the pipe, or polled out of the HTTP body. Dropped before that, wherever it waits and for
+//! last of its bytes is written to the pipe or to the connection. Dropped before that, wherever it waits and for
 //! whatever reason, its [`Receipt`] notes on the tape that it was not delivered. So no queue can lose a message
 //! silently; a queue that drops one because of a limit only says so, with [`Outgoing::drop_because`].
 
@@ -39,6 +39,20 @@ pub(crate) struct OnTheirWay {
 struct Open {
     next: u64,
     entries: HashMap<u64, (EntryRef, WhyUndelivered)>,
+    is_stopping: bool,
+}
+
+impl Open {
+    /// Returns why a message was not delivered: a client that is there when we stop did not leave, and what is in the way
+    /// then is that its connection was closed.
+    fn reason(&self, why: WhyUndelivered) -> WhyUndelivered {
+        match why {
+            WhyUndelivered::ClientLeft | WhyUndelivered::DroppedByLimit if self.is_stopping => {
+                WhyUndelivered::Stopped
+            }
+            _ => why,
+        }
+    }
 }
 
 impl OnTheirWay {
@@ -50,9 +64,16 @@ impl OnTheirWay {
         number
     }
 
-    /// Takes a message off the list; returns whether it was on it.
-    fn remove(&self, number: u64) -> bool {
-        lock(&self.open).entries.remove(&number).is_some()
+    /// Takes a message off the list; returns what to note if it was not delivered, unless that is noted already.
+    fn remove(&self, number: u64, why: WhyUndelivered) -> Option<WhyUndelivered> {
+        let mut open = lock(&self.open);
+        open.entries.remove(&number)?;
+        Some(open.reason(why))
+    }
+
+    /// Notes that we are about to stop.
+    pub(crate) fn stopping(&self) {
+        lock(&self.open).is_stopping = true;
     }
 
     /// Returns whether there are none.
@@ -62,10 +83,14 @@ impl OnTheirWay {
 
     /// Notes all of them as undelivered: the recording is about to end.
     pub(crate) fn give_up(&self, recording: &Mutex<Recording>) {
-        let mut left: Vec<_> = std::mem::take(&mut lock(&self.open).entries).into_iter().collect();
-        left.sort_unstable_by_key(|(number, _)| *number);
+        let mut left: Vec<_> = {
+            let mut open = lock(&self.open);
+            let entries = std::mem::take(&mut open.entries).into_iter();
+            entries.map(|(number, (entry, why))| (number, entry, open.reason(why))).collect()
+        };
+        left.sort_unstable_by_key(|(number, ..)| *number);
         let mut recording = lock(recording);
-        for (_, (entry, why)) in left {
+        for (_, entry, why) in left {
             recording.mark_entry_undelivered(&entry, why);
         }
     }
@@ -99,9 +124,12 @@ impl Receipt {
 impl Drop for Receipt {
     fn drop(&mut self) {
         // What is on the list no more was noted when the tape ended.
-        let is_open = self.listed.take().is_none_or(|(list, number)| list.remove(number));
-        if is_open && !self.is_delivered {
-            lock(&self.recording).mark_entry_undelivered(&self.entry, self.why);
+        let why = match self.listed.take() {
+            Some((list, number)) => list.remove(number, self.why),
+            None => Some(self.why),
+        };
+        if let Some(why) = why.filter(|_| !self.is_delivered) {
+            lock(&self.recording).mark_entry_undelivered(&self.entry, why);
         }
     }
 }
@@ -151,13 +179,6 @@ impl Outgoing {
     pub fn deliver(self) -> String {
         self.receipt.into_iter().for_each(Receipt::delivered);
         self.text
-    }
-
-    /// Hands the line over between these: from here on it counts as delivered. Its room is given back with the bytes.
-    pub(crate) fn deliver_as(self, before: &str, after: &str) -> Bytes {
-        let (bytes, receipt, _) = self.into_bytes(before, after);
-        receipt.into_iter().for_each(Receipt::delivered);
-        bytes
     }
 
     /// Takes the line apart, between these: bytes that hold its room, its receipt for whoever learns later whether it

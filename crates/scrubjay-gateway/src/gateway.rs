@@ -43,7 +43,9 @@ use crate::keeping::Kept;
 use crate::memory::Memory;
 use crate::relay::Options;
 use crate::ruling::RulesInForce;
-use crate::session::{Call, CallGuard, ClientFacts, LEAST_LOG_LEVEL, Outbox, Session, lock, log_level};
+use crate::session::{
+    Call, CallGuard, ClientFacts, LEAST_LOG_LEVEL, Outbox, Sealing, Session, lock, log_level,
+};
 
 pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
 pub use names::Mirrored;
@@ -55,8 +57,8 @@ pub(crate) use unreadable::unreadable_answer;
 
 /// How many events of backends may wait.
 const EVENTS_MAX: usize = 1024;
-/// How often it is looked whether clients have heard everything.
-const LAST_WORDS_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+/// How long tapes of sessions are sealed when everything ends.
+const SEALING_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 /// How many demands of one call may wait.
 const DEMANDS_MAX: usize = 16;
 /// A request that is under way is in memory up to so many times: as it came, and as it goes to a backend.
@@ -357,6 +359,10 @@ impl Gateway {
 
     /// Ends a session and seals its tape; returns whether it existed.
     pub fn close_session(&self, id: &str, reason: &str) -> bool {
+        self.end_session(id, reason, Sealing::Now)
+    }
+
+    fn end_session(&self, id: &str, reason: &str, sealing: Sealing) -> bool {
         let Some(session) = lock(&self.sessions).remove(id) else { return false };
         // Before its connections end: what is being started for it sees this, or is ended with them.
         session.end();
@@ -364,14 +370,15 @@ impl Gateway {
         for (uri, (owner, _)) in std::mem::take(&mut *lock(&session.subscriptions)) {
             self.unfollow(&(owner, uri));
         }
-        // A client that has no other session needs its connections no more.
-        if !self.all_sessions().iter().any(|other| other.client == session.client) {
+        // A client that has no other session needs its connections no more. One that is not inferred never has.
+        let is_there = |other: &Arc<Session>| other.client == session.client;
+        if !(session.is_inferred && lock(&self.sessions).values().any(is_there)) {
             self.backends().iter().for_each(|backend| backend.end_client(&session.client, reason));
         }
         if let Some(through) = &self.through {
             self.end_server_of(through, id, reason);
         }
-        session.finish(self.new_tape(NewTape::late()), reason);
+        session.finish(self.new_tape(NewTape::late()), reason, sealing);
         if let Some(hear) = self.on_leave.get() {
             hear(session.connection(), reason);
         }
@@ -380,20 +387,33 @@ impl Gateway {
 
     /// Waits until clients have what is on its way to them, but not longer than `limit`.
     pub(crate) async fn last_words(&self, limit: std::time::Duration) {
-        let said = async {
-            while self.all_sessions().iter().any(|session| session.has_words()) {
-                tokio::time::sleep(LAST_WORDS_LOOK).await;
+        let all_said = async {
+            for session in self.all_sessions() {
+                session.all_said().await;
             }
         };
         // What is left is noted as undelivered.
-        let _ = tokio::time::timeout(limit, said).await;
+        let _ = tokio::time::timeout(limit, all_said).await;
+    }
+
+    /// Notes that we are about to stop: what clients do not take from here on is not delivered for that reason.
+    pub fn stopping(&self) {
+        self.all_sessions().iter().for_each(|session| session.stopping());
     }
 
     /// Ends everything.
     pub fn shut_down(&self, reason: &str) {
+        self.shut_down_sealing(reason, SEALING_MAX);
+    }
+
+    /// Ends everything, and seals tapes of sessions for so long: whoever stops us does not wait for thousands of them.
+    /// The next start seals the others.
+    pub fn shut_down_sealing(&self, reason: &str, sealing_max: std::time::Duration) {
+        let began = scrubjay_store::clock::now().instant;
         let ids: Vec<String> = lock(&self.sessions).keys().cloned().collect();
         for id in ids {
-            self.close_session(&id, reason);
+            let is_late = began.elapsed() >= sealing_max;
+            self.end_session(&id, reason, if is_late { Sealing::Later } else { Sealing::Now });
         }
         if let Some(through) = &self.through {
             self.end_shared_server(through, reason);

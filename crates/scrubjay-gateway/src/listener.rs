@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::response::Response;
-use hyper::body::Incoming;
+use axum::http::{Response, StatusCode};
+use hyper::body::{Body as AnswerBody, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -37,6 +36,8 @@ const SEND_BUFFER_BYTES: usize = 256 * 1024;
 const SWEEPS_PER_TIMEOUT: u32 = 8;
 const SWEEP_MIN: Duration = Duration::from_millis(20);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
+/// How often it is looked whether all connections are closed.
+const CLOSING_LOOK: Duration = Duration::from_millis(2);
 /// After a failure to accept, mostly for want of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// One place in so many is for strangers.
@@ -183,6 +184,18 @@ impl Connections {
         }
     }
 
+    /// Closes all of them, and waits until they are, but not longer than `limit`.
+    pub(crate) async fn close_all(&self, limit: Duration) {
+        lock(&self.open).all().for_each(|place| place.close.notify_one());
+        let closed = async {
+            while lock(&self.open).all().next().is_some() {
+                tokio::time::sleep(CLOSING_LOOK).await;
+            }
+        };
+        // What hangs is not waited for.
+        let _ = tokio::time::timeout(limit, closed).await;
+    }
+
     /// Closes the connection that has been stalled for longest, and at least for so long; returns whether there was one.
     pub(crate) fn close_most_stalled(&self, at_least: Duration) -> bool {
         let stalled = {
@@ -246,11 +259,12 @@ impl Place {
 pub(crate) type Ends = Option<(SocketAddr, SocketAddr)>;
 
 /// Serves connections until the future is dropped; `meet` makes what answers the requests of each.
-pub(crate) async fn serve<M, S, F>(listener: TcpListener, connections: Arc<Connections>, meet: M)
+pub(crate) async fn serve<M, S, F, B>(listener: TcpListener, connections: Arc<Connections>, meet: M)
 where
     M: Fn(Arc<Place>, Ends) -> S,
     S: Fn(Request) -> F + Send + Sync + 'static,
-    F: Future<Output = Response> + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: AnswerBody<Data: Send, Error = std::io::Error> + Send + Unpin + 'static,
 {
     tokio::spawn(Connections::sweep(Arc::downgrade(&connections)));
     loop {
@@ -279,10 +293,11 @@ where
     }
 }
 
-async fn attend<S, F>(stream: TcpStream, place: Arc<Place>, answer: S)
+async fn attend<S, F, B>(stream: TcpStream, place: Arc<Place>, answer: S)
 where
     S: Fn(Request) -> F + Send + Sync + 'static,
-    F: Future<Output = Response> + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: AnswerBody<Data: Send, Error = std::io::Error> + Send + Unpin + 'static,
 {
     let watched = TokioIo::new(Watched::new(stream, place.clone()));
     let place_of_service = place.clone();
@@ -293,11 +308,13 @@ where
             let response = answered.await;
             // One that is no HTTP any more stays busy until it is closed.
             let is_upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-            Ok::<_, Infallible>(response.map(|body| Body::new(answering.until_read(body, is_upgraded))))
+            Ok::<_, Infallible>(response.map(|body| answering.until_read(body, is_upgraded)))
         }
     });
     let connection = http1::Builder::new()
         .max_buf_size(HEADER_BYTES_MAX)
+        // Each piece of an answer is kept until the system has taken it, and hears of that; copied, it would not.
+        .writev(true)
         .serve_connection(watched, service)
         .with_upgrades();
     tokio::select! {

@@ -3,6 +3,8 @@
 //! Everything a client says and hears is recorded here before it moves on, and so is what backends are asked
 //! on its behalf. A session does not know how its client is connected: it hands lines to an [`Outbox`].
 
+mod aside;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -18,6 +20,7 @@ use scrubjay_store::recording::{Item, RecordError, Recording};
 use scrubjay_store::tape::header::{SessionRef, ToldBy};
 use tokio::sync::{mpsc, oneshot};
 
+use self::aside::Aside;
 use crate::backend::offer::{Kind, Offer};
 use crate::backend::{Answer, Owner};
 use crate::budget::{Account, Budget, Charge, Full, Use};
@@ -53,6 +56,9 @@ const NOTE_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 /// How long it may hold up only what is for itself: a client that pauses for less loses nothing.
 const PATIENCE_ALONE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How often it is looked whether clients have heard everything.
+const LAST_WORDS_LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Where lines for a client go: its one stream, or the stream of one request.
 pub type Outbox = mpsc::Sender<Outgoing>;
@@ -146,7 +152,8 @@ pub struct Session {
     next_ticket: AtomicU64,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next_ask: AtomicU64,
-    aside: Mutex<Aside>,
+    /// What belongs to no request.
+    aside: Aside,
     dropped: Mutex<Dropped>,
     /// What is recorded and not yet handed over.
     on_their_way: Arc<OnTheirWay>,
@@ -176,14 +183,6 @@ pub(crate) struct Gathering {
 
 /// What a request under way is known by: its id, and a number where ids may collide.
 type Ticket = (JsonId, u64);
-
-/// The stream for what belongs to no request.
-#[derive(Debug, Default)]
-struct Aside {
-    outbox: Option<Outbox>,
-    /// What came while nobody listened; the oldest goes first.
-    kept: VecDeque<Outgoing>,
-}
 
 /// What was dropped for want of room, and is not on the tape yet.
 #[derive(Debug, Default)]
@@ -361,7 +360,7 @@ impl Session {
             next_ticket: AtomicU64::new(1),
             asks: Mutex::default(),
             next_ask: AtomicU64::new(1),
-            aside: Mutex::default(),
+            aside: Aside::default(),
             dropped: Mutex::default(),
             on_their_way: Arc::default(),
             seen: Mutex::new(clock::now().instant),
@@ -670,45 +669,28 @@ impl Session {
             Ok(room) => line.in_room(room),
             Err(_) => return line.drop_because(WhyUndelivered::DroppedByLimit),
         };
-        let outbox = lock(&self.aside).outbox.clone();
-        let undelivered = match outbox {
-            // A standing stream that does not move counts as none: nobody else may wait for it.
-            Some(outbox) => outbox.try_send(line).err().map(|e| match e {
-                mpsc::error::TrySendError::Full(line) | mpsc::error::TrySendError::Closed(line) => line,
-            }),
-            None => Some(line),
-        };
-        if let Some(line) = undelivered {
-            let mut aside = lock(&self.aside);
-            let oldest = if aside.kept.len() == OUTBOX_MAX { aside.kept.pop_front() } else { None };
-            aside.kept.push_back(line);
-            drop(aside);
-            if let Some(oldest) = oldest {
-                oldest.drop_because(WhyUndelivered::DroppedByLimit);
-            }
-        }
+        self.aside.say(line);
     }
 
     /// Gives up what waits for a client that listens to nothing.
     pub(crate) fn drop_kept(&self) {
-        let kept = std::mem::take(&mut lock(&self.aside).kept);
-        for line in kept {
-            line.drop_because(WhyUndelivered::DroppedByLimit);
-        }
+        self.aside.drop_kept();
     }
 
-    /// Takes a standing stream, and returns what was kept for it.
-    pub fn attach(&self, outbox: Outbox) -> Vec<Outgoing> {
-        let mut aside = lock(&self.aside);
-        aside.outbox = Some(outbox);
-        aside.kept.drain(..).collect()
+    /// Takes a standing stream, and returns what is to go out on it first.
+    pub fn attach(&self, outbox: Outbox) -> VecDeque<Outgoing> {
+        self.aside.attach(outbox)
+    }
+
+    /// Ends the standing stream, and returns what was kept for it: it is newer than what is on the stream.
+    pub(crate) fn detach(&self) -> VecDeque<Outgoing> {
+        self.aside.detach()
     }
 
     /// Returns where the client can be asked something now: its standing stream, or that of a request under way.
     #[must_use]
     pub fn reachable(&self) -> Option<Outbox> {
-        let standing = lock(&self.aside).outbox.clone().filter(|outbox| !outbox.is_closed());
-        standing.or_else(|| lock(&self.calls).values().next().map(|call| call.outbox()))
+        self.aside.outbox().or_else(|| lock(&self.calls).values().next().map(|call| call.outbox()))
     }
 
     /// Asks the client something, and waits for its answer: on a stream, or on the standing one, once it has
@@ -788,9 +770,16 @@ impl Session {
         before
     }
 
-    /// Returns whether something for its client is on its way.
-    pub(crate) fn has_words(&self) -> bool {
-        !self.on_their_way.is_empty()
+    /// Notes that we are about to stop: what its client does not take from here on it did not leave behind.
+    pub(crate) fn stopping(&self) {
+        self.on_their_way.stopping();
+    }
+
+    /// Waits until nothing is on its way to its client any more.
+    pub(crate) async fn all_said(&self) {
+        while !self.on_their_way.is_empty() {
+            tokio::time::sleep(LAST_WORDS_LOOK).await;
+        }
     }
 
     /// Notes that it is over: nothing is started for it any more.
@@ -804,16 +793,15 @@ impl Session {
     }
 
     /// Ends the session: what is under way, its standing stream and its recording.
-    pub fn finish(&self, replacement: Recording, reason: &str) {
+    pub(crate) fn finish(&self, replacement: Recording, reason: &str, sealing: Sealing) {
         // What nobody came for is noted before the tape ends.
-        let aside = std::mem::take(&mut *lock(&self.aside));
-        drop(aside);
+        drop(self.aside.detach());
         lock(&self.asks).clear();
         for call in lock(&self.calls).values() {
             call.cancel();
         }
         self.on_their_way.give_up(&self.recording);
-        seal(&self.recording, replacement, reason);
+        end_recording(&self.recording, replacement, reason, sealing);
     }
 }
 
@@ -847,12 +835,32 @@ pub(crate) fn why_not(outbox: &Outbox) -> WhyUndelivered {
     if outbox.is_closed() { WhyUndelivered::ClientLeft } else { WhyUndelivered::ClientDidNotRead }
 }
 
-/// Ends a recording; whatever comes after goes to its replacement.
+/// Whether a tape that ends is sealed now. One that is not is complete, and the next start seals it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sealing {
+    Now,
+    Later,
+}
+
+/// Ends a recording and seals its tape; whatever comes after goes to its replacement.
 pub(crate) fn seal(recording: &Mutex<Recording>, replacement: Recording, reason: &str) {
+    end_recording(recording, replacement, reason, Sealing::Now);
+}
+
+fn end_recording(recording: &Mutex<Recording>, replacement: Recording, reason: &str, sealing: Sealing) {
     let ended = std::mem::replace(&mut *lock(recording), replacement);
     let end = End { reason: reason.to_owned(), exit_code: None, signal: None, continues_on: None };
-    if let Err(e) = ended.finish(&end) {
-        tracing::error!(error = %e, "a tape could not be sealed; the next start seals it");
+    match sealing {
+        Sealing::Now => {
+            if let Err(e) = ended.finish(&end) {
+                tracing::error!(error = %e, "a tape could not be sealed; the next start seals it");
+            }
+        }
+        Sealing::Later => {
+            if let Err(e) = ended.finish_unsealed(&end) {
+                tracing::error!(error = %e, "the end of a session is not on its tape");
+            }
+        }
     }
 }
 

@@ -351,16 +351,7 @@ impl Recording {
     /// # Errors
     /// The tape could not be sealed; it stays as it is and the next start seals it.
     pub fn finish(mut self, end: &End) -> Result<Option<PathBuf>, SealError> {
-        self.finish_kept();
-        let left = self.leave_failed();
-        // One write for the notes and the end: a tape that has its end has its notes.
-        let mut notes = self.told_undelivered().notes();
-        notes.extend(self.take_left_out().map(|left_out| left_out.note().to_string().into_bytes()));
-        let is_empty = self.writer.is_none() && self.gaps.is_empty() && notes.is_empty();
-        if is_empty && self.sealing.is_none() && left.is_ok() {
-            return Ok(None);
-        }
-        let recorded = if is_empty { left.map(|()| 0) } else { self.record_end(end, &notes) };
+        let Some(recorded) = self.note_end(end) else { return Ok(None) };
         let sealed = match &self.writer {
             // The writer's lock is held until the sealed file stands.
             Some(writer) => seal(writer.path()).map(Some),
@@ -375,6 +366,28 @@ impl Recording {
         let before =
             self.sealing.take().map_or(Ok(PathBuf::new()), |s| s.join().unwrap_or(Ok(PathBuf::new())));
         before.and(sealed)
+    }
+
+    /// Ends the recording and leaves its tape unsealed, with its end: the next start seals it.
+    ///
+    /// # Errors
+    /// The end could not be written.
+    pub fn finish_unsealed(mut self, end: &End) -> Result<(), RecordError> {
+        self.note_end(end).map_or(Ok(()), |recorded| recorded.map(|_| ()))
+    }
+
+    /// Writes what there is to say at the end; `None` where nothing was recorded.
+    fn note_end(&mut self, end: &End) -> Option<Result<u64, RecordError>> {
+        self.finish_kept();
+        let left = self.leave_failed();
+        // One write for the notes and the end: a tape that has its end has its notes.
+        let mut notes = self.told_undelivered().notes();
+        notes.extend(self.take_left_out().map(|left_out| left_out.note().to_string().into_bytes()));
+        let is_empty = self.writer.is_none() && self.gaps.is_empty() && notes.is_empty();
+        if is_empty && self.sealing.is_none() && left.is_ok() {
+            return None;
+        }
+        Some(if is_empty { left.map(|()| 0) } else { self.record_end(end, &notes) })
     }
 
     /// Notes the end on the tape it is the end of, full or not: another would hold nothing else.

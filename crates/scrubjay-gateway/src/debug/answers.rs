@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::extract::Query;
 use axum::http::{StatusCode, Uri};
-use axum::response::Response;
 use scrubjay_store::clock;
 use serde_json::{Value, json};
 
@@ -13,6 +12,7 @@ use super::ring::{LINES_MAX, Ring};
 use super::{Server, Unsearched};
 use crate::backend::Backend;
 use crate::front::http;
+use crate::front::http::body::Response;
 
 /// No query is longer.
 const QUERY_BYTES_MAX: usize = 4096;

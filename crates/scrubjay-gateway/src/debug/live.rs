@@ -6,10 +6,11 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::request;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 
 use super::rate::{Rate, WORDS};
 use super::ring::{Following, Ring};
+use crate::front::http::body::Response;
 use crate::front::http::plain;
 
 /// Nothing that a follower says is longer.
@@ -21,16 +22,14 @@ const GOODBYE_MAX: Duration = Duration::from_millis(500);
 pub(super) async fn follow(head: &mut request::Parts, ring: &Arc<Ring>) -> Response {
     let upgrade = match WebSocketUpgrade::from_request_parts(head, &()).await {
         Ok(upgrade) => upgrade,
-        Err(refused) => return refused.into_response(),
+        Err(refused) => return refused.into_response().map(Into::into),
     };
     let Some(following) = ring.follow() else {
         let why = "too many follow already: close another one first";
         return plain(axum::http::StatusCode::SERVICE_UNAVAILABLE, why);
     };
-    upgrade
-        .max_message_size(HEARD_BYTES_MAX)
-        .max_frame_size(HEARD_BYTES_MAX)
-        .on_upgrade(|socket| send(socket, following))
+    let upgrade = upgrade.max_message_size(HEARD_BYTES_MAX).max_frame_size(HEARD_BYTES_MAX);
+    upgrade.on_upgrade(|socket| send(socket, following)).map(Into::into)
 }
 
 async fn send(mut socket: WebSocket, mut following: Following) {

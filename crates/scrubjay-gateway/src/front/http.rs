@@ -4,7 +4,7 @@
 //! soon as something else comes first. Legacy clients have sessions and may take a broken stream up again;
 //! modern clients have neither, and leaving calls the request off.
 
-mod body;
+pub(crate) mod body;
 mod conversations;
 mod cors;
 pub(crate) mod guard;
@@ -22,13 +22,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::Body as RequestBody;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
-use axum::response::Response;
 use scrubjay_core::message::{self, Parts};
 use scrubjay_store::tape::header::TapeKind;
 
+use self::body::{Body, Response};
 use self::refused::{BodyEnd, Reading, Reason, Seen, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
@@ -49,6 +49,8 @@ const SWEEP_MAX: Duration = Duration::from_secs(1);
 /// Headers up to this are not counted.
 const HEADER_BYTES_FREE: usize = 4 * 1024;
 
+/// How long the answer that ends a session may take.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// How long what is on its way to clients may take when the gateway is stopped.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -129,12 +131,16 @@ async fn run(
         move |request| handle(front.clone(), tcp.clone(), place.clone(), request)
     };
     tokio::select! {
-        () = listener::serve(listener, connections, meet) => {}
+        () = listener::serve(listener, connections.clone(), meet) => {}
         () = until => {}
     }
     let reason = "the gateway was stopped";
     front.refusals.end(&gateway, reason);
+    front.streams.give_up_left();
+    gateway.stopping();
     gateway.last_words(LAST_WORDS).await;
+    // Nothing is written any more once the tapes say what was not.
+    connections.close_all(LAST_WORDS).await;
     gateway.shut_down(reason);
     Ok(())
 }
@@ -162,12 +168,27 @@ async fn sweep(front: std::sync::Weak<Front>) {
 
 impl Front {
     fn close_session(&self, id: &str, reason: &str) -> bool {
+        self.forget_session(id);
+        self.gateway.close_session(id, reason)
+    }
+
+    /// Ends a session with the answer that is on its way to its client: the tape ends when that is written, or lost.
+    fn close_behind_answer(&self, session: &Arc<Session>, reason: &'static str) {
+        self.forget_session(&session.id);
+        let (gateway, session) = (self.gateway.clone(), session.clone());
+        tokio::spawn(async move {
+            // What is not taken in time is noted as undelivered.
+            let _ = tokio::time::timeout(LAST_ANSWER, session.all_said()).await;
+            gateway.close_session(&session.id, reason);
+        });
+    }
+
+    fn forget_session(&self, id: &str) {
         self.streams.forget(id);
         self.conversations.forget(id);
         if let Some(upstream) = &self.upstream {
             upstream.forget(id);
         }
-        self.gateway.close_session(id, reason)
     }
 
     /// Ends the sessions of clients that left without a word: all their streams broke off, and nothing came since.
@@ -271,7 +292,7 @@ async fn answer(
     front: &Arc<Front>,
     tcp: &Tcp,
     head: &request::Parts,
-    (body, room): (Body, Charge),
+    (body, room): (RequestBody, Charge),
     seen: &mut Seen,
 ) -> Response {
     if head.uri.path() != "/mcp" {
@@ -298,7 +319,7 @@ async fn answer(
 async fn read(
     front: &Front,
     headers: &HeaderMap,
-    (body, room): (Body, Charge),
+    (body, room): (RequestBody, Charge),
     seen: &mut Seen,
 ) -> Result<(), Refusal> {
     let (limit, timeout) = (front.config.body_bytes_max, front.config.body_timeout);
@@ -361,7 +382,7 @@ async fn post(
     front: &Arc<Front>,
     tcp: &Tcp,
     headers: &HeaderMap,
-    body: (Body, Charge),
+    body: (RequestBody, Charge),
     seen: &mut Seen,
 ) -> Response {
     let next = take_in(front, tcp, headers, body, seen).await;
@@ -380,7 +401,7 @@ async fn take_in(
     front: &Arc<Front>,
     tcp: &Tcp,
     headers: &HeaderMap,
-    body: (Body, Charge),
+    body: (RequestBody, Charge),
     seen: &mut Seen,
 ) -> Next {
     let content = headers::check_content(headers);

@@ -1,5 +1,6 @@
 //! The gateway on standard input and output: one client, one session.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,12 +46,15 @@ pub async fn serve(
         }
         code = gateway.exited() => (code, "the host said exit"),
         // A host that kills us after a moment must find the tape sealed by then.
-        () = stopped => (0, "the process was told to stop"),
+        () = stopped => {
+            gateway.stopping();
+            (0, "the process was told to stop")
+        }
         () = read(&gateway, &session, &mut source, &outbox) => (0, "the host closed its stream"),
     };
     // What is still to be said goes out before the tape is sealed; what the client does not take is noted on it.
     drop(outbox);
-    let _ = close.send(());
+    let _ = close.send(session.detach());
     if tokio::time::timeout(LAST_WORDS, &mut writing).await.is_err() {
         writing.abort();
         // Dropped by then, and with it all that was not written.
@@ -60,24 +64,31 @@ pub async fn serve(
     Ok(code)
 }
 
-/// Writes lines until nobody sends any or the client is gone; told to close, it takes no more and writes what waits.
-async fn write(sink: Sink, mut lines: mpsc::Receiver<Outgoing>, mut closing: oneshot::Receiver<()>) {
-    let mut is_closing = false;
+/// Writes lines until nobody sends any or the client is gone; told to close, it takes no more, and writes what waits and
+/// the last lines that it is given.
+async fn write(
+    sink: Sink,
+    mut lines: mpsc::Receiver<Outgoing>,
+    mut closing: oneshot::Receiver<VecDeque<Outgoing>>,
+) {
+    let (mut is_closing, mut last) = (false, VecDeque::new());
     loop {
         let line = tokio::select! {
             line = lines.recv() => line,
-            _ = &mut closing, if !is_closing => {
+            given = &mut closing, if !is_closing => {
                 is_closing = true;
+                last = given.unwrap_or_default();
                 lines.close();
                 continue;
             }
         };
-        let Some(line) = line else { return };
+        let is_over = line.is_none();
+        let Some(line) = line.or_else(|| last.pop_front()) else { return };
         let mut batch = LineBatch::default();
         batch.push(line);
         // What waits behind goes out with it, in one write.
         while batch.bytes() < WRITE_BYTES_MAX
-            && let Ok(more) = lines.try_recv()
+            && let Some(more) = if is_over { last.pop_front() } else { lines.try_recv().ok() }
         {
             batch.push(more);
         }

@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
-use hyper::body::{Frame, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -90,7 +89,7 @@ impl Answering {
         Self { place, has_no_end: false }
     }
 
-    pub(super) fn until_read(mut self, body: Body, has_no_end: bool) -> Answer {
+    pub(super) fn until_read<B>(mut self, body: B, has_no_end: bool) -> Answer<B> {
         self.has_no_end = has_no_end;
         Answer { body, _answering: self }
     }
@@ -105,19 +104,19 @@ impl Drop for Answering {
 }
 
 /// The body of an answer.
-pub(super) struct Answer {
-    body: Body,
+pub(super) struct Answer<B> {
+    body: B,
     _answering: Answering,
 }
 
-impl HttpBody for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
+impl<B: Body + Unpin> Body for Answer<B> {
+    type Data = B::Data;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

@@ -17,3 +17,4 @@ mod rig;
 mod ruled;
 mod scripted;
 mod simulation;
+mod stopping;

@@ -96,6 +96,10 @@ impl Rig {
         Self { gateway, data }
     }
 
+    pub(crate) fn home(&self) -> Home {
+        Home::new(self.data.path().to_owned())
+    }
+
     /// Returns everything on the tapes whose name begins so, as text.
     pub(crate) fn tapes(&self, name: &str) -> Vec<u8> {
         let mut found = Vec::new();
@@ -108,7 +112,7 @@ impl Rig {
 
     /// Looks at the entries of the tapes whose name begins so.
     pub(crate) fn each_entry(&self, name: &str, mut look: impl FnMut(&Entry<'_>)) {
-        let home = Home::new(self.data.path().to_owned());
+        let home = self.home();
         for file in home.list().expect("the tapes can be listed") {
             let tape = home.open(&file).expect("a tape opens");
             if tape.header().is_some_and(|header| header.name.starts_with(name)) {

@@ -14,6 +14,8 @@ use crate::harness::{DOWN, Lab, Recorded, Running, UP, kill, wait_for};
 /// What a pipe holds at most once it was widened.
 const PIPE_BYTES_MAX: usize = 256 * 1024;
 const STEPS: usize = 4000;
+/// Why a client that is there and does not read misses what is not written when the recorder stops.
+pub(crate) const STOPPED: &str = "recorder stopped";
 
 /// Counts the messages between client and gateway that went one way, those that are marked and those that are not.
 pub(crate) fn counted(tape: &Recorded, direction: &str, holds: &str) -> (usize, usize) {
@@ -85,7 +87,7 @@ fn a_recorder_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_writ
     let (marked, unmarked) = counted(&tape, DOWN, "\"p\"");
     assert_eq!(unmarked, received, "{marked} are marked");
     assert!(marked > 0);
-    assert_eq!(why_marked(&tape), ["recorder stopped"]);
+    assert_eq!(why_marked(&tape), [STOPPED]);
     // Few notes tell of many messages.
     let notes = tape.of_kind("note").filter(|note| note.facts()["event"] == "undelivered").count();
     assert!((1..=20).contains(&notes), "{notes}");
@@ -225,6 +227,25 @@ fn a_client_that_pauses_and_reads_on_loses_nothing() {
 }
 
 #[test]
+fn what_belongs_to_no_call_reaches_a_client_that_pauses_and_reads_on() {
+    // More than the pipe, a write and the stream hold; the rest is kept until there is room.
+    const MESSAGES: usize = 850;
+    let mut counting = Counting::start("legacy");
+    counting.gateway.hears = false;
+    counting.call(1, "log", &json!({ "text": "x".repeat(180), "times": MESSAGES }));
+    await_held_up(&counting.lab);
+    counting.gateway.hears = true;
+    let mut received = 0;
+    while received < MESSAGES {
+        received += usize::from(counting.gateway.message()["method"] == "notifications/message");
+    }
+    counting.gateway.close_stdin();
+    counting.gateway.wait();
+    let (marked, unmarked) = counted(&counting.tape(), DOWN, "notifications/message");
+    assert_eq!((marked, unmarked), (0, MESSAGES));
+}
+
+#[test]
 fn a_gateway_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write() {
     for era in ["legacy", "modern"] {
         let mut counting = Counting::start(era);
@@ -241,6 +262,7 @@ fn a_gateway_that_is_stopped_while_its_client_pauses_marks_what_it_did_not_write
         let (marked, unmarked) = counted(&tape, DOWN, "notifications/progress");
         assert_eq!(unmarked, received, "{era}: {marked} are marked");
         assert!(marked > 0, "{era}");
+        assert_eq!(why_marked(&tape), [STOPPED], "{era}");
         shown(&counting.lab, &tape, marked);
     }
 }
@@ -253,15 +275,15 @@ fn shown(lab: &Lab, tape: &Recorded, marked: usize) {
     };
     let all = of(None);
     let text = String::from_utf8(lab.run_well(&["tape", "show", &tape.id()])).expect("text");
-    let rows =
-        text.lines().filter(|line| line.contains("notice") && line.contains("undelivered: client left"));
+    let why = format!("undelivered: {STOPPED}");
+    let rows = text.lines().filter(|line| line.contains("notice") && line.contains(&why));
     assert_eq!(rows.count(), marked);
     assert!(text.contains(&format!("; {all} undelivered")), "{}", text.lines().last().unwrap_or_default());
     let first = tape.of_kind("message").find(|entry| !entry.json["undelivered"].is_null()).expect("one");
     let number = first.json["entry"].to_string();
     let one =
         String::from_utf8(lab.run_well(&["tape", "show", &tape.id(), "--entry", &number])).expect("text");
-    assert!(one.contains("delivered  no: client left"), "{one}");
+    assert!(one.contains(&format!("delivered  no: {STOPPED}")), "{one}");
     let stats = lab.json(&["tape", "stats", &tape.id(), "--json"]);
     assert_eq!(stats["undelivered"], all, "{stats}");
     let found = lab.json(&["tape", "search", "undelivered", "--json"]);
@@ -276,12 +298,10 @@ fn shown(lab: &Lab, tape: &Recorded, marked: usize) {
         "--json",
     ]);
     let hits = found["hits"].as_array().expect("hits");
-    let told = hits.iter().filter(|hit| hit["undelivered"] == "client left").count();
+    let told = hits.iter().filter(|hit| hit["undelivered"] == STOPPED).count();
     assert!(told > 0, "{found}");
     // It survives being exported and imported.
     let exported = lab.run_well(&["tape", "export", &tape.id(), "--format", "jsonl"]);
-    assert_eq!(
-        String::from_utf8_lossy(&exported).matches(r#""undelivered":"client left""#).count(),
-        of(Some("client left"))
-    );
+    let why = format!(r#""undelivered":"{STOPPED}""#);
+    assert_eq!(String::from_utf8_lossy(&exported).matches(&why).count(), of(Some(STOPPED)));
 }

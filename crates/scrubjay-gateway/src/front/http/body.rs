@@ -1,52 +1,143 @@
-//! A body that is handed over whole: when it is polled out, what it carries counts as delivered.
+//! Answers whose messages count as delivered once the last of their bytes is written to the connection.
+//!
+//! The HTTP server keeps what it is given, in order, until the system has taken it, and tells each piece how much of it
+//! was written ([`Buf::advance`]). So a piece knows by itself when it is delivered; dropped before, it was not.
 
-use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use futures_util::{Stream, StreamExt};
+use hyper::body::{Body as HttpBody, Buf, Frame, SizeHint};
 
+use super::stream::Reader;
 use crate::delivery::{Outgoing, Receipt};
 
-struct WholeBody {
-    data: Option<Bytes>,
-    receipt: Option<Receipt>,
+/// An answer to a request.
+pub(crate) type Response = axum::http::Response<Body>;
+
+/// Some bytes of an answer, on their way to the connection.
+pub(crate) struct Parcel {
+    bytes: Bytes,
+    told: Told,
 }
 
-impl HttpBody for WholeBody {
-    type Data = Bytes;
-    type Error = Infallible;
+/// Who is told when a parcel is written.
+enum Told {
+    Nobody,
+    Receipt(Receipt),
+    /// The log that it is an event of, by its number: the log keeps the receipt, for another reader may come for it.
+    Log(Arc<Reader>, u64),
+}
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let data = self.data.take();
-        self.receipt.take().into_iter().for_each(Receipt::delivered);
-        Poll::Ready(data.map(|data| Ok(Frame::data(data))))
+impl Parcel {
+    pub(super) fn new(bytes: impl Into<Bytes>, receipt: Option<Receipt>) -> Self {
+        Self { bytes: bytes.into(), told: receipt.map_or(Told::Nobody, Told::Receipt) }
+    }
+
+    pub(super) fn of_log(event: Bytes, reader: Arc<Reader>, number: u64) -> Self {
+        Self { bytes: event, told: Told::Log(reader, number) }
+    }
+
+    /// Makes a parcel of a line between these; its room is given back with its bytes.
+    pub(super) fn of_line(line: Outgoing, before: &str, after: &str) -> Self {
+        let (bytes, receipt, _) = line.into_bytes(before, after);
+        Self::new(bytes, receipt)
+    }
+}
+
+impl Buf for Parcel {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        if !self.bytes.is_empty() {
+            return;
+        }
+        match std::mem::replace(&mut self.told, Told::Nobody) {
+            Told::Nobody => {}
+            Told::Receipt(receipt) => receipt.delivered(),
+            Told::Log(reader, number) => reader.was_written(number),
+        }
+    }
+}
+
+type Parcels = Pin<Box<dyn Stream<Item = io::Result<Parcel>> + Send>>;
+
+/// The body of an answer.
+pub(crate) enum Body {
+    /// What it has, until it is handed over.
+    Whole(Option<Parcel>),
+    /// What comes bit by bit.
+    Parts(Parcels),
+}
+
+impl Body {
+    pub(crate) fn empty() -> Self {
+        Self::Whole(None)
+    }
+
+    pub(super) fn parts(parts: impl Stream<Item = io::Result<Parcel>> + Send + 'static) -> Self {
+        Self::Parts(Box::pin(parts))
+    }
+}
+
+impl From<Parcel> for Body {
+    fn from(parcel: Parcel) -> Self {
+        Self::Whole(parcel.has_remaining().then_some(parcel))
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Parcel::new(text, None).into()
+    }
+}
+
+impl From<axum::body::Body> for Body {
+    fn from(body: axum::body::Body) -> Self {
+        let parts = body.into_data_stream();
+        Self::parts(parts.map(|part| part.map(|bytes| Parcel::new(bytes, None)).map_err(io::Error::other)))
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Parcel;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Parcel>>>> {
+        match &mut *self {
+            Self::Whole(parcel) => Poll::Ready(parcel.take().map(|parcel| Ok(Frame::data(parcel)))),
+            Self::Parts(parts) => {
+                parts.poll_next_unpin(cx).map(|part| part.map(|part| part.map(Frame::data)))
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.data.is_none()
+        matches!(self, Self::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.data.as_ref().map_or(0, |data| data.len() as u64))
+        match self {
+            Self::Whole(parcel) => SizeHint::with_exact(parcel.as_ref().map_or(0, Buf::remaining) as u64),
+            Self::Parts(_) => SizeHint::default(),
+        }
     }
-}
-
-/// Makes a body of something recorded; not polled out, it is noted as undelivered.
-pub(super) fn recorded(data: impl Into<Bytes>, receipt: Option<Receipt>) -> Body {
-    Body::new(WholeBody { data: Some(data.into()), receipt })
 }
 
 /// Answers with a line that is on tape.
 pub(super) fn json_line(status: StatusCode, line: Outgoing) -> Response {
-    let (bytes, receipt, _) = line.into_bytes("", "");
-    let mut response = Response::new(recorded(bytes, receipt));
+    let mut response = Response::new(Parcel::of_line(line, "", "").into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

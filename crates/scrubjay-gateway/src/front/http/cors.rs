@@ -3,10 +3,9 @@
 //! An origin is named, never `*`, and no page may send cookies: a page shows the token itself. Asking whether
 //! a request may be made needs no token, for browsers send none with the question.
 
-use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
-use axum::response::Response;
 
+use super::body::{Body, Response};
 use super::guard;
 use crate::config::HttpConfig;
 

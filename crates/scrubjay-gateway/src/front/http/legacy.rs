@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::Response;
 use scrubjay_core::message::Parts;
 use tokio::sync::mpsc;
 
-use super::body::json_line;
+use super::body::{Response, json_line};
 use super::conversations::principal;
 use super::headers::{PROTOCOL_VERSION, SESSION, text};
 use super::refused::because;
@@ -66,9 +65,9 @@ pub(super) fn take_in(front: &Front, headers: &HeaderMap, parts: &Parts<'_>, lin
 }
 
 /// Tells a client its session, or ends the one that it did not open after all.
-fn opened(front: &Front, session: &Session, mut response: Response) -> Response {
+fn opened(front: &Front, session: &Arc<Session>, mut response: Response) -> Response {
     if front.gateway.refused_to_open(session) {
-        front.close_session(&session.id, "initialize was refused");
+        front.close_behind_answer(session, "initialize was refused");
     } else if let Ok(value) = HeaderValue::from_str(&session.id) {
         response.headers_mut().insert(SESSION, value);
     }

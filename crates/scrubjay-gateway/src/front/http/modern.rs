@@ -5,15 +5,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
 use scrubjay_core::message::{self, Parts};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::body::json_line;
+use super::body::{Body, Parcel, Response, json_line};
 use super::conversations::Sender;
 use super::headers::{check_mirrored, check_modern};
 use super::tcp::Tcp;
@@ -118,12 +116,12 @@ async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Ou
             }
         }
     });
-    stream::event_stream(Body::from_stream(events))
+    stream::event_stream(Body::parts(events))
 }
 
-/// Makes an event of a line that is polled out with it; its room is given back when the client has taken it.
-fn event(line: Outgoing) -> Result<Bytes, std::convert::Infallible> {
-    Ok(line.deliver_as("data: ", "\n\n"))
+/// Makes an event of a line.
+fn event(line: Outgoing) -> std::io::Result<Parcel> {
+    Ok(Parcel::of_line(line, "data: ", "\n\n"))
 }
 
 /// Returns the status that goes with an answer.

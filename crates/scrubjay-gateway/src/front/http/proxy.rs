@@ -12,11 +12,10 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::http::{
     HeaderMap, HeaderValue, Method, Request, Response as HttpResponse, StatusCode, header, request,
 };
-use axum::response::Response;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use scrubjay_core::entry::{Direction, Terminator, WhyUndelivered};
@@ -26,7 +25,7 @@ use scrubjay_core::rules::{Judge, Judgement, Onward};
 use serde_json::json;
 
 use self::following::Following;
-use super::body::{json_line, recorded};
+use super::body::{Body, Parcel, Response, json_line};
 use super::conversations::Sender;
 use super::headers::SESSION;
 use super::refused::because;
@@ -197,7 +196,7 @@ pub(super) async fn pass(
     let session = exchange.session.clone();
     let answer = exchange.answer(response).await;
     if let Some(over) = over {
-        front.close_session(&session.id, over);
+        front.close_behind_answer(&session, over);
     }
     answer
 }
@@ -314,10 +313,10 @@ impl Exchange {
             self.session.record_note(&json!({ "event": "http_status", "status": status }));
         }
         let mut answer = if is_stream {
-            Response::new(Body::from_stream(self.events(body)))
+            Response::new(Body::parts(self.events(body)))
         } else {
             match self.collect(body).await {
-                Ok((body, receipt)) => Response::new(recorded(body, receipt)),
+                Ok(body) => Response::new(body.into()),
                 Err(failed) => return failed,
             }
         };
@@ -327,7 +326,7 @@ impl Exchange {
     }
 
     /// Reads an answer that is no stream, and records it.
-    async fn collect(&self, mut body: Incoming) -> Result<(Bytes, Option<Receipt>), Response> {
+    async fn collect(&self, mut body: Incoming) -> Result<Parcel, Response> {
         let limit = self.front.gateway.message_bytes_max();
         let mut text = Vec::new();
         let mut room = self.front.gateway.budget().nothing(Use::Backend, true);
@@ -348,17 +347,17 @@ impl Exchange {
         }
         let line = line_of(&text);
         if line.is_empty() {
-            return Ok((text.into(), None));
+            return Ok(Parcel::new(text, None));
         }
         let (answer, receipt) = match self.say(&line).await {
             Said::AsItCame(receipt) if self.is_strict() => (line, receipt),
             Said::AsItCame(receipt) => (text, receipt),
             Said::Other(other, receipt) => (other, receipt),
-            Said::Nothing => return Ok((Bytes::new(), None)),
+            Said::Nothing => return Ok(Parcel::new(Bytes::new(), None)),
         };
         // Less than it was, so there is room.
         let _ = room.resize(answer.len());
-        Ok((Bytes::from_owner(Waiting { answer, _room: room }), receipt))
+        Ok(Parcel::new(Bytes::from_owner(Waiting { answer, _room: room }), receipt))
     }
 
     /// Records a message of the server, and returns what the host is to hear of it.
@@ -397,7 +396,7 @@ impl Exchange {
     }
 
     /// Passes events on, each as soon as it is complete and on the tape.
-    fn events(self, body: Incoming) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
+    fn events(self, body: Incoming) -> impl futures_util::Stream<Item = io::Result<Parcel>> {
         let state = Following::new(self, body);
         futures_util::stream::unfold(state, |mut state| async move {
             let next = state.next().await?;
@@ -499,7 +498,7 @@ fn has_id(answer: &[u8]) -> bool {
 }
 
 fn json_body(status: StatusCode, line: Vec<u8>, receipt: Option<Receipt>) -> Response {
-    let mut response = Response::new(recorded(line, receipt));
+    let mut response = Response::new(Parcel::new(line, receipt).into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, StatusCode, header};
-use axum::response::Response;
 use http_body_util::BodyExt;
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, Recording};
 use serde_json::{Value, json};
 
+use super::body::Response;
 use crate::budget::{Charge, Full};
 use crate::gateway::{Gateway, NewTape};
 use crate::keeping::{keep, shared};

@@ -7,13 +7,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::http::{HeaderValue, header};
-use axum::response::Response;
 use scrubjay_core::entry::WhyUndelivered;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::body::{Body, Parcel, Response};
 use crate::budget::SharedRoom;
 use crate::delivery::{Outgoing, Receipt};
 use crate::session::lock;
@@ -43,7 +43,7 @@ pub(super) struct Log {
     room: Notify,
 }
 
-/// A line of a log: its receipt is here until somebody reads it for the first time.
+/// A line of a log: its receipt is here until it is written to somebody for the first time.
 #[derive(Debug)]
 struct LogLine {
     /// As an event; it takes room until it is forgotten here and has been written.
@@ -58,7 +58,7 @@ struct Said {
     bytes: usize,
     /// The number of the first line kept.
     first: u64,
-    /// The number of the first line nobody has read.
+    /// The number of the first line that was written to nobody.
     unread: u64,
     readers: usize,
     /// When the last reader left.
@@ -138,8 +138,7 @@ impl Log {
         said.ended && from >= said.first + said.lines.len() as u64
     }
 
-    /// Returns the event at a place or the first after it, waiting for one; none when the stream has ended. It counts as
-    /// delivered.
+    /// Returns the event at a place or the first after it, waiting for one; none when the stream has ended.
     async fn next(&self, from: u64) -> Option<(u64, Bytes)> {
         loop {
             let news = self.news.notified();
@@ -147,20 +146,11 @@ impl Log {
             // Enabled before looking: what is said in between is not missed.
             news.as_mut().enable();
             {
-                let mut said = lock(&self.said);
+                let said = lock(&self.said);
                 let from = from.max(said.first);
                 let skip = usize::try_from(from - said.first).unwrap_or(usize::MAX);
-                if let Some(line) = said.lines.get_mut(skip) {
-                    let (event, receipt, room) = (line.event.clone(), line.receipt.take(), line.room.clone());
-                    said.unread = said.unread.max(from + 1);
-                    drop(said);
-                    receipt.into_iter().for_each(Receipt::delivered);
-                    if let Some(room) = room {
-                        // Kept only in case the client asks for it again: that must not take the room of what is new.
-                        lock(&room).leave_account();
-                    }
-                    self.room.notify_waiters();
-                    return Some((from, event));
+                if let Some(line) = said.lines.get(skip) {
+                    return Some((from, line.event.clone()));
                 }
                 if said.ended {
                     return None;
@@ -168,6 +158,22 @@ impl Log {
             }
             news.await;
         }
+    }
+
+    /// Notes that an event was written to somebody who reads: it is delivered.
+    fn was_written(&self, number: u64) {
+        let mut said = lock(&self.said);
+        said.unread = said.unread.max(number + 1);
+        let skip = number.checked_sub(said.first).and_then(|skip| usize::try_from(skip).ok());
+        let Some(line) = skip.and_then(|skip| said.lines.get_mut(skip)) else { return };
+        let (receipt, room) = (line.receipt.take(), line.room.clone());
+        drop(said);
+        receipt.into_iter().for_each(Receipt::delivered);
+        if let Some(room) = room {
+            // Kept only in case the client asks for it again: that must not take the room of what is new.
+            lock(&room).leave_account();
+        }
+        self.room.notify_waiters();
     }
 }
 
@@ -222,6 +228,16 @@ impl Streams {
         }
     }
 
+    /// Notes what is kept for clients that left their streams: they do not come back for it before the end.
+    pub(super) fn give_up_left(&self) {
+        for log in lock(&self.by_session).values().flatten() {
+            let mut said = lock(&log.said);
+            if said.readers == 0 {
+                said.lines.iter_mut().for_each(|line| drop(line.receipt.take()));
+            }
+        }
+    }
+
     fn begin_log(&self, session: &str, is_standing: bool) -> Arc<Log> {
         let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         let log = Arc::new(Log { number, is_standing, ..Log::default() });
@@ -261,8 +277,8 @@ impl Streams {
     }
 }
 
-/// Somebody who reads a log.
-struct Reader {
+/// Somebody who reads a log, until the last event that was handed over is written or lost with the connection.
+pub(super) struct Reader {
     log: Arc<Log>,
 }
 
@@ -270,6 +286,11 @@ impl Reader {
     fn new(log: Arc<Log>) -> Self {
         lock(&log.said).readers += 1;
         Self { log }
+    }
+
+    /// Notes that an event was written.
+    pub(super) fn was_written(&self, number: u64) {
+        self.log.was_written(number);
     }
 }
 
@@ -285,11 +306,12 @@ impl Drop for Reader {
 
 /// Answers with the events of a log from a place on.
 pub(super) fn events(log: Arc<Log>, from: u64) -> Response {
-    let stream = futures_util::stream::unfold((Reader::new(log), from), |(reader, from)| async move {
+    let reader = Arc::new(Reader::new(log));
+    let stream = futures_util::stream::unfold((reader, from), |(reader, from)| async move {
         let (number, event) = reader.log.next(from).await?;
-        Some((Ok::<_, std::convert::Infallible>(event), (reader, number + 1)))
+        Some((Ok(Parcel::of_log(event, reader.clone(), number)), (reader, number + 1)))
     });
-    event_stream(Body::from_stream(stream))
+    event_stream(Body::parts(stream))
 }
 
 /// Answers with a body of events.
@@ -337,6 +359,9 @@ mod tests {
         assert!(!feeding.is_finished(), "it waits for the reader");
         assert_eq!(log.next(0).await.map(|(number, _)| number), Some(0));
         assert_eq!(log.next(1).await.map(|(number, _)| number), Some(1));
+        assert!(!feeding.is_finished(), "nothing is written yet");
+        reader.was_written(0);
+        reader.was_written(1);
         feeding.await.expect("it has room");
         // Who leaves is waited for no more.
         log.push(line("small")).await;
@@ -385,6 +410,7 @@ mod tests {
         log.push_now(line("read"));
         log.push_now(line("unread"));
         log.next(0).await.expect("an event");
+        reader.was_written(0);
         streams.forget_read();
         assert_eq!(lock(&log.said).lines.len(), 1);
         streams.forget_unread();

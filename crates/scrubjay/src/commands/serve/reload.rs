@@ -273,6 +273,7 @@ fn lost_trust<'a>(before: &Loaded, after: &'a Loaded) -> Option<(&'a PathBuf, St
 /// A hangup because the terminal is gone is no request to reload.
 fn end_with_terminal(gateway: &Weak<Gateway>) {
     if let Some(gateway) = gateway.upgrade() {
+        gateway.stopping();
         gateway.shut_down("the terminal was closed");
     }
     // The warden ends whatever is left.

@@ -6,9 +6,10 @@ use std::net::TcpStream;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::http::Target;
 use super::rig::{Served, modern, open_session, repository, text, until};
-use crate::delivered::{await_held_up, await_recorded, conversation, counted, why_marked};
-use crate::harness::{DOWN, Lab, Recorded};
+use crate::delivered::{STOPPED, await_held_up, await_recorded, conversation, counted, why_marked};
+use crate::harness::{DOWN, Lab, Recorded, UP};
 
 const STEPS: usize = 4000;
 const PROGRESS: &str = "notifications/progress";
@@ -21,14 +22,31 @@ fn handles(era: &str) -> Vec<String> {
 /// Begins a call that makes progress, and reads nothing of it.
 fn begin(served: &Served, era: &str, bytes: usize) -> TcpStream {
     let arguments = json!({ "steps": STEPS, "bytes": bytes });
-    let params = json!({ "name": "count", "arguments": arguments, "_meta": { "progressToken": "p" } });
     if era == "modern" {
+        let params = json!({ "name": "count", "arguments": arguments, "_meta": { "progressToken": "p" } });
         let target = served.target().with("MCP-Protocol-Version", "2026-07-28");
         let target = target.with("Mcp-Method", "tools/call").with("Mcp-Name", "count");
         return target.begin("POST", &modern(7, "tools/call", &params).to_string());
     }
+    begin_in(&open_session(&served.target()), "count", &arguments)
+}
+
+/// Begins a call in a legacy session.
+fn begin_in(target: &Target, tool: &str, arguments: &Value) -> TcpStream {
+    let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": "p" } });
     let request = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
-    open_session(&served.target()).begin("POST", &request.to_string())
+    target.begin("POST", &request.to_string())
+}
+
+/// Counts the events that are there to their end and hold something.
+fn whole_events(heard: &[u8], wanted: &str) -> usize {
+    let mut events: Vec<&[u8]> = Vec::new();
+    let mut rest = heard;
+    while let Some(end) = rest.windows(2).position(|two| two == b"\n\n") {
+        events.push(&rest[..end]);
+        rest = &rest[end + 2..];
+    }
+    events.iter().filter(|event| occurrences(event, wanted) > 0).count()
 }
 
 fn occurrences(bytes: &[u8], wanted: &str) -> usize {
@@ -84,6 +102,8 @@ fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
         // It pauses until everything behind is held up, and leaves.
         await_held_up(&lab);
         leave(stream);
+        // Its call goes on where it may come back; it must not be stopped in the middle.
+        await_held_up(&lab);
         let tape = ended(&lab, served);
         let (marked, unmarked) = counted(&tape, DOWN, PROGRESS);
         assert!(
@@ -95,6 +115,82 @@ fn a_client_that_leaves_in_the_middle_is_not_said_to_have_heard_the_rest() {
             "{era}"
         );
     }
+}
+
+#[test]
+fn a_gateway_that_is_stopped_while_its_client_pauses_marks_exactly_what_it_did_not_write() {
+    for era in ["legacy", "modern"] {
+        let lab = Lab::new();
+        let served = Served::start(lab.data(), &[], &handles(era));
+        let mut stream = begin(&served, era, 200);
+        await_held_up(&lab);
+        let tape = ended(&lab, served);
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).expect("the gateway ends, and with it the stream");
+        let (marked, unmarked) = counted(&tape, DOWN, PROGRESS);
+        assert_eq!(unmarked, whole_events(&heard, PROGRESS), "{era}: {marked} are marked");
+        assert!(marked > 0, "{era}");
+        assert_eq!(why_marked(&tape), [STOPPED], "{era}");
+    }
+}
+
+/// An answer that no buffers of the system hold; its client reads the beginning and leaves.
+fn leaves_in_a_long_answer(lab: &Lab, served: Served) {
+    let target = open_session(&served.target());
+    let mut stream = begin_in(&target, "long", &json!({ "bytes": 12_000_000 }));
+    stream.read_exact(&mut [0; 1000]).expect("the answer begins");
+    await_held_up(lab);
+    drop(stream);
+    until("the tape tells it", || why_marked(&conversation(lab)) == ["client left"]);
+    assert_eq!(counted(&ended(lab, served), DOWN, "xxxxxxxx"), (1, 0));
+}
+
+#[test]
+fn a_long_answer_of_which_a_client_reads_the_beginning_is_marked() {
+    let lab = Lab::new();
+    let served = Served::start(lab.data(), &[], &handles("legacy"));
+    leaves_in_a_long_answer(&lab, served);
+
+    let lab = Lab::new();
+    let options = ["--"];
+    let served = Served::wrap(lab.data(), &options, &handles("legacy"));
+    leaves_in_a_long_answer(&lab, served);
+
+    let (lab, behind) = (Lab::new(), Lab::new());
+    let upstream = Served::wrap(behind.data(), &options, &handles("legacy"));
+    let url = format!("http://{}/mcp", upstream.address);
+    let served = Served::wrap(lab.data(), &["--url", &url], &[]);
+    leaves_in_a_long_answer(&lab, served);
+}
+
+#[test]
+fn what_is_lost_with_a_connection_and_read_on_the_next_is_not_marked() {
+    // More than the system's buffers hold, and less than is kept for a client that comes back.
+    const EVENTS: usize = 180;
+    let lab = Lab::new();
+    let served = Served::start(lab.data(), &[], &handles("legacy"));
+    let target = open_session(&served.target());
+    let stream = begin_in(&target, "count", &json!({ "steps": EVENTS, "bytes": 5000 }));
+    await_held_up(&lab);
+    leave(stream);
+    let mut again = target.with("Last-Event-ID", "1-0").begin("GET", "");
+    let mut heard = Vec::new();
+    again.read_to_end(&mut heard).expect("the stream ends with the answer");
+    assert_eq!(whole_events(&heard, PROGRESS), EVENTS);
+    let (marked, unmarked) = counted(&ended(&lab, served), DOWN, PROGRESS);
+    assert_eq!((marked, unmarked), (0, EVENTS));
+}
+
+#[test]
+fn an_answer_that_ends_its_session_is_not_marked() {
+    let lab = Lab::new();
+    let served = Served::start(lab.data(), &[], &handles("legacy"));
+    let refused = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {} });
+    assert!(served.target().post(&refused.to_string()).text().contains("protocolVersion"));
+    drop(served);
+    let mut tapes = lab.tapes().into_iter().map(|tape| lab.export(tape["id"].as_str().expect("an id")));
+    let tape = tapes.find(|tape| tape.messages(UP).next().is_some()).expect("a conversation");
+    assert_eq!(counted(&tape, DOWN, "protocolVersion"), (0, 1));
 }
 
 #[test]

@@ -3,22 +3,21 @@
 use std::collections::VecDeque;
 use std::io;
 
-use axum::body::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::json;
 
 use super::events::{self, Cutter};
 use super::{Exchange, Said};
-use crate::delivery::Receipt;
+use crate::front::http::body::Parcel;
 
 /// A stream of the server's on its way to the host.
 pub(super) struct Following {
     exchange: Exchange,
     body: Incoming,
     cutter: Cutter,
-    /// Events for the host, with the receipts of their messages.
-    ready: VecDeque<(Bytes, Option<Receipt>)>,
+    /// Events for the host.
+    ready: VecDeque<Parcel>,
     over: bool,
 }
 
@@ -28,17 +27,16 @@ impl Following {
     }
 
     /// Returns the next bytes for the host; an error is the last.
-    pub(super) async fn next(&mut self) -> Option<io::Result<Bytes>> {
+    pub(super) async fn next(&mut self) -> Option<io::Result<Parcel>> {
         let next = self.read().await?;
         self.over |= next.is_err();
         Some(next)
     }
 
-    async fn read(&mut self) -> Option<io::Result<Bytes>> {
+    async fn read(&mut self) -> Option<io::Result<Parcel>> {
         let limit = self.exchange.front.gateway.message_bytes_max();
         loop {
-            if let Some((ready, receipt)) = self.ready.pop_front() {
-                receipt.into_iter().for_each(Receipt::delivered);
+            if let Some(ready) = self.ready.pop_front() {
                 return Some(Ok(ready));
             }
             if self.over {
@@ -52,7 +50,7 @@ impl Following {
                     // What is not complete counts for nobody, and passes; under rules no reader may try.
                     let rest = self.cutter.rest();
                     if !self.exchange.is_strict() {
-                        self.ready.push_back((rest.into(), None));
+                        self.ready.push_back(Parcel::new(rest, None));
                     }
                     continue;
                 }
@@ -72,7 +70,7 @@ impl Following {
                         Said::Nothing => (events::with_message(&event, None), None),
                     },
                 };
-                self.ready.push_back((event.into(), receipt));
+                self.ready.push_back(Parcel::new(event, receipt));
             }
             if self.cutter.is_too_long(limit) {
                 let held = self.cutter.rest();

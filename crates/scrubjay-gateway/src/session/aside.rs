@@ -1,0 +1,153 @@
+//! What belongs to no request, on its way to a client: on its standing stream, or kept until there is room.
+//!
+//! The order is kept: while something waits here, whatever comes goes behind it. Nobody waits for a standing stream that
+//! does not move; only so much is kept for it, and the oldest goes first.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use scrubjay_core::entry::WhyUndelivered::DroppedByLimit;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::{OUTBOX_MAX, Outbox, lock};
+use crate::delivery::Outgoing;
+
+/// The standing stream of a client, where it has one, and what waits for it.
+#[derive(Debug, Default)]
+pub(super) struct Aside(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    outbox: Option<Outbox>,
+    kept: VecDeque<Outgoing>,
+    /// Whether what is kept is being passed on, as the stream has room.
+    is_passing: bool,
+}
+
+impl Aside {
+    /// Sends a line, or keeps it.
+    pub(super) fn say(&self, line: Outgoing) {
+        let mut state = lock(&self.0);
+        let line = match &state.outbox {
+            Some(outbox) if state.kept.is_empty() => match outbox.try_send(line) {
+                Ok(()) => return,
+                Err(TrySendError::Full(line) | TrySendError::Closed(line)) => line,
+            },
+            _ => line,
+        };
+        let oldest = if state.kept.len() == OUTBOX_MAX { state.kept.pop_front() } else { None };
+        state.kept.push_back(line);
+        if !state.is_passing
+            && let Some(outbox) = state.outbox.clone().filter(|outbox| !outbox.is_closed())
+        {
+            state.is_passing = true;
+            tokio::spawn(pass_on(self.0.clone(), outbox));
+        }
+        drop(state);
+        if let Some(oldest) = oldest {
+            oldest.drop_because(DroppedByLimit);
+        }
+    }
+
+    /// Takes a standing stream, and returns what is to go out on it first.
+    pub(super) fn attach(&self, outbox: Outbox) -> VecDeque<Outgoing> {
+        let new = State { outbox: Some(outbox), ..State::default() };
+        // The old stream is dropped without the lock: what it holds is noted on the tape.
+        let old = std::mem::replace(&mut *lock(&self.0), new);
+        old.kept
+    }
+
+    /// Ends the standing stream, and returns what was kept for it.
+    pub(super) fn detach(&self) -> VecDeque<Outgoing> {
+        let old = std::mem::take(&mut *lock(&self.0));
+        old.kept
+    }
+
+    /// Gives up what is kept.
+    pub(super) fn drop_kept(&self) {
+        let kept = std::mem::take(&mut lock(&self.0).kept);
+        for line in kept {
+            line.drop_because(DroppedByLimit);
+        }
+    }
+
+    /// Returns the standing stream, where there is one that somebody reads.
+    pub(super) fn outbox(&self) -> Option<Outbox> {
+        lock(&self.0).outbox.clone().filter(|outbox| !outbox.is_closed())
+    }
+}
+
+/// Passes on what is kept as a stream has room, until nothing is left or another stream has taken its place.
+async fn pass_on(state: Arc<Mutex<State>>, outbox: Outbox) {
+    loop {
+        let place = outbox.reserve().await;
+        let mut state = lock(&state);
+        if !state.outbox.as_ref().is_some_and(|now| now.same_channel(&outbox)) {
+            return;
+        }
+        let line = if place.is_ok() { state.kept.pop_front() } else { None };
+        match (place, line) {
+            (Ok(place), Some(line)) => place.send(line),
+            // All of it is on its way, or the client is gone: the rest waits for its next stream.
+            _ => {
+                state.is_passing = false;
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn say(aside: &Aside, numbers: std::ops::Range<usize>) {
+        numbers.for_each(|number| aside.say(Outgoing::unrecorded(number.to_string())));
+    }
+
+    async fn hear(lines: &mut mpsc::Receiver<Outgoing>, numbers: std::ops::Range<usize>) {
+        for number in numbers {
+            assert_eq!(lines.recv().await.map(Outgoing::deliver), Some(number.to_string()));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_follows_as_the_stream_has_room_and_nothing_overtakes_it() {
+        let (outbox, mut lines) = mpsc::channel(4);
+        let aside = Aside::default();
+        say(&aside, 0..3);
+        assert_eq!(aside.attach(outbox).len(), 3);
+        say(&aside, 3..20);
+        hear(&mut lines, 3..6).await;
+        say(&aside, 20..30);
+        hear(&mut lines, 6..30).await;
+        // It moves again, and a second time it does not.
+        say(&aside, 30..50);
+        hear(&mut lines, 30..50).await;
+    }
+
+    #[tokio::test]
+    async fn the_next_stream_begins_with_what_the_last_one_had_no_room_for() {
+        let (first, mut lines) = mpsc::channel(4);
+        let aside = Aside::default();
+        aside.attach(first);
+        say(&aside, 0..10);
+        let (second, mut more) = mpsc::channel(4);
+        let kept = aside.attach(second).into_iter().map(Outgoing::deliver).collect::<Vec<_>>();
+        assert_eq!(kept, (4..10).map(|number| number.to_string()).collect::<Vec<_>>());
+        say(&aside, 10..12);
+        hear(&mut lines, 0..4).await;
+        assert!(lines.recv().await.is_none(), "nothing goes to a stream that was replaced");
+        hear(&mut more, 10..12).await;
+    }
+
+    #[tokio::test]
+    async fn only_so_much_is_kept_and_the_oldest_goes_first() {
+        let aside = Aside::default();
+        say(&aside, 0..OUTBOX_MAX + 5);
+        let kept = aside.detach();
+        assert_eq!((kept.len(), kept.front().map(Outgoing::text)), (OUTBOX_MAX, Some("5")));
+    }
+}
