@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""A legacy MCP server over stdio that says too much, or does not read, when a tool is called."""
+"""A legacy MCP server over stdio that says too much, or does not read, when a tool is called.
+
+With `WHAT BYTES COUNT` it says too much of itself: no two processes say the same.
+"""
 
 import json
+import os
 import sys
 import time
 
@@ -38,22 +42,48 @@ def call(request_id, name, arguments):
         schema = {"type": "object", "properties": {"name": {"type": "string"}}}
         params = {"message": "x" * arguments["bytes"], "requestedSchema": schema}
         say(id=f"ask-{request_id}", method="elicitation/create", params=params)
+    else:
+        text(request_id, "done")
+
+
+def of_itself(what, count, fill):
+    """Returns what it lists of itself, all of it its own."""
+    own = str(os.getpid())
+    if what == "tools":
+        return [{"name": f"t{n}", "description": own + fill, "inputSchema": {"type": "object"}} for n in range(count)]
+    if what == "names":
+        return [{"name": f"t{n}_{own}", "description": fill, "inputSchema": {"type": "object"}} for n in range(count)]
+    if what == "resources":
+        return [{"uri": f"bomb://{own}/{n}", "name": fill} for n in range(count)]
+    return []
 
 
 def main():
+    what, size, count = (sys.argv[1], int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 3 else ("", 0, 1)
+    much = of_itself(what, count, "x" * (size // count))
     tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "large", "flood", "deaf", "ask")]
+    if what:
+        tools = much if what in ("tools", "names") else []
     capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
+    if what == "capabilities":
+        capabilities["experimental"] = {"x": {"y": str(os.getpid()) + "x" * size}}
+    instructions = {"instructions": str(os.getpid()) + "x" * size} if what == "instructions" else {}
     for line in sys.stdin.buffer:
         message = json.loads(line)
         method, request_id = message.get("method"), message.get("id")
         if method == "initialize":
             info = {"name": "bomb", "version": "1"}
             version = "2025-11-25"
-            say(id=request_id, result={"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
+            greeting = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info, **instructions}
+            say(id=request_id, result=greeting)
+        elif method == "tools/list" and what == "pages":
+            # There is always one more.
+            tool = {"name": "page", "description": "x" * size, "inputSchema": {"type": "object"}}
+            say(id=request_id, result={"tools": [tool], "nextCursor": "more"})
         elif method == "tools/list":
             say(id=request_id, result={"tools": tools})
         elif method == "resources/list":
-            say(id=request_id, result={"resources": []})
+            say(id=request_id, result={"resources": much if what == "resources" else []})
         elif method == "resources/templates/list":
             say(id=request_id, result={"resourceTemplates": []})
         elif method == "tools/call":

@@ -24,7 +24,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS_MAX, DESCRIPTORS_MAX))
 class Gateway:
     """`scrubjay serve --http`, or `scrubjay wrap --listen`, with the bomb server behind it."""
 
-    def __init__(self, binary, settings, shared=False, wrap=False):
+    def __init__(self, binary, settings, shared=False, wrap=False, of_itself=None):
         self.binary = binary
         self.directory = tempfile.TemporaryDirectory(prefix="bombs-")
         root = self.directory.name
@@ -33,6 +33,10 @@ class Gateway:
         if not wrap:
             backend = {"id": "bomb", "type": "stdio", "command": SERVER[0], "args": SERVER[1:], "shared": shared}
             settings["backends"] = [backend]
+            if of_itself:
+                # Beside one that says little and serves all, so that others can be served.
+                much = {**backend, "id": "much", "args": SERVER[1:] + [str(argument) for argument in of_itself]}
+                settings["backends"] = [{**backend, "shared": True}, much]
         config = os.path.join(root, "config.json")
         with open(config, "w", encoding="utf-8") as file:
             json.dump(settings, file)

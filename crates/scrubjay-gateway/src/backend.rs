@@ -222,6 +222,7 @@ impl Backend {
     }
 
     fn described(id: &str, link: Link, recording: Recording, events: mpsc::Sender<Event>) -> Self {
+        let budget = Budget::new(MemoryLimits::default());
         Self {
             id: id.to_owned(),
             display_name: None,
@@ -234,12 +235,12 @@ impl Backend {
             is_shared: false,
             connections_max: BackendConfig::CONNECTIONS_MAX,
             places: Places::default(),
-            known: Known::default(),
+            known: Known::new(budget.backend()),
             starting: Mutex::default(),
             probing: tokio::sync::Mutex::default(),
             owner: None,
             keeping: Options::default(),
-            budget: Budget::new(MemoryLimits::default()),
+            budget,
             rules: Arc::default(),
             retired: OnceLock::new(),
             known_as: None,
@@ -257,7 +258,7 @@ impl Backend {
     /// Takes the room for what is said to it and by it from this budget.
     #[must_use]
     pub(crate) fn within(self, budget: Budget) -> Self {
-        Self { budget, ..self }
+        Self { known: Known::new(budget.backend()), budget, ..self }
     }
 
     /// Lets rules know it by another name than its id.
@@ -356,6 +357,16 @@ impl Backend {
             Some(name) => format!("{name} ({})", self.id),
             None => self.id.clone(),
         }
+    }
+
+    /// Returns where the room for what it says is taken from.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Returns how long a message may be.
+    pub(crate) fn message_bytes_max(&self) -> usize {
+        self.keeping.message_bytes_max
     }
 
     /// Returns how long a call may take.

@@ -28,7 +28,7 @@ const SMALL_UNOWNED_BYTES: usize = 4 * 1024;
 const SMALL_STATE_BYTES: usize = 4 * 1024;
 /// One part in so many is kept for small things of those who keep little.
 const RESERVE_PART: usize = 16;
-/// One part in so many may wait for one backend that does not read.
+/// One part in so many may wait for one backend that does not read, and is kept of what one backend lists.
 const BACKEND_PART: usize = 8;
 
 /// How much may be kept.
@@ -64,16 +64,18 @@ pub enum Use {
     Backend,
     /// Lines that a client has not read yet, or may ask for again.
     Delivery,
-    /// What a client said of itself, follows and was shown.
+    /// What a client said of itself and follows.
     State,
+    /// What backends list, and who owns which name.
+    Offer,
 }
 
 impl Use {
-    const COUNT: usize = 5;
+    const COUNT: usize = 6;
 
     fn bytes_max(self, process_bytes_max: usize) -> usize {
         match self {
-            Self::Body | Self::State => process_bytes_max / 4,
+            Self::Body | Self::State | Self::Offer => process_bytes_max / 4,
             Self::Call | Self::Backend | Self::Delivery => process_bytes_max / 2,
         }
     }
@@ -114,7 +116,7 @@ struct Used {
     by_use: [usize; Use::COUNT],
 }
 
-/// What one session, or one backend's queue, keeps.
+/// What is kept for one session, or of one backend.
 #[derive(Debug)]
 pub struct Account {
     budget: Budget,
@@ -148,9 +150,9 @@ impl Budget {
         self.account(SESSION_KEY, self.0.limits.session_bytes_max)
     }
 
-    /// Begins to count what waits for a backend.
+    /// Begins to count what waits for a backend, or what is kept of its lists.
     #[must_use]
-    pub fn backend_queue(&self) -> Arc<Account> {
+    pub fn backend(&self) -> Arc<Account> {
         self.account(PROCESS_KEY, self.0.limits.process_bytes_max / BACKEND_PART)
     }
 
@@ -288,7 +290,7 @@ impl Charge {
         }
         let small_max = match (&self.account, self.what) {
             (None, _) => SMALL_UNOWNED_BYTES,
-            (Some(_), Use::State) => SMALL_STATE_BYTES,
+            (Some(_), Use::State | Use::Offer) => SMALL_STATE_BYTES,
             (Some(_), _) => SMALL_BYTES,
         };
         let may_use_reserve = self.is_trusted && keeps_little && bytes <= small_max;

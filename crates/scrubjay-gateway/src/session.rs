@@ -21,9 +21,9 @@ use scrubjay_store::tape::header::{SessionRef, ToldBy};
 use tokio::sync::{mpsc, oneshot};
 
 use self::aside::Aside;
-use crate::backend::offer::{Kind, Offer};
+use crate::backend::offer::{Digest, Kind, Offer};
 use crate::backend::{Answer, Owner};
-use crate::budget::{Account, Budget, Charge, Full, Use};
+use crate::budget::{Account, Budget, Charge, Full, PROCESS_KEY, Use};
 use crate::delivery::{OnTheirWay, Outgoing, Receipt};
 use crate::gateway::Table;
 use crate::keeping::{Kept, keep, keep_marking, shared};
@@ -170,8 +170,8 @@ pub struct Session {
     pub log_level: Mutex<Option<&'static str>>,
 }
 
-/// A list that a client was given, with the room it takes where it is this client's alone.
-pub(crate) type RememberedList = (Arc<Offer>, Option<Charge>);
+/// A list that a client was given: what stands for it, and itself where there was room for it.
+pub(crate) type RememberedList = (Digest, Option<Arc<Offer>>);
 
 /// Calls of one client that look for a name: who waits while another asks all backends goes by what that one heard.
 #[derive(Debug, Default)]
@@ -753,21 +753,23 @@ impl Session {
         lock(&self.calls).get(&(id.clone(), 0)).cloned()
     }
 
-    /// Remembers a list the client was given, and returns the one before. What is this client's alone takes room; where
-    /// there is none it is not remembered, and asked for again when it is needed.
-    pub(crate) fn remember_list(&self, kind: Kind, backend: &str, offer: &Arc<Offer>) -> Option<Arc<Offer>> {
-        let mut lists = lock(&self.lists);
-        let before = lists.remove(&(kind, backend.to_owned())).map(|(offer, _)| offer);
-        let room = if kind.is_definition() {
-            None
-        } else {
-            match self.account.charge(Use::State, offer.bytes()) {
-                Ok(room) => Some(room),
-                Err(_) => return before,
-            }
-        };
-        lists.insert((kind, backend.to_owned()), (offer.clone(), room));
-        before
+    /// Remembers a list the client was given; returns whether it is another than before. What there was no room for is
+    /// asked for again when it is needed.
+    pub(crate) fn remember_list(&self, kind: Kind, backend: &str, offer: &Arc<Offer>) -> bool {
+        let kept = offer.may_be_kept().then(|| offer.clone());
+        if kept.is_none() {
+            let (list, bytes) = (kind.method(), offer.bytes());
+            self.note_not_kept(&serde_json::json!({ "list": list, "backend": backend, "bytes": bytes }));
+        }
+        let remembered = (offer.digest(), kept);
+        let before = lock(&self.lists).insert((kind, backend.to_owned()), remembered);
+        before.is_none_or(|(digest, _)| digest != offer.digest())
+    }
+
+    /// Notes that there was no room to keep something of a backend.
+    pub(crate) fn note_not_kept(&self, what: &serde_json::Value) {
+        tracing::warn!(session = self.id, %what, limit = PROCESS_KEY, "there is no room to keep what a backend says");
+        self.record_note(&serde_json::json!({ "event": "not_kept", "limit": PROCESS_KEY, "what": what }));
     }
 
     /// Notes that we are about to stop: what its client does not take from here on it did not leave behind.

@@ -5,13 +5,14 @@
 mod flights;
 mod hearing;
 mod judging;
+mod notes;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use scrubjay_core::entry::{BackendEnded, Direction, EntryKind, Terminator, Transport};
+use scrubjay_core::entry::{Direction, Transport};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
 use scrubjay_core::rules::Onward;
@@ -49,6 +50,9 @@ const QUEUE_WAIT_MAX: Duration = Duration::from_secs(300);
 /// How many bytes of waiting lines go out in one write.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 
+/// The capabilities of a backend that decide what it is asked.
+const CAPABILITIES: [&str; 4] = ["tools", "prompts", "resources", "logging"];
+
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 /// The lines of which a bridge tells whether they were delivered, where there is a bridge.
 type InBridge = Option<Arc<Mutex<HandedOver>>>;
@@ -59,10 +63,8 @@ pub struct Connection {
     pub backend: String,
     /// The era it speaks.
     pub era: Era,
-    /// What it offers: `capabilities` of its handshake, as JSON.
-    pub capabilities: String,
-    /// What it tells a client to do, where it does.
-    pub instructions: Option<String>,
+    /// Those of `CAPABILITIES` that it declared: what else it said of itself is kept once for all of them.
+    declared: Vec<&'static str>,
     /// Whether somebody listens to it for changes already.
     attended: AtomicBool,
     /// How many resources are followed on it: it is not idle while there is one.
@@ -128,12 +130,13 @@ struct Pending {
 }
 
 impl Connection {
-    pub(super) fn new(wire: Arc<Wire>, era: Era, capabilities: String, instructions: Option<String>) -> Self {
+    pub(super) fn new(wire: Arc<Wire>, era: Era, capabilities: &str) -> Self {
+        let all = serde_json::from_str::<&RawValue>(capabilities).ok();
+        let is_declared = |name: &&str| message::member(all, name).is_some_and(|c| c.get() != "null");
         Self {
             backend: wire.backend.clone(),
             era,
-            capabilities,
-            instructions,
+            declared: CAPABILITIES.into_iter().filter(is_declared).collect(),
             attended: AtomicBool::new(false),
             followed: AtomicU64::new(0),
             used: Mutex::new(tokio::time::Instant::now()),
@@ -203,11 +206,10 @@ impl Connection {
         self.wire.why_closed()
     }
 
-    /// Returns whether the backend declared a capability.
+    /// Returns whether the backend declared one of `CAPABILITIES`.
     #[must_use]
     pub fn offers(&self, capability: &str) -> bool {
-        serde_json::from_str::<&RawValue>(&self.capabilities)
-            .is_ok_and(|all| message::member(Some(all), capability).is_some_and(|c| c.get() != "null"))
+        self.declared.contains(&capability)
     }
 
     /// Calls a method and waits for the answer.
@@ -281,7 +283,7 @@ impl Wire {
             judge: backend.judge(),
             held: Arc::new(Semaphore::new(judging::HELD_MAX)),
             lines: Mutex::new(Some(lines)),
-            queue: backend.budget.backend_queue(),
+            queue: backend.budget.backend(),
             budget: backend.budget.clone(),
             open_ends: Arc::new(Semaphore::new(OPEN_ENDS_MAX)),
             pending: Mutex::default(),
@@ -474,36 +476,6 @@ impl Wire {
             self.note_end(&why, exit);
         }
         self.let_go();
-    }
-
-    /// Puts on tape that this connection is over, when that happens and not when somebody next needs it.
-    fn note_end(&self, why: &str, exit: Option<Exit>) {
-        let busy = self.busy();
-        let stderr: Vec<String> = lock(&self.complaints).iter().cloned().collect();
-        let ended = BackendEnded {
-            backend: self.backend.clone(),
-            connection: self.number,
-            why: Some(why.to_owned()),
-            status: exit.and_then(Exit::code),
-            signal: exit.and_then(Exit::signal),
-            stderr,
-            calls: busy.len() as u64,
-        };
-        let note = ended.note();
-        let item = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Eof, &note);
-        if let Err(e) = self.record_item(item) {
-            tracing::error!(backend = self.backend, error = %e, "cannot record that a backend ended");
-        }
-        if self.owner().is_none() {
-            // On the tape of everybody who waits for it, too, once each.
-            let mut told: Vec<&Arc<Session>> = Vec::new();
-            for session in busy.iter().map(|call| &call.session) {
-                if !told.iter().any(|one| Arc::ptr_eq(one, session)) {
-                    session.record_ended(&ended);
-                    told.push(session);
-                }
-            }
-        }
     }
 
     fn let_go(&self) {

@@ -11,11 +11,12 @@ use std::time::Duration;
 use futures_util::future::Either;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::redact::cut;
 use serde_json::value::RawValue;
 
 use super::connecting::Starter;
 use super::connection::{Connection, Incoming, Wire};
-use super::known::Greeting;
+use super::known::{Greeting, INSTRUCTIONS_BYTES_MAX};
 use super::leg_tape::LegTape;
 use super::{Answer, Backend, Link, Owner, process};
 use crate::bridge::{self, endpoint::Endpoint, http::OnSent};
@@ -34,6 +35,8 @@ const DISCOVER_MAX: Duration = Duration::from_secs(8);
 /// greetings waiting, and the first that it answers counts.
 const PROBE_MAX: Duration = Duration::from_millis(1500);
 const INITIALIZE_MAX: Duration = Duration::from_secs(20);
+/// So much of a server's reason not to greet is told.
+const REFUSAL_CHARS_MAX: usize = 1000;
 
 /// The capabilities the gateway has towards a backend that serves all clients: what it can pass on to those that
 /// have them.
@@ -55,9 +58,12 @@ pub(super) async fn start(
         },
         [Era::Modern] => start.discover(DISCOVER_MAX).await,
         _ => start.initialize().await,
-    }?;
-    start.is_greeted = true;
-    Ok(greeted)
+    };
+    if let (Err(why), Some(wire)) = (&greeted, &start.wire) {
+        wire.close(why, true);
+    }
+    start.is_greeted = greeted.is_ok();
+    greeted
 }
 
 /// A start under way; given up, what it started ends.
@@ -152,9 +158,10 @@ impl Start<'_> {
 
     fn settle(&self, greeted: Greeted, owner: Owner) -> Arc<Connection> {
         let Greeted { wire, era, greeting } = greeted;
-        self.backend.known.learn_greeting(era, greeting.clone());
+        let connection = Connection::new(wire.clone(), era, &greeting.capabilities);
+        self.backend.known.learn_greeting(era, greeting);
         wire.settle(era, owner);
-        Arc::new(Connection::new(wire, era, greeting.capabilities, greeting.instructions))
+        Arc::new(connection)
     }
 }
 
@@ -169,7 +176,7 @@ struct Greeted {
 pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connection>, String> {
     let wire = open(backend, None)?;
     wire.settle(era, None);
-    Ok(Arc::new(Connection::new(wire, era, "{}".to_owned(), None)))
+    Ok(Arc::new(Connection::new(wire, era, "{}")))
 }
 
 /// Opens the streams of a backend and begins to listen; what belongs to no request is on the session's tape.
@@ -257,7 +264,8 @@ async fn ask(wire: &Arc<Wire>, method: &str, params: &str, timeout: Duration) ->
 fn answered(method: &str, answer: Result<Answer, super::CallError>) -> Result<String, String> {
     match answer {
         Ok(Answer::Result(result)) => Ok(result),
-        Ok(Answer::Error(error)) => Err(format!("it refuses {method}: {error}")),
+        // Kept until it is tried again, for every client.
+        Ok(Answer::Error(error)) => Err(format!("it refuses {method}: {}", cut(&error, REFUSAL_CHARS_MAX))),
         Err(super::CallError::Unavailable(_, why)) => Err(why),
         Err(other) => Err(other.to_string()),
     }
@@ -271,5 +279,10 @@ fn read(wire: Arc<Wire>, era: Era, greeting: &str) -> Result<Greeted, String> {
     let greeting = raw(greeting)?;
     let capabilities = message::member(Some(greeting), "capabilities").map_or("{}", RawValue::get).to_owned();
     let instructions = message::string(message::member(Some(greeting), "instructions"));
-    Ok(Greeted { wire, era, greeting: Greeting { capabilities, instructions } })
+    let bytes = instructions.as_ref().map_or(0, String::len);
+    let greeting = Greeting::new(capabilities, instructions)?;
+    if bytes > INSTRUCTIONS_BYTES_MAX {
+        wire.note_cut("instructions", bytes, INSTRUCTIONS_BYTES_MAX);
+    }
+    Ok(Greeted { wire, era, greeting })
 }

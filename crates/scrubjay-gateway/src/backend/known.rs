@@ -4,13 +4,15 @@
 //! another's, before a server has started.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use scrubjay_core::envelope::Era;
+use scrubjay_core::redact::cut;
 use scrubjay_store::clock;
 use serde_json::{Value, json};
 
-use super::offer::{Item, Kind, Offer};
+use super::offer::{Digest, Item, Kind, Offer};
+use crate::budget::{Account, Use};
 use crate::memory::Memory;
 use crate::session::lock;
 
@@ -23,11 +25,44 @@ pub(crate) struct Greeting {
     pub(crate) instructions: Option<String>,
 }
 
+/// So many bytes a backend may declare as its capabilities. One that declares more is not used.
+const CAPABILITIES_BYTES_MAX: usize = 64 * 1024;
+/// So many bytes of instructions are passed on; the rest is cut.
+pub(super) const INSTRUCTIONS_BYTES_MAX: usize = 64 * 1024;
+/// So many of them say that the rest was cut.
+const CUT_BYTES: usize = 80;
+
+impl Greeting {
+    /// Takes what a backend says of itself, as much as may be kept.
+    pub(super) fn new(capabilities: String, instructions: Option<String>) -> Result<Self, String> {
+        let bytes = capabilities.len();
+        if bytes > CAPABILITIES_BYTES_MAX {
+            return Err(format!(
+                "its capabilities have {bytes} bytes, and may have {CAPABILITIES_BYTES_MAX}"
+            ));
+        }
+        Ok(Self { capabilities, instructions: instructions.map(Self::shortened) })
+    }
+
+    fn shortened(text: String) -> String {
+        if text.len() <= INSTRUCTIONS_BYTES_MAX {
+            return text;
+        }
+        let end = text.floor_char_boundary(INSTRUCTIONS_BYTES_MAX - CUT_BYTES);
+        // Between words where there are any: half a secret would be recognised by nobody.
+        let beginning = cut(&text, text[..end].chars().count());
+        format!("{beginning} [cut by scrubjay: {} bytes of {}]", beginning.len(), text.len())
+    }
+}
+
 /// What is known of one backend.
-#[derive(Default)]
 pub(crate) struct Known {
     facts: Mutex<Facts>,
     memory: OnceLock<(Arc<Memory>, String)>,
+    /// The room for its lists.
+    account: Arc<Account>,
+    /// The lists that anybody has, so that those that are equal are kept once.
+    shared: Mutex<HashMap<(Kind, Digest), Weak<Offer>>>,
 }
 
 #[derive(Clone, Default)]
@@ -41,10 +76,15 @@ struct Facts {
 }
 
 impl Known {
+    /// Knows nothing yet; what it will is kept in this room.
+    pub(super) fn new(account: Arc<Account>) -> Self {
+        Self { facts: Mutex::default(), memory: OnceLock::new(), account, shared: Mutex::default() }
+    }
+
     /// Takes up what an earlier run knew, and keeps what this one learns.
     pub(super) fn remember_in(&self, memory: Arc<Memory>, name: String) {
         if let Some(remembered) = memory.load(&name) {
-            *lock(&self.facts) = Facts::read(&remembered);
+            *lock(&self.facts) = Facts::read(&remembered, |kind, offer| self.share(kind, offer));
         }
         // There is one memory, given once.
         let _ = self.memory.set((memory, name));
@@ -99,21 +139,36 @@ impl Known {
         lock(&self.facts).lists.keys().any(|(_, known)| *known == kind)
     }
 
-    /// Notes a list of definitions; returns the one that was known, where it is the same.
-    pub(crate) fn learn_list(&self, era: Era, kind: Kind, offer: Arc<Offer>) -> Arc<Offer> {
+    /// Returns the one copy of a list that is kept: this one, with the room that it takes, or an equal one that somebody
+    /// has. Where there is no room it may not be kept.
+    pub(crate) fn share(&self, kind: Kind, offer: Offer) -> Arc<Offer> {
+        let offer = offer.whole();
+        let mut shared = lock(&self.shared);
+        let key = (kind, offer.digest());
+        if let Some(same) = shared.get(&key).and_then(Weak::upgrade) {
+            return same;
+        }
+        let room = self.account.charge(Use::Offer, offer.bytes()).ok();
+        let offer = Arc::new(offer.in_room(room));
+        shared.retain(|_, offer| offer.strong_count() > 0);
+        shared.insert(key, Arc::downgrade(&offer));
+        offer
+    }
+
+    /// Notes a list of definitions.
+    pub(crate) fn learn_list(&self, era: Era, kind: Kind, offer: &Arc<Offer>) {
         let mut facts = lock(&self.facts);
         facts.kept_waiting = false;
-        if !kind.is_definition() {
-            return offer;
+        if !kind.is_definition() || !offer.may_be_kept() {
+            return;
         }
         let known = facts.lists.entry((era == Era::Modern, kind)).or_default();
-        if *known == offer {
-            return known.clone();
+        if known == offer {
+            return;
         }
         *known = offer.clone();
         drop(facts);
         self.save();
-        offer
     }
 
     /// Notes that clients wait for it in vain: the next does not wait as long.
@@ -162,7 +217,8 @@ impl Facts {
         all
     }
 
-    fn read(all: &Value) -> Self {
+    /// Reads what was written; what there is no room for is not taken up.
+    fn read(all: &Value, share: impl Fn(Kind, Offer) -> Arc<Offer>) -> Self {
         let mut facts =
             Self { kept_waiting: all["keptWaiting"].as_bool().unwrap_or_default(), ..Self::default() };
         let age_s =
@@ -171,18 +227,19 @@ impl Facts {
             let said = &all[word];
             facts.speaks[era as usize] = said["speaks"].as_bool().filter(|_| age_s < ERAS_FOR_S);
             if said["capabilities"].is_object() {
-                facts.greetings[era as usize] = Some(Greeting {
-                    capabilities: said["capabilities"].to_string(),
-                    instructions: said["instructions"].as_str().map(str::to_owned),
-                });
+                let capabilities = said["capabilities"].to_string();
+                let instructions = said["instructions"].as_str().map(str::to_owned);
+                facts.greetings[era as usize] = Greeting::new(capabilities, instructions).ok();
             }
             for kind in KINDS {
                 let Some(items) = said[kind.member()].as_array() else { continue };
                 let item = |raw: &Value| {
                     Some(Item { name: raw[kind.key()].as_str()?.to_owned(), raw: raw.to_string() })
                 };
-                let offer = Offer { items: items.iter().filter_map(item).collect() };
-                facts.lists.insert((era == Era::Modern, kind), Arc::new(offer));
+                let offer = share(kind, Offer::of(items.iter().filter_map(item).collect()));
+                if offer.may_be_kept() {
+                    facts.lists.insert((era == Era::Modern, kind), offer);
+                }
             }
         }
         facts
@@ -192,6 +249,45 @@ impl Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Budget, MemoryLimits};
+
+    fn offer(text: &str) -> Offer {
+        Offer::of(vec![Item { name: "echo".to_owned(), raw: text.to_owned() }])
+    }
+
+    #[test]
+    fn equal_lists_are_kept_once_and_what_has_no_room_is_not() {
+        const MIB: usize = 1 << 20;
+        let budget = Budget::new(MemoryLimits { process_bytes_max: 16 * MIB, session_bytes_max: 4 * MIB });
+        let known = Known::new(budget.backend());
+        let long = |n: usize| format!("{n}{}", "x".repeat(MIB));
+        let one = known.share(Kind::Tools, offer(&long(1)));
+        assert!(Arc::ptr_eq(&one, &known.share(Kind::Tools, offer(&long(1)))));
+        let others: Vec<_> = (2..9).map(|n| known.share(Kind::Tools, offer(&long(n)))).collect();
+        let kept = others.iter().filter(|offer| offer.may_be_kept()).count();
+        assert!(kept == 0, "a backend has an eighth: {kept}");
+        known.learn_list(Era::Legacy, Kind::Tools, &others[0]);
+        assert_eq!(known.list(Era::Legacy, Kind::Tools), None);
+        known.learn_list(Era::Legacy, Kind::Tools, &one);
+        drop((one, others));
+        assert!(budget.used() > MIB, "the newest that fits stays");
+        known.forget_offers();
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_backend_may_say_only_so_much_of_itself() {
+        let long = |c: &str| c.repeat(INSTRUCTIONS_BYTES_MAX);
+        let refused = Greeting::new(long("x"), None).and(Greeting::new(long("xx"), None));
+        assert!(refused.expect_err("too long").contains("may have 65536"));
+        for text in [long("x") + "y", long("ä"), long("word ")] {
+            let cut = Greeting::new(String::new(), Some(text.clone())).expect("it is cut");
+            let cut = cut.instructions.expect("it has some");
+            assert!(cut.len() <= INSTRUCTIONS_BYTES_MAX && cut.ends_with(&format!("of {}]", text.len())));
+            let again = Greeting::new(String::new(), Some(cut.clone())).expect("it is short");
+            assert_eq!(again.instructions, Some(cut), "read again it is the same");
+        }
+    }
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -201,15 +297,17 @@ mod tests {
             instructions: Some("be kind".to_owned()),
         });
         let item = Item { name: "echo".to_owned(), raw: r#"{"name":"echo"}"#.to_owned() };
-        facts.lists.insert((false, Kind::Tools), Arc::new(Offer { items: vec![item] }));
-        let read = Facts::read(&facts.write());
+        facts.lists.insert((false, Kind::Tools), Arc::new(Offer::of(vec![item])));
+        let share =
+            |_, offer| Known::new(Budget::new(MemoryLimits::default()).backend()).share(Kind::Tools, offer);
+        let read = Facts::read(&facts.write(), share);
         assert_eq!(read.speaks, facts.speaks);
         assert_eq!(read.greetings, facts.greetings);
         assert_eq!(read.lists, facts.lists);
         assert!(read.kept_waiting);
         // A damaged file is read as an empty one.
         for odd in [json!(null), json!([1]), json!({ "legacy": 3, "modern": { "tools": [1, {}] } })] {
-            assert_eq!(Facts::read(&odd).speaks, [None, None]);
+            assert_eq!(Facts::read(&odd, share).speaks, [None, None]);
         }
     }
 }

@@ -4,6 +4,11 @@ use serde_json::value::RawValue;
 
 use scrubjay_core::message;
 
+use crate::budget::Charge;
+
+/// What an element takes besides its text: its place, and what the allocator adds.
+const ITEM_BYTES: usize = 96;
+
 /// What is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -97,9 +102,22 @@ impl Kind {
 }
 
 /// One of a backend's lists.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Offer {
     pub(crate) items: Vec<Item>,
+    /// What stands for it, once it is whole.
+    digest: Digest,
+    /// The room that it takes for as long as anybody has it.
+    room: Option<Charge>,
+}
+
+/// Stands for a list: two that are equal have the same.
+pub(crate) type Digest = [u8; 32];
+
+impl PartialEq for Offer {
+    fn eq(&self, other: &Self) -> bool {
+        self.items == other.items
+    }
 }
 
 /// An element of a list.
@@ -112,6 +130,11 @@ pub(crate) struct Item {
 }
 
 impl Offer {
+    /// Makes one of its elements.
+    pub(crate) fn of(items: Vec<Item>) -> Self {
+        Self { items, ..Self::default() }
+    }
+
     /// Adds the elements of one page; what has no name cannot be asked for and is left out.
     pub(crate) fn add_page(&mut self, kind: Kind, result: &RawValue) {
         for item in message::elements(message::member(Some(result), kind.member())) {
@@ -121,7 +144,37 @@ impl Offer {
 
     /// Returns how many bytes it takes to keep it.
     pub(crate) fn bytes(&self) -> usize {
-        self.items.iter().map(|item| item.name.len() + item.raw.len()).sum()
+        self.items.iter().map(|item| ITEM_BYTES + item.name.len() + item.raw.len()).sum()
+    }
+
+    /// Returns what stands for it.
+    pub(crate) fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Returns it as a whole, nothing of which will change.
+    pub(super) fn whole(mut self) -> Self {
+        if self.items.is_empty() {
+            return self;
+        }
+        let mut hasher = blake3::Hasher::new();
+        for item in &self.items {
+            // The length first: where one ends and the next begins is part of it.
+            hasher.update(&item.raw.len().to_le_bytes()).update(item.raw.as_bytes());
+        }
+        self.digest = hasher.finalize().into();
+        self.items.shrink_to_fit();
+        self
+    }
+
+    /// Takes the room for it along.
+    pub(super) fn in_room(self, room: Option<Charge>) -> Self {
+        Self { room, ..self }
+    }
+
+    /// Returns whether it may be kept beyond the moment: not where there was no room for it.
+    pub(crate) fn may_be_kept(&self) -> bool {
+        self.items.is_empty() || self.room.is_some()
     }
 
     fn add(&mut self, kind: Kind, item: &RawValue) {

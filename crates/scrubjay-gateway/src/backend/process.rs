@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::inert::inert;
-use scrubjay_core::redact::Lines;
+use scrubjay_core::redact::{Lines, cut};
 use scrubjay_store::clock;
 use scrubjay_store::recording::Item;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -40,6 +40,8 @@ const BASIC: [&str; 14] = [
 ];
 /// How many of its last complaints are kept for an error message.
 const COMPLAINTS_MAX: usize = 5;
+/// So much of each is kept: every connection has some.
+const COMPLAINT_CHARS_KEPT: usize = 2000;
 /// A complaint longer than this is cut.
 const COMPLAINT_BYTES_MAX: usize = 64 * 1024;
 
@@ -192,6 +194,7 @@ async fn keep_complaints(
         let redactor = lock(&recording).redactor();
         let text = String::from_utf8_lossy(lines.redact(&redactor, text).as_bytes()).into_owned();
         tracing::debug!(backend, stderr = %inert(&text), "backend complains");
+        let text = cut(&text, COMPLAINT_CHARS_KEPT).to_owned();
         let mut kept = lock(&complaints);
         if kept.len() == COMPLAINTS_MAX {
             kept.pop_front();

@@ -27,6 +27,8 @@ use super::waiting::{Taken, Waiting, is_message};
 use crate::budget::{Charge, Use};
 use crate::session::lock;
 
+/// How many bytes the name of a session may have.
+const SESSION_BYTES_MAX: usize = 4096;
 /// How long a server may say nothing at all.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 /// An answer beyond this counts as large; few of those are read at once.
@@ -150,7 +152,7 @@ impl<'a> Exchange<'a> {
         let request = self.post_request(body.clone());
         let response = self.send(request).await?;
         if opens && response.status().is_success() {
-            lock(&self.bridge.talk).session = response.headers().get(SESSION).cloned();
+            lock(&self.bridge.talk).session = session_of(&response);
         }
         if response.status().is_success() && is_event_stream(&response) {
             return self.follow(response.into_body()).await;
@@ -465,6 +467,17 @@ pub(super) async fn next_data(body: &mut Incoming) -> Option<Result<Bytes, ()>> 
 /// Tells whether a status is one that servers of the first transport refuse a POST to their stream with.
 fn may_be_first(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// Returns the session that a server opened. It stays as long as the connection, so one with a name of many bytes is
+/// not taken, and what is taken does not hold on to the other headers.
+fn session_of(response: &Response<Incoming>) -> Option<HeaderValue> {
+    let session = response.headers().get(SESSION)?.as_bytes();
+    if session.len() > SESSION_BYTES_MAX {
+        tracing::warn!(bytes = session.len(), "the name that the server gave the session is too long");
+        return None;
+    }
+    HeaderValue::from_bytes(session).ok()
 }
 
 fn is_event_stream(response: &Response<Incoming>) -> bool {

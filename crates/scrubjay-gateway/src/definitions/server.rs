@@ -9,8 +9,12 @@ use crate::config::Quarantine;
 
 /// So many definitions of one server are remembered. Where definitions can be held back, more than these are.
 const ENTRIES_MAX: usize = 4096;
+/// One with a longer name is not remembered either.
+const NAME_BYTES_MAX: usize = 1024;
 /// A longer definition is not kept as text: then a person sees that it changed, and not how.
 const TEXT_BYTES_MAX: usize = 256 << 10;
+/// Nor are those that all texts of a server together have no room for.
+const TEXTS_BYTES_MAX: usize = 8 << 20;
 
 /// What is defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -154,12 +158,13 @@ impl Server {
             self.pin(what);
         }
         let mut changes = Vec::new();
+        let (mut texts_bytes, mut is_tidy) = (self.texts_bytes(), false);
         for item in items {
             let key = what.key(&item.name);
-            if !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
+            let is_new = !self.entries.contains_key(&key);
+            if is_new && (self.entries.len() >= ENTRIES_MAX || key.len() > NAME_BYTES_MAX) {
                 continue;
             }
-            let is_new = !self.entries.contains_key(&key);
             let entry = self.entries.entry(key).or_default();
             // A text that was read back from a redacted file says the same as the one that was hashed.
             let same =
@@ -171,8 +176,17 @@ impl Server {
             }
             let is_change = before.as_ref().is_some_and(|before| *before != hash);
             entry.changes += u64::from(is_change);
-            if item.text.len() <= TEXT_BYTES_MAX {
-                self.texts.entry(hash.clone()).or_insert_with(|| item.text.clone());
+            if item.text.len() <= TEXT_BYTES_MAX && !self.texts.contains_key(&hash) {
+                texts_bytes += item.text.len();
+                if texts_bytes > TEXTS_BYTES_MAX && !is_tidy {
+                    self.forget_unused_texts();
+                    (is_tidy, texts_bytes) = (true, self.texts_bytes() + item.text.len());
+                }
+                if texts_bytes <= TEXTS_BYTES_MAX {
+                    self.texts.insert(hash.clone(), item.text.clone());
+                } else {
+                    texts_bytes -= item.text.len();
+                }
             }
             if is_change || (is_new && !is_first) {
                 changes.push(Change { name: item.name.clone(), before, after: hash });
@@ -293,6 +307,10 @@ impl Server {
 
     fn is_approved(&self) -> bool {
         self.entries.values().any(|entry| entry.approved.values().any(|by| *by == By::Person))
+    }
+
+    fn texts_bytes(&self) -> usize {
+        self.texts.values().map(String::len).sum()
     }
 
     /// Forgets texts that nothing refers to any more.

@@ -140,3 +140,20 @@ fn what_is_kept_is_private_redacted_and_another_servers_apart() {
     assert!(matches!(store.update(&name, |_| ()), Err(DefinitionsError::Damaged { .. })));
     assert_eq!(fs::read_to_string(place.join(&name)).unwrap(), "{");
 }
+
+#[test]
+fn only_so_many_texts_of_a_server_are_kept_and_no_long_names() {
+    let mut server = Server::default();
+    let long = |n: usize| format!("{n} {}", "x".repeat(200 << 10));
+    let kept = |server: &Server| serde_json::to_string(server).expect("it is plain data").len();
+    for round in 0..3 {
+        let texts: Vec<(String, String)> =
+            (0..100).map(|n| (format!("t{n}"), long(100 * round + n))).collect();
+        let tools: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (&**name, &**text)).collect();
+        let changed = see(&mut server, Off, &tools);
+        assert_eq!(changed.len(), if round == 0 { 0 } else { 100 }, "changes are told all the same");
+        assert!(kept(&server) < 9 << 20, "{} bytes", kept(&server));
+    }
+    see(&mut server, Off, &[(&"n".repeat(2000), "1")]);
+    assert_eq!(server.counts().0, 100);
+}

@@ -17,6 +17,8 @@ use tokio::task::JoinHandle;
 
 use super::events::capability_of;
 use super::greeting::{META_CAPABILITIES, META_INFO, META_LOG_LEVEL, META_VERSION};
+use super::lists::known_table;
+use super::names::Table;
 use super::request_state::{Foreign, is_sealed};
 use super::{Gateway, Request, code, not_found};
 use crate::backend::connection::Connection;
@@ -120,10 +122,11 @@ impl Gateway {
         if let Ok((backend, _)) = self.owner(call, Kind::Resources, uri).await {
             return Some(backend);
         }
-        let mut fitting = self.fitting_template(call, uri);
+        let known = known_table(&call.session, Kind::Templates);
+        let mut fitting = known.and_then(|table| self.fitting_template(&table, uri));
         if fitting.is_none() {
-            self.gather(call, Kind::Templates).await;
-            fitting = self.fitting_template(call, uri);
+            let table = self.gather(call, Kind::Templates).await.table;
+            fitting = self.fitting_template(&table, uri);
         }
         if fitting.is_some() {
             return fitting;
@@ -140,8 +143,8 @@ impl Gateway {
         if able.len() == 1 { able.pop() } else { None }
     }
 
-    fn fitting_template(&self, call: &Call, uri: &str) -> Option<Arc<Backend>> {
-        let mut templates = self.known_templates(&call.session);
+    fn fitting_template(&self, table: &Table, uri: &str) -> Option<Arc<Backend>> {
+        let mut templates = self.templates(table);
         // The most specific first.
         templates.sort_by_key(|(template, _)| std::cmp::Reverse(fixed_part(template).len()));
         templates.into_iter().find(|(template, _)| uri.starts_with(fixed_part(template))).map(|(_, b)| b)
@@ -162,12 +165,11 @@ impl Gateway {
             return self.forward(request, &backend, params).await;
         }
         let Some(uri) = uri else { return Answer::error(code::INVALID_PARAMS, "params.ref is required") };
-        let session = request.call.session.clone();
-        if self.known_templates(&session).is_empty() {
-            self.gather(&request.call, Kind::Templates).await;
-        }
-        let exact =
-            self.known_templates(&session).into_iter().find(|(template, _)| *template == uri).map(|(_, b)| b);
+        let table = match known_table(&request.call.session, Kind::Templates) {
+            Some(table) if table.names().next().is_some() => table,
+            _ => self.gather(&request.call, Kind::Templates).await.table,
+        };
+        let exact = self.templates(&table).into_iter().find(|(template, _)| *template == uri).map(|(_, b)| b);
         let owner = match exact {
             Some(backend) => Some(backend),
             None => self.owner_of_uri(&request.call, &uri).await,

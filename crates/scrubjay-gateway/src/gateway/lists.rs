@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
@@ -20,10 +21,13 @@ use super::{Gateway, Request};
 use crate::backend::connection::Connection;
 use crate::backend::offer::{Kind, Offer};
 use crate::backend::{Answer, Backend};
+use crate::budget::Use;
 use crate::session::{Call, Session, lock};
 
 /// How many pages of one backend are read.
 const PAGES_MAX: usize = 1000;
+/// How long the next page waits for room.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The member of a list's `_meta` that names what is not in it, or not new.
 const META_INCOMPLETE: &str = "scrubjay/incomplete";
 
@@ -39,6 +43,8 @@ pub(super) struct Routes {
 /// The lists of all backends as one.
 pub(super) struct Listing {
     pub(super) named: Vec<Named>,
+    /// Who owns which name: also where there is no room to keep that.
+    pub(super) table: Arc<Table>,
     /// What is missing, or is only the last good list.
     pub(super) incomplete: Vec<Incomplete>,
 }
@@ -63,7 +69,7 @@ impl Gateway {
         if message::member(request.raw_params(), "cursor").is_some_and(|c| c.get() != "null") {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
-        let Listing { named, incomplete } = self.gather(&request.call, kind).await;
+        let Listing { named, incomplete, .. } = self.gather(&request.call, kind).await;
         let mut items: Vec<String> = named.into_iter().map(|named| named.raw).collect();
         if kind == Kind::Tools && self.offers_router_tools() {
             items.extend(super::route::definitions());
@@ -91,9 +97,8 @@ impl Gateway {
         let found = match found {
             Some(found) => Some(found),
             None => {
-                self.look_for(call, kind, name).await;
-                let table = lock(&call.session.tables).get(&kind).cloned();
-                table.and_then(|table| table.owner(name).cloned())
+                let table = self.look_for(call, kind, name).await;
+                table.owner(name).cloned()
             }
         };
         match found {
@@ -109,20 +114,23 @@ impl Gateway {
         }
     }
 
-    /// Asks all backends for a name, unless another call of this client has while this one waited for its turn.
-    async fn look_for(self: &Arc<Self>, call: &Arc<Call>, kind: Kind, name: &str) {
+    /// Asks all backends for a name, unless another call of this client has while this one waited for its turn; returns
+    /// who owns which.
+    async fn look_for(self: &Arc<Self>, call: &Arc<Call>, kind: Kind, name: &str) -> Arc<Table> {
         let gathering = &call.session.gathering[kind as usize];
         let before = gathering.done.load(Ordering::Acquire);
         let _turn = gathering.turn.lock().await;
-        if gathering.done.load(Ordering::Acquire) == before {
-            self.gather_for(call, kind, Some(name)).await;
-            gathering.done.fetch_add(1, Ordering::AcqRel);
+        let has_been_asked = gathering.done.load(Ordering::Acquire) != before;
+        if let Some(table) = has_been_asked.then(|| known_table(&call.session, kind)).flatten() {
+            return table;
         }
+        let table = self.gather_for(call, kind, Some(name)).await.table;
+        gathering.done.fetch_add(1, Ordering::AcqRel);
+        table
     }
 
     fn known_owner(&self, call: &Call, kind: Kind, name: &str) -> Option<Owned> {
-        let own = lock(&call.session.tables).get(&kind).cloned();
-        let table = match own {
+        let table = match known_table(&call.session, kind) {
             Some(table) => table,
             // What one client has is no other's business; what servers can do is the same for all.
             None if kind.is_definition() => {
@@ -163,10 +171,8 @@ impl Gateway {
         if absent.is_empty() { String::new() } else { format!(" (not available: {})", absent.join(", ")) }
     }
 
-    /// Returns the templates a client was shown, and their owners.
-    pub(super) fn known_templates(&self, session: &Session) -> Vec<(String, Arc<Backend>)> {
-        let table = lock(&session.tables).get(&Kind::Templates).cloned();
-        let Some(table) = table else { return Vec::new() };
+    /// Returns the templates that a table names, and their owners.
+    pub(super) fn templates(&self, table: &Table) -> Vec<(String, Arc<Backend>)> {
         table
             .names()
             .filter_map(|(name, owned)| Some((name.to_owned(), self.backend(&owned.backend)?)))
@@ -254,11 +260,12 @@ impl Gateway {
                 "event": "list_incomplete", "list": kind.method(), "backends": described(&incomplete),
             }));
         }
-        Listing { named: self.name_for_client(call, kind, &listed), incomplete }
+        let (named, table) = self.name_for_client(call, kind, &listed);
+        Listing { named, table, incomplete }
     }
 
     /// Names what was listed and notes who owns which name, for this client and as the newest of all.
-    fn name_for_client(&self, call: &Arc<Call>, kind: Kind, listed: &[Listed]) -> Vec<Named> {
+    fn name_for_client(&self, call: &Arc<Call>, kind: Kind, listed: &[Listed]) -> (Vec<Named>, Arc<Table>) {
         let is_ours = kind == Kind::Tools && self.offers_router_tools();
         let naming = *lock(&self.naming);
         let is_reserved = |name: &str| is_ours && super::route::is_own(name);
@@ -267,13 +274,29 @@ impl Gateway {
         let (mut table, mut named) = names::name_all(kind, listed, naming, is_reserved, given);
         self.hold_back(kind, &mut table, &mut named);
         let newest = routes.newest.entry((kind, call.facts.era == Era::Modern)).or_default();
-        if **newest != table {
-            *newest = Arc::new(table);
-        }
-        let table = newest.clone();
+        let mut fits = true;
+        let table = if **newest == table {
+            newest.clone()
+        } else {
+            fits = table.take_room(&self.budget);
+            let table = Arc::new(table);
+            if fits {
+                *newest = table.clone();
+            }
+            table
+        };
         drop(routes);
-        lock(&call.session.tables).insert(kind, table);
-        named
+        let mut tables = lock(&call.session.tables);
+        if fits {
+            tables.insert(kind, table.clone());
+        } else {
+            tables.remove(&kind);
+        }
+        drop(tables);
+        if !fits {
+            call.session.note_not_kept(&json!({ "names": kind.member(), "count": named.len() }));
+        }
+        (named, table)
     }
 
     /// Asks one backend for its list and hands it to the gathering task; after that has ended, the client gets
@@ -297,8 +320,7 @@ impl Gateway {
 
     /// Tells a client that a list it was given is not what it was told.
     fn came_late(&self, backend: &Backend, session: &Arc<Session>, kind: Kind, offer: &Arc<Offer>) {
-        let before = session.remember_list(kind, &backend.id, offer);
-        if before.as_ref() != Some(offer) {
+        if session.remember_list(kind, &backend.id, offer) {
             self.tools_changed();
             self.tell_of_change(kind.changed(), |one| one.client == session.client);
         }
@@ -324,7 +346,8 @@ impl Gateway {
         };
         let offer = connection.flights.join((kind, apart), read).await?;
         self.observe_list(call, kind, backend, era, &offer);
-        Ok((era, backend.known.learn_list(era, kind, offer)))
+        backend.known.learn_list(era, kind, &offer);
+        Ok((era, offer))
     }
 
     /// Returns the arguments of a tool that are repeated in headers, as far as the tool is known.
@@ -361,10 +384,15 @@ impl Gateway {
     }
 }
 
+/// Returns who owns which name, as the newest list said that this client was given.
+pub(super) fn known_table(session: &Session, kind: Kind) -> Option<Arc<Table>> {
+    lock(&session.tables).get(&kind).cloned()
+}
+
 /// Returns the list that stands in for one that does not come: what this client was given last or, of what servers
 /// can do, what anybody was.
 fn last_good(backend: &Backend, session: &Session, era: Era, kind: Kind) -> Option<Arc<Offer>> {
-    let own = lock(&session.lists).get(&(kind, backend.id.clone())).map(|(offer, _)| offer.clone());
+    let own = lock(&session.lists).get(&(kind, backend.id.clone())).and_then(|(_, offer)| offer.clone());
     let other = if era == Era::Modern { Era::Legacy } else { Era::Modern };
     own.or_else(|| backend.known.list(era, kind)).or_else(|| backend.known.list(other, kind))
 }
@@ -377,6 +405,8 @@ async fn read_list(
 ) -> Result<Arc<Offer>, String> {
     let mut offer = Offer::default();
     let mut cursor: Option<String> = None;
+    let bytes_max = backend.message_bytes_max();
+    let (mut bytes, mut room) = (0, backend.budget().nothing(Use::Backend, true));
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
         let params = super::calls::adapted(call, connection.era, params.as_deref());
@@ -388,6 +418,17 @@ async fn read_list(
             Answer::Error(_) if kind == Kind::Templates => break,
             Answer::Error(error) => return Err(format!("it refuses {}: {error}", kind.method())),
         };
+        bytes += result.len();
+        if bytes > bytes_max {
+            return Err(format!(
+                "its {} has more than {bytes_max} bytes in all (limits.max_message_size)",
+                kind.method()
+            ));
+        }
+        // One page is counted with its answer; of several small ones nobody else knows.
+        if cursor.is_some() {
+            room.resize_within(bytes, ROOM_WAIT_MAX).await.map_err(|full| full.to_string())?;
+        }
         let Ok(result) = serde_json::from_str::<&RawValue>(&result) else { break };
         offer.add_page(kind, result);
         cursor =
@@ -396,7 +437,9 @@ async fn read_list(
             break;
         }
     }
-    Ok(Arc::new(offer))
+    // Until the client hears it.
+    call.hold(room);
+    Ok(backend.known.share(kind, offer))
 }
 
 fn described(incomplete: &[Incomplete]) -> serde_json::Value {

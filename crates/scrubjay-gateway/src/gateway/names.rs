@@ -12,10 +12,14 @@ use scrubjay_core::message::{self, Splice};
 use serde_json::value::RawValue;
 
 use crate::backend::offer::{Kind, Offer};
+use crate::budget::{Budget, Charge, Use};
 use crate::config::Naming;
 
-/// How many names are remembered; beyond that those nobody lists any more are forgotten.
-const GIVEN_MAX: usize = 100_000;
+/// How many bytes of names are remembered of one backend; beyond that those that it does not list any more are
+/// forgotten, and where these are not enough all of its: no backend makes another lose its names.
+const GIVEN_BYTES_MAX: usize = 4 << 20;
+/// What a name takes in a map besides its text: its place there, and what the allocator adds.
+const NAME_BYTES: usize = 160;
 
 /// What one backend lists.
 #[derive(Clone, Debug)]
@@ -39,9 +43,41 @@ pub(crate) struct Table {
     by_name: HashMap<String, Owned>,
     /// The arguments that are repeated in headers, by the tool's name as clients see it.
     mirrored: HashMap<String, Vec<Mirrored>>,
+    /// The room that it takes for as long as anybody has it.
+    room: Room,
 }
 
+/// The room of a table, which is no part of what it says.
+#[derive(Debug, Default)]
+struct Room(Option<Charge>);
+
+impl PartialEq for Room {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Room {}
+
 impl Table {
+    /// Takes room for it; returns whether there was any: where there was none it may not be kept.
+    pub(super) fn take_room(&mut self, budget: &Budget) -> bool {
+        self.room = Room(budget.charge(Use::Offer, self.bytes()).ok());
+        self.room.0.is_some()
+    }
+
+    /// Returns how many bytes it takes to keep it.
+    fn bytes(&self) -> usize {
+        let names = self.by_name.iter().map(|(name, owned)| NAME_BYTES + name.len() + owned.own.len());
+        let path = |path: &[String]| path.iter().map(|name| NAME_BYTES + name.len()).sum::<usize>();
+        let argument = |one: &Mirrored| NAME_BYTES + one.header.len() + path(&one.path);
+        let mirrored = self
+            .mirrored
+            .iter()
+            .map(|(name, all)| NAME_BYTES + name.len() + all.iter().map(argument).sum::<usize>());
+        names.sum::<usize>() + mirrored.sum::<usize>()
+    }
+
     pub(super) fn owner(&self, name: &str) -> Option<&Owned> {
         self.by_name.get(name)
     }
@@ -84,6 +120,8 @@ pub(super) struct Named {
 pub(super) struct Given {
     by_owner: HashMap<Owned, String>,
     by_name: HashMap<String, Owned>,
+    /// How many bytes the names of each backend take.
+    bytes: HashMap<Arc<str>, usize>,
 }
 
 impl Given {
@@ -93,6 +131,7 @@ impl Given {
     }
 
     fn give(&mut self, owned: &Owned, name: String) {
+        *self.bytes.entry(owned.backend.clone()).or_default() += given_bytes(owned, &name);
         self.by_owner.insert(owned.clone(), name.clone());
         self.by_name.insert(name, owned.clone());
         // Callers may use the long form as well, so nobody else gets that name.
@@ -103,18 +142,44 @@ impl Given {
         !self.by_name.contains_key(name)
     }
 
-    /// Forgets the names that are in none of these lists, where too many are remembered.
+    /// Forgets names of the backends of which too many are remembered: those that are in none of these lists, and
+    /// where that is not enough the others.
     fn stay_bounded(&mut self, listed: &[Listed]) {
-        if self.by_owner.len() < GIVEN_MAX {
-            return;
+        let large: Vec<Arc<str>> = self.large().collect();
+        for backend in large {
+            let current: HashSet<&str> = listed
+                .iter()
+                .filter(|list| list.backend == backend)
+                .flat_map(|list| list.offer.items.iter().map(|item| item.name.as_str()))
+                .collect();
+            self.forget(&backend, |owned| current.contains(owned.own.as_str()));
         }
-        let current: HashSet<(&str, &str)> = listed
-            .iter()
-            .flat_map(|l| l.offer.items.iter().map(|i| (&*l.backend, i.name.as_str())))
-            .collect();
-        self.by_owner.retain(|owned, _| current.contains(&(&*owned.backend, owned.own.as_str())));
-        self.by_name.retain(|_, owned| current.contains(&(&*owned.backend, owned.own.as_str())));
+        let large: Vec<Arc<str>> = self.large().collect();
+        for backend in large {
+            self.forget(&backend, |_| false);
+        }
     }
+
+    fn large(&self) -> impl Iterator<Item = Arc<str>> {
+        self.bytes.iter().filter(|(_, bytes)| **bytes > GIVEN_BYTES_MAX).map(|(backend, _)| backend.clone())
+    }
+
+    /// Forgets the names of a backend, but for these.
+    fn forget(&mut self, backend: &str, stays: impl Fn(&Owned) -> bool) {
+        let stays = |owned: &Owned| &*owned.backend != backend || stays(owned);
+        self.by_owner.retain(|owned, _| stays(owned));
+        self.by_name.retain(|_, owned| stays(owned));
+        self.by_owner.shrink_to_fit();
+        self.by_name.shrink_to_fit();
+        let left = self.by_owner.iter().filter(|(owned, _)| &*owned.backend == backend);
+        let bytes = left.map(|(owned, name)| given_bytes(owned, name)).sum();
+        self.bytes.insert(backend.into(), bytes);
+    }
+}
+
+/// Returns how many bytes it takes to remember a name: by its owner, by itself, and in its long form.
+fn given_bytes(owned: &Owned, name: &str) -> usize {
+    3 * (NAME_BYTES + owned.own.len()) + 2 * name.len() + owned.backend.len() + owned.own.len()
 }
 
 /// Names what all backends list; `is_reserved` tells which names are the gateway's own.
@@ -128,7 +193,6 @@ pub(super) fn name_all(
     let items = distinct(listed);
     let mut table = Table::default();
     let named = if kind.is_definition() {
-        given.stay_bounded(listed);
         let named = name_definitions(kind, &items, naming, is_reserved, given);
         // The long form works too, unless it is the name of something else.
         for named in &named {
@@ -152,6 +216,7 @@ pub(super) fn name_all(
         }
         table.by_name.insert(named.name.clone(), named.owned.clone());
     }
+    given.stay_bounded(listed);
     (table, named)
 }
 

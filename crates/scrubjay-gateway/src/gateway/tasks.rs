@@ -14,6 +14,8 @@ use crate::session::{ClientFacts, lock};
 
 /// How many tasks' owners are remembered.
 const TASKS_MAX: usize = 16_384;
+/// How many bytes their ids may have in all: each is kept three times.
+const TASKS_BYTES_MAX: usize = 4 << 20;
 /// A task with a longer id is not remembered: asked for, it is unknown.
 const TASK_ID_BYTES_MAX: usize = 1024;
 /// The member of `_meta` that says which task a message is part of.
@@ -37,6 +39,8 @@ type TaskKey = (Arc<str>, String);
 struct Known {
     backends: HashMap<TaskKey, Arc<Backend>>,
     order: VecDeque<TaskKey>,
+    /// How many bytes the ids in it have.
+    bytes: usize,
     /// The client that began a task first, by its backend and id: on a connection that serves all, the only one.
     owners: HashMap<(String, String), Arc<str>>,
 }
@@ -49,6 +53,7 @@ impl Known {
 
     fn forget_oldest(&mut self) {
         let Some(oldest) = self.order.pop_front() else { return };
+        self.bytes -= oldest.1.len();
         if let Some(backend) = self.backends.remove(&oldest) {
             self.owners.remove(&(backend.id.clone(), oldest.1));
         }
@@ -73,9 +78,10 @@ impl Tasks {
         known.owners.entry((backend.id.clone(), task.clone())).or_insert_with(|| client.clone());
         let key = (client.clone(), task);
         if known.backends.insert(key.clone(), backend.clone()).is_none() {
+            known.bytes += key.1.len();
             known.order.push_back(key);
         }
-        while known.order.len() > TASKS_MAX {
+        while known.order.len() > TASKS_MAX || known.bytes > TASKS_BYTES_MAX {
             known.forget_oldest();
         }
     }

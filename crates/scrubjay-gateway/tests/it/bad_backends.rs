@@ -244,3 +244,29 @@ async fn an_answer_that_is_none_is_an_error() {
     assert_eq!(complaint(&pair.misbehave("both").await), "both");
     pair.bad_answers().await;
 }
+
+#[tokio::test]
+async fn a_backend_that_says_too_much_of_itself_is_left_out_and_named() {
+    let script = repository().join("tests/bombs/bomb_server.py");
+    let script = script.to_str().expect("a path in UTF-8");
+    for (what, bytes, limit) in [
+        ("capabilities", "100000", "its capabilities have 100"),
+        ("pages", "4000000", "its tools/list has more than 16777216 bytes in all (limits.max_message_size)"),
+    ] {
+        let args = ["-B", script, what, bytes, "1"];
+        let pair = Pair::with(program("bad", "python3", &args, CALL_MAX)).await;
+        let named = async {
+            loop {
+                let listed = pair.client.request(7, "tools/list", json!({})).await;
+                let missing = &listed["result"]["_meta"]["scrubjay/incomplete"][0];
+                assert_eq!(missing["backend"], "bad", "{what}: {listed}");
+                if missing["why"].as_str().is_some_and(|why| why.contains(limit)) {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(SETTLE_MAX, named).await.expect("it is named with the reason");
+        pair.good_answers().await;
+        assert!(String::from_utf8_lossy(&pair.rig.tapes("")).contains(limit), "{what}: on tape");
+    }
+}

@@ -15,8 +15,11 @@ pub(crate) type Landed = Result<Arc<Offer>, String>;
 type Key = (Kind, Option<String>);
 
 /// The lists under way.
+type UnderWay = Mutex<HashMap<Key, watch::Receiver<Option<Landed>>>>;
+
+/// The lists under way; what has landed is kept by nobody but those who wait for it.
 #[derive(Default)]
-pub(crate) struct Flights(Mutex<HashMap<Key, watch::Receiver<Option<Landed>>>>);
+pub(crate) struct Flights(Arc<UnderWay>);
 
 impl Flights {
     /// Reads a list, unless somebody does already: then returns what comes of that.
@@ -27,16 +30,16 @@ impl Flights {
     ) -> Landed {
         let mut landed = {
             let mut flights = lock(&self.0);
-            flights.retain(|_, flight| flight.has_changed().is_ok() && flight.borrow().is_none());
             match flights.get(&key) {
                 Some(flight) => flight.clone(),
                 None => {
                     let (land, landed) = watch::channel(None);
-                    let reading = read();
+                    let (reading, under_way, own) = (read(), self.0.clone(), key.clone());
                     // In a task of its own: the others still wait for it when the first request is dropped.
                     tokio::spawn(async move {
                         let came =
                             reading.await.unwrap_or_else(|_| Err("reading the list failed".to_owned()));
+                        lock(&under_way).remove(&own);
                         land.send_replace(Some(came));
                     });
                     flights.insert(key, landed.clone());
@@ -46,5 +49,23 @@ impl Flights {
         };
         let came = landed.wait_for(Option::is_some).await;
         came.ok().and_then(|came| came.clone()).unwrap_or_else(|| Err("reading the list failed".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_has_landed_is_kept_by_nobody() {
+        let flights = Flights::default();
+        let read = || tokio::spawn(async { Ok(Arc::new(Offer::default())) });
+        let key = || (Kind::Tools, None);
+        let (one, two) = tokio::join!(flights.join(key(), read), flights.join(key(), read));
+        let (one, two) = (one.expect("it was read"), two.expect("it was read"));
+        assert!(Arc::ptr_eq(&one, &two), "read once");
+        drop(two);
+        assert_eq!(Arc::strong_count(&one), 1, "only we have it");
+        assert!(lock(&flights.0).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use crate::backend::offer::Item;
 
 fn listed(backend: &str, names: &[&str]) -> Listed {
     let item = |name: &&str| Item { name: (*name).to_owned(), raw: format!(r#"{{"name":"{name}"}}"#) };
-    let offer = Offer { items: names.iter().map(item).collect() };
+    let offer = Offer::of(names.iter().map(item).collect());
     Listed { backend: backend.into(), is_own: backend.starts_with("own"), offer: Arc::new(offer) }
 }
 
@@ -56,6 +56,29 @@ fn a_tool_named_like_the_long_form_of_another_takes_nothing_from_it() {
         name(&[listed("a", &["x"]), listed("b", &["x"]), listed("c", &["a__x"])], &mut given);
     assert_eq!(names, ["a__x", "b__x", "c__a__x"]);
     assert_eq!((owner(&table, "a__x"), owner(&table, "c__a__x")), ("a/x".to_owned(), "c/a__x".to_owned()));
+}
+
+#[test]
+fn only_so_many_names_of_a_backend_are_remembered_and_none_of_another_is_forgotten_for_them() {
+    let mut given = Given::default();
+    let (long, flood) = ("x".repeat(1000), |round: usize| -> Vec<String> {
+        (0..100).map(|n| format!("{round}_{n}_{}", "x".repeat(1000))).collect()
+    });
+    assert_eq!(name(&[listed("a", &["read"])], &mut given).1, ["read"]);
+    for round in 0..20 {
+        let names = flood(round);
+        let names: Vec<&str> = names.iter().map(String::as_str).chain(["read"]).collect();
+        assert_eq!(name(&[listed("b", &names)], &mut given).1.last().map(String::as_str), Some("b__read"));
+        assert!(given.bytes.values().sum::<usize>() <= 2 * GIVEN_BYTES_MAX);
+        assert!(given.by_owner.len() < 1000, "{}", given.by_owner.len());
+    }
+    // One list that alone is too much.
+    let names: Vec<String> = (0..10_000).map(|n| format!("{n}_{long}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (table, named) = name(&[listed("a", &["read"]), listed("b", &names)], &mut given);
+    assert_eq!((named.len(), table.owner(names[0]).is_some()), (10_001, true), "all can be called");
+    assert_eq!((given.by_owner.len(), given.by_name.len()), (1, 2));
+    assert_eq!(given.owner("read").map(|owned| &*owned.backend), Some("a"));
 }
 
 #[test]

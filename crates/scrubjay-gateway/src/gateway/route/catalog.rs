@@ -13,10 +13,14 @@ use super::super::lists::Listing;
 use super::super::names::Named;
 use super::Routing;
 use crate::backend::offer::Kind;
+use crate::budget::{Charge, Use};
 use crate::session::Call;
 
 /// How long a catalog is kept in which a backend is missing.
 const PARTIAL_FOR: Duration = Duration::from_secs(30);
+
+/// A catalog takes about so many times the text of its tools.
+const TIMES_ITS_TEXT: usize = 4;
 
 /// One catalog for each era: a backend may describe its tools to each in other words.
 #[derive(Default)]
@@ -31,6 +35,8 @@ struct Kept {
     changes: u64,
     /// Until then, where it is not whole.
     until: Option<Instant>,
+    /// The room that it takes.
+    _room: Charge,
 }
 
 impl Catalogs {
@@ -64,7 +70,7 @@ impl Gateway {
         {
             return kept.catalog.clone();
         }
-        let (tools, is_whole) = self.all_tools(call).await;
+        let (tools, is_whole, bytes) = self.all_tools(call).await;
         let backends: Vec<String> = self
             .backends()
             .iter()
@@ -82,18 +88,22 @@ impl Gateway {
             }
         };
         let until = (!is_whole).then(|| Instant::now() + PARTIAL_FOR);
-        *kept = Some(Kept { catalog: catalog.clone(), changes, until });
+        // The one before gives its room back first. Where there is none, the next task asks for all tools again.
+        *kept = None;
+        let room = self.budget.charge(Use::Offer, bytes.saturating_mul(TIMES_ITS_TEXT));
+        *kept = room.ok().map(|room| Kept { catalog: catalog.clone(), changes, until, _room: room });
         catalog
     }
 
-    /// Asks every backend for its tools, under their own names; tells whether all answered.
-    async fn all_tools(self: &Arc<Self>, call: &Arc<Call>) -> (Vec<Tool>, bool) {
-        let Listing { named, incomplete } = self.gather(call, Kind::Tools).await;
+    /// Asks every backend for its tools, under their own names; tells whether all answered, and how many bytes they have.
+    async fn all_tools(self: &Arc<Self>, call: &Arc<Call>) -> (Vec<Tool>, bool, usize) {
+        let Listing { named, incomplete, .. } = self.gather(call, Kind::Tools).await;
         let tool = |named: Named| {
             let mut definition: Value = serde_json::from_str(&named.raw).ok()?;
             definition["name"] = named.owned.own.into();
             Some(Tool { backend: named.owned.backend.to_string(), listed_as: named.name, definition })
         };
-        (named.into_iter().filter_map(tool).collect(), incomplete.is_empty())
+        let bytes = named.iter().map(|named| named.raw.len()).sum();
+        (named.into_iter().filter_map(tool).collect(), incomplete.is_empty(), bytes)
     }
 }

@@ -92,3 +92,28 @@ fn more_connections_than_places() {
 fn clients_of_wrap_listen_that_come_and_go() {
     survives("wrapped_clients");
 }
+
+#[test]
+fn lists_of_tools_that_are_another_for_every_client() {
+    survives("much_of_tools");
+}
+
+#[test]
+fn lists_of_resources_that_are_another_for_every_client() {
+    survives("much_of_resources");
+}
+
+#[test]
+fn thousands_of_names_that_are_others_for_every_client() {
+    survives("much_of_names");
+}
+
+#[test]
+fn instructions_of_megabytes() {
+    survives("much_of_instructions");
+}
+
+#[test]
+fn capabilities_of_megabytes() {
+    survives("much_of_capabilities");
+}
