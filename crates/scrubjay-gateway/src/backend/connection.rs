@@ -63,7 +63,7 @@ pub struct Connection {
     pub capabilities: String,
     /// What it tells a client to do, where it does.
     pub instructions: Option<String>,
-    /// Whether somebody listens to it for changes already.
+    /// Whether somebody looked at how it greets, and listens to it for changes, already.
     attended: AtomicBool,
     /// How many resources are followed on it: it is not idle while there is one.
     followed: AtomicU64,
@@ -180,7 +180,7 @@ impl Connection {
         lock(&self.wire.pending).values().filter(|pending| pending.call.is_some()).count()
     }
 
-    /// Returns whether nobody listened to it for changes before this call.
+    /// Returns whether nobody looked at how it greets, and listened to it for changes, before this call.
     pub(crate) fn begin_to_attend(&self) -> bool {
         !self.attended.swap(true, Ordering::AcqRel)
     }
