@@ -148,7 +148,7 @@ impl Chain {
             self.look_back(home, file, header, &mut checked);
         }
         self.look_forward(home, &observed, &mut checked);
-        checked.note_clock();
+        checked.note_clock(tape.header());
         if checked.report.is_sound() {
             for claim in claims {
                 check_claim(&tape, claim, &observed, &mut checked);
@@ -212,7 +212,13 @@ impl Checked {
         self.links.push(LinkFinding { problem, other, what });
     }
 
-    fn note_clock(&mut self) {
+    fn note_clock(&mut self, header: Option<&Header>) {
+        if let Some(behind) = header.and_then(|header| header.clock_behind_ns) {
+            self.notes.push(format!(
+                "the clock was {} behind when it began: its times are in doubt, and it is not removed for its age",
+                units::age(behind)
+            ));
+        }
         for jump in &self.report.clock_jumps {
             let by = units::age(jump.by_ns.unsigned_abs());
             self.notes.push(if jump.is_back() {
