@@ -211,6 +211,12 @@ fn a_changed_tool_is_held_until_a_person_approves_it() {
     assert_eq!(answer_text(&call(&mut piped, 7, "other")), "other ran");
     assert_eq!(stage.calls("one"), "other\n", "nothing that is held was reached");
     assert_eq!(stage.waiting(), ["one/echo", "one/more"]);
+    let (listed, complaint, _) = stage.trust(&["ls"]);
+    assert!(
+        listed.contains("tool one/more") && listed.contains("`scrubjay trust tool one/echo`"),
+        "{listed}"
+    );
+    assert_eq!(complaint, "", "what waits is the result");
     // What a person sees is whole, and everything in it is visible.
     let (_, shown, code) = stage.trust(&["tool", "one/echo"]);
     assert!(code == 1 && shown.contains("say --yes"), "without a terminal nobody is asked: {shown}");
