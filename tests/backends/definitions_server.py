@@ -3,7 +3,7 @@
 
     definitions_server.py FILE [ANYTHING...]
 
-FILE is JSON with `tools`, `prompts` and `instructions`, read anew for every request, so that a test can change what the
+FILE is JSON with `tools`, `prompts`, `instructions` and `capabilities`, read anew for every request, so that a test can change what the
 server says between runs or within one. Every tool answers with its name; its calls are appended to FILE.calls.
 """
 
@@ -27,7 +27,7 @@ def answer(method, params):
     if method == "initialize":
         result = {
             "protocolVersion": "2025-11-25",
-            "capabilities": {"tools": {"listChanged": True}, "prompts": {}},
+            "capabilities": said().get("capabilities", {"tools": {"listChanged": True}, "prompts": {}}),
             "serverInfo": {"name": "definitions", "version": "1"},
         }
         if "instructions" in said():

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use scrubjay_core::reading::Reader;
 use scrubjay_core::stats::TapeMetadata;
 
+use crate::clock;
 use crate::home::{Home, TapeFile, started_wall_ms};
 use crate::tape::header::{Header, SessionRef, TapeKind, ToldBy};
 use crate::tape::reader::{State, Tape};
@@ -29,6 +30,8 @@ pub struct Overview {
     pub state: State,
     /// The size of its file.
     pub file_bytes: u64,
+    /// When its file was last touched.
+    pub file_wall_ns: u64,
     /// Time from its start to its last entry.
     pub duration_ns: u64,
     /// What it adds up to.
@@ -46,6 +49,7 @@ impl Overview {
             header: None,
             state: State::Sealed,
             file_bytes: 0,
+            file_wall_ns: 0,
             duration_ns: 0,
             metadata: TapeMetadata::default(),
             damage: None,
@@ -60,6 +64,8 @@ impl Overview {
     fn fill(&mut self, tape: &Tape) -> std::io::Result<()> {
         self.state = tape.state();
         self.file_bytes = tape.file_bytes()?;
+        // One that is renamed at this moment is being touched.
+        self.file_wall_ns = clock::touched_wall_ns(tape.path()).unwrap_or(u64::MAX);
         self.header = tape.header().cloned();
         if let Some(footer) = tape.footer() {
             self.duration_ns = footer.duration_ns;
@@ -90,6 +96,14 @@ impl Overview {
     #[must_use]
     pub fn ended_wall_ns(&self) -> u64 {
         self.started_wall_ns().saturating_add(self.duration_ns)
+    }
+
+    /// Tells whether its times can be believed where they say that it ended before a moment: the clock was not behind when
+    /// it was recorded, and its file is as old.
+    #[must_use]
+    pub fn is_surely_before(&self, wall_ns: u64) -> bool {
+        let clock_was_right = self.header.as_ref().is_some_and(|header| header.clock_behind_ns.is_none());
+        clock_was_right && self.file_wall_ns < wall_ns
     }
 
     /// Returns the session its connection is in, or was in at its end.
@@ -252,6 +266,7 @@ mod tests {
             gateway: gateway.map(str::to_owned),
             transport: Transport::Stdio,
             started_wall_ns: started,
+            clock_behind_ns: None,
             program: None,
             workspace: None,
             origin: Origin::default(),
@@ -267,6 +282,7 @@ mod tests {
             header: Some(header),
             state: State::Sealed,
             file_bytes: 1,
+            file_wall_ns: started,
             duration_ns: 0,
             metadata: TapeMetadata { total_messages: 1, ..TapeMetadata::default() },
             damage: None,

@@ -2,7 +2,8 @@
 //!
 //! A tape names the end of the one that it continues, and the last closed tape of its session: by number of entries
 //! and digest. So an altered, cut or missing tape shows as long as one that names it is left. What nothing names, the
-//! newest tape of a session above all, is covered by a checkpoint only.
+//! newest tape of a session above all, is covered by a checkpoint only. A tape that was imported alone may name others
+//! that never were here.
 
 use std::collections::HashMap;
 use std::io;
@@ -99,9 +100,46 @@ struct Claim {
     end: Option<TapeEnd>,
 }
 
+/// What tells which tapes were recorded together, and in which order.
+#[derive(Debug)]
+struct Relative {
+    id: TapeId,
+    session: String,
+    gateway: Option<String>,
+    /// When it began, and which part of its connection it is.
+    place: (u64, u32),
+    is_imported: bool,
+}
+
+impl Relative {
+    fn new(header: &Header) -> Self {
+        Self {
+            id: header.id,
+            session: header.session.id.clone(),
+            gateway: header.gateway.clone(),
+            place: (header.started_wall_ns, header.part),
+            is_imported: header.links.imported.is_some(),
+        }
+    }
+
+    /// Tells whether both are of one session, or of one run of a gateway.
+    fn is_related(&self, other: &Self) -> bool {
+        let one_session = !self.session.is_empty() && self.session == other.session;
+        one_session || (self.gateway.is_some() && self.gateway == other.gateway)
+    }
+}
+
+/// Where a tape is that another one names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Before,
+    Behind,
+}
+
 /// What all tapes of a data directory say of each other.
 #[derive(Debug)]
 pub struct Chain {
+    relatives: Vec<Relative>,
     claims: HashMap<TapeId, Vec<Claim>>,
     present: HashMap<TapeId, TapeFile>,
     removed: HashMap<TapeId, Removed>,
@@ -115,7 +153,9 @@ impl Chain {
     pub fn read(home: &Home) -> Result<Self, FindError> {
         let files = home.list()?;
         let mut claims: HashMap<TapeId, Vec<Claim>> = HashMap::new();
+        let mut relatives = Vec::with_capacity(files.len());
         for header in files.iter().filter_map(|file| home.open(file).ok()?.header().cloned()) {
+            relatives.push(Relative::new(&header));
             let Header { id: by, part: by_part, started_wall_ns: by_started_wall_ns, .. } = header;
             let claim = |continues, end| Claim { by, by_part, by_started_wall_ns, continues, end };
             if let Some(before) = header.continues {
@@ -127,7 +167,8 @@ impl Chain {
         }
         let failed = |source| FindError::Io { path: home.root().to_owned(), source };
         let removed = home.removed().map_err(failed)?;
-        Ok(Self { claims, present: files.into_iter().map(|file| (file.id, file)).collect(), removed })
+        let present = files.into_iter().map(|file| (file.id, file)).collect();
+        Ok(Self { relatives, claims, present, removed })
     }
 
     /// Checks a tape, and whether it is what others say of it.
@@ -147,8 +188,8 @@ impl Chain {
         if let Some(header) = tape.header() {
             self.look_back(home, file, header, &mut checked);
         }
-        self.look_forward(home, &observed, &mut checked);
-        checked.note_clock();
+        self.look_forward(home, tape.header(), &observed, &mut checked);
+        checked.note_clock(tape.header());
         if checked.report.is_sound() {
             for claim in claims {
                 check_claim(&tape, claim, &observed, &mut checked);
@@ -169,27 +210,27 @@ impl Chain {
             checked.find(LinkProblem::Misplaced, header.id, what);
         }
         if let Some(before) = header.continues {
-            self.look_for(home, before, "continues", checked);
+            self.look_for(home, header, Side::Before, before, "continues", checked);
             if header.links.previous.is_none() {
                 let what = format!("it names tape {before}, which it continues, but not its end");
                 checked.notes.push(what);
             }
         }
         if let Some(end) = &header.links.follows {
-            self.look_for(home, end.tape, "comes after", checked);
+            self.look_for(home, header, Side::Before, end.tape, "comes after", checked);
         }
     }
 
     /// Looks at the tape that a tape names as being behind it.
-    fn look_forward(&self, home: &Home, observed: &Observed, checked: &mut Checked) {
+    fn look_forward(&self, home: &Home, header: Option<&Header>, observed: &Observed, checked: &mut Checked) {
         let end = observed.last.iter().rev().find_map(|last| last.end.as_ref());
-        if let Some(next) = end.and_then(|end| end.continues_on) {
-            self.look_for(home, next, "goes on with", checked);
+        if let (Some(header), Some(next)) = (header, end.and_then(|end| end.continues_on)) {
+            self.look_for(home, header, Side::Behind, next, "goes on with", checked);
         }
     }
 
     /// Says so where a tape is not here.
-    fn look_for(&self, home: &Home, tape: TapeId, how: &str, checked: &mut Checked) {
+    fn look_for(&self, home: &Home, by: &Header, side: Side, tape: TapeId, how: &str, checked: &mut Checked) {
         // It may have come, or gone, since the list was read.
         let is_here = || home.list().is_ok_and(|files| files.iter().any(|file| file.id == tape));
         if self.present.contains_key(&tape) || is_here() {
@@ -198,12 +239,26 @@ impl Chain {
         let noted = self.removed.get(&tape).cloned();
         if let Some(removed) = noted.or_else(|| home.removed().ok()?.remove(&tape)) {
             checked.notes.push(format!("it {how} tape {tape}, which was removed {}", removed.by.words()));
-        } else if checked.imported.is_some() {
+        } else if checked.imported.is_some() && !self.was_here(by, side, tape) {
             checked.notes.push(format!("it {how} tape {tape}, which is not here"));
         } else {
             let what = format!("it {how} tape {tape}, which is missing");
             checked.find(LinkProblem::Missing, tape, what);
         }
+    }
+
+    /// Tells whether a tape that an imported one names must have been here: others beyond it are, or others that were
+    /// recorded here with it. Otherwise importing its neighbours would excuse that it is gone.
+    fn was_here(&self, by: &Header, side: Side, tape: TapeId) -> bool {
+        let claims = self.claims.get(&tape).map(Vec::as_slice).unwrap_or_default();
+        let is_named_from_behind = side == Side::Behind && claims.iter().any(|claim| claim.by != by.id);
+        let near = Relative::new(by);
+        let is_beyond = |other: &Relative| match side {
+            Side::Before => other.place < near.place,
+            Side::Behind => other.place > near.place,
+        };
+        let mut related = self.relatives.iter().filter(|other| other.id != by.id && other.is_related(&near));
+        is_named_from_behind || related.any(|other| !other.is_imported || is_beyond(other))
     }
 }
 
@@ -212,7 +267,13 @@ impl Checked {
         self.links.push(LinkFinding { problem, other, what });
     }
 
-    fn note_clock(&mut self) {
+    fn note_clock(&mut self, header: Option<&Header>) {
+        if let Some(behind) = header.and_then(|header| header.clock_behind_ns) {
+            self.notes.push(format!(
+                "the clock was {} behind when it began: its times are in doubt, and it is not removed for its age",
+                units::age(behind)
+            ));
+        }
         for jump in &self.report.clock_jumps {
             let by = units::age(jump.by_ns.unsigned_abs());
             self.notes.push(if jump.is_back() {

@@ -2,6 +2,9 @@
 //!
 //! Wall time says when, monotonic time says how long; an entry keeps both, because the wall clock jumps.
 
+use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// An instant by both clocks.
@@ -25,6 +28,23 @@ pub fn now() -> Moment {
 #[must_use]
 pub fn saturate(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns when a file was written last. Asks the system directly: a library that fakes the clock fakes this too.
+pub(crate) fn written_wall_ns(file: &File) -> io::Result<u64> {
+    let facts = rustix::fs::fstat(file)?;
+    Ok(wall_ns(facts.st_mtime, facts.st_mtime_nsec))
+}
+
+/// Returns when a file was last written or its entry changed, whichever came later: a copy keeps the first time only.
+pub(crate) fn touched_wall_ns(path: &Path) -> io::Result<u64> {
+    let facts = rustix::fs::stat(path)?;
+    let changed = wall_ns(facts.st_ctime, facts.st_ctime_nsec);
+    Ok(wall_ns(facts.st_mtime, facts.st_mtime_nsec).max(changed))
+}
+
+fn wall_ns(seconds: i64, ns: u64) -> u64 {
+    u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(ns)
 }
 
 /// Which start of the system this is, and how long ago it was; time in which the machine slept counts.

@@ -2,10 +2,10 @@
 //!
 //! What is ours and merely too open is closed, and the caller says so. What belongs to somebody else, or can be
 //! replaced by somebody else, is refused and left as it is: a ledger, a list of trusted files or a tape that others
-//! may write proves nothing. Nothing here opens a file: closing one would drop SQLite's locks on it.
+//! may write proves nothing. No database that is opened is closed again: that would drop SQLite's locks on it.
 
 use std::fs::{Metadata, Permissions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -41,6 +41,11 @@ const NAMES: [&str; 13] = [
 ];
 /// Beginnings of such names: databases with what lies beside them, and temporary files.
 const BEGINNINGS: [&str; 5] = ["ledger.", "index.", "hash.key.", ".tmp", "checkpoint"];
+
+/// The ledger. Another file may have been given its name; one in the place of the index is written over in any case.
+const LEDGER: &str = "ledger.db";
+/// How every SQLite file begins.
+const DATABASE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// Something that was open to others and is no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,15 +162,26 @@ impl Home {
 /// # Errors
 /// Somebody can.
 pub fn check_above(path: &Path) -> Result<(), NotPrivate> {
-    let me = Me::now();
-    check_each_above(path, &me)?;
+    check_above_as(path, &Me::now())
+}
+
+/// As [`check_above`], for a file that somebody chose to go by: whoever owns it may own what it lies in.
+///
+/// # Errors
+/// Somebody else can put another file in its place.
+pub fn check_above_file(path: &Path, owner: u32) -> Result<(), NotPrivate> {
+    check_above_as(path, &Me { also: Some(owner), ..Me::now() })
+}
+
+fn check_above_as(path: &Path, me: &Me) -> Result<(), NotPrivate> {
+    check_each_above(path, me)?;
     // Where links lead, the same holds.
     let existing = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
     match existing {
         Some((part, real)) if real == part => Ok(()),
-        Some((part, real)) if part == path => check_each_above(&real, &me),
+        Some((part, real)) if part == path => check_each_above(&real, me),
         // What is not there yet is made in what is.
-        Some((_, real)) => check_each_above(&real.join("new"), &me),
+        Some((_, real)) => check_each_above(&real.join("new"), me),
         None => Ok(()),
     }
 }
@@ -216,8 +232,14 @@ fn look(root: &Path, facts: &Metadata, me: &Me, depth: Depth, found: &mut Found)
     }
     for name in ours {
         // Temporary files of ours may be gone by now.
+        let is_ledger = name == LEDGER;
         let path = root.join(name);
         let Some(facts) = facts_of(&path)? else { continue };
+        if is_ledger && facts.uid() == me.uid && facts.mode() & OTHERS != 0 && !may_be_database(&path, &facts)
+        {
+            // Not ours to close: who wants to use it says what is wrong with it.
+            continue;
+        }
         if let (true, Ok(real)) = (path.is_symlink(), path.canonicalize()) {
             check_each_above(&real, me)?;
         }
@@ -253,6 +275,22 @@ fn look_at(
     Ok(())
 }
 
+/// Tells whether a file is a database, or is empty and may become one.
+fn may_be_database(path: &Path, facts: &Metadata) -> bool {
+    if !facts.is_file() || facts.len() == 0 {
+        return facts.is_file();
+    }
+    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let mut start = [0; DATABASE_MAGIC.len()];
+    let is_database = file.read_exact(&mut start).is_ok() && start == *DATABASE_MAGIC;
+    if is_database {
+        // Never closed: that would drop the locks that SQLite may hold on it in this process. A database is looked at
+        // once, because then it is open to others no more.
+        std::mem::forget(file);
+    }
+    is_database
+}
+
 fn close(path: PathBuf, was: u32, now: u32) -> Result<Option<Mended>, NotPrivate> {
     match std::fs::set_permissions(&path, Permissions::from_mode(now)) {
         Ok(()) => Ok(Some(Mended { path, was, now })),
@@ -284,6 +322,8 @@ fn is_ours(name: &str) -> bool {
 struct Me {
     uid: u32,
     gid: u32,
+    /// Somebody else whom the user believes.
+    also: Option<u32>,
     /// Whether the id of unknown users is a user's own. In a namespace that maps few users, it stands for all others,
     /// the system's own directories among them.
     nobody_is_somebody: bool,
@@ -296,6 +336,7 @@ impl Me {
         Self {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
+            also: None,
             nobody_is_somebody: std::fs::read_to_string("/proc/self/uid_map")
                 .map_or(true, |map| maps(&map, NOBODY)),
         }
@@ -303,7 +344,7 @@ impl Me {
 
     /// Tells whether a directory of that owner may stand above ours.
     fn trusts(&self, uid: u32) -> bool {
-        uid == self.uid || uid == 0 || (uid == NOBODY && !self.nobody_is_somebody)
+        uid == self.uid || uid == 0 || self.also == Some(uid) || (uid == NOBODY && !self.nobody_is_somebody)
     }
 
     fn owns(&self, path: &Path, facts: &Metadata) -> Result<(), NotPrivate> {

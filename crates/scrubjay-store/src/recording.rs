@@ -516,6 +516,7 @@ impl Recording {
             gateway: self.subject.gateway.clone(),
             transport: self.subject.transport,
             started_wall_ns: now.wall_ns,
+            clock_behind_ns: self.home.clock_behind_ns(),
             program: self.subject.program.clone(),
             workspace: self.subject.workspace.clone(),
             origin: self.subject.origin.clone(),

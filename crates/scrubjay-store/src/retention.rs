@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::catalog::Overview;
-use crate::clock::saturate;
+use crate::clock::{saturate, touched_wall_ns};
 use crate::home::{FindError, Home, TapeFile, started_wall_ms};
 use crate::removed::RemovedBy;
 use crate::tape::header::TapeKind;
@@ -41,20 +41,28 @@ impl Home {
     /// Removes tapes that ended before a moment, the oldest first; returns how many, or what was in the way.
     ///
     /// Only sealed ones: what is being written, or waits to be sealed, is not touched, nor what belongs to a
-    /// conversation that goes on. At most [`EXPIRED_MAX`] are looked at, so that a start never has much to do.
+    /// conversation that goes on, nor what was recorded while the clock was behind. The file must be as old as the tape
+    /// says. At most [`EXPIRED_MAX`] that may go are looked at, so that a start never has much to do.
     ///
     /// # Errors
     /// The directory cannot be read, or a file cannot be removed.
     pub fn remove_ended_before(&self, wall_ns: u64) -> Result<usize, FindError> {
         let files = self.list()?;
         let running = self.running_sessions(&files);
-        let old = |file: &&TapeFile| started_wall_ms(&file.path).is_some_and(|ms| ms < wall_ns / 1_000_000);
+        let old = |file: &&TapeFile| {
+            started_wall_ms(&file.path).is_some_and(|ms| ms < wall_ns / 1_000_000)
+                && touched_wall_ns(&file.path).is_ok_and(|touched| touched < wall_ns)
+        };
+        // What stays because the clock was behind must not keep others from their turn.
+        let dated = |file: &TapeFile| {
+            let tape = self.open(file).ok()?;
+            tape.header()?.clock_behind_ns.is_none().then_some((file.clone(), tape))
+        };
         let mut removed = 0;
-        for file in files.iter().rev().filter(old).take(EXPIRED_MAX) {
-            let Ok(tape) = self.open(file) else { continue };
+        for (file, tape) in files.iter().rev().filter(old).filter_map(dated).take(EXPIRED_MAX) {
             let ended = last_wall_ns(&tape).is_some_and(|last| last < wall_ns);
             if tape.state() == State::Sealed && ended && !is_part_of(&tape, &running) {
-                self.remove(file, RemovedBy::Retention)
+                self.remove(&file, RemovedBy::Retention)
                     .map_err(|source| FindError::Io { path: file.path.clone(), source })?;
                 removed += 1;
             }

@@ -53,17 +53,10 @@ impl Reading {
 fn probe(home: &Home) -> Option<u64> {
     let path = home.root().join(format!("clock.{}.probe", std::process::id()));
     let written = create_private(&path).and_then(|mut file| file.write_all(b"t").map(|()| file));
-    let told = written.ok().and_then(|file| written_wall_ns(&file));
+    let told = written.and_then(|file| clock::written_wall_ns(&file)).ok();
     // What stays is written over by the next process with this number.
     let _ = std::fs::remove_file(&path);
     told
-}
-
-/// Returns when a file was written last. Asks the system directly: a library that fakes the clock fakes this too.
-fn written_wall_ns(file: &File) -> Option<u64> {
-    let facts = rustix::fs::fstat(file).ok()?;
-    let seconds = u64::try_from(facts.st_mtime).ok()?;
-    Some(seconds.saturating_mul(SECOND_NS).saturating_add(facts.st_mtime_nsec))
 }
 
 /// Why the wall clock is not believed.
@@ -131,6 +124,11 @@ impl Witness {
         self.measured_ns = self.measured_ns.saturating_add(passed);
         self.latest = now.clone();
         let ahead = i128::from(now.wall_ns) - i128::from(self.trusted.wall_ns) - i128::from(self.measured_ns);
+        // A clock that is behind makes nothing look old. It is not believed either: when it is right again, it has to be
+        // known what it was, and until then what is recorded has wrong times.
+        if ahead < -i128::from(SLACK_NS) {
+            return (self, None);
+        }
         let ahead_ns = u64::try_from(ahead).unwrap_or(0);
         let rebooted = !is_same_boot(&self.trusted, now);
         let age_ns = age.map(saturate);
@@ -159,10 +157,12 @@ impl Witness {
         }
     }
 
-    /// Returns by how much the clock is behind the last time it was read; none where it is not.
+    /// Returns by how much the clock is behind the last time it was believed, and the time that is known to have
+    /// passed since; none where it is not.
     #[must_use]
     pub fn went_back_ns(&self, now: &Reading) -> Option<u64> {
-        let then = self.latest.wall_ns.saturating_add(self.passed_ns(now));
+        let passed_ns = self.measured_ns.saturating_add(self.passed_ns(now));
+        let then = self.trusted.wall_ns.saturating_add(passed_ns);
         then.checked_sub(now.wall_ns).filter(|back| *back > SLACK_NS)
     }
 }
@@ -193,6 +193,14 @@ impl Home {
             let newest = files.chain(tapes).filter_map(|path| file_wall_ns(&path)).max()?;
             Some(Witness::new(Reading { wall_ns: newest, boot: None, file_wall_ns: None }))
         })
+    }
+
+    /// Returns by how much the clock is behind what it was believed to be before; none where it is not, or where nothing
+    /// is known. Writes nothing, so a recording can afford it at its beginning.
+    #[must_use]
+    pub fn clock_behind_ns(&self) -> Option<u64> {
+        let now = Reading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None };
+        self.witness()?.went_back_ns(&now)
     }
 
     /// Compares the clocks with the last time, and keeps what they say now.
@@ -232,7 +240,7 @@ impl Home {
 }
 
 fn file_wall_ns(path: &Path) -> Option<u64> {
-    written_wall_ns(&File::open(path).ok()?)
+    clock::written_wall_ns(&File::open(path).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -293,8 +301,13 @@ mod tests {
             &[false, false, false],
         );
         check(
-            "set back, and ahead again",
+            "set back, and right again",
             &[begin.clone(), at(THEN - YEAR, "a", 2 * HOUR), at(THEN + 2 * HOUR, "a", 3 * HOUR)],
+            &[true, true],
+        );
+        check(
+            "set back, and ahead",
+            &[begin.clone(), at(THEN - YEAR, "b", HOUR), at(THEN + YEAR, "b", 2 * HOUR)],
             &[true, false],
         );
         let faked = Reading { file_wall_ns: Some(THEN + HOUR), ..at(THEN + 10 * YEAR, "a", 2 * HOUR) };
@@ -330,5 +343,10 @@ mod tests {
         assert_eq!(witness.went_back_ns(&at(THEN + HOUR, "a", 2 * HOUR)), None);
         assert_eq!(witness.went_back_ns(&at(THEN - HOUR, "a", 2 * HOUR)), Some(2 * HOUR));
         assert_eq!(witness.went_back_ns(&at(THEN - HOUR, "b", 0)), Some(HOUR));
+        // Again and again, until it is right.
+        let (witness, doubt) = witness.judge(&at(THEN - YEAR, "b", HOUR), Some(RETENTION));
+        assert_eq!(doubt, None, "nothing looks older than it is");
+        assert_eq!(witness.went_back_ns(&at(THEN - YEAR + HOUR, "b", 2 * HOUR)), Some(YEAR + HOUR));
+        assert_eq!(witness.went_back_ns(&at(THEN + 3 * HOUR, "b", 2 * HOUR)), None);
     }
 }

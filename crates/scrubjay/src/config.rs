@@ -13,6 +13,7 @@ mod loader;
 pub(crate) mod mask;
 mod node;
 mod options;
+mod place;
 mod privacy;
 mod problem;
 pub(crate) mod project;
@@ -115,7 +116,8 @@ pub(crate) fn load_with(global: &Global, flags: Vec<Flag>) -> anyhow::Result<Loa
     Loader::new(global.sources(flags)?)?.load()
 }
 
-/// Finds the data directory, and nothing else: with a flag or a variable for it no file is read.
+/// Finds the data directory, and nothing else: with a flag or a variable for it no file is read. One that others may
+/// change is refused all the same.
 ///
 /// What is wrong with a project file that may not set it does not matter here, so that no file that happens
 /// to lie in the working directory keeps a recorder from starting.

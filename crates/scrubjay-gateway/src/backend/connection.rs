@@ -65,7 +65,7 @@ pub struct Connection {
     pub era: Era,
     /// Those of `CAPABILITIES` that it declared: what else it said of itself is kept once for all of them.
     declared: Vec<&'static str>,
-    /// Whether somebody listens to it for changes already.
+    /// Whether somebody looked at how it greets, and listens to it for changes, already.
     attended: AtomicBool,
     /// How many resources are followed on it: it is not idle while there is one.
     followed: AtomicU64,
@@ -183,7 +183,7 @@ impl Connection {
         lock(&self.wire.pending).values().filter(|pending| pending.call.is_some()).count()
     }
 
-    /// Returns whether nobody listened to it for changes before this call.
+    /// Returns whether nobody looked at how it greets, and listened to it for changes, before this call.
     pub(crate) fn begin_to_attend(&self) -> bool {
         !self.attended.swap(true, Ordering::AcqRel)
     }

@@ -16,6 +16,8 @@ const TEXT_BYTES_MAX: usize = 256 << 10;
 /// Nor are those that all texts of a server together have no room for.
 const TEXTS_BYTES_MAX: usize = 8 << 20;
 
+const ALL: [What; 3] = [What::Tool, What::Prompt, What::Instructions];
+
 /// What is defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
@@ -39,7 +41,7 @@ impl What {
     }
 
     fn of(word: &str) -> Option<Self> {
-        [Self::Tool, Self::Prompt, Self::Instructions].into_iter().find(|what| what.word() == word)
+        ALL.into_iter().find(|what| what.word() == word)
     }
 
     fn key(self, name: &str) -> String {
@@ -58,6 +60,13 @@ pub struct Server {
     /// What the last gateway that saw it held back: `scrubjay trust` may be run with another configuration.
     #[serde(default)]
     pub quarantine: Quarantine,
+    /// Which of its lists were looked at, as words of [`What`]: an empty one, too, and one that it does not offer.
+    /// A file from before this was kept is of a server that is known.
+    #[serde(default = "all_words")]
+    looked_at: BTreeSet<String>,
+    /// Of which lists it is settled what counts as approved without a person.
+    #[serde(default)]
+    pinned: BTreeSet<String>,
     /// Each definition, by what it is and its name.
     entries: BTreeMap<String, Entry>,
     /// Definitions by their hash, redacted.
@@ -153,7 +162,7 @@ pub struct Pending {
 impl Server {
     /// Takes a list as a server gave it; returns what is not as it was.
     pub fn observe(&mut self, era: Era, what: What, items: &[Item], mode: Quarantine) -> Vec<Change> {
-        let is_first = !self.knows(what);
+        let is_first = self.looked_at.insert(what.word().to_owned());
         if mode == Quarantine::Changed {
             self.pin(what);
         }
@@ -207,17 +216,18 @@ impl Server {
             let entry = self.entries.get(&what.key(name));
             entry.is_some_and(|entry| entry.seen.get(spoken(era)).is_some_and(|seen| seen == hash))
         };
-        let is_pinned = || {
-            let beginning = what.key("");
-            self.entries.iter().any(|(key, entry)| key.starts_with(&beginning) && !entry.approved.is_empty())
-        };
         said.all(is_same)
             && self.quarantine == mode
-            && (mode != Quarantine::Changed || !self.knows(what) || is_pinned())
+            && self.looked_at.contains(what.word())
+            && (mode != Quarantine::Changed || self.pinned.contains(what.word()))
     }
 
-    /// Takes what was last seen of a server as approved, where nothing was yet: it was trusted so far.
+    /// Takes what was last seen of a server as approved, where nothing was yet: it was trusted so far. Only once: what
+    /// comes later, be it the first of its kind, waits for a person.
     fn pin(&mut self, what: What) {
+        if !self.pinned.insert(what.word().to_owned()) {
+            return;
+        }
         let beginning = what.key("");
         let ours = |key: &String| key.starts_with(&beginning);
         if self.entries.iter().any(|(key, entry)| ours(key) && !entry.approved.is_empty()) {
@@ -300,11 +310,6 @@ impl Server {
         self.entries.values().any(|entry| !entry.approved.is_empty())
     }
 
-    fn knows(&self, what: What) -> bool {
-        let beginning = what.key("");
-        self.entries.keys().any(|key| key.starts_with(&beginning))
-    }
-
     fn is_approved(&self) -> bool {
         self.entries.values().any(|entry| entry.approved.values().any(|by| *by == By::Person))
     }
@@ -332,6 +337,10 @@ impl Entry {
             None => mode == Quarantine::Off,
         }
     }
+}
+
+fn all_words() -> BTreeSet<String> {
+    ALL.into_iter().map(|what| what.word().to_owned()).collect()
 }
 
 fn spoken(era: Era) -> &'static str {

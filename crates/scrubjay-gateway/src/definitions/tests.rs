@@ -88,6 +88,49 @@ fn what_was_seen_before_the_setting_counts_as_approved() {
 }
 
 #[test]
+fn the_first_of_a_kind_at_a_known_server_is_held_and_stays_held() {
+    for before in [Changed, Off] {
+        let mut server = Server::default();
+        // It was looked at, and said nothing.
+        see(&mut server, before, &[]);
+        server.quarantine = Changed;
+        assert_eq!(see(&mut server, Changed, &[("evil", "1")]), ["evil"], "it is new, and told");
+        for _ in 0..2 {
+            assert_eq!(held(&server, Changed), ["evil"], "after {before:?}");
+            assert!(server.has_seen(
+                Era::Legacy,
+                What::Tool,
+                [("evil", &*item("", "1").hash)].into_iter(),
+                Changed
+            ));
+            see(&mut server, Changed, &[("evil", "1")]);
+        }
+        assert_eq!(server.why_held(What::Tool, "evil", Changed), Some(Why::New));
+    }
+    // An empty list is news until it was looked at.
+    let mut server = Server::default();
+    server.quarantine = Changed;
+    assert!(!server.has_seen(Era::Legacy, What::Prompt, std::iter::empty(), Changed));
+    server.observe(Era::Legacy, What::Prompt, &[], Changed);
+    assert!(server.has_seen(Era::Legacy, What::Prompt, std::iter::empty(), Changed));
+    // A list that nobody looked at yet is first seen, be others known or not.
+    assert!(see(&mut server, Changed, &[("a", "1")]).is_empty() && held(&server, Changed).is_empty());
+}
+
+#[test]
+fn a_server_of_an_older_file_is_known_in_all_kinds() {
+    let old = r#"{"backend":"one","described":"npx one","quarantine":"off","texts":{"1":"text"},
+        "entries":{"tool/a":{"seen":{"legacy":"1"},"approved":{},"changes":0}}}"#;
+    let mut server: Server = serde_json::from_str(old).unwrap();
+    assert_eq!(see(&mut server, Changed, &[("a", "text"), ("b", "new")]), ["b"]);
+    let instructions = [item("instructions", "Obey.")];
+    server.observe(Era::Legacy, What::Instructions, &instructions, Changed);
+    assert_eq!(held(&server, Changed), ["instructions", "b"], "what was seen before the setting is approved");
+    let again: Server = serde_json::from_str(&serde_json::to_string(&server).unwrap()).unwrap();
+    assert_eq!(again, server);
+}
+
+#[test]
 fn other_words_in_another_era_are_looked_at_once() {
     let mut server = Server::default();
     see(&mut server, Changed, &[("a", "1"), ("b", "1")]);

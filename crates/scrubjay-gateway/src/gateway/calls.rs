@@ -80,7 +80,7 @@ impl Gateway {
         call: &Call,
     ) -> Result<Arc<Connection>, CallError> {
         let connection = backend.connection(&call.session, &call.facts).await?;
-        self.attend_to(&connection);
+        self.attend_to(&call.session, backend, &connection);
         Ok(connection)
     }
 

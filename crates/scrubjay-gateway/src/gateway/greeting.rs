@@ -152,7 +152,7 @@ impl Gateway {
                 if let Ok(connection) = backend.connection(&session, &facts).await
                     && let Some(gateway) = gateway.upgrade()
                 {
-                    gateway.attend_to(&connection);
+                    gateway.attend_to(&session, &backend, &connection);
                 }
             };
             if is_known {
@@ -197,7 +197,7 @@ impl Gateway {
             .iter()
             .filter_map(|backend| {
                 let (spoken, greeting) = backend.known.greeting(era)?;
-                let text = self.seen_instructions(session, backend, spoken, greeting.instructions?);
+                let text = self.seen_instructions(session, backend, spoken, greeting.instructions)?;
                 Some(if backends.len() == 1 { text } else { format!("## {}\n{text}", backend.title()) })
             })
             .collect();

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::names::{Named, Owned, Table};
 use super::{Gateway, code};
+use crate::backend::connection::Connection;
 use crate::backend::offer::{Kind, Offer};
 use crate::backend::{Answer, Backend, Link};
 use crate::config::{Quarantine, QuarantineModes};
@@ -239,24 +240,49 @@ impl Gateway {
         Some(Answer::Error(message::error(code::INVALID_PARAMS, &why, Some(&data))))
     }
 
+    /// Takes note of how a server greets: what it tells clients to do, if anything, and which lists it has none of.
+    /// Otherwise its first prompt, say, would pass for the first look at its prompts.
+    pub(super) fn observe_greeting(&self, session: &Session, backend: &Backend, connection: &Connection) {
+        if backend.is_own {
+            return;
+        }
+        // It was learned when the connection was made.
+        let greeting = backend.known.greeting(connection.era).filter(|(era, _)| *era == connection.era);
+        if let Some((era, greeting)) = greeting {
+            self.observe_instructions(session, backend, era, greeting.instructions.as_deref());
+        }
+        for kind in [Kind::Tools, Kind::Prompts] {
+            if let Some(what) = what_of(kind).filter(|_| !connection.offers(kind.capability())) {
+                self.observe(session, what, backend, connection.era, Vec::new());
+            }
+        }
+    }
+
+    fn observe_instructions(&self, session: &Session, backend: &Backend, era: Era, text: Option<&str>) {
+        let what = What::Instructions;
+        let said = text.map(|text| (what.word(), text.to_owned()));
+        self.observe(session, what, backend, era, said.into_iter().collect());
+    }
+
     /// Returns what a client is told of a server's instructions: them or, where they are held back, that they are.
     pub(super) fn seen_instructions(
         &self,
         session: &Session,
         backend: &Backend,
         era: Era,
-        text: String,
-    ) -> String {
+        text: Option<String>,
+    ) -> Option<String> {
         if backend.is_own {
             return text;
         }
+        self.observe_instructions(session, backend, era, text.as_deref());
+        let text = text?;
         let (what, name) = (What::Instructions, What::Instructions.word());
-        self.observe(session, what, backend, era, vec![(name, text.clone())]);
         let mode = self.mode_of(backend);
-        match self.with_server(backend, |seen| seen.server.why_held(what, name, mode)) {
+        Some(match self.with_server(backend, |seen| seen.server.why_held(what, name, mode)) {
             Some(why) => format!("({})", refusal(what, &backend.id, name, why)),
             None => text,
-        }
+        })
     }
 }
 

@@ -313,9 +313,18 @@ impl Gateway {
         told
     }
 
-    /// Listens to a modern backend for changes of its lists, once for each connection.
-    pub(super) fn attend_to(self: &Arc<Self>, connection: &Arc<Connection>) {
-        if connection.era != Era::Modern || !connection.begin_to_attend() {
+    /// Looks at how a backend greets, and listens to a modern one for changes of its lists: once for each connection.
+    pub(super) fn attend_to(
+        self: &Arc<Self>,
+        session: &Session,
+        backend: &Backend,
+        connection: &Arc<Connection>,
+    ) {
+        if !connection.begin_to_attend() {
+            return;
+        }
+        self.observe_greeting(session, backend, connection);
+        if connection.era != Era::Modern {
             return;
         }
         let connection = connection.clone();

@@ -48,6 +48,10 @@ pub struct Header {
     pub transport: Transport,
     /// When it began, nanoseconds since the Unix epoch.
     pub started_wall_ns: u64,
+    /// By how much the clock was behind what it was believed to be before, in nanoseconds, when the tape began. The times
+    /// of such a tape are in doubt, so it is not removed for its age.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clock_behind_ns: Option<u64>,
     /// The program that serves, without its arguments.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub program: Option<String>,

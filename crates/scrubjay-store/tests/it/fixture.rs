@@ -163,6 +163,7 @@ pub(crate) fn header(seed: u64) -> Header {
         gateway: None,
         transport: Transport::Stdio,
         started_wall_ns: 1_800_000_000_000_000_000 + seed * 1_000_000,
+        clock_behind_ns: None,
         program: None,
         workspace: None,
         session: Default::default(),

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use scrubjay_store::chain::Chain;
 use scrubjay_store::clock::{self, Boot};
 use scrubjay_store::home::Home;
 use scrubjay_store::removed::RemovedBy;
+use scrubjay_store::tape::header::Header;
+use scrubjay_store::tape::seal::seal;
+use scrubjay_store::tape::writer::Writer;
 use scrubjay_store::witness::{Doubt, Reading};
 
 use crate::failure::{end, recording, say};
-use crate::fixture::{home, scratch};
+use crate::fixture::{Owned, header, home, scratch};
 
 const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 const YEAR_NS: u64 = 365 * DAY_NS;
@@ -28,6 +32,11 @@ fn after(wall_ns: u64, boot_ns: u64) -> Reading {
     let wall_ns = clock::now().wall_ns + wall_ns;
     let boot = Boot { id: "this".to_owned(), ns: DAY_NS + boot_ns };
     Reading { wall_ns, boot: Some(boot), file_wall_ns: Some(wall_ns) }
+}
+
+/// The clocks as they are.
+fn today() -> Reading {
+    Reading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None }
 }
 
 #[test]
@@ -72,6 +81,7 @@ fn what_is_old_goes_when_both_clocks_say_so_or_a_person_does() {
     let expired = home.expire(RETENTION, &after(31 * DAY_NS, 31 * DAY_NS)).unwrap();
     assert_eq!((expired.removed, expired.doubt), (5, None));
     assert!(home.removed().unwrap().values().all(|removed| removed.by == RemovedBy::Retention));
+    home.trust_clock(&today()).unwrap();
     five(&home);
     // Off for three months: nobody knows, until somebody says so.
     let off = Reading { boot: Some(Boot { id: "next".to_owned(), ns: 0 }), ..after(120 * DAY_NS, 0) };
@@ -98,6 +108,50 @@ fn a_conversation_that_goes_on_keeps_its_tapes() {
     running.finish(&end()).unwrap().unwrap();
     home.seal_abandoned().unwrap();
     assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), tapes - 5);
+}
+
+/// The clock was a year behind while it was recorded, and is right again: the tape is not as old as it says.
+#[test]
+fn what_was_recorded_under_a_clock_that_was_behind_stays() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    // For the recording, this time was believed: it has the clock of today.
+    let believed = Reading { wall_ns: clock::now().wall_ns + YEAR_NS, ..today() };
+    home.trust_clock(&believed).unwrap();
+    five(&home);
+    let files = home.list().unwrap();
+    let behind = |at: usize| home.open(&files[at]).unwrap().header().unwrap().clock_behind_ns;
+    assert!(behind(0).is_some_and(|ns| ns > YEAR_NS - DAY_NS && ns < YEAR_NS + DAY_NS), "{:?}", behind(0));
+    // The clock is right again: they say that they are a year old.
+    let expired = home.expire(RETENTION, &believed).unwrap();
+    assert_eq!((expired.removed, expired.doubt), (0, None));
+    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 0);
+    assert_eq!(home.list().unwrap().len(), 5);
+    let checked = Chain::read(&home).unwrap().check(&home, &files[0]).unwrap();
+    assert!(checked.is_sound() && checked.notes[0].contains("behind when it began"), "{:?}", checked.notes);
+    // A clock that is as it was says nothing.
+    home.trust_clock(&today()).unwrap();
+    five(&home);
+    let newest = home.list().unwrap().into_iter().find(|file| !files.contains(file)).unwrap();
+    assert_eq!(home.open(&newest).unwrap().header().unwrap().clock_behind_ns, None);
+    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 5);
+}
+
+/// A file that is younger than the tape says was copied here, or written by a process with a clock of its own.
+#[test]
+fn a_file_that_is_younger_than_its_tape_counts_for_its_age() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let written = clock::now().wall_ns;
+    let header = Header { started_wall_ns: written - YEAR_NS, ..header(1) };
+    let live = home.live_path(header.id, header.started_wall_ns);
+    let mut writer = Writer::create(live.clone(), header, clock::now().instant).unwrap();
+    let said = Owned { wall_ns: written - YEAR_NS, ..Owned::message("m") };
+    writer.append([said].iter().map(Owned::written)).unwrap();
+    drop(writer);
+    seal(&live).unwrap();
+    assert_eq!(home.remove_ended_before(written - DAY_NS).unwrap(), 0);
+    assert_eq!(home.remove_ended_before(written + DAY_NS).unwrap(), 1);
 }
 
 #[test]

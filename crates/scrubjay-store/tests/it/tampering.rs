@@ -12,7 +12,7 @@ use scrubjay_store::clock;
 use scrubjay_store::home::{Home, TapeFile};
 use scrubjay_store::recording::{Limits, Recording, Subject};
 use scrubjay_store::removed::RemovedBy;
-use scrubjay_store::tape::header::{Header, Links, SessionRef, TapeKind, ToldBy};
+use scrubjay_store::tape::header::{Header, Imported, Links, SessionRef, TapeKind, ToldBy};
 use scrubjay_store::tape::reader::Tape;
 use scrubjay_store::tape::seal::seal;
 use scrubjay_store::tape::verify::verify;
@@ -286,6 +286,68 @@ fn a_tape_that_was_removed_is_told_from_one_that_is_missing() {
     let removed = home.removed().unwrap();
     assert_eq!(removed[&tapes[1].id].by, RemovedBy::Retention);
     assert!(removed[&tapes[1].id].digest.is_some());
+}
+
+/// Writes a tape anew as an import of the same entries does.
+fn import_again(home: &Home, file: &TapeFile) {
+    forge(home, file, |header, _| {
+        let (format, by) = ("jsonl".to_owned(), "test".to_owned());
+        header.links.imported = Some(Imported { wall_ns: 1, format, by });
+    });
+}
+
+#[test]
+fn importing_its_neighbours_does_not_excuse_a_tape_that_is_gone() {
+    let check = |imported: &[usize], gone: &[usize], expected: &[usize]| {
+        let scratch = scratch();
+        let home = home(&scratch);
+        let tapes = rotated(&home);
+        imported.iter().for_each(|at| import_again(&home, &tapes[*at]));
+        assert_eq!(problems(&home), [], "{imported:?}: all are here");
+        gone.iter().for_each(|at| std::fs::remove_file(&tapes[*at].path).unwrap());
+        let mut found = problems(&home);
+        found.sort_by_key(|(id, _)| tapes.iter().position(|tape| tape.id == *id));
+        let expected: Vec<_> = expected.iter().map(|at| (tapes[*at].id, LinkProblem::Missing)).collect();
+        assert_eq!(found, expected, "{imported:?} imported, {gone:?} gone");
+        for (id, one) in check_all(&home) {
+            let is_told = expected.iter().any(|(told, _)| *told == id);
+            assert!(
+                is_told || gone.len() < 2 || one.notes[0].contains("which is not here"),
+                "{:?}",
+                one.notes
+            );
+        }
+    };
+    // Four tapes. Between two that are here, whether others were recorded here or all were imported.
+    check(&[0, 2], &[1], &[0, 2]);
+    check(&[0, 1, 2, 3], &[1], &[0, 2]);
+    check(&[0, 1, 2, 3], &[1, 2], &[0, 3]);
+    // At an end, of a session that was recorded here.
+    check(&[1], &[0], &[1]);
+    check(&[2], &[3], &[2]);
+    // A part of what somebody else recorded.
+    check(&[0, 1, 2, 3], &[0, 1, 3], &[]);
+    check(&[0, 1, 2, 3], &[0, 3], &[]);
+}
+
+#[test]
+fn importing_the_connection_behind_does_not_excuse_one_that_is_gone() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let ids = ["one", "two", "three"].map(|text| {
+        let mut recording = of_session(&home, "s");
+        say(&mut recording, &[text]).unwrap();
+        let id = recording.tape().unwrap();
+        recording.finish(&end()).unwrap().unwrap();
+        id
+    });
+    let files = home.list().unwrap();
+    let file = |id: TapeId| files.iter().find(|file| file.id == id).unwrap();
+    ids.iter().for_each(|id| import_again(&home, file(*id)));
+    std::fs::remove_file(&file(ids[1]).path).unwrap();
+    assert_eq!(problems(&home), [(ids[2], LinkProblem::Missing)]);
+    std::fs::remove_file(&file(ids[0]).path).unwrap();
+    assert_eq!(problems(&home), [], "one that was imported alone");
 }
 
 #[test]

@@ -47,6 +47,7 @@ impl Lab {
             gateway: None,
             transport: Transport::Stdio,
             started_wall_ns: NOW_NS + u64::from(number) * 1_000_000_000_000,
+            clock_behind_ns: None,
             program: None,
             workspace: None,
             session: SessionRef { id: session.to_owned(), ..SessionRef::default() },

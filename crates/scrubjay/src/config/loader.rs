@@ -10,6 +10,7 @@ use scrubjay_store::home::Home;
 use super::environment::Environment;
 use super::expand::expand;
 use super::node::{Node, Origin};
+use super::place;
 use super::problem::{ConfigError, Problem};
 use super::project::{self, ProjectFile, Refused};
 use super::raw::{Given, RawConfig};
@@ -67,7 +68,9 @@ impl Loader {
         let mut problems = Vec::new();
         let above = self.above(&self.environment, &mut Vec::new(), &mut problems);
         let mut found = above.data().cloned();
-        if found.is_none() {
+        if found.is_some() {
+            self.check_owner_file()?;
+        } else {
             let owner = self.owner_layer(&self.environment, &mut Vec::new(), &mut problems)?;
             found = owner.data().cloned();
             if self.sources.config.is_none()
@@ -101,6 +104,25 @@ impl Loader {
         layer(alone, &self.environment, problems).data().cloned()
     }
 
+    /// Returns where the file is that is the owner's own, and whether it has to be there.
+    fn owner_file(&self) -> Option<(PathBuf, bool)> {
+        match &self.sources.config {
+            Some(path) => Some((self.sources.directory.join(path), true)),
+            None => Some((user_file(&self.sources.environment)?, false)),
+        }
+    }
+
+    /// Refuses a file of the owner's that others may change, where nothing in it is needed: a command that does without
+    /// it says the same of it as others do.
+    fn check_owner_file(&self) -> anyhow::Result<()> {
+        let Some((path, _)) = self.owner_file() else { return Ok(()) };
+        match open_owned(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::Other => Err(e).with_context(|| cannot_read(&path)),
+            // Whether it is there, and can be read, matters to those who read it.
+            _ => Ok(()),
+        }
+    }
+
     /// Reads the file that is the owner's own: the one named with `--config`, else the user's.
     fn owner_layer(
         &self,
@@ -108,21 +130,13 @@ impl Loader {
         files: &mut Vec<SourceFile>,
         problems: &mut Vec<Problem>,
     ) -> anyhow::Result<RawConfig> {
-        let (path, must_be_there) = match &self.sources.config {
-            Some(path) => (self.sources.directory.join(path), true),
-            None => match user_file(&self.sources.environment) {
-                Some(path) => (path, false),
-                None => return Ok(RawConfig::default()),
-            },
-        };
-        let content = match File::open(&path).and_then(written_by_owner).and_then(project::read) {
+        let Some((path, must_be_there)) = self.owner_file() else { return Ok(RawConfig::default()) };
+        let content = match open_owned(&path).and_then(project::read) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !must_be_there => {
                 files.push(SourceFile { path, state: FileState::Absent });
                 return Ok(RawConfig::default());
             }
-            content => {
-                content.with_context(|| format!("cannot read the configuration {}", path.display()))?
-            }
+            content => content.with_context(|| cannot_read(&path))?,
         };
         let tree = project::parse_any(&content, &path, problems);
         files.push(SourceFile { path, state: FileState::Read });
@@ -254,8 +268,15 @@ fn layer(mut tree: Node, environment: &Environment, problems: &mut Vec<Problem>)
     RawConfig::read_tree(&tree, problems)
 }
 
-/// Refuses a file that others may write: whoever can would be its owner in all but name.
-fn written_by_owner(file: File) -> std::io::Result<File> {
+fn cannot_read(path: &Path) -> String {
+    format!("cannot read the configuration {}", path.display())
+}
+
+/// Opens a file that nobody else may write or put another in the place of: whoever can would be its owner in all but
+/// name.
+fn open_owned(path: &Path) -> std::io::Result<File> {
+    // The open file is looked at: what is checked is what is read.
+    let file = File::open(path)?;
     let facts = file.metadata()?;
     // Our own group is usually ours alone, and root's is root's.
     let of_strangers = facts.gid() != rustix::process::getegid().as_raw() && facts.gid() != 0;
@@ -266,6 +287,7 @@ fn written_by_owner(file: File) -> std::io::Result<File> {
             "others may write it (its mode is {mode:04o}): run `chmod go-w` on it"
         )));
     }
+    place::check(path, &file)?;
     Ok(file)
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::project;
+use super::{place, project};
 
 /// What others must not be allowed to do.
 const OTHERS: u32 = 0o077;
@@ -13,7 +13,8 @@ const OTHERS: u32 = 0o077;
 /// Reads a file that its owner alone may read.
 ///
 /// # Errors
-/// It cannot be read, belongs to another user, or is open to others; then the message says how to mend it.
+/// It cannot be read, belongs to another user, is open to others or could be replaced by them; then the message says how
+/// to mend it.
 pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     // The open file is looked at: what is checked is what is read.
@@ -30,6 +31,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
             quoted(path)
         )));
     }
+    place::check(path, &file)?;
     project::read(file)
 }
 
@@ -61,6 +63,10 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(read(&path).unwrap(), b"t0p-s3cret");
         }
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let told = read(&path).unwrap_err().to_string();
+        assert!(told.contains("others could put another file in its place"), "{told}");
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
             assert!(read(&path).unwrap_err().to_string().contains("another user (uid 65534)"));

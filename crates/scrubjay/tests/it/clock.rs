@@ -1,5 +1,6 @@
 //! Another clock for the program (libfaketime): nothing is removed for its age, and what ran backwards is told.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -54,9 +55,9 @@ fn record(wrap: &Wrap) -> String {
     wrapped.stderr_text()
 }
 
-fn config(lab: &Lab) -> String {
+fn config(lab: &Lab, retention: &str) -> String {
     let config = lab.file("c.yaml");
-    std::fs::write(&config, "recorder: { storage: { retention: 30d } }").unwrap();
+    std::fs::write(&config, format!("recorder: {{ storage: {{ retention: {retention} }} }}")).unwrap();
     config
 }
 
@@ -70,7 +71,7 @@ fn record_five(lab: &Lab) {
 fn a_clock_ten_years_ahead_removes_nothing() {
     let lab = Lab::new();
     record_five(&lab);
-    let (before, config) = (lab.tape_ids(), config(&lab));
+    let (before, config) = (lab.tape_ids(), config(&lab, "30d"));
     for _ in 0..2 {
         let Some(told) = record_at(&lab, "+3650d", &config) else { return };
         assert!(told.contains("no old tapes were removed") && told.contains("--trust-clock"), "{told}");
@@ -97,16 +98,48 @@ fn a_clock_ten_years_ahead_removes_nothing() {
 #[test]
 fn what_is_old_is_still_removed() {
     let lab = Lab::new();
-    let config = config(&lab);
-    if record_at(&lab, "-40d", &config).is_none() {
+    let config = config(&lab, "1s");
+    record_five(&lab);
+    let old = lab.tape_ids();
+    // The clock is as it should be: a start that comes later than that removes them.
+    let is_gone = (0..1000).any(|_| {
+        let another =
+            lab.wrap(&["cat"]).with(&["--config", &config]).after("export CLAUDE_CODE_SESSION_ID=b");
+        assert_eq!(record(&another), "");
+        lab.tape_ids().is_disjoint(&old)
+    });
+    assert!(is_gone, "{old:?}");
+}
+
+/// A machine whose clock ran out of battery: what was recorded before the clock was set is not as old as it says.
+#[test]
+fn what_was_recorded_while_the_clock_was_behind_stays() {
+    let lab = Lab::new();
+    let config = config(&lab, "30d");
+    let ordinary = || {
+        let wrap = lab.wrap(&["cat"]).with(&["--config", &config]).after("export CLAUDE_CODE_SESSION_ID=b");
+        assert_eq!(record(&wrap), "");
+    };
+    ordinary();
+    let before = lab.tape_ids();
+    if record_at(&lab, "-365d", &config).is_none() {
         return;
     }
-    let old = lab.tape_ids();
-    assert_eq!(old.len(), 1);
-    // The clock is as it should be, and the tape is forty days old.
-    let another = lab.wrap(&["cat"]).with(&["--config", &config]).after("export CLAUDE_CODE_SESSION_ID=b");
-    assert_eq!(record(&another), "");
-    assert!(lab.tape_ids().is_disjoint(&old));
+    let behind: BTreeSet<String> = lab.tape_ids().difference(&before).cloned().collect();
+    assert_eq!(behind.len(), 1);
+    ordinary();
+    assert!(lab.tape_ids().is_superset(&behind), "it is a moment old");
+    let told = String::from_utf8(lab.run_well(&["doctor"])).unwrap();
+    assert!(told.contains("the clock was behind when 1 tape began"), "{told}");
+    let told = String::from_utf8(lab.run_well(&["tape", "verify"])).unwrap();
+    assert!(told.contains(" days behind when it began"), "{told}");
+    let rm = ["tape", "rm", "--older-than", "30d", "--yes"];
+    let told = String::from_utf8(lab.run_well(&rm)).unwrap();
+    assert!(told.contains("left: 1 tape") && told.contains("nothing to remove"), "{told}");
+    assert!(lab.tape_ids().is_superset(&behind));
+    lab.run_well(&[&rm[..], &["--trust-clock"]].concat());
+    assert!(lab.tape_ids().is_disjoint(&behind), "somebody says that it is as old as it says");
+    assert!(lab.tape_ids().is_superset(&before));
 }
 
 #[test]

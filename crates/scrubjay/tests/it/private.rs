@@ -224,10 +224,53 @@ fn a_configuration_that_others_may_write_is_refused() {
     let config = lab.file("c.yaml");
     std::fs::write(&config, "log_level: info\n").unwrap();
     chmod(Path::new(&config), 0o666);
-    for command in [&["wrap", "--", "cat"][..], &["serve"], &["config", "show"]] {
+    // Also by a command that needs nothing of it, because it was told where the data is.
+    let commands: [&[&str]; 6] = [
+        &["wrap", "--", "cat"],
+        &["serve"],
+        &["config", "show"],
+        &["tape", "ls"],
+        &["tape", "rm", "abc", "--yes"],
+        &["session", "ls"],
+    ];
+    for command in commands {
         let told = refused(&lab, Path::new(&config), &[&["--config", &config], command].concat());
         assert!(told.stderr.contains("others may write it (its mode is 0666)"), "{}", told.stderr);
     }
+    // It is closed, and its directory is not: others can put one of theirs there.
+    chmod(Path::new(&config), 0o600);
+    let open = tempfile::tempdir().unwrap();
+    let moved = open.path().join("c.yaml");
+    std::fs::rename(&config, &moved).unwrap();
+    let moved = moved.to_str().unwrap();
+    chmod(open.path(), 0o777);
+    for command in commands {
+        let told = refused(&lab, open.path(), &[&["--config", moved], command].concat());
+        let words = format!("{} can be written by others (its mode is 0777)", open.path().display());
+        assert!(told.stderr.contains(&words) && told.stderr.contains("chmod go-w"), "{}", told.stderr);
+    }
+    // As in /tmp, only its owner can.
+    for mode in [0o1777, 0o755] {
+        chmod(open.path(), mode);
+        assert_eq!(lab.run(&["--config", moved, "config", "show"]).code, 0);
+    }
+}
+
+/// Somebody gave a file of theirs the name of the ledger: it is told of, and not touched.
+#[test]
+fn what_is_no_database_is_refused_and_left_as_it_is() {
+    let lab = recorded();
+    let file = lab.data().join("ledger.db");
+    std::fs::write(&file, "My shopping list, which is longer than a header.\n").unwrap();
+    chmod(&file, 0o666);
+    let told = refused(&lab, &file, &["session", "ls"]);
+    assert!(!told.stderr.contains("its mode was"), "{}", told.stderr);
+    assert!(told.stderr.contains("left as it is"), "{}", told.stderr);
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("My shopping list"));
+    // Who needs nothing of it goes on; one that is empty becomes the ledger.
+    assert_eq!((lab.run(&["tape", "ls"]).code, mode(&file)), (0, 0o666));
+    std::fs::write(&file, "").unwrap();
+    assert_eq!((lab.run(&["session", "ls"]).code, mode(&file)), (0, 0o600));
 }
 
 /// A file that lies in the working directory cannot weaken a recorder, and the keys that tried are named.

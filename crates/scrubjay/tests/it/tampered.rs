@@ -66,6 +66,31 @@ fn an_edit_that_was_imported_again_is_noticed_and_says_that_it_was_imported() {
 }
 
 #[test]
+fn neighbours_that_were_imported_again_do_not_excuse_a_missing_tape() {
+    for format in ["jsonl", "native"] {
+        let lab = Lab::new();
+        let tapes = record_rotated(&lab);
+        let exported = |id: &String| {
+            let file = lab.file(id);
+            std::fs::write(&file, lab.run_well(&["tape", "export", id, "--format", format])).unwrap();
+            file
+        };
+        let files: Vec<String> = [&tapes[0], &tapes[2]].map(exported).into();
+        tapes[..3].iter().for_each(|id| std::fs::remove_file(file_of(&lab, id)).unwrap());
+        files.iter().for_each(|file| drop(lab.run_well(&["tape", "import", file])));
+        let told = lab.run(&["tape", "verify"]);
+        let shown = String::from_utf8(told.stdout).unwrap();
+        assert_eq!(told.code, 1, "{shown}");
+        assert_eq!(shown.matches(&format!("tape {}, which is missing", tapes[1])).count(), 2, "{shown}");
+        // Alone in another place, it is somebody else's.
+        let other = Lab::new();
+        other.run_well(&["tape", "import", &files[1]]);
+        let shown = String::from_utf8(other.run_well(&["tape", "verify"])).unwrap();
+        assert!(shown.contains(&format!("it continues tape {}, which is not here", tapes[1])), "{shown}");
+    }
+}
+
+#[test]
 fn a_missing_tape_is_named_and_a_removed_one_is_told_apart() {
     let lab = Lab::new();
     let tapes = record_rotated(&lab);

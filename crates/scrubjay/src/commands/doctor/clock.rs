@@ -22,10 +22,14 @@ pub(super) fn check(patient: &Patient, findings: &mut Findings) {
     if let Some(witness) = home.witness() {
         if let Some(back) = witness.went_back_ns(&now) {
             let what = format!(
-                "time ran backwards: the clock is {} behind the last time it was read here",
+                "time ran backwards: the clock is {} behind the last time it was believed here",
                 age(back)
             );
-            findings.wrong(what, "set the clock of this machine; new recordings have wrong times until then");
+            findings.wrong(
+                what,
+                "set the clock of this machine; until then new recordings have wrong times and are not removed for \
+                 their age. If it is right, `scrubjay tape rm --older-than AGE --trust-clock` says so",
+            );
         }
         if let Some(doubt) = witness.judge(&now, retention).1 {
             findings.wrong(
@@ -47,6 +51,8 @@ enum Odd {
     RanBack,
     /// It has entries from the future.
     Future,
+    /// The clock was behind when it was recorded.
+    Behind,
 }
 
 fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
@@ -66,6 +72,19 @@ fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
              for their age until that time has come",
         );
     }
+    let behind = of(|odd| matches!(odd, Odd::Behind));
+    if let Some(first) = behind.first() {
+        let what = format!(
+            "the clock was behind when {} began, among them {}",
+            counted(behind.len() as u64, "tape"),
+            first.id
+        );
+        findings.note(
+            what,
+            "they are younger than they say, so they are not removed for their age: `scrubjay tape rm ID` removes \
+             them, or `scrubjay tape rm --older-than AGE --trust-clock`",
+        );
+    }
     let back = of(|odd| matches!(odd, Odd::RanBack));
     if let Some(first) = back.first() {
         let what =
@@ -83,6 +102,9 @@ fn look(home: &Home, file: &TapeFile, now_ns: u64) -> Option<Odd> {
         tape.footer().map_or((started, 0), |footer| (footer.ended_wall_ns, footer.duration_ns));
     if ended.max(started) > now_ns.saturating_add(SLACK_NS) {
         return Some(Odd::Future);
+    }
+    if tape.header()?.clock_behind_ns.is_some() {
+        return Some(Odd::Behind);
     }
     (ended.saturating_add(BACK_NS) < started.saturating_add(lasted)).then_some(Odd::RanBack)
 }

@@ -33,7 +33,7 @@ pub(crate) struct RmArgs {
     /// Every tape that ended longer ago than this: 30d, 12h
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, conflicts_with = "ids")]
     older_than: Option<Duration>,
-    /// Believe the clock of this machine even where it jumped ahead
+    /// Believe the clock of this machine even where it jumped ahead, and the times of tapes for which it was behind
     #[arg(long, requires = "older_than")]
     trust_clock: bool,
     /// Say what would be removed, and remove nothing
@@ -46,18 +46,22 @@ pub(crate) struct RmArgs {
 
 pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result<ExitCode> {
     let all = catalog::read_all(home, &home.list()?);
-    let wanted = match args.older_than {
+    let (wanted, in_doubt) = match args.older_than {
         Some(age) => {
             check_clock(home, args, age)?;
-            ended_before(&all, age)
+            ended_before(&all, age, args.trust_clock)
         }
-        None => named(home, &all, &args.ids)?,
+        None => (named(home, &all, &args.ids)?, Vec::new()),
     };
+    if !in_doubt.is_empty() && !global.json && !global.quiet {
+        tell_of_doubt(&in_doubt)?;
+    }
+    let in_doubt: Vec<String> = in_doubt.iter().map(|tape| tape.file.id.to_string()).collect();
     let bytes: u64 = wanted.iter().map(|tape| tape.file_bytes).sum();
     let ids: Vec<String> = wanted.iter().map(|tape| tape.file.id.to_string()).collect();
     if args.dry_run {
         if global.json {
-            print_json(&serde_json::json!({ "would_remove": ids, "bytes": bytes }))?;
+            print_json(&serde_json::json!({ "would_remove": ids, "bytes": bytes, "in_doubt": in_doubt }))?;
         } else {
             wanted.iter().try_for_each(|tape| Table::note().line(&describe(tape)))?;
             Table::note().line(&format!("would remove {}", amount(wanted.len(), bytes)))?;
@@ -74,7 +78,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
     home.forget_ends()?;
     crate::commands::index::forget_removed(global, home)?;
     if global.json {
-        print_json(&serde_json::json!({ "removed": ids }))?;
+        print_json(&serde_json::json!({ "removed": ids, "in_doubt": in_doubt }))?;
     } else if !global.quiet {
         let text = match ids.len() {
             0 => "nothing to remove".to_owned(),
@@ -105,15 +109,30 @@ fn check_clock(home: &Home, args: &RmArgs, age: Duration) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Finds the tapes that ended so long ago; one that is being written, or waits to be sealed, has not ended, and what
-/// belongs to a conversation that goes on is kept with it.
-fn ended_before(all: &[Overview], age: Duration) -> Vec<&Overview> {
+/// Finds the tapes that ended so long ago, and those that say so and may be younger; one that is being written, or waits
+/// to be sealed, has not ended, and what belongs to a conversation that goes on is kept with it.
+fn ended_before(all: &[Overview], age: Duration, trust_clock: bool) -> (Vec<&Overview>, Vec<&Overview>) {
     let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let before = clock::now().wall_ns.saturating_sub(age_ns);
     let running = retention::of_running_sessions(all);
     let is_old = |tape: &Overview| tape.state == State::Sealed && is_dated_before(tape, before);
     let goes = |(at, tape): &(usize, &Overview)| is_old(tape) && !running.contains(at);
-    all.iter().enumerate().filter(goes).map(|(_, tape)| tape).collect()
+    let dated = all.iter().enumerate().filter(goes).map(|(_, tape)| tape);
+    dated.partition(|tape| trust_clock || tape.is_surely_before(before))
+}
+
+/// Says which tapes stay although their times say that they are old.
+fn tell_of_doubt(tapes: &[&Overview]) -> anyhow::Result<()> {
+    let mut note = Table::note();
+    for tape in tapes.iter().take(10) {
+        note.line(&describe(tape))?;
+    }
+    note.line(&format!(
+        "left: {}. The clock was behind when they were recorded, or their files are newer than they say; remove them by \
+         their ids, or with --trust-clock if their times are right",
+        counted(tapes.len() as u64, "tape")
+    ))?;
+    Ok(())
 }
 
 /// Tells whether a tape is known to have ended before a moment: one without a header is not.

@@ -128,26 +128,19 @@ pub(super) fn list(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Vec<V
 }
 
 /// Prints what waits in a few lines each.
-pub(super) fn print(waiting: &[Value]) -> io::Result<()> {
-    let mut out = io::stderr().lock();
-    writeln!(out, "waiting to be approved:")?;
+pub(super) fn print(waiting: &[Value]) -> anyhow::Result<()> {
+    let mut out = render::Table::note();
+    out.line("waiting to be approved:")?;
     for one in waiting {
         let text = |key: &str| visible(one[key].as_str().unwrap_or_default()).into_owned();
-        writeln!(
-            out,
-            "  {} {}/{} ({}): {}",
-            text("kind"),
-            text("backend"),
-            text("name"),
-            text("server"),
-            text("why")
-        )?;
+        let [kind, backend, name, server, why] = ["kind", "backend", "name", "server", "why"].map(text);
+        out.line(&format!("  {kind} {backend}/{name} ({server}): {why}"))?;
         for change in one["changes"].as_array().into_iter().flatten() {
-            writeln!(out, "    {}", visible(change.as_str().unwrap_or_default()))?;
+            out.line(&format!("    {}", visible(change.as_str().unwrap_or_default())))?;
         }
-        writeln!(out, "    look at all of it and approve it with `{}`", text("approve"))?;
+        out.line(&format!("    look at all of it and approve it with `{}`", text("approve")))?;
     }
-    out.flush()
+    Ok(())
 }
 
 impl Waiting {
