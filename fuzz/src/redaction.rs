@@ -36,6 +36,19 @@ static SECRETS: LazyLock<Vec<String>> = LazyLock::new(|| {
         format!("postgres://app:{}@db.example/x", part(20)),
         format!("password={}", part(20)),
         format!("Authorization: Bearer {}", part(32)),
+        format!("Authorization: Digest username=\"a\", realm=\"b\", response=\"{}\"", part(32)),
+        format!("[\"-----BEGIN RSA PRIVATE KEY-----\", \"{RANDOM}\", \"-----END RSA PRIVATE KEY-----\"]"),
+        format!("\npassword: |\n  {}\n", part(20)),
+        format!("\npassword:\n  {}\n", part(20)),
+        format!("<password>{}</password>", part(20)),
+        format!("curl -u bob:{} https://x.example", part(20)),
+        format!("mysql -u root -p{} db", part(20)),
+        format!("CREATE USER a IDENTIFIED BY '{}'", part(20)),
+        format!("machine h.example login a password {}", part(20)),
+        format!("&quot;password&quot;:&quot;{}&quot;", part(20)),
+        format!("ghp%5F{}", part(36)),
+        format!("%7B%22password%22%3A%22{}%22%7D", part(20)),
+        format!("SECRET_KEY_BASE={}", part(40)),
     ]
 });
 

@@ -7,6 +7,7 @@
 //! randomness or file here.
 
 mod action;
+mod block;
 mod control;
 mod cut;
 mod decrypt;

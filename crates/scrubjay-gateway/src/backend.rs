@@ -70,6 +70,14 @@ pub enum CallError {
     /// It is not running.
     #[error("backend \"{0}\" is not available: {1}")]
     Unavailable(String, String),
+    /// It keeps state for each client, and the caller may be any of several.
+    #[error(
+        "backend \"{0}\" keeps state for each client, and the clients that come from other machines or through a \
+         proxy with the same token cannot be told apart: give each a token of its own (several lines in \
+         serve.auth_token_file), use the protocol version 2025-11-25 with its sessions, or set shared: true for the \
+         backend if all clients may share its state"
+    )]
+    SeveralClients(String),
     /// It took too long.
     #[error("backend \"{0}\" did not answer within {1:?}")]
     TimedOut(String, Duration),

@@ -176,8 +176,8 @@ pub enum Naming {
 pub struct HttpConfig {
     /// Where.
     pub address: SocketAddr,
-    /// The token a client must show; required off loopback.
-    pub auth_token: Option<Secret>,
+    /// The tokens of which a client must show one; required off loopback.
+    pub auth_tokens: Vec<AuthToken>,
     /// `Host` values that are answered besides loopback names and the bound address.
     pub allowed_hosts: Vec<String>,
     /// `Origin` values that are answered besides loopback ones.
@@ -207,6 +207,22 @@ pub struct ServeConfig {
     pub http: Option<HttpConfig>,
     /// The workspace: where backends start.
     pub workspace: Option<PathBuf>,
+}
+
+/// A token that lets a client in. Who shows it is a principal of its own: clients of different tokens are never one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthToken {
+    /// Whose it is, where the user gave it a name.
+    pub name: Option<String>,
+    /// The token itself.
+    pub secret: Secret,
+}
+
+impl HttpConfig {
+    /// Tells whether clients are told apart by their tokens: each has its own, or one that bears its name.
+    pub(crate) fn tells_by_token(&self) -> bool {
+        self.auth_tokens.len() > 1 || self.auth_tokens.iter().any(|token| token.name.is_some())
+    }
 }
 
 /// A value that never shows.

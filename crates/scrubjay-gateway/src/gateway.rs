@@ -315,19 +315,27 @@ impl Gateway {
 
     /// Begins a session.
     pub fn open_session(&self, name: &str) -> Arc<Session> {
-        self.begin_session(name, None)
+        self.begin_session(name, None, false)
     }
 
     /// Begins a session for the client that this identity stands for: all its sessions share their connections to
     /// legacy backends.
     pub fn open_inferred_session(&self, name: &str, client: &str) -> Arc<Session> {
-        self.begin_session(name, Some(client))
+        self.begin_session(name, Some(client), false)
     }
 
-    fn begin_session(&self, name: &str, client: Option<&str>) -> Arc<Session> {
+    /// Begins one for clients that nobody can tell apart: several may be taken for the same.
+    #[must_use]
+    pub fn open_ambiguous_session(&self, name: &str, client: &str) -> Arc<Session> {
+        self.begin_session(name, Some(client), true)
+    }
+
+    fn begin_session(&self, name: &str, client: Option<&str>, may_be_several: bool) -> Arc<Session> {
         let handle = handle();
         let recording = self.new_tape(NewTape { name, kind: TapeKind::Conversation, client: Some(&handle) });
-        let session = Arc::new(Session::new(handle, recording, self.keeping, &self.budget, client));
+        let mut session = Session::new(handle, recording, self.keeping, &self.budget, client);
+        session.may_be_several = may_be_several;
+        let session = Arc::new(session);
         lock(&self.sessions).insert(session.id.clone(), session.clone());
         session
     }

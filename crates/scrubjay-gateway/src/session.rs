@@ -136,6 +136,8 @@ pub struct Session {
     pub client: Arc<str>,
     /// Whether its client is inferred, not named: then several may share it, and their ids.
     pub is_inferred: bool,
+    /// Whether clients that nobody can tell apart may share it: no state of a backend is kept for them.
+    pub may_be_several: bool,
     /// Who may speak in it: a hash of the credentials that its client showed when it opened it, where it can show any.
     principal: OnceLock<String>,
     recording: Arc<Mutex<Recording>>,
@@ -348,6 +350,7 @@ impl Session {
             facts_room: Mutex::new(account.nothing(Use::State)),
             account,
             is_inferred: client.is_some(),
+            may_be_several: false,
             principal: OnceLock::new(),
             client: client.unwrap_or(&id).into(),
             id,

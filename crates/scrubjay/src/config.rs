@@ -5,6 +5,7 @@
 //! here; the rooms get only the latter. `docs/CONFIG.md` is its manual.
 
 mod agent_progress;
+mod auth_tokens;
 mod backends;
 mod environment;
 mod expand;

@@ -36,6 +36,28 @@ impl<'a> Unescaped<'a> {
         Self { text: Cow::Owned(text), places: Some(places) }
     }
 
+    /// Undoes the percent-encoding of an address or a part of one.
+    pub(crate) fn percent(raw: &'a [u8]) -> Self {
+        let (mut text, mut places) = (Vec::with_capacity(raw.len()), Vec::with_capacity(raw.len() + 1));
+        let digit = |at: usize| raw.get(at).and_then(|b| char::from(*b).to_digit(16));
+        let mut at = 0;
+        while at < raw.len() {
+            places.push(at);
+            match (raw[at], digit(at + 1), digit(at + 2)) {
+                (b'%', Some(high), Some(low)) => {
+                    text.push(u8::try_from(high * 16 + low).unwrap_or(b'%'));
+                    at += 3;
+                }
+                (b, _, _) => {
+                    text.push(b);
+                    at += 1;
+                }
+            }
+        }
+        places.push(raw.len());
+        Self { text: Cow::Owned(text), places: Some(places) }
+    }
+
     /// Leads a range of the text back to the original.
     pub(crate) fn original(&self, range: &Range<usize>) -> Range<usize> {
         match &self.places {
@@ -97,5 +119,9 @@ mod tests {
         assert_eq!(plain.original(&(1..2)), 1..7);
         assert_eq!(plain.original(&(4..8)), 10..22);
         assert_eq!(plain.original(&(0..plain.text.len())), 0..raw.len());
+        let plain = Unescaped::percent(b"a%5Fb%zz%22");
+        assert_eq!(&*plain.text, b"a_b%zz\"");
+        assert_eq!(plain.original(&(1..2)), 1..4);
+        assert_eq!(plain.original(&(6..7)), 8..11);
     }
 }

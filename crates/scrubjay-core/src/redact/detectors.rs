@@ -5,6 +5,7 @@
 
 mod cloud;
 mod code;
+mod commands;
 mod headers;
 mod jwt;
 mod models;
@@ -15,12 +16,14 @@ mod urls;
 
 use std::ops::Range;
 
+pub(super) use self::headers::is_pair;
 use super::shape::{self, Class};
 
 /// All families.
 const FAMILIES: &[&[Detector]] = &[
     cloud::ALL,
     code::ALL,
+    commands::ALL,
     headers::ALL,
     jwt::ALL,
     models::ALL,
@@ -52,9 +55,19 @@ pub(super) enum Form {
     Random(Class, Range<usize>),
     /// Anything else: from the text and the anchor's place to the secret.
     By(fn(&[u8], usize) -> Option<Range<usize>>),
+    /// The same for what escapes may hide from a look at raw bytes: there, the first of the two says whether to look on.
+    Near(fn(&[u8], usize) -> bool, fn(&[u8], usize) -> Option<Range<usize>>),
 }
 
 impl Detector {
+    /// Tells whether such a secret may stand here once the text is unescaped; true rather too often.
+    pub(super) fn is_near(&self, raw: &[u8], at: usize) -> bool {
+        match &self.form {
+            Form::Near(near, _) => near(raw, at),
+            _ => self.find(raw, at).is_some(),
+        }
+    }
+
     /// Returns the secret whose anchor stands here.
     pub(super) fn find(&self, text: &[u8], at: usize) -> Option<Range<usize>> {
         let prefix = || self.anchors.iter().filter(|a| text[at..].starts_with(a.as_bytes())).map(|a| a.len());
@@ -66,7 +79,7 @@ impl Detector {
                 let tail = &text[found.start + prefix..found.end];
                 (tail.iter().any(u8::is_ascii_digit) && shape::entropy(tail) > 3.0).then_some(found)
             }
-            Form::By(find) => find(text, at),
+            Form::By(find) | Form::Near(_, find) => find(text, at),
         }
     }
 }

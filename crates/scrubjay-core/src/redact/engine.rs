@@ -10,7 +10,8 @@ use super::action::{Action, Key, Left, is_mark};
 use super::control::{self, Stripped};
 use super::detectors::{self, Detector};
 use super::encoded;
-use super::name::{Names, SENSITIVE, STEMS, normal, spellings};
+use super::lines::KeyLines;
+use super::name::{Names, PAIR_STEMS, SENSITIVE, STEMS, normal, spellings};
 use super::prefilter::{Hit, Kind, Prefilter};
 use super::rules::{self, Param, Pattern, RuleError};
 use super::walk::Walk;
@@ -42,11 +43,17 @@ const BASE64_NAMES: &[&str] = &[
 
 /// Anchors that are too short to be looked for in base64, with what goes before or behind them.
 const BASE64_ANCHORS: &[&str] =
-    &["s://", "l://", "b://", "p://", "v://", "eyJhbGci", "eyJ0eXAi", "eyJraWQi", "sk-proj-"];
+    &["s://", "l://", "b://", "p://", "v://", "eyJhbGci", "eyJ0eXAi", "eyJraWQi", "sk-proj-", "\"auth\""];
+
+/// What stands in a percent-encoded text that may hold a name with its value, or a private key.
+const PERCENT_ANCHORS: &[&str] = &["%22%3A", "%22%3a", "%22:%22", "BEGIN%20"];
 
 /// Anchors of three bytes, and what mostly stands before them.
 const SHORT_ANCHORS: &[&str] = &["sk-", "hf_", "SG.", "r8_"];
 const BEFORE_SHORT: &[&str] = &[" ", "=", "\"", "\n", ":", "'"];
+
+/// The name of the detectors of private keys.
+const PRIVATE_KEY: &str = "private-key";
 
 /// Who a pattern of the search belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +70,8 @@ enum Owner {
     Control,
     /// An anchor whose slashes are escaped.
     Slashed,
+    /// An anchor that is percent-encoded, or something else that tells of such a text.
+    Percent,
     /// The name at the end of a path.
     PathName,
 }
@@ -79,6 +88,8 @@ pub struct Redactor {
     pub(super) params: Vec<(Param, u16)>,
     regexes: Vec<(Regex, u16)>,
     pub(super) id_rule: Option<u16>,
+    /// The rule for the lines of a private key.
+    pub(super) key_rule: u16,
     /// Some rule cannot be searched for in raw bytes.
     always: bool,
     hash_key: Key,
@@ -110,6 +121,7 @@ impl Redactor {
             params: Vec::new(),
             regexes: Vec::new(),
             id_rule: None,
+            key_rule: 0,
             always: config.hash_ids,
             hash_key: config.hash_key.clone(),
         };
@@ -197,14 +209,33 @@ impl Redactor {
     fn add_built_in(&mut self, action: &Action) {
         for detector in detectors::all() {
             let rule = self.rule(detector.name, action.clone());
+            if detector.name == PRIVATE_KEY {
+                self.key_rule = rule;
+            }
             for anchor in detector.anchors {
                 let kind = if detector.any_case { Kind::Fold } else { Kind::Exact };
                 self.own(anchor.as_bytes(), kind, Owner::Format(detector, rule));
                 self.own_base64(anchor);
+                if detector.any_case {
+                    self.own_base64(&anchor.to_ascii_uppercase());
+                }
                 if anchor.contains('/') {
                     self.own(anchor.replace('/', r"\/").as_bytes(), kind, Owner::Slashed);
                 }
+                if anchor.contains(['_', '-']) {
+                    for (low, dash) in [("%5F", "%2D"), ("%5f", "%2d")] {
+                        let coded = anchor.replace('_', low).replace('-', dash);
+                        self.own(coded.as_bytes(), Kind::Exact, Owner::Percent);
+                    }
+                    self.own_base64(&anchor.replace('_', "%5F").replace('-', "%2D"));
+                }
             }
+        }
+        for anchor in PERCENT_ANCHORS {
+            self.own(anchor.as_bytes(), Kind::Exact, Owner::Percent);
+        }
+        for stem in PAIR_STEMS {
+            self.own(stem.as_bytes(), Kind::Fold, Owner::Name);
         }
         for spelling in STEMS.iter().copied().flat_map(spellings) {
             self.own(spelling.as_bytes(), Kind::Fold, Owner::Name);
@@ -260,6 +291,14 @@ impl Redactor {
         }
         let edits = self.edits(raw, 0, false);
         Redacted(if edits.is_empty() { Cow::Borrowed(raw) } else { Cow::Owned(apply(raw, &edits)) })
+    }
+
+    /// Takes the secrets out of a message that may go on with a private key of the lines before; none where it is no JSON.
+    pub(super) fn redact_message<'a>(&self, raw: &'a [u8], keys: &mut KeyLines) -> Option<Redacted<'a>> {
+        let (edits, left) = Walk::new(self, raw, 0, false)?.edits_behind(std::mem::take(keys));
+        *keys = left;
+        let edits = merge(edits);
+        Some(Redacted(if edits.is_empty() { Cow::Borrowed(raw) } else { Cow::Owned(apply(raw, &edits)) }))
     }
 
     /// The same, and says what was taken out.
@@ -336,7 +375,7 @@ impl Redactor {
         let stripped = || *stripped.get_or_init(|| self.is_suspicious_stripped(raw));
         let found = self.filter.hits_in(raw, part, |hit| {
             let suspicious = match self.owners[usize::from(hit.owner)] {
-                Owner::Format(detector, _) => detector.find(raw, hit.at).is_some() || escaped(),
+                Owner::Format(detector, _) => detector.is_near(raw, hit.at) || escaped(),
                 Owner::Name => {
                     let name = text::name_at(raw, hit.at);
                     text::may_have_value(raw, &name) && self.names.tell(&raw[name]).is_some()
@@ -346,7 +385,7 @@ impl Redactor {
                     encoded::spells(raw, hit.at) || (control::is_escaped(raw, hit.at) && stripped())
                 }
                 Owner::Control => stripped(),
-                Owner::Slashed | Owner::PathName => true,
+                Owner::Slashed | Owner::Percent | Owner::PathName => true,
             };
             if suspicious { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -377,7 +416,7 @@ impl Redactor {
     pub(super) fn plain_edits(&self, text: &[u8], depth: usize, explain: bool) -> Vec<Edit> {
         let mut edits = Vec::new();
         let mut base64_done = 0;
-        let mut spelled = false;
+        let (mut spelled, mut percent) = (false, false);
         let mut has_controls = control::are_in(text);
         let _ = self.filter.hits(text, |hit| {
             match self.owners[usize::from(hit.owner)] {
@@ -387,6 +426,7 @@ impl Redactor {
                 }
                 Owner::Control => has_controls = true,
                 Owner::Slashed => spelled = true,
+                Owner::Percent => percent = true,
                 _ => {}
             }
             if let Some((range, rule)) = self.secret_at(text, hit, &mut base64_done, depth)
@@ -405,6 +445,13 @@ impl Redactor {
             edits.extend(
                 self.edits(&plain.text, depth + 1, explain).into_iter().map(|edit| edit.led_back(&plain)),
             );
+        }
+        if percent && depth < DEPTH_MAX {
+            let plain = Unescaped::percent(text);
+            edits.extend(self.plain_edits(&plain.text, depth + 1, explain).into_iter().map(|mut edit| {
+                edit.range = plain.original(&edit.range);
+                edit
+            }));
         }
         if has_controls && depth < DEPTH_MAX {
             edits.extend(self.stripped_edits(text, depth, explain));
@@ -461,7 +508,12 @@ impl Redactor {
                 *base64_done = range.end;
                 Some((range, rule))
             }
-            Owner::Base64(_) | Owner::Escape | Owner::Control | Owner::Slashed | Owner::PathName => None,
+            Owner::Base64(_)
+            | Owner::Escape
+            | Owner::Control
+            | Owner::Slashed
+            | Owner::Percent
+            | Owner::PathName => None,
         }
     }
 
@@ -498,7 +550,7 @@ impl Redactor {
         })
     }
 
-    fn edit(&self, text: &[u8], range: Range<usize>, rule: u16) -> Edit {
+    pub(super) fn edit(&self, text: &[u8], range: Range<usize>, rule: u16) -> Edit {
         let with = match self.left(rule, &text[range.clone()]) {
             Left::Nothing => String::new(),
             Left::Text(text) => text,

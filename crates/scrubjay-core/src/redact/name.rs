@@ -15,6 +15,8 @@ pub(super) enum Telling {
     Strong,
     /// It ends in a word for a key or token: a random value is one.
     Weak,
+    /// It may hold a user and a password in base64, as `auth` in Docker's settings does.
+    Pair,
 }
 
 /// Names that are sensitive without being asked.
@@ -39,6 +41,7 @@ pub const SENSITIVE: &[&str] = &[
     "app_secret",
     "private_key",
     "secret_key",
+    "secret_key_base",
     "secret_access_key",
     "aws_secret_access_key",
     "aws_session_token",
@@ -122,6 +125,9 @@ pub(super) const STEMS: &[(&str, &str)] = &[
     ("credential", ""),
 ];
 
+/// What leads to [`Telling::Pair`]: the word alone begins too many others.
+pub(super) const PAIR_STEMS: &[&str] = &["auth\"", "auth\\", "auth'", "auth:", "auth=", "auth :", "auth ="];
+
 /// Lists the spellings of a stem.
 pub(super) fn spellings((first, second): (&str, &str)) -> Vec<String> {
     let separators: &[&str] = if second.is_empty() { &[""] } else { &["", "_", "-", " ", ".", "__", "--"] };
@@ -134,6 +140,7 @@ const WEAK: &[&str] = &[
     "apikey",
     "accesskey",
     "secretkey",
+    "secretkeybase",
     "privatekey",
     "signingkey",
     "encryptionkey",
@@ -175,7 +182,7 @@ impl Names {
     pub(super) fn rule_of(&self, telling: Telling) -> u16 {
         match telling {
             Telling::Sensitive(rule) => rule,
-            Telling::Strong | Telling::Weak => self.telling_rule,
+            Telling::Strong | Telling::Weak | Telling::Pair => self.telling_rule,
         }
     }
 
@@ -194,6 +201,9 @@ impl Names {
         if STRONG.iter().any(|s| name.ends_with(s)) {
             return Some(Telling::Strong);
         }
+        if name == "auth" {
+            return Some(Telling::Pair);
+        }
         WEAK.iter().any(|s| name.ends_with(s)).then_some(Telling::Weak)
     }
 }
@@ -211,6 +221,7 @@ mod tests {
         }
         assert_eq!(names.tell(b"PGPASSWORD"), Some(Telling::Strong));
         assert_eq!(names.tell(b"githubToken"), Some(Telling::Weak));
+        assert_eq!(names.tell(b"_auth"), Some(Telling::Pair));
         for name in ["progressToken", "maxTokens", "public_key", "key", "passwords_changed", ""] {
             assert_eq!(names.tell(name.as_bytes()), None, "{name}");
         }

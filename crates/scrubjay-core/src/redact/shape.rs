@@ -84,6 +84,65 @@ pub(super) fn token(
     cut.map(|end| at..end)
 }
 
+/// No header has more parameters than this.
+const PARAMETERS_MAX: usize = 64;
+/// No more white space stands between two of them, and no deeper escapes before a quote.
+const GAP_BYTES_MAX: usize = 8;
+
+/// Returns where a list of parameters ends that begins here: `a="b", c=d`, or with semicolons as cookies have them.
+pub(super) fn parameters(text: &[u8], from: usize) -> Option<usize> {
+    let count = |at: usize, fits: fn(&u8) -> bool| {
+        text[at..].iter().take(GAP_BYTES_MAX).take_while(|b| fits(b)).count()
+    };
+    let (mut at, mut end) = (from, None);
+    for _ in 0..PARAMETERS_MAX {
+        let name_end = Class::Dotted.run(text, at);
+        if name_end == at {
+            break;
+        }
+        at = name_end;
+        if text.get(at) == Some(&b'=') {
+            let value = at + 1;
+            let escapes = count(value, |b| *b == b'\\');
+            at = match text.get(value + escapes) {
+                Some(quote @ (b'"' | b'\'')) => {
+                    let inside_end = quoted_end(text, value + escapes + 1, *quote, escapes);
+                    let closing = text[inside_end..].iter().take(escapes + 1);
+                    inside_end + closing.take_while(|b| matches!(b, b'\\' | b'"' | b'\'')).count()
+                }
+                _ => {
+                    let stop = |b: &u8| {
+                        b.is_ascii_whitespace() || matches!(b, b',' | b';' | b'"' | b'\'' | b'`' | b'\\' | 0)
+                    };
+                    value + text[value..].iter().position(stop).unwrap_or(text.len() - value)
+                }
+            };
+            end = Some(at);
+        }
+        at += count(at, u8::is_ascii_whitespace);
+        if !matches!(text.get(at), Some(b',' | b';')) {
+            break;
+        }
+        at += 1;
+        at += count(at, u8::is_ascii_whitespace);
+    }
+    end
+}
+
+/// Finds the quote that closes: with as many escapes before it, or fewer.
+pub(super) fn quoted_end(text: &[u8], start: usize, quote: u8, escapes: usize) -> usize {
+    let mut at = start;
+    while let Some(found) = memchr::memchr2(quote, b'\n', &text[at..]) {
+        let end = at + found;
+        let before = text[start..end].iter().rev().take_while(|b| **b == b'\\').count();
+        if text[end] == b'\n' || before <= escapes {
+            return end - before;
+        }
+        at = end + 1;
+    }
+    text.len()
+}
+
 /// Measures the surprise of a text's bytes, in bits a byte.
 pub(super) fn entropy(text: &[u8]) -> f64 {
     let mut counts = [0u32; 256];

@@ -306,13 +306,118 @@ fn names_are_told_wherever_they_stand() {
 }
 
 #[test]
+fn a_key_that_is_a_list_of_lines_goes() {
+    let body = "MIIEowIBAAKCAQEAc4n4ry00u5FqWmPtX8s3vZ1bQ2nYc7dKe0gHjLrT4wUaXyBz";
+    let lines =
+        ["-----BEGIN RSA PRIVATE KEY-----", body, body, "c4n4ry==", "-----END RSA PRIVATE KEY-----", "Zm9v"];
+    let objects: Vec<Value> =
+        lines.iter().enumerate().map(|(n, line)| json!({ "n": n, "type": "text", "text": line })).collect();
+    let members: serde_json::Map<String, Value> =
+        lines.iter().enumerate().map(|(n, line)| (format!("line{n}"), json!(line))).collect();
+    let coloured = lines.map(|line| format!("\x1b[32m{line}\x1b[0m"));
+    let pieces = [lines[..2].join("\n"), lines[2..].join("\n")];
+    for message in [
+        json!({ "lines": lines }),
+        json!({ "lines": coloured }),
+        json!({ "content": objects }),
+        json!({ "content": [{ "text": pieces[0] }, { "text": pieces[1] }] }),
+        json!({ "text": json!({ "lines": lines }).to_string() }),
+        json!(members),
+        json!({ "lines": lines.map(|line| format!("12\t{line}")) }),
+    ] {
+        let out = redact(&message.to_string());
+        // The short last line has no telling form in a member of another name.
+        let is_left = if message == json!(members) { out.contains(body) } else { out.contains("c4n4ry") };
+        assert!(!is_left, "{message}\n{out}");
+        assert!(out.contains("Zm9v"), "what follows stays: {out}");
+        assert_eq!(
+            out.matches(r#""type":"text""#).count(),
+            message.to_string().matches(r#""type":"text""#).count()
+        );
+        assert_eq!(redact(&out), out);
+        assert_eq!(STANDARD.explain(message.to_string().as_bytes()).0.as_bytes(), out.as_bytes());
+    }
+}
+
+#[test]
+fn the_whole_of_credentials_with_parameters_goes() {
+    let mark = "[redacted:authorization]";
+    for (text, expected) in [
+        (r#"Authorization: Digest username="a", response="c4n4ry""#, format!("Authorization: Digest {mark}")),
+        (
+            r#"curl -H 'authorization: OAuth oauth_token="c4n4ry",oauth_signature="c4n4ry%3D"' x"#,
+            format!("curl -H 'authorization: OAuth {mark}' x"),
+        ),
+        (
+            r#"{"t":"Proxy-Authorization: Hawk id=\"a\", mac=\"c4n4ry\"\nnext"}"#,
+            format!(r#"{{"t":"Proxy-Authorization: Hawk {}\nnext"}}"#, "[redacted:proxy_authorization]"),
+        ),
+        (
+            r#"Set-Cookie: sid="c4n4ry"; HttpOnly; other="c4n4ry""#,
+            "Set-Cookie: [redacted:set_cookie]".to_owned(),
+        ),
+        (
+            r#"said Digest username="a", response="c4n4ry" twice"#,
+            "said Digest [redacted:digest-credentials] twice".to_owned(),
+        ),
+    ] {
+        assert_eq!(redact(text), expected);
+        assert_eq!(redact(&expected), expected);
+    }
+}
+
+#[test]
+fn values_below_between_and_behind_are_found() {
+    for text in [
+        "passwd: |\n  c4n4ryabc\n",
+        "a:\n  password: >-\n    c4n4ry abc\n    c4n4ry 2\n  user: b",
+        "password: |2+\r\n  c4n4ry\r\n",
+        "password:\n  c4n4ry",
+        "- token:\n    \"c4n4ry99\"\n",
+        "password = \"\"\"\nc4n4ry\"\"\"",
+        "<wsse:Password Type=\"#PasswordText\">c4n4ry</wsse:Password>",
+        "<dbPassword> c4n4ry </dbPassword>",
+        "curl --user 'bob:c4n4ry' https://x",
+        "curl -sSu \"bob:c4n4ry\" https://x",
+        "curl -X POST \\\n  -ubob:c4n4ry x",
+        "mysql -h x -p'c4n4ry' db",
+        "/usr/bin/mysqladmin -pc4n4ry status",
+        "ALTER USER x IDENTIFIED WITH caching_sha2_password BY 'c4n4ry'",
+        "CREATE ROLE x LOGIN PASSWORD 'c4n4ry'",
+        "machine x\n  login a\n  password c4n4ry\n",
+        "default login a password c4n4ry",
+        "x={&#34;apiKey&#34;: &#34;c4n4ry99&#34;}",
+        "//r.example/:_auth=dXNlcjpjNG40cnktcHc=",
+        "auth: dXNlcjpjNG40cnktcHc=",
+        "GET /?k=-----BEGIN%20EC%20PRIVATE%20KEY-----%0Ac4n4ry%0A-----END%20EC%20PRIVATE%20KEY-----",
+    ] {
+        for text in [
+            text.to_owned(),
+            json!({ "x": text }).to_string(),
+            json!({ "x": [json!({ "y": text }).to_string()] }).to_string(),
+        ] {
+            let out = redact(&text);
+            assert!(!out.contains("c4n4ry") && !out.contains("jNG40cnk"), "{text}\n{out}");
+            assert_eq!(redact(&out), out);
+            assert_eq!(
+                STANDARD.explain(text.as_bytes()).0.as_bytes(),
+                out.as_bytes(),
+                "the quick look agrees"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_is_no_secret_stays() {
     let harmless = include_str!("tests/harmless.txt");
-    let lines: Vec<&str> = harmless.lines().filter(|line| !line.is_empty()).collect();
+    let blocks = include_str!("tests/harmless-blocks.txt");
+    let lines: Vec<&str> =
+        harmless.lines().filter(|line| !line.is_empty()).chain(blocks.split("\n---\n")).collect();
     let changed: Vec<(&&str, String)> =
         lines.iter().map(|line| (line, redact(line))).filter(|(line, out)| **line != out).collect();
     assert!(lines.len() >= 200, "{}", lines.len());
-    assert!(changed.len() * 100 < lines.len(), "{} of {}: {changed:#?}", changed.len(), lines.len());
+    assert!(changed.is_empty(), "{} of {}: {changed:#?}", changed.len(), lines.len());
 }
 
 #[test]

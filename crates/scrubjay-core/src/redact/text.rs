@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use super::action::is_mark;
+use super::block;
+use super::detectors::is_pair;
 use super::name::{Names, Telling};
-use super::shape::{is_random, is_standin};
+use super::shape::{is_random, is_standin, parameters, quoted_end};
 
 /// No name is looked at beyond this.
 const NAME_BYTES_MAX: usize = 96;
@@ -34,7 +36,7 @@ pub(super) fn name_at(text: &[u8], at: usize) -> Range<usize> {
 
 /// What stands between a name and its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Between {
+pub(super) enum Between {
     /// `=` alone.
     Equals,
     /// `=` with spaces, or `:=`.
@@ -42,13 +44,18 @@ enum Between {
     Colon,
     /// A space behind a flag.
     Space,
+    /// A YAML block, an element of XML or a string in three quotes: what is in it was looked at already.
+    Block,
 }
 
+/// How HTML writes the quotes of JSON.
+const ENTITIES: [&[u8]; 5] = [b"&quot;", b"&#34;", b"&apos;", b"&#39;", b"&#x27;"];
+
 /// A value in running text.
-struct Value {
-    range: Range<usize>,
-    quoted: bool,
-    between: Between,
+pub(super) struct Value {
+    pub(super) range: Range<usize>,
+    pub(super) quoted: bool,
+    pub(super) between: Between,
 }
 
 /// Returns the secret that the name around a place tells of.
@@ -68,7 +75,11 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
         return None;
     }
     let is_secret = match telling {
+        Telling::Weak if is_header(&text[name.clone()]) && !value.quoted => {
+            bytes.split(|b| *b == b' ').any(|word| is_random(word) && !is_standin(word))
+        }
         Telling::Weak => is_random(bytes) && !is_standin(bytes),
+        Telling::Pair => is_pair(bytes),
         Telling::Sensitive(_) | Telling::Strong => {
             // Behind a header stands the rest of the line: its first word is the value, and prose may follow.
             let word = bytes.split(|b| *b == b' ').next().filter(|_| !value.quoted).unwrap_or(bytes);
@@ -82,7 +93,15 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
 pub(super) fn may_have_value(text: &[u8], name: &Range<usize>) -> bool {
     let rest = &text[name.end..text.len().min(name.end + 16)];
     let next = rest.iter().find(|b| !matches!(b, b'"' | b'\'' | b'`' | b'\\' | b']' | b')' | b' ' | b'\t'));
-    matches!(next, Some(b':' | b'=' | b',' | b'%')) || is_flag(text, name)
+    matches!(next, Some(b':' | b'=' | b',' | b'%' | b'&' | b'>' | b'u'))
+        || is_flag(text, name)
+        || block::may_be_element(text, name)
+}
+
+/// Tells whether the rest of the line is the value.
+fn is_header(name: &[u8]) -> bool {
+    let lower = name.to_ascii_lowercase();
+    lower.ends_with(b"authorization") || lower.ends_with(b"cookie")
 }
 
 fn is_flag(text: &[u8], name: &Range<usize>) -> bool {
@@ -96,7 +115,7 @@ fn fits(text: &[u8], name: &Range<usize>, value: &Value) -> bool {
     let odd = bytes.iter().any(|b| !b.is_ascii_alphabetic() && !matches!(b, b'.' | b'-' | b'_'));
     match value.between {
         _ if value.quoted => !bytes.contains(&b' ') || odd,
-        Between::Equals => true,
+        Between::Equals | Between::Block => true,
         Between::Assigns => odd,
         Between::Space => !bytes.starts_with(b"-"),
         Between::Colon => {
@@ -110,7 +129,10 @@ fn fits(text: &[u8], name: &Range<usize>, value: &Value) -> bool {
 }
 
 fn value_behind(text: &[u8], name: &Range<usize>) -> Option<Value> {
-    let mut at = name.end;
+    if let Some(value) = block::element(text, name) {
+        return Some(value);
+    }
+    let mut at = name.end + entity(&text[name.end..]);
     let closers = |b: &&u8| matches!(b, b'"' | b'\'' | b'`' | b'\\' | b']' | b')');
     let closed = text[at..].iter().take(SPACES_MAX).take_while(closers).count();
     let spaces =
@@ -129,19 +151,34 @@ fn value_behind(text: &[u8], name: &Range<usize>) -> Option<Value> {
     };
     at += before + length;
     at += spaces(at);
+    if between == Between::Colon && block::may_begin(text, at) {
+        return block::yaml(text, name, at);
+    }
     Some(read_value(text, name, at, between))
 }
 
+/// Returns how long the quote is that HTML spells out here; 0 where there is none.
+fn entity(text: &[u8]) -> usize {
+    ENTITIES.iter().find(|entity| text.starts_with(entity)).map_or(0, |entity| entity.len())
+}
+
 fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Between) -> Value {
+    let entity = entity(&text[at..]);
+    if entity > 0 {
+        let start = at + entity;
+        let end =
+            memchr::memmem::find(&text[start..], &text[at..start]).map_or(text.len(), |end| start + end);
+        return Value { range: start..end, quoted: true, between };
+    }
+    if let Some(value) = block::three_quotes(text, at) {
+        return value;
+    }
     let escapes = text[at..].iter().take(SPACES_MAX).take_while(|b| **b == b'\\').count();
     if let Some(quote @ (b'"' | b'\'' | b'`')) = text.get(at + escapes) {
         let start = at + escapes + 1;
         return Value { range: start..quoted_end(text, start, *quote, escapes), quoted: true, between };
     }
-    let whole_line = {
-        let lower = text[name.clone()].to_ascii_lowercase();
-        lower.ends_with(b"authorization") || lower.ends_with(b"cookie")
-    };
+    let whole_line = is_header(&text[name.clone()]);
     let stop = |b: &u8| {
         let ends = matches!(b, b'\n' | b'\r' | b'"' | b'\\' | b'\'' | b'`' | 0);
         ends || !whole_line
@@ -152,19 +189,7 @@ fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Between) -> 
     // A scheme, as in `Bearer abc`, is no secret.
     let words = text[at..end].iter().take_while(|b| b.is_ascii_alphabetic()).count();
     let scheme = if whole_line && text[at..end].get(words) == Some(&b' ') { words + 1 } else { 0 };
-    Value { range: at + scheme..end, quoted: false, between }
-}
-
-/// Finds the quote that closes: with as many escapes before it, or fewer.
-fn quoted_end(text: &[u8], start: usize, quote: u8, escapes: usize) -> usize {
-    let mut at = start;
-    while let Some(found) = memchr::memchr2(quote, b'\n', &text[at..]) {
-        let end = at + found;
-        let before = text[start..end].iter().rev().take_while(|b| **b == b'\\').count();
-        if text[end] == b'\n' || before <= escapes {
-            return end - before;
-        }
-        at = end + 1;
-    }
-    text.len()
+    // The values of its parameters may be quoted, which ends other values.
+    let parameters = whole_line.then(|| parameters(text, at + scheme)).flatten();
+    Value { range: at + scheme..end.max(parameters.unwrap_or(0)), quoted: false, between }
 }

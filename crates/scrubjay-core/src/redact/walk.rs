@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use super::action::Left;
 use super::control;
+use super::detectors::is_pair;
 use super::engine::{Edit, Redactor};
+use super::lines::KeyLines;
 use super::name::Telling;
 use super::shape::{is_random, is_standin};
 use crate::json::edit;
@@ -53,6 +55,8 @@ pub(super) struct Walk<'r, 't> {
     chosen: HashMap<usize, u16>,
     /// What is to be taken out with its key and comma.
     removed: HashMap<usize, u16>,
+    /// A private key that began in an earlier string: one may stand in a list, a line a string.
+    keys: KeyLines,
     edits: Vec<Edit>,
 }
 
@@ -64,13 +68,20 @@ impl<'r, 't> Walk<'r, 't> {
         }
         let tree = Tree::parse(text)?;
         let (chosen, removed) = (HashMap::new(), HashMap::new());
-        Some(Self { redactor, text, tree, depth, explain, chosen, removed, edits: Vec::new() })
+        let keys = KeyLines::default();
+        Some(Self { redactor, text, tree, depth, explain, chosen, removed, keys, edits: Vec::new() })
     }
 
-    pub(super) fn edits(mut self) -> Vec<Edit> {
+    pub(super) fn edits(self) -> Vec<Edit> {
+        self.edits_behind(KeyLines::default()).0
+    }
+
+    /// The same behind a text in which a private key may have begun; returns also what is to be known behind this one.
+    pub(super) fn edits_behind(mut self, keys: KeyLines) -> (Vec<Edit>, KeyLines) {
+        self.keys = keys;
         self.choose();
         self.value(0, None);
-        self.edits
+        (self.edits, self.keys)
     }
 
     /// Follows the user's paths, from the message or from each message of a batch.
@@ -168,6 +179,7 @@ impl<'r, 't> Walk<'r, 't> {
                 inside.text.len() >= 4 && !is_standin(&inside.text)
             }
             Telling::Weak => is_random(&self.inside(node).text),
+            Telling::Pair => is_pair(&self.inside(node).text),
         };
         self.value(node, is_secret.then(|| self.redactor.names.rule_of(telling)));
     }
@@ -245,6 +257,16 @@ impl<'r, 't> Walk<'r, 't> {
         let inside = self.inside(node);
         let start = self.node(node).inside().start;
         self.text_edits(node, start, &inside);
+        self.key_edits(node, start, &inside);
+    }
+
+    /// Takes out what belongs to a private key that began in an earlier string.
+    fn key_edits(&mut self, node: usize, start: usize, inside: &Unescaped<'_>) {
+        let member = self.key(node).map(|key| key.text.into_owned());
+        for range in self.keys.taken(&inside.text, member.as_deref()) {
+            let edit = self.redactor.edit(&inside.text, range, self.redactor.key_rule);
+            self.push(node, start, inside, edit);
+        }
     }
 
     /// A key is a text like any other.
@@ -266,11 +288,16 @@ impl<'r, 't> Walk<'r, 't> {
             self.redactor.plain_edits(&inside.text, self.depth, self.explain)
         };
         for edit in edits {
-            let mut edit = edit.led_back(inside);
-            edit.range = edit.range.start + start..edit.range.end + start;
-            edit.place = self.place(node, &edit.place);
-            self.edits.push(edit);
+            self.push(node, start, inside, edit);
         }
+    }
+
+    /// Keeps an edit of the inside of a string.
+    fn push(&mut self, node: usize, start: usize, inside: &Unescaped<'_>, edit: Edit) {
+        let mut edit = edit.led_back(inside);
+        edit.range = edit.range.start + start..edit.range.end + start;
+        edit.place = self.place(node, &edit.place);
+        self.edits.push(edit);
     }
 
     /// Does to a whole value what its rule says.

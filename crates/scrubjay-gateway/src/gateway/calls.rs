@@ -84,6 +84,19 @@ impl Gateway {
         Ok(connection)
     }
 
+    /// Returns the connection for a call: on one of a client's own, no client that may be another is served.
+    pub(super) async fn connect_for_call(
+        self: &Arc<Self>,
+        backend: &Arc<Backend>,
+        call: &Call,
+    ) -> Result<Arc<Connection>, CallError> {
+        let connection = self.connect(backend, call).await?;
+        if call.session.may_be_several && connection.owner().is_some() {
+            return Err(CallError::SeveralClients(backend.id.clone()));
+        }
+        Ok(connection)
+    }
+
     pub(super) async fn call_by_name(self: &Arc<Self>, request: &mut Request) -> Answer {
         if let Some(parked) = self.unpark(request) {
             return parked.await;
@@ -230,7 +243,7 @@ impl Gateway {
         if let Some(held) = self.held_call(&call, backend, &request.method, params.as_deref()).await {
             return held;
         }
-        let connection = match self.connect(backend, &call).await {
+        let connection = match self.connect_for_call(backend, &call).await {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
@@ -276,7 +289,7 @@ impl Gateway {
         if let Some(held) = self.held_call(call, backend, method, params.as_deref()).await {
             return held;
         }
-        let connection = match self.connect(backend, call).await {
+        let connection = match self.connect_for_call(backend, call).await {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };

@@ -241,7 +241,7 @@ impl Gateway {
         uri: &str,
         told: &watch::Sender<Option<Answer>>,
     ) -> Result<(), CallError> {
-        let connection = match self.connect(backend, call).await {
+        let connection = match self.connect_for_call(backend, call).await {
             Ok(connection) => connection,
             Err(e) => {
                 told.send_replace(Some(Answer::error(code::INTERNAL, &e.to_string())));

@@ -114,6 +114,21 @@ async fn two_sessions_of_one_modern_client_share_a_connection() {
 }
 
 #[tokio::test]
+async fn clients_that_may_be_several_share_no_connection_of_one() {
+    let rig = Rig::new(&[server("one", &[]), shared("all")], Vec::new());
+    let several = Client::modern(&rig.gateway, rig.gateway.open_ambiguous_session("m", "m"));
+    let listed = several.request(1, "tools/list", json!({})).await;
+    assert!(listed["result"]["tools"].as_array().is_some_and(|tools| tools.len() > 2), "{listed}");
+    let refused = several.call(2, "one__pid", json!({})).await;
+    let why = refused["error"]["message"].as_str().unwrap_or_default();
+    for way in ["serve.auth_token_file", "2025-11-25", "shared: true"] {
+        assert!(why.contains(way), "{refused}");
+    }
+    // Where the user says that all may share it, they do.
+    assert!(text(&several.call(3, "all__pid", json!({})).await).parse::<u32>().is_ok());
+}
+
+#[tokio::test]
 async fn a_question_during_ten_calls_reaches_its_asker() {
     let rig = Rig::new(&[server("one", &[])], Vec::new());
     let (a, b) = (legacy(&rig, "a").await, legacy(&rig, "b").await);

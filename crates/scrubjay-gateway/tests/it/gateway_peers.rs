@@ -48,7 +48,7 @@ impl Stage {
         let address = listener.local_addr().expect("it is bound");
         let config = HttpConfig {
             address,
-            auth_token: None,
+            auth_tokens: Vec::new(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             body_bytes_max: 1 << 20,

@@ -292,21 +292,27 @@ impl<'a> Fields<'a> {
 
 fn show_backend(node: &Node, path: &str, out: &mut Vec<Shown>) {
     let Value::Map(entries) = &node.value else { return };
+    let command = match node.get("command").map(|node| &node.value) {
+        Some(Value::Scalar(scalar)) => scalar.text.as_str(),
+        _ => "",
+    };
     for (name, value) in entries {
         let path = below(path, name);
         match (&value.value, name.as_str()) {
             (Value::Map(pairs), _) => {
-                for (name, value) in pairs {
+                for (key, value) in pairs {
                     if let Value::Scalar(scalar) = &value.value {
-                        out.push(Shown::masked(
-                            &below(&path, name),
-                            mask_scalar(name, scalar),
-                            &value.origin,
-                        ));
+                        // What a header is called does not tell whether its value lets somebody in.
+                        let masked = if name == "headers" {
+                            mask::hide(&scalar.text)
+                        } else {
+                            mask_scalar(key, scalar)
+                        };
+                        out.push(Shown::masked(&below(&path, key), masked, &value.origin));
                     }
                 }
             }
-            (Value::List(items), _) => out.push(show_list(&path, items, &value.origin)),
+            (Value::List(items), _) => out.push(show_list(&path, command, items, &value.origin)),
             (Value::Scalar(scalar), _) => {
                 out.push(Shown::masked(&path, mask_scalar("", scalar), &value.origin));
             }
@@ -315,12 +321,12 @@ fn show_backend(node: &Node, path: &str, out: &mut Vec<Shown>) {
     }
 }
 
-fn show_list(path: &str, items: &[Node], origin: &Origin) -> Shown {
+fn show_list(path: &str, command: &str, items: &[Node], origin: &Origin) -> Shown {
     let scalars: Vec<&Scalar> = items
         .iter()
         .filter_map(|item| if let Value::Scalar(scalar) = &item.value { Some(scalar) } else { None })
         .collect();
-    let mut masked = mask::mask_args(scalars.iter().map(|scalar| scalar.text.as_str()));
+    let mut masked = mask::mask_args(command, scalars.iter().map(|scalar| scalar.text.as_str()));
     for (masked, scalar) in masked.iter_mut().zip(&scalars) {
         if scalar.secret {
             *masked = mask::hide(&scalar.text);
@@ -440,9 +446,10 @@ mod tests {
     fn secrets_are_masked_and_known() {
         let node = Node::from_json(
             &json!([
-                {"id": "x", "type": "stdio", "command": "c", "args": ["--key", "k-123456"],
+                {"id": "x", "type": "stdio", "command": "c", "args": ["--key", "k-123456", "-pS-123456"],
                  "env": {"API_KEY": "e-123456", "PORT": "80"}},
-                {"id": "y", "type": "http", "url": "https://u:p-123456@h/", "headers": {"X-Api-Key": "h-123456"}},
+                {"id": "y", "type": "http", "url": "https://u:p-123456@h/", "headers": {"X-Custom": "h-123456"}},
+                {"id": "z", "type": "http", "url": "https://h/?v=1&sig=s-123456"},
             ]),
             &Origin::Options,
         );
@@ -451,11 +458,16 @@ mod tests {
         backends.show("backends", &Origin::Options, &mut shown);
         let text = serde_json::to_string(&shown).unwrap();
         assert!(!text.contains("123456"), "{text}");
-        assert!(text.contains("https://u:***@h/") && text.contains(r#"["--key","***"]"#), "{text}");
+        assert!(text.contains("https://u:***@h/") && text.contains(r#"["--key","***","***"]"#), "{text}");
         let hidden: Vec<&str> = shown.iter().flat_map(|s| &s.hidden).map(String::as_str).collect();
-        assert_eq!(hidden, ["k-123456", "e-123456", "h-123456", "p-123456"]);
+        assert_eq!(hidden, ["k-123456", "-pS-123456", "e-123456", "h-123456", "p-123456", "s-123456"]);
         let defaults = shown.iter().filter(|s| s.origin == "default").map(|s| s.key.as_str());
-        let expected = ["backends[0].inheritEnv", "backends[0].callTimeout", "backends[1].callTimeout"];
+        let expected = [
+            "backends[0].inheritEnv",
+            "backends[0].callTimeout",
+            "backends[1].callTimeout",
+            "backends[2].callTimeout",
+        ];
         assert_eq!(defaults.collect::<Vec<_>>(), expected);
     }
 }

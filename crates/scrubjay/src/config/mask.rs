@@ -15,7 +15,7 @@ static FORMATS: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 pub(crate) const MASK: &str = "***";
 
 /// A name with one of these words in it names a secret.
-const WORDS: [&str; 18] = [
+const WORDS: [&str; 22] = [
     "auth",
     "authorization",
     "bearer",
@@ -24,6 +24,7 @@ const WORDS: [&str; 18] = [
     "credential",
     "credentials",
     "dsn",
+    "hmac",
     "jwt",
     "key",
     "pass",
@@ -32,7 +33,10 @@ const WORDS: [&str; 18] = [
     "password",
     "pat",
     "pwd",
+    "sas",
     "secret",
+    "sig",
+    "signature",
     "token",
 ];
 /// So does one in which these stand without a gap.
@@ -84,13 +88,19 @@ fn hide_if_known(text: &str, masked: Masked) -> Masked {
     if FORMATS.text(&masked.shown).as_str() == masked.shown { masked } else { hide(text) }
 }
 
-/// Hides the secrets among a program's arguments: those that follow the name of one, and those that look so.
-pub(crate) fn mask_args<'a>(args: impl Iterator<Item = &'a str>) -> Vec<Masked> {
+/// Hides the secrets among a program's arguments: those that follow the name of one, those that look so, and those that
+/// redaction finds in the command as a shell would be given it.
+pub(crate) fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) -> Vec<Masked> {
     let mut follows = false;
+    let program = command.rsplit('/').next().unwrap_or_default();
+    let mut line = program.to_owned();
     args.map(|arg| {
+        let before = FORMATS.text(&line).into_string();
+        line.extend([" ", arg]);
+        let is_found = FORMATS.text(&line).as_str() != format!("{before} {arg}");
         let flag = arg.starts_with('-').then(|| arg.trim_start_matches('-'));
         let after_name = std::mem::replace(&mut follows, false);
-        match flag.map(|flag| flag.split_once('=').ok_or(flag)) {
+        let masked = match flag.map(|flag| flag.split_once('=').ok_or(flag)) {
             Some(Ok((name, value))) => {
                 let masked = mask(name, value);
                 Masked { shown: format!("{}{}", &arg[..arg.len() - value.len()], masked.shown), ..masked }
@@ -108,9 +118,19 @@ pub(crate) fn mask_args<'a>(args: impl Iterator<Item = &'a str>) -> Vec<Masked> 
                 }
                 None => mask("", arg),
             },
-        }
+        };
+        let is_left = masked.hidden.is_empty() && (is_found || is_attached_password(arg));
+        if is_left { hide(arg) } else { masked }
     })
     .collect()
+}
+
+/// Tells whether an argument is `-p` with a password, as `mysql` takes it: no port, and no option of one word.
+fn is_attached_password(arg: &str) -> bool {
+    let Some(value) = arg.strip_prefix("-p").filter(|value| !value.is_empty()) else { return false };
+    let is_port = value.chars().all(|c| c.is_ascii_digit() || ".:-/".contains(c));
+    let is_option = value.chars().all(|c| c.is_ascii_lowercase() || c == '-') || value.contains('=');
+    !is_port && !is_option
 }
 
 /// Tells whether a name is that of a secret.
@@ -222,9 +242,30 @@ mod tests {
     fn arguments_are_hidden_where_they_follow_a_secret_name() {
         let args =
             ["-y", "run", "--key", "k1", "--token=k2", "-e", "API_KEY=k3", "--port", "1", "a/b?token=c=d"];
-        let shown: Vec<String> = mask_args(args.into_iter()).into_iter().map(|m| m.shown).collect();
+        let shown: Vec<String> = mask_args("npx", args.into_iter()).into_iter().map(|m| m.shown).collect();
         let expected =
             ["-y", "run", "--key", "***", "--token=***", "-e", "API_KEY=***", "--port", "1", "***"];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn arguments_are_hidden_where_redaction_knows_the_command() {
+        let check = |command: &str, args: &[&str], expected: &[&str]| {
+            let shown: Vec<String> =
+                mask_args(command, args.iter().copied()).into_iter().map(|m| m.shown).collect();
+            assert_eq!(shown, expected);
+        };
+        check("/usr/bin/mysql", &["-h", "db", "-phunter"], &["-h", "db", "***"]);
+        check("curl", &["-u", "bob:hunter2", "https://x"], &["-u", "***", "https://x"]);
+        check("python3", &["srv.py", "-pS3CRET"], &["srv.py", "***"]);
+        check("sh", &["-c", "mysql -phunter x"], &["-c", "***"]);
+        let plain = ["-p", "8080", "-p8080:80", "-port", "-path=/x", "-prod"];
+        check("docker", &plain, &plain);
+    }
+
+    #[test]
+    fn signatures_in_addresses_are_hidden() {
+        let masked = mask("u", "https://h/c?sv=2022&sig=abc&X-Amz-Signature=def");
+        assert_eq!(masked.shown, "https://h/c?sv=2022&sig=***&X-Amz-Signature=***");
     }
 }

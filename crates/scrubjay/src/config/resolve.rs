@@ -8,9 +8,7 @@ use anyhow::Context;
 use scrubjay_core::redact::Redactor;
 use scrubjay_core::rules::Rules;
 use scrubjay_gateway::budget::MemoryLimits;
-use scrubjay_gateway::config::{
-    BackendConfig, ConnectionLimits, HttpConfig, QuarantineModes, Secret, ServeConfig,
-};
+use scrubjay_gateway::config::{BackendConfig, ConnectionLimits, HttpConfig, QuarantineModes, ServeConfig};
 use scrubjay_gateway::definitions::Definitions;
 use scrubjay_gateway::gateway::Consent;
 use scrubjay_gateway::relay;
@@ -23,13 +21,14 @@ use scrubjay_store::private::Depth;
 use scrubjay_store::recording::{self, Policy};
 use scrubjay_tools::Setup;
 
+use super::auth_tokens;
 use super::node::Origin;
 use super::options::GatewayOptions;
 use super::privacy;
 use super::problem::{ConfigError, Problem};
-use super::raw::{Given, RawConfig, RawServe};
+use super::raw::{Given, RawConfig};
 use super::recorder;
-use super::setting::{self, Location, Shown, Token};
+use super::setting::{self, Location, Shown};
 use super::toolset::Toolset;
 use super::{LogLevel, SourceFile};
 
@@ -124,8 +123,8 @@ impl Loaded {
             let differing = some.iter().filter(|a| !others.iter().any(|b| same(a, b)));
             keys.extend(differing.map(|shown| shown.key.clone()));
         }
-        let token = |loaded: &Self| auth_token(&loaded.raw.serve, &loaded.directory).ok().flatten();
-        if token(self) != token(other) && self.raw.serve.auth_token_file.is_some() {
+        let tokens = |loaded: &Self| auth_tokens::read(&loaded.raw.serve, &loaded.directory).ok();
+        if tokens(self) != tokens(other) && self.raw.serve.auth_token_file.is_some() {
             keys.push("serve.auth_token_file".to_owned());
         }
         keys.sort_unstable();
@@ -273,15 +272,15 @@ impl Loaded {
         let serve = &self.raw.serve;
         let http = match &serve.http {
             Some(address) => {
-                let auth_token = auth_token(serve, &self.directory)?;
-                if !address.value.0.ip().is_loopback() && auth_token.is_none() {
+                let auth_tokens = auth_tokens::read(serve, &self.directory)?;
+                if !address.value.0.ip().is_loopback() && auth_tokens.is_empty() {
                     let message = "is open to other machines, and needs --auth-token-file, serve.auth_token or serve.auth_token_file";
                     let problem = Problem::new(&address.origin, "serve.http", message);
                     return Err(ConfigError { problems: vec![problem] }.into());
                 }
                 Some(HttpConfig {
                     address: address.value.0,
-                    auth_token,
+                    auth_tokens,
                     allowed_hosts: taken(serve.allowed_hosts.as_ref()).0,
                     allowed_origins: taken(serve.allowed_origins.as_ref()).0,
                     body_bytes_max: self.body_bytes_max(),
@@ -374,8 +373,8 @@ impl Loaded {
     pub(crate) fn secrets(&self) -> Vec<String> {
         let hidden = self.raw.shown().into_iter().flat_map(|shown| shown.hidden);
         // A file that cannot be read holds nothing that could be logged.
-        let token = auth_token(&self.raw.serve, &self.directory).ok().flatten();
-        let all = hidden.chain(token.map(|token| token.reveal().to_owned()));
+        let tokens = auth_tokens::read(&self.raw.serve, &self.directory).unwrap_or_default();
+        let all = hidden.chain(tokens.iter().map(|token| token.secret.reveal().to_owned()));
         let mut secrets: Vec<String> =
             all.filter(|secret| secret.chars().count() >= SECRET_CHARS_MIN).collect();
         secrets.sort_unstable();
@@ -433,28 +432,6 @@ pub(super) fn home(
         crate::cli::tell(&mended.to_string());
     }
     Ok(home)
-}
-
-fn auth_token(serve: &RawServe, directory: &Path) -> Result<Option<Secret>, ConfigError> {
-    let wrong = |given: &Given<Location>, message: String| ConfigError {
-        problems: vec![Problem::new(&given.origin, "serve.auth_token_file", message)],
-    };
-    match (&serve.auth_token, &serve.auth_token_file) {
-        (None, None) => Ok(None),
-        (Some(token), None) => Ok(Some(token.value.0.clone())),
-        (Some(_), Some(file)) => {
-            Err(wrong(file, "cannot stand beside serve.auth_token: give one".to_owned()))
-        }
-        (None, Some(file)) => {
-            let path = directory.join(&file.value.0);
-            let text = super::secret_file::read(&path)
-                .map_err(|e| wrong(file, format!("cannot be read from {}: {e}", path.display())))?;
-            let token = std::str::from_utf8(&text).ok().and_then(|text| Token::new(text.trim()));
-            let message =
-                || format!("holds no token: {} must have one line of visible ASCII", path.display());
-            Ok(Some(token.ok_or_else(|| wrong(file, message()))?.0))
-        }
-    }
 }
 
 /// Returns how much may be kept in memory: what was given or the usual, but room for messages in any case.

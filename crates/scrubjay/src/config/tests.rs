@@ -180,7 +180,7 @@ fn an_untrusted_project_starts_opens_and_moves_nothing() {
     let serve = loaded.serve_config().unwrap();
     let http = serve.http.unwrap();
     assert_eq!(http.address.to_string(), "127.0.0.1:1");
-    assert!(http.auth_token.is_none() && http.allowed_hosts.is_empty() && http.allowed_origins.is_empty());
+    assert!(http.auth_tokens.is_empty() && http.allowed_hosts.is_empty() && http.allowed_origins.is_empty());
     assert!(loaded.home().unwrap().root().ends_with("home/.local/share/scrubjay"));
     assert_eq!(loaded.log_level, LogLevel::Info);
     assert_eq!(serve.naming, Naming::WhereNeeded);
@@ -381,7 +381,7 @@ fn values_reach_the_rooms() {
     assert_eq!((http.body_bytes_max, http.sessions_max), (1 << 20, 3));
     assert!(loaded.notices.iter().any(|notice| notice.contains("max_body_size")), "{:?}", loaded.notices);
     assert_eq!(http.session_idle_max.as_secs(), 240);
-    assert_eq!(http.auth_token.unwrap().reveal(), "abc");
+    assert_eq!(http.auth_tokens[0].secret.reveal(), "abc");
     assert_eq!(
         (http.allowed_hosts, http.allowed_origins),
         (vec!["h.example".into()], vec!["https://o.example".into()])
@@ -412,9 +412,12 @@ fn a_token_is_needed_where_others_can_reach_it() {
     let message = serve(&place).unwrap_err();
     assert!(message.contains("chmod 600") && !message.contains("s3cret"), "{message}");
     fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    assert_eq!(serve(&place).unwrap().http.unwrap().auth_token.unwrap().reveal(), "t0p-s3cret");
+    assert_eq!(serve(&place).unwrap().http.unwrap().auth_tokens[0].secret.reveal(), "t0p-s3cret");
     assert_eq!(place.load().secrets(), ["t0p-s3cret"]);
-    place.write("home/.config/scrubjay/token", "two\nlines-s3cret\n");
+    place.write("home/.config/scrubjay/token", "anna: t0p-s3cret\n# and\nb0b-s3cret\n");
+    assert_eq!(serve(&place).unwrap().http.unwrap().auth_tokens.len(), 2);
+    assert_eq!(place.load().secrets(), ["b0b-s3cret", "t0p-s3cret"]);
+    place.write("home/.config/scrubjay/token", "two words-s3cret\n");
     let message = serve(&place).unwrap_err();
     assert!(message.contains("holds no token") && !message.contains("s3cret"), "{message}");
     let place = place.user("serve: { http: '0.0.0.0:80', auth_token_file: token, auth_token: abc }");

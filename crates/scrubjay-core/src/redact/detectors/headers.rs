@@ -1,13 +1,19 @@
-//! What stands behind `Bearer` and `Basic`.
+//! What stands behind `Bearer`, `Basic` and `Digest`.
 
 use std::ops::Range;
 
 use super::{Detector, Form};
-use crate::redact::shape::{Class, begins, entropy};
+use crate::redact::shape::{Class, begins, entropy, parameters};
 
 pub(super) const ALL: &[Detector] = &[
     Detector { name: "bearer-token", anchors: &["bearer "], any_case: true, form: Form::By(bearer) },
     Detector { name: "basic-credentials", anchors: &["basic "], any_case: true, form: Form::By(basic) },
+    Detector {
+        name: "digest-credentials",
+        anchors: &["digest username="],
+        any_case: true,
+        form: Form::By(digest),
+    },
 ];
 
 fn credentials(text: &[u8], at: usize, scheme: usize, more: &[u8]) -> Option<Range<usize>> {
@@ -31,9 +37,19 @@ fn bearer(text: &[u8], at: usize) -> Option<Range<usize>> {
 
 fn basic(text: &[u8], at: usize) -> Option<Range<usize>> {
     let found = credentials(text, at, "basic ".len(), b"=")?;
-    let token = &text[found.clone()];
+    is_pair(&text[found.clone()]).then_some(found)
+}
+
+/// Tells whether base64 holds `user:password`; nothing else looks like it.
+pub(in crate::redact) fn is_pair(token: &[u8]) -> bool {
     let decoded = crate::redact::encoded::decode(token);
-    // It is `user:password`, and nothing else is.
-    let is_pair = decoded.contains(&b':') && decoded.iter().all(|b| *b >= b' ' && *b != 0x7f);
-    (token.len() >= 4 && is_pair).then_some(found)
+    token.len() >= 4
+        && token.iter().all(|b| Class::Base64.has(*b) || *b == b'=')
+        && decoded.contains(&b':')
+        && decoded.iter().all(|b| *b >= b' ' && *b != 0x7f)
+}
+
+fn digest(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let start = at + "digest ".len();
+    begins(text, at).then(|| parameters(text, start)).flatten().map(|end| start..end)
 }

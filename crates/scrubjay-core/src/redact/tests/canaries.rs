@@ -99,6 +99,19 @@ const TOKENS: &[(&str, &str, &[u8], usize)] = &[
     ("url-password", "postgres://app:", ALNUM, 20),
     ("url-password", "url=postgres%3A%2F%2Fapp%3A", ALNUM, 20),
     ("bearer-token", "Authorization: Bearer ", ALNUM, 40),
+    ("digest-credentials", "Digest username=\"a\", realm=\"b\", response=\"", HEX, 32),
+    ("authorization", "Proxy-Authorization: Hawk id=\"a\", ts=1, mac=\"", ALNUM, 32),
+    ("curl-password", "curl -s -u bob:", ALNUM, 20),
+    ("mysql-password", "mysqldump -u root -p", ALNUM, 20),
+    ("sql-password", "CREATE USER a IDENTIFIED BY '", ALNUM, 20),
+    ("sql-password", "ALTER ROLE a WITH PASSWORD '", ALNUM, 20),
+    ("netrc-password", "machine h.example login a password ", ALNUM, 20),
+    ("github-token", "ghp%5F", ALNUM, 36),
+    ("password", "q=%7B%22password%22%3A%22", ALNUM, 18),
+    ("password", "<password>", ALNUM, 18),
+    ("password", "&quot;password&quot;:&quot;", ALNUM, 18),
+    ("password", "password: |\n  ", ALNUM, 18),
+    ("secret_key_base", "SECRET_KEY_BASE=", HEX, 64),
     ("password", "password=", ALNUM, 18),
     ("telling-name", "APP_DB_PASSWORD=", ALNUM, 18),
     ("api_key", "{\"apiKey\":\"", ALNUM, 26),
@@ -121,6 +134,13 @@ pub(crate) fn canaries() -> Vec<Canary> {
             "url=postgres%3A%2F%2Fapp%3A" => "%40db.example",
             "{\"apiKey\":\"" => "\"}",
             "AccountName=a;AccountKey=" => "==",
+            "curl -s -u bob:" => " https://x.example",
+            "mysqldump -u root -p" => " x",
+            "q=%7B%22password%22%3A%22" => "%22%7D",
+            "<password>" => "</password>",
+            "&quot;password&quot;:&quot;" => "&quot;",
+            sql if sql.ends_with('\'') => "'",
+            header if header.ends_with("=\"") => "\"",
             _ => "",
         };
         add(name, alphabet, *length, &|body| format!("{before}{body}{behind}"));
@@ -129,12 +149,22 @@ pub(crate) fn canaries() -> Vec<Canary> {
     add("private-key", ALNUM, 64, &|body| {
         format!("-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----")
     });
+    add("private-key", ALNUM, 64, &|body| {
+        format!("[\"-----BEGIN RSA PRIVATE KEY-----\",\"{body}\",\"-----END RSA PRIVATE KEY-----\"]")
+    });
     add("private-key", ALNUM, 64, &|body| format!("Private-Lines: 1\n{body}\nPrivate-MAC: 00"));
     let pair = random(ALNUM, 777, 18);
     let coded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, format!("user:{pair}"));
     all.push(Canary {
         name: "basic-credentials",
         text: format!("Authorization: Basic {coded}"),
+        needle: coded[8..22].to_owned(),
+    });
+    let pair = random(ALNUM, 778, 18);
+    let coded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, format!("user:{pair}"));
+    all.push(Canary {
+        name: "telling-name",
+        text: format!("{{\"auths\":{{\"registry.example\":{{\"auth\":\"{coded}\"}}}}}}"),
         needle: coded[8..22].to_owned(),
     });
     all

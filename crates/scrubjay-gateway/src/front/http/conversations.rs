@@ -3,7 +3,8 @@
 //! A modern request names none, so one is inferred for the recording: a trace id names it; else the TCP
 //! connection remembers it; `server/discover` on a connection that has none begins one; any other request
 //! joins the newest conversation of the same client: the same token, name and process. A pause ends it. How
-//! it was told is kept on the tape.
+//! it was told is kept on the tape. Where neither a process nor a token of its own tells a client from others, several
+//! may be one conversation: it is recorded, but shares no state of a backend.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,8 +15,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::Front;
+use super::guard::{is_forwarded, principal_name};
 use super::peer::PeerProcess;
 use super::tcp::Tcp;
+use crate::config::HttpConfig;
 use crate::session::{Session, lock};
 
 /// What a request says about who sends it.
@@ -23,14 +26,18 @@ use crate::session::{Session, lock};
 pub(super) struct Sender {
     token: String,
     info: String,
+    /// The name of the principal, where its token has one.
+    principal: Option<String>,
     trace: Option<String>,
+    /// Whether it says that somebody passed it on.
+    is_forwarded: bool,
     /// Whether it is what a client says first.
     begins: bool,
 }
 
 impl Sender {
     /// Reads a request of the modern era.
-    pub(super) fn of(headers: &HeaderMap, parts: &Parts<'_>) -> Self {
+    pub(super) fn of(config: &HttpConfig, headers: &HeaderMap, parts: &Parts<'_>) -> Self {
         let trace = message::string(parts.meta("traceparent"));
         // The second field of a trace context is the trace's id.
         let trace = trace.as_deref().and_then(|t| t.split('-').nth(1)).filter(|t| !t.is_empty());
@@ -38,19 +45,27 @@ impl Sender {
         Self {
             token: token(headers),
             info: info.to_owned(),
+            principal: principal_name(config, headers).map(str::to_owned),
             trace: trace.map(str::to_owned),
+            is_forwarded: is_forwarded(headers),
             begins: parts.method.as_deref() == Some("server/discover"),
         }
     }
 
     /// Reads what cannot be taken apart.
     pub(super) fn unknown(headers: &HeaderMap) -> Self {
-        Self { token: token(headers), ..Self::default() }
+        Self { token: token(headers), is_forwarded: is_forwarded(headers), ..Self::default() }
     }
 
     /// Returns what tells this client from others on one connection.
     fn client(&self) -> String {
-        blake3::hash(format!("{}|{}", self.token, self.info).as_bytes()).to_hex().to_string()
+        let how = if self.is_forwarded { "forwarded" } else { "direct" };
+        blake3::hash(format!("{}|{how}|{}", self.token, self.info).as_bytes()).to_hex().to_string()
+    }
+
+    /// Returns the process that sends it, where that can be told: of what was passed on, only who did so is known.
+    async fn process(&self, tcp: &Tcp) -> Option<PeerProcess> {
+        if self.is_forwarded { None } else { tcp.process().await }
     }
 }
 
@@ -91,7 +106,7 @@ impl Front {
     /// Makes a session the newest conversation of a client.
     pub(super) async fn adopt(&self, tcp: &Tcp, sender: &Sender, session: &Session) {
         let client = sender.client();
-        let identity = identity(&client, tcp.process().await);
+        let identity = identity(&client, sender.process(tcp).await);
         lock(&self.conversations.known).newest.insert(identity, session.id.clone());
         tcp.remember(&client, &session.id);
     }
@@ -105,7 +120,7 @@ impl Front {
         {
             return Some(session);
         }
-        let process = tcp.process().await;
+        let process = sender.process(tcp).await;
         let identity = identity(&client, process);
         // Of this client alone: a trace is no secret.
         // A hash: what a client calls its trace may have any length.
@@ -122,9 +137,16 @@ impl Front {
             Some(session) => session,
             None if self.gateway.session_count() >= self.config.sessions_max => return None,
             None => {
-                let session = self.gateway.open_inferred_session("http", &identity);
+                let session = match process.is_some() || self.config.tells_by_token() {
+                    true => self.gateway.open_inferred_session("http", &identity),
+                    false => self.gateway.open_ambiguous_session("http", &identity),
+                };
                 let how = how(sender, process.is_some());
-                session.record_note(&json!({ "event": "session_inferred", "how": how }));
+                let mut note = json!({ "event": "session_inferred", "how": how });
+                if let Some(name) = &sender.principal {
+                    note["principal"] = json!(name);
+                }
+                session.record_note(&note);
                 session
             }
         };

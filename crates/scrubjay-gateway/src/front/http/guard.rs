@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, StatusCode, header, request};
 
 use super::refused::because;
 use super::{Refusal, plain};
-use crate::config::HttpConfig;
+use crate::config::{AuthToken, HttpConfig};
 
 /// Turns away what may not come in at all: the wrong host, a foreign page.
 pub(super) fn check_place(config: &HttpConfig, head: &request::Parts) -> Result<(), Refusal> {
@@ -36,18 +36,34 @@ fn forbidden(reason: &'static str, why: &str) -> Refusal {
     Box::new(because(reason, plain(StatusCode::FORBIDDEN, why)))
 }
 
-/// Turns away whoever does not show the token, where there is one.
+/// Turns away whoever shows none of the tokens, where there are any.
 pub(super) fn check_token(config: &HttpConfig, headers: &HeaderMap) -> Result<(), Refusal> {
-    match &config.auth_token {
-        Some(token) if !shows(headers, token.reveal()) => {
-            let mut refused = plain(StatusCode::UNAUTHORIZED, "a bearer token is required");
-            let wanted = header::HeaderValue::from_static("Bearer");
-            refused.headers_mut().insert(header::WWW_AUTHENTICATE, wanted);
-            let shown = headers.contains_key(header::AUTHORIZATION);
-            Err(Box::new(because(if shown { "wrong token" } else { "no token" }, refused)))
-        }
-        _ => Ok(()),
+    if config.auth_tokens.is_empty() || shown_token(config, headers).is_some() {
+        return Ok(());
     }
+    let mut refused = plain(StatusCode::UNAUTHORIZED, "a bearer token is required");
+    let wanted = header::HeaderValue::from_static("Bearer");
+    refused.headers_mut().insert(header::WWW_AUTHENTICATE, wanted);
+    let shown = headers.contains_key(header::AUTHORIZATION);
+    Err(Box::new(because(if shown { "wrong token" } else { "no token" }, refused)))
+}
+
+/// Returns the token that a request shows. All are compared, so that the time says nothing about which it is.
+fn shown_token<'a>(config: &'a HttpConfig, headers: &HeaderMap) -> Option<&'a AuthToken> {
+    let matching = |found: Option<&'a AuthToken>, token: &'a AuthToken| {
+        if shows(headers, token.secret.reveal()) { Some(token) } else { found }
+    };
+    config.auth_tokens.iter().fold(None, matching)
+}
+
+/// Returns the name of the principal that a request comes from, where the user gave its token one.
+pub(super) fn principal_name<'a>(config: &'a HttpConfig, headers: &HeaderMap) -> Option<&'a str> {
+    shown_token(config, headers)?.name.as_deref()
+}
+
+/// Tells whether a request says that somebody passed it on: who is at the other end of the connection is not its client.
+pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
+    ["forwarded", "x-forwarded-for", "via"].iter().any(|name| headers.contains_key(*name))
 }
 
 /// Returns a header that is text.
@@ -98,7 +114,7 @@ mod tests {
     fn only_our_own_hosts() {
         let config = HttpConfig {
             address: "127.0.0.1:7420".parse().unwrap(),
-            auth_token: None,
+            auth_tokens: Vec::new(),
             allowed_hosts: vec!["box.local".to_owned()],
             allowed_origins: vec!["https://app.example".to_owned()],
             body_bytes_max: 1,

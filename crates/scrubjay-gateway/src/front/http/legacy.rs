@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use scrubjay_core::message::Parts;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::body::{Response, json_line};
 use super::conversations::principal;
+use super::guard::principal_name;
 use super::headers::{PROTOCOL_VERSION, SESSION, text};
 use super::refused::because;
 use super::{Front, Next, Refusal, accepted, json_error, plain, retry_later, stream, too_many_sessions};
@@ -89,6 +91,9 @@ fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Sessio
         }
         let session = front.gateway.open_session("http");
         session.bind_to(principal(headers));
+        if let Some(name) = principal_name(&front.config, headers) {
+            session.record_note(&json!({ "event": "session_principal", "principal": name }));
+        }
         return Ok(session);
     }
     let Some(id) = text(headers, SESSION) else {

@@ -37,7 +37,7 @@ pub(super) async fn take_in(
     if let Err(refused) = check(front, headers, parts) {
         return Next::Done(*refused);
     }
-    let Some(session) = front.conversation(tcp, &Sender::of(headers, parts)).await else {
+    let Some(session) = front.conversation(tcp, &Sender::of(&front.config, headers, parts)).await else {
         return Next::Done(too_many_sessions());
     };
     session.touch();

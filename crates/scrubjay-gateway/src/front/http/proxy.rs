@@ -95,7 +95,7 @@ impl Upstream {
             return has_room().then(|| front.gateway.open_session("http"));
         }
         let Some(named) = headers.get(SESSION) else {
-            return front.conversation(tcp, &sender(headers, line)).await;
+            return front.conversation(tcp, &sender(front, headers, line)).await;
         };
         let mut known = lock(&self.known);
         let session = known.sessions.get(named.as_bytes()).and_then(|id| front.gateway.session(id));
@@ -128,9 +128,9 @@ impl Upstream {
     }
 }
 
-fn sender(headers: &HeaderMap, line: &[u8]) -> Sender {
+fn sender(front: &Front, headers: &HeaderMap, line: &[u8]) -> Sender {
     let parts = std::str::from_utf8(line).ok().and_then(|line| Parts::of(line).ok());
-    parts.map_or_else(|| Sender::unknown(headers), |parts| Sender::of(headers, &parts))
+    parts.map_or_else(|| Sender::unknown(headers), |parts| Sender::of(&front.config, headers, &parts))
 }
 
 /// Passes a request on, and its answer back.
@@ -148,7 +148,7 @@ pub(super) async fn pass(
         return too_many_sessions();
     };
     session.touch();
-    let token_is_ours = front.config.auth_token.is_some();
+    let token_is_ours = !front.config.auth_tokens.is_empty();
     let exchange = Exchange {
         judge: upstream.judge(front, &session),
         headers: headers::up(&head.headers, token_is_ours, &upstream.endpoint),

@@ -6,7 +6,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::http::Connection;
-use super::rig::{Served, fixture, modern, post_modern, scratch, scrubjay};
+use super::rig::{
+    Served, answer_text, fixture, modern, open_session, post_modern, repository, scratch, scrubjay, text,
+    write_private,
+};
 
 /// Returns, for each tape of a client, the methods of its requests in order and how it was told.
 fn tapes(data: &Path) -> Vec<(Vec<String>, String)> {
@@ -108,4 +111,71 @@ fn conversations_are_told_apart_by_traces_and_processes() {
             told(&["tools/list", "tools/list", "prompts/list"], "by its trace"),
         ]
     );
+}
+
+/// Returns a request for the number of the process that serves a client.
+fn pid_request(id: u64) -> Value {
+    modern(id, "tools/call", &json!({ "name": "pid", "arguments": {} }))
+}
+
+/// Starts a gateway before a server that keeps state for each client, with these tokens.
+fn start_with_tokens(directory: &Path, tokens: &str) -> Served {
+    let file = directory.join("tokens");
+    write_private(&file, tokens);
+    let script = text(&repository().join("tests/backends/session_server.py"));
+    let server = ["python3", "-B", &script].map(str::to_owned);
+    Served::start(&directory.join("data"), &["--auth-token-file", &text(&file)], &server)
+}
+
+#[test]
+fn clients_of_different_tokens_are_never_one() {
+    let directory = scratch();
+    let served =
+        start_with_tokens(directory.path(), "# who may come in\nanna: token-of-anna\n\nbob: token-of-bob\n");
+    let pid = |token: &str| {
+        // All of them come from this process, with the same name, through the same proxy.
+        let target = served.target().with("Authorization", &format!("Bearer {token}"));
+        let reply = post_modern(&target.with("X-Forwarded-For", "192.0.2.7"), &pid_request(1));
+        answer_text(&reply.json()).to_owned()
+    };
+    let (anna, bob) = (pid("token-of-anna"), pid("token-of-bob"));
+    assert_ne!(anna, bob);
+    assert_eq!((anna, bob), (pid("token-of-anna"), pid("token-of-bob")));
+    // A session is of the token that opened it.
+    let anna = served.target().with("Authorization", "Bearer token-of-anna");
+    let session = open_session(&anna);
+    let list = json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/list" }).to_string();
+    assert_eq!(session.post(&list).status, 200);
+    assert_eq!(session.clone().with("Authorization", "Bearer token-of-bob").post(&list).status, 404);
+    assert_eq!(served.target().with("Authorization", "Bearer token-of-eve").post(&list).status, 401);
+    drop(served);
+    let data = directory.path().join("data");
+    let listed: Value =
+        serde_json::from_str(&scrubjay(&data, &["--json", "tape", "ls", "--all"])).expect("JSON");
+    let ids = listed.as_array().expect("a list").iter().filter_map(|tape| tape["id"].as_str());
+    let exported: String =
+        ids.map(|id| scrubjay(&data, &["--json", "tape", "export", id, "--format", "jsonl"])).collect();
+    let names = |name: &str| exported.matches(&format!(r#"\"principal\":\"{name}\""#)).count();
+    assert_eq!((names("anna"), names("bob")), (2, 1), "the tapes name whose token it was");
+    assert!(!exported.contains("token-of-"), "and not the token");
+}
+
+#[test]
+fn clients_that_cannot_be_told_apart_share_no_state_of_a_server() {
+    let directory = scratch();
+    let served = start_with_tokens(directory.path(), "one-token-for-all\n");
+    let target = || served.target().with("Authorization", "Bearer one-token-for-all");
+    for header in ["X-Forwarded-For", "Forwarded", "Via"] {
+        let through = target().with(header, "x");
+        let listed = post_modern(&through, &modern(1, "tools/list", &json!({}))).json();
+        assert!(listed["result"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()), "{listed}");
+        let refused = post_modern(&through, &pid_request(2)).json();
+        let why = refused["error"]["message"].as_str().unwrap_or_default();
+        assert!(why.contains("serve.auth_token_file") && why.contains("shared: true"), "{refused}");
+    }
+    // With a session, or where the process is known, each has its own.
+    let call = json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": { "name": "pid", "arguments": {} } });
+    let legacy = open_session(&target().with("Via", "x")).post(&call.to_string());
+    assert!(answer_text(&legacy.json()).parse::<u32>().is_ok());
+    assert!(answer_text(&post_modern(&target(), &pid_request(4)).json()).parse::<u32>().is_ok());
 }

@@ -1,0 +1,176 @@
+//! Passwords in commands and files of commands: `curl -u`, `mysql -p`, SQL that makes users, netrc.
+//!
+//! Quotes and line ends may be escaped in raw bytes, so the quick look goes by the anchors alone.
+
+use std::ops::Range;
+
+use super::{Detector, Form};
+use crate::redact::shape::{begins, is_standin};
+
+pub(super) const ALL: &[Detector] = &[
+    Detector { name: "curl-password", anchors: &["curl "], any_case: false, form: Form::Near(always, curl) },
+    Detector {
+        name: "mysql-password",
+        anchors: &["mysql", "mariadb"],
+        any_case: false,
+        form: Form::Near(always, mysql),
+    },
+    Detector {
+        name: "sql-password",
+        anchors: &["identified by ", "identified with ", "password '"],
+        any_case: true,
+        form: Form::Near(always, sql),
+    },
+    Detector {
+        name: "netrc-password",
+        anchors: &["password "],
+        any_case: false,
+        form: Form::Near(may_be_netrc, netrc),
+    },
+];
+
+/// No command is looked at beyond this.
+const COMMAND_BYTES_MAX: usize = 2048;
+/// So far before a password its statement or entry begins; escaped, it takes more.
+const BEFORE_BYTES: usize = 256;
+const BEFORE_RAW_BYTES: usize = 2048;
+
+/// Statements of SQL that set a password.
+const STATEMENTS: &[&str] = &["create user ", "alter user ", "create role ", "alter role "];
+
+fn always(_: &[u8], _: usize) -> bool {
+    true
+}
+
+/// Lists the words of the command that begins here, without their quotes.
+fn words(text: &[u8], at: usize) -> Vec<Range<usize>> {
+    let near = &text[..text.len().min(at + COMMAND_BYTES_MAX)];
+    let (mut at, mut words) = (at, Vec::new());
+    let is_gap = |b: &u8| matches!(b, b' ' | b'\t' | b'\\');
+    while let Some(first) = near[at..].iter().position(|b| !is_gap(b)).map(|gap| at + gap) {
+        // A line that ends in a backslash goes on.
+        if near[first] == b'\n' && near[..first].ends_with(b"\\") {
+            at = first + 1;
+            continue;
+        }
+        if matches!(near[first], b'\n' | b'\r' | b'|' | b';' | b'&') {
+            break;
+        }
+        let quote = Some(near[first]).filter(|b| matches!(b, b'"' | b'\''));
+        let start = first + usize::from(quote.is_some());
+        let ends = |b: &u8| match quote {
+            Some(quote) => *b == quote || *b == b'\n',
+            None => b.is_ascii_whitespace() || matches!(b, b'"' | b'\'' | b'`' | b'|' | b';' | b'\\' | b')'),
+        };
+        let end = start + near[start..].iter().position(ends).unwrap_or(near.len() - start);
+        let escapes = near[start..end].iter().rev().take_while(|b| **b == b'\\').count();
+        words.push(start..end - escapes);
+        // A quote within a word begins the next one: `-p'secret'`.
+        at = end + usize::from(quote.is_some() || end == start);
+        if at >= near.len() {
+            break;
+        }
+    }
+    words
+}
+
+fn is_secret(value: &[u8]) -> bool {
+    value.len() >= 3 && !is_standin(value)
+}
+
+fn curl(text: &[u8], at: usize) -> Option<Range<usize>> {
+    if !begins(text, at) {
+        return None;
+    }
+    let words = words(text, at + "curl ".len());
+    words.iter().enumerate().find_map(|(i, word)| {
+        let flag = &text[word.clone()];
+        let is_short = |flag: &[u8]| {
+            matches!(flag, [b'-', letters @ .., b'u' | b'U'] if letters.iter().all(u8::is_ascii_alphabetic))
+        };
+        let value = match flag {
+            b"--user" | b"--proxy-user" => words.get(i + 1)?.clone(),
+            flag if is_short(flag) => words.get(i + 1)?.clone(),
+            _ if flag.starts_with(b"--user=") => word.start + "--user=".len()..word.end,
+            _ if flag.starts_with(b"-u") => word.start + "-u".len()..word.end,
+            _ => return None,
+        };
+        let colon = value.start + memchr::memchr(b':', &text[value.clone()])?;
+        let secret = colon + 1..value.end;
+        is_secret(&text[secret.clone()]).then_some(secret)
+    })
+}
+
+fn mysql(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let program =
+        text[at..].iter().take_while(|b| b.is_ascii_lowercase() || matches!(b, b'-' | b'_')).count();
+    if !begins(text, at) || text.get(at + program) != Some(&b' ') {
+        return None;
+    }
+    let words = words(text, at + program);
+    words.iter().enumerate().find_map(|(i, word)| {
+        let flag = text[word.clone()].strip_prefix(b"-p")?;
+        let value = match flag {
+            // In quotes of its own, right behind the flag.
+            [] => words
+                .get(i + 1)
+                .filter(|next| next.start == word.end + 1 && matches!(text[word.end], b'"' | b'\''))?,
+            _ => &(word.start + 2..word.end),
+        };
+        let bytes = &text[value.clone()];
+        // `docker run mysql -p3306:3306`
+        let is_port = bytes.iter().all(|b| b.is_ascii_digit() || *b == b':') && bytes.contains(&b':');
+        (is_secret(bytes) && !is_port).then(|| value.clone())
+    })
+}
+
+/// Finds the text in quotes that SQL calls a password: `IDENTIFIED BY '…'`, `CREATE USER a PASSWORD '…'`.
+fn sql(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let line = &text[at..text.len().min(at + BEFORE_BYTES)];
+    let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())].to_ascii_lowercase();
+    let quote_at = if line.starts_with(b"password") {
+        let before = text[at.saturating_sub(BEFORE_BYTES)..at].to_ascii_lowercase();
+        let is_statement =
+            STATEMENTS.iter().any(|what| memchr::memmem::find(&before, what.as_bytes()).is_some());
+        is_statement.then_some("password ".len())?
+    } else if line.starts_with(b"identified by ") {
+        let hash =
+            if line["identified by ".len()..].starts_with(b"password ") { "password ".len() } else { 0 };
+        "identified by ".len() + hash
+    } else {
+        memchr::memmem::find(line, b" by ")? + " by ".len()
+    };
+    let quote = line.get(quote_at..)?.iter().position(|b| *b != b'\\').map(|skip| quote_at + skip)?;
+    if !matches!(line[quote], b'\'' | b'"') {
+        return None;
+    }
+    let inside = &line[quote + 1..];
+    let length = inside.iter().position(|b| matches!(*b, b'\'' | b'"' | b'\\')).unwrap_or(inside.len());
+    let secret = at + quote + 1..at + quote + 1 + length;
+    is_secret(&text[secret.clone()]).then_some(secret)
+}
+
+fn may_be_netrc(raw: &[u8], at: usize) -> bool {
+    let before = &raw[at.saturating_sub(BEFORE_RAW_BYTES)..at];
+    ["machine", "default"].iter().any(|word| memchr::memmem::find(before, word.as_bytes()).is_some())
+}
+
+/// Finds the password of a netrc entry: `machine a login b password c`, on one line or several.
+fn netrc(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let before = &text[at.saturating_sub(BEFORE_BYTES)..at];
+    let mut words = before.split(u8::is_ascii_whitespace).rev().filter(|word| !word.is_empty());
+    let is = |word: Option<&[u8]>, name: &str| {
+        word.is_some_and(|word| word.ends_with(name.as_bytes()) && begins(word, word.len() - name.len()))
+    };
+    let _user_or_host = words.next()?;
+    let word = words.next();
+    let is_entry = is(word, "machine")
+        || is(word, "login") && {
+            let host = words.next();
+            is(host, "default") || is(words.next(), "machine")
+        };
+    let start = at + "password ".len();
+    let stop = |b: &u8| b.is_ascii_whitespace() || matches!(b, b'"' | b'\'' | b'\\');
+    let end = start + text[start..].iter().position(stop).unwrap_or(text.len() - start);
+    (is_entry && begins(text, at) && is_secret(&text[start..end])).then_some(start..end)
+}
