@@ -77,6 +77,11 @@ fn what_a_shared_server_gives_one_client_is_no_use_to_another() {
             // A gateway says first that the extension was not declared; a server of its own would.
             assert!([-32021, -32602].map(Value::from).contains(&refused["error"]["code"]), "{refused}");
         }
+        // Servers read these as they like.
+        for params in [json!({ "taskId": [task] }), json!({ "TaskId": task }), json!({})] {
+            let refused = ask(&b, 2, "tasks/get", &params);
+            assert!([-32021, -32602].map(Value::from).contains(&refused["error"]["code"]), "{refused}");
+        }
         let got = ask(&a, 3, "tasks/get", &json!({ "taskId": task }));
         assert_eq!(answer_text(&got), "the secret of a");
         let mut params = json!({ "name": "ask", "arguments": { "secret": "the secret of a" } });
