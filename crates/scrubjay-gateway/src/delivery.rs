@@ -43,13 +43,10 @@ struct Open {
 }
 
 impl Open {
-    /// Returns why a message was not delivered: a client that is there when we stop did not leave, and what is in the way
-    /// then is that its connection was closed.
+    /// Returns why a message was not delivered: a client that is there when we stop did not leave.
     fn reason(&self, why: WhyUndelivered) -> WhyUndelivered {
         match why {
-            WhyUndelivered::ClientLeft | WhyUndelivered::DroppedByLimit if self.is_stopping => {
-                WhyUndelivered::Stopped
-            }
+            WhyUndelivered::ClientLeft if self.is_stopping => WhyUndelivered::Stopped,
             _ => why,
         }
     }

@@ -9,7 +9,7 @@ mod watched;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,8 +36,6 @@ const SEND_BUFFER_BYTES: usize = 256 * 1024;
 const SWEEPS_PER_TIMEOUT: u32 = 8;
 const SWEEP_MIN: Duration = Duration::from_millis(20);
 const SWEEP_MAX: Duration = Duration::from_secs(1);
-/// How often it is looked whether all connections are closed.
-const CLOSING_LOOK: Duration = Duration::from_millis(2);
 /// After a failure to accept, mostly for want of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// One place in so many is for strangers.
@@ -75,6 +73,8 @@ pub(crate) struct Connections {
     limits: ConnectionLimits,
     open: Mutex<Open>,
     next: AtomicU64,
+    /// Whether nothing is written any more.
+    is_held: AtomicBool,
     on_close: OnClose,
 }
 
@@ -119,8 +119,8 @@ enum Stage {
 
 impl Connections {
     pub(crate) fn new(limits: ConnectionLimits, on_close: OnClose) -> Arc<Self> {
-        let connections = Self { limits, open: Mutex::default(), next: AtomicU64::new(0), on_close };
-        Arc::new(connections)
+        let (next, is_held) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { limits, open: Mutex::default(), next, is_held, on_close })
     }
 
     /// Finds a place for one more; `None` where nobody can be asked to leave.
@@ -184,16 +184,9 @@ impl Connections {
         }
     }
 
-    /// Closes all of them, and waits until they are, but not longer than `limit`.
-    pub(crate) async fn close_all(&self, limit: Duration) {
-        lock(&self.open).all().for_each(|place| place.close.notify_one());
-        let closed = async {
-            while lock(&self.open).all().next().is_some() {
-                tokio::time::sleep(CLOSING_LOOK).await;
-            }
-        };
-        // What hangs is not waited for.
-        let _ = tokio::time::timeout(limit, closed).await;
+    /// Lets nothing be written any more; what waits stays where it is.
+    pub(crate) fn hold(&self) {
+        self.is_held.store(true, Ordering::Relaxed);
     }
 
     /// Closes the connection that has been stalled for longest, and at least for so long; returns whether there was one.
@@ -242,6 +235,11 @@ impl Place {
         if lock(&self.doing).stage == Stage::Idle {
             self.begin(Stage::Heading);
         }
+    }
+
+    /// Returns whether nothing is written to it any more.
+    fn is_held(&self) -> bool {
+        self.connections.is_held.load(Ordering::Relaxed)
     }
 
     /// Notes whether the client takes what is written.

@@ -139,8 +139,8 @@ async fn run(
     front.streams.give_up_left();
     gateway.stopping();
     gateway.last_words(LAST_WORDS).await;
-    // Nothing is written any more once the tapes say what was not.
-    connections.close_all(LAST_WORDS).await;
+    // What the tapes say was not delivered must not be after all.
+    connections.hold();
     gateway.shut_down(reason);
     Ok(())
 }

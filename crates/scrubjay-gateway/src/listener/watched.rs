@@ -51,6 +51,9 @@ impl AsyncRead for Watched {
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.place.is_held() {
+            return Poll::Pending;
+        }
         let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.wrote(outcome)
     }
@@ -60,6 +63,9 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.place.is_held() {
+            return Poll::Pending;
+        }
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
         self.wrote(outcome)
     }

@@ -229,7 +229,7 @@ fn a_client_that_pauses_and_reads_on_loses_nothing() {
 #[test]
 fn what_belongs_to_no_call_reaches_a_client_that_pauses_and_reads_on() {
     // More than the pipe, a write and the stream hold; the rest is kept until there is room.
-    const MESSAGES: usize = 850;
+    const MESSAGES: usize = 700;
     let mut counting = Counting::start("legacy");
     counting.gateway.hears = false;
     counting.call(1, "log", &json!({ "text": "x".repeat(180), "times": MESSAGES }));
