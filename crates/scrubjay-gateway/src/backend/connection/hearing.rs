@@ -28,6 +28,8 @@ use crate::session::{Call, lock};
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// A line beyond this is large: the room it takes is counted while it is read.
 const LARGE_BYTES: usize = 64 * 1024;
+/// What a backend says by itself may use the reserve up to this: that a list has changed fits.
+const BRIEF_BYTES: usize = 256;
 /// A buffer that has grown beyond this is given back when it is empty.
 const BUFFER_BYTES_MAX: usize = 256 * 1024;
 /// How long the reading of a backend waits for room.
@@ -367,7 +369,8 @@ impl Wire {
             // Nobody's yet: it is on tape, and that is all.
             return;
         }
-        let mut room = self.budget.nothing(Use::Backend, true);
+        // A backend that says much waits, and leaves the reserve to calls.
+        let mut room = self.budget.nothing(Use::Backend, line.len() <= BRIEF_BYTES);
         if let Err(full) = room.resize_within(line.len(), ROOM_WAIT_MAX).await {
             self.note_dropped(line.len(), full.key);
             return;
