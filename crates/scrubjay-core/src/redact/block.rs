@@ -13,7 +13,32 @@ const ELEMENT_BYTES_MAX: usize = 4096;
 
 /// Tells whether a YAML value that begins here stands on the next line: nothing is here, or how to read the block.
 pub(super) fn may_begin(text: &[u8], at: usize) -> bool {
-    matches!(text.get(at), Some(b'\n' | b'\r')) || header(text, at).is_some()
+    matches!(text.get(at), Some(b'\n' | b'\r')) || header(text, at).is_some() || flattened(text, at).is_some()
+}
+
+/// Returns the word behind the header of a block whose line end is escaped or was made a space.
+fn flattened(text: &[u8], at: usize) -> Option<Range<usize>> {
+    if !matches!(text.get(at), Some(b'|' | b'>')) {
+        return None;
+    }
+    let rest = &text[at + 1..text.len().min(at + 1 + TAG_BYTES_MAX)];
+    let how = rest.iter().take(2).take_while(|b| matches!(b, b'+' | b'-' | b'1'..=b'9')).count();
+    let mut gap = how;
+    loop {
+        let escapes = rest[gap..].iter().take_while(|b| **b == b'\\').count();
+        gap += match rest[gap..].get(escapes) {
+            Some(b'n' | b'r') if escapes > 0 => escapes + 1,
+            Some(b' ' | b'\t') if escapes == 0 => 1,
+            _ => break,
+        };
+    }
+    let ends = |b: &u8| {
+        b.is_ascii_whitespace() || matches!(b, b'"' | b'\'' | b'\\' | b'|' | b'<' | b'(' | b',' | b'}')
+    };
+    let length = rest[gap..].iter().position(ends).unwrap_or(rest.len() - gap);
+    let word = &rest[gap..gap + length];
+    let fits = gap >= how + 2 && word.len() >= 4 && word.iter().any(u8::is_ascii_digit);
+    fits.then(|| at + 1 + gap..at + 1 + gap + length)
 }
 
 /// Reads the header of a block (`|`, `>-`, `|2+`): where its line ends.
@@ -45,6 +70,9 @@ pub(super) fn yaml(text: &[u8], name: &Range<usize>, at: usize) -> Option<Value>
     let name_line = line_at(text, name.start);
     let before = &text[name_line.start..name.start];
     let indent = before.iter().take_while(|b| **b == b' ').count();
+    if let Some(range) = flattened(text, at) {
+        return Some(Value { range, quoted: false, between: Between::Block });
+    }
     let range = match header(text, at) {
         Some(end) => lines_below(text, end, indent).filter(|range| !is_prose(&text[range.clone()]))?,
         None => {

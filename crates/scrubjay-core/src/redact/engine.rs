@@ -218,6 +218,7 @@ impl Redactor {
                 self.own_base64(anchor);
                 if detector.any_case {
                     self.own_base64(&anchor.to_ascii_uppercase());
+                    self.own_base64(&titled(anchor));
                 }
                 if anchor.contains('/') {
                     self.own(anchor.replace('/', r"\/").as_bytes(), kind, Owner::Slashed);
@@ -227,7 +228,6 @@ impl Redactor {
                         let coded = anchor.replace('_', low).replace('-', dash);
                         self.own(coded.as_bytes(), Kind::Exact, Owner::Percent);
                     }
-                    self.own_base64(&anchor.replace('_', "%5F").replace('-', "%2D"));
                 }
             }
         }
@@ -241,9 +241,7 @@ impl Redactor {
             self.own(spelling.as_bytes(), Kind::Fold, Owner::Name);
         }
         for name in BASE64_NAMES {
-            let mut title = (*name).to_owned();
-            title[..1].make_ascii_uppercase();
-            for case in [name, title.as_str(), &name.to_ascii_uppercase()] {
+            for case in [name, titled(name).as_str(), &name.to_ascii_uppercase()] {
                 self.own_base64(case);
             }
         }
@@ -578,6 +576,13 @@ impl Edit {
         self.with = escape(&self.with);
         self
     }
+}
+
+/// Writes a name with a capital at its beginning.
+fn titled(name: &str) -> String {
+    let mut title = name.to_owned();
+    title[..1].make_ascii_uppercase();
+    title
 }
 
 /// Makes edits that touch one.

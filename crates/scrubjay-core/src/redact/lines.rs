@@ -75,12 +75,17 @@ impl Lines {
     /// Takes out the value of a name that ended an earlier line; none where this line is no such value.
     fn value_below<'a>(&mut self, redactor: &Redactor, line: &'a [u8]) -> Option<Redacted<'a>> {
         let mut opening = self.opening.take()?;
+        let indent = |line: &[u8]| line.iter().take_while(|b| **b == b' ').count();
+        let is_blank = line.trim_ascii().is_empty();
+        if !is_blank && indent(line) <= indent(&opening.line) {
+            return None;
+        }
         opening.left -= 1;
         let text = [&opening.line, b"\n".as_slice(), line].concat();
         let behind = opening.line.len() + 1;
         let mut edits = redactor.plain_edits(&text, 0, false);
         edits.retain(|edit| edit.range.start >= behind);
-        if opening.left > 0 && (!edits.is_empty() || line.trim_ascii().is_empty()) {
+        if opening.left > 0 && (!edits.is_empty() || is_blank) {
             self.opening = Some(opening);
         }
         let first = edits.first()?;

@@ -16,7 +16,7 @@ const SEPARATORS: [u8; 2] = *b"-_";
 /// The letters of running text, the most frequent first.
 const FREQUENT: &[u8] = b" etaoinsrhldcumfpgwybvkxjqz";
 /// Windows with rare letters that stand in frequent words all the same.
-const COMMON: [&[u8; 3]; 4] = [b"key", b"ook", b"ok_", b" ke"];
+const COMMON: [&[u8; 3]; 5] = [b"key", b"ook", b"ok_", b" ke", b"th\""];
 
 /// How a pattern is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -389,6 +389,9 @@ fn values_below_between_and_behind_are_found() {
         "x={&#34;apiKey&#34;: &#34;c4n4ry99&#34;}",
         "//r.example/:_auth=dXNlcjpjNG40cnktcHc=",
         "auth: dXNlcjpjNG40cnktcHc=",
+        "GET /?t=ghp%5Fc4n4ryaB3dE5fG7hI9jK1lM2nO4pQ6rS8tU0v",
+        r"broken { password: |\n  c4n4ry77",
+        "password: |   c4n4ry77",
         "GET /?k=-----BEGIN%20EC%20PRIVATE%20KEY-----%0Ac4n4ry%0A-----END%20EC%20PRIVATE%20KEY-----",
     ] {
         for text in [

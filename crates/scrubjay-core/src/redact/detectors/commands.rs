@@ -1,6 +1,7 @@
 //! Passwords in commands and files of commands: `curl -u`, `mysql -p`, SQL that makes users, netrc.
 //!
-//! Quotes and line ends may be escaped in raw bytes, so the quick look goes by the anchors alone.
+//! Quotes and line ends may be escaped in raw bytes, so the quick look goes by the anchors and little more. Of anchors
+//! that names have too, only what the search looks for anyway is given.
 
 use std::ops::Range;
 
@@ -17,13 +18,13 @@ pub(super) const ALL: &[Detector] = &[
     },
     Detector {
         name: "sql-password",
-        anchors: &["identified by ", "identified with ", "password '"],
+        anchors: &["identified", "passw"],
         any_case: true,
-        form: Form::Near(always, sql),
+        form: Form::Near(may_be_sql, sql),
     },
     Detector {
         name: "netrc-password",
-        anchors: &["password "],
+        anchors: &["passw"],
         any_case: false,
         form: Form::Near(may_be_netrc, netrc),
     },
@@ -124,11 +125,19 @@ fn mysql(text: &[u8], at: usize) -> Option<Range<usize>> {
     })
 }
 
+fn may_be_sql(raw: &[u8], at: usize) -> bool {
+    let lower = raw[at..raw.len().min(at + 16)].to_ascii_lowercase();
+    let is_quoted = |quote: &[u8]| quote.starts_with(b"'") || quote.starts_with(b"\\");
+    lower.strip_prefix(b"password ").is_some_and(is_quoted)
+        || lower.starts_with(b"identified by ")
+        || lower.starts_with(b"identified with ")
+}
+
 /// Finds the text in quotes that SQL calls a password: `IDENTIFIED BY '…'`, `CREATE USER a PASSWORD '…'`.
 fn sql(text: &[u8], at: usize) -> Option<Range<usize>> {
     let line = &text[at..text.len().min(at + BEFORE_BYTES)];
     let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())].to_ascii_lowercase();
-    let quote_at = if line.starts_with(b"password") {
+    let quote_at = if line.starts_with(b"password '") {
         let before = text[at.saturating_sub(BEFORE_BYTES)..at].to_ascii_lowercase();
         let is_statement =
             STATEMENTS.iter().any(|what| memchr::memmem::find(&before, what.as_bytes()).is_some());
@@ -137,8 +146,10 @@ fn sql(text: &[u8], at: usize) -> Option<Range<usize>> {
         let hash =
             if line["identified by ".len()..].starts_with(b"password ") { "password ".len() } else { 0 };
         "identified by ".len() + hash
-    } else {
+    } else if line.starts_with(b"identified with ") {
         memchr::memmem::find(line, b" by ")? + " by ".len()
+    } else {
+        return None;
     };
     let quote = line.get(quote_at..)?.iter().position(|b| *b != b'\\').map(|skip| quote_at + skip)?;
     if !matches!(line[quote], b'\'' | b'"') {
@@ -152,11 +163,15 @@ fn sql(text: &[u8], at: usize) -> Option<Range<usize>> {
 
 fn may_be_netrc(raw: &[u8], at: usize) -> bool {
     let before = &raw[at.saturating_sub(BEFORE_RAW_BYTES)..at];
-    ["machine", "default"].iter().any(|word| memchr::memmem::find(before, word.as_bytes()).is_some())
+    raw[at..].starts_with(b"password ")
+        && ["machine", "default"].iter().any(|word| memchr::memmem::find(before, word.as_bytes()).is_some())
 }
 
 /// Finds the password of a netrc entry: `machine a login b password c`, on one line or several.
 fn netrc(text: &[u8], at: usize) -> Option<Range<usize>> {
+    if !text[at..].starts_with(b"password ") {
+        return None;
+    }
     let before = &text[at.saturating_sub(BEFORE_BYTES)..at];
     let mut words = before.split(u8::is_ascii_whitespace).rev().filter(|word| !word.is_empty());
     let is = |word: Option<&[u8]>, name: &str| {

@@ -10,7 +10,7 @@ pub(super) const ALL: &[Detector] = &[
     Detector { name: "basic-credentials", anchors: &["basic "], any_case: true, form: Form::By(basic) },
     Detector {
         name: "digest-credentials",
-        anchors: &["digest username="],
+        anchors: &["digest user"],
         any_case: true,
         form: Form::By(digest),
     },
@@ -51,5 +51,6 @@ pub(in crate::redact) fn is_pair(token: &[u8]) -> bool {
 
 fn digest(text: &[u8], at: usize) -> Option<Range<usize>> {
     let start = at + "digest ".len();
-    begins(text, at).then(|| parameters(text, start)).flatten().map(|end| start..end)
+    let is_named = text[start..].len() > 9 && text[start..start + 9].eq_ignore_ascii_case(b"username=");
+    (is_named && begins(text, at)).then(|| parameters(text, start)).flatten().map(|end| start..end)
 }

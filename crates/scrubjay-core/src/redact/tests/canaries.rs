@@ -106,7 +106,6 @@ const TOKENS: &[(&str, &str, &[u8], usize)] = &[
     ("sql-password", "CREATE USER a IDENTIFIED BY '", ALNUM, 20),
     ("sql-password", "ALTER ROLE a WITH PASSWORD '", ALNUM, 20),
     ("netrc-password", "machine h.example login a password ", ALNUM, 20),
-    ("github-token", "ghp%5F", ALNUM, 36),
     ("password", "q=%7B%22password%22%3A%22", ALNUM, 18),
     ("password", "<password>", ALNUM, 18),
     ("password", "&quot;password&quot;:&quot;", ALNUM, 18),

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::http::Connection;
 use super::rig::{
-    Served, answer_text, fixture, modern, open_session, post_modern, repository, scratch, scrubjay, text,
-    write_private,
+    Served, answer_text, fixture, modern, modern_as, open_session, post_modern, repository, scratch,
+    scrubjay, text, write_private,
 };
 
 /// Returns, for each tape of a client, the methods of its requests in order and how it was told.
@@ -115,7 +115,8 @@ fn conversations_are_told_apart_by_traces_and_processes() {
 
 /// Returns a request for the number of the process that serves a client.
 fn pid_request(id: u64) -> Value {
-    modern(id, "tools/call", &json!({ "name": "pid", "arguments": {} }))
+    let params = json!({ "name": "pid", "arguments": {} });
+    modern_as(id, "tools/call", &params, &json!({}), None)
 }
 
 /// Starts a gateway before a server that keeps state for each client, with these tokens.
