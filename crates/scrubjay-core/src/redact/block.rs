@@ -16,6 +16,12 @@ pub(super) fn may_begin(text: &[u8], at: usize) -> bool {
     matches!(text.get(at), Some(b'\n' | b'\r')) || header(text, at).is_some() || flattened(text, at).is_some()
 }
 
+/// Tells whether a word has a digit, or capitals and small letters mixed as no word of prose has them.
+fn is_odd(word: &[u8]) -> bool {
+    let capitals = word[1..].iter().any(u8::is_ascii_uppercase);
+    word.iter().any(u8::is_ascii_digit) || capitals && word.iter().any(u8::is_ascii_lowercase)
+}
+
 /// Returns the word behind the header of a block whose line end is escaped or was made a space.
 fn flattened(text: &[u8], at: usize) -> Option<Range<usize>> {
     if !matches!(text.get(at), Some(b'|' | b'>')) {
@@ -37,7 +43,7 @@ fn flattened(text: &[u8], at: usize) -> Option<Range<usize>> {
     };
     let length = rest[gap..].iter().position(ends).unwrap_or(rest.len() - gap);
     let word = &rest[gap..gap + length];
-    let fits = gap >= how + 2 && word.len() >= 4 && word.iter().any(u8::is_ascii_digit);
+    let fits = gap >= how + 2 && word.len() >= 4 && is_odd(word);
     fits.then(|| at + 1 + gap..at + 1 + gap + length)
 }
 
