@@ -337,6 +337,7 @@ fn make_tape(
         recorder: "bench".to_owned(),
         compression: Compression::default(),
         links: Default::default(),
+        clock_behind_ns: None,
     };
     let path = home.live_path(id, started_wall_ns);
     let mut writer = Writer::create(path.clone(), header, now())?;

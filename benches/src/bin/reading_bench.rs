@@ -103,6 +103,7 @@ fn make_tape(home: &Home, number: u64, entries: u64) -> Outcome<()> {
         recorder: "bench".to_owned(),
         compression: Compression::default(),
         links: Default::default(),
+        clock_behind_ns: None,
     };
     let (path, started) = (home.live_path(id, header.started_wall_ns), header.started_wall_ns);
     let mut writer = Writer::create(path.clone(), header, now())?;
