@@ -99,11 +99,13 @@ impl Overview {
     }
 
     /// Tells whether its times can be believed where they say that it ended before a moment: the clock was not behind when
-    /// it was recorded, and its file is as old.
+    /// it was recorded, and its file is as old. The file of an import is younger than what was recorded elsewhere.
     #[must_use]
     pub fn is_surely_before(&self, wall_ns: u64) -> bool {
-        let clock_was_right = self.header.as_ref().is_some_and(|header| header.clock_behind_ns.is_none());
-        clock_was_right && self.file_wall_ns < wall_ns
+        self.header.as_ref().is_some_and(|header| {
+            let file_agrees = header.links.imported.is_some() || self.file_wall_ns < wall_ns;
+            header.clock_behind_ns.is_none() && file_agrees
+        })
     }
 
     /// Returns the session its connection is in, or was in at its end.

@@ -39,7 +39,7 @@ fn json_is_json_everywhere() {
     assert_eq!(followed, entries);
     assert_eq!(lab.json(&["tape", "ls", "--json"])[0]["id"], id.as_str());
     assert_eq!(lab.json(&["tape", "verify", &id[..5], "--json"])[0]["entries"], entries.len());
-    assert_eq!(lab.json(&["tape", "rm", &id, "--yes", "--json"]), json!({ "removed": [id] }));
+    assert_eq!(lab.json(&["tape", "rm", &id, "--yes", "--json"]), json!({ "removed": [id], "in_doubt": [] }));
     assert_eq!(lab.json(&["tape", "ls", "--json"]), json!([]));
 }
 
