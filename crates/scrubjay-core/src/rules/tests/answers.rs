@@ -89,6 +89,11 @@ proptest! {
                     let asked = call(id, TOOLS[tool], &json!({}));
                     let id = if is_text { format!("\"{id}\"") } else { id.to_string() };
                     let asked = asked.replacen(&format!("\"id\":{}", id.trim_matches('"')), &format!("\"id\":{id}"), 1);
+                    // What is asked while no rule is about the connection is not looked at: the ids of such calls are not
+                    // used again here.
+                    if !judge.is_strict() {
+                        continue;
+                    }
                     judge.line(C, asked.as_bytes());
                     open.push(OpenCall { id, is_blocked: blocked.contains(&TOOLS[tool]) });
                     continue;
