@@ -547,6 +547,11 @@ impl Session {
         self.record_fact(EntryKind::Note, Direction::ServerToClient, facts.as_bytes());
     }
 
+    /// Records that something its client said was turned away: a client of which that is told did more than greet.
+    pub(crate) fn record_turned_away(&self, facts: &serde_json::Value) {
+        self.record_fact(EntryKind::Note, Direction::ClientToServer, facts.to_string().as_bytes());
+    }
+
     /// Records that a backend ended on which it had calls under way.
     pub(crate) fn record_ended(&self, ended: &BackendEnded) {
         self.record_fact(EntryKind::Note, Direction::ServerToClient, &ended.note());

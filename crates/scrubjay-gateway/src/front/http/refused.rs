@@ -229,7 +229,7 @@ impl Refusals {
         one.pause = if one.count > 1 { (one.pause * 2).min(PAUSE_MAX) } else { PAUSE_MIN };
         (one.count, one.next) = (0, now + one.pause);
         match one.session.as_ref().filter(|session| gateway.session(&session.id).is_some()) {
-            Some(session) => session.record_note(&note),
+            Some(session) => session.record_turned_away(&note),
             None => {
                 let facts = note.to_string();
                 let item =

@@ -261,18 +261,25 @@ struct Tally {
     states: BTreeMap<State, usize>,
 }
 
+/// A thread that has nothing to do may end before it is traced, on a machine that is busy.
+const ATTEMPTS_MAX: usize = 5;
+
 /// Lets something happen to a process at each of the calls, and checks what it leaves.
 fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) -> Tally {
     let mut tally = Tally::default();
     for ((thread, call), times) in counted {
         for number in 1..=times {
-            let victim = runs.start();
-            let mut tracer = Command::new("strace");
-            tracer.args(["-o", "/dev/null", "-e", &format!("trace={}", CALLS.join(","))]);
-            tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
-            tracer.args(["-e", &format!("inject={call}:{harm}:when={number}")]);
-            tracer.args(["-p", &victim.threads[thread]]);
-            let (made, killed) = victim.go(&mut tracer).unwrap();
+            let attempt = |_| {
+                let victim = runs.start();
+                let mut tracer = Command::new("strace");
+                tracer.args(["-o", "/dev/null", "-e", &format!("trace={}", CALLS.join(","))]);
+                tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
+                tracer.args(["-e", &format!("inject={call}:{harm}:when={number}")]);
+                tracer.args(["-p", &victim.threads[thread]]);
+                victim.go(&mut tracer)
+            };
+            let (made, killed) =
+                (0..ATTEMPTS_MAX).find_map(attempt).expect("strace attaches to a thread that lives");
             let what = format!("thread {thread}, {call} {number}");
             for state in runtime().block_on(check(&runs.place(), &made, &what)) {
                 *tally.states.entry(state).or_default() += 1;
