@@ -472,6 +472,8 @@ impl Redactor {
         for edit in &mut edits {
             edit.range = stripped.original(&edit.range);
         }
+        // A sequence that takes the bracket of a mark for its end makes a value of the rest of it.
+        edits.retain(|edit| edit.range.is_empty() || !self.is_done(text, &edit.range, edit.rule));
         edits
     }
 

@@ -542,6 +542,15 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
+#[test]
+fn a_mark_behind_a_control_sequence_stays() {
+    for text in ["s://user^[[:secret@host/", "s://user\x1b[:secret@host/", "s://user\\u001b[:secret@host/"] {
+        let once = redact(text);
+        assert!(!once.contains("secret"), "{once}");
+        assert_eq!(redact(&once), once);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -570,7 +579,7 @@ proptest! {
         prop_assert_eq!(redactor.redact(text.as_bytes()), out, "the quick look agrees");
     }
 
-    #[test]
+#[test]
     fn the_quick_look_agrees_on_messages(value in values()) {
         let text = value.to_string();
         let redactor = &*STANDARD;
