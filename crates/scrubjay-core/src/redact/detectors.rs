@@ -60,6 +60,11 @@ pub(super) enum Form {
 }
 
 impl Detector {
+    /// Tells whether its quick look is one at raw bytes, however they are escaped.
+    pub(super) fn goes_by_raw_bytes(&self) -> bool {
+        matches!(self.form, Form::Near(..))
+    }
+
     /// Tells whether such a secret may stand here once the text is unescaped; true rather too often.
     pub(super) fn is_near(&self, raw: &[u8], at: usize) -> bool {
         match &self.form {

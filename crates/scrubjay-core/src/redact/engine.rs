@@ -373,7 +373,9 @@ impl Redactor {
         let stripped = || *stripped.get_or_init(|| self.is_suspicious_stripped(raw));
         let found = self.filter.hits_in(raw, part, |hit| {
             let suspicious = match self.owners[usize::from(hit.owner)] {
-                Owner::Format(detector, _) => detector.is_near(raw, hit.at) || escaped(),
+                // What goes by the raw bytes alone has words for anchors, which ordinary text has too.
+                Owner::Format(detector, _) if detector.goes_by_raw_bytes() => detector.is_near(raw, hit.at),
+                Owner::Format(detector, _) => detector.find(raw, hit.at).is_some() || escaped(),
                 Owner::Name => {
                     let name = text::name_at(raw, hit.at);
                     text::may_have_value(raw, &name) && self.names.tell(&raw[name]).is_some()

@@ -9,12 +9,17 @@ use super::{Detector, Form};
 use crate::redact::shape::{begins, is_standin};
 
 pub(super) const ALL: &[Detector] = &[
-    Detector { name: "curl-password", anchors: &["curl "], any_case: false, form: Form::Near(always, curl) },
+    Detector {
+        name: "curl-password",
+        anchors: &["curl "],
+        any_case: false,
+        form: Form::Near(may_name_user, curl),
+    },
     Detector {
         name: "mysql-password",
         anchors: &["mysql", "mariadb"],
         any_case: false,
-        form: Form::Near(always, mysql),
+        form: Form::Near(may_name_password, mysql),
     },
     Detector {
         name: "sql-password",
@@ -32,6 +37,8 @@ pub(super) const ALL: &[Detector] = &[
 
 /// No command is looked at beyond this.
 const COMMAND_BYTES_MAX: usize = 2048;
+/// No flag is looked at beyond this: `-proxy-user` has its letter in the second part.
+const FLAG_BYTES_MAX: usize = 16;
 /// So far before a password its statement or entry begins; escaped, it takes more.
 const BEFORE_BYTES: usize = 256;
 const BEFORE_RAW_BYTES: usize = 2048;
@@ -39,8 +46,21 @@ const BEFORE_RAW_BYTES: usize = 2048;
 /// Statements of SQL that set a password.
 const STATEMENTS: &[&str] = &["create user ", "alter user ", "create role ", "alter role "];
 
-fn always(_: &[u8], _: usize) -> bool {
-    true
+/// Tells whether a flag with one of these letters follows within the length of a command.
+fn has_flag(raw: &[u8], at: usize, letters: [u8; 2]) -> bool {
+    let near = &raw[at..raw.len().min(at + COMMAND_BYTES_MAX)];
+    memchr::memchr_iter(b'-', near).any(|dash| {
+        let flag = near[dash + 1..].iter().take(FLAG_BYTES_MAX).take_while(|b| b.is_ascii_alphabetic());
+        flag.into_iter().any(|b| letters.contains(b))
+    })
+}
+
+fn may_name_user(raw: &[u8], at: usize) -> bool {
+    has_flag(raw, at, [b'u', b'U'])
+}
+
+fn may_name_password(raw: &[u8], at: usize) -> bool {
+    has_flag(raw, at, [b'p', b'p'])
 }
 
 /// Lists the words of the command that begins here, without their quotes.
