@@ -92,8 +92,11 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
 /// Tells whether a name is followed by what could be its value; cheap, and true rather too often.
 pub(super) fn may_have_value(text: &[u8], name: &Range<usize>) -> bool {
     let rest = &text[name.end..text.len().min(name.end + 16)];
-    let next = rest.iter().find(|b| !matches!(b, b'"' | b'\'' | b'`' | b'\\' | b']' | b')' | b' ' | b'\t'));
-    matches!(next, Some(b':' | b'=' | b',' | b'%' | b'&' | b'>' | b'u'))
+    let is_between = |b: &u8| matches!(b, b'"' | b'\'' | b'`' | b'\\' | b']' | b')' | b' ' | b'\t');
+    let at = rest.iter().position(|b| !is_between(b)).unwrap_or(rest.len());
+    matches!(rest.get(at), Some(b':' | b'=' | b',' | b'%' | b'&' | b'>'))
+        // An escape may spell one of them; ordinary words begin with this letter, too.
+        || rest[..at].ends_with(b"\\") && rest.get(at) == Some(&b'u')
         || is_flag(text, name)
         || block::may_be_element(text, name)
 }
