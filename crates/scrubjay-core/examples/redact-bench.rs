@@ -62,12 +62,21 @@ fn messages() -> Vec<(&'static str, String)> {
             char::from(digits[(i.wrapping_mul(2_654_435_761).rotate_left(7) >> 26) as usize])
         })
         .collect();
+    // Names that tell of secrets stand in logs and paths without a value.
+    let log = |i: usize| {
+        format!(
+            "2026-01-02T03:04:{:02}.{:03}Z INFO auth::token conn={i:06x} msg=\"token user updated, api key under review\" took_us={i}\n",
+            i / 1000 % 60,
+            i % 1000
+        )
+    };
     vec![
         ("call of 600 B", call),
         ("tool list", tools),
         ("source of 10 KB", result(&source.replace("password", "pass"))),
         ("rows of JSON", result(&json!(rows).to_string())),
         ("prose of 1 MB", result(&prose.repeat(9500))),
+        ("log of 1 MB", result(&(0..8500).map(log).collect::<String>())),
         ("source of 1 MB", result(&source.repeat(90))),
         ("image of 1 MB", result(&image)),
     ]

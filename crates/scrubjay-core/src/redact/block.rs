@@ -148,10 +148,20 @@ fn word_of(text: &[u8], line: &Range<usize>, indent: usize) -> Option<Range<usiz
 
 /// Tells whether a name may be that of an element with attributes; cheap, and true rather too often.
 pub(super) fn may_be_element(text: &[u8], name: &Range<usize>) -> bool {
-    let before = &text[..name.start];
-    let opens = || before.len() >= 6 && before[before.len() - 6..].eq_ignore_ascii_case(br"\u003c");
-    matches!(text.get(name.end), Some(b' ' | b'\\' | b'\t' | b'\n' | b'\r'))
-        && (matches!(before.last(), Some(b'<' | b':')) || opens())
+    matches!(text.get(name.end), Some(b' ' | b'\\' | b'\t' | b'\n' | b'\r')) && may_open(&text[..name.start])
+}
+
+/// Tells whether a text may end in what opens an element: `<`, its escape, and perhaps a namespace.
+fn may_open(before: &[u8]) -> bool {
+    let escaped =
+        |before: &[u8]| before.len() >= 6 && before[before.len() - 6..].eq_ignore_ascii_case(br"\u003c");
+    let Some(namespace) = before.strip_suffix(b":") else { return before.ends_with(b"<") || escaped(before) };
+    let near = &namespace[namespace.len().saturating_sub(TAG_BYTES_MAX)..];
+    // Space before the colon may be escaped, which looks like a part of the name.
+    let in_name = |b: &u8| b.is_ascii_alphanumeric() || b.is_ascii_whitespace() || matches!(b, b'-' | b'\\');
+    let length = near.iter().rev().take_while(|b| in_name(b)).count();
+    let (rest, prefix) = near.split_at(near.len() - length);
+    rest.ends_with(b"<") || prefix.windows(6).any(escaped)
 }
 
 /// Returns what stands between the tags that a name opens and closes: `<password>…</password>`.

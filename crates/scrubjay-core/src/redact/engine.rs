@@ -327,7 +327,7 @@ impl Redactor {
     }
 
     /// Looks at raw bytes: whether there is anything that parsing could show to be a secret.
-    fn is_suspicious(&self, raw: &[u8]) -> bool {
+    pub(super) fn is_suspicious(&self, raw: &[u8]) -> bool {
         if self.always {
             return true;
         }

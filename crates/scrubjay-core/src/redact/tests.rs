@@ -551,6 +551,32 @@ fn a_mark_behind_a_control_sequence_stays() {
     }
 }
 
+#[test]
+fn ordinary_text_is_not_looked_at_closely() {
+    for text in [
+        "2026-01-02T03:04:05Z INFO auth::token conn=1d2188 msg=\"token user connected\" took_us=7",
+        "use crate::auth::token as secret_store; if token == other { secret::read() }",
+        "the api key user asked for a token under the cookie banner",
+        "step 3: token count\nnext",
+    ] {
+        let message =
+            json!({ "jsonrpc": "2.0", "id": 7, "result": { "content": [{ "type": "text", "text": text }] } });
+        assert!(!STANDARD.is_suspicious(message.to_string().as_bytes()), "{text}");
+    }
+}
+
+#[test]
+fn an_element_is_found_however_its_tag_is_written() {
+    for open in ["<password id=\"1\">", "<s:password id=\"1\">", "<s :password\n>"] {
+        let text = format!("{open}hunter2hunter2</password>");
+        for raw in
+            [json!({ "text": text }).to_string(), json!({ "text": text }).to_string().replace('<', r"\u003C")]
+        {
+            assert!(!redact(&raw).contains("hunter2"), "{raw}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 

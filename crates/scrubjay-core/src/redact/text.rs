@@ -94,7 +94,9 @@ pub(super) fn may_have_value(text: &[u8], name: &Range<usize>) -> bool {
     let rest = &text[name.end..text.len().min(name.end + 16)];
     let is_between = |b: &u8| matches!(b, b'"' | b'\'' | b'`' | b'\\' | b']' | b')' | b' ' | b'\t');
     let at = rest.iter().position(|b| !is_between(b)).unwrap_or(rest.len());
-    matches!(rest.get(at), Some(b':' | b'=' | b',' | b'%' | b'&' | b'>'))
+    // Two colons part the words of a path, and two equals signs compare.
+    let is_doubled = matches!(rest[at..], [b':', b':', ..] | [b'=', b'=', ..]);
+    matches!(rest.get(at), Some(b':' | b'=' | b',' | b'%' | b'&' | b'>')) && !is_doubled
         // An escape may spell one of them; ordinary words begin with this letter, too.
         || rest[..at].ends_with(b"\\") && rest.get(at) == Some(&b'u')
         || is_flag(text, name)
