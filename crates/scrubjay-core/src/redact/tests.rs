@@ -568,7 +568,8 @@ fn ordinary_text_is_not_looked_at_closely() {
 #[test]
 fn an_element_is_found_however_its_tag_is_written() {
     for open in ["<password id=\"1\">", "<s:password id=\"1\">", "<s :password\n>"] {
-        let text = format!("{open}hunter2hunter2</password>");
+        // Closed by another name: the quick look goes by the tag that opens it.
+        let text = format!("{open}hunter2hunter2</x>");
         for raw in
             [json!({ "text": text }).to_string(), json!({ "text": text }).to_string().replace('<', r"\u003C")]
         {
