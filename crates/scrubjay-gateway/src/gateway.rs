@@ -123,6 +123,7 @@ pub struct Gateway {
     backends: Mutex<Arc<[Arc<Backend>]>>,
     naming: Mutex<Naming>,
     routes: Mutex<lists::Routes>,
+    large_lists: lists::Turns,
     /// What backends said of their tools before, and what of that is held back.
     seen: quarantine::Seen,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
@@ -239,6 +240,7 @@ impl Gateway {
             backends: Mutex::new(backends),
             naming: Mutex::new(naming),
             routes: Mutex::default(),
+            large_lists: lists::Turns::default(),
             seen: quarantine::Seen::default(),
             sessions: Mutex::default(),
             parked: calls::Parked::default(),

@@ -97,20 +97,18 @@ impl Stripped {
         self.runs[border.saturating_sub(1)].0
     }
 
-    /// Returns the secret whose anchor stands here, where sequences are taken for its borders.
-    pub(super) fn find(&self, detector: &Detector, at: usize) -> Option<Range<usize>> {
+    /// Returns the secrets whose anchor stands here, where sequences are taken for their borders.
+    pub(super) fn find(&self, detector: &Detector, at: usize) -> Vec<Range<usize>> {
         let border = self.runs.partition_point(|(start, _)| *start <= at);
         let begin = self.border(at);
         // A part holds the whole anchor, which detectors rely on.
         let anchor = detector.anchors.iter().map(|anchor| anchor.len()).max().unwrap_or(0);
         let behind = self.runs[border..].iter().take(ENDS_MAX).map(|(start, _)| *start);
         let behind = behind.filter(|end| *end >= at + anchor);
-        let mut ends = std::iter::once(self.text.len()).chain(behind);
-        ends.find_map(|end| {
-            let part = self.text.get(begin..end)?;
-            let found = detector.find(part, at - begin)?;
-            Some(begin + found.start..begin + found.end)
-        })
+        let ends = std::iter::once(self.text.len()).chain(behind);
+        let parts = ends.filter_map(|end| self.text.get(begin..end));
+        let found = parts.map(|part| detector.find(part, at - begin)).find(|found| !found.is_empty());
+        found.into_iter().flatten().map(|found| begin + found.start..begin + found.end).collect()
     }
 }
 

@@ -55,8 +55,9 @@ pub(super) enum Form {
     Random(Class, Range<usize>),
     /// Anything else: from the text and the anchor's place to the secret.
     By(fn(&[u8], usize) -> Option<Range<usize>>),
-    /// The same for what escapes may hide from a look at raw bytes: there, the first of the two says whether to look on.
-    Near(fn(&[u8], usize) -> bool, fn(&[u8], usize) -> Option<Range<usize>>),
+    /// One or several secrets, which escapes may hide from a look at raw bytes: there, the first of the two says whether
+    /// to look on.
+    Near(fn(&[u8], usize) -> bool, fn(&[u8], usize) -> Vec<Range<usize>>),
 }
 
 impl Detector {
@@ -69,12 +70,19 @@ impl Detector {
     pub(super) fn is_near(&self, raw: &[u8], at: usize) -> bool {
         match &self.form {
             Form::Near(near, _) => near(raw, at),
-            _ => self.find(raw, at).is_some(),
+            _ => !self.find(raw, at).is_empty(),
         }
     }
 
-    /// Returns the secret whose anchor stands here.
-    pub(super) fn find(&self, text: &[u8], at: usize) -> Option<Range<usize>> {
+    /// Returns the secrets whose anchor stands here: a command may have more than one.
+    pub(super) fn find(&self, text: &[u8], at: usize) -> Vec<Range<usize>> {
+        match &self.form {
+            Form::Near(_, find) => find(text, at),
+            _ => self.find_one(text, at).into_iter().collect(),
+        }
+    }
+
+    fn find_one(&self, text: &[u8], at: usize) -> Option<Range<usize>> {
         let prefix = || self.anchors.iter().filter(|a| text[at..].starts_with(a.as_bytes())).map(|a| a.len());
         match &self.form {
             Form::Token(class, length) => shape::token(text, at, prefix().max()?, *class, length),
@@ -84,7 +92,8 @@ impl Detector {
                 let tail = &text[found.start + prefix..found.end];
                 (tail.iter().any(u8::is_ascii_digit) && shape::entropy(tail) > 3.0).then_some(found)
             }
-            Form::By(find) | Form::Near(_, find) => find(text, at),
+            Form::By(find) => find(text, at),
+            Form::Near(_, find) => find(text, at).into_iter().next(),
         }
     }
 }

@@ -375,7 +375,7 @@ impl Redactor {
             let suspicious = match self.owners[usize::from(hit.owner)] {
                 // What goes by the raw bytes alone has words for anchors, which ordinary text has too.
                 Owner::Format(detector, _) if detector.goes_by_raw_bytes() => detector.is_near(raw, hit.at),
-                Owner::Format(detector, _) => detector.find(raw, hit.at).is_some() || escaped(),
+                Owner::Format(detector, _) => !detector.find(raw, hit.at).is_empty() || escaped(),
                 Owner::Name => {
                     let name = text::name_at(raw, hit.at);
                     text::may_have_value(raw, &name) && self.names.tell(&raw[name]).is_some()
@@ -396,7 +396,7 @@ impl Redactor {
     fn is_suspicious_stripped(&self, raw: &[u8]) -> bool {
         let Some(stripped) = Stripped::new(raw) else { return false };
         let found = self.filter.hits(&stripped.text, |hit| {
-            let is_secret = self.secret_between(&stripped, hit).is_some();
+            let is_secret = !self.secrets_between(&stripped, hit).is_empty();
             if is_secret { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         // Sequences that appear only once others are gone are nobody's accident: what hides so is looked at closely.
@@ -429,11 +429,8 @@ impl Redactor {
                 Owner::Percent => percent = true,
                 _ => {}
             }
-            if let Some((range, rule)) = self.secret_at(text, hit, &mut base64_done, depth)
-                && !self.is_done(text, &range, rule)
-            {
-                edits.push(self.edit(text, range, rule));
-            }
+            let found = self.secrets_at(text, hit, &mut base64_done, depth);
+            self.push_edits(text, found, &mut edits);
             ControlFlow::Continue(())
         });
         for (regex, rule) in &self.regexes {
@@ -464,11 +461,7 @@ impl Redactor {
         let Some(stripped) = Stripped::new(text) else { return Vec::new() };
         let mut edits = self.edits(&stripped.text, depth + 1, explain);
         let _ = self.filter.hits(&stripped.text, |hit| {
-            if let Some((range, rule)) = self.secret_between(&stripped, hit)
-                && !self.is_done(&stripped.text, &range, rule)
-            {
-                edits.push(self.edit(&stripped.text, range, rule));
-            }
+            self.push_edits(&stripped.text, self.secrets_between(&stripped, hit), &mut edits);
             ControlFlow::Continue(())
         });
         for edit in &mut edits {
@@ -479,36 +472,43 @@ impl Redactor {
         edits
     }
 
-    /// Returns the secret at a place of a text without control sequences, where those are taken for its borders.
-    fn secret_between(&self, stripped: &Stripped, hit: Hit) -> Option<(Range<usize>, u16)> {
+    /// Adds what to put in the place of secrets, but for those that were taken out already.
+    fn push_edits(&self, text: &[u8], found: Vec<(Range<usize>, u16)>, edits: &mut Vec<Edit>) {
+        let new = found.into_iter().filter(|(range, rule)| !self.is_done(text, range, *rule));
+        edits.extend(new.map(|(range, rule)| self.edit(text, range, rule)));
+    }
+
+    /// Returns the secrets at a place of a text without control sequences, where those are taken for their borders.
+    fn secrets_between(&self, stripped: &Stripped, hit: Hit) -> Vec<(Range<usize>, u16)> {
         match self.owners[usize::from(hit.owner)] {
-            Owner::Format(detector, rule) => stripped.find(detector, hit.at).map(|range| (range, rule)),
+            Owner::Format(detector, rule) => with_rule(stripped.find(detector, hit.at), rule),
             Owner::Name => {
                 let begin = stripped.border(hit.at);
-                let (range, telling) = text::value_of(&stripped.text[begin..], hit.at - begin, &self.names)?;
-                Some((begin + range.start..begin + range.end, self.names.rule_of(telling)))
+                let found = text::value_of(&stripped.text[begin..], hit.at - begin, &self.names);
+                let moved = found.map(|(range, telling)| {
+                    (begin + range.start..begin + range.end, self.names.rule_of(telling))
+                });
+                moved.into_iter().collect()
             }
-            _ => None,
+            _ => Vec::new(),
         }
     }
 
-    fn secret_at(
+    fn secrets_at(
         &self,
         text: &[u8],
         hit: Hit,
         base64_done: &mut usize,
         depth: usize,
-    ) -> Option<(Range<usize>, u16)> {
-        match self.owners[usize::from(hit.owner)] {
-            Owner::Format(detector, rule) => detector.find(text, hit.at).map(|range| (range, rule)),
-            Owner::Name => {
-                let (range, telling) = text::value_of(text, hit.at, &self.names)?;
-                Some((range, self.names.rule_of(telling)))
-            }
+    ) -> Vec<(Range<usize>, u16)> {
+        let found = match self.owners[usize::from(hit.owner)] {
+            Owner::Format(detector, rule) => return with_rule(detector.find(text, hit.at), rule),
+            Owner::Name => text::value_of(text, hit.at, &self.names)
+                .map(|(range, telling)| (range, self.names.rule_of(telling))),
             Owner::Base64(phase) if hit.at >= *base64_done => {
-                let (range, rule) = self.inside_base64(text, hit.at, phase, depth)?;
-                *base64_done = range.end;
-                Some((range, rule))
+                let found = self.inside_base64(text, hit.at, phase, depth);
+                *base64_done = found.as_ref().map_or(*base64_done, |(range, _)| range.end);
+                found
             }
             Owner::Base64(_)
             | Owner::Escape
@@ -516,7 +516,8 @@ impl Redactor {
             | Owner::Slashed
             | Owner::Percent
             | Owner::PathName => None,
-        }
+        };
+        found.into_iter().collect()
     }
 
     /// Looks into the base64 around a place; returns the whole of it, where there is a secret in it.
@@ -580,6 +581,10 @@ impl Edit {
         self.with = escape(&self.with);
         self
     }
+}
+
+fn with_rule(found: Vec<Range<usize>>, rule: u16) -> Vec<(Range<usize>, u16)> {
+    found.into_iter().map(|range| (range, rule)).collect()
 }
 
 /// Writes a name with a capital at its beginning.

@@ -566,6 +566,28 @@ fn ordinary_text_is_not_looked_at_closely() {
 }
 
 #[test]
+fn every_password_of_a_command_goes_at_the_first_look() {
+    for (command, expected) in [
+        (
+            "curl -u a:hunter2hunter2 --proxy-user b:tr0ub4dor3 https://x.example",
+            "curl -u a:[redacted:curl-password] --proxy-user b:[redacted:curl-password] https://x.example",
+        ),
+        (
+            "mysql -pfirstpass1 -u root -pSecondPass2 db",
+            "mysql -p[redacted:mysql-password] -u root -p[redacted:mysql-password] db",
+        ),
+    ] {
+        assert_eq!(redact(command), expected);
+        let coloured = command.replace("-u", "\u{1b}[1m-u\u{1b}[0m");
+        assert!(
+            !["hunter2", "tr0ub4dor3", "firstpass1", "SecondPass2"]
+                .iter()
+                .any(|s| redact(&coloured).contains(s))
+        );
+    }
+}
+
+#[test]
 fn an_element_is_found_however_its_tag_is_written() {
     for open in ["<password id=\"1\">", "<s:password id=\"1\">", "<s :password\n>"] {
         // Closed by another name: the quick look goes by the tag that opens it.

@@ -13,7 +13,7 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::names::{self, Given, Listed, Mirrored, Named, Owned, Table};
 use super::patience::Patience;
@@ -28,8 +28,20 @@ use crate::session::{Call, Session, lock};
 const PAGES_MAX: usize = 1000;
 /// How long the next page waits for room.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
+/// A list of more bytes than this waits for its turn to be put together: that takes several times its bytes for a moment,
+/// which nothing else counts.
+const LARGE_BYTES: usize = 1 << 20;
 /// The member of a list's `_meta` that names what is not in it, or not new.
 const META_INCOMPLETE: &str = "scrubjay/incomplete";
+
+/// Large lists are put together one at a time.
+pub(super) struct Turns(Arc<Semaphore>);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
 
 /// Who owns which name, for everybody.
 #[derive(Default)]
@@ -47,6 +59,8 @@ pub(super) struct Listing {
     pub(super) table: Arc<Table>,
     /// What is missing, or is only the last good list.
     pub(super) incomplete: Vec<Incomplete>,
+    /// Held by a large list until it is one text, or nobody wants that.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 /// A backend whose list did not come.
@@ -69,20 +83,27 @@ impl Gateway {
         if message::member(request.raw_params(), "cursor").is_some_and(|c| c.get() != "null") {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
-        let Listing { named, incomplete, .. } = self.gather(&request.call, kind).await;
-        let mut items: Vec<String> = named.into_iter().map(|named| named.raw).collect();
-        if kind == Kind::Tools && self.offers_router_tools() {
-            items.extend(super::route::definitions());
+        let Listing { named, incomplete, turn, .. } = self.gather(&request.call, kind).await;
+        let has_ours = kind == Kind::Tools && self.offers_router_tools();
+        let ours = has_ours.then(super::route::definitions).into_iter().flatten();
+        let (member, meta) = (kind.member(), meta_of(&incomplete));
+        let (before, after) = match request.call.facts.era {
+            Era::Legacy => ("", ""),
+            Era::Modern => (r#""resultType":"complete","#, r#","ttlMs":0,"cacheScope":"private""#),
+        };
+        let bytes: usize = named.iter().map(|named| named.raw.len() + 1).sum();
+        let mut result = String::with_capacity(bytes + before.len() + after.len() + meta.len() + 32);
+        result.push_str(&format!(r#"{{{before}"{member}":["#));
+        let mut comma = "";
+        // Each goes as it is taken over: a long list is not in memory twice.
+        for raw in named.into_iter().map(|named| named.raw).chain(ours) {
+            result.push_str(comma);
+            result.push_str(&raw);
+            comma = ",";
         }
-        let items = items.join(",");
-        let member = kind.member();
-        let meta = meta_of(&incomplete);
-        Answer::Result(match request.call.facts.era {
-            Era::Legacy => format!(r#"{{"{member}":[{items}]{meta}}}"#),
-            Era::Modern => format!(
-                r#"{{"resultType":"complete","{member}":[{items}],"ttlMs":0,"cacheScope":"private"{meta}}}"#
-            ),
-        })
+        result.push_str(&format!("]{after}{meta}}}"));
+        drop(turn);
+        Answer::Result(result)
     }
 
     /// Finds the backend that owns a name: as the newest list said that this client was given, else as the newest that
@@ -217,7 +238,20 @@ impl Gateway {
         while let Ok(Heard { place, came: said }) = hears.try_recv() {
             came.insert(place, said);
         }
-        self.put_together(call, kind, &backends, came)
+        let turn = self.turn(&came).await;
+        Listing { turn, ..self.put_together(call, kind, &backends, came) }
+    }
+
+    /// Waits for the turn of a large list.
+    async fn turn(
+        &self,
+        came: &BTreeMap<usize, Result<(Era, Arc<Offer>), String>>,
+    ) -> Option<OwnedSemaphorePermit> {
+        let bytes: usize = came.values().flatten().map(|(_, offer)| offer.bytes()).sum();
+        if bytes <= LARGE_BYTES {
+            return None;
+        }
+        self.large_lists.0.clone().acquire_owned().await.ok()
     }
 
     fn put_together(
@@ -261,7 +295,7 @@ impl Gateway {
             }));
         }
         let (named, table) = self.name_for_client(call, kind, &listed);
-        Listing { named, table, incomplete }
+        Listing { named, table, incomplete, turn: None }
     }
 
     /// Names what was listed and notes who owns which name, for this client and as the newest of all.

@@ -25,13 +25,13 @@ pub(super) const ALL: &[Detector] = &[
         name: "sql-password",
         anchors: &["identified", "passw"],
         any_case: true,
-        form: Form::Near(may_be_sql, sql),
+        form: Form::Near(may_be_sql, |text, at| sql(text, at).into_iter().collect()),
     },
     Detector {
         name: "netrc-password",
         anchors: &["passw"],
         any_case: false,
-        form: Form::Near(may_be_netrc, netrc),
+        form: Form::Near(may_be_netrc, |text, at| netrc(text, at).into_iter().collect()),
     },
 ];
 
@@ -99,16 +99,14 @@ fn is_secret(value: &[u8]) -> bool {
     value.len() >= 3 && !is_standin(value)
 }
 
-fn curl(text: &[u8], at: usize) -> Option<Range<usize>> {
+fn curl(text: &[u8], at: usize) -> Vec<Range<usize>> {
     if !begins(text, at) {
-        return None;
+        return Vec::new();
     }
     let words = words(text, at + "curl ".len());
-    words.iter().enumerate().find_map(|(i, word)| {
+    let password = |(i, word): (usize, &Range<usize>)| {
         let flag = &text[word.clone()];
-        let is_short = |flag: &[u8]| {
-            matches!(flag, [b'-', letters @ .., b'u' | b'U'] if letters.iter().all(u8::is_ascii_alphabetic))
-        };
+        let is_short = |flag: &[u8]| matches!(flag, [b'-', letters @ .., b'u' | b'U'] if letters.iter().all(u8::is_ascii_alphabetic));
         let value = match flag {
             b"--user" | b"--proxy-user" => words.get(i + 1)?.clone(),
             flag if is_short(flag) => words.get(i + 1)?.clone(),
@@ -119,17 +117,18 @@ fn curl(text: &[u8], at: usize) -> Option<Range<usize>> {
         let colon = value.start + memchr::memchr(b':', &text[value.clone()])?;
         let secret = colon + 1..value.end;
         is_secret(&text[secret.clone()]).then_some(secret)
-    })
+    };
+    words.iter().enumerate().filter_map(password).collect()
 }
 
-fn mysql(text: &[u8], at: usize) -> Option<Range<usize>> {
+fn mysql(text: &[u8], at: usize) -> Vec<Range<usize>> {
     let program =
         text[at..].iter().take_while(|b| b.is_ascii_lowercase() || matches!(b, b'-' | b'_')).count();
     if !begins(text, at) || text.get(at + program) != Some(&b' ') {
-        return None;
+        return Vec::new();
     }
     let words = words(text, at + program);
-    words.iter().enumerate().find_map(|(i, word)| {
+    let password = |(i, word): (usize, &Range<usize>)| {
         let flag = text[word.clone()].strip_prefix(b"-p")?;
         let value = match flag {
             // In quotes of its own, right behind the flag.
@@ -142,7 +141,8 @@ fn mysql(text: &[u8], at: usize) -> Option<Range<usize>> {
         // `docker run mysql -p3306:3306`
         let is_port = bytes.iter().all(|b| b.is_ascii_digit() || *b == b':') && bytes.contains(&b':');
         (is_secret(bytes) && !is_port).then(|| value.clone())
-    })
+    };
+    words.iter().enumerate().filter_map(password).collect()
 }
 
 fn may_be_sql(raw: &[u8], at: usize) -> bool {
