@@ -205,7 +205,8 @@ pub fn notification(method: &str, params: Option<&str>) -> String {
 /// Writes an answer with a result.
 #[must_use]
 pub fn result(id: &str, result: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+    // In one piece: a text that grows on demand takes up to twice its bytes, and results may be long.
+    [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#, result, "}"].concat()
 }
 
 /// The longest id that is kept and repeated in an answer of ours. Real ones are numbers and UUIDs; a longer one would

@@ -68,7 +68,7 @@ const CALL_BYTES: usize = 1024;
 /// The longest method. It is kept with its call, like the id, which may have as much.
 const METHOD_BYTES_MAX: usize = message::ID_BYTES_MAX;
 /// How long an answer may wait for room before its client gets an error instead.
-const ANSWER_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+pub(crate) const ANSWER_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// JSON-RPC and MCP error codes.
 pub mod code {
@@ -123,7 +123,6 @@ pub struct Gateway {
     backends: Mutex<Arc<[Arc<Backend>]>>,
     naming: Mutex<Naming>,
     routes: Mutex<lists::Routes>,
-    large_lists: lists::Turns,
     /// What backends said of their tools before, and what of that is held back.
     seen: quarantine::Seen,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
@@ -240,7 +239,6 @@ impl Gateway {
             backends: Mutex::new(backends),
             naming: Mutex::new(naming),
             routes: Mutex::default(),
-            large_lists: lists::Turns::default(),
             seen: quarantine::Seen::default(),
             sessions: Mutex::default(),
             parked: calls::Parked::default(),
@@ -749,11 +747,12 @@ fn refuse_full(id: Option<&JsonId>, full: &Full) -> Accepted {
 /// Takes room for an answer until its client has read it; where there is none, the answer is an error that says so.
 async fn with_room(call: &Call, line: String) -> (String, Option<Charge>) {
     let (session, bytes) = (&call.session, line.len());
-    let full = match session.account.charge_within(Use::Delivery, bytes, ANSWER_WAIT_MAX).await {
-        Ok(room) => return (line, Some(room)),
+    let mut room = call.answer_room();
+    let full = match room.resize_within(bytes, ANSWER_WAIT_MAX).await {
+        Ok(()) => return (line, Some(room)),
         Err(full) => full,
     };
-    drop(line);
+    drop((line, room));
     session.note_dropped(1, bytes, full.key);
     let why = format!("the answer has {bytes} bytes, and was not passed on: {full}");
     (message::raw_error(call.id.as_raw(), &message::error(code::INTERNAL, &why, None)), None)

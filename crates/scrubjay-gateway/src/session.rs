@@ -25,7 +25,7 @@ use crate::backend::offer::{Digest, Kind, Offer};
 use crate::backend::{Answer, Owner};
 use crate::budget::{Account, Budget, Charge, Full, PROCESS_KEY, Use};
 use crate::delivery::{OnTheirWay, Outgoing, Receipt};
-use crate::gateway::Table;
+use crate::gateway::{ANSWER_WAIT_MAX, Table};
 use crate::keeping::{Kept, keep, keep_marking, shared};
 use crate::relay::Options;
 
@@ -217,6 +217,8 @@ pub struct Call {
     is_deaf: AtomicBool,
     /// The room that it and its answers take, for as long as anybody has it.
     rooms: Mutex<Vec<Charge>>,
+    /// The room for its answer, where it was taken before the answer was made.
+    answer_room: Mutex<Option<Charge>>,
     /// By what its client knows its progress, as JSON.
     progress_token: Option<String>,
 }
@@ -245,6 +247,7 @@ impl Call {
             cancelled,
             is_deaf: AtomicBool::new(false),
             rooms: Mutex::default(),
+            answer_room: Mutex::default(),
             progress_token: None,
         }
     }
@@ -252,6 +255,23 @@ impl Call {
     /// Keeps room taken for as long as the call is there.
     pub(crate) fn hold(&self, room: Charge) {
         lock(&self.rooms).push(room);
+    }
+
+    /// Takes room for an answer of this size before it is made, waiting for some.
+    ///
+    /// # Errors
+    /// There was none for long, which is on the tape.
+    pub(crate) async fn take_answer_room(&self, bytes: usize) -> Result<(), Full> {
+        let taken = self.session.account.charge_within(Use::Delivery, bytes, ANSWER_WAIT_MAX).await;
+        let room = taken.inspect_err(|full| self.session.note_dropped(1, bytes, full.key))?;
+        *lock(&self.answer_room) = Some(room);
+        Ok(())
+    }
+
+    /// Returns the room that was taken for its answer: none, unless it was taken before the answer was made.
+    pub(crate) fn answer_room(&self) -> Charge {
+        let taken = lock(&self.answer_room).take();
+        taken.unwrap_or_else(|| self.session.account.nothing(Use::Delivery))
     }
 
     /// Notes by what its client knows its progress.

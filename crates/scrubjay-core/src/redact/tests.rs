@@ -588,6 +588,16 @@ fn every_password_of_a_command_goes_at_the_first_look() {
 }
 
 #[test]
+fn what_follows_a_password_in_its_block_does_not_make_it_a_stand_in() {
+    // Split by other space than blanks.
+    for behind in ["[redacted:p", "\r\rxxxx", "call(me)"] {
+        let text = format!("a: b\npassword: |\n\thunter2hunter2\n\n\t{behind}\n");
+        assert!(!redact(&text).contains("hunter2"), "{text}");
+        assert!(!redact(&json!({ "text": text }).to_string()).contains("hunter2"), "{text}");
+    }
+}
+
+#[test]
 fn an_element_is_found_however_its_tag_is_written() {
     for open in ["<password id=\"1\">", "<s:password id=\"1\">", "<s :password\n>"] {
         // Closed by another name: the quick look goes by the tag that opens it.

@@ -81,8 +81,9 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
         Telling::Weak => is_random(bytes) && !is_standin(bytes),
         Telling::Pair => is_pair(bytes),
         Telling::Sensitive(_) | Telling::Strong => {
-            // Behind a header stands the rest of the line: its first word is the value, and prose may follow.
-            let word = bytes.split(|b| *b == b' ').next().filter(|_| !value.quoted).unwrap_or(bytes);
+            // Behind a header stands the rest of the line, and below a name all that is indented: the first word is the
+            // value, and anything may follow.
+            let word = bytes.split(u8::is_ascii_whitespace).next().filter(|_| !value.quoted).unwrap_or(bytes);
             bytes.len() >= 3 && !is_standin(word) && fits(text, &name, &value)
         }
     };

@@ -13,7 +13,7 @@ use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::names::{self, Given, Listed, Mirrored, Named, Owned, Table};
 use super::patience::Patience;
@@ -28,20 +28,11 @@ use crate::session::{Call, Session, lock};
 const PAGES_MAX: usize = 1000;
 /// How long the next page waits for room.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
-/// A list of more bytes than this waits for its turn to be put together: that takes several times its bytes for a moment,
-/// which nothing else counts.
-const LARGE_BYTES: usize = 1 << 20;
+/// A list of more bytes than this is put together only once there is room for it as an answer: many clients may ask for
+/// one list at once, and each has a text of its own until it has read it.
+const LARGE_BYTES: usize = 256 * 1024;
 /// The member of a list's `_meta` that names what is not in it, or not new.
 const META_INCOMPLETE: &str = "scrubjay/incomplete";
-
-/// Large lists are put together one at a time.
-pub(super) struct Turns(Arc<Semaphore>);
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(1)))
-    }
-}
 
 /// Who owns which name, for everybody.
 #[derive(Default)]
@@ -59,8 +50,12 @@ pub(super) struct Listing {
     pub(super) table: Arc<Table>,
     /// What is missing, or is only the last good list.
     pub(super) incomplete: Vec<Incomplete>,
-    /// Held by a large list until it is one text, or nobody wants that.
-    turn: Option<OwnedSemaphorePermit>,
+}
+
+/// What backends list, before it is put together.
+struct Gathered {
+    listed: Vec<Listed>,
+    incomplete: Vec<Incomplete>,
 }
 
 /// A backend whose list did not come.
@@ -83,7 +78,14 @@ impl Gateway {
         if message::member(request.raw_params(), "cursor").is_some_and(|c| c.get() != "null") {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
-        let Listing { named, incomplete, turn, .. } = self.gather(&request.call, kind).await;
+        let gathered = self.gather_for(&request.call, kind, None).await;
+        let bytes = gathered.listed.iter().map(|list| list.offer.bytes()).sum();
+        if bytes > LARGE_BYTES
+            && let Err(full) = request.call.take_answer_room(bytes).await
+        {
+            return Answer::error(super::code::INTERNAL, &format!("the list has {bytes} bytes: {full}"));
+        }
+        let Listing { named, incomplete, .. } = self.put_together(&request.call, kind, gathered);
         let has_ours = kind == Kind::Tools && self.offers_router_tools();
         let ours = has_ours.then(super::route::definitions).into_iter().flatten();
         let (member, meta) = (kind.member(), meta_of(&incomplete));
@@ -102,7 +104,6 @@ impl Gateway {
             comma = ",";
         }
         result.push_str(&format!("]{after}{meta}}}"));
-        drop(turn);
         Answer::Result(result)
     }
 
@@ -145,7 +146,8 @@ impl Gateway {
         if let Some(table) = has_been_asked.then(|| known_table(&call.session, kind)).flatten() {
             return table;
         }
-        let table = self.gather_for(call, kind, Some(name)).await.table;
+        let gathered = self.gather_for(call, kind, Some(name)).await;
+        let table = self.put_together(call, kind, gathered).table;
         gathering.done.fetch_add(1, Ordering::AcqRel);
         table
     }
@@ -202,11 +204,12 @@ impl Gateway {
 
     /// Asks every backend for its list; returns the elements by their names for clients.
     pub(super) async fn gather(self: &Arc<Self>, call: &Arc<Call>, kind: Kind) -> Listing {
-        self.gather_for(call, kind, None).await
+        let gathered = self.gather_for(call, kind, None).await;
+        self.put_together(call, kind, gathered)
     }
 
     /// Asks every backend for its list, waiting longer for those that may have what is wanted.
-    async fn gather_for(self: &Arc<Self>, call: &Arc<Call>, kind: Kind, wanted: Option<&str>) -> Listing {
+    async fn gather_for(self: &Arc<Self>, call: &Arc<Call>, kind: Kind, wanted: Option<&str>) -> Gathered {
         let backends = self.backends();
         let (heard, mut hears) = mpsc::channel(backends.len().max(1));
         for (place, backend) in backends.iter().enumerate() {
@@ -238,29 +241,17 @@ impl Gateway {
         while let Ok(Heard { place, came: said }) = hears.try_recv() {
             came.insert(place, said);
         }
-        let turn = self.turn(&came).await;
-        Listing { turn, ..self.put_together(call, kind, &backends, came) }
+        self.stand_in(call, kind, &backends, came)
     }
 
-    /// Waits for the turn of a large list.
-    async fn turn(
-        &self,
-        came: &BTreeMap<usize, Result<(Era, Arc<Offer>), String>>,
-    ) -> Option<OwnedSemaphorePermit> {
-        let bytes: usize = came.values().flatten().map(|(_, offer)| offer.bytes()).sum();
-        if bytes <= LARGE_BYTES {
-            return None;
-        }
-        self.large_lists.0.clone().acquire_owned().await.ok()
-    }
-
-    fn put_together(
+    /// Lets the last good list stand in for one that did not come, and names what is missing.
+    fn stand_in(
         &self,
         call: &Arc<Call>,
         kind: Kind,
         backends: &[Arc<Backend>],
         mut came: BTreeMap<usize, Result<(Era, Arc<Offer>), String>>,
-    ) -> Listing {
+    ) -> Gathered {
         let session = &call.session;
         let mut incomplete = Vec::new();
         let mut listed = Vec::with_capacity(backends.len());
@@ -294,8 +285,12 @@ impl Gateway {
                 "event": "list_incomplete", "list": kind.method(), "backends": described(&incomplete),
             }));
         }
-        let (named, table) = self.name_for_client(call, kind, &listed);
-        Listing { named, table, incomplete, turn: None }
+        Gathered { listed, incomplete }
+    }
+
+    fn put_together(&self, call: &Arc<Call>, kind: Kind, gathered: Gathered) -> Listing {
+        let (named, table) = self.name_for_client(call, kind, &gathered.listed);
+        Listing { named, table, incomplete: gathered.incomplete }
     }
 
     /// Names what was listed and notes who owns which name, for this client and as the newest of all.
