@@ -3,13 +3,17 @@
 //!
 //! A pure state machine: envelopes in, [`Link`]s out. An operation is named by the number of the entry that
 //! began it. Both sides may ask, so ids are told apart by direction. Every table is bounded; what falls out
-//! of one is forgotten, oldest first, and its answer is then flagged as unmatched.
+//! of one is forgotten, oldest first, and its answer is then flagged as unmatched. What is kept of a message is short,
+//! however long its id and names are.
+
+mod wieldy;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 use serde::Serialize;
 
+use self::wieldy::wieldy;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, JsonId, MessageKind};
 
@@ -128,6 +132,7 @@ impl Default for Operations {
 impl Operations {
     /// Takes the next message; a batch gives one link for each of its messages.
     pub fn observe(&mut self, at: At, envelope: &Envelope) -> Vec<Link> {
+        let envelope = &*wieldy(envelope);
         if envelope.kind == MessageKind::Batch {
             envelope.batch.iter().map(|one| self.observe_one(at, one)).collect()
         } else {
@@ -383,6 +388,25 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
 mod tests {
     use super::*;
     use Direction::{ClientToServer as C, ServerToClient as S};
+
+    #[test]
+    fn what_is_kept_is_short_however_long_ids_and_names_are() {
+        let long = "x".repeat(100_000);
+        let mut operations = Operations::default();
+        for entry in 0..3 {
+            let at = At { entry, direction: C, since_start_ns: entry };
+            let line = format!(
+                r#"{{"id":"{long}{entry}","method":"{long}","params":{{"name":"{long}","requestState":"{long}","_meta":{{"progressToken":"{long}{entry}"}}}}}}"#
+            );
+            operations.observe(at, &Envelope::parse(line.as_bytes()));
+        }
+        let answer = format!(r#"{{"id":"{long}1","result":{{}}}}"#);
+        let at = At { entry: 3, direction: S, since_start_ns: 3 };
+        let link = operations.observe(at, &Envelope::parse(answer.as_bytes())).remove(0);
+        assert_eq!(link.answers, Some(1), "it is found by its hash");
+        let kept = format!("{operations:?}");
+        assert!(kept.len() < 10_000, "{} bytes", kept.len());
+    }
 
     /// Plays a conversation, one millisecond a message, and describes each link.
     fn play(script: &[(Direction, &str)]) -> Vec<String> {

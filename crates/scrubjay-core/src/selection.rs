@@ -11,7 +11,6 @@ mod left_out;
 mod near;
 mod sampling;
 mod settings;
-mod wieldy;
 
 use crate::entry::Direction;
 use crate::envelope::{Envelope, MessageKind};
@@ -25,7 +24,6 @@ pub use self::settings::{Always, Capture, Filters, PriorityRule, Sampling, Setti
 use self::held::{Held, Verdict};
 use self::near::Near;
 use self::sampling::Sampler;
-use self::wieldy::wieldy;
 
 /// How many connections to backends are told apart; the oldest are forgotten.
 const LEGS_MAX: usize = 1024;
@@ -182,13 +180,12 @@ impl Selection {
     /// Finds out what a message belongs to, within its leg.
     fn link(&mut self, entry: u64, offer: &Offer<'_>) -> Vec<Link> {
         let at = At { entry, direction: offer.direction, since_start_ns: offer.at_ns };
-        let envelope = wieldy(offer.envelope);
         match (offer.via, offer.operation) {
-            (None, _) => self.operations.observe(at, &envelope),
+            (None, _) => self.operations.observe(at, offer.envelope),
             (Some(_), Some(_)) => Vec::new(),
             (Some((backend, connection)), None) => {
                 let leg = self.legs.get_or_insert_default((backend.to_owned(), connection));
-                leg.observe(at, &envelope)
+                leg.observe(at, offer.envelope)
             }
         }
     }

@@ -226,7 +226,7 @@ impl Collector {
             sums.params_bytes += body_bytes;
         });
         if direction == Direction::ClientToServer
-            && let Some(method) = &message.method
+            && let Some(method) = &link.method
             && let Some(first) = self.previous_method.replace(method.clone())
         {
             *self.pairs.entry((first, method.clone())).or_default() += 1;

@@ -4,8 +4,13 @@ use std::borrow::Cow;
 
 use crate::envelope::{Envelope, JsonId};
 
-/// Longer ones go by their hash: equal ones stay equal.
-const TEXT_BYTES_MAX: usize = 256;
+/// Longer ids, tokens and states go by their hash: equal ones stay equal.
+const KEY_BYTES_MAX: usize = 256;
+/// Longer methods and names go by their beginning and their hash. Addresses of resources may have hundreds of bytes, and
+/// people read them.
+const NAME_BYTES_MAX: usize = 1024;
+/// How many characters of such a name are kept.
+const NAME_CHARS_KEPT: usize = 64;
 
 /// Returns an envelope that links to others as the given one does, in little memory.
 pub(super) fn wieldy(envelope: &Envelope) -> Cow<'_, Envelope> {
@@ -20,21 +25,28 @@ pub(super) fn wieldy(envelope: &Envelope) -> Cow<'_, Envelope> {
 fn is_wieldy(envelope: &Envelope) -> bool {
     let ties = &envelope.ties;
     let ids = [&envelope.id, &ties.progress_token, &ties.cancels, &ties.subscription];
-    let texts = [&envelope.method, &envelope.name, &ties.request_state, &ties.task];
-    ids.into_iter().flatten().all(|id| id.as_raw().len() <= TEXT_BYTES_MAX)
-        && texts.into_iter().flatten().all(|text| text.len() <= TEXT_BYTES_MAX)
+    let keys = [&ties.request_state, &ties.task];
+    let names = [&envelope.method, &envelope.name];
+    ids.into_iter().flatten().all(|id| id.as_raw().len() <= KEY_BYTES_MAX)
+        && keys.into_iter().flatten().all(|key| key.len() <= KEY_BYTES_MAX)
+        && names.into_iter().flatten().all(|name| name.len() <= NAME_BYTES_MAX)
         && envelope.batch.iter().all(is_wieldy)
 }
 
 fn shorten(envelope: &mut Envelope) {
     let ties = &mut envelope.ties;
     let ids = [&mut envelope.id, &mut ties.progress_token, &mut ties.cancels, &mut ties.subscription];
-    for id in ids.into_iter().flatten().filter(|id| id.as_raw().len() > TEXT_BYTES_MAX) {
+    for id in ids.into_iter().flatten().filter(|id| id.as_raw().len() > KEY_BYTES_MAX) {
         *id = JsonId::from_raw(&format!("{:?}", hash(id.as_raw())));
     }
-    let texts = [&mut envelope.method, &mut envelope.name, &mut ties.request_state, &mut ties.task];
-    for text in texts.into_iter().flatten().filter(|text| text.len() > TEXT_BYTES_MAX) {
-        *text = hash(text);
+    let keys = [&mut ties.request_state, &mut ties.task];
+    for key in keys.into_iter().flatten().filter(|key| key.len() > KEY_BYTES_MAX) {
+        *key = hash(key);
+    }
+    let names = [&mut envelope.method, &mut envelope.name];
+    for name in names.into_iter().flatten().filter(|name| name.len() > NAME_BYTES_MAX) {
+        let beginning: String = name.chars().take(NAME_CHARS_KEPT).collect();
+        *name = format!("{beginning}… {}", hash(name));
     }
     envelope.batch.iter_mut().for_each(shorten);
 }
@@ -49,7 +61,7 @@ mod tests {
 
     #[test]
     fn long_ones_are_short_and_equal_ones_equal() {
-        let long = "x".repeat(1000);
+        let long = "x".repeat(2000);
         let read = |tail: &str| {
             let line = format!(
                 r#"[{{"id":"{long}{tail}","method":"tools/call","params":{{"name":"{long}","requestState":"{long}","_meta":{{"progressToken":"{long}{tail}"}}}}}}]"#
@@ -59,6 +71,7 @@ mod tests {
         let (one, two, same) = (read("1"), read("2"), read("1"));
         assert!(is_wieldy(&one));
         assert_eq!(one, same);
+        assert!(one.batch[0].name.as_ref().is_some_and(|name| name.starts_with("xxxx") && name.len() < 200));
         assert_ne!(one.batch[0].id, two.batch[0].id);
         assert_ne!(one.batch[0].ties.progress_token, two.batch[0].ties.progress_token);
         assert_eq!(one.batch[0].ties.request_state, two.batch[0].ties.request_state);
