@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 
 use crate::entry::{BackendEnded, Direction, Entry, EntryKind};
 use crate::envelope::{Envelope, JsonId, MessageKind};
-use crate::operation::{Link, OPEN_MAX, Role};
+use crate::operation::{Link, OPEN_MAX, Role, short_id};
 use crate::reading::Reading;
 
 use legs::Legs;
@@ -193,14 +193,15 @@ impl Exchanges {
 
     fn observe_message(&mut self, said: &Said<'_>, original: Option<&[u8]>) {
         let Said { number, entry, message, link, payload } = *said;
-        let asked = link.and_then(|l| l.answers).zip(message.id.clone());
+        let asked = link.and_then(|l| l.answers).zip(message.id.as_ref().map(|id| short_id(id).into_owned()));
         if let Some(waiting) = asked.and_then(|key| self.waiting.remove(&key)) {
             self.waiting_bytes -= waiting.exchange.text.len();
             return self.answer(said, waiting, original);
         }
         let mut exchange = begin(number, entry, What::of_message(message.kind), payload);
-        exchange.method = link.and_then(|l| l.method.clone()).or_else(|| message.method.clone());
-        exchange.name = link.and_then(|l| l.name.clone()).or_else(|| message.name.clone());
+        // Its own names are whole; those of a link may be shortened.
+        exchange.method = message.method.clone().or_else(|| link.and_then(|l| l.method.clone()));
+        exchange.name = message.name.clone().or_else(|| link.and_then(|l| l.name.clone()));
         exchange.asked_tokens = match message.kind {
             MessageKind::Request | MessageKind::Notification => costs::of_request(payload),
             MessageKind::Response | MessageKind::Error => {
@@ -215,7 +216,7 @@ impl Exchanges {
             && message.id.is_some();
         self.place_leg(&mut exchange, said, original, is_asking);
         match &message.id {
-            Some(id) if is_asking => self.wait((self.observed - 1, id.clone()), exchange),
+            Some(id) if is_asking => self.wait((self.observed - 1, short_id(id).into_owned()), exchange),
             _ => self.settle(exchange, false),
         }
     }

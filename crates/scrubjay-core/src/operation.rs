@@ -6,14 +6,15 @@
 //! of one is forgotten, oldest first, and its answer is then flagged as unmatched. What is kept of a message is short,
 //! however long its id and names are.
 
-mod wieldy;
+mod shortened;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 use serde::Serialize;
 
-use self::wieldy::wieldy;
+pub(crate) use self::shortened::short_id;
+use self::shortened::shortened;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, JsonId, MessageKind};
 
@@ -132,7 +133,7 @@ impl Default for Operations {
 impl Operations {
     /// Takes the next message; a batch gives one link for each of its messages.
     pub fn observe(&mut self, at: At, envelope: &Envelope) -> Vec<Link> {
-        let envelope = &*wieldy(envelope);
+        let envelope = &*shortened(envelope);
         if envelope.kind == MessageKind::Batch {
             envelope.batch.iter().map(|one| self.observe_one(at, one)).collect()
         } else {

@@ -141,3 +141,25 @@ fn every_kind_has_a_name_and_a_number() {
     }
     assert_eq!(What::of_code(12), None);
 }
+
+#[test]
+fn long_ids_are_paired_and_names_stay_whole() {
+    let long = "x".repeat(3000);
+    let call = format!(r#"{{"jsonrpc":"2.0","id":"{long}","method":"{long}","params":{{"name":"{long}"}}}}"#);
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":"{long}","result":{{}}}}"#);
+    let mut exchanges = fold(&[(C, &call), (S, &answer)]);
+    let settled = exchanges.take_settled();
+    assert_eq!(settled.len(), 1);
+    let exchange = &settled[0].exchange;
+    assert_eq!((exchange.answer, exchange.method.as_deref()), (Some(1), Some(long.as_str())));
+
+    let ended = crate::entry::BackendEnded { backend: "b".to_owned(), connection: 1, ..Default::default() };
+    let note = String::from_utf8(ended.note()).unwrap();
+    let asked = Entry { via: Some("b"), connection: 1, ..entry(EntryKind::Message, C, 0, &call) };
+    let (mut reader, mut exchanges) = (Reader::default(), Exchanges::default());
+    for (number, entry) in (0..).zip([asked, entry(EntryKind::Note, S, 10, &note)]) {
+        let reading = reader.read(&entry);
+        exchanges.observe(number, &entry, &reading);
+    }
+    assert_eq!(exchanges.waiting().count(), 0, "a call whose backend ended waits for nothing");
+}

@@ -76,25 +76,21 @@ impl Detector {
 
     /// Returns the secrets whose anchor stands here: a command may have more than one.
     pub(super) fn find(&self, text: &[u8], at: usize) -> Vec<Range<usize>> {
-        match &self.form {
-            Form::Near(_, find) => find(text, at),
-            _ => self.find_one(text, at).into_iter().collect(),
-        }
-    }
-
-    fn find_one(&self, text: &[u8], at: usize) -> Option<Range<usize>> {
-        let prefix = || self.anchors.iter().filter(|a| text[at..].starts_with(a.as_bytes())).map(|a| a.len());
-        match &self.form {
-            Form::Token(class, length) => shape::token(text, at, prefix().max()?, *class, length),
-            Form::Random(class, length) => {
-                let prefix = prefix().max()?;
-                let found = shape::token(text, at, prefix, *class, length)?;
+        let token = |class: Class, length: &Range<usize>| {
+            let anchors = self.anchors.iter().filter(|anchor| text[at..].starts_with(anchor.as_bytes()));
+            let prefix = anchors.map(|anchor| anchor.len()).max()?;
+            Some((prefix, shape::token(text, at, prefix, class, length)?))
+        };
+        let found = match &self.form {
+            Form::Token(class, length) => token(*class, length).map(|(_, found)| found),
+            Form::Random(class, length) => token(*class, length).and_then(|(prefix, found)| {
                 let tail = &text[found.start + prefix..found.end];
                 (tail.iter().any(u8::is_ascii_digit) && shape::entropy(tail) > 3.0).then_some(found)
-            }
+            }),
             Form::By(find) => find(text, at),
-            Form::Near(_, find) => find(text, at).into_iter().next(),
-        }
+            Form::Near(_, find) => return find(text, at),
+        };
+        found.into_iter().collect()
     }
 }
 

@@ -13,8 +13,8 @@ const NAME_BYTES_MAX: usize = 1024;
 const NAME_CHARS_KEPT: usize = 64;
 
 /// Returns an envelope that links to others as the given one does, in little memory.
-pub(super) fn wieldy(envelope: &Envelope) -> Cow<'_, Envelope> {
-    if is_wieldy(envelope) {
+pub(super) fn shortened(envelope: &Envelope) -> Cow<'_, Envelope> {
+    if is_short(envelope) {
         return Cow::Borrowed(envelope);
     }
     let mut envelope = envelope.clone();
@@ -22,7 +22,7 @@ pub(super) fn wieldy(envelope: &Envelope) -> Cow<'_, Envelope> {
     Cow::Owned(envelope)
 }
 
-fn is_wieldy(envelope: &Envelope) -> bool {
+fn is_short(envelope: &Envelope) -> bool {
     let ties = &envelope.ties;
     let ids = [&envelope.id, &ties.progress_token, &ties.cancels, &ties.subscription];
     let keys = [&ties.request_state, &ties.task];
@@ -30,14 +30,14 @@ fn is_wieldy(envelope: &Envelope) -> bool {
     ids.into_iter().flatten().all(|id| id.as_raw().len() <= KEY_BYTES_MAX)
         && keys.into_iter().flatten().all(|key| key.len() <= KEY_BYTES_MAX)
         && names.into_iter().flatten().all(|name| name.len() <= NAME_BYTES_MAX)
-        && envelope.batch.iter().all(is_wieldy)
+        && envelope.batch.iter().all(is_short)
 }
 
 fn shorten(envelope: &mut Envelope) {
     let ties = &mut envelope.ties;
     let ids = [&mut envelope.id, &mut ties.progress_token, &mut ties.cancels, &mut ties.subscription];
-    for id in ids.into_iter().flatten().filter(|id| id.as_raw().len() > KEY_BYTES_MAX) {
-        *id = JsonId::from_raw(&format!("{:?}", hash(id.as_raw())));
+    for id in ids.into_iter().flatten() {
+        *id = short_id(id).into_owned();
     }
     let keys = [&mut ties.request_state, &mut ties.task];
     for key in keys.into_iter().flatten().filter(|key| key.len() > KEY_BYTES_MAX) {
@@ -49,6 +49,14 @@ fn shorten(envelope: &mut Envelope) {
         *name = format!("{beginning}… {}", hash(name));
     }
     envelope.batch.iter_mut().for_each(shorten);
+}
+
+/// Returns an id, or what stands for one that is too long to be kept: equal ids stay equal.
+pub(crate) fn short_id(id: &JsonId) -> Cow<'_, JsonId> {
+    if id.as_raw().len() <= KEY_BYTES_MAX {
+        return Cow::Borrowed(id);
+    }
+    Cow::Owned(JsonId::from_raw(&format!("{:?}", hash(id.as_raw()))))
 }
 
 fn hash(text: &str) -> String {
@@ -66,16 +74,16 @@ mod tests {
             let line = format!(
                 r#"[{{"id":"{long}{tail}","method":"tools/call","params":{{"name":"{long}","requestState":"{long}","_meta":{{"progressToken":"{long}{tail}"}}}}}}]"#
             );
-            wieldy(&Envelope::parse(line.as_bytes())).into_owned()
+            shortened(&Envelope::parse(line.as_bytes())).into_owned()
         };
         let (one, two, same) = (read("1"), read("2"), read("1"));
-        assert!(is_wieldy(&one));
+        assert!(is_short(&one));
         assert_eq!(one, same);
         assert!(one.batch[0].name.as_ref().is_some_and(|name| name.starts_with("xxxx") && name.len() < 200));
         assert_ne!(one.batch[0].id, two.batch[0].id);
         assert_ne!(one.batch[0].ties.progress_token, two.batch[0].ties.progress_token);
         assert_eq!(one.batch[0].ties.request_state, two.batch[0].ties.request_state);
         let short = Envelope::parse(br#"{"id":1,"method":"ping"}"#);
-        assert!(matches!(wieldy(&short), Cow::Borrowed(_)));
+        assert!(matches!(shortened(&short), Cow::Borrowed(_)));
     }
 }
