@@ -9,6 +9,7 @@ mod conversations;
 mod cors;
 pub(crate) mod guard;
 mod headers;
+mod idle_memory;
 mod legacy;
 mod modern;
 mod peer;
@@ -126,6 +127,7 @@ async fn run(
         }),
     );
     tokio::spawn(relief::relieve(Arc::downgrade(&front), Arc::downgrade(&connections)));
+    tokio::spawn(idle_memory::give_back(Arc::downgrade(&connections)));
     let meet = |place: Arc<Place>, ends| {
         let (front, tcp) = (front.clone(), Tcp::new(ends));
         move |request| handle(front.clone(), tcp.clone(), place.clone(), request)
