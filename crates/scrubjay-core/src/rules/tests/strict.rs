@@ -341,6 +341,31 @@ fn a_change_reaches_every_spelling() {
 }
 
 #[test]
+fn two_spellings_of_a_key_that_a_rule_changes_are_refused() {
+    let hide = Change::replace(path("$.arguments.page.text"), "me", "you".to_owned()).unwrap();
+    let mut judge = judge(vec![rule("hide", tool("search"), Action::Modify(vec![hide]))]);
+    let both = json!({ "page": { "Text": "me", "text": "me" } });
+    assert_eq!(reason(&judge.line(C, call(1, "search", &both).as_bytes())), "strict/duplicate-key");
+    let elsewhere = json!({ "other": { "Text": "me", "text": "me" } });
+    assert!(judge.line(C, call(2, "search", &elsewhere).as_bytes()).marks.judged().acts != Acts::REFUSED);
+}
+
+#[test]
+fn an_error_without_an_id_is_of_no_method() {
+    let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}"#;
+    let mut by_method = judge(vec![
+        rule("calls", tool("delete_*"), block()),
+        rule("lists", Match { methods: globs(&["*/list"]), ..Match::default() }, block()),
+        rule("tools", Match { tools: globs(&["*"]), ..Match::default() }, block()),
+    ]);
+    assert_eq!(by_method.line(S, error.as_bytes()).onward, Onward::Same);
+    let mut of_all = judge(vec![rule("all", Match { direction: Some(S), ..Match::default() }, block())]);
+    let told = of_all.line(S, error.as_bytes());
+    let judged = told.marks.judged();
+    assert_eq!((judged.acts, judged.rule_names()), (Acts::BLOCKED, vec!["all"]));
+}
+
+#[test]
 fn an_answer_cannot_pretend_to_answer_something_else() {
     let when = || Match { direction: Some(S), ..tool("secret") };
     let answer = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":1}}}}"#);

@@ -99,6 +99,11 @@ fn lists_of_tools_that_are_another_for_every_client() {
 }
 
 #[test]
+fn long_lists_that_all_ask_for_at_once() {
+    survives("lists_at_once");
+}
+
+#[test]
 fn lists_of_resources_that_are_another_for_every_client() {
     survives("much_of_resources");
 }
