@@ -10,6 +10,8 @@ use super::*;
 
 #[path = "tests/canaries.rs"]
 mod every_form;
+#[path = "tests/passwords.rs"]
+mod passwords;
 
 static STANDARD: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
