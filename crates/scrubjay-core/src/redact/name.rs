@@ -159,6 +159,12 @@ pub(super) fn normal(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '-' | '_' | ' ' | '.')).flat_map(char::to_lowercase).collect()
 }
 
+/// Tells whether a name ends in a word for a password.
+pub(super) fn is_password(name: &[u8]) -> bool {
+    let name = normal(&String::from_utf8_lossy(name));
+    STRONG.iter().any(|word| name.ends_with(word))
+}
+
 /// The names that tell of a secret.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {

@@ -8,7 +8,8 @@ use super::detectors::is_pair;
 use super::engine::{Edit, Redactor};
 use super::lines::KeyLines;
 use super::name::Telling;
-use super::shape::{is_random, is_standin};
+use super::shape::is_random;
+use super::standin::{Place, is_standin_alone};
 use crate::json::edit;
 use crate::json::escape::{Unescaped, escape};
 use crate::json::tree::{Kind, Node, Tree};
@@ -176,7 +177,7 @@ impl<'r, 't> Walk<'r, 't> {
             _ if self.node(node).kind != Kind::String => false,
             Telling::Strong => {
                 let inside = self.inside(node);
-                inside.text.len() >= 4 && !is_standin(&inside.text)
+                inside.text.len() >= 4 && !is_standin_alone(&inside.text, Place::Setting)
             }
             Telling::Weak => is_random(&self.inside(node).text),
             Telling::Pair => is_pair(&self.inside(node).text),
