@@ -166,11 +166,11 @@ impl Redactor {
 
     fn add_name(&mut self, name: &str, rule_name: &str, action: Action, is_built_in: bool) {
         let rule = self.rule(rule_name, action);
+        if is_built_in {
+            return self.names.list_built_in(name, rule);
+        }
         self.names.list(name, rule);
         let name = normal(name);
-        if is_built_in {
-            return;
-        }
         if name.len() < 4 || !name.is_ascii() {
             self.always = true;
         } else {

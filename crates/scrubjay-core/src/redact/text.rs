@@ -75,6 +75,12 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
     if bytes.is_empty() || is_mark(bytes) || begins_with_mark(&text[value.range.start..]) {
         return None;
     }
+    let is_member = !value.quoted && matches!(text.get(name.end), Some(b'"' | b'\\'));
+    if names.is_other_sense(telling, &text[name.clone()], bytes)
+        || is_member && names.is_count(telling, bytes)
+    {
+        return None;
+    }
     let is_secret = match telling {
         Telling::Weak if is_header(&text[name.clone()]) && !value.quoted => bytes
             .split(|b| *b == b' ')

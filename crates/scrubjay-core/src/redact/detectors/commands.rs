@@ -42,6 +42,8 @@ const COMMAND_BYTES_MAX: usize = 2048;
 const FLAG_BYTES_MAX: usize = 16;
 /// Short flags of curl that may stand before another in one word.
 const WITHOUT_VALUE: &[u8] = b"aBfgGiIjJkLlMnNOpqRsSvZ";
+/// Flags of mysql that people write with one dash.
+const LONG_FLAGS: &[&[u8]] = &[b"port", b"protocol", b"pager", b"prompt", b"pipe", b"plugin-dir"];
 /// So far before a password its statement or entry begins; escaped, it takes more.
 const BEFORE_BYTES: usize = 256;
 const BEFORE_RAW_BYTES: usize = 2048;
@@ -144,6 +146,10 @@ fn mysql(text: &[u8], at: usize) -> Vec<Range<usize>> {
     let words = words(text, at + program);
     let password = |(i, word): (usize, &Range<usize>)| {
         let flag = text[word.clone()].strip_prefix(b"-p")?;
+        let name = text[word.start + 1..word.end].split(|b| *b == b'=').next().unwrap_or_default();
+        if LONG_FLAGS.contains(&name) {
+            return None;
+        }
         let value = match flag {
             // In quotes of its own, right behind the flag.
             [] => words

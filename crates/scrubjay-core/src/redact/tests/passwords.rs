@@ -4,6 +4,7 @@ use base64::Engine;
 use serde_json::{Value, json};
 
 use super::{STANDARD, redact};
+use crate::redact::{RedactionConfig, Redactor};
 
 /// Checks that a canary is gone from a text, alone and in messages, and that both looks agree.
 fn check_gone(text: &str, is_left: impl Fn(&str) -> bool) {
@@ -189,6 +190,22 @@ fn a_private_key_in_a_form_goes() {
         "k=-----BEGIN+RSA+PRIVATE+KEY-----%0AMIIEab%2Fc4n4ry",
     ] {
         check_gone(text, |out| out.contains("c4n4ry"));
+    }
+}
+
+#[test]
+fn a_name_with_two_senses_is_secret_where_the_user_says_so() {
+    let fields = ["token", "pwd"].map(str::to_owned).to_vec();
+    let config = RedactionConfig { sensitive_fields: fields, ..RedactionConfig::default() };
+    let redactor = Redactor::new(&config).unwrap();
+    for text in [r#"{"token":1234}"#, "token: 23.5ms", "PWD=/home/anna", r#"{"pwd":"/home/anna"}"#] {
+        assert!(redactor.redact(text.as_bytes()).is_changed(), "{text}");
+        assert_eq!(redact(text), text);
+    }
+    for text in
+        [r#"{"token":1234567890}"#, "token: 482913", "PWD=/x9Kd3", r#"{"pwd":"/srv/aB3dE5fG7hI9jK1l"}"#]
+    {
+        assert_ne!(redact(text), text);
     }
 }
 
