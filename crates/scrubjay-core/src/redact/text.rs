@@ -91,7 +91,7 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
             bytes.len() >= 3 && !value.is_standin(text, &name) && fits(text, &name, &value)
         }
     };
-    is_secret.then_some((value.range, telling))
+    is_secret.then(|| (value.whole(text, &name), telling))
 }
 
 /// Tells whether a text begins with a mark in brackets, which itself ends some values.
@@ -101,6 +101,15 @@ fn begins_with_mark(text: &[u8]) -> bool {
 }
 
 impl Value {
+    /// Returns all of a value that is a secret: on a line of its own, what follows a separator is more of it.
+    fn whole(self, text: &[u8], name: &Range<usize>) -> Range<usize> {
+        let Range { start, end } = self.range;
+        let is_setting = matches!(self.between, Between::Colon | Between::Assigns);
+        let is_word = !self.quoted && is_setting && !is_header(&text[name.clone()]);
+        let word = is_word.then(|| whole_word(text, name, start)).flatten();
+        start..end.max(word.unwrap_or(end))
+    }
+
     /// Says what may stand for a secret here.
     fn place(&self, text: &[u8], name: &Range<usize>) -> Place {
         match self.between {

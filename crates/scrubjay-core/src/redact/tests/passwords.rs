@@ -103,6 +103,8 @@ fn a_separator_ends_no_value_that_is_a_word() {
             format!("docker run -e DB_PASSWORD=ab9{separator}c4n4ry img"),
             format!("run('DB_PASSWORD=ab9{separator}c4n4ry', 1)"),
             format!("a=b\npassword=ab{separator}c4n4ry\nc=d"),
+            format!("a: b\n  password: ab9{separator}c4n4ry\nc: d"),
+            format!("[x]\npassword = ab9{separator}c4n4ry\n"),
         ] {
             check_gone(&text, |out| out.contains("c4n4ry"));
         }
