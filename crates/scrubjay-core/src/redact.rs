@@ -20,6 +20,7 @@ mod prefilter;
 mod redacted_text;
 mod rules;
 mod shape;
+mod standin;
 mod text;
 mod walk;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::shape::is_standin;
+use super::standin::{Place, is_standin_alone};
 use super::text::{Between, Value, name_at};
 
 /// No password has more lines than this.
@@ -10,6 +10,8 @@ const BLOCK_LINES_MAX: usize = 64;
 /// No tag has more bytes of attributes than this, and no element a longer password.
 const TAG_BYTES_MAX: usize = 256;
 const ELEMENT_BYTES_MAX: usize = 4096;
+/// How XML writes a text without escapes.
+const CDATA: &[u8] = b"<![CDATA[";
 
 /// Tells whether a YAML value that begins here stands on the next line: nothing is here, or how to read the block.
 pub(super) fn may_begin(text: &[u8], at: usize) -> bool {
@@ -182,10 +184,13 @@ pub(super) fn element(text: &[u8], name: &Range<usize>) -> Option<Value> {
     }
     let start = name.end + close + 1;
     let inside = &text[start..text.len().min(start + ELEMENT_BYTES_MAX)];
-    let inside = &inside[..memchr::memmem::find(inside, b"</")?];
-    let value = inside.trim_ascii();
     let first = start + (inside.len() - inside.trim_ascii_start().len());
-    let is_text = !value.contains(&b'<') && !is_standin(value);
+    let data = text[first..start + inside.len()].strip_prefix(CDATA);
+    let (first, value) = match data {
+        Some(data) => (first + CDATA.len(), &data[..memchr::memmem::find(data, b"]]>")?]),
+        None => (first, inside[..memchr::memmem::find(inside, b"</")?].trim_ascii()),
+    };
+    let is_text = (data.is_some() || !value.contains(&b'<')) && !is_standin_alone(value, Place::Text);
     let is_label = value.iter().any(u8::is_ascii_whitespace) && !value.iter().any(u8::is_ascii_digit);
     (is_text && !is_label).then(|| Value {
         range: first..first + value.len(),

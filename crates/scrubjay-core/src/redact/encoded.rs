@@ -54,12 +54,76 @@ pub(super) fn fragments(text: &[u8]) -> [Vec<u8>; 3] {
 const BEFORE_BYTES: usize = 512;
 const BEHIND_BYTES: usize = 4096;
 
-/// Returns what is near a place in base64: enough to see whether it means anything.
-pub(super) fn window(text: &[u8], at: usize) -> Range<usize> {
-    let inside = |b: &&u8| Class::Base64.has(**b) || **b == b'\n';
-    let before = text[..at].iter().rev().take(BEFORE_BYTES).take_while(inside).count();
-    let behind = text[at..].iter().take(BEHIND_BYTES).take_while(inside).count();
-    at - before..at + behind
+/// No line of base64 is indented deeper, and no end of a line is escaped longer.
+const BREAK_BYTES_MAX: usize = 64;
+
+/// Returns where the next line of base64 begins, where one ends here: its end may be escaped, and the next be indented.
+fn next_line(text: &[u8], at: usize) -> Option<usize> {
+    let near = &text[at..text.len().min(at + BREAK_BYTES_MAX)];
+    let (mut length, mut is_line) = (0, false);
+    loop {
+        let escapes = near[length..].iter().take_while(|b| **b == b'\\').count();
+        length += match near[length..].get(escapes) {
+            Some(b'n') if escapes > 0 => {
+                is_line = true;
+                escapes + 1
+            }
+            Some(b'r' | b't') if escapes > 0 => escapes + 1,
+            Some(b'\n') if escapes == 0 => {
+                is_line = true;
+                1
+            }
+            Some(b'\r' | b' ' | b'\t') if escapes == 0 => 1,
+            _ => break,
+        };
+    }
+    is_line.then_some(at + length)
+}
+
+/// Returns where the line of base64 before ends, where one begins here.
+fn line_before(text: &[u8], at: usize) -> Option<usize> {
+    let near = &text[at.saturating_sub(BREAK_BYTES_MAX)..at];
+    let is_break = |b: &u8| matches!(b, b'\\' | b'n' | b'r' | b't' | b'\n' | b'\r' | b' ' | b'\t');
+    let length = near.iter().rev().take_while(|b| is_break(b)).count();
+    // A letter may belong to the line as well as to the escape behind it.
+    (at - length..at).find(|end| next_line(text, *end) == Some(at))
+}
+
+/// Where the digits of a line begin, read back from a place: the letter of an escape is none.
+fn line_start(text: &[u8], at: usize) -> usize {
+    let start = at - text[..at].iter().rev().take_while(|b| Class::Base64.has(**b)).count();
+    let is_escape = text[..start].ends_with(b"\\") && matches!(text.get(start), Some(b'n' | b'r' | b't'));
+    if is_escape && start < at { start + 1 } else { start }
+}
+
+/// Returns the digits near a place in base64, over the ends of lines: enough to see whether they mean anything. And how
+/// many of them stand before the place.
+pub(super) fn digits_near(text: &[u8], at: usize) -> (Vec<u8>, usize) {
+    let mut lines = Vec::new();
+    let (mut end, mut count) = (at, 0);
+    loop {
+        let floor = end.saturating_sub(BEFORE_BYTES - count);
+        let start = floor + line_start(&text[floor..], end - floor);
+        lines.push(start..end);
+        count += end - start;
+        match line_before(text, start).filter(|_| start > floor && count < BEFORE_BYTES) {
+            Some(before) => end = before,
+            None => break,
+        }
+    }
+    let mut digits: Vec<u8> = lines.into_iter().rev().flat_map(|line| &text[line]).copied().collect();
+    let place = digits.len();
+    let mut start = at;
+    loop {
+        let limit = text.len().min(start + BEHIND_BYTES - (digits.len() - place));
+        let end = Class::Base64.run(&text[..limit], start);
+        digits.extend_from_slice(&text[start..end]);
+        match next_line(text, end).filter(|_| end > start && digits.len() - place < BEHIND_BYTES) {
+            Some(next) => start = next,
+            None => break,
+        }
+    }
+    (digits, place)
 }
 
 /// A wrapped line of base64 is at least this long.
@@ -67,23 +131,23 @@ const WRAPPED_BYTES_MIN: usize = 60;
 
 /// Returns the run of base64 around a place, over the ends of wrapped lines too.
 pub(super) fn run(text: &[u8], at: usize) -> Range<usize> {
-    let back = |from: usize| text[..from].iter().rev().take_while(|b| Class::Base64.has(**b)).count();
-    let mut start = at - back(at);
-    while start > 0 && text[start - 1] == b'\n' {
-        let line = back(start - 1);
-        if line < WRAPPED_BYTES_MIN {
+    let mut start = line_start(text, at);
+    while let Some(before) = line_before(text, start) {
+        let line = line_start(text, before);
+        if before - line < WRAPPED_BYTES_MIN {
             break;
         }
-        start -= line + 1;
+        start = line;
     }
-    let mut end = Class::Base64.run(text, at);
-    let mut line_start = text[..end].iter().rposition(|b| *b == b'\n').map_or(start, |n| n + 1).max(start);
-    while end - line_start >= WRAPPED_BYTES_MIN && text.get(end) == Some(&b'\n') {
-        let next = Class::Base64.run(text, end + 1);
-        if next == end + 1 {
+    let (mut line, mut end) = (line_start(text, at), Class::Base64.run(text, at));
+    while end - line >= WRAPPED_BYTES_MIN
+        && let Some(next) = next_line(text, end)
+    {
+        let next_end = Class::Base64.run(text, next);
+        if next_end == next {
             break;
         }
-        (line_start, end) = (end + 1, next);
+        (line, end) = (next, next_end);
     }
     let padding = text[end..].iter().take(2).take_while(|b| **b == b'=').count();
     start..end + padding

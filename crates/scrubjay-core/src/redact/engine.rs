@@ -39,6 +39,14 @@ const BASE64_NAMES: &[&str] = &[
     "access_key",
     "authorization",
     "cookie",
+    "apikey",
+    "api-key",
+    "Api-Key",
+    "passwd",
+    "passphrase",
+    "\"pwd\"",
+    "pwd=",
+    "pwd:",
 ];
 
 /// Anchors that are too short to be looked for in base64, with what goes before or behind them.
@@ -158,11 +166,11 @@ impl Redactor {
 
     fn add_name(&mut self, name: &str, rule_name: &str, action: Action, is_built_in: bool) {
         let rule = self.rule(rule_name, action);
+        if is_built_in {
+            return self.names.list_built_in(name, rule);
+        }
         self.names.list(name, rule);
         let name = normal(name);
-        if is_built_in {
-            return;
-        }
         if name.len() < 4 || !name.is_ascii() {
             self.always = true;
         } else {
@@ -531,11 +539,10 @@ impl Redactor {
         if depth >= DEPTH_MAX {
             return None;
         }
-        let near = encoded::window(text, at);
+        let (digits, place) = encoded::digits_near(text, at);
         // Groups are counted back from the place, without the ends of lines.
-        let digits = text[near.start..at].iter().filter(|b| **b != b'\n').count();
-        let skipped = (digits + 4 - phase % 4) % 4;
-        let data = encoded::decode(text.get(near.start + skipped..near.end)?);
+        let skipped = (place + 4 - phase % 4) % 4;
+        let data = encoded::decode(digits.get(skipped..)?);
         let first = self.edits(&data, depth + 1, false).into_iter().next()?;
         Some((encoded::run(text, at), first.rule))
     }

@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use super::shape::is_random;
+
 /// How much a name says about its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Telling {
@@ -159,6 +161,42 @@ pub(super) fn normal(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '-' | '_' | ' ' | '.')).flat_map(char::to_lowercase).collect()
 }
 
+/// Tells whether a name ends in a word for a password.
+pub(super) fn is_password(name: &[u8]) -> bool {
+    let name = normal(&String::from_utf8_lossy(name));
+    STRONG.iter().any(|word| name.ends_with(word))
+}
+
+/// A count has fewer digits than this.
+const COUNT_DIGITS_MAX: usize = 10;
+
+/// Tells whether a value is a number with a unit or a limit, or a price: `23.5ms`, `120/sec`, `1024/4096`, `$0.002`.
+fn is_measure(value: &[u8]) -> bool {
+    const UNITS: &[&[u8]] = &[b"ns", b"us", b"ms", b"s", b"sec", b"/s", b"/sec", b"%"];
+    let is_number = |number: &[u8]| {
+        (1..COUNT_DIGITS_MAX).contains(&number.len())
+            && number.iter().all(|b| b.is_ascii_digit() || *b == b'.')
+    };
+    if let Some(price) = value.strip_prefix(b"$") {
+        return is_number(price);
+    }
+    let length = value.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
+    let (number, rest) = value.split_at(length);
+    is_number(number) && (UNITS.contains(&rest) || rest.strip_prefix(b"/").is_some_and(is_number))
+}
+
+/// Tells whether a value is an absolute path that begins as directories do, with a word.
+fn is_directory(value: &[u8]) -> bool {
+    let path = match value {
+        [b'/', path @ ..] => path,
+        [drive, b':', b'/' | b'\\', path @ ..] if drive.is_ascii_alphabetic() => path,
+        _ => return false,
+    };
+    let mut parts = path.split(|b| matches!(b, b'/' | b'\\'));
+    let is_word = |part: &[u8]| part.iter().all(u8::is_ascii_alphabetic);
+    parts.next().is_some_and(is_word) && !parts.any(is_random)
+}
+
 /// The names that tell of a secret.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
@@ -166,16 +204,49 @@ pub(super) struct Names {
     built_in: bool,
     /// The number of the rule that names go by which are on no list.
     telling_rule: u16,
+    /// The built-in rule for `token`, which is a piece of text to a parser or a model, too.
+    token_rule: Option<u16>,
+    /// The built-in rule for `pwd`, which is the directory that a shell is in, too.
+    pwd_rule: Option<u16>,
 }
 
 impl Names {
     pub(super) fn new(built_in: bool, telling_rule: u16) -> Self {
-        Self { listed: HashMap::new(), built_in, telling_rule }
+        Self { built_in, telling_rule, ..Self::default() }
     }
 
     /// Lists a name; the first rule for it counts.
     pub(super) fn list(&mut self, name: &str, rule: u16) {
         self.listed.entry(normal(name)).or_insert(rule);
+    }
+
+    /// Lists a built-in name. Of one that the user lists too, every value is a secret.
+    pub(super) fn list_built_in(&mut self, name: &str, rule: u16) {
+        self.list(name, rule);
+        match name {
+            "token" => self.token_rule = Some(rule),
+            "pwd" => self.pwd_rule = Some(rule),
+            _ => {}
+        }
+    }
+
+    /// Tells whether a value is a number that is no secret below a name: `"token": 1234`.
+    pub(super) fn is_count(&self, telling: Telling, value: &[u8]) -> bool {
+        let is_number =
+            value.iter().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
+        matches!(telling, Telling::Sensitive(rule) if Some(rule) == self.token_rule)
+            && is_number
+            && value.iter().filter(|b| b.is_ascii_digit()).count() < COUNT_DIGITS_MAX
+    }
+
+    /// Tells whether a value is what a name means besides a secret: `time per token: 23.5ms`, `PWD=/home/anna`.
+    pub(super) fn is_other_sense(&self, telling: Telling, name: &[u8], value: &[u8]) -> bool {
+        match telling {
+            Telling::Sensitive(rule) if Some(rule) == self.token_rule => is_measure(value),
+            Telling::Sensitive(rule) if Some(rule) == self.pwd_rule => is_directory(value),
+            Telling::Strong => name.eq_ignore_ascii_case(b"oldpwd") && is_directory(value),
+            _ => false,
+        }
     }
 
     /// Returns the rule that a telling name goes by.

@@ -1,6 +1,8 @@
-//! What secrets look like: where a token begins and ends, how random it is, what only stands for a secret.
+//! What secrets look like: where a token begins and ends, how random it is.
 
 use std::ops::Range;
+
+use super::action::is_mark;
 
 /// Which bytes a token is made of.
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +145,16 @@ pub(super) fn quoted_end(text: &[u8], start: usize, quote: u8, escapes: usize) -
     text.len()
 }
 
+/// Finds the colon between a user and a password; one in a mark is none.
+pub(super) fn user_end(text: &[u8]) -> Option<usize> {
+    let in_mark = |colon: usize| {
+        let open = memchr::memrchr(b'[', &text[..colon]);
+        let close = memchr::memchr(b']', &text[colon..]).map(|close| colon + close);
+        open.zip(close).is_some_and(|(open, close)| is_mark(&text[open..=close]))
+    };
+    memchr::memchr_iter(b':', text).find(|colon| !in_mark(*colon))
+}
+
 /// Measures the surprise of a text's bytes, in bits a byte.
 pub(super) fn entropy(text: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
@@ -164,80 +176,4 @@ pub(super) fn is_random(text: &[u8]) -> bool {
         || text.starts_with(b"~/")
         || memchr::memmem::find(text, b"://").is_some();
     digits >= 2 && letters >= 2 && entropy(text) >= 3.0 && !looks_like_place
-}
-
-/// Words that stand where a secret would.
-const STANDINS: &[&str] = &[
-    "str",
-    "string",
-    "text",
-    "none",
-    "null",
-    "nil",
-    "true",
-    "false",
-    "undefined",
-    "bool",
-    "boolean",
-    "number",
-    "int",
-    "integer",
-    "float",
-    "object",
-    "array",
-    "any",
-    "required",
-    "optional",
-    "empty",
-    "unset",
-    "changed",
-    "default",
-    "value",
-    "self",
-    "this",
-    "new",
-    "the",
-    "missing",
-    "invalid",
-    "expired",
-    "redacted",
-    "hidden",
-    "bytes",
-    "option",
-    "function",
-    "async",
-    "await",
-    "return",
-    "not",
-    "type",
-    "var",
-    "let",
-    "const",
-    "hash",
-];
-
-/// Tells whether a value in running text only stands for a secret: a type, a variable, a call, a sample.
-pub(super) fn is_standin(value: &[u8]) -> bool {
-    let value = value.trim_ascii();
-    let lower = value.to_ascii_lowercase();
-    let text = String::from_utf8_lossy(&lower);
-    let same = value.iter().all(|b| Some(b) == value.first());
-    let odd_start =
-        matches!(value.first(), None | Some(b'$' | b'{' | b'<' | b'(' | b'*' | b'&' | b'@' | b'['));
-    let code = ["(", "::", "->", "${", "{{", "process.env", "os.environ", "****", "xxxx", "..."];
-    let sample = ["your-", "your_", "<your", "my-secret", "placeholder", "redacted"];
-    odd_start
-        || same
-        || STANDINS.contains(&&*text)
-        || code.iter().any(|c| text.contains(c))
-        || sample.iter().any(|s| text.contains(s))
-        || is_variable(value, &text)
-}
-
-/// Tells whether a value is a variable's name that itself speaks of a secret, like `user_password`.
-fn is_variable(value: &[u8], lower: &str) -> bool {
-    let is_path = || value.contains(&b'.') && value.split(|b| *b == b'.').all(|w| !w.is_empty());
-    let stems = ["password", "passwd", "pwd", "token", "secret", "key", "credential", "auth", "cookie"];
-    value.iter().all(|b| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-' | b'.'))
-        && (is_path() || stems.iter().any(|s| lower.ends_with(s) || lower.starts_with(s)))
 }

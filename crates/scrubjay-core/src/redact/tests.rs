@@ -10,6 +10,8 @@ use super::*;
 
 #[path = "tests/canaries.rs"]
 mod every_form;
+#[path = "tests/passwords.rs"]
+mod passwords;
 
 static STANDARD: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
@@ -270,10 +272,10 @@ fn only_the_secret_goes() {
     );
     let field = redact("{ \"Api-Key\" : 12345 , \"b\":[ ]}");
     assert_eq!(field, "{ \"Api-Key\" : \"[redacted:api_key]\" , \"b\":[ ]}");
-    let nested = redact(r#"{"token":{"value":"abc","n":7,"ok":true,"none":null}}"#);
+    let nested = redact(r#"{"secret":{"value":"abc","n":7,"ok":true,"none":null}}"#);
     assert_eq!(
         nested,
-        r#"{"token":{"value":"[redacted:token]","n":"[redacted:token]","ok":true,"none":null}}"#
+        r#"{"secret":{"value":"[redacted:secret]","n":"[redacted:secret]","ok":true,"none":null}}"#
     );
 }
 

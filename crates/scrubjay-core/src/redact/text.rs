@@ -5,12 +5,16 @@ use std::ops::Range;
 use super::action::is_mark;
 use super::block;
 use super::detectors::is_pair;
-use super::name::{Names, Telling};
-use super::shape::{is_random, is_standin, parameters, quoted_end};
+use super::name::{Names, Telling, is_password};
+use super::shape::{is_random, parameters, quoted_end};
+use super::standin::{Place, is_standin, is_standin_alone, is_template};
 
 /// No name is looked at beyond this.
 const NAME_BYTES_MAX: usize = 96;
-const SPACES_MAX: usize = 8;
+/// No more blanks stand between a name and its value: columns are aligned with them.
+const SPACES_MAX: usize = 64;
+/// No more quotes and brackets close a name, and no deeper escapes stand before a quote.
+const CLOSERS_MAX: usize = 8;
 
 /// Returns the name around a place, as far as it is one.
 pub(super) fn name_at(text: &[u8], at: usize) -> Range<usize> {
@@ -68,31 +72,83 @@ pub(super) fn value_of(text: &[u8], at: usize, names: &Names) -> Option<(Range<u
     let telling = names.tell(&text[name.clone()])?;
     let value = value_behind(text, &name)?;
     let bytes = &text[value.range.clone()];
-    if bytes.is_empty()
-        || is_mark(bytes)
-        || (value.range.end < text.len() && is_mark(&text[value.range.start..=value.range.end]))
+    if bytes.is_empty() || is_mark(bytes) || begins_with_mark(&text[value.range.start..]) {
+        return None;
+    }
+    let is_member = !value.quoted && matches!(text.get(name.end), Some(b'"' | b'\\'));
+    if names.is_other_sense(telling, &text[name.clone()], bytes)
+        || is_member && names.is_count(telling, bytes)
     {
         return None;
     }
     let is_secret = match telling {
-        Telling::Weak if is_header(&text[name.clone()]) && !value.quoted => {
-            bytes.split(|b| *b == b' ').any(|word| is_random(word) && !is_standin(word))
-        }
-        Telling::Weak => is_random(bytes) && !is_standin(bytes),
+        Telling::Weak if is_header(&text[name.clone()]) && !value.quoted => bytes
+            .split(|b| *b == b' ')
+            .any(|word| is_random(word) && !is_standin_alone(word, value.place(text, &name))),
+        Telling::Weak => is_random(bytes) && !value.is_standin(text, &name),
         Telling::Pair => is_pair(bytes),
         Telling::Sensitive(_) | Telling::Strong => {
-            // Behind a header stands the rest of the line, and below a name all that is indented: the first word is the
-            // value, and anything may follow.
-            let word = bytes.split(u8::is_ascii_whitespace).next().filter(|_| !value.quoted).unwrap_or(bytes);
-            bytes.len() >= 3 && !is_standin(word) && fits(text, &name, &value)
+            bytes.len() >= 3 && !value.is_standin(text, &name) && fits(text, &name, &value)
         }
     };
-    is_secret.then_some((value.range, telling))
+    is_secret.then(|| (value.whole(text, &name), telling))
+}
+
+/// Tells whether a text begins with a mark in brackets, which itself ends some values.
+fn begins_with_mark(text: &[u8]) -> bool {
+    let near = &text[..text.len().min(NAME_BYTES_MAX)];
+    near.starts_with(b"[") && memchr::memchr(b']', near).is_some_and(|close| is_mark(&near[..=close]))
+}
+
+impl Value {
+    /// Returns all of a value that is a secret: on a line of its own, what follows a separator is more of it.
+    fn whole(self, text: &[u8], name: &Range<usize>) -> Range<usize> {
+        let Range { start, end } = self.range;
+        let is_setting = matches!(self.between, Between::Colon | Between::Assigns);
+        let is_word = !self.quoted && is_setting && !is_header(&text[name.clone()]);
+        let word = is_word.then(|| whole_word(text, name, start)).flatten();
+        start..end.max(word.unwrap_or(end))
+    }
+
+    /// Says what may stand for a secret here.
+    fn place(&self, text: &[u8], name: &Range<usize>) -> Place {
+        match self.between {
+            Between::Equals if is_variable(text, name) => Place::Setting,
+            Between::Equals if !text[..name.start].ends_with(b"-") && !self.quoted => Place::Code,
+            Between::Colon | Between::Assigns if !self.quoted => Place::Code,
+            _ => Place::Text,
+        }
+    }
+
+    fn is_standin(&self, text: &[u8], name: &Range<usize>) -> bool {
+        let bytes = &text[self.range.clone()];
+        let place = self.place(text, name);
+        if self.quoted {
+            // A scheme may go before: `"Bearer ${token}"`.
+            let scheme = bytes.iter().take_while(|b| b.is_ascii_alphabetic()).count();
+            let skipped = if bytes.get(scheme) == Some(&b' ') { scheme + 1 } else { 0 };
+            // And a shell quotes again within what it runs: `"$(cat "$FILE")"`.
+            let runs = place == Place::Setting && bytes.starts_with(b"$(");
+            return is_standin_alone(bytes, place)
+                || is_template(&bytes[skipped..])
+                || runs && is_standin(text, &self.range, place);
+        }
+        // Behind a header stands the rest of the line, and below a name all that is indented: the first word is the
+        // value, and anything may follow.
+        let word = bytes.split(u8::is_ascii_whitespace).next().unwrap_or(bytes);
+        is_standin(text, &(self.range.start..self.range.start + word.len()), place)
+    }
+}
+
+/// Tells whether a name is one of a variable in the environment that is set right behind it: `DB_PASSWORD=`.
+fn is_variable(text: &[u8], name: &Range<usize>) -> bool {
+    let in_name = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
+    text.get(name.end) == Some(&b'=') && text[name.clone()].iter().all(in_name)
 }
 
 /// Tells whether a name is followed by what could be its value; cheap, and true rather too often.
 pub(super) fn may_have_value(text: &[u8], name: &Range<usize>) -> bool {
-    let rest = &text[name.end..text.len().min(name.end + 16)];
+    let rest = &text[name.end..text.len().min(name.end + CLOSERS_MAX + SPACES_MAX + 8)];
     let is_between = |b: &u8| matches!(b, b'"' | b'\'' | b'`' | b'\\' | b']' | b')' | b' ' | b'\t');
     let at = rest.iter().position(|b| !is_between(b)).unwrap_or(rest.len());
     // Two colons part the words of a path, and two equals signs compare.
@@ -122,7 +178,7 @@ fn fits(text: &[u8], name: &Range<usize>, value: &Value) -> bool {
     match value.between {
         _ if value.quoted => !bytes.contains(&b' ') || odd,
         Between::Equals | Between::Block => true,
-        Between::Assigns => odd,
+        Between::Assigns => odd || is_setting(text, name, value),
         Between::Space => !bytes.starts_with(b"-"),
         Between::Colon => {
             let rest = text[value.range.end..].iter().find(|b| !matches!(b, b' ' | b'\t' | b'\r'));
@@ -134,13 +190,22 @@ fn fits(text: &[u8], name: &Range<usize>, value: &Value) -> bool {
     }
 }
 
+/// Tells whether a name for a password and its value are alone on their line, as settings are: `password = swordfish`.
+fn is_setting(text: &[u8], name: &Range<usize>, value: &Value) -> bool {
+    let bytes = &text[name.clone()];
+    is_password(bytes)
+        && !bytes.contains(&b'.')
+        && text[name.end..value.range.start].trim_ascii() == b"="
+        && is_line(text, name, value.range.end)
+}
+
 fn value_behind(text: &[u8], name: &Range<usize>) -> Option<Value> {
     if let Some(value) = block::element(text, name) {
         return Some(value);
     }
     let mut at = name.end + entity(&text[name.end..]);
     let closers = |b: &&u8| matches!(b, b'"' | b'\'' | b'`' | b'\\' | b']' | b')');
-    let closed = text[at..].iter().take(SPACES_MAX).take_while(closers).count();
+    let closed = text[at..].iter().take(CLOSERS_MAX).take_while(closers).count();
     let spaces =
         |at: usize| text[at..].iter().take(SPACES_MAX).take_while(|b| matches!(b, b' ' | b'\t')).count();
     at += closed;
@@ -157,10 +222,19 @@ fn value_behind(text: &[u8], name: &Range<usize>) -> Option<Value> {
     };
     at += before + length;
     at += spaces(at);
+    if between == Between::Colon && closed == 0 && ends_label(text, name, at) {
+        return None;
+    }
     if between == Between::Colon && block::may_begin(text, at) {
         return block::yaml(text, name, at);
     }
     Some(read_value(text, name, at, between))
+}
+
+/// Tells whether a quote here ends a text in which a name asks for its value: `ask("Password: ", user)`.
+fn ends_label(text: &[u8], name: &Range<usize>, at: usize) -> bool {
+    matches!(text.get(at), Some(b'"' | b'\''))
+        && (text[..name.start].last() == text.get(at) || text[at + 1..].starts_with(b", "))
 }
 
 /// Returns how long the quote is that HTML spells out here; 0 where there is none.
@@ -179,12 +253,18 @@ fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Between) -> 
     if let Some(value) = block::three_quotes(text, at) {
         return value;
     }
-    let escapes = text[at..].iter().take(SPACES_MAX).take_while(|b| **b == b'\\').count();
+    let escapes = text[at..].iter().take(CLOSERS_MAX).take_while(|b| **b == b'\\').count();
     if let Some(quote @ (b'"' | b'\'' | b'`')) = text.get(at + escapes) {
         let start = at + escapes + 1;
         return Value { range: start..quoted_end(text, start, *quote, escapes), quoted: true, between };
     }
     let whole_line = is_header(&text[name.clone()]);
+    if between == Between::Equals
+        && !whole_line
+        && let Some(end) = whole_word(text, name, at)
+    {
+        return Value { range: at..end, quoted: false, between };
+    }
     let stop = |b: &u8| {
         let ends = matches!(b, b'\n' | b'\r' | b'"' | b'\\' | b'\'' | b'`' | 0);
         ends || !whole_line
@@ -198,4 +278,25 @@ fn read_value(text: &[u8], name: &Range<usize>, at: usize, between: Between) -> 
     // The values of its parameters may be quoted, which ends other values.
     let parameters = whole_line.then(|| parameters(text, at + scheme)).flatten();
     Value { range: at + scheme..end.max(parameters.unwrap_or(0)), quoted: false, between }
+}
+
+/// Returns the end of a word that is a value as a whole, separators and all: behind a variable's name that nothing but a
+/// blank or a quote is before, and where name and value are alone on their line.
+fn whole_word(text: &[u8], name: &Range<usize>, at: usize) -> Option<usize> {
+    let stop = |b: &u8| *b == b' ' || b.is_ascii_control() || matches!(b, b'"' | b'\\' | b'\'' | b'`');
+    let word = &text[at..at + text[at..].iter().position(stop).unwrap_or(text.len() - at)];
+    let word = &word[..memchr::memmem::find(word, b"</").unwrap_or(word.len())];
+    let before = text[..name.start].last();
+    let is_apart = before.is_none_or(|b| b.is_ascii_whitespace() || matches!(b, b'"' | b'\'' | b'`'));
+    let is_alone = || !word.contains(&b'=') && is_line(text, name, at + word.len());
+    let closes = |b: &&u8| matches!(b, b',' | b';' | b'&' | b')' | b'}' | b']' | b'>' | b'|');
+    let end = at + word.len() - word.iter().rev().take_while(closes).count();
+    (is_apart && is_variable(text, name) || is_alone()).then_some(end)
+}
+
+/// Tells whether what begins with a name and ends here is a line of its own.
+fn is_line(text: &[u8], name: &Range<usize>, end: usize) -> bool {
+    let before = text[..name.start].iter().rev().find(|b| !matches!(b, b' ' | b'\t'));
+    let behind = text[end..].iter().find(|b| !matches!(b, b' ' | b'\t' | b'\r'));
+    matches!(before, None | Some(b'\n')) && matches!(behind, None | Some(b'\n'))
 }

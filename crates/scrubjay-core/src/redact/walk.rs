@@ -8,7 +8,8 @@ use super::detectors::is_pair;
 use super::engine::{Edit, Redactor};
 use super::lines::KeyLines;
 use super::name::Telling;
-use super::shape::{is_random, is_standin};
+use super::shape::is_random;
+use super::standin::{Place, is_standin_alone};
 use crate::json::edit;
 use crate::json::escape::{Unescaped, escape};
 use crate::json::tree::{Kind, Node, Tree};
@@ -135,6 +136,11 @@ impl<'r, 't> Walk<'r, 't> {
         match (self.node(node).kind, under) {
             (Kind::Object, _) => self.object(node, under),
             (Kind::Array, _) => self.array(node, under),
+            (Kind::Number, Some(rule))
+                if self
+                    .redactor
+                    .names
+                    .is_count(Telling::Sensitive(rule), &self.text[self.node(node).range.clone()]) => {}
             (Kind::String | Kind::Number, Some(rule)) => self.replace(node, rule),
             (Kind::String, None) => self.string(node),
             (Kind::Number | Kind::Word, _) => {}
@@ -172,16 +178,25 @@ impl<'r, 't> Walk<'r, 't> {
     /// Looks at a value whose name tells something.
     fn told(&mut self, node: usize, telling: Telling) {
         let is_secret = match telling {
+            _ if self.has_other_sense(node, telling) => false,
             Telling::Sensitive(_) => true,
             _ if self.node(node).kind != Kind::String => false,
             Telling::Strong => {
                 let inside = self.inside(node);
-                inside.text.len() >= 4 && !is_standin(&inside.text)
+                inside.text.len() >= 4 && !is_standin_alone(&inside.text, Place::Setting)
             }
             Telling::Weak => is_random(&self.inside(node).text),
             Telling::Pair => is_pair(&self.inside(node).text),
         };
         self.value(node, is_secret.then(|| self.redactor.names.rule_of(telling)));
+    }
+
+    /// Tells whether a text is what its name means besides a secret.
+    fn has_other_sense(&self, node: usize, telling: Telling) -> bool {
+        let key = self.key(node);
+        let name = key.as_ref().map_or(&b""[..], |key| &key.text);
+        self.node(node).kind == Kind::String
+            && self.redactor.names.is_other_sense(telling, name, &self.inside(node).text)
     }
 
     fn array(&mut self, array: usize, under: Option<u16>) {

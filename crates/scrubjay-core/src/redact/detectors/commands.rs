@@ -6,7 +6,8 @@
 use std::ops::Range;
 
 use super::{Detector, Form};
-use crate::redact::shape::{begins, is_standin};
+use crate::redact::shape::{begins, quoted_end, user_end};
+use crate::redact::standin::{Place, is_standin};
 
 pub(super) const ALL: &[Detector] = &[
     Detector {
@@ -39,6 +40,10 @@ pub(super) const ALL: &[Detector] = &[
 const COMMAND_BYTES_MAX: usize = 2048;
 /// No flag is looked at beyond this: `-proxy-user` has its letter in the second part.
 const FLAG_BYTES_MAX: usize = 16;
+/// Short flags of curl that may stand before another in one word.
+const WITHOUT_VALUE: &[u8] = b"aBfgGiIjJkLlMnNOpqRsSvZ";
+/// Flags of mysql that people write with one dash.
+const LONG_FLAGS: &[&[u8]] = &[b"port", b"protocol", b"pager", b"prompt", b"pipe", b"plugin-dir"];
 /// So far before a password its statement or entry begins; escaped, it takes more.
 const BEFORE_BYTES: usize = 256;
 const BEFORE_RAW_BYTES: usize = 2048;
@@ -95,8 +100,24 @@ fn words(text: &[u8], at: usize) -> Vec<Range<usize>> {
     words
 }
 
-fn is_secret(value: &[u8]) -> bool {
-    value.len() >= 3 && !is_standin(value)
+fn is_secret(text: &[u8], value: &Range<usize>) -> bool {
+    value.len() >= 3 && !is_standin(text, value, Place::Text)
+}
+
+/// Returns how long the flag is that a word begins with and that names a user; the rest of the word is its value.
+fn user_flag(word: &[u8]) -> Option<usize> {
+    for long in ["--user", "--proxy-user"] {
+        match word.strip_prefix(long.as_bytes()) {
+            Some([]) => return Some(long.len()),
+            Some([b'=', ..]) => return Some(long.len() + 1),
+            _ => {}
+        }
+    }
+    // Short flags are written as one word: `-sSu`. The quick look sees no more of one.
+    let letters = word.strip_prefix(b"-")?.iter().take(FLAG_BYTES_MAX);
+    let before = letters.take_while(|b| WITHOUT_VALUE.contains(b)).count();
+    let is_user = before < FLAG_BYTES_MAX && matches!(word.get(before + 1), Some(b'u' | b'U'));
+    is_user.then_some(before + 2)
 }
 
 fn curl(text: &[u8], at: usize) -> Vec<Range<usize>> {
@@ -106,17 +127,12 @@ fn curl(text: &[u8], at: usize) -> Vec<Range<usize>> {
     let words = words(text, at + "curl ".len());
     let password = |(i, word): (usize, &Range<usize>)| {
         let flag = &text[word.clone()];
-        let is_short = |flag: &[u8]| matches!(flag, [b'-', letters @ .., b'u' | b'U'] if letters.iter().all(u8::is_ascii_alphabetic));
-        let value = match flag {
-            b"--user" | b"--proxy-user" => words.get(i + 1)?.clone(),
-            flag if is_short(flag) => words.get(i + 1)?.clone(),
-            _ if flag.starts_with(b"--user=") => word.start + "--user=".len()..word.end,
-            _ if flag.starts_with(b"-u") => word.start + "-u".len()..word.end,
-            _ => return None,
-        };
-        let colon = value.start + memchr::memchr(b':', &text[value.clone()])?;
+        let value = word.start + user_flag(flag)?..word.end;
+        // In a word of its own, or in quotes right behind the flag.
+        let value = if value.is_empty() { words.get(i + 1)?.clone() } else { value };
+        let colon = value.start + user_end(&text[value.clone()])?;
         let secret = colon + 1..value.end;
-        is_secret(&text[secret.clone()]).then_some(secret)
+        is_secret(text, &secret).then_some(secret)
     };
     words.iter().enumerate().filter_map(password).collect()
 }
@@ -130,6 +146,10 @@ fn mysql(text: &[u8], at: usize) -> Vec<Range<usize>> {
     let words = words(text, at + program);
     let password = |(i, word): (usize, &Range<usize>)| {
         let flag = text[word.clone()].strip_prefix(b"-p")?;
+        let name = text[word.start + 1..word.end].split(|b| *b == b'=').next().unwrap_or_default();
+        if LONG_FLAGS.contains(&name) {
+            return None;
+        }
         let value = match flag {
             // In quotes of its own, right behind the flag.
             [] => words
@@ -140,7 +160,7 @@ fn mysql(text: &[u8], at: usize) -> Vec<Range<usize>> {
         let bytes = &text[value.clone()];
         // `docker run mysql -p3306:3306`
         let is_port = bytes.iter().all(|b| b.is_ascii_digit() || *b == b':') && bytes.contains(&b':');
-        (is_secret(bytes) && !is_port).then(|| value.clone())
+        (is_secret(text, value) && !is_port).then(|| value.clone())
     };
     words.iter().enumerate().filter_map(password).collect()
 }
@@ -175,10 +195,30 @@ fn sql(text: &[u8], at: usize) -> Option<Range<usize>> {
     if !matches!(line[quote], b'\'' | b'"') {
         return None;
     }
-    let inside = &line[quote + 1..];
-    let length = inside.iter().position(|b| matches!(*b, b'\'' | b'"' | b'\\')).unwrap_or(inside.len());
-    let secret = at + quote + 1..at + quote + 1 + length;
-    is_secret(&text[secret.clone()]).then_some(secret)
+    let secret = at + quote + 1..sql_end(text, at + quote, quote - quote_at);
+    is_secret(text, &secret).then_some(secret)
+}
+
+/// Finds the end of a text in quotes, in which SQL writes a quote twice or behind a backslash.
+fn sql_end(text: &[u8], open: usize, escapes: usize) -> usize {
+    let (quote, start) = (text[open], open + 1);
+    let near = &text[..text.len().min(start + BEFORE_BYTES)];
+    let mut at = start;
+    loop {
+        let end = quoted_end(near, at, quote, escapes);
+        let closing = end + near[end..].iter().take(escapes).take_while(|b| **b == b'\\').count();
+        if near.get(closing) != Some(&quote) {
+            // It does not close on this line: any quote may end it.
+            let any = |b: &u8| matches!(b, b'\'' | b'"' | b'\\' | b'\n');
+            return start + near[start..].iter().position(any).unwrap_or(near.len() - start);
+        }
+        let next = &near[closing + 1..];
+        let again = next.iter().take(escapes).take_while(|b| **b == b'\\').count();
+        if next.get(again) != Some(&quote) {
+            return end;
+        }
+        at = closing + 1 + again + 1;
+    }
 }
 
 fn may_be_netrc(raw: &[u8], at: usize) -> bool {
@@ -207,5 +247,5 @@ fn netrc(text: &[u8], at: usize) -> Option<Range<usize>> {
     let start = at + "password ".len();
     let stop = |b: &u8| b.is_ascii_whitespace() || matches!(b, b'"' | b'\'' | b'\\');
     let end = start + text[start..].iter().position(stop).unwrap_or(text.len() - start);
-    (is_entry && begins(text, at) && is_secret(&text[start..end])).then_some(start..end)
+    (is_entry && begins(text, at) && is_secret(text, &(start..end))).then_some(start..end)
 }

@@ -6,7 +6,12 @@ use super::{Detector, Form};
 use crate::redact::shape::Class;
 
 pub(super) const ALL: &[Detector] = &[
-    Detector { name: "private-key", anchors: &["-----BEGIN "], any_case: false, form: Form::By(pem) },
+    Detector {
+        name: "private-key",
+        anchors: &["-----BEGIN ", "-----BEGIN+"],
+        any_case: false,
+        form: Form::By(pem),
+    },
     Detector { name: "private-key", anchors: &["Private-Lines: "], any_case: false, form: Form::By(putty) },
 ];
 
@@ -17,16 +22,19 @@ fn pem(text: &[u8], at: usize) -> Option<Range<usize>> {
     let label_at = at + "-----BEGIN ".len();
     let window = &text[label_at..text.len().min(label_at + LABEL_BYTES_MAX)];
     let label = &window[..memchr::memmem::find(window, b"-----")?];
-    let is_private = memchr::memmem::find(label, b"PRIVATE KEY").is_some();
+    // In forms, blanks are written so.
+    let is_private = [&b"PRIVATE KEY"[..], b"PRIVATE+KEY"]
+        .iter()
+        .any(|private| memchr::memmem::find(label, private).is_some());
     if !is_private {
         return None;
     }
     let body = label_at + label.len() + 5;
     // Without its end, as where a line was cut, everything that can belong to it goes.
-    let end = memchr::memmem::find(&text[body..], b"-----END ").map_or_else(
+    let end = memchr::memmem::find(&text[body..], b"-----END").map_or_else(
         || body + text[body..].iter().position(|b| !in_block(*b)).unwrap_or(text.len() - body),
         |end| {
-            let tail = body + end + "-----END ".len();
+            let tail = body + end + "-----END".len();
             tail + memchr::memmem::find(&text[tail..], b"-----").map_or(text.len() - tail, |i| i + 5)
         },
     );
@@ -34,7 +42,7 @@ fn pem(text: &[u8], at: usize) -> Option<Range<usize>> {
 }
 
 fn in_block(b: u8) -> bool {
-    Class::Base64.has(b) || b.is_ascii_whitespace() || matches!(b, b'=' | b'\\' | b':' | b',')
+    Class::Base64.has(b) || b.is_ascii_whitespace() || matches!(b, b'=' | b'\\' | b':' | b',' | b'%')
 }
 
 fn putty(text: &[u8], at: usize) -> Option<Range<usize>> {

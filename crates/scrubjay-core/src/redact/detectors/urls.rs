@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use super::{Detector, Form};
+use crate::redact::shape::user_end;
+use crate::redact::standin::is_template;
 
 pub(super) const ALL: &[Detector] = &[
     Detector { name: "url-password", anchors: &["://"], any_case: false, form: Form::By(plain) },
@@ -21,27 +23,31 @@ fn plain(text: &[u8], at: usize) -> Option<Range<usize>> {
     let authority = &rest[..rest.iter().position(stop).unwrap_or(rest.len())];
     // A password may hold an `@` or a slash that nobody encoded; the host has neither.
     let at_sign = memchr::memrchr(b'@', authority).or_else(|| unencoded(rest))?;
-    let colon = memchr::memchr(b':', &rest[..at_sign])?;
+    let colon = user_end(&rest[..at_sign])?;
     let secret = start + colon + 1..start + at_sign;
     (!secret.is_empty() && !is_template(&text[secret.clone()])).then_some(secret)
 }
 
-/// Finds the end of a password with a slash in it: `user:pa/ss@host`, where `user:pa` is no host and port.
+/// Finds the end of a password with a slash or the like in it: `user:pa/ss@host`, where `user:pa` is no host and port.
 fn unencoded(rest: &[u8]) -> Option<usize> {
     let line = &rest[..rest
         .iter()
-        .position(|b| b.is_ascii_whitespace() || matches!(b, b'"' | b'\''))
+        .position(|b| b.is_ascii_whitespace() || matches!(b, b'"' | b'`'))
         .unwrap_or(rest.len())];
-    let colon = memchr::memchr(b':', line)?;
-    let slash = memchr::memchr2(b'/', b'?', line)?;
-    let port = line.get(colon + 1..slash)?;
-    let is_port = port.iter().all(u8::is_ascii_digit);
-    if is_port { None } else { memchr::memchr(b'@', line).filter(|at| *at > slash) }
-}
-
-/// Tells whether only a variable's name stands there.
-fn is_template(secret: &[u8]) -> bool {
-    matches!(secret, [b'$' | b'<' | b'{' | b'%', .., b'}' | b'>' | b')']) || secret.iter().all(|b| *b == b'*')
+    let colon = user_end(line)?;
+    let in_password = |b: &u8| matches!(b, b'/' | b'?' | b'#' | b'<' | b'>' | b'\'');
+    let odd = line.iter().position(in_password)?;
+    let port = line.get(colon + 1..odd)?;
+    let first = odd + memchr::memchr(b'@', &line[odd..])?;
+    // Quotes and tags stand around addresses, and come in pairs.
+    let is_around =
+        line[odd..first].contains(&b'>') || memchr::memchr_iter(b'\'', &line[..first]).count() > 1;
+    if port.iter().all(u8::is_ascii_digit) || is_around {
+        return None;
+    }
+    let host = &line[first + 1..];
+    let host = &host[..host.iter().position(in_password).unwrap_or(host.len())];
+    Some(memchr::memrchr(b'@', host).map_or(first, |last| first + 1 + last))
 }
 
 fn encoded(text: &[u8], at: usize) -> Option<Range<usize>> {
