@@ -127,6 +127,9 @@ pub struct Finding {
     pub place: String,
     /// How many bytes it had.
     pub bytes: usize,
+    /// Which bytes of the original these were.
+    #[serde(skip)]
+    pub range: std::ops::Range<usize>,
 }
 
 #[cfg(test)]

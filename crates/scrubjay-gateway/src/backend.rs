@@ -38,6 +38,7 @@ use crate::ruling::{ConnectionJudge, RulesInForce};
 use crate::session::{Call, Session, lock, seal};
 use connection::Connection;
 pub(crate) use handshake::modern_meta;
+pub(crate) use known::Greeting;
 use known::Known;
 pub(crate) use places::Owner;
 use places::Places;

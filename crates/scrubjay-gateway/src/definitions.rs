@@ -14,16 +14,21 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use scrubjay_core::redact::Redactor;
+use scrubjay_core::redact::{Finding, Redactor, cut};
 use thiserror::Error;
 
-pub use server::{By, Change, Entry, Item, Pending, Server, What, Why};
+pub use server::{By, Change, Entry, Item, Pending, Server, Shown, What, Why};
 pub use spelling::spelled;
 
 use crate::config::BackendLink;
 
 /// A larger file is not read: nobody has so many tools, and it would be read again and again.
 const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// So many stretches that redaction took out of one definition are told apart; the others together are one.
+const STRETCHES_MAX: usize = 64;
+/// So much is said of where each was.
+const PLACE_CHARS_MAX: usize = 200;
 
 /// The name of a server's file, and what it says or why it cannot be read.
 pub type Listed = (String, Result<Server, DefinitionsError>);
@@ -79,6 +84,31 @@ impl Definitions {
 
     pub(crate) fn redacted(&self, text: &str) -> String {
         String::from_utf8_lossy(self.redactor.redact(text.as_bytes()).as_bytes()).into_owned()
+    }
+
+    /// Takes the secrets out of a definition; also returns a line for each stretch that went, by which a person can tell
+    /// that another is there now. Nobody can tell from it what it was.
+    pub(crate) fn without_secrets(&self, text: &str) -> (String, Vec<String>) {
+        let redacted = self.redacted(text);
+        if redacted == text {
+            return (redacted, Vec::new());
+        }
+        let (_, findings) = self.redactor.explain(text.as_bytes());
+        let stretch = |finding: &Finding| &text.as_bytes()[finding.range.clone()];
+        let short = |bytes: &[u8]| blake3::keyed_hash(&self.key, bytes).to_hex()[..8].to_owned();
+        let (named, others) = findings.split_at(findings.len().min(STRETCHES_MAX));
+        let line = |finding: &Finding| {
+            let (rule, place, hash) =
+                (&finding.rule, cut(&finding.place, PLACE_CHARS_MAX), short(stretch(finding)));
+            format!("{rule} at {place}, {} bytes, #{hash}", finding.bytes)
+        };
+        let mut lines: Vec<String> = named.iter().map(line).collect();
+        if !others.is_empty() {
+            let all: Vec<&[u8]> = others.iter().map(stretch).collect();
+            let bytes: usize = others.iter().map(|other| other.bytes).sum();
+            lines.push(format!("{} more, {bytes} bytes, #{}", others.len(), short(&all.join(&b'\n'))));
+        }
+        (redacted, lines)
     }
 
     /// Returns the name of a server's file, and what people know it by.

@@ -319,6 +319,7 @@ impl Redactor {
                 edit.place.clone()
             },
             bytes: edit.range.len(),
+            range: edit.range.clone(),
         });
         let findings = findings.collect();
         let redacted = if edits.is_empty() { Cow::Borrowed(raw) } else { Cow::Owned(apply(raw, &edits)) };

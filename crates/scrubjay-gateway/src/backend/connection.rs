@@ -25,6 +25,7 @@ pub(crate) use self::flights::Flights;
 pub(super) use self::hearing::Incoming;
 use super::caller::with_caller;
 use super::leg_tape::LegTape;
+use super::offer::{Kind, Offer};
 use super::places::Owner;
 use super::process::{Complaints, Exit, Program};
 use super::questions::Questions;
@@ -72,6 +73,8 @@ pub struct Connection {
     used: Mutex<tokio::time::Instant>,
     /// The lists that are being read from it, so that nobody asks for one twice at the same time.
     pub(crate) flights: Flights,
+    /// The newest list of definitions of each kind that was read from it, where there was room to keep it.
+    newest: Mutex<HashMap<Kind, Arc<Offer>>>,
     wire: Arc<Wire>,
 }
 
@@ -141,6 +144,7 @@ impl Connection {
             followed: AtomicU64::new(0),
             used: Mutex::new(tokio::time::Instant::now()),
             flights: Flights::default(),
+            newest: Mutex::default(),
             wire,
         }
     }
@@ -149,6 +153,25 @@ impl Connection {
     #[must_use]
     pub fn owner(&self) -> Option<Arc<str>> {
         self.wire.settled.get().and_then(|(_, owner)| owner.clone())
+    }
+
+    /// Notes the newest list of definitions that was read from it.
+    pub(crate) fn learn_list(&self, kind: Kind, offer: &Arc<Offer>) {
+        if kind.is_definition() && offer.may_be_kept() {
+            lock(&self.newest).insert(kind, offer.clone());
+        } else {
+            lock(&self.newest).remove(&kind);
+        }
+    }
+
+    /// Returns the newest list of definitions that was read from it, as far as it was kept.
+    pub(crate) fn newest_list(&self, kind: Kind) -> Option<Arc<Offer>> {
+        lock(&self.newest).get(&kind).cloned()
+    }
+
+    /// Forgets what lists said: rules may leave them otherwise now.
+    pub(crate) fn forget_lists(&self) {
+        lock(&self.newest).clear();
     }
 
     /// Returns what its backend asked, and no request of the client has taken along.

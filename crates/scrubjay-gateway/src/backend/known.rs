@@ -23,6 +23,8 @@ pub(crate) struct Greeting {
     pub(crate) capabilities: String,
     /// What it tells a client to do, where it does.
     pub(crate) instructions: Option<String>,
+    /// Whether it is what an earlier run kept of it: without its secrets.
+    pub(crate) is_copy: bool,
 }
 
 /// So many bytes a backend may declare as its capabilities. One that declares more is not used.
@@ -41,7 +43,7 @@ impl Greeting {
                 "its capabilities have {bytes} bytes, and may have {CAPABILITIES_BYTES_MAX}"
             ));
         }
-        Ok(Self { capabilities, instructions: instructions.map(Self::shortened) })
+        Ok(Self { capabilities, instructions: instructions.map(Self::shortened), is_copy: false })
     }
 
     fn shortened(text: String) -> String {
@@ -61,8 +63,8 @@ pub(crate) struct Known {
     memory: OnceLock<(Arc<Memory>, String)>,
     /// The room for its lists.
     account: Arc<Account>,
-    /// The lists that anybody has, so that those that are equal are kept once.
-    shared: Mutex<HashMap<(Kind, Digest), Weak<Offer>>>,
+    /// The lists that anybody has, so that those that are equal are kept once; copies apart.
+    shared: Mutex<HashMap<(Kind, bool, Digest), Weak<Offer>>>,
 }
 
 #[derive(Clone, Default)]
@@ -121,8 +123,9 @@ impl Known {
     pub(super) fn learn_greeting(&self, era: Era, greeting: Greeting) {
         let mut facts = lock(&self.facts);
         facts.kept_waiting = false;
-        let before = facts.greetings[era as usize].replace(greeting);
-        let is_news = before != facts.greetings[era as usize];
+        let is_same = |before: &Greeting| Greeting { is_copy: false, ..before.clone() } == greeting;
+        let is_news = !facts.greetings[era as usize].as_ref().is_some_and(is_same);
+        facts.greetings[era as usize] = Some(greeting);
         drop(facts);
         if is_news {
             self.save();
@@ -144,7 +147,7 @@ impl Known {
     pub(crate) fn share(&self, kind: Kind, offer: Offer) -> Arc<Offer> {
         let offer = offer.whole();
         let mut shared = lock(&self.shared);
-        let key = (kind, offer.digest());
+        let key = (kind, offer.is_copy(), offer.digest());
         if let Some(same) = shared.get(&key).and_then(Weak::upgrade) {
             return same;
         }
@@ -229,14 +232,16 @@ impl Facts {
             if said["capabilities"].is_object() {
                 let capabilities = said["capabilities"].to_string();
                 let instructions = said["instructions"].as_str().map(str::to_owned);
-                facts.greetings[era as usize] = Greeting::new(capabilities, instructions).ok();
+                let greeting = Greeting::new(capabilities, instructions).ok();
+                facts.greetings[era as usize] =
+                    greeting.map(|greeting| Greeting { is_copy: true, ..greeting });
             }
             for kind in KINDS {
                 let Some(items) = said[kind.member()].as_array() else { continue };
                 let item = |raw: &Value| {
                     Some(Item { name: raw[kind.key()].as_str()?.to_owned(), raw: raw.to_string() })
                 };
-                let offer = share(kind, Offer::of(items.iter().filter_map(item).collect()));
+                let offer = share(kind, Offer::copied(items.iter().filter_map(item).collect()));
                 if offer.may_be_kept() {
                     facts.lists.insert((era == Era::Modern, kind), offer);
                 }
@@ -295,6 +300,7 @@ mod tests {
         facts.greetings[Era::Legacy as usize] = Some(Greeting {
             capabilities: r#"{"tools":{}}"#.to_owned(),
             instructions: Some("be kind".to_owned()),
+            is_copy: true,
         });
         let item = Item { name: "echo".to_owned(), raw: r#"{"name":"echo"}"#.to_owned() };
         facts.lists.insert((false, Kind::Tools), Arc::new(Offer::of(vec![item])));

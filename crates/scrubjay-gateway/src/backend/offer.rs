@@ -1,5 +1,8 @@
 //! What a backend offers: one of its lists, as it gave it.
 
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
 use serde_json::value::RawValue;
 
 use scrubjay_core::message;
@@ -8,6 +11,8 @@ use crate::budget::Charge;
 
 /// What an element takes besides its text: its place, and what the allocator adds.
 const ITEM_BYTES: usize = 96;
+/// What stands for a definition takes this besides the name: a hash, its place, and what the allocator adds.
+const HASH_BYTES: usize = 160;
 
 /// What is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,8 +112,24 @@ pub(crate) struct Offer {
     pub(crate) items: Vec<Item>,
     /// What stands for it, once it is whole.
     digest: Digest,
+    /// Whether it is what an earlier run kept of a list: without its secrets.
+    is_copy: bool,
+    /// What stands for each definition in it, by name, once somebody wanted to know.
+    hashes: OnceLock<Hashes>,
     /// The room that it takes for as long as anybody has it.
     room: Option<Charge>,
+}
+
+/// What stands for each definition of a list, by its name at its backend.
+pub(crate) type Hashes = BTreeMap<String, DefinitionHash>;
+
+/// What stands for a definition.
+#[derive(Debug, Clone)]
+pub(crate) struct DefinitionHash {
+    /// The hash of its text as it came.
+    pub(crate) hash: String,
+    /// Its text, where it is only a redacted copy: then the hash is not that of the original.
+    pub(crate) copy: Option<String>,
 }
 
 /// Stands for a list: two that are equal have the same.
@@ -135,6 +156,21 @@ impl Offer {
         Self { items, ..Self::default() }
     }
 
+    /// Makes one of what an earlier run kept of it.
+    pub(super) fn copied(items: Vec<Item>) -> Self {
+        Self { is_copy: true, ..Self::of(items) }
+    }
+
+    /// Returns whether it is what an earlier run kept of a list.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.is_copy
+    }
+
+    /// Returns what stands for each definition in it, which is found out once.
+    pub(crate) fn hashes(&self, find_out: impl FnOnce() -> Hashes) -> &Hashes {
+        self.hashes.get_or_init(find_out)
+    }
+
     /// Adds the elements of one page; what has no name cannot be asked for and is left out.
     pub(crate) fn add_page(&mut self, kind: Kind, result: &RawValue) {
         for item in message::elements(message::member(Some(result), kind.member())) {
@@ -144,7 +180,8 @@ impl Offer {
 
     /// Returns how many bytes it takes to keep it.
     pub(crate) fn bytes(&self) -> usize {
-        self.items.iter().map(|item| ITEM_BYTES + item.name.len() + item.raw.len()).sum()
+        let item = |item: &Item| ITEM_BYTES + HASH_BYTES + 2 * item.name.len() + item.raw.len();
+        self.items.iter().map(item).sum()
     }
 
     /// Returns what stands for it.

@@ -71,6 +71,9 @@ pub struct Server {
     entries: BTreeMap<String, Entry>,
     /// Definitions by their hash, redacted.
     texts: BTreeMap<String, String>,
+    /// What redaction took out of them, by their hash: a line for each stretch.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    removed: BTreeMap<String, Vec<String>>,
 }
 
 /// What is known of one definition.
@@ -101,10 +104,18 @@ pub enum By {
 pub struct Item {
     /// Its name.
     pub name: String,
-    /// What stands for it.
+    /// What stands for it: made of what it says with its secrets.
     pub hash: String,
     /// What it says, redacted.
     pub text: String,
+    /// What redaction took out of it: a line for each stretch.
+    pub removed: Vec<String>,
+}
+
+impl Item {
+    fn bytes(&self) -> usize {
+        self.text.len() + self.removed.iter().map(String::len).sum::<usize>()
+    }
 }
 
 /// Something that is not as it was.
@@ -151,12 +162,23 @@ pub struct Pending {
     pub what: What,
     /// Its name.
     pub name: String,
-    /// What was approved last, where anything was.
-    pub old: Option<String>,
+    /// What was approved last, where anything was and is known.
+    pub old: Option<Shown>,
     /// What it says now, in as many ways as there are eras in which it differs.
-    pub new: Vec<String>,
+    pub new: Vec<Shown>,
     /// Whether it was approved before.
     pub is_change: bool,
+}
+
+/// A definition as a person sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// What stands for it, and is approved if the person says so.
+    pub hash: String,
+    /// What it says, redacted; nothing where it was too long to be kept.
+    pub text: String,
+    /// What redaction took out of it: a line for each stretch.
+    pub removed: Vec<String>,
 }
 
 impl Server {
@@ -175,30 +197,15 @@ impl Server {
                 continue;
             }
             let entry = self.entries.entry(key).or_default();
-            // A text that was read back from a redacted file says the same as the one that was hashed.
-            let same =
-                entry.seen.values().find(|hash| self.texts.get(*hash).is_some_and(|text| *text == item.text));
-            let hash = same.cloned().unwrap_or_else(|| item.hash.clone());
-            let before = entry.seen.insert(spoken(era).to_owned(), hash.clone());
+            let before = entry.seen.insert(spoken(era).to_owned(), item.hash.clone());
             if is_first && mode == Quarantine::Changed {
-                entry.approved.entry(hash.clone()).or_insert(By::FirstSight);
+                entry.approved.entry(item.hash.clone()).or_insert(By::FirstSight);
             }
-            let is_change = before.as_ref().is_some_and(|before| *before != hash);
+            let is_change = before.as_ref().is_some_and(|before| *before != item.hash);
             entry.changes += u64::from(is_change);
-            if item.text.len() <= TEXT_BYTES_MAX && !self.texts.contains_key(&hash) {
-                texts_bytes += item.text.len();
-                if texts_bytes > TEXTS_BYTES_MAX && !is_tidy {
-                    self.forget_unused_texts();
-                    (is_tidy, texts_bytes) = (true, self.texts_bytes() + item.text.len());
-                }
-                if texts_bytes <= TEXTS_BYTES_MAX {
-                    self.texts.insert(hash.clone(), item.text.clone());
-                } else {
-                    texts_bytes -= item.text.len();
-                }
-            }
+            self.keep_text(item, &mut texts_bytes, &mut is_tidy);
             if is_change || (is_new && !is_first) {
-                changes.push(Change { name: item.name.clone(), before, after: hash });
+                changes.push(Change { name: item.name.clone(), before, after: item.hash.clone() });
             }
         }
         changes
@@ -238,14 +245,41 @@ impl Server {
         }
     }
 
-    /// Says why a definition is held back, where it is.
+    /// Keeps what a definition says, where there is room for it among the texts, which take so many bytes.
+    fn keep_text(&mut self, item: &Item, texts_bytes: &mut usize, is_tidy: &mut bool) {
+        let bytes = item.bytes();
+        if item.text.len() > TEXT_BYTES_MAX || self.texts.contains_key(&item.hash) {
+            return;
+        }
+        if *texts_bytes + bytes > TEXTS_BYTES_MAX && !*is_tidy {
+            self.forget_unused_texts();
+            (*is_tidy, *texts_bytes) = (true, self.texts_bytes());
+        }
+        if *texts_bytes + bytes <= TEXTS_BYTES_MAX {
+            *texts_bytes += bytes;
+            self.texts.insert(item.hash.clone(), item.text.clone());
+            if !item.removed.is_empty() {
+                self.removed.insert(item.hash.clone(), item.removed.clone());
+            }
+        }
+    }
+
+    /// Returns what stands for the definition of which this is a redacted copy, as far as it is known: the newest or,
+    /// where that says something else, one that was approved.
+    pub(crate) fn hash_of_copy(&self, what: What, name: &str, copy: &str) -> Option<&str> {
+        let entry = self.entries.get(&what.key(name))?;
+        let is_same = |hash: &&String| self.texts.get(*hash).is_some_and(|text| text == copy);
+        entry.seen.values().chain(entry.approved.keys()).find(is_same).map(String::as_str)
+    }
+
+    /// Says why a definition is held back that says what stands for it, where it is.
     #[must_use]
-    pub fn why_held(&self, what: What, name: &str, mode: Quarantine) -> Option<Why> {
+    pub fn why_held(&self, what: What, name: &str, hash: &str, mode: Quarantine) -> Option<Why> {
         if mode == Quarantine::Off {
             return None;
         }
         let Some(entry) = self.entries.get(&what.key(name)) else { return Some(Why::Unknown) };
-        if entry.seen.values().all(|hash| entry.accepts(hash, mode)) {
+        if entry.accepts(hash, mode) {
             return None;
         }
         Some(match (entry.approved.values().any(|by| *by == By::Person), mode) {
@@ -265,33 +299,41 @@ impl Server {
             else {
                 continue;
             };
-            if self.why_held(what, name, mode).is_none() {
+            let new: BTreeSet<&String> =
+                entry.seen.values().filter(|hash| !entry.accepts(hash, mode)).collect();
+            if new.is_empty() {
                 continue;
             }
-            let text = |hash: &String| self.texts.get(hash).cloned();
             // What a person approved counts before what was merely there.
             let person = entry.approved.iter().find(|(_, by)| **by == By::Person);
             let old = person.or_else(|| entry.approved.iter().next()).map(|(hash, _)| hash);
-            let new: BTreeSet<&String> =
-                entry.seen.values().filter(|hash| !entry.accepts(hash, mode)).collect();
             all.push(Pending {
                 what,
                 name: name.to_owned(),
-                old: old.and_then(text),
+                old: old.filter(|hash| self.texts.contains_key(*hash)).map(|hash| self.shown(hash)),
                 is_change: old.is_some(),
-                new: new.into_iter().map(|hash| text(hash).unwrap_or_default()).collect(),
+                new: new.into_iter().map(|hash| self.shown(hash)).collect(),
             });
         }
         all
     }
 
-    /// Approves a definition that says what a person was shown; returns whether that is all it says now. What was
-    /// approved before, and is not said any more, is not approved any more.
-    pub fn approve(&mut self, what: What, name: &str, shown: &[String]) -> bool {
+    fn shown(&self, hash: &String) -> Shown {
+        Shown {
+            hash: hash.clone(),
+            text: self.texts.get(hash).cloned().unwrap_or_default(),
+            removed: self.removed.get(hash).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Approves a definition that says what a person was shown; returns whether that, and nothing else, is what it says
+    /// now. What was approved before, and is not said any more, is not approved any more.
+    pub fn approve(&mut self, what: What, name: &str, shown: &[Shown]) -> bool {
         let Some(entry) = self.entries.get_mut(&what.key(name)) else { return false };
-        let texts = &self.texts;
-        let was_shown = |hash: &String| shown.contains(&texts.get(hash).cloned().unwrap_or_default());
-        if !entry.seen.values().all(|hash| entry.approved.contains_key(hash) || was_shown(hash)) {
+        let was_shown = |hash: &String| shown.iter().any(|shown| shown.hash == *hash);
+        let is_said = |shown: &Shown| entry.seen.values().any(|hash| *hash == shown.hash);
+        let is_known = |hash: &String| entry.approved.contains_key(hash) || was_shown(hash);
+        if !shown.iter().all(is_said) || !entry.seen.values().all(is_known) {
             return false;
         }
         entry.approved = entry.seen.values().map(|hash| (hash.clone(), By::Person)).collect();
@@ -315,7 +357,8 @@ impl Server {
     }
 
     fn texts_bytes(&self) -> usize {
-        self.texts.values().map(String::len).sum()
+        let removed = self.removed.values().flatten();
+        self.texts.values().chain(removed).map(String::len).sum()
     }
 
     /// Forgets texts that nothing refers to any more.
@@ -326,6 +369,7 @@ impl Server {
             .flat_map(|entry| entry.seen.values().chain(entry.approved.keys()))
             .collect();
         self.texts.retain(|hash, _| used.contains(hash));
+        self.removed.retain(|hash, _| used.contains(hash));
     }
 }
 

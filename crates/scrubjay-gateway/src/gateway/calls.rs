@@ -240,13 +240,14 @@ impl Gateway {
         params: Option<String>,
     ) -> Answer {
         let call = request.call.clone();
-        if let Some(held) = self.held_call(&call, backend, &request.method, params.as_deref()).await {
-            return held;
-        }
         let connection = match self.connect_for_call(backend, &call).await {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
+        let held = self.held_call(&call, backend, &connection, &request.method, params.as_deref());
+        if let Some(held) = held.await {
+            return held;
+        }
         let params = match connection.era {
             Era::Modern => match self.states.open(&call.session, &backend.id, params) {
                 Ok(params) => params,
@@ -286,13 +287,13 @@ impl Gateway {
         backend: &Arc<Backend>,
         params: Option<String>,
     ) -> Answer {
-        if let Some(held) = self.held_call(call, backend, method, params.as_deref()).await {
-            return held;
-        }
         let connection = match self.connect_for_call(backend, call).await {
             Ok(connection) => connection,
             Err(e) => return Answer::error(code::INTERNAL, &e.to_string()),
         };
+        if let Some(held) = self.held_call(call, backend, &connection, method, params.as_deref()).await {
+            return held;
+        }
         let answer = if connection.era == Era::Modern {
             ask_for_demands(call, method, backend, &connection, params).await
         } else {

@@ -197,7 +197,7 @@ impl Gateway {
             .iter()
             .filter_map(|backend| {
                 let (spoken, greeting) = backend.known.greeting(era)?;
-                let text = self.seen_instructions(session, backend, spoken, greeting.instructions)?;
+                let text = self.seen_instructions(session, backend, spoken, greeting)?;
                 Some(if backends.len() == 1 { text } else { format!("## {}\n{text}", backend.title()) })
             })
             .collect();

@@ -132,7 +132,7 @@ impl Gateway {
                     owned.backend
                 )),
             },
-            None => Err(self.why_unknown(kind, name)),
+            None => Err(self.why_unknown(&call.session, kind, name)),
         }
     }
 
@@ -165,11 +165,11 @@ impl Gateway {
     }
 
     /// Says why there is nothing by a name: never was, or its owner does not offer it now.
-    fn why_unknown(&self, kind: Kind, name: &str) -> String {
+    fn why_unknown(&self, session: &Session, kind: Kind, name: &str) -> String {
         let owned = lock(&self.routes).given.get(&kind).and_then(|given| given.owner(name).cloned());
         let word = kind.word();
         let Some(owned) = owned else { return format!("unknown {word}: {name}{}", self.absent()) };
-        if let Some(held) = self.told_if_held(kind, &owned) {
+        if let Some(held) = self.told_if_held(session, kind, &owned) {
             return held;
         }
         let Some(backend) = self.backend(&owned.backend) else {
@@ -301,7 +301,7 @@ impl Gateway {
         let mut routes = lock(&self.routes);
         let given = routes.given.entry(kind).or_default();
         let (mut table, mut named) = names::name_all(kind, listed, naming, is_reserved, given);
-        self.hold_back(kind, &mut table, &mut named);
+        self.hold_back(kind, listed, &mut table, &mut named);
         let newest = routes.newest.entry((kind, call.facts.era == Era::Modern)).or_default();
         let mut fits = true;
         let table = if **newest == table {
@@ -363,20 +363,36 @@ impl Gateway {
         kind: Kind,
     ) -> Result<(Era, Arc<Offer>), String> {
         let connection = self.connect(backend, call).await.map_err(|e| e.to_string())?;
-        let era = connection.era;
+        let offer = self.list_on(backend, &connection, call, kind).await?;
+        Ok((connection.era, offer))
+    }
+
+    /// The same, on this connection.
+    pub(super) async fn list_on(
+        self: &Arc<Self>,
+        backend: &Arc<Backend>,
+        connection: &Arc<Connection>,
+        call: &Arc<Call>,
+        kind: Kind,
+    ) -> Result<Arc<Offer>, String> {
         if !connection.offers(kind.capability()) {
-            return Ok((era, Arc::default()));
+            return Ok(Arc::default());
         }
         // What a client has is listed for each session apart.
         let apart = (!kind.is_definition()).then(|| call.session.id.clone());
         let read = || {
-            let (backend, call, connection) = (backend.clone(), call.clone(), connection.clone());
-            tokio::spawn(async move { read_list(&backend, &connection, &call, kind).await })
+            let (gateway, backend, call, connection) =
+                (self.clone(), backend.clone(), call.clone(), connection.clone());
+            tokio::spawn(async move {
+                let offer = read_list(&backend, &connection, &call, kind).await?;
+                // Before the next list is read: the newest is the one that counts.
+                gateway.observe_list(&call, kind, &backend, connection.era, &offer);
+                backend.known.learn_list(connection.era, kind, &offer);
+                connection.learn_list(kind, &offer);
+                Ok(offer)
+            })
         };
-        let offer = connection.flights.join((kind, apart), read).await?;
-        self.observe_list(call, kind, backend, era, &offer);
-        backend.known.learn_list(era, kind, &offer);
-        Ok((era, offer))
+        connection.flights.join((kind, apart), read).await
     }
 
     /// Returns the arguments of a tool that are repeated in headers, as far as the tool is known.
@@ -486,3 +502,6 @@ fn meta_of(incomplete: &[Incomplete]) -> String {
     }
     format!(r#","_meta":{}"#, json!({ META_INCOMPLETE: described(incomplete) }))
 }
+
+#[cfg(test)]
+mod tests;

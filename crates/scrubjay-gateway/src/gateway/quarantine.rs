@@ -1,10 +1,12 @@
 //! Notices definitions that are not what they were, in this run or since the last, and holds back those that nobody
 //! approved, where the user wants that.
 //!
-//! A list is looked at when it comes in (`observe_list`), so a changed tool is held from that moment for everybody. Names
-//! are given as if nothing were held, so that a held tool's name never becomes another's; only then is it left out
-//! (`hold_back`). Every call passes `held_call`, whichever way it was named. Approvals are read again when their file
-//! has changed: `scrubjay trust tool` needs no restart.
+//! A list is looked at when it comes in (`observe_list`). What is held is told by the definition at hand, never by what
+//! was seen last: each client may have a server process of its own, and they may say different things. Names are given
+//! as if nothing were held, so that a held tool's name never becomes another's; only then is what this list says under
+//! them left out (`hold_back`). Every call passes `held_call`, whichever way it was named, and is judged by what the
+//! connection that it goes to said last. Approvals are read again when their file has changed: `scrubjay trust tool`
+//! needs no restart.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -12,13 +14,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
 use serde_json::json;
-use serde_json::value::RawValue;
 
-use super::names::{Named, Owned, Table};
+use super::names::{Listed, Named, Owned, Table};
 use super::{Gateway, code};
 use crate::backend::connection::Connection;
-use crate::backend::offer::{Kind, Offer};
-use crate::backend::{Answer, Backend, Link};
+use crate::backend::offer::{DefinitionHash, Hashes, Kind, Offer};
+use crate::backend::{Answer, Backend, Greeting, Link};
 use crate::config::{Quarantine, QuarantineModes};
 use crate::definitions::{Change, Definitions, Item, Server, Stamp, What, Why, spelled};
 use crate::session::{Call, Session, lock};
@@ -101,47 +102,62 @@ impl Gateway {
         offer: &Offer,
     ) {
         let Some(what) = what_of(kind).filter(|_| !backend.is_own) else { return };
-        let mut said: BTreeMap<&str, String> = BTreeMap::new();
-        for item in &offer.items {
-            // What is listed twice under one name is defined by both: nobody knows which of them a client takes.
-            let text = said.entry(&item.name).or_default();
-            text.push_str(if text.is_empty() { "" } else { "\n" });
-            text.push_str(&spelled(&item.raw));
-        }
-        self.observe(&call.session, what, backend, era, said.into_iter().collect());
+        let said = self.hashes_of(offer);
+        self.observe(&call.session, what, backend, era, said, || texts_of(offer));
     }
 
-    fn observe(&self, session: &Session, what: What, backend: &Backend, era: Era, said: Vec<(&str, String)>) {
+    /// Returns what stands for each definition of a list.
+    fn hashes_of<'a>(&self, offer: &'a Offer) -> &'a Hashes {
+        let one = |(name, text): (&str, String)| (name.to_owned(), self.hash_of(&text, offer.is_copy()));
+        offer.hashes(|| texts_of(offer).into_iter().map(one).collect())
+    }
+
+    fn hash_of(&self, text: &str, is_copy: bool) -> DefinitionHash {
+        let store = self.seen.store.get();
+        let hash = store.map_or_else(|| blake3::hash(text.as_bytes()).to_string(), |store| store.hash(text));
+        let redacted = || store.map_or_else(|| text.to_owned(), |store| store.redacted(text));
+        DefinitionHash { hash, copy: is_copy.then(redacted) }
+    }
+
+    fn observe<'a>(
+        &self,
+        session: &Session,
+        what: What,
+        backend: &Backend,
+        era: Era,
+        said: &Hashes,
+        texts: impl FnOnce() -> BTreeMap<&'a str, String>,
+    ) {
         let mode = self.mode_of(backend);
         let store = self.seen.store.get();
-        let hashed: Vec<(String, String, String)> = said
-            .into_iter()
-            .map(|(name, text)| {
-                let hash = store
-                    .map_or_else(|| blake3::hash(text.as_bytes()).to_string(), |store| store.hash(&text));
-                (self.kept_name(name), hash, text)
-            })
-            .collect();
         let (changes, since_last_run) = self.with_server(backend, |seen| {
             let since_last_run = seen.looked_at.insert((what, era == Era::Modern));
-            let is_news = !seen.server.has_seen(
-                era,
-                what,
-                hashed.iter().map(|(name, hash, _)| (&**name, &**hash)),
-                mode,
-            );
-            if !is_news || seen.is_unreadable {
+            let hashed: Vec<(&str, String, String)> = said
+                .iter()
+                .map(|(name, hash)| {
+                    let kept_name = self.kept_name(name);
+                    let hash = seen.known_hash(what, &kept_name, hash).to_owned();
+                    (&**name, kept_name, hash)
+                })
+                .collect();
+            let pairs = hashed.iter().map(|(_, kept_name, hash)| (&**kept_name, &**hash));
+            if seen.server.has_seen(era, what, pairs, mode) || seen.is_unreadable {
                 return (Vec::new(), since_last_run);
             }
-            let redacted = |text: String| store.map_or_else(|| text.clone(), |store| store.redacted(&text));
-            let items: Vec<Item> = hashed
-                .into_iter()
-                .map(|(name, hash, text)| Item { name, hash, text: redacted(text) })
-                .collect();
+            let mut texts = texts();
+            let item = |(name, kept_name, hash): (&str, String, String)| {
+                let text = texts.remove(name).unwrap_or_default();
+                let (text, removed) = match store {
+                    Some(store) => store.without_secrets(&text),
+                    None => (text, Vec::new()),
+                };
+                Item { name: kept_name, hash, text, removed }
+            };
+            let items: Vec<Item> = hashed.into_iter().map(item).collect();
             let changes =
                 seen.observe(store, backend, mode, |server| server.observe(era, what, &items, mode));
             let why = |change: Change| {
-                let why = seen.server.why_held(what, &change.name, mode);
+                let why = seen.server.why_held(what, &change.name, &change.after, mode);
                 (change, why)
             };
             (changes.into_iter().map(why).collect(), since_last_run)
@@ -154,80 +170,89 @@ impl Gateway {
         }
     }
 
-    /// Takes out of a list what is held back.
-    pub(super) fn hold_back(&self, kind: Kind, table: &mut Table, named: &mut Vec<Named>) {
+    /// Takes out of a list what is held back of it.
+    pub(super) fn hold_back(&self, kind: Kind, listed: &[Listed], table: &mut Table, named: &mut Vec<Named>) {
         let Some(what) = what_of(kind) else { return };
         if !lock(&self.seen.modes).hold_any() {
             return;
         }
-        let held: HashSet<Owned> = named
-            .iter()
-            .filter(|named| self.why_held(what, &named.owned).is_some())
-            .map(|n| n.owned.clone())
-            .collect();
+        let mut held: HashSet<Owned> = HashSet::new();
+        for list in listed {
+            let names = self.held_in(what, &list.backend, &list.offer);
+            held.extend(names.into_iter().map(|own| Owned { backend: list.backend.clone(), own }));
+        }
         if !held.is_empty() {
             named.retain(|named| !held.contains(&named.owned));
             table.leave_out(&held);
         }
     }
 
-    fn why_held(&self, what: What, owned: &Owned) -> Option<Why> {
-        let backend = self.backend(&owned.backend)?;
-        let mode = self.mode_of(&backend);
+    /// Returns the names of what is held back of a backend's list.
+    fn held_in(&self, what: What, backend: &str, offer: &Offer) -> Vec<String> {
+        let backend = self.backend(backend).filter(|backend| self.mode_of(backend) != Quarantine::Off);
+        let Some(backend) = backend else { return Vec::new() };
+        let (hashes, mode) = (self.hashes_of(offer), self.mode_of(&backend));
+        self.with_server(&backend, |seen| {
+            let is_held = |(name, hash): &(&String, &DefinitionHash)| {
+                seen.why_held(what, &self.kept_name(name), hash, mode).is_some()
+            };
+            hashes.iter().filter(is_held).map(|(name, _)| name.clone()).collect()
+        })
+    }
+
+    fn why_held(&self, what: What, backend: &Backend, offer: &Offer, name: &str) -> Option<Why> {
+        let mode = self.mode_of(backend);
         if mode == Quarantine::Off {
             return None;
         }
-        self.with_server(&backend, |seen| seen.server.why_held(what, &self.kept_name(&owned.own), mode))
+        let Some(hash) = self.hashes_of(offer).get(name) else { return Some(Why::Unknown) };
+        self.with_server(backend, |seen| seen.why_held(what, &self.kept_name(name), hash, mode))
     }
 
-    /// Says why what goes by a name is held back, and what to do, where it is.
-    pub(super) fn told_if_held(&self, kind: Kind, owned: &Owned) -> Option<String> {
-        let what = what_of(kind)?;
-        Some(refusal(what, &owned.backend, &owned.own, self.why_held(what, owned)?))
+    /// Says why what goes by a name is held back of the newest list that a client's session has of its backend, and what
+    /// to do, where it is.
+    pub(super) fn told_if_held(&self, session: &Session, kind: Kind, owned: &Owned) -> Option<String> {
+        let (what, backend) = (what_of(kind)?, self.backend(&owned.backend)?);
+        let (_, offer) = lock(&session.lists).get(&(kind, backend.id.clone())).cloned()?;
+        let offer = offer.filter(|offer| self.hashes_of(offer).contains_key(&owned.own))?;
+        let why = self.why_held(what, &backend, &offer, &owned.own)?;
+        Some(refusal(what, &owned.backend, &owned.own, why))
     }
 
-    /// Refuses a call of something that is held back. Every call to a backend passes here.
+    /// Refuses a call of something that is held back on the connection it is meant for. Every call passes here.
     pub(super) async fn held_call(
         self: &Arc<Self>,
         call: &Arc<Call>,
         backend: &Arc<Backend>,
+        connection: &Arc<Connection>,
         method: &str,
         params: Option<&str>,
     ) -> Option<Answer> {
-        let mode = self.mode_of(backend);
         let (what, kind) = match method {
             "tools/call" => (What::Tool, Kind::Tools),
             "prompts/get" | "completion/complete" => (What::Prompt, Kind::Prompts),
             _ => return None,
         };
-        if mode == Quarantine::Off {
+        if self.mode_of(backend) == Quarantine::Off {
             return None;
         }
-        // A name may be known from an earlier run: what it stands for now is looked at before it is first used.
-        let has_looked = |seen: &mut SeenServer| seen.looked_at.iter().any(|(looked, _)| *looked == what);
-        if !self.with_server(backend, has_looked)
-            && let Err(why) = Box::pin(self.list_of(backend, call, kind)).await
-        {
-            let why = format!(
-                "the {} of backend \"{}\" cannot be looked at first: {why}",
-                kind.member(),
-                backend.id
-            );
-            return Some(Answer::error(code::INTERNAL, &why));
-        }
         let params = params.unwrap_or_default();
-        let of_prompt = (method == "completion/complete").then(|| {
-            let object = serde_json::from_str::<&RawValue>(params).ok();
-            message::member(object, "ref").map(RawValue::get).unwrap_or_default()
-        });
+        let of_prompt = message::members_like(params, "ref");
+        let named: Vec<&str> = match method {
+            "completion/complete" => of_prompt.iter().map(|(_, of)| of.get()).collect(),
+            _ => vec![params],
+        };
         // A server may read another of two names than we do.
-        let names = message::members_like(of_prompt.unwrap_or(params), "name");
+        let names: Vec<_> = named.iter().flat_map(|object| message::members_like(object, "name")).collect();
         let (why, name) = match names.as_slice() {
             [] => return None,
             [(_, name)] => {
                 let name = message::string(Some(name))?;
-                let why = self
-                    .with_server(backend, |seen| seen.server.why_held(what, &self.kept_name(&name), mode))?;
+                let offer = match self.newest_list(call, backend, connection, kind).await {
+                    Ok(offer) => offer,
+                    Err(unseen) => return Some(unseen),
+                };
+                let why = self.why_held(what, backend, &offer, &name)?;
                 (refusal(what, &backend.id, &name, why), name)
             }
             _ => ("params.name is given more than once".to_owned(), String::new()),
@@ -240,6 +265,25 @@ impl Gateway {
         Some(Answer::Error(message::error(code::INVALID_PARAMS, &why, Some(&data))))
     }
 
+    /// Returns the newest list of a connection. A name may be known from an earlier run, or from another client: what it
+    /// stands for here is looked at before it is first used.
+    async fn newest_list(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        backend: &Arc<Backend>,
+        connection: &Arc<Connection>,
+        kind: Kind,
+    ) -> Result<Arc<Offer>, Answer> {
+        if let Some(offer) = connection.newest_list(kind) {
+            return Ok(offer);
+        }
+        Box::pin(self.list_on(backend, connection, call, kind)).await.map_err(|why| {
+            let (member, id) = (kind.member(), &backend.id);
+            let why = format!("the {member} of backend \"{id}\" cannot be looked at first: {why}");
+            Answer::error(code::INTERNAL, &why)
+        })
+    }
+
     /// Takes note of how a server greets: what it tells clients to do, if anything, and which lists it has none of.
     /// Otherwise its first prompt, say, would pass for the first look at its prompts.
     pub(super) fn observe_greeting(&self, session: &Session, backend: &Backend, connection: &Connection) {
@@ -249,19 +293,30 @@ impl Gateway {
         // It was learned when the connection was made.
         let greeting = backend.known.greeting(connection.era).filter(|(era, _)| *era == connection.era);
         if let Some((era, greeting)) = greeting {
-            self.observe_instructions(session, backend, era, greeting.instructions.as_deref());
+            self.observe_instructions(session, backend, era, &greeting);
         }
         for kind in [Kind::Tools, Kind::Prompts] {
             if let Some(what) = what_of(kind).filter(|_| !connection.offers(kind.capability())) {
-                self.observe(session, what, backend, connection.era, Vec::new());
+                self.observe(session, what, backend, connection.era, &Hashes::new(), BTreeMap::new);
             }
         }
     }
 
-    fn observe_instructions(&self, session: &Session, backend: &Backend, era: Era, text: Option<&str>) {
-        let what = What::Instructions;
-        let said = text.map(|text| (what.word(), text.to_owned()));
-        self.observe(session, what, backend, era, said.into_iter().collect());
+    /// Takes note of what a server tells clients to do; returns what stands for it.
+    fn observe_instructions(
+        &self,
+        session: &Session,
+        backend: &Backend,
+        era: Era,
+        greeting: &Greeting,
+    ) -> Option<DefinitionHash> {
+        let (what, name) = (What::Instructions, What::Instructions.word());
+        let text = greeting.instructions.as_deref();
+        let hash = text.map(|text| self.hash_of(text, greeting.is_copy));
+        let said: Hashes = hash.iter().map(|hash| (name.to_owned(), hash.clone())).collect();
+        let texts = || text.into_iter().map(|text| (name, text.to_owned())).collect();
+        self.observe(session, what, backend, era, &said, texts);
+        hash
     }
 
     /// Returns what a client is told of a server's instructions: them or, where they are held back, that they are.
@@ -270,23 +325,32 @@ impl Gateway {
         session: &Session,
         backend: &Backend,
         era: Era,
-        text: Option<String>,
+        greeting: Greeting,
     ) -> Option<String> {
         if backend.is_own {
-            return text;
+            return greeting.instructions;
         }
-        self.observe_instructions(session, backend, era, text.as_deref());
-        let text = text?;
+        let hash = self.observe_instructions(session, backend, era, &greeting)?;
         let (what, name) = (What::Instructions, What::Instructions.word());
         let mode = self.mode_of(backend);
-        Some(match self.with_server(backend, |seen| seen.server.why_held(what, name, mode)) {
-            Some(why) => format!("({})", refusal(what, &backend.id, name, why)),
-            None => text,
-        })
+        match self.with_server(backend, |seen| seen.why_held(what, name, &hash, mode)) {
+            Some(why) => Some(format!("({})", refusal(what, &backend.id, name, why))),
+            None => greeting.instructions,
+        }
     }
 }
 
 impl SeenServer {
+    /// Returns what stands for a definition that is kept under a name: of a redacted copy, what stands for the original.
+    fn known_hash<'a>(&'a self, what: What, kept_name: &str, said: &'a DefinitionHash) -> &'a str {
+        let original = said.copy.as_ref().and_then(|copy| self.server.hash_of_copy(what, kept_name, copy));
+        original.unwrap_or(&said.hash)
+    }
+
+    fn why_held(&self, what: What, kept_name: &str, said: &DefinitionHash, mode: Quarantine) -> Option<Why> {
+        self.server.why_held(what, kept_name, self.known_hash(what, kept_name, said), mode)
+    }
+
     /// Reads the file anew where it has changed; returns whether it had.
     fn refresh(&mut self, store: &Definitions) -> bool {
         let Some(file) = &self.file else { return false };
@@ -339,6 +403,18 @@ impl SeenServer {
             }
         }
     }
+}
+
+/// Returns what a list says under each name, in one spelling.
+fn texts_of(offer: &Offer) -> BTreeMap<&str, String> {
+    let mut said: BTreeMap<&str, String> = BTreeMap::new();
+    for item in &offer.items {
+        // What is listed twice under one name is defined by both: nobody knows which of them a client takes.
+        let text = said.entry(&item.name).or_default();
+        text.push_str(if text.is_empty() { "" } else { "\n" });
+        text.push_str(&spelled(&item.raw));
+    }
+    said
 }
 
 fn what_of(kind: Kind) -> Option<What> {

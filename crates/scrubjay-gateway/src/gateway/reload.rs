@@ -54,7 +54,10 @@ impl Gateway {
         self.name_idle_rules();
         let others = [reloaded.changed.clone(), reloaded.removed.clone()].concat();
         // Other rules may hide what was listed before.
-        self.backends().iter().for_each(|backend| backend.known.forget_offers());
+        for backend in self.backends().iter() {
+            backend.known.forget_offers();
+            backend.open_connections().iter().for_each(|connection| connection.forget_lists());
+        }
         self.forget_all_lists(&others, naming != to.naming);
         self.route_with(to.routing);
         self.tools_changed();

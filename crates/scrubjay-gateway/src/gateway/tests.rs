@@ -134,6 +134,26 @@ impl Puppet {
     }
 }
 
+/// Makes recordings in a directory.
+pub(super) fn recordings(data: &std::path::Path) -> NewRecording {
+    let home = Home::new(data.to_owned());
+    let redactor = Arc::new(Redactor::standard());
+    Box::new(move |tape| {
+        let subject = Subject {
+            name: tape.name.to_owned(),
+            kind: tape.kind,
+            gateway: None,
+            transport: Transport::Stdio,
+            program: None,
+            workspace: None,
+            origin: Origin::default(),
+            session: None,
+            conversation: None,
+        };
+        Recording::new(home.clone(), subject, Limits::default(), redactor.clone())
+    })
+}
+
 struct Model {
     gateway: Arc<Gateway>,
     puppets: Vec<Arc<Puppet>>,
@@ -150,22 +170,7 @@ struct Model {
 impl Model {
     fn new() -> Self {
         let data = tempfile::tempdir().expect("there is a temporary directory");
-        let home = Home::new(data.path().to_owned());
-        let redactor = Arc::new(Redactor::standard());
-        let new_recording: NewRecording = Box::new(move |tape| {
-            let subject = Subject {
-                name: tape.name.to_owned(),
-                kind: tape.kind,
-                gateway: None,
-                transport: Transport::Stdio,
-                program: None,
-                workspace: None,
-                origin: Origin::default(),
-                session: None,
-                conversation: None,
-            };
-            Recording::new(home.clone(), subject, Limits::default(), redactor.clone())
-        });
+        let new_recording = recordings(data.path());
         let puppet = |id: &&'static str| {
             let (tools, is_up) = (Mutex::default(), Mutex::new(true));
             Arc::new(Puppet { id, tools, is_up, end: Notify::new(), changed: Notify::new() })

@@ -59,6 +59,7 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
                     rule: "private-key".to_owned(),
                     place: "byte 0".to_owned(),
                     bytes: line.len(),
+                    range: 0..line.len(),
                 });
             }
             explain(global, number, &findings)?;

@@ -11,12 +11,15 @@ use scrubjay_core::analysis::changes;
 use scrubjay_core::diff::unified;
 use scrubjay_core::inert::{unseen, visible};
 use scrubjay_gateway::config::{Quarantine, QuarantineModes};
-use scrubjay_gateway::definitions::{Definitions, Pending, Server, What, spelled};
+use scrubjay_gateway::definitions::{Definitions, Pending, Server, Shown, What, spelled};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
 use crate::config::{self, Loaded};
 use crate::render;
+
+/// Begins a line about a stretch of a definition that was taken for a secret and is not shown.
+const REMOVED: &str = "not shown, taken for a secret: ";
 
 /// Let a tool be used that changed, or that nobody approved yet
 ///
@@ -118,9 +121,10 @@ pub(super) fn list(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Vec<V
             "name": name,
             "why": waiting.why(),
             "changes": waiting.changes(),
-            "unseen_characters": new.iter().map(|text| unseen(&unescaped(text))).sum::<usize>(),
-            "old": old.as_deref().map(parsed),
-            "new": new.iter().map(|text| parsed(text)).collect::<Vec<_>>(),
+            "unseen_characters": new.iter().map(|new| unseen(&unescaped(&new.text))).sum::<usize>(),
+            "old": old.as_ref().map(|old| parsed(&old.text)),
+            "new": new.iter().map(|new| parsed(&new.text)).collect::<Vec<_>>(),
+            "removed": new.iter().flat_map(|new| new.removed.clone()).collect::<Vec<_>>(),
             "approve": format!("scrubjay trust tool {}", waiting.title()),
         })
     };
@@ -154,8 +158,14 @@ impl Waiting {
 
     fn changes(&self) -> Vec<String> {
         let Some(old) = &self.pending.old else { return Vec::new() };
-        let old = parsed(old);
-        self.pending.new.iter().flat_map(|new| changes(&old, &parsed(new))).collect()
+        let definition = parsed(&old.text);
+        let mut all = Vec::new();
+        for new in &self.pending.new {
+            all.extend(changes(&definition, &parsed(&new.text)));
+            let others = new.removed.iter().filter(|stretch| !old.removed.contains(stretch));
+            all.extend(others.map(|stretch| format!("{REMOVED}{stretch}")));
+        }
+        all
     }
 }
 
@@ -169,17 +179,17 @@ fn show(waiting: &Waiting) -> io::Result<()> {
         writeln!(out, "  {}", visible(&change))?;
     }
     for new in new {
-        if new.is_empty() {
+        if new.text.is_empty() {
             writeln!(out, "  its definition is too long to be kept, so it cannot be shown")?;
         }
-        let unseen = unseen(&unescaped(new));
+        let unseen = unseen(&unescaped(&new.text));
         if unseen > 0 {
             writeln!(
                 out,
                 "  WARNING: it has {unseen} characters that cannot be seen; they are written as \\u{{…}} below"
             )?;
         }
-        let old = old.as_deref().map(|old| lines(*what, old)).unwrap_or_default();
+        let old = old.as_ref().map(|old| lines(*what, old)).unwrap_or_default();
         write!(out, "{}", unified(old.as_bytes(), lines(*what, new).as_bytes(), "approved", "now"))?;
     }
     out.flush()
@@ -207,9 +217,10 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// Writes a definition line by line, its texts as they read, everything in it visible.
-fn lines(what: What, text: &str) -> String {
+/// Writes a definition line by line, its texts as they read, everything in it visible, and what is not shown of it.
+fn lines(what: What, shown: &Shown) -> String {
     let mut out = String::new();
+    let text = &*shown.text;
     let definition = parsed(text);
     match definition.as_object().filter(|_| what != What::Instructions) {
         Some(members) => {
@@ -224,6 +235,11 @@ fn lines(what: What, text: &str) -> String {
             }
         }
         None => write_value("text", &definition, "", &mut out),
+    }
+    for stretch in &shown.removed {
+        out.push_str(REMOVED);
+        out.push_str(&visible(stretch));
+        out.push('\n');
     }
     out
 }
