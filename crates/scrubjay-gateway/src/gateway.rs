@@ -683,6 +683,8 @@ impl Gateway {
             | "resources/subscribe"
             | "resources/unsubscribe"
             | "subscriptions/listen" => not_found(&request.method),
+            // A server that goes by the method alone would take it for one, and for another client's.
+            method if is_notification(method) => not_found(method),
             _ => self.pass_on(request).await,
         }
     }
@@ -703,6 +705,11 @@ impl Gateway {
                 }
             }
             "notifications/initialized" => {}
+            // A server that goes by the method alone would do it, though nobody looked at whether this client may.
+            _ if !is_notification(method) => session.record_turned_away(&serde_json::json!({
+                "event": "refused", "method": method,
+                "reason": "a request without an id: only notifications are passed on without one",
+            })),
             // What else a client tells is for the servers that work for it.
             _ => {
                 let era = session.facts().era;
@@ -727,6 +734,11 @@ impl Gateway {
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
         lock(&self.sessions).values().cloned().collect()
     }
+}
+
+/// Tells whether a method is one of a notification.
+fn is_notification(method: &str) -> bool {
+    method.starts_with("notifications/")
 }
 
 /// Tells whether a client's notification names something that a server keeps for one client.
