@@ -381,6 +381,7 @@ impl Gateway {
         // A client that has no other session needs its connections no more. One that is not inferred never has.
         let is_there = |other: &Arc<Session>| other.client == session.client;
         if !(session.is_inferred && lock(&self.sessions).values().any(is_there)) {
+            self.parked.forget_client(&session.client);
             self.backends().iter().for_each(|backend| backend.end_client(&session.client, reason));
         }
         if let Some(through) = &self.through {

@@ -422,6 +422,30 @@ async fn lines_until(client: &Client, heard: &Path, awaited: &str) -> String {
     tokio::time::timeout(PATIENCE, waiting).await.expect("it hears it in time")
 }
 
+#[tokio::test]
+async fn calls_that_one_client_leaves_waiting_keep_no_other_from_being_asked() {
+    let script = repository().join("tests/backends/session_server.py");
+    let script = script.to_str().expect("a path in UTF-8");
+    let rig = Rig::new(&[program("one", "python3", &["-B", script], PATIENCE)], Vec::new());
+    let [(a, _a), (b, _b)] = two(&rig, "modern").await;
+    let mut asked = Value::Null;
+    for id in 1..=64 {
+        asked = a.call(id, "ask", json!({})).await;
+        assert_eq!(asked["result"]["resultType"], "input_required", "{id}: {asked}");
+    }
+    let refused = a.call(65, "ask", json!({})).await;
+    assert!(complaint(&refused).contains("64 of this client"), "{refused}");
+    let of_b = b.call(1, "ask", json!({})).await;
+    assert_eq!(of_b["result"]["resultType"], "input_required", "{of_b}");
+    // They end with their client.
+    a.leave_session();
+    let [(a, _a), _] = two(&rig, "modern").await;
+    let state = asked["result"]["requestState"].clone();
+    is_refused(&a.request(1, "tools/call", json!({ "name": "ask", "requestState": state })).await);
+    let again = a.call(2, "ask", json!({})).await;
+    assert_eq!(again["result"]["resultType"], "input_required", "{again}");
+}
+
 /// Makes all calls of one client with ids and tokens that every client uses; returns how many went wrong.
 async fn converse(client: Client, mut heard: mpsc::Receiver<String>, number: u64, is_modern: bool) {
     let listening = tokio::spawn(async move {
