@@ -721,6 +721,7 @@ impl Gateway {
                 let told: Arc<(String, Option<String>, Charge)> =
                     Arc::new((method.to_owned(), params.map(str::to_owned), room));
                 for connection in serving.filter(concerns) {
+                    connection.note_client(session);
                     let told = told.clone();
                     tokio::spawn(async move {
                         if let Err(e) = connection.notify(None, &told.0, told.1.as_deref()).await {

@@ -6,6 +6,7 @@ mod flights;
 mod hearing;
 mod judging;
 mod notes;
+mod served;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,6 +24,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub(crate) use self::flights::Flights;
 pub(super) use self::hearing::Incoming;
+pub use self::served::Served;
 use super::caller::with_caller;
 use super::leg_tape::LegTape;
 use super::places::Owner;
@@ -93,6 +95,8 @@ pub(crate) struct Wire {
     keeping: Options,
     /// The rules at work on it.
     judge: ConnectionJudge,
+    /// The clients that have spoken on it.
+    served: Mutex<Served>,
     /// What is left of the room for what rules hold back.
     held: Arc<Semaphore>,
     /// Lines on their way to the backend; dropped, its input ends.
@@ -154,6 +158,11 @@ impl Connection {
     /// Returns what its backend asked, and no request of the client has taken along.
     pub(crate) fn questions(&self) -> Arc<Questions> {
         self.wire.questions.clone()
+    }
+
+    /// Notes that a client speaks on it.
+    pub(crate) fn note_client(&self, session: &Session) {
+        lock(&self.wire.served).add(session);
     }
 
     /// Notes that its client needs it.
@@ -281,6 +290,7 @@ impl Wire {
             questions: Arc::default(),
             keeping: backend.keeping,
             judge: backend.judge(),
+            served: Mutex::default(),
             held: Arc::new(Semaphore::new(judging::HELD_MAX)),
             lines: Mutex::new(Some(lines)),
             queue: backend.budget.backend(),
@@ -326,6 +336,11 @@ impl Wire {
 
     fn owner(&self) -> Owner {
         self.settled.get().and_then(|(_, owner)| owner.clone())
+    }
+
+    /// Returns whether it is one client's own.
+    fn is_one_clients(&self) -> bool {
+        self.passes_to.is_some() || self.owner().is_some()
     }
 
     /// Returns how much processor time its program has used, where it has one that has said nothing yet.
@@ -376,6 +391,9 @@ impl Wire {
         if let Some(answer) = line.answer() {
             let recorded = self.record_then(Direction::ClientToServer, call, &line, None);
             return recorded.map(|()| answer).map_err(|e| CallError::NotRecorded(e.to_string()));
+        }
+        if let Some(call) = call {
+            lock(&self.served).add(&call.session);
         }
         let (reply, mut answer) = oneshot::channel();
         let moves = Arc::new(tokio::sync::Notify::new());

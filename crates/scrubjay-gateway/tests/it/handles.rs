@@ -344,6 +344,65 @@ async fn what_a_server_logs_between_calls_of_several_clients_reaches_none_of_the
 }
 
 #[tokio::test]
+async fn what_a_server_logs_for_a_call_that_is_over_reaches_no_other_client() {
+    for era in ERAS {
+        let rig = rig(era);
+        let [(a, mut to_a), (b, mut to_b)] = two(&rig, era).await;
+        let meta = json!({ "io.modelcontextprotocol/logLevel": "debug" });
+        let call = begin_wait(&rig, &b, 5, meta).await;
+        assert_eq!(text(&a.call(1, "log", json!({ "text": "the secret of a" })).await), "logs");
+        // It says things in order: what it logged was heard before this answer.
+        b.call(6, "release", json!({})).await;
+        assert_eq!(text(&call.await.expect("no panic")), "released");
+        hears_nothing(&mut to_a);
+        hears_nothing(&mut to_b);
+        assert!(String::from_utf8_lossy(&rig.tapes("backend")).contains("the secret of a"), "{era}");
+        // Nor when the other client has left.
+        a.leave_session();
+        b.call(7, "log", json!({ "text": "whose?" })).await;
+        b.call(8, "echo", json!({ "nonce": "n" })).await;
+        hears_nothing(&mut to_b);
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_logs_is_its_only_clients_while_there_is_no_other() {
+    let rig = rig("legacy");
+    let (a, mut to_a) = Client::answering(&rig.gateway, "same", json!({})).await;
+    a.call(1, "log", json!({ "text": "between calls" })).await;
+    assert_eq!(hears(&mut to_a).await["params"]["data"], "between calls");
+    let call = begin_wait(&rig, &a, 5, json!({})).await;
+    a.call(2, "log", json!({ "text": "beside a call" })).await;
+    assert_eq!(hears(&mut to_a).await["params"]["data"], "beside a call");
+    a.call(6, "release", json!({})).await;
+    call.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn a_question_for_a_call_that_is_over_is_put_to_no_other_client() {
+    for has_left in [false, true] {
+        let rig = rig("legacy");
+        let [(a, mut to_a), (b, mut to_b)] = two(&rig, "legacy").await;
+        a.call(1, "echo", json!({ "nonce": "n" })).await;
+        let call = begin_wait(&rig, &b, 5, json!({})).await;
+        if has_left {
+            a.leave_session();
+            b.call(6, "ask_late", json!({ "text": "the secret of a" })).await;
+        } else {
+            a.call(2, "ask_late", json!({ "text": "the secret of a" })).await;
+        }
+        tokio::select! {
+            reply = b.call(7, "reply", json!({})) => assert!(text(&reply).contains("it cannot be told"), "{reply}"),
+            asked = hears(&mut to_b) => panic!("another client is asked: {asked}"),
+        }
+        hears_nothing(&mut to_a);
+        hears_nothing(&mut to_b);
+        b.call(8, "release", json!({})).await;
+        call.await.expect("no panic");
+    }
+}
+
+#[tokio::test]
 async fn a_notification_with_an_id_reaches_no_server_that_others_use() {
     for (era, is_transparent) in [("legacy", false), ("modern", false), ("modern", true)] {
         let heard = tempfile::NamedTempFile::new().expect("there is a temporary directory");

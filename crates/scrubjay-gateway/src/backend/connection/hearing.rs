@@ -290,7 +290,7 @@ impl Wire {
         on: Option<u64>,
     ) {
         let busy = self.callers(on);
-        let only = self.belongs_to(&busy);
+        let only = self.belongs_to(&busy, on);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
             return;
@@ -317,8 +317,19 @@ impl Wire {
                 let (reply, answer) = oneshot::channel();
                 let backend = self.backend.clone();
                 let (owner, questions) = (self.owner(), questions.clone());
-                let question =
-                    Question { backend, owner, outside_calls, questions, method, params, busy, reply };
+                let (only, served) = (only.clone(), lock(&self.served).clone());
+                let question = Question {
+                    backend,
+                    owner,
+                    outside_calls,
+                    questions,
+                    method,
+                    params,
+                    busy,
+                    only,
+                    served,
+                    reply,
+                };
                 match self.events.send(Event::Request(question)).await {
                     Ok(()) => answer.await.unwrap_or_else(|_| Answer::error(-32603, "nobody answered")),
                     Err(_) => Answer::error(-32603, "the gateway is shutting down"),
@@ -344,7 +355,7 @@ impl Wire {
             return;
         }
         let busy = self.callers(on);
-        let only = self.belongs_to(&busy);
+        let only = self.belongs_to(&busy, on);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
             return;
@@ -353,7 +364,7 @@ impl Wire {
             // Said to a call that nobody waits for any more: others must not hear it.
             return;
         }
-        let names_task = self.owner().is_none() && self.passes_to.is_none() && names_task(line);
+        let names_task = !self.is_one_clients() && names_task(line);
         if let Some(call) = only.filter(|_| !concerns_all(&method) && !names_task) {
             // At once, not through the queue: the answer behind it must not overtake it.
             if method != "notifications/message" || call.wants_log(line) {
@@ -382,6 +393,7 @@ impl Wire {
             method,
             line: line.to_owned(),
             busy,
+            served: lock(&self.served).clone(),
             room,
         };
         // Waits when the gateway cannot keep up: nothing is dropped silently.
@@ -456,10 +468,13 @@ impl Wire {
         Some((call, line))
     }
 
-    /// Returns the call that what the backend says belongs to, as far as that can be told: the newest, where all under
-    /// way are of one client.
-    fn belongs_to(&self, busy: &[Arc<Call>]) -> Option<Arc<Call>> {
-        if self.owner().is_some() { busy.first().cloned() } else { only_session(busy) }
+    /// Returns the call that what the backend says belongs to, as far as that can be told: the newest, where it is said on
+    /// the stream of a call or no other client has ever spoken here.
+    pub(super) fn belongs_to(&self, busy: &[Arc<Call>], on: Option<u64>) -> Option<Arc<Call>> {
+        if self.is_one_clients() {
+            return busy.first().cloned();
+        }
+        only_session(busy).filter(|call| on.is_some() || lock(&self.served).is_nobody_but(&call.session))
     }
 
     /// Returns whether a call is under way whose client may be asked by its answer.

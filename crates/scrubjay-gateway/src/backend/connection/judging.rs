@@ -10,7 +10,7 @@ use scrubjay_store::recording::{Item, RecordError};
 
 use tokio::sync::mpsc;
 
-use super::{CallError, QUEUE_WAIT_MAX, Wire, only_session};
+use super::{CallError, QUEUE_WAIT_MAX, Wire};
 use crate::budget::{Full, Queued, Use};
 use crate::delivery::{Outgoing, Receipt};
 use crate::judged::{self, Judged};
@@ -64,7 +64,7 @@ impl Wire {
 
     /// Deals with what a backend said and nobody is to hear; a request gets the answer that the rules give.
     pub(super) async fn stop(&self, line: &Judged, on: Option<u64>) {
-        let only = only_session(&self.callers(on));
+        let only = self.belongs_to(&self.callers(on), on);
         let recorded = match line.judgement.back.as_deref() {
             Some(back) => {
                 let leaving = String::from_utf8_lossy(back).into_owned();
