@@ -37,7 +37,7 @@ use crate::judged::Judged;
 use crate::keeping::keep;
 use crate::relay::Options;
 use crate::ruling::ConnectionJudge;
-use crate::session::{Call, Session, lock};
+use crate::session::{Call, HELD_MAX, Session, lock};
 
 /// How many calls may be under way on one backend.
 const CALLS_MAX: usize = 65_536;
@@ -97,7 +97,7 @@ pub(crate) struct Wire {
     judge: ConnectionJudge,
     /// The clients that have spoken on it.
     served: Mutex<Served>,
-    /// What is left of the room for what rules hold back.
+    /// Places for what rules hold back and is no one client's of several.
     held: Arc<Semaphore>,
     /// Lines on their way to the backend; dropped, its input ends.
     lines: Mutex<Option<mpsc::Sender<Outgoing>>>,
@@ -291,7 +291,7 @@ impl Wire {
             keeping: backend.keeping,
             judge: backend.judge(),
             served: Mutex::default(),
-            held: Arc::new(Semaphore::new(judging::HELD_MAX)),
+            held: Arc::new(Semaphore::new(HELD_MAX)),
             lines: Mutex::new(Some(lines)),
             queue: backend.budget.backend(),
             budget: backend.budget.clone(),

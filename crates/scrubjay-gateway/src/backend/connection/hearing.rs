@@ -179,13 +179,24 @@ impl Wire {
         if line.judgement.delay.is_zero() && line.judgement.back.is_none() {
             return if stops { self.stop(&line, on).await } else { self.hear_judged(&line, on).await };
         }
-        // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
-        let Ok(room) = self.held.clone().acquire_owned().await else { return };
-        let wire = self.clone();
         // An answer is given though its backend should end meanwhile; one that rules stopped is given to nobody.
         let pending = if stops { None } else { self.pending_of(&line) };
+        let call = match &pending {
+            Some(pending) => pending.call.clone(),
+            None => self.addressee(&line, on),
+        };
+        let (place, room) = match self.place_to_wait(&line, call.as_ref()).await {
+            Ok(place) => place,
+            // It goes nowhere, so it need not wait.
+            Err(_) if stops => return self.stop(&line, on).await,
+            Err(full) => return self.turn_away(&line, call, pending, &full).await,
+        };
+        let wire = self.clone();
+        // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
         tokio::spawn(async move {
             line.hold().await;
+            // Who passes it on takes room for it.
+            drop(room);
             let text = line.text();
             if stops {
                 wire.stop(&line, on).await
@@ -194,7 +205,7 @@ impl Wire {
             } else {
                 wire.hear_judged(&line, on).await
             }
-            drop(room);
+            drop(place);
         });
     }
 
@@ -401,7 +412,7 @@ impl Wire {
     }
 
     /// Records that something the backend said, which is on its tape, went no further.
-    fn note_dropped(&self, bytes: usize, key: &str) {
+    pub(super) fn note_dropped(&self, bytes: usize, key: &str) {
         let note = serde_json::json!({
             "event": "undelivered", "why": "dropped by limit", "limit": key, "messages": 1, "bytes": bytes,
         });
@@ -475,6 +486,15 @@ impl Wire {
             return busy.first().cloned();
         }
         only_session(busy).filter(|call| on.is_some() || lock(&self.served).is_nobody_but(&call.session))
+    }
+
+    /// Returns the call that something is for which answers none, as far as that can be told.
+    fn addressee(&self, line: &Judged, on: Option<u64>) -> Option<Arc<Call>> {
+        let text = line.text();
+        let parts = Parts::of(&text).ok();
+        let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
+        let progressing = token.and_then(|token| self.progressing(token, on));
+        progressing.map(|(call, _)| call).or_else(|| self.belongs_to(&self.callers(on), on))
     }
 
     /// Returns whether a call is under way whose client may be asked by its answer.
