@@ -7,9 +7,10 @@ Its tools: `echo` (answers with its `nonce`, after one progress message), `count
 `bytes` bytes each, then answers), `forge` (makes a progress message for the `token` it is given, then answers), `token`
 (answers with the progress token of the call), `wait` and `release` (a call that is answered when another one is made),
 `begin` (begins a task), `ask` (demands input with a state; called again with the state it answers with what it kept),
-`status` (tells of a task unasked), `log` (logs its `text` while no call is under way) and `stop` (exits). Methods:
-`tasks/get`, `tasks/result`, `tasks/cancel`, `tasks/list`, `resources/subscribe`, `completion/complete`. With `--heard`
-every line it reads is written to the file.
+`status` (tells of a task unasked), `log` (logs its `text` while no call is under way), `ask_late` (asks its `text` once
+it has answered), `reply` (answers with what it was answered, once it was) and `stop` (exits). Methods: `tasks/get`, `tasks/result`,
+`tasks/cancel`, `tasks/list`, `resources/subscribe`, `completion/complete`. With `--heard` every line it reads is written
+to the file.
 """
 
 import json
@@ -18,8 +19,9 @@ import sys
 
 ERA = sys.argv[sys.argv.index("--era") + 1] if "--era" in sys.argv else "legacy"
 HEARD = open(sys.argv[sys.argv.index("--heard") + 1], "w") if "--heard" in sys.argv else None
-TASKS, STATES, WAITING = {}, {}, []
-TOOLS = ("echo", "count", "forge", "token", "wait", "release", "begin", "ask", "status", "log", "long", "stop")
+TASKS, STATES, WAITING, REPLIES, READERS = {}, {}, [], [], []
+TOOLS = ("echo", "count", "forge", "token", "wait", "release", "begin", "ask", "status", "log", "ask_late", "reply")
+TOOLS += ("long", "stop")
 
 
 def say(**members):
@@ -62,6 +64,11 @@ def ask(request_id, params, arguments):
         answer(request_id, STATES.get(state, f"no such state: {state}"))
 
 
+def read_reply():
+    if REPLIES and READERS:
+        answer(READERS.pop(0), json.dumps(REPLIES.pop(0)))
+
+
 def call(request_id, params):
     name, arguments = params["name"], params.get("arguments") or {}
     token = (params.get("_meta") or {}).get("progressToken")
@@ -98,6 +105,13 @@ def call(request_id, params):
         answer(request_id, "logs")
         for _ in range(arguments.get("times", 1)):
             say(method="notifications/message", params={"level": "error", "data": arguments["text"]})
+    elif name == "ask_late":
+        answer(request_id, "asks")
+        schema = {"type": "object", "properties": {}}
+        say(id="late", method="elicitation/create", params={"message": arguments["text"], "requestedSchema": schema})
+    elif name == "reply":
+        READERS.append(request_id)
+        read_reply()
     elif name == "long":
         answer(request_id, "x" * arguments["bytes"])
     elif name == "stop":
@@ -125,7 +139,11 @@ def main():
             HEARD.flush()
         message = json.loads(line)
         request_id, method, params = message.get("id"), message.get("method"), message.get("params") or {}
-        if request_id is None or method is None:
+        if method is None:
+            REPLIES.append(message)
+            read_reply()
+            continue
+        if request_id is None:
             continue
         if method in ("initialize", "server/discover"):
             greet(request_id, method)

@@ -36,7 +36,7 @@ use crate::memory::Memory;
 use crate::relay::Options;
 use crate::ruling::{ConnectionJudge, RulesInForce};
 use crate::session::{Call, Session, lock, seal};
-use connection::Connection;
+use connection::{Connection, Served};
 pub(crate) use handshake::modern_meta;
 pub(crate) use known::Greeting;
 use known::Known;
@@ -102,8 +102,10 @@ pub enum Event {
         method: String,
         /// The whole line.
         line: String,
-        /// The sessions with a call under way on it.
+        /// The calls under way on it.
         busy: Vec<Arc<Call>>,
+        /// The clients that have spoken on it.
+        served: Served,
         /// The room it takes while it waits.
         room: Charge,
     },
@@ -135,6 +137,10 @@ pub struct Question {
     pub(crate) params: Option<String>,
     /// The calls under way on the connection, newest first.
     pub(crate) busy: Vec<Arc<Call>>,
+    /// The one of them that it belongs to, as far as that can be told.
+    pub(crate) only: Option<Arc<Call>>,
+    /// The clients that have spoken on the connection.
+    pub(crate) served: Served,
     /// Where the answer goes.
     pub(crate) reply: tokio::sync::oneshot::Sender<Answer>,
 }

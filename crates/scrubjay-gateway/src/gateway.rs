@@ -381,6 +381,7 @@ impl Gateway {
         // A client that has no other session needs its connections no more. One that is not inferred never has.
         let is_there = |other: &Arc<Session>| other.client == session.client;
         if !(session.is_inferred && lock(&self.sessions).values().any(is_there)) {
+            self.parked.forget_client(&session.client);
             self.backends().iter().for_each(|backend| backend.end_client(&session.client, reason));
         }
         if let Some(through) = &self.through {
@@ -683,6 +684,8 @@ impl Gateway {
             | "resources/subscribe"
             | "resources/unsubscribe"
             | "subscriptions/listen" => not_found(&request.method),
+            // A server that goes by the method alone would take it for one, and for another client's.
+            method if is_notification(method) => not_found(method),
             _ => self.pass_on(request).await,
         }
     }
@@ -703,6 +706,11 @@ impl Gateway {
                 }
             }
             "notifications/initialized" => {}
+            // A server that goes by the method alone would do it, though nobody looked at whether this client may.
+            _ if !is_notification(method) => session.record_turned_away(&serde_json::json!({
+                "event": "refused", "method": method,
+                "reason": "a request without an id: only notifications are passed on without one",
+            })),
             // What else a client tells is for the servers that work for it.
             _ => {
                 let era = session.facts().era;
@@ -713,6 +721,7 @@ impl Gateway {
                 let told: Arc<(String, Option<String>, Charge)> =
                     Arc::new((method.to_owned(), params.map(str::to_owned), room));
                 for connection in serving.filter(concerns) {
+                    connection.note_client(session);
                     let told = told.clone();
                     tokio::spawn(async move {
                         if let Err(e) = connection.notify(None, &told.0, told.1.as_deref()).await {
@@ -727,6 +736,11 @@ impl Gateway {
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
         lock(&self.sessions).values().cloned().collect()
     }
+}
+
+/// Tells whether a method is one of a notification.
+fn is_notification(method: &str) -> bool {
+    method.starts_with("notifications/")
 }
 
 /// Tells whether a client's notification names something that a server keeps for one client.

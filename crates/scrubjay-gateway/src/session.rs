@@ -18,7 +18,7 @@ use scrubjay_core::oversize::Oversize;
 use scrubjay_store::clock;
 use scrubjay_store::recording::{Item, RecordError, Recording};
 use scrubjay_store::tape::header::{SessionRef, ToldBy};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::aside::Aside;
 use crate::backend::offer::{Digest, Kind, Offer};
@@ -33,6 +33,8 @@ use crate::relay::Options;
 pub const OUTBOX_MAX: usize = 256;
 /// How many requests of one client may be under way.
 pub const CALLS_MAX: usize = 1024;
+/// How many messages of backends may wait for one client because rules delay them.
+pub(crate) const HELD_MAX: usize = 256;
 
 /// The level that lets every log message pass.
 pub(crate) const LEAST_LOG_LEVEL: &str = "debug";
@@ -152,6 +154,8 @@ pub struct Session {
     is_over: AtomicBool,
     calls: Mutex<HashMap<Ticket, Arc<Call>>>,
     next_ticket: AtomicU64,
+    /// Places for what rules hold back on its way from backends that serve others too.
+    pub(crate) held: Arc<Semaphore>,
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next_ask: AtomicU64,
     /// What belongs to no request.
@@ -381,6 +385,7 @@ impl Session {
             is_over: AtomicBool::new(false),
             calls: Mutex::default(),
             next_ticket: AtomicU64::new(1),
+            held: Arc::new(Semaphore::new(HELD_MAX)),
             asks: Mutex::default(),
             next_ask: AtomicU64::new(1),
             aside: Aside::default(),

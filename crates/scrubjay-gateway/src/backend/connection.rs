@@ -6,6 +6,7 @@ mod flights;
 mod hearing;
 mod judging;
 mod notes;
+mod served;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,6 +24,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub(crate) use self::flights::Flights;
 pub(super) use self::hearing::Incoming;
+pub use self::served::Served;
 use super::caller::with_caller;
 use super::leg_tape::LegTape;
 use super::offer::{Kind, Offer};
@@ -36,7 +38,7 @@ use crate::judged::Judged;
 use crate::keeping::keep;
 use crate::relay::Options;
 use crate::ruling::ConnectionJudge;
-use crate::session::{Call, Session, lock};
+use crate::session::{Call, HELD_MAX, Session, lock};
 
 /// How many calls may be under way on one backend.
 const CALLS_MAX: usize = 65_536;
@@ -96,7 +98,9 @@ pub(crate) struct Wire {
     keeping: Options,
     /// The rules at work on it.
     judge: ConnectionJudge,
-    /// What is left of the room for what rules hold back.
+    /// The clients that have spoken on it.
+    served: Mutex<Served>,
+    /// Places for what rules hold back and is no one client's of several.
     held: Arc<Semaphore>,
     /// Lines on their way to the backend; dropped, its input ends.
     lines: Mutex<Option<mpsc::Sender<Outgoing>>>,
@@ -177,6 +181,11 @@ impl Connection {
     /// Returns what its backend asked, and no request of the client has taken along.
     pub(crate) fn questions(&self) -> Arc<Questions> {
         self.wire.questions.clone()
+    }
+
+    /// Notes that a client speaks on it.
+    pub(crate) fn note_client(&self, session: &Session) {
+        lock(&self.wire.served).add(session);
     }
 
     /// Notes that its client needs it.
@@ -304,7 +313,8 @@ impl Wire {
             questions: Arc::default(),
             keeping: backend.keeping,
             judge: backend.judge(),
-            held: Arc::new(Semaphore::new(judging::HELD_MAX)),
+            served: Mutex::default(),
+            held: Arc::new(Semaphore::new(HELD_MAX)),
             lines: Mutex::new(Some(lines)),
             queue: backend.budget.backend(),
             budget: backend.budget.clone(),
@@ -349,6 +359,11 @@ impl Wire {
 
     fn owner(&self) -> Owner {
         self.settled.get().and_then(|(_, owner)| owner.clone())
+    }
+
+    /// Returns whether it is one client's own.
+    fn is_one_clients(&self) -> bool {
+        self.passes_to.is_some() || self.owner().is_some()
     }
 
     /// Returns how much processor time its program has used, where it has one that has said nothing yet.
@@ -399,6 +414,9 @@ impl Wire {
         if let Some(answer) = line.answer() {
             let recorded = self.record_then(Direction::ClientToServer, call, &line, None);
             return recorded.map(|()| answer).map_err(|e| CallError::NotRecorded(e.to_string()));
+        }
+        if let Some(call) = call {
+            lock(&self.served).add(&call.session);
         }
         let (reply, mut answer) = oneshot::channel();
         let moves = Arc::new(tokio::sync::Notify::new());

@@ -29,6 +29,8 @@ use crate::session::{Call, Demand, lock, log_level};
 
 /// How many calls may wait for their client to come back.
 const PARKED_MAX: usize = 1024;
+/// How many of them may be one client's, so that others can still be asked.
+const PARKED_EACH_MAX: usize = PARKED_MAX / 16;
 /// How long one waits.
 const PARKED_FOR: Duration = Duration::from_secs(600);
 /// How long a call waits for another call of its client to bring what the server asked outside calls.
@@ -40,6 +42,30 @@ const ROUNDS_MAX: usize = 16;
 #[derive(Default)]
 pub(super) struct Parked {
     calls: Mutex<HashMap<String, ParkedCall>>,
+}
+
+impl Parked {
+    /// Calls off what waits for a client that is gone.
+    pub(super) fn forget_client(&self, client: &Arc<str>) {
+        lock(&self.calls).retain(|_, parked| parked.running.call.session.client != *client);
+    }
+
+    /// Parks a call under a state; returns why that cannot be.
+    fn park(&self, state: &str, parked: ParkedCall) -> Result<(), String> {
+        let mut calls = lock(&self.calls);
+        calls.retain(|_, parked| parked.since.elapsed() < PARKED_FOR);
+        let is_same = |other: &&ParkedCall| other.running.call.is_of_client_of(&parked.running.call);
+        if calls.values().filter(is_same).count() >= PARKED_EACH_MAX {
+            return Err(format!(
+                "too many calls wait for input: {PARKED_EACH_MAX} of this client do already"
+            ));
+        }
+        if calls.len() >= PARKED_MAX {
+            return Err(format!("too many calls wait for input: {PARKED_MAX} do already"));
+        }
+        calls.insert(state.to_owned(), parked);
+        Ok(())
+    }
 }
 
 struct ParkedCall {
@@ -377,12 +403,9 @@ impl Gateway {
             replies.push((key, demand.reply));
         }
         let since = tokio::time::Instant::now();
-        let mut calls = lock(&self.parked.calls);
-        calls.retain(|_, parked| parked.since.elapsed() < PARKED_FOR);
-        if calls.len() >= PARKED_MAX {
-            return Answer::error(code::INTERNAL, "too many calls wait for input");
+        if let Err(why) = self.parked.park(&state, ParkedCall { running, replies, since }) {
+            return Answer::error(code::INTERNAL, &why);
         }
-        calls.insert(state.clone(), ParkedCall { running, replies, since });
         Answer::Result(format!(
             r#"{{"resultType":"input_required","inputRequests":{{{}}},"requestState":"{state}"}}"#,
             requests.join(",")

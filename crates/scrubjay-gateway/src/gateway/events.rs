@@ -11,7 +11,7 @@ use scrubjay_core::message;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Gateway, code, tasks};
-use crate::backend::connection::only_session;
+use crate::backend::connection::{Served, only_session};
 use crate::backend::offer::Kind;
 use crate::backend::{Answer, Event, Owner, Question};
 use crate::session::{Call, Demand, Session, lock};
@@ -20,8 +20,8 @@ pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Eve
     while let Some(event) = heard.recv().await {
         let Some(gateway) = gateway.upgrade() else { return };
         match event {
-            Event::Notification { backend, owner, era, method, line, busy, room } => {
-                gateway.notified(&Said { backend, owner, era, method, line }, &busy);
+            Event::Notification { backend, owner, era, method, line, busy, served, room } => {
+                gateway.notified(&Said { backend, owner, served, era, method, line }, &busy);
                 drop(room);
             }
             Event::Request(question) => gateway.asked(question),
@@ -34,6 +34,7 @@ pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Eve
 struct Said {
     backend: String,
     owner: Owner,
+    served: Served,
     era: Era,
     method: String,
     line: String,
@@ -43,6 +44,11 @@ impl Said {
     /// Returns whether a session is of the client it is for.
     fn is_for(&self, session: &Session) -> bool {
         is_of(session, &self.owner)
+    }
+
+    /// Returns whether it can be for no client but that of a session.
+    fn is_only_for(&self, session: &Session) -> bool {
+        self.is_for(session) && (self.owner.is_some() || self.served.is_nobody_but(session))
     }
 }
 
@@ -88,7 +94,7 @@ impl Gateway {
             "notifications/message" if !busy.is_empty() && said.owner.is_none() => {}
             // It may be any of several clients': on the backend's tape.
             _ if said.owner.is_none() && self.session_count() > 1 => {}
-            _ => self.tell_legacy_sessions(line, |session| legacy && said.is_for(session)),
+            _ => self.tell_legacy_sessions(line, |session| legacy && said.is_only_for(session)),
         }
     }
 
@@ -133,32 +139,31 @@ impl Gateway {
             refuse(question.reply, code::METHOD_NOT_FOUND, "no client is there to be asked");
             return;
         }
-        let Question { backend, owner, outside_calls, questions, method, params, mut busy, reply } = question;
+        let Question { backend, owner, outside_calls, questions, method, params, busy, only, served, reply } =
+            question;
         let task = params.as_deref().and_then(|params| serde_json::from_str(params).ok());
+        let mut call = only;
         if let Some(task) = tasks::related(task).filter(|_| owner.is_none()) {
             // Part of a task: only the client that began it may be asked.
             let asked = self.tasks.owner(&backend, &task);
-            busy.retain(|call| asked.as_ref() == Some(&call.session.client));
-            if busy.is_empty() {
+            let of_asked = |call: &&Arc<Call>| asked.as_ref() == Some(&call.session.client);
+            let of_asked: Vec<Arc<Call>> = busy.iter().filter(of_asked).cloned().collect();
+            if of_asked.is_empty() {
                 refuse(reply, code::INTERNAL, "the client that began this task waits for no call");
                 return;
             }
+            call = only_session(&of_asked);
         }
-        let call = match &owner {
-            Some(_) => busy.first().cloned(),
-            None if busy.is_empty() => None,
-            None => match only_session(&busy) {
-                Some(call) => Some(call),
-                None => {
-                    tracing::warn!(backend, method, "a backend asks, and it cannot be told which client");
-                    let why = "several clients have calls under way, and it cannot be told which of them this is for: \
-                               without `shared: true` each would have a connection of its own";
-                    refuse(reply, code::INTERNAL, why);
-                    return;
-                }
-            },
-        };
-        let session = call.as_ref().map(|c| c.session.clone()).or_else(|| self.session_to_ask(&owner));
+        let is_anybodys = owner.is_none() && (!busy.is_empty() || served == Served::Several);
+        if call.is_none() && is_anybodys {
+            tracing::warn!(backend, method, "a backend asks, and it cannot be told which client");
+            let why = "several clients may use this connection, and it cannot be told which of them this is for: \
+                       without `shared: true` each would have a connection of its own";
+            refuse(reply, code::INTERNAL, why);
+            return;
+        }
+        let session =
+            call.as_ref().map(|c| c.session.clone()).or_else(|| self.session_to_ask(&owner, &served));
         let Some(session) = session else {
             refuse(reply, code::METHOD_NOT_FOUND, "no client is there to be asked");
             return;
@@ -194,13 +199,15 @@ impl Gateway {
 
     /// Returns the session to ask where no call is under way: one of the owner's or, on a connection that serves all,
     /// the only one there is, where it is legacy.
-    fn session_to_ask(&self, owner: &Owner) -> Option<Arc<Session>> {
+    fn session_to_ask(&self, owner: &Owner, served: &Served) -> Option<Arc<Session>> {
         let mut sessions = self.all_sessions().into_iter();
         if owner.is_some() {
             return sessions.find(|session| is_of(session, owner));
         }
         match (sessions.next(), sessions.next()) {
-            (Some(only), None) => Some(only).filter(|session| session.is_legacy()),
+            (Some(only), None) => {
+                Some(only).filter(|session| session.is_legacy() && served.is_nobody_but(session))
+            }
             _ => None,
         }
     }

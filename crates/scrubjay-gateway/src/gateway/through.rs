@@ -13,7 +13,10 @@ use scrubjay_core::message::{self, Parts};
 use serde_json::value::RawValue;
 
 use super::calls::foreign_state;
-use super::{Gateway, MODERN_VERSION, NewRecording, NewTape, Request, code, greeting, unreadable_params};
+use super::{
+    Gateway, MODERN_VERSION, NewRecording, NewTape, Request, code, greeting, is_notification, not_found,
+    unreadable_params,
+};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend};
 use crate::budget::Charge;
@@ -132,6 +135,10 @@ impl Gateway {
         let (client, server) = (&session.client, &life.backend.id);
         if !request.has_readable_params() {
             return unreadable_params();
+        }
+        if is_notification(&request.method) {
+            // To a server that goes by the method alone it may be about another client's request.
+            return not_found(&request.method);
         }
         let Ok(params) = self.states.open(session, server, request.params.clone()) else {
             return foreign_state();

@@ -3,8 +3,10 @@
 //! The server behind knows no clients apart, and one connection to it serves all of them: a legacy one because the
 //! user said `shared: true`, a modern one always.
 
+use std::path::Path;
+
 use futures_util::StreamExt;
-use scrubjay_gateway::config::BackendConfig;
+use scrubjay_gateway::config::{BackendConfig, BackendLink};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -24,6 +26,15 @@ fn server(era: &str) -> BackendConfig {
 
 fn rig(era: &str) -> Rig {
     Rig::new(&[server(era)], Vec::new())
+}
+
+/// The server, which writes every line it reads to a file.
+fn heard_in(file: &Path, server: BackendConfig) -> BackendConfig {
+    let BackendLink::Stdio { command, mut args, env, inherit_env } = server.link else {
+        panic!("it is a program");
+    };
+    args.extend(["--heard".to_owned(), file.to_str().expect("a path in UTF-8").to_owned()]);
+    BackendConfig { link: BackendLink::Stdio { command, args, env, inherit_env }, ..server }
 }
 
 /// Two clients of the server's own era that call themselves the same, and what each hears besides answers.
@@ -330,6 +341,168 @@ async fn what_a_server_logs_between_calls_of_several_clients_reaches_none_of_the
     hears_nothing(&mut to_b);
     hears_nothing(&mut to_a);
     assert!(String::from_utf8_lossy(&rig.tapes("")).contains("notifications/message"));
+}
+
+#[tokio::test]
+async fn what_a_server_logs_for_a_call_that_is_over_reaches_no_other_client() {
+    for era in ERAS {
+        let rig = rig(era);
+        let [(a, mut to_a), (b, mut to_b)] = two(&rig, era).await;
+        let meta = json!({ "io.modelcontextprotocol/logLevel": "debug" });
+        let call = begin_wait(&rig, &b, 5, meta).await;
+        assert_eq!(text(&a.call(1, "log", json!({ "text": "the secret of a" })).await), "logs");
+        // It says things in order: what it logged was heard before this answer.
+        b.call(6, "release", json!({})).await;
+        assert_eq!(text(&call.await.expect("no panic")), "released");
+        hears_nothing(&mut to_a);
+        hears_nothing(&mut to_b);
+        assert!(String::from_utf8_lossy(&rig.tapes("backend")).contains("the secret of a"), "{era}");
+        // Nor when the other client has left.
+        a.leave_session();
+        b.call(7, "log", json!({ "text": "whose?" })).await;
+        b.call(8, "echo", json!({ "nonce": "n" })).await;
+        hears_nothing(&mut to_b);
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_logs_is_its_only_clients_while_there_is_no_other() {
+    let rig = rig("legacy");
+    let (a, mut to_a) = Client::answering(&rig.gateway, "same", json!({})).await;
+    a.call(1, "log", json!({ "text": "between calls" })).await;
+    assert_eq!(hears(&mut to_a).await["params"]["data"], "between calls");
+    let call = begin_wait(&rig, &a, 5, json!({})).await;
+    a.call(2, "log", json!({ "text": "beside a call" })).await;
+    assert_eq!(hears(&mut to_a).await["params"]["data"], "beside a call");
+    a.call(6, "release", json!({})).await;
+    call.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn a_question_for_a_call_that_is_over_is_put_to_no_other_client() {
+    for has_left in [false, true] {
+        let rig = rig("legacy");
+        let [(a, mut to_a), (b, mut to_b)] = two(&rig, "legacy").await;
+        a.call(1, "echo", json!({ "nonce": "n" })).await;
+        let call = begin_wait(&rig, &b, 5, json!({})).await;
+        if has_left {
+            a.leave_session();
+            b.call(6, "ask_late", json!({ "text": "the secret of a" })).await;
+        } else {
+            a.call(2, "ask_late", json!({ "text": "the secret of a" })).await;
+        }
+        tokio::select! {
+            reply = b.call(7, "reply", json!({})) => assert!(text(&reply).contains("it cannot be told"), "{reply}"),
+            asked = hears(&mut to_b) => panic!("another client is asked: {asked}"),
+        }
+        hears_nothing(&mut to_a);
+        hears_nothing(&mut to_b);
+        b.call(8, "release", json!({})).await;
+        call.await.expect("no panic");
+    }
+}
+
+#[tokio::test]
+async fn a_notification_with_an_id_reaches_no_server_that_others_use() {
+    for (era, is_transparent) in [("legacy", false), ("modern", false), ("modern", true)] {
+        let heard = tempfile::NamedTempFile::new().expect("there is a temporary directory");
+        let server = heard_in(heard.path(), server(era));
+        let rig = if is_transparent { Rig::transparent(server) } else { Rig::new(&[server], Vec::new()) };
+        let [(a, _a), (b, _b)] = two(&rig, era).await;
+        let call = begin_wait(&rig, &a, 5, json!({})).await;
+        for id in 10..20 {
+            let params = json!({ "requestId": id - 10, "reason": "not mine" });
+            let refused = b.request(id, "notifications/cancelled", params).await;
+            assert_eq!(refused["error"]["code"], -32601, "{refused}");
+        }
+        b.call(6, "release", json!({})).await;
+        assert_eq!(text(&call.await.expect("no panic")), "released");
+        let heard = std::fs::read_to_string(heard.path()).expect("it wrote what it heard");
+        assert!(heard.contains("release") && !heard.contains("notifications/cancelled"), "{heard}");
+        assert!(String::from_utf8_lossy(&rig.tapes("client")).contains("not mine"), "it is on tape");
+    }
+}
+
+/// Requests that say nothing about where their answer goes.
+fn without_id() -> [Value; 3] {
+    [
+        ("tools/call", json!({ "name": "stop", "arguments": {} })),
+        ("tasks/cancel", json!({ "taskId": "task-1" })),
+        ("resources/unsubscribe", json!({ "uri": "mem://a" })),
+    ]
+    .map(|(method, params)| json!({ "jsonrpc": "2.0", "method": method, "params": params }))
+}
+
+#[tokio::test]
+async fn a_request_without_an_id_reaches_no_server() {
+    for (era, is_shared) in [("legacy", true), ("legacy", false), ("modern", true)] {
+        let heard = tempfile::NamedTempFile::new().expect("there is a temporary directory");
+        let server = BackendConfig { is_shared, ..heard_in(heard.path(), server(era)) };
+        let rig = Rig::new(&[server], Vec::new());
+        let [(a, _a), _] = two(&rig, era).await;
+        a.call(1, "echo", json!({ "nonce": "up" })).await;
+        without_id().iter().for_each(|request| a.tell(request));
+        // What is a notification passes, behind those.
+        a.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+        let lines = lines_until(&a, heard.path(), "notifications/roots/list_changed").await;
+        for method in ["tasks/cancel", "resources/unsubscribe", r#""name":"stop""#] {
+            assert!(!lines.contains(method), "{lines}");
+        }
+        let tapes = String::from_utf8_lossy(&rig.tapes("client")).into_owned();
+        assert_eq!(tapes.matches("a request without an id").count(), 3, "{tapes}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_ones_own_that_nothing_is_changed_of_hears_requests_without_an_id() {
+    let heard = tempfile::NamedTempFile::new().expect("there is a temporary directory");
+    let rig = Rig::transparent(heard_in(heard.path(), server("legacy")));
+    let (a, _a) = Client::answering(&rig.gateway, "a", json!({})).await;
+    without_id().iter().for_each(|request| a.tell(request));
+    a.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
+    let lines = lines_until(&a, heard.path(), "notifications/roots/list_changed").await;
+    for method in ["tasks/cancel", "resources/unsubscribe", r#""name":"stop""#] {
+        assert!(lines.contains(method), "{lines}");
+    }
+}
+
+/// Returns what a server has heard, once it has heard something.
+async fn lines_until(client: &Client, heard: &Path, awaited: &str) -> String {
+    let waiting = async {
+        for id in 6_000.. {
+            client.call(id, "echo", json!({ "nonce": "n" })).await;
+            let lines = std::fs::read_to_string(heard).expect("it wrote what it heard");
+            if lines.contains(awaited) {
+                return lines;
+            }
+        }
+        unreachable!("there are ids enough")
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it hears it in time")
+}
+
+#[tokio::test]
+async fn calls_that_one_client_leaves_waiting_keep_no_other_from_being_asked() {
+    let script = repository().join("tests/backends/session_server.py");
+    let script = script.to_str().expect("a path in UTF-8");
+    let rig = Rig::new(&[program("one", "python3", &["-B", script], PATIENCE)], Vec::new());
+    let [(a, _a), (b, _b)] = two(&rig, "modern").await;
+    let mut asked = Value::Null;
+    for id in 1..=64 {
+        asked = a.call(id, "ask", json!({})).await;
+        assert_eq!(asked["result"]["resultType"], "input_required", "{id}: {asked}");
+    }
+    let refused = a.call(65, "ask", json!({})).await;
+    assert!(complaint(&refused).contains("64 of this client"), "{refused}");
+    let of_b = b.call(1, "ask", json!({})).await;
+    assert_eq!(of_b["result"]["resultType"], "input_required", "{of_b}");
+    // They end with their client.
+    a.leave_session();
+    let [(a, _a), _] = two(&rig, "modern").await;
+    let state = asked["result"]["requestState"].clone();
+    is_refused(&a.request(1, "tools/call", json!({ "name": "ask", "requestState": state })).await);
+    let again = a.call(2, "ask", json!({})).await;
+    assert_eq!(again["result"]["resultType"], "input_required", "{again}");
 }
 
 /// Makes all calls of one client with ids and tokens that every client uses; returns how many went wrong.

@@ -73,26 +73,16 @@ impl Rig {
 
     /// Makes a gateway with these backends.
     pub(crate) fn with(backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>) -> Self {
-        let data = tempfile::tempdir().expect("there is a temporary directory");
-        let home = Home::new(data.path().to_owned());
-        home.create().expect("the temporary directory is ours");
-        let redactor = Arc::new(scrubjay_core::redact::Redactor::standard());
-        let new_recording: NewRecording = Box::new(move |tape| {
-            let subject = Subject {
-                name: tape.name.to_owned(),
-                kind: tape.kind,
-                gateway: None,
-                transport: Transport::Stdio,
-                program: None,
-                workspace: None,
-                origin: Origin::default(),
-                session: None,
-                conversation: None,
-            };
-            Recording::new(home.clone(), subject, Limits::default(), Arc::clone(&redactor))
-        });
+        let (data, new_recording) = tapes();
         let keeping = Options::default();
         let gateway = Gateway::new(Naming::WhereNeeded, new_recording, keeping, None, backends);
+        Self { gateway, data }
+    }
+
+    /// Makes a gateway to one server that nothing is changed of.
+    pub(crate) fn transparent(server: BackendConfig) -> Self {
+        let (data, new_recording) = tapes();
+        let gateway = Gateway::transparent(server, None, Options::default(), new_recording);
         Self { gateway, data }
     }
 
@@ -123,6 +113,29 @@ impl Rig {
             }
         }
     }
+}
+
+/// Makes a directory for tapes, and what begins them there.
+fn tapes() -> (tempfile::TempDir, NewRecording) {
+    let data = tempfile::tempdir().expect("there is a temporary directory");
+    let home = Home::new(data.path().to_owned());
+    home.create().expect("the temporary directory is ours");
+    let redactor = Arc::new(scrubjay_core::redact::Redactor::standard());
+    let new_recording: NewRecording = Box::new(move |tape| {
+        let subject = Subject {
+            name: tape.name.to_owned(),
+            kind: tape.kind,
+            gateway: None,
+            transport: Transport::Stdio,
+            program: None,
+            workspace: None,
+            origin: Origin::default(),
+            session: None,
+            conversation: None,
+        };
+        Recording::new(home.clone(), subject, Limits::default(), Arc::clone(&redactor))
+    });
+    (data, new_recording)
 }
 
 impl Drop for Rig {

@@ -1,14 +1,18 @@
-//! Rules on answers hold for as long as somebody waits for the answer, whatever else the gateway forgets meanwhile.
+//! Rules on answers hold for as long as somebody waits for the answer, whatever else the gateway forgets meanwhile; and
+//! what they hold back for one client holds up no other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use scrubjay_core::entry::Direction;
 use scrubjay_core::glob::Glob;
 use scrubjay_core::rules::{Action, Match, Rule, Rules};
 use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 
-use super::rig::{Client, PATIENCE, Rig, program, repository, text};
+use super::rig::{Client, PATIENCE, Rig, complaint, program, repository, text};
 
 fn server() -> BackendConfig {
     let script = repository().join("tests/backends/handles_server.py");
@@ -74,4 +78,45 @@ async fn a_call_that_nobody_waits_for_is_forgotten_by_the_rules_too() {
         }
     });
     assert_eq!(late, [""]);
+}
+
+/// So many messages of a server may wait for one client.
+const HELD_MAX: u64 = 256;
+
+/// Rules that hold back what a server says, for longer than any test takes.
+fn delay(methods: &[&str], tools: &[&str]) -> Arc<Rules> {
+    let globs = |all: &[&str]| all.iter().map(|one| Glob::parse(one).expect("a glob")).collect();
+    let (methods, tools) = (globs(methods), globs(tools));
+    let when = Match { direction: Some(Direction::ServerToClient), methods, tools, ..Match::default() };
+    let action = Action::Delay(Duration::from_secs(600));
+    Arc::new(Rules::new(vec![Rule { name: "later".to_owned(), when, action }]))
+}
+
+#[tokio::test]
+async fn answers_that_wait_for_one_client_hold_up_no_other() {
+    let rig = Rig::new(&[BackendConfig { is_shared: true, ..server() }], Vec::new());
+    rig.gateway.rule_with(&delay(&[], &["token"]));
+    let (a, b) = (Client::legacy(&rig.gateway).await, Client::legacy(&rig.gateway).await);
+    let mut calls: FuturesUnordered<_> =
+        (1..=HELD_MAX + 1).map(|id| a.call(id, "token", json!({}))).collect();
+    // The only one that does not wait is the one for which there is no place.
+    let refused = calls.next().await.expect("there are calls");
+    assert!(complaint(&refused).contains("256 others for this client wait"), "{refused}");
+    assert_eq!(text(&b.call(1, "echo", json!({ "nonce": "b" })).await), "b");
+    assert_eq!(calls.len() as u64, HELD_MAX);
+    let tapes = String::from_utf8_lossy(&rig.tapes("client")).into_owned();
+    assert!(tapes.contains(r#""limit":"messages that delay rules hold back""#), "it is noted");
+}
+
+#[tokio::test]
+async fn what_a_server_says_unasked_and_cannot_wait_is_noted_or_refused() {
+    let rig = Rig::new(&[BackendConfig { is_shared: true, ..server() }], Vec::new());
+    rig.gateway.rule_with(&delay(&["notifications/message", "elicitation/create"], &[]));
+    let client = Client::legacy_with(&rig.gateway, json!({ "elicitation": {} })).await;
+    client.call(1, "log", json!({ "text": "logged", "times": HELD_MAX + 1 })).await;
+    client.call(2, "ask_late", json!({ "text": "who?" })).await;
+    let reply = client.call(3, "reply", json!({})).await;
+    assert!(text(&reply).contains("wait already"), "{reply}");
+    let tapes = String::from_utf8_lossy(&rig.tapes("backend")).into_owned();
+    assert_eq!(tapes.matches(r#""limit":"messages that delay rules hold back""#).count(), 2, "{tapes}");
 }

@@ -179,13 +179,24 @@ impl Wire {
         if line.judgement.delay.is_zero() && line.judgement.back.is_none() {
             return if stops { self.stop(&line, on).await } else { self.hear_judged(&line, on).await };
         }
-        // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
-        let Ok(room) = self.held.clone().acquire_owned().await else { return };
-        let wire = self.clone();
         // An answer is given though its backend should end meanwhile; one that rules stopped is given to nobody.
         let pending = if stops { None } else { self.pending_of(&line) };
+        let call = match &pending {
+            Some(pending) => pending.call.clone(),
+            None => self.addressee(&line, on),
+        };
+        let (place, room) = match self.place_to_wait(&line, call.as_ref()).await {
+            Ok(place) => place,
+            // It goes nowhere, so it need not wait.
+            Err(_) if stops => return self.stop(&line, on).await,
+            Err(full) => return self.turn_away(&line, call, pending, &full).await,
+        };
+        let wire = self.clone();
+        // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
         tokio::spawn(async move {
             line.hold().await;
+            // Who passes it on takes room for it.
+            drop(room);
             let text = line.text();
             if stops {
                 wire.stop(&line, on).await
@@ -194,7 +205,7 @@ impl Wire {
             } else {
                 wire.hear_judged(&line, on).await
             }
-            drop(room);
+            drop(place);
         });
     }
 
@@ -290,7 +301,7 @@ impl Wire {
         on: Option<u64>,
     ) {
         let busy = self.callers(on);
-        let only = self.belongs_to(&busy);
+        let only = self.belongs_to(&busy, on);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), line) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend asks");
             return;
@@ -317,8 +328,19 @@ impl Wire {
                 let (reply, answer) = oneshot::channel();
                 let backend = self.backend.clone();
                 let (owner, questions) = (self.owner(), questions.clone());
-                let question =
-                    Question { backend, owner, outside_calls, questions, method, params, busy, reply };
+                let (only, served) = (only.clone(), lock(&self.served).clone());
+                let question = Question {
+                    backend,
+                    owner,
+                    outside_calls,
+                    questions,
+                    method,
+                    params,
+                    busy,
+                    only,
+                    served,
+                    reply,
+                };
                 match self.events.send(Event::Request(question)).await {
                     Ok(()) => answer.await.unwrap_or_else(|_| Answer::error(-32603, "nobody answered")),
                     Err(_) => Answer::error(-32603, "the gateway is shutting down"),
@@ -344,7 +366,7 @@ impl Wire {
             return;
         }
         let busy = self.callers(on);
-        let only = self.belongs_to(&busy);
+        let only = self.belongs_to(&busy, on);
         if let Err(e) = self.record(Direction::ServerToClient, only.as_ref(), judged) {
             tracing::error!(backend = self.backend, error = %e, "cannot record a notification");
             return;
@@ -353,7 +375,7 @@ impl Wire {
             // Said to a call that nobody waits for any more: others must not hear it.
             return;
         }
-        let names_task = self.owner().is_none() && self.passes_to.is_none() && names_task(line);
+        let names_task = !self.is_one_clients() && names_task(line);
         if let Some(call) = only.filter(|_| !concerns_all(&method) && !names_task) {
             // At once, not through the queue: the answer behind it must not overtake it.
             if method != "notifications/message" || call.wants_log(line) {
@@ -382,6 +404,7 @@ impl Wire {
             method,
             line: line.to_owned(),
             busy,
+            served: lock(&self.served).clone(),
             room,
         };
         // Waits when the gateway cannot keep up: nothing is dropped silently.
@@ -389,7 +412,7 @@ impl Wire {
     }
 
     /// Records that something the backend said, which is on its tape, went no further.
-    fn note_dropped(&self, bytes: usize, key: &str) {
+    pub(super) fn note_dropped(&self, bytes: usize, key: &str) {
         let note = serde_json::json!({
             "event": "undelivered", "why": "dropped by limit", "limit": key, "messages": 1, "bytes": bytes,
         });
@@ -456,10 +479,22 @@ impl Wire {
         Some((call, line))
     }
 
-    /// Returns the call that what the backend says belongs to, as far as that can be told: the newest, where all under
-    /// way are of one client.
-    fn belongs_to(&self, busy: &[Arc<Call>]) -> Option<Arc<Call>> {
-        if self.owner().is_some() { busy.first().cloned() } else { only_session(busy) }
+    /// Returns the call that what the backend says belongs to, as far as that can be told: the newest, where it is said on
+    /// the stream of a call or no other client has ever spoken here.
+    pub(super) fn belongs_to(&self, busy: &[Arc<Call>], on: Option<u64>) -> Option<Arc<Call>> {
+        if self.is_one_clients() {
+            return busy.first().cloned();
+        }
+        only_session(busy).filter(|call| on.is_some() || lock(&self.served).is_nobody_but(&call.session))
+    }
+
+    /// Returns the call that something is for which answers none, as far as that can be told.
+    fn addressee(&self, line: &Judged, on: Option<u64>) -> Option<Arc<Call>> {
+        let text = line.text();
+        let parts = Parts::of(&text).ok();
+        let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
+        let progressing = token.and_then(|token| self.progressing(token, on));
+        progressing.map(|(call, _)| call).or_else(|| self.belongs_to(&self.callers(on), on))
     }
 
     /// Returns whether a call is under way whose client may be asked by its answer.

@@ -8,17 +8,31 @@ use scrubjay_core::entry::WhyUndelivered::ServerLeft;
 use scrubjay_core::entry::{Direction, Terminator};
 use scrubjay_store::recording::{Item, RecordError};
 
-use tokio::sync::mpsc;
+use scrubjay_core::message::{self, Parts};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{CallError, QUEUE_WAIT_MAX, Wire, only_session};
-use crate::budget::{Full, Queued, Use};
+use super::{CallError, Pending, QUEUE_WAIT_MAX, Wire};
+use crate::backend::Answer;
+use crate::budget::{Charge, Full, Queued, Use};
 use crate::delivery::{Outgoing, Receipt};
 use crate::judged::{self, Judged};
 use crate::keeping::keep_marking;
-use crate::session::{Call, lock};
+use crate::session::{Call, HELD_MAX, lock};
 
-/// So many things a backend said may wait at once; whatever comes then is not read before one of them went.
-pub(super) const HELD_MAX: usize = 256;
+/// What the limit of what waits for one client is called on tapes.
+const HELD_KEY: &str = "messages that delay rules hold back";
+
+/// Why something that rules hold back cannot wait.
+pub(super) struct NoPlace {
+    key: &'static str,
+    why: String,
+}
+
+impl From<Full> for NoPlace {
+    fn from(full: Full) -> Self {
+        Self { key: full.key, why: full.to_string() }
+    }
+}
 
 impl Wire {
     pub(super) fn judge(&self, direction: Direction, line: String) -> Judged {
@@ -64,7 +78,7 @@ impl Wire {
 
     /// Deals with what a backend said and nobody is to hear; a request gets the answer that the rules give.
     pub(super) async fn stop(&self, line: &Judged, on: Option<u64>) {
-        let only = only_session(&self.callers(on));
+        let only = self.belongs_to(&self.callers(on), on);
         let recorded = match line.judgement.back.as_deref() {
             Some(back) => {
                 let leaving = String::from_utf8_lossy(back).into_owned();
@@ -77,6 +91,66 @@ impl Wire {
         if let Err(e) = recorded {
             tracing::error!(backend = self.backend, error = %e, "what rules stopped could not be dealt with");
         }
+    }
+
+    /// Takes a place for something a backend said that waits because of the rules. On a connection of one client's own the
+    /// backend is not heard before there is one; where it serves others, nobody waits for the places of one client.
+    pub(super) async fn place_to_wait(
+        &self,
+        line: &Judged,
+        call: Option<&Arc<Call>>,
+    ) -> Result<(Option<OwnedSemaphorePermit>, Charge), NoPlace> {
+        let room = self.budget.charge(Use::Backend, line.came.len())?;
+        if self.is_one_clients() {
+            // Never closed.
+            return Ok((self.held.clone().acquire_owned().await.ok(), room));
+        }
+        let places = call.map_or(&self.held, |call| &call.session.held);
+        match places.clone().try_acquire_owned() {
+            Ok(place) => Ok((Some(place), room)),
+            Err(_) => {
+                let why = format!("{HELD_MAX} others for this client wait already, because rules delay them");
+                Err(NoPlace { key: HELD_KEY, why })
+            }
+        }
+    }
+
+    /// Deals with what cannot wait though rules say so: it is on tape and goes no further, and who waits for it gets an
+    /// error.
+    pub(super) async fn turn_away(
+        self: &Arc<Self>,
+        line: &Judged,
+        call: Option<Arc<Call>>,
+        pending: Option<Pending>,
+        no_place: &NoPlace,
+    ) {
+        if let Err(e) = self.record_then(Direction::ServerToClient, call.as_ref(), line, None) {
+            tracing::error!(backend = self.backend, error = %e, "cannot record what the backend said");
+        }
+        let bytes = line.came.len();
+        match &call {
+            Some(call) => call.session.note_dropped(1, bytes, no_place.key),
+            None => self.note_dropped(bytes, no_place.key),
+        }
+        let why = format!("this was not passed on: {}", no_place.why);
+        if let Some(pending) = pending {
+            // Whoever asked may have gone.
+            let _ = pending.reply.send(Answer::error(-32603, &why));
+            return;
+        }
+        let text = line.text();
+        let asked = Parts::of(&text).ok().filter(|parts| parts.method.is_some()).and_then(|parts| parts.id);
+        let Some(id) = asked else { return };
+        let refusal = message::raw_error(id.get(), &message::error(-32603, &why, None));
+        // Not read on while so many have no answer: each is a task that waits.
+        let Ok(end) = self.open_ends.clone().acquire_owned().await else { return };
+        let wire = self.clone();
+        tokio::spawn(async move {
+            if let Err(e) = wire.send(call.as_ref(), refusal).await {
+                tracing::warn!(backend = wire.backend, error = %e, "an answer did not reach the backend");
+            }
+            drop(end);
+        });
     }
 
     /// Records what was judged and sends a line to the backend, in one step: lines leave in the order of the tape.
