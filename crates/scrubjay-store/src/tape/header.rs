@@ -355,6 +355,11 @@ pub fn encode(header: &Header, layout: Layout) -> Vec<u8> {
     bytes
 }
 
+/// Returns the text of the facts of a header that was found sound.
+pub(super) fn facts(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.get(PREFIX..)
+}
+
 /// Reads the header at the start of the bytes, and returns its length.
 ///
 /// # Errors
