@@ -276,7 +276,7 @@ impl Collector {
         if info.is_none()
             && let Some(raw) = &message.peer_info
         {
-            *info = serde_json::from_str(raw).ok();
+            *info = readable_in_a_footer(raw);
         }
     }
 
@@ -328,6 +328,13 @@ impl Sums {
     }
 }
 
+/// Parses what a peer says of itself, two levels deep as it lies in a footer: what is nested too deep to be read there
+/// would make the whole footer unreadable.
+fn readable_in_a_footer(raw: &str) -> Option<serde_json::Value> {
+    let [[info]] = serde_json::from_str::<[[serde_json::Value; 1]; 1]>(&format!("[[{raw}]]")).ok()?;
+    Some(info)
+}
+
 /// Tells whether a method only opens a conversation or looks who is there.
 fn is_greeting(method: &str) -> bool {
     matches!(method, "server/discover" | "initialize" | "notifications/initialized" | "ping")
@@ -352,6 +359,23 @@ mod tests {
     fn times_of_any_size_have_a_mean() {
         let totals = Collector { response_times_ns: vec![u64::MAX; 3], ..Collector::default() };
         assert_eq!(totals.finish(0).avg_response_time_ns, u64::MAX);
+    }
+
+    #[test]
+    fn what_a_peer_says_of_itself_does_not_make_the_totals_unreadable() {
+        #[derive(Serialize, Deserialize)]
+        struct Footer {
+            metadata: TapeMetadata,
+        }
+        let check = |depth: usize, is_kept: bool| {
+            let client_info = readable_in_a_footer(&format!("{}1{}", "[".repeat(depth), "]".repeat(depth)));
+            assert_eq!(client_info.is_some(), is_kept, "{depth}");
+            let metadata = TapeMetadata { client_info, ..TapeMetadata::default() };
+            let written = serde_json::to_vec(&Footer { metadata }).unwrap();
+            assert!(serde_json::from_slice::<Footer>(&written).is_ok(), "{depth}");
+        };
+        (0..=125).for_each(|depth| check(depth, true));
+        (126..=130).for_each(|depth| check(depth, false));
     }
 
     #[test]

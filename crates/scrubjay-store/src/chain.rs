@@ -190,6 +190,7 @@ impl Chain {
         }
         self.look_forward(home, tape.header(), &observed, &mut checked);
         checked.note_clock(tape.header());
+        checked.note_totals();
         if checked.report.is_sound() {
             for claim in claims {
                 check_claim(&tape, claim, &observed, &mut checked);
@@ -265,6 +266,16 @@ impl Chain {
 impl Checked {
     fn find(&mut self, problem: LinkProblem, other: TapeId, what: String) {
         self.links.push(LinkFinding { problem, other, what });
+    }
+
+    fn note_totals(&mut self) {
+        if !self.report.doubtful_totals.is_empty() {
+            self.notes.push(format!(
+                "its footer says something else than its entries add up to ({}): another version of scrubjay sealed \
+                 it, or it was altered",
+                self.report.doubtful_totals.join(", ")
+            ));
+        }
     }
 
     fn note_clock(&mut self, header: Option<&Header>) {

@@ -1,8 +1,8 @@
 //! A checkpoint: what all tapes of a data directory held at one moment, under one hash, the *root*.
 //!
 //! Kept where nobody who can write in the data directory can write too, or signed, it proves that nothing recorded
-//! before it was changed since: tapes may have grown, come, or been removed, and each of those is told. It says nothing
-//! about what was changed before it was made.
+//! before it was changed since: entries, headers, and the footers of tapes that were sealed. Tapes may have grown, come,
+//! been removed or imported again, and each of those is told. It says nothing about what was changed before it was made.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,11 +13,15 @@ use thiserror::Error;
 
 use crate::home::{FindError, Home, TapeFile};
 use crate::removed::Removed;
+use crate::tape::facts::{IMPORTED, NotedFacts};
+use crate::tape::header::Imported;
 use crate::tape::observe::{Observed, Observer};
 use crate::tape::reader::{OpenError, State, Tape};
 
-/// The version of the form.
-const VERSION: u32 = 1;
+/// The version of the form that is written.
+const VERSION: u32 = 2;
+/// From this version on a checkpoint notes headers and footers; before, only what the digest of the entries covers.
+const FACTS_VERSION: u32 = 2;
 /// What the root begins with, so that it can be taken for no other hash.
 const CONTEXT: &[u8] = b"scrubjay checkpoint\n";
 
@@ -52,6 +56,12 @@ pub struct NotedTape {
     pub mark_step: u64,
     /// The beginnings of digests, eight characters each, by which a changed entry is found.
     pub marks: String,
+    /// The facts of its header; none where it was damaged, and in checkpoints from before they were noted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub header: Option<NotedFacts>,
+    /// The facts of its footer; none where it was not sealed, or damaged.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub footer: Option<NotedFacts>,
 }
 
 /// An ed25519 signature of a root.
@@ -79,7 +89,7 @@ pub enum CheckpointError {
     #[error("not a checkpoint: {0}")]
     NotOne(serde_json::Error),
     /// Another version wrote it.
-    #[error("the checkpoint is of version {0}, and this scrubjay reads version {VERSION}: update scrubjay")]
+    #[error("the checkpoint is of version {0}, and this scrubjay reads up to {VERSION}: update scrubjay")]
     TooNew(u32),
     /// It does not have the root that it says.
     #[error("the checkpoint itself was changed: what it lists has the root {has}, and it says {says}")]
@@ -114,6 +124,18 @@ pub enum Became {
         /// How many more.
         by: u64,
     },
+    /// Its entries are what they were, and what its header or footer says is not.
+    FactsChanged {
+        /// The facts of its header that are others.
+        header: Option<Vec<String>>,
+        /// The facts of its footer that are others.
+        footer: Option<Vec<String>>,
+    },
+    /// Its entries are what they were, and it was imported since.
+    Imported {
+        /// When and from what.
+        note: Imported,
+    },
     /// Entries are missing at its end.
     Shortened {
         /// How many there are.
@@ -137,7 +159,7 @@ impl Became {
     /// Tells whether this may happen without anybody having tampered with it.
     #[must_use]
     pub fn is_fine(&self) -> bool {
-        matches!(self, Self::Same | Self::Grown { .. } | Self::Removed { .. })
+        matches!(self, Self::Same | Self::Grown { .. } | Self::Removed { .. } | Self::Imported { .. })
     }
 
     /// Says it in words; `had` is what the checkpoint says of the tape.
@@ -156,6 +178,20 @@ impl Became {
                 format!("CHANGED: the first entry that is not what it was is one of {first} to {last}")
             }
             Self::Added { by } => format!("CHANGED: it was closed, and {by} entries were added"),
+            Self::FactsChanged { header, footer } => {
+                let named =
+                    |part: &str, facts: &[String]| format!("its {part} is not ({})", facts.join(", "));
+                let header = header.iter().map(|facts| named("header", facts));
+                let parts: Vec<String> =
+                    header.chain(footer.iter().map(|facts| named("footer", facts))).collect();
+                format!("CHANGED: its entries are what they were, but {}", parts.join(" and "))
+            }
+            Self::Imported { note } => {
+                format!(
+                    "its {} entries are as they were; it was imported since, from {}",
+                    had.entries, note.format
+                )
+            }
             Self::Shortened { has } => {
                 format!("SHORTENED: it has {has} of {} entries; entry {has} is missing", had.entries)
             }
@@ -173,6 +209,8 @@ pub struct Compared {
     pub tapes: Vec<ComparedTape>,
     /// Tapes that came since.
     pub new_tapes: Vec<TapeId>,
+    /// Whether the checkpoint notes headers and footers. One from before covers of these only what identifies a tape.
+    pub covers_facts: bool,
 }
 
 /// What became of one tape since a checkpoint.
@@ -215,6 +253,8 @@ impl Checkpoint {
                 mark_step: observed.mark_step,
                 marks: hex(&observed.marks),
                 digest: observed.digest,
+                header: tape.header_facts()?,
+                footer: tape.footer_facts()?,
             });
         }
         let mut checkpoint =
@@ -233,7 +273,7 @@ impl Checkpoint {
             checkpoint: u32,
         }
         let Versioned { checkpoint } = serde_json::from_slice(text).map_err(CheckpointError::NotOne)?;
-        if checkpoint != VERSION {
+        if !(1..=VERSION).contains(&checkpoint) {
             return Err(CheckpointError::TooNew(checkpoint));
         }
         let read: Self = serde_json::from_slice(text).map_err(CheckpointError::NotOne)?;
@@ -276,7 +316,7 @@ impl Checkpoint {
         let mut new_tapes: Vec<TapeId> =
             present.into_keys().filter(|id| self.tapes.iter().all(|noted| noted.tape != *id)).collect();
         new_tapes.sort_unstable();
-        Ok(Compared { tapes, new_tapes })
+        Ok(Compared { tapes, new_tapes, covers_facts: self.checkpoint >= FACTS_VERSION })
     }
 }
 
@@ -286,9 +326,12 @@ fn became(home: &Home, file: &TapeFile, noted: &NotedTape) -> Result<Became, Che
     let has = observed.entries;
     let is_same = observed.found.get(&noted.entries) == Some(&noted.digest);
     Ok(match has.checked_sub(noted.entries) {
-        Some(0) if is_same => Became::Same,
-        Some(by) if is_same && noted.sealed => Became::Added { by },
-        Some(by) if is_same => Became::Grown { by },
+        Some(by) if is_same && by > 0 && noted.sealed => Became::Added { by },
+        Some(by) if is_same => match facts_became(&tape, noted)? {
+            Some(became) => became,
+            None if by == 0 => Became::Same,
+            None => Became::Grown { by },
+        },
         None if first_change(&observed, noted).is_none() => Became::Shortened { has },
         _ => {
             let step = noted.mark_step.max(1);
@@ -299,6 +342,22 @@ fn became(home: &Home, file: &TapeFile, noted: &NotedTape) -> Result<Became, Che
             Became::Changed { first, last }
         }
     })
+}
+
+/// Compares what a tape says of itself with what was noted of it; none where it is the same.
+fn facts_became(tape: &Tape, noted: &NotedTape) -> io::Result<Option<Became>> {
+    let differing =
+        |noted: &Option<NotedFacts>, is: Option<NotedFacts>| noted.as_ref()?.differing(is.as_ref());
+    let header = differing(&noted.header, tape.header_facts()?);
+    if let Some(note) = tape.header().and_then(|header| header.links.imported.clone())
+        && header.as_ref().is_some_and(|facts| facts == &[IMPORTED])
+    {
+        // An import makes the footer anew.
+        return Ok(Some(Became::Imported { note }));
+    }
+    let footer = differing(&noted.footer, tape.footer_facts()?);
+    let is_changed = header.is_some() || footer.is_some();
+    Ok(is_changed.then_some(Became::FactsChanged { header, footer }))
 }
 
 /// Returns the place of the first mark that differs, as far as there are entries.

@@ -6,6 +6,7 @@
 
 pub mod digest;
 pub mod entries;
+pub mod facts;
 pub mod frame;
 pub mod header;
 pub(crate) mod observe;
@@ -13,6 +14,7 @@ pub mod reader;
 pub mod seal;
 pub mod sealed;
 mod search;
+pub mod totals;
 mod undelivered;
 pub mod upgrade;
 pub mod verify;

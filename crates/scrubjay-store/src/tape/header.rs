@@ -253,13 +253,13 @@ impl Header {
         })
     }
 
-    /// Takes secrets out of the texts that came from outside.
+    /// Takes secrets out of its texts: all of them, since most came from outside and the others may have been imported.
     #[must_use]
     pub fn redacted(mut self, redactor: &Redactor) -> Self {
-        let origin = &mut self.origin;
-        let optional =
-            [&mut self.program, &mut self.workspace, &mut origin.host_session, &mut origin.host_program];
-        for text in optional.into_iter().flatten().chain([&mut self.name]) {
+        let Texts { said, made } = self.texts();
+        // A digest or an id that the program made is no secret, and without it tapes do not find each other.
+        let foreign = made.into_iter().filter(|text| !is_made_here(text));
+        for text in said.into_iter().chain(foreign) {
             *text = redactor.redact_text(text).into_owned();
         }
         self
@@ -270,27 +270,56 @@ impl Header {
     #[must_use]
     pub fn fitted(mut self) -> Self {
         if encode(&self, Layout::Live).len() > HEADER_BYTES_MAX {
-            let origin = &mut self.origin;
-            let facts = [
-                &mut self.program,
-                &mut self.workspace,
-                &mut origin.host_session,
-                &mut origin.traceparent,
-                &mut origin.host_program,
-                &mut self.gateway,
-            ];
-            let texts =
-                facts.into_iter().flatten().chain([&mut self.name, &mut self.recorder, &mut self.session.id]);
-            let Links { previous, follows, imported } = &mut self.links;
-            let ends = [previous, follows].into_iter().flatten().map(|end| &mut end.digest);
-            let imported = imported.iter_mut().flat_map(|imported| [&mut imported.format, &mut imported.by]);
-            for text in texts.chain(ends).chain(imported) {
+            let Texts { said, made } = self.texts();
+            for text in said.into_iter().chain(made) {
                 let end = (0..=text.len().min(TEXT_BYTES_MAX)).rfind(|at| text.is_char_boundary(*at));
                 text.truncate(end.unwrap_or(0));
             }
         }
         self
     }
+
+    /// Returns all its texts. Every fact is named here, so that a new one cannot be forgotten.
+    fn texts(&mut self) -> Texts<'_> {
+        let Self {
+            id: _,
+            name,
+            noted_kind: _,
+            gateway,
+            transport: _,
+            started_wall_ns: _,
+            clock_behind_ns: _,
+            program,
+            workspace,
+            origin: Origin { host_session, traceparent, host_pid: _, host_started: _, host_program },
+            session: SessionRef { id: session, told_by: _ },
+            continues: _,
+            part: _,
+            recorder,
+            compression: _,
+            links: Links { previous, follows, imported },
+        } = self;
+        let optional = [program, workspace, host_session, traceparent, host_program];
+        let imported = imported.iter_mut().flat_map(|Imported { wall_ns: _, format, by }| [format, by]);
+        let said = optional.into_iter().flatten().chain([name, recorder]).chain(imported).collect();
+        let ends = [previous, follows].into_iter().flatten();
+        let digests = ends.map(|TapeEnd { tape: _, entries: _, digest }| digest);
+        Texts { said, made: digests.chain(gateway).chain([session]).collect() }
+    }
+}
+
+/// The texts of a header.
+struct Texts<'a> {
+    /// What may be anything.
+    said: Vec<&'a mut String>,
+    /// What the program makes: ids and digests, unless somebody else wrote the tape.
+    made: Vec<&'a mut String>,
+}
+
+/// Tells whether a text has the form of the ids or of the digests that the program makes.
+fn is_made_here(text: &str) -> bool {
+    let is_digest = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digest || text.parse::<TapeId>().is_ok()
 }
 
 /// Why a header cannot be read.
@@ -324,6 +353,11 @@ pub fn encode(header: &Header, layout: Layout) -> Vec<u8> {
     bytes.extend_from_slice(&crc.finalize().to_le_bytes());
     bytes.extend_from_slice(&facts);
     bytes
+}
+
+/// Returns the text of the facts of a header that was found sound.
+pub(super) fn facts(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.get(PREFIX..)
 }
 
 /// Reads the header at the start of the bytes, and returns its length.
@@ -414,5 +448,48 @@ mod tests {
         assert_ne!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(2)), "/a"));
         assert_eq!(SessionRef::of_host(&from(None, None, None), None), None);
         assert!(!SessionRef::of_connection("secret").id.contains("secret"));
+    }
+
+    #[test]
+    fn every_text_of_a_header_is_redacted_and_what_the_program_makes_stays() {
+        const SECRET: &str = "ghp_c4n4ry003a1B2c3D4e5F6g7H8i9J0k1L2m3Z";
+        let redactor = Redactor::standard();
+        let secret = || SECRET.to_owned();
+        let id = TapeId::from_random([7; 10]);
+        let end = |digest: String| Some(TapeEnd { tape: id, entries: 1, digest });
+        let header = Header {
+            name: secret(),
+            gateway: Some(secret()),
+            program: Some(secret()),
+            workspace: Some(secret()),
+            origin: Origin {
+                host_session: Some(secret()),
+                traceparent: Some(secret()),
+                host_program: Some(secret()),
+                ..Origin::default()
+            },
+            session: SessionRef { id: secret(), told_by: ToldBy::Agent },
+            recorder: secret(),
+            links: Links {
+                previous: end(secret()),
+                follows: end(secret()),
+                imported: Some(Imported { wall_ns: 1, format: secret(), by: secret() }),
+            },
+            ..old_header("n", None, "stdio")
+        };
+        let redacted = serde_json::to_string(&header.clone().redacted(&redactor)).unwrap();
+        assert!(!redacted.contains(SECRET), "{redacted}");
+        assert_eq!(serde_json::to_string(&header).unwrap().matches(SECRET).count(), 13);
+        let made = Header {
+            gateway: Some(id.to_string()),
+            origin: Origin {
+                traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+                ..Origin::default()
+            },
+            session: SessionRef::of_connection("c"),
+            links: Links { previous: end(blake3::hash(b"x").to_hex().to_string()), ..Links::default() },
+            ..old_header("n", Some("node"), "stdio")
+        };
+        assert_eq!(made.clone().redacted(&redactor), made);
     }
 }

@@ -1,13 +1,16 @@
 //! What a check works out as it passes over the entries: digests at given places, and whether time ran as it should.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use scrubjay_core::entry::{End, Entry, EntryKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::digest::Running;
 use super::frame;
 use super::header::Header;
+use super::reader::Tape;
+use super::totals::Totals;
 
 /// The wall clock may be corrected by this much without a word: network time does so all the time.
 pub(crate) const CLOCK_SLACK_NS: u64 = 1_000_000_000;
@@ -20,7 +23,7 @@ const JUMPS_MAX: usize = 100;
 pub(crate) const CLOSING_MAX: u64 = 2;
 
 /// A place on a tape where the wall clock did not move as the time that passed says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockJump {
     /// The first entry behind the jump.
     pub entry: u64,
@@ -33,6 +36,49 @@ impl ClockJump {
     #[must_use]
     pub fn is_back(&self) -> bool {
         self.by_ns < 0
+    }
+}
+
+/// Looks for jumps of the wall clock, entry by entry.
+#[derive(Debug, Default)]
+pub(crate) struct ClockWatch {
+    offset_ns: Option<i128>,
+    pub(crate) jumps: Vec<ClockJump>,
+}
+
+impl ClockWatch {
+    /// Compares how far both clocks went since the entry before. Entries may stand in another order than they came:
+    /// what counts is the difference between the clocks, which is the same for all while neither is set.
+    pub(crate) fn take(&mut self, number: u64, entry: &Entry<'_>) {
+        let offset = i128::from(entry.wall_ns) - i128::from(entry.since_start_ns);
+        let by = self.offset_ns.map_or(0, |before| offset - before);
+        self.offset_ns = Some(offset);
+        let is_jump = by < -i128::from(CLOCK_SLACK_NS) || by > i128::from(AHEAD_MIN_NS);
+        if is_jump && self.jumps.len() < JUMPS_MAX {
+            let by_ns = i64::try_from(by).unwrap_or(if by < 0 { i64::MIN } else { i64::MAX });
+            self.jumps.push(ClockJump { entry: number, by_ns });
+        }
+    }
+}
+
+impl Tape {
+    /// Returns the jumps of the wall clock as its footer notes them; none where there is no such note.
+    #[must_use]
+    pub fn noted_clock_jumps(&self) -> Option<&[ClockJump]> {
+        let footer = self.footer()?;
+        footer.totals_version.map(|_| footer.clock_jumps.as_slice())
+    }
+
+    /// Returns the jumps of the wall clock as its entries tell them: all of them are read.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn find_clock_jumps(&self) -> io::Result<Vec<ClockJump>> {
+        let (mut entries, mut clock) = (self.entries()?, ClockWatch::default());
+        while let Some((number, entry)) = entries.next()? {
+            clock.take(number, &entry);
+        }
+        Ok(clock.jumps)
     }
 }
 
@@ -54,8 +100,9 @@ pub(crate) struct Observer {
     /// Digests cut short, one for each entry up to a limit; every other one goes when there are too many.
     marks: Option<Marks>,
     entries: u64,
-    offset_ns: Option<i128>,
-    jumps: Vec<ClockJump>,
+    clock: ClockWatch,
+    /// What the entries add up to, where that is wanted.
+    totals: Option<Totals>,
     last: Vec<LastEntry>,
     last_wall_ns: Option<u64>,
 }
@@ -85,8 +132,8 @@ impl Observer {
             found: BTreeMap::new(),
             marks: None,
             entries: 0,
-            offset_ns: None,
-            jumps: Vec::new(),
+            clock: ClockWatch::default(),
+            totals: None,
             last: Vec::new(),
             last_wall_ns: None,
         }
@@ -98,6 +145,17 @@ impl Observer {
         self
     }
 
+    /// Adds up the entries as they go by, too.
+    pub(crate) fn with_totals(mut self) -> Self {
+        self.totals = Some(Totals::default());
+        self
+    }
+
+    /// Returns what the entries so far add up to, where that was wanted.
+    pub(crate) fn take_totals(&mut self) -> Option<Totals> {
+        self.totals.take()
+    }
+
     /// Takes the frame of the next entry, whose checksum was found right.
     pub(crate) fn take(&mut self, number: u64, bytes: &[u8]) {
         let Some(entry) = frame::decode_checked(bytes) else { return };
@@ -107,7 +165,11 @@ impl Observer {
         if let Some(marks) = &mut self.marks {
             marks.note(self.entries, &self.running);
         }
-        self.look_at_clock(number, &entry);
+        self.clock.take(number, &entry);
+        self.last_wall_ns = Some(entry.wall_ns);
+        if let Some(totals) = &mut self.totals {
+            totals.take(number, &entry);
+        }
         if self.last.len() as u64 == CLOSING_MAX {
             self.last.remove(0);
         }
@@ -128,20 +190,6 @@ impl Observer {
         }
     }
 
-    /// Compares how far both clocks went since the entry before. Entries may stand in another order than they came:
-    /// what counts is the difference between the clocks, which is the same for all while neither is set.
-    fn look_at_clock(&mut self, number: u64, entry: &Entry<'_>) {
-        let offset = i128::from(entry.wall_ns) - i128::from(entry.since_start_ns);
-        let by = self.offset_ns.map_or(0, |before| offset - before);
-        self.offset_ns = Some(offset);
-        self.last_wall_ns = Some(entry.wall_ns);
-        let is_jump = by < -i128::from(CLOCK_SLACK_NS) || by > i128::from(AHEAD_MIN_NS);
-        if is_jump && self.jumps.len() < JUMPS_MAX {
-            let by_ns = i64::try_from(by).unwrap_or(if by < 0 { i64::MIN } else { i64::MAX });
-            self.jumps.push(ClockJump { entry: number, by_ns });
-        }
-    }
-
     pub(crate) fn finish(mut self) -> Observed {
         self.note_wanted();
         let (marks, mark_step) = self.marks.map(|marks| (marks.marks, marks.step)).unwrap_or_default();
@@ -151,7 +199,7 @@ impl Observer {
             marks,
             mark_step,
             entries: self.entries,
-            jumps: self.jumps,
+            jumps: self.clock.jumps,
             last: self.last,
             last_wall_ns: self.last_wall_ns,
         }

@@ -7,15 +7,14 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use scrubjay_core::entry::{End, EntryKind};
-use scrubjay_core::reading::Reader;
 use thiserror::Error;
 
 use super::digest::Running;
 use super::frame;
 use super::header::{self, Header, Layout};
 use super::reader::{Damage, OpenError, Tape};
-use super::sealed::{BLOCK_BYTES, BlockKind, BlockWriter, Footer};
+use super::sealed::{BLOCK_BYTES, BlockKind, BlockRef, BlockWriter, Footer};
+use super::totals::Totals;
 use super::writer::create_private;
 
 /// Why a tape could not be sealed; the live file is untouched.
@@ -135,8 +134,8 @@ struct Sealer<W> {
     plain: Vec<u8>,
     first_entry: u64,
     entries: u32,
-    footer: Footer,
-    reader: Reader,
+    blocks: Vec<BlockRef>,
+    totals: Totals,
 }
 
 impl<W: Write> Sealer<W> {
@@ -147,16 +146,8 @@ impl<W: Write> Sealer<W> {
             plain: Vec::new(),
             first_entry: 0,
             entries: 0,
-            footer: Footer {
-                metadata: Default::default(),
-                ended_wall_ns: 0,
-                duration_ns: 0,
-                end: None,
-                damage: Vec::new(),
-                digest: None,
-                blocks: Vec::new(),
-            },
-            reader: Reader::default(),
+            blocks: Vec::new(),
+            totals: Totals::default(),
         })
     }
 
@@ -171,12 +162,7 @@ impl<W: Write> Sealer<W> {
         self.plain.extend_from_slice(entry.payload);
         self.digest.update(&self.plain[start..]);
         self.entries += 1;
-        self.reader.read(entry);
-        self.footer.ended_wall_ns = entry.wall_ns;
-        self.footer.duration_ns = self.footer.duration_ns.max(entry.since_start_ns);
-        if entry.kind == EntryKind::End {
-            self.footer.end = serde_json::from_slice::<End>(entry.payload).ok();
-        }
+        self.totals.take(number, entry);
         if self.plain.len() >= BLOCK_BYTES {
             self.close_block()?;
         }
@@ -186,7 +172,7 @@ impl<W: Write> Sealer<W> {
     fn close_block(&mut self) -> io::Result<()> {
         if self.entries > 0 {
             let block = self.out.write(BlockKind::Entries, self.first_entry, self.entries, &self.plain)?;
-            self.footer.blocks.push(block);
+            self.blocks.push(block);
             self.first_entry += u64::from(self.entries);
             self.entries = 0;
             self.plain.clear();
@@ -198,9 +184,7 @@ impl<W: Write> Sealer<W> {
 
     fn finish(mut self, damage: Vec<Damage>) -> io::Result<W> {
         self.close_block()?;
-        self.footer.metadata = self.reader.finish();
-        self.footer.damage = damage;
-        self.footer.digest = Some(self.digest.hex());
-        self.out.finish(&self.footer)
+        let (blocks, digest) = (self.blocks, Some(self.digest.hex()));
+        self.out.finish(&Footer { damage, digest, blocks, ..self.totals.finish() })
     }
 }

@@ -17,6 +17,7 @@ use zstd::zstd_safe::CParameter;
 
 use super::frame::FRAME_BYTES_MAX;
 use super::header::Compression;
+use super::observe::ClockJump;
 use super::reader::Damage;
 
 const BLOCK_MAGIC: &[u8; 4] = b"SJBK";
@@ -75,6 +76,10 @@ impl BlockRef {
 pub struct Footer {
     /// What the tape adds up to.
     pub metadata: TapeMetadata,
+    /// By which rules this was added up ([`TOTALS_VERSION`](super::totals::TOTALS_VERSION)); none on tapes from before
+    /// it was noted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub totals_version: Option<u32>,
     /// Wall time of the last entry, nanoseconds since the Unix epoch.
     pub ended_wall_ns: u64,
     /// Time from start to the last entry.
@@ -82,6 +87,9 @@ pub struct Footer {
     /// How the connection ended; none where it was cut off.
     #[serde(default)]
     pub end: Option<End>,
+    /// Where the wall clock jumped.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub clock_jumps: Vec<ClockJump>,
     /// What was already damaged when the tape was sealed.
     #[serde(default)]
     pub damage: Vec<Damage>,
@@ -364,6 +372,12 @@ fn decompress_with(
 
 /// Reads trailer and footer; `None` where they are missing or damaged.
 pub(super) fn read_footer(file: &File) -> io::Result<Option<FoundFooter>> {
+    let Some((plain, offset)) = read_footer_text(file)? else { return Ok(None) };
+    Ok(serde_json::from_slice(&plain).ok().map(|footer| FoundFooter { footer, offset }))
+}
+
+/// Reads trailer and footer as it is written, and returns where its block begins.
+pub(super) fn read_footer_text(file: &File) -> io::Result<Option<(Vec<u8>, u64)>> {
     let Some((offset, _)) = read_trailer(file)? else { return Ok(None) };
     let Some(head) = read_head(file, offset)? else { return Ok(None) };
     if head.kind != BlockKind::Footer {
@@ -371,10 +385,8 @@ pub(super) fn read_footer(file: &File) -> io::Result<Option<FoundFooter>> {
     }
     let (mut stored, mut plain) = (Vec::new(), Vec::new());
     read_stored(file, &head.block, &mut stored)?;
-    if !decompress(&stored, head.block.plain_bytes, &mut plain) {
-        return Ok(None);
-    }
-    Ok(serde_json::from_slice(&plain).ok().map(|footer| FoundFooter { footer, offset }))
+    let is_whole = decompress(&stored, head.block.plain_bytes, &mut plain);
+    Ok(is_whole.then_some((plain, offset)))
 }
 
 /// Returns where the trailer says the footer is, and the end of the chain.

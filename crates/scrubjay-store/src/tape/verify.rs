@@ -1,4 +1,4 @@
-//! Checks a tape byte by byte: checksums, hash chain, footer, trailer.
+//! Checks a tape byte by byte: checksums, hash chain, trailer, and whether the footer says what the entries add up to.
 //!
 //! Names the first entry that cannot be trusted. A live or abandoned tape has no chain yet: its frames are
 //! checked, and an unfinished last entry is reported, which is what a crash leaves and no damage.
@@ -13,6 +13,7 @@ pub use super::observe::ClockJump;
 use super::observe::{Observed, Observer};
 use super::reader::{Damage, Tape};
 use super::sealed::{self, BlockKind, BlockRef, HEAD, Head, TRAILER};
+use super::totals;
 
 /// What a check found.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +32,10 @@ pub struct Report {
     /// Where the wall clock jumped, which is no damage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clock_jumps: Vec<ClockJump>,
+    /// What its footer says and its entries do not add up to, which is no damage: another version sealed it, and may
+    /// have added it up in another way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub doubtful_totals: Vec<String>,
 }
 
 impl Report {
@@ -60,7 +65,7 @@ pub(crate) fn verify_observed(
     tape: &Tape,
     observer: impl Fn() -> Observer,
 ) -> io::Result<(Report, Observed)> {
-    let mut walk = Walk::new(observer());
+    let mut walk = Walk::new(observer().with_totals());
     // Damage from before the sealing is part of the truth about this tape.
     let mut damage = tape.footer().map(|footer| footer.damage.clone()).unwrap_or_default();
     if tape.layout() == Layout::Sealed {
@@ -68,7 +73,8 @@ pub(crate) fn verify_observed(
         if walk.damage.is_empty() {
             let (head, entries) = (walk.head(), walk.entries);
             let observed = walk.observer.finish();
-            return Ok((report(entries, damage, head, 0, &observed), observed));
+            let report = report(entries, damage, head, 0, &observed);
+            return Ok((Report { doubtful_totals: walk.doubtful_totals, ..report }, observed));
         }
     } else if tape.header().is_none() {
         walk.note(None, 0, "the tape's header is damaged");
@@ -94,7 +100,8 @@ fn report(
     observed: &Observed,
 ) -> Report {
     let (digest, clock_jumps) = (observed.digest.clone(), observed.jumps.clone());
-    Report { entries, damage, head, unfinished_bytes, digest, clock_jumps }
+    let doubtful_totals = Vec::new();
+    Report { entries, damage, head, unfinished_bytes, digest, clock_jumps, doubtful_totals }
 }
 
 /// A walk along the chain of a sealed tape, block by block, as far as it can be followed.
@@ -110,6 +117,7 @@ struct Walk {
     ended: bool,
     altered: bool,
     damage: Vec<Damage>,
+    doubtful_totals: Vec<String>,
 }
 
 impl Walk {
@@ -124,6 +132,7 @@ impl Walk {
             ended: false,
             altered: false,
             damage: Vec::new(),
+            doubtful_totals: Vec::new(),
         }
     }
 
@@ -231,7 +240,25 @@ impl Walk {
         if noted.is_some_and(|noted| noted != self.observer.digest()) {
             self.note_altered(None, "the footer names another digest than the entries have");
         }
+        self.compare_totals(tape);
         Ok(())
+    }
+
+    /// Holds what the footer says against what the entries add up to, where all of them are what was sealed.
+    fn compare_totals(&mut self, tape: &Tape) {
+        let (Some(footer), Some(totals)) = (tape.footer(), self.observer.take_totals()) else { return };
+        if self.altered {
+            return;
+        }
+        let differences = totals::compare(footer, totals);
+        if !differences.altered.is_empty() {
+            let names = differences.altered.join(", ");
+            self.note_altered(
+                None,
+                format!("the footer was altered: the entries do not add up to what it says ({names})"),
+            );
+        }
+        self.doubtful_totals = differences.doubtful;
     }
 }
 

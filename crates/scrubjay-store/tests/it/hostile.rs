@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::fixture::{Dice, Owned, header, home, numbered, read, read_from, record_live, record_sealed};
 use crate::fixture::{run_in_a_process_of_its_own, scratch};
 
-const ENTRIES: u8 = 1;
+pub(crate) const ENTRIES: u8 = 1;
 const FOOTER: u8 = 2;
 
 #[test]
@@ -49,8 +49,8 @@ struct Forge {
 }
 
 /// A file in the making, its chain and checksums right.
-struct Forgery {
-    bytes: Vec<u8>,
+pub(crate) struct Forgery {
+    pub(crate) bytes: Vec<u8>,
     chain: [u8; 32],
 }
 
@@ -70,7 +70,7 @@ impl Forge {
     }
 
     fn begin(&self) -> Forgery {
-        Forgery { bytes: self.header.clone(), chain: *blake3::hash(&self.header).as_bytes() }
+        Forgery::begin(&self.header)
     }
 
     /// Puts together a tape with blocks and footer as they are said to be.
@@ -109,7 +109,11 @@ impl Forge {
 }
 
 impl Forgery {
-    fn block(&mut self, kind: u8, block: &BlockRef, stored: &[u8]) {
+    pub(crate) fn begin(header: &[u8]) -> Self {
+        Self { bytes: header.to_vec(), chain: *blake3::hash(header).as_bytes() }
+    }
+
+    pub(crate) fn block(&mut self, kind: u8, block: &BlockRef, stored: &[u8]) {
         let mut head = vec![0; 64];
         head[..4].copy_from_slice(b"SJBK");
         head[4] = kind;
@@ -131,7 +135,7 @@ impl Forgery {
     }
 
     /// Adds footer and trailer; the trailer may say that the footer is elsewhere.
-    fn end(mut self, footer: &Footer, offset: Option<u64>) -> Vec<u8> {
+    pub(crate) fn end(mut self, footer: &Footer, offset: Option<u64>) -> Vec<u8> {
         let plain = serde_json::to_vec(footer).unwrap();
         let stored = zstd::bulk::compress(&plain, 3).unwrap();
         let here = self.bytes.len() as u64;

@@ -11,6 +11,7 @@ mod files;
 mod fixture;
 mod follow;
 mod foreign;
+mod forged;
 mod forgotten;
 mod home;
 mod hostile;

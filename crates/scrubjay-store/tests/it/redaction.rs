@@ -40,7 +40,11 @@ fn secrets_reach_no_tape() {
         workspace: None,
         session: None,
         conversation: None,
-        origin: Origin { host_program: Some(format!("host --password={CANARY}")), ..Origin::default() },
+        origin: Origin {
+            host_program: Some(format!("host --password={CANARY}")),
+            traceparent: Some(format!("00-token={CANARY}")),
+            ..Origin::default()
+        },
     };
     let limits = Limits { tape_bytes_max: 2000, ..Limits::default() };
     let mut recording = Recording::new(home.clone(), subject, limits, Arc::new(Redactor::standard()));

@@ -57,7 +57,7 @@ fn in_order(home: &Home) -> Vec<TapeFile> {
     files
 }
 
-fn check_all(home: &Home) -> Vec<(TapeId, Checked)> {
+pub(crate) fn check_all(home: &Home) -> Vec<(TapeId, Checked)> {
     let chain = Chain::read(home).unwrap();
     let files = home.list().unwrap();
     files.iter().map(|file| (file.id, chain.check(home, file).unwrap())).collect()
@@ -550,8 +550,8 @@ fn a_changed_checkpoint_is_none() {
         let error = Checkpoint::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err();
         assert!(matches!(error, CheckpointError::Altered { .. }), "{error}");
     }
-    let newer = text.replacen("\"checkpoint\":1", "\"checkpoint\":2", 1);
-    assert!(matches!(Checkpoint::parse(newer.as_bytes()), Err(CheckpointError::TooNew(2))));
+    let newer = text.replacen("\"checkpoint\":2", "\"checkpoint\":3", 1);
+    assert!(matches!(Checkpoint::parse(newer.as_bytes()), Err(CheckpointError::TooNew(3))));
     assert!(matches!(Checkpoint::parse(b"{}"), Err(CheckpointError::NotOne(_))));
 }
 
@@ -574,7 +574,7 @@ fn any_single_entry_that_was_changed_is_named_on_a_tape_of_many() {
     assert!(checkpoint.compare(&home).unwrap().is_fine());
 }
 
-fn put_back(path: &Path, whole: &[u8]) {
+pub(crate) fn put_back(path: &Path, whole: &[u8]) {
     std::fs::write(path, whole).unwrap();
 }
 
@@ -597,5 +597,8 @@ fn time_that_ran_backwards_is_told() {
         checked.report.clock_jumps.iter().map(|jump| (jump.entry, jump.is_back())).collect();
     assert_eq!(jumps, [(2, true), (4, false)]);
     assert!(checked.time_ran_back());
+    let tape = home.open(&home.list().unwrap()[0]).unwrap();
+    assert_eq!(tape.noted_clock_jumps(), Some(checked.report.clock_jumps.as_slice()));
+    assert_eq!(tape.find_clock_jumps().unwrap(), checked.report.clock_jumps);
     assert!(checked.notes[0].contains("time ran backwards by 2h 00m before entry 2"), "{:?}", checked.notes);
 }

@@ -152,3 +152,46 @@ fn a_clock_that_went_back_is_told() {
     let told = found.to_string();
     assert!(told.contains("time ran backwards") && told.contains("5 tapes from the future"), "{told}");
 }
+
+/// Records three lines, each at the clock that a file says.
+fn record_while_set(lab: &Lab, offsets: [&str; 3]) -> Option<()> {
+    let file = lab.file("clock");
+    let set = |offset: &str| std::fs::write(&file, offset).unwrap();
+    set(offsets[0]);
+    let export = format!(
+        "export LD_PRELOAD={} FAKETIME_TIMESTAMP_FILE={file} FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1",
+        library()?
+    );
+    let mut wrapped = lab.wrap(&["cat"]).after(&export).start();
+    for offset in offsets {
+        set(offset);
+        wrapped.say("{\"jsonrpc\":\"2.0\",\"method\":\"m\"}");
+        wrapped.line();
+    }
+    assert!(told_of_time(lab).contains(RAN_BACK), "{offsets:?}, being recorded");
+    assert_eq!(wrapped.leave(), 0);
+    Some(())
+}
+
+const RAN_BACK: &str = "time ran backwards on 1 tape";
+
+fn told_of_time(lab: &Lab) -> String {
+    String::from_utf8(lab.run(&["doctor"]).stdout).unwrap()
+}
+
+#[test]
+fn time_that_ran_back_and_came_again_is_told() {
+    for offsets in [["+0", "-3d", "+0"], ["+0", "+2d", "+0"], ["+0", "-10s", "+0"]] {
+        let lab = Lab::new();
+        if record_while_set(&lab, offsets).is_none() {
+            return;
+        }
+        let told = told_of_time(&lab);
+        assert!(told.contains(RAN_BACK), "{offsets:?}: {told}");
+        let told = String::from_utf8(lab.run_well(&["tape", "verify"])).unwrap();
+        assert!(told.contains("time ran backwards by"), "{offsets:?}: {told}");
+    }
+    let lab = Lab::new();
+    record_five(&lab);
+    assert!(!told_of_time(&lab).contains("backwards"));
+}

@@ -3,9 +3,15 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use scrubjay_store::checkpoint::Checkpoint;
+use scrubjay_store::tape::header::{Header, TapeKind};
+use scrubjay_store::tape::reader::Tape;
+use scrubjay_store::tape::seal::write_sealed_as;
 use serde_json::Value;
 
 use crate::harness::{Lab, text};
+
+const LINE: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n";
 
 /// Records a connection on several tapes, and returns their ids in order.
 fn record_rotated(lab: &Lab) -> Vec<String> {
@@ -168,4 +174,53 @@ fn a_checkpoint_that_is_not_the_one_that_was_made_proves_nothing() {
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let refused = lab.run_badly(&["tape", "checkpoint", "--key", &key]);
     assert!(refused.contains("others may read") && refused.contains("chmod 600"), "{refused}");
+}
+
+/// What somebody does who wants a conversation not to be listed: the same entries behind another header.
+fn hide(lab: &Lab, id: &str) {
+    let path = file_of(lab, id);
+    let tape = Tape::open(&path).unwrap();
+    let header = Header { noted_kind: Some(TapeKind::Backend), ..tape.header().unwrap().clone() };
+    write_sealed_as(&tape, &header, &path).unwrap();
+}
+
+#[test]
+fn a_checkpoint_names_a_header_that_was_changed_and_tells_of_an_import() {
+    let lab = Lab::new();
+    let (hidden, moved) = (lab.record("a", LINE), lab.record("b", LINE));
+    let (file, native) = (lab.file("checkpoint.json"), lab.file("native"));
+    let made = lab.json(&["tape", "checkpoint", "-o", &file, "--json"]);
+    let verify = ["tape", "verify", "--checkpoint", &file, "--root", text(&made["root"])];
+    std::fs::write(&native, lab.run_well(&["tape", "export", &moved, "--format", "native"])).unwrap();
+    lab.run_well(&["tape", "rm", &moved, "--yes"]);
+    lab.run_well(&["tape", "import", &native]);
+    let shown = String::from_utf8(lab.run_well(&verify)).unwrap();
+    assert!(
+        shown.contains(&format!("  {moved}  its ")) && shown.contains("imported since, from native"),
+        "{shown}"
+    );
+    hide(&lab, &hidden);
+    assert_eq!(lab.run(&["tape", "verify"]).code, 0, "nothing but a checkpoint tells");
+    let told = lab.run(&verify);
+    let shown = String::from_utf8(told.stdout).unwrap();
+    let line = format!("  {hidden}  CHANGED: its entries are what they were, but its header is not (kind)");
+    assert!(told.code == 1 && shown.contains(&line), "{shown}");
+}
+
+#[test]
+fn a_checkpoint_of_an_earlier_version_says_what_it_does_not_cover() {
+    let lab = Lab::new();
+    let id = lab.record("a", LINE);
+    let file = lab.file("checkpoint.json");
+    lab.run_well(&["tape", "checkpoint", "-o", &file]);
+    let mut old: Checkpoint = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    old.checkpoint = 1;
+    old.tapes.iter_mut().for_each(|tape| (tape.header, tape.footer) = (None, None));
+    let listed = serde_json::to_vec(&(1, old.made_wall_ns, &old.tapes)).unwrap();
+    old.root = blake3::hash(&[&b"scrubjay checkpoint\n"[..], &listed].concat()).to_hex().to_string();
+    std::fs::write(&file, serde_json::to_vec(&old).unwrap()).unwrap();
+    hide(&lab, &id);
+    let shown = String::from_utf8(lab.run_well(&["tape", "verify", "--checkpoint", &file])).unwrap();
+    assert!(shown.contains("an earlier version made it: it says nothing of what headers tell"), "{shown}");
+    assert!(shown.contains("no entry that was recorded before it was changed"), "{shown}");
 }

@@ -2,6 +2,8 @@
 
 use scrubjay_core::units::{age, counted};
 use scrubjay_store::home::{Home, TapeFile};
+use scrubjay_store::tape::reader::Tape;
+use scrubjay_store::tape::verify::ClockJump;
 use scrubjay_store::witness::Reading;
 
 use super::{Findings, Patient};
@@ -9,6 +11,8 @@ use super::{Findings, Patient};
 const SECOND_NS: u64 = 1_000_000_000;
 /// Clocks are corrected by this much without anybody being at fault.
 const SLACK_NS: u64 = 5 * 60 * SECOND_NS;
+/// So much of tapes that do not say in their footers how the clock went is read.
+const READ_BYTES_MAX: u64 = 64 << 20;
 /// An entry may have waited for a moment before it was written.
 const BACK_NS: u64 = 5 * SECOND_NS;
 
@@ -46,23 +50,26 @@ pub(super) fn check(patient: &Patient, findings: &mut Findings) {
 }
 
 /// What is odd about the times of a tape.
-enum Odd {
-    /// Time ran backwards on it.
-    RanBack,
+#[derive(Clone, Copy)]
+struct Odd {
     /// It has entries from the future.
-    Future,
+    is_future: bool,
     /// The clock was behind when it was recorded.
-    Behind,
+    is_behind: bool,
+    /// Time ran backwards on it.
+    ran_back: bool,
 }
 
 fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
+    // The newest come first: of what has to be read for it, they matter most.
     let files = home.list().unwrap_or_default();
+    let mut budget = READ_BYTES_MAX;
     let odd: Vec<(&TapeFile, Odd)> =
-        files.iter().filter_map(|file| Some((file, look(home, file, now_ns)?))).collect();
+        files.iter().filter_map(|file| Some((file, look(home, file, now_ns, &mut budget)?))).collect();
     let of = |wanted: fn(&Odd) -> bool| -> Vec<&TapeFile> {
         odd.iter().filter(|(_, odd)| wanted(odd)).map(|(file, _)| *file).collect()
     };
-    let future = of(|odd| matches!(odd, Odd::Future));
+    let future = of(|odd| odd.is_future);
     if let Some(first) = future.first() {
         let what =
             format!("{} from the future, among them {}", counted(future.len() as u64, "tape"), first.id);
@@ -72,7 +79,7 @@ fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
              for their age until that time has come",
         );
     }
-    let behind = of(|odd| matches!(odd, Odd::Behind));
+    let behind = of(|odd| odd.is_behind);
     if let Some(first) = behind.first() {
         let what = format!(
             "the clock was behind when {} began, among them {}",
@@ -85,7 +92,7 @@ fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
              them, or `scrubjay tape rm --older-than AGE --trust-clock`",
         );
     }
-    let back = of(|odd| matches!(odd, Odd::RanBack));
+    let back = of(|odd| odd.ran_back);
     if let Some(first) = back.first() {
         let what =
             format!("time ran backwards on {}, among them {}", counted(back.len() as u64, "tape"), first.id);
@@ -94,17 +101,28 @@ fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
     }
 }
 
-/// Looks at the times of a tape as its header and footer tell them.
-fn look(home: &Home, file: &TapeFile, now_ns: u64) -> Option<Odd> {
+/// Looks at the times of a tape as its header and footer tell them, or its entries while there is budget to read them.
+fn look(home: &Home, file: &TapeFile, now_ns: u64, budget: &mut u64) -> Option<Odd> {
     let tape = home.open(file).ok()?;
-    let started = tape.header()?.started_wall_ns;
+    let header = tape.header()?;
+    let started = header.started_wall_ns;
     let (ended, lasted) =
         tape.footer().map_or((started, 0), |footer| (footer.ended_wall_ns, footer.duration_ns));
-    if ended.max(started) > now_ns.saturating_add(SLACK_NS) {
-        return Some(Odd::Future);
+    let ended_early = ended.saturating_add(BACK_NS) < started.saturating_add(lasted);
+    Some(Odd {
+        is_future: ended.max(started) > now_ns.saturating_add(SLACK_NS),
+        is_behind: header.clock_behind_ns.is_some(),
+        ran_back: ended_early || ran_back(&tape, budget),
+    })
+}
+
+/// Tells whether time ran backwards between two entries of a tape, also where it came back.
+fn ran_back(tape: &Tape, budget: &mut u64) -> bool {
+    if let Some(jumps) = tape.noted_clock_jumps() {
+        return jumps.iter().any(ClockJump::is_back);
     }
-    if tape.header()?.clock_behind_ns.is_some() {
-        return Some(Odd::Behind);
-    }
-    (ended.saturating_add(BACK_NS) < started.saturating_add(lasted)).then_some(Odd::RanBack)
+    // It is being recorded, or an earlier version sealed it.
+    let Some(left) = tape.file_bytes().ok().and_then(|bytes| budget.checked_sub(bytes)) else { return false };
+    *budget = left;
+    tape.find_clock_jumps().is_ok_and(|jumps| jumps.iter().any(ClockJump::is_back))
 }

@@ -17,9 +17,10 @@ use crate::render::{Table, local_time, print_json};
 
 /// Check that recordings are whole and unaltered
 ///
-/// Names the first entry that cannot be trusted, and follows what tapes say of each other: one that is missing, was
-/// cut, changed or swapped is named as long as a tape that names it is left. For a sealed tape it prints the end of its
-/// hash chain. What nothing here names can only be checked against a checkpoint that was kept elsewhere.
+/// Names the first entry that cannot be trusted, checks that the summary of a sealed tape is what its entries add up to,
+/// and follows what tapes say of each other: one that is missing, was cut, changed or swapped is named as long as a tape
+/// that names it is left. For a sealed tape it prints the end of its hash chain. What nothing here names can only be
+/// checked against a checkpoint that was kept elsewhere.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
     /// Which tape: its id, the beginning of it, or `latest` [default: all]

@@ -94,8 +94,17 @@ impl Outcome {
             let new = counted(self.compared.new_tapes.len() as u64, "tape");
             lines.push(format!("  {new} came since, and nothing is said of them"));
         }
-        lines.push(if self.is_fine {
+        if !self.compared.covers_facts {
+            lines.push(
+                "  an earlier version made it: it says nothing of what headers tell beside the identity of a tape, nor \
+                 of footers; make a new one"
+                    .to_owned(),
+            );
+        }
+        lines.push(if self.is_fine && self.compared.covers_facts {
             "  nothing that was recorded before it was changed".to_owned()
+        } else if self.is_fine {
+            "  no entry that was recorded before it was changed".to_owned()
         } else {
             "  what was recorded before it is NOT what is here now".to_owned()
         });
