@@ -15,6 +15,24 @@ const READ_BYTES: usize = 64 * 1024;
 /// How many batches in a row may leave a grown buffer mostly unused before it is given back.
 const ROOMY_BATCHES_MAX: u32 = 1024;
 
+/// Puts JSON on one line: breaks between tokens become spaces. Within a string a break is no JSON, and stays, so that
+/// nobody takes the text for what it would be without.
+pub fn one_line(json: &mut [u8]) {
+    if !json.iter().any(|b| matches!(b, b'\n' | b'\r')) {
+        return;
+    }
+    let (mut in_string, mut is_escaped) = (false, false);
+    for byte in json {
+        match byte {
+            _ if std::mem::take(&mut is_escaped) => {}
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'\n' | b'\r' if !in_string => *byte = b' ',
+            _ => {}
+        }
+    }
+}
+
 /// The incremental line reader of one stream.
 #[derive(Debug)]
 pub struct Framer {
@@ -251,6 +269,18 @@ mod tests {
         }
         take(framer.finish());
         (lines, forwarded)
+    }
+
+    #[test]
+    fn only_breaks_between_tokens_are_taken_out() {
+        let check = |json: &str, expected: &str| {
+            let mut line = json.as_bytes().to_vec();
+            one_line(&mut line);
+            assert_eq!(String::from_utf8_lossy(&line), expected, "{json:?}");
+        };
+        check("{\n\"a\":\r\n[1]}", "{ \"a\":  [1]}");
+        check("{\"a\nb\":\n1}", "{\"a\nb\": 1}");
+        check("[\"\\\"\n\",\n\"\\\\\",\n1]", "[\"\\\"\n\", \"\\\\\", 1]");
     }
 
     #[test]

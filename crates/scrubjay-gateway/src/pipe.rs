@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pipe::PipeFlags;
+use scrubjay_core::inert::inert;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -241,7 +242,10 @@ pub(crate) fn nowhere() -> io::Result<File> {
 }
 
 /// Says a line on standard error, unless that means waiting: the host may never read it, and the relay must go on.
+///
+/// It may be about a stranger's file, or what a server said: nothing in it acts on a terminal.
 pub fn say(text: &str) {
+    let text = inert(text);
     let mut line = text.as_bytes()[..text.len().min(PIPE_BUF - 1)].to_vec();
     line.push(b'\n');
     let stderr = rustix::stdio::stderr();

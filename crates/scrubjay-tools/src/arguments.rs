@@ -2,7 +2,8 @@
 //!
 //! Whatever is wrong is said at once, each with the path of the argument and what it may be: the words of a
 //! deserializer name neither. An argument that no tool knows is refused where it looks like a misspelt one, for it
-//! would be lost in silence; others are passed over and named, because some hosts add arguments of their own.
+//! would be lost in silence; others are taken out and named, because some hosts add arguments of their own. So a tool
+//! never goes by an argument under a name that its schema, and whoever writes a rule by it, does not know.
 
 use scrubjay_core::inert::inert;
 use scrubjay_core::spelling::nearest;
@@ -69,7 +70,8 @@ pub(crate) struct Checked {
     pub(crate) ignored: Vec<String>,
 }
 
-/// Checks arguments against a schema without references; whole numbers that were written with a point lose it.
+/// Checks arguments against a schema without references, and takes out those that it does not have; whole numbers that
+/// were written with a point lose it.
 pub(crate) fn check(arguments: &mut Value, schema: &Value) -> Checked {
     let mut checked = Checked::default();
     checked.value(arguments, schema, "");
@@ -77,8 +79,8 @@ pub(crate) fn check(arguments: &mut Value, schema: &Value) -> Checked {
     checked
 }
 
-/// Looks for arguments alone that the schema does not have.
-pub(crate) fn check_names(arguments: &Value, schema: &Value) -> Checked {
+/// Looks for arguments alone that the schema does not have, and takes them out.
+pub(crate) fn check_names(arguments: &mut Value, schema: &Value) -> Checked {
     let mut checked = Checked::default();
     checked.names(arguments, schema, "");
     checked
@@ -170,8 +172,8 @@ impl Checked {
         }
     }
 
-    fn names(&mut self, value: &Value, schema: &Value, path: &str) {
-        let (Some(members), Some(known)) = (value.as_object(), schema["properties"].as_object()) else {
+    fn names(&mut self, value: &mut Value, schema: &Value, path: &str) {
+        let (Some(members), Some(known)) = (value.as_object_mut(), schema["properties"].as_object()) else {
             return;
         };
         let is_open = schema["additionalProperties"].is_object() || schema["additionalProperties"] == true;
@@ -192,6 +194,7 @@ impl Checked {
                 None => self.ignored.push(path),
             }
         }
+        members.retain(|name, _| known.contains_key(name));
     }
 
     fn length(&mut self, length: usize, schema: &Value, (least, most): (&str, &str), what: &str, path: &str) {
@@ -403,6 +406,7 @@ mod tests {
         let mut both = json!({ "title": "a", "tittle": "b", "toolCallId": 3 });
         let checked = super::check(&mut both, &schema());
         assert_eq!((checked.problems, checked.ignored), (vec![], vec!["tittle".into(), "toolCallId".into()]));
+        assert_eq!(both, json!({ "title": "a" }), "what is named as not used is not used");
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn rewrite<S: Send + Sync + 'static>(
         drop_nulls(&mut arguments, &taken);
         let checked = match checks {
             Checks::Here => arguments::check(&mut arguments, &taken),
-            Checks::ByTool => arguments::check_names(&arguments, &taken),
+            Checks::ByTool => arguments::check_names(&mut arguments, &taken),
             Checks::ByLibrary => Checked::default(),
         };
         if !checked.problems.is_empty() {

@@ -23,7 +23,7 @@ mod recorder;
 mod resolve;
 mod router;
 mod rules;
-mod secret_file;
+pub(crate) mod secret_file;
 mod selection;
 mod setting;
 pub(crate) mod toolset;

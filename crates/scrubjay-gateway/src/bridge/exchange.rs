@@ -14,6 +14,7 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, MessageKind};
+use scrubjay_core::framing::one_line;
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -280,9 +281,7 @@ impl<'a> Exchange<'a> {
         if trimmed.len() < text.len() {
             text = trimmed.to_vec();
         }
-        for byte in text.iter_mut().filter(|b| matches!(b, b'\n' | b'\r')) {
-            *byte = b' ';
-        }
+        one_line(&mut text);
         let status = answered.status;
         let envelope = Envelope::parse(&text);
         let asked = !self.waiting.is_over() || self.message.kind == MessageKind::Opaque;

@@ -72,7 +72,7 @@ fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<(Vec<String>
 }
 
 /// Spells a plain value as a header does.
-fn spelled(value: &RawValue) -> Option<String> {
+pub(crate) fn spelled(value: &RawValue) -> Option<String> {
     match value.get().bytes().next()? {
         b'"' => message::string(Some(value)),
         b'{' | b'[' | b'n' => None,

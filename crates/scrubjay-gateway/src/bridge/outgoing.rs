@@ -71,7 +71,7 @@ fn name(message: &Envelope) -> Option<&str> {
 }
 
 /// Writes a value so that a header can hold it.
-pub(super) fn safe(value: &str) -> HeaderValue {
+pub(crate) fn safe(value: &str) -> HeaderValue {
     let plain = value.bytes().all(|b| matches!(b, 0x20..=0x7e))
         && value.trim() == value
         && !value.starts_with("=?base64?");

@@ -26,6 +26,7 @@ use std::time::Duration;
 use axum::body::Body as RequestBody;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
+use scrubjay_core::framing::one_line;
 use scrubjay_core::message::{self, Parts};
 use scrubjay_store::tape::header::TapeKind;
 
@@ -214,9 +215,29 @@ impl Front {
         self.refusals.note(&self.gateway, Reason(why), status, &Method::CONNECT, &seen, None);
     }
 
+    /// Opens the session of whoever sends a request; nobody else may speak in it.
+    fn open_session(&self, headers: &HeaderMap) -> Result<Arc<Session>, Refusal> {
+        if self.gateway.session_count() >= self.config.sessions_max {
+            return Err(Box::new(too_many_sessions()));
+        }
+        let session = self.gateway.open_session("http");
+        session.bind_to(conversations::principal(headers));
+        if let Some(name) = guard::principal_name(&self.config, headers) {
+            session.record_note(&serde_json::json!({ "event": "session_principal", "principal": name }));
+        }
+        Ok(session)
+    }
+
+    /// Tells whether whoever sends a request may speak in a session. Before a server that is shown the credentials
+    /// itself, that is for the server to say.
+    fn is_open_to(&self, session: &Session, headers: &HeaderMap) -> bool {
+        let is_told_here = self.upstream.is_none() || self.config.auth_tokens.len() > 1;
+        !is_told_here || session.is_inferred || session.is_bound_to(&conversations::principal(headers))
+    }
+
     /// Returns the room for the body of a request.
-    fn body_room(&self, session: Option<&Session>) -> Charge {
-        match session {
+    fn body_room(&self, session: Option<&Session>, headers: &HeaderMap) -> Charge {
+        match session.filter(|session| self.is_open_to(session, headers)) {
             Some(session) => session.account.nothing(Use::Body),
             None => self.gateway.budget().nothing(Use::Body, false),
         }
@@ -244,7 +265,7 @@ async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<Place>, request: Request
     if known.is_some() {
         place.is_known();
     }
-    let room = front.body_room(known.as_deref());
+    let room = front.body_room(known.as_deref(), &head.headers);
     let header_room = header_room(front.gateway.budget(), &head.headers);
     let admitted = match &header_room {
         Err(full) if is_admitted => Ok(Some(closing(no_room(full)))),
@@ -413,23 +434,25 @@ async fn take_in(
     if let Err(refused) = content {
         return Next::Done(*refused);
     }
-    let bytes = seen.bytes().clone();
+    let mut bytes = Cow::from(&seen.bytes()[..]);
+    // Line breaks between tokens are JSON, but a line of a tape has none.
+    if bytes.iter().any(|b| matches!(b, b'\n' | b'\r')) {
+        one_line(bytes.to_mut());
+    }
     let Ok(line) = std::str::from_utf8(&bytes) else {
         let id = scrubjay_core::oversize::id_of_request(&bytes);
         let why = "the body is not UTF-8";
         let refused = json_error(StatusCode::BAD_REQUEST, id.as_deref(), code::PARSE, why);
         return Next::Done(because("not UTF-8", refused));
     };
-    // Line breaks between tokens are JSON, but a line of a tape has none.
-    let line = if line.contains(['\n', '\r']) { Cow::from(one_line(line)) } else { Cow::from(line) };
-    let Ok(parts) = Parts::of(&line) else {
-        let (reason, answer) = unreadable_answer(&line);
+    let Ok(parts) = Parts::of(line) else {
+        let (reason, answer) = unreadable_answer(line);
         return Next::Done(because(reason, json(StatusCode::BAD_REQUEST, answer)));
     };
     if headers::is_modern(headers, &parts) {
-        modern::take_in(front, tcp, headers, &parts, &line).await
+        modern::take_in(front, tcp, headers, &parts, line).await
     } else {
-        legacy::take_in(front, headers, &parts, &line)
+        legacy::take_in(front, headers, &parts, line)
     }
 }
 
@@ -439,9 +462,11 @@ fn too_many_sessions() -> Response {
     because("too many sessions", refused)
 }
 
-/// Writes JSON without the line breaks between its tokens; within strings there are none.
-fn one_line(json: &str) -> String {
-    json.replace(['\n', '\r'], " ")
+/// Answers that there is no such session. Who shows other credentials than opened it is told the same as who made the id
+/// up.
+fn no_such_session() -> Response {
+    let why = "no such session: open a new one with initialize";
+    because("unknown session", plain(StatusCode::NOT_FOUND, why))
 }
 
 /// Answers with JSON.

@@ -22,7 +22,6 @@ const ACTIVITY_MAX: i64 = 500;
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct SessionsArgs {
     /// The record.
-    #[serde(alias = "id")]
     record_id: String,
     /// The project. Left out: the default one.
     project_id: Option<String>,

@@ -23,9 +23,9 @@ const DESCRIPTION_CHARS_MAX: usize = 5_000;
 const PROJECTS_SHOWN: i64 = 100;
 
 #[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct CreateArgs {
     /// The id, such as "my-app-design". Left out: one is made.
-    #[serde(alias = "project_id")]
     id: Option<String>,
     /// What people read.
     name: String,
@@ -42,9 +42,9 @@ pub(super) struct ListArgs {
 }
 
 #[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct GetArgs {
     /// The project. Left out: the default one.
-    #[serde(alias = "project_id")]
     id: Option<String>,
 }
 

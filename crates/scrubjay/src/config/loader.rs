@@ -32,8 +32,11 @@ impl Loader {
     pub(super) fn new(sources: Sources) -> anyhow::Result<Self> {
         let mut environment = sources.environment.clone();
         if let Some(path) = &sources.env_file {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the environment file {}", path.display()))?;
+            let text = open_owned(path).and_then(project::read).and_then(|content| {
+                String::from_utf8(content).map_err(|_| std::io::Error::other("it is not UTF-8"))
+            });
+            let text =
+                text.with_context(|| format!("cannot read the environment file {}", path.display()))?;
             let mut problems = Vec::new();
             environment.add_file(&text, path, &mut problems);
             ConfigError::unless_empty(problems)?;
@@ -272,12 +275,13 @@ fn cannot_read(path: &Path) -> String {
     format!("cannot read the configuration {}", path.display())
 }
 
-/// Opens a file that nobody else may write or put another in the place of: whoever can would be its owner in all but
-/// name.
+/// Opens a file of ours that nobody else may write or put another in the place of: whoever can would be its owner in all
+/// but name.
 fn open_owned(path: &Path) -> std::io::Result<File> {
     // The open file is looked at: what is checked is what is read.
     let file = File::open(path)?;
     let facts = file.metadata()?;
+    place::check_owner(&facts)?;
     // Our own group is usually ours alone, and root's is root's.
     let of_strangers = facts.gid() != rustix::process::getegid().as_raw() && facts.gid() != 0;
     let is_open = facts.mode() & 0o002 != 0 || (facts.mode() & 0o020 != 0 && of_strangers);

@@ -1,11 +1,33 @@
-//! Whether somebody else could put another file in the place of one that is gone by: a configuration, a token, a key.
+//! Whether a file that is gone by is ours: a configuration, a token, a key. It belongs to us, or to root, and nobody else
+//! could put another in its place.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use scrubjay_store::private::{NotPrivate, check_above_file};
+
+/// Refuses a file of another user, who could write into it whatever its mode says; root can do so anyway.
+///
+/// # Errors
+/// It belongs to another user.
+pub(super) fn check_owner(facts: &Metadata) -> io::Result<()> {
+    let me = rustix::process::geteuid().as_raw();
+    if may_own(facts.uid(), me) {
+        return Ok(());
+    }
+    let why = format!(
+        "it belongs to another user (uid {}): look at it, then copy it or `chown {me}` it",
+        facts.uid()
+    );
+    Err(io::Error::other(why))
+}
+
+/// Tells whether a file of that owner can speak for us.
+pub(super) fn may_own(owner: u32, me: u32) -> bool {
+    owner == me || owner == 0
+}
 
 /// Refuses a file in a directory that others may write; who owns the file may own that, too.
 ///

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::agent_progress;
 use super::node::{Node, Origin};
+use super::place::may_own;
 use super::problem::Problem;
 use super::yaml;
 
@@ -75,11 +76,6 @@ fn check(file: &File) -> Result<(), Refused> {
         return Err(Refused::Because(format!("it belongs to another user (uid {})", facts.uid())));
     }
     Ok(())
-}
-
-/// Tells whether a file of that owner can speak for us.
-fn may_own(owner: u32, me: u32) -> bool {
-    owner == me || owner == 0
 }
 
 /// Reads a configuration file, up to a limit.

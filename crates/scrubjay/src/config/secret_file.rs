@@ -15,14 +15,11 @@ const OTHERS: u32 = 0o077;
 /// # Errors
 /// It cannot be read, belongs to another user, is open to others or could be replaced by them; then the message says how
 /// to mend it.
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     // The open file is looked at: what is checked is what is read.
     let facts = file.metadata()?;
-    let me = rustix::process::geteuid().as_raw();
-    if facts.uid() != me && facts.uid() != 0 {
-        return Err(io::Error::other(format!("it belongs to another user (uid {})", facts.uid())));
-    }
+    place::check_owner(&facts)?;
     if facts.mode() & OTHERS != 0 {
         return Err(io::Error::other(format!(
             "others may use it (its mode is {:04o}): run `chmod 600 {}`, and use another secret if anyone may have \

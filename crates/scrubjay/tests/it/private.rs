@@ -256,6 +256,57 @@ fn a_configuration_that_others_may_write_is_refused() {
     }
 }
 
+/// Its mode is as it should be, but whoever it belongs to may change that at any time.
+#[test]
+fn a_file_of_another_users_is_not_obeyed() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::new();
+    let theirs = lab.file("theirs");
+    let link = lab.file("link");
+    symlink(&theirs, &link).unwrap();
+    let check = |content: &str, commands: &[&[&str]]| {
+        std::fs::write(&theirs, content).unwrap();
+        chmod(Path::new(&theirs), 0o600);
+        chown(&theirs, Some(STRANGER), None).unwrap();
+        for command in commands {
+            let told = refused(&lab, Path::new(&theirs), command);
+            let words = format!("belongs to another user (uid {STRANGER})");
+            assert!(told.stderr.contains(&words) && told.stderr.contains("chown 0"), "{}", told.stderr);
+            let named = command.iter().any(|word| *word == theirs && told.stderr.contains(*word));
+            assert!(named || told.stderr.contains(&link), "{}", told.stderr);
+        }
+    };
+    check(
+        "recorder: { enabled: false }\n",
+        &[
+            &["--config", &theirs, "wrap", "--", "cat"],
+            &["--config", &link, "wrap", "--", "cat"],
+            &["--config", &theirs, "serve"],
+            &["--config", &theirs, "tape", "ls"],
+        ],
+    );
+    check(
+        "SCRUBJAY_RECORDER_ENABLED=false\n",
+        &[&["--env-file", &theirs, "wrap", "--", "cat"], &["--env-file", &link, "config", "show"]],
+    );
+    check("a-token-of-good-length\n", &[&["serve", "--http", "127.0.0.1:0", "--auth-token-file", &theirs]]);
+    check("x\n", &[&["tape", "checkpoint", "--key", &theirs]]);
+}
+
+#[test]
+fn an_environment_file_that_others_may_write_is_refused() {
+    let lab = Lab::new();
+    let file = lab.file("env");
+    std::fs::write(&file, "SCRUBJAY_LOG_LEVEL=debug\n").unwrap();
+    chmod(Path::new(&file), 0o666);
+    let told = refused(&lab, Path::new(&file), &["--env-file", &file, "wrap", "--", "cat"]);
+    assert!(told.stderr.contains("others may write it (its mode is 0666)"), "{}", told.stderr);
+    chmod(Path::new(&file), 0o644);
+    assert_eq!(lab.run(&["--env-file", &file, "config", "show"]).code, 0);
+}
+
 /// Somebody gave a file of theirs the name of the ledger: it is told of, and not touched.
 #[test]
 fn what_is_no_database_is_refused_and_left_as_it_is() {

@@ -173,7 +173,7 @@ fn a_checkpoint_that_is_not_the_one_that_was_made_proves_nothing() {
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let refused = lab.run_badly(&["tape", "checkpoint", "--key", &key]);
-    assert!(refused.contains("others may read") && refused.contains("chmod 600"), "{refused}");
+    assert!(refused.contains("others may use it") && refused.contains("chmod 600"), "{refused}");
 }
 
 /// What somebody does who wants a conversation not to be listed: the same entries behind another header.

@@ -1,6 +1,8 @@
 //! Nothing that was recorded can steer the terminal of whoever looks at it.
 
-use crate::harness::{Lab, UP, text};
+use std::process::Command;
+
+use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, UP, text};
 
 /// What steers a terminal: ESC, CSI and OSC as C1 characters, bell, carriage return, delete, and what hides.
 const EVIL: &str = "\u{1b}[31m\u{9b}2J\u{9d}0;title\u{7}\u{8}\r\u{7f}\u{202e}\u{200b}";
@@ -72,4 +74,35 @@ fn names_in_errors_are_inert() {
     assert_harmless(&["tape", "show"], told.as_bytes());
     let told = lab.run_badly(&["tape", "import", EVIL]);
     assert_harmless(&["tape", "import"], told.as_bytes());
+}
+
+/// A stranger's project file is told of before anything in it counts: by name and key, whatever those are.
+#[test]
+fn a_strangers_file_is_told_of_in_inert_words() {
+    let lab = Lab::new();
+    let place = tempfile::tempdir().unwrap();
+    let project = place.path().join(format!("p{EVIL}"));
+    std::fs::create_dir(&project).unwrap();
+    std::fs::write(project.join("scrubjay.yaml"), format!("\"{}\": 1\n", ESCAPED.replace("\\b", "\\x08")))
+        .unwrap();
+    let commands: [&[&str]; 7] = [
+        &["wrap", "--", "true"],
+        &["wrap", "--listen", "127.0.0.1:0", "--name", EVIL, "--url", "nowhere"],
+        &["serve"],
+        &["config", "show"],
+        &["doctor"],
+        &["trust", "--yes"],
+        &["tape", "ls"],
+    ];
+    for arguments in commands {
+        let mut command = Command::new(SCRUBJAY);
+        command.arg("--data").arg(lab.data()).args(arguments).current_dir(&project);
+        command.env("XDG_CONFIG_HOME", place.path().join("none")).env(BACKGROUND_VARIABLE, "false");
+        let mut run = Running::start(&mut command);
+        run.close_stdin();
+        run.exit_code();
+        let told = run.stderr_text();
+        assert_harmless(arguments, told.as_bytes());
+        assert!(told.contains("is not used") || !arguments.starts_with(&["wrap", "--"]), "{told}");
+    }
 }

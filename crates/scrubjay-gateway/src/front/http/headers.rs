@@ -105,25 +105,6 @@ pub(super) fn check_modern(
     Ok(())
 }
 
-/// Checks that headers which say what a body is about do not say other than the body.
-pub(super) fn check_stated(headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
-    let id = parts.id.map(|id| id.get());
-    let one = |name| headers.get_all(name).iter().count() <= 1;
-    let method = text(headers, "mcp-method");
-    if !one("mcp-method") || method.is_some_and(|method| Some(method) != parts.method.as_deref()) {
-        return Err(mismatch(id, "Mcp-Method"));
-    }
-    let names = ["name", "uri", "taskId"].map(|key| parts.param(key));
-    let is_said = |said: Stated| names.iter().flatten().any(|name| said.says(name));
-    if !one("mcp-name")
-        || (headers.contains_key("mcp-name")
-            && !text(headers, "mcp-name").and_then(stated).is_some_and(is_said))
-    {
-        return Err(mismatch(id, "Mcp-Name"));
-    }
-    Ok(())
-}
-
 /// Checks that the arguments a tool wants repeated in headers are, and say the same there.
 pub(super) fn check_mirrored(
     headers: &HeaderMap,
@@ -157,7 +138,7 @@ pub(super) fn mismatch(id: Option<&str>, header: &str) -> Refusal {
 
 /// What a header says of a value in the body.
 #[derive(Debug, PartialEq, Eq)]
-enum Stated {
+pub(super) enum Stated {
     /// Wrapped, since a header could not hold it: every character counts.
     Wrapped(String),
     /// As it stood there, without the white space around it.
@@ -165,7 +146,7 @@ enum Stated {
 }
 
 /// Reads a header value that may be wrapped for characters a header cannot hold.
-fn stated(value: &str) -> Option<Stated> {
+pub(super) fn stated(value: &str) -> Option<Stated> {
     let value = value.trim_matches(OPTIONAL_SPACE);
     match value.strip_prefix("=?base64?").and_then(|v| v.strip_suffix("?=")) {
         Some(wrapped) => {
@@ -177,7 +158,7 @@ fn stated(value: &str) -> Option<Stated> {
 
 impl Stated {
     /// Compares it with a value of the body: numbers by value, the rest by spelling.
-    fn says(&self, argument: &RawValue) -> bool {
+    pub(super) fn says(&self, argument: &RawValue) -> bool {
         let (Self::Wrapped(stated) | Self::Plain(stated)) = self;
         match (message::string(Some(argument)), self) {
             (Some(text), Self::Wrapped(_)) => text == *stated,

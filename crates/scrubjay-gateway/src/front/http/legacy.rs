@@ -5,15 +5,12 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use scrubjay_core::message::Parts;
-use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::body::{Response, json_line};
-use super::conversations::principal;
-use super::guard::principal_name;
 use super::headers::{PROTOCOL_VERSION, SESSION, text};
 use super::refused::because;
-use super::{Front, Next, Refusal, accepted, json_error, plain, retry_later, stream, too_many_sessions};
+use super::{Front, Next, Refusal, accepted, json_error, no_such_session, plain, retry_later, stream};
 use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, LEGACY_VERSIONS, Request, code};
 use crate::session::{OUTBOX_MAX, Session};
@@ -86,27 +83,15 @@ pub(super) async fn answer(front: &Arc<Front>, asked: Asked) -> Response {
 /// Returns the session a request names, or a new one for a client that opens.
 fn session(front: &Front, headers: &HeaderMap, opens: bool) -> Result<Arc<Session>, Refusal> {
     if opens {
-        if front.gateway.session_count() >= front.config.sessions_max {
-            return Err(Box::new(too_many_sessions()));
-        }
-        let session = front.gateway.open_session("http");
-        session.bind_to(principal(headers));
-        if let Some(name) = principal_name(&front.config, headers) {
-            session.record_note(&json!({ "event": "session_principal", "principal": name }));
-        }
-        return Ok(session);
+        return front.open_session(headers);
     }
     let Some(id) = text(headers, SESSION) else {
         let why = "Mcp-Session-Id is required: open a session with initialize";
         return Err(Box::new(because("no session", plain(StatusCode::BAD_REQUEST, why))));
     };
     // An inferred one has no name on the wire.
-    let own = |session: &Arc<Session>| !session.is_inferred && session.is_bound_to(&principal(headers));
-    // Who shows other credentials than opened it is told the same as who made the id up.
-    let Some(session) = front.gateway.session(id).filter(own) else {
-        let why = "no such session: open a new one with initialize";
-        return Err(Box::new(because("unknown session", plain(StatusCode::NOT_FOUND, why))));
-    };
+    let own = |session: &Arc<Session>| !session.is_inferred && front.is_open_to(session, headers);
+    let session = front.gateway.session(id).filter(own).ok_or_else(|| Box::new(no_such_session()))?;
     session.touch();
     Ok(session)
 }

@@ -7,6 +7,7 @@
 mod events;
 mod following;
 mod headers;
+mod stated;
 
 use std::collections::HashMap;
 use std::io;
@@ -20,6 +21,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use scrubjay_core::entry::{Direction, Terminator, WhyUndelivered};
 use scrubjay_core::envelope::{Envelope, JsonId};
+use scrubjay_core::framing::one_line;
 use scrubjay_core::message::Parts;
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use serde_json::json;
@@ -30,7 +32,7 @@ use super::conversations::Sender;
 use super::headers::SESSION;
 use super::refused::because;
 use super::tcp::Tcp;
-use super::{Front, accepted, json_error, too_many_sessions};
+use super::{Front, Refusal, accepted, json_error, no_such_session, too_many_sessions};
 use crate::bridge::client::{Client, SendFailure, root};
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Charge, Use};
@@ -81,7 +83,7 @@ impl Upstream {
         known.judges.remove(session);
     }
 
-    /// Returns the session whose tape a request belongs on; `None` where there are too many.
+    /// Returns the session whose tape a request belongs on.
     async fn session(
         &self,
         front: &Front,
@@ -89,23 +91,50 @@ impl Upstream {
         headers: &HeaderMap,
         line: &[u8],
         opens: bool,
-    ) -> Option<Arc<Session>> {
-        let has_room = || front.gateway.session_count() < front.config.sessions_max;
+    ) -> Result<Arc<Session>, Refusal> {
+        self.check_named(front, headers)?;
         if opens {
-            return has_room().then(|| front.gateway.open_session("http"));
+            return front.open_session(headers);
         }
         let Some(named) = headers.get(SESSION) else {
-            return front.conversation(tcp, &sender(front, headers, line)).await;
+            let inferred = front.conversation(tcp, &sender(front, headers, line)).await;
+            return inferred.ok_or_else(|| Box::new(too_many_sessions()));
         };
         let mut known = lock(&self.known);
-        let session = known.sessions.get(named.as_bytes()).and_then(|id| front.gateway.session(id));
-        if session.is_some() || !has_room() {
-            return session;
+        if let Some(session) = live(&known, front, named) {
+            return Ok(session);
         }
         // One that was opened before this process was, or that said nothing for too long.
-        let session = front.gateway.open_session("http");
+        let session = front.open_session(headers)?;
         known.sessions.insert(named.as_bytes().to_vec(), session.id.clone());
-        Some(session)
+        Ok(session)
+    }
+
+    /// Where tokens tell clients apart, checks that the session a request names is its sender's: the server, which is
+    /// not shown the tokens, cannot tell. One that nobody here opened may be anybody's.
+    fn check_named(&self, front: &Front, headers: &HeaderMap) -> Result<(), Refusal> {
+        if front.config.auth_tokens.len() < 2 {
+            return Ok(());
+        }
+        let mut named = headers.get_all(SESSION).iter();
+        let is_own = match (named.next(), named.next()) {
+            (None, _) => true,
+            (Some(named), None) => {
+                live(&lock(&self.known), front, named).is_some_and(|own| front.is_open_to(&own, headers))
+            }
+            (Some(_), Some(_)) => false,
+        };
+        if is_own && stated::disguised(headers).is_none() { Ok(()) } else { Err(Box::new(no_such_session())) }
+    }
+
+    /// Takes note of the session that the server gave; returns whether it is one that somebody else has.
+    fn opened(&self, front: &Front, given: &HeaderValue, session: &Session, headers: &HeaderMap) -> bool {
+        let mut known = lock(&self.known);
+        if live(&known, front, given).is_some_and(|other| !front.is_open_to(&other, headers)) {
+            return true;
+        }
+        known.sessions.insert(given.as_bytes().to_vec(), session.id.clone());
+        false
     }
 
     fn judge(&self, front: &Front, session: &Session) -> Option<Arc<Mutex<Judge>>> {
@@ -128,6 +157,11 @@ impl Upstream {
     }
 }
 
+/// Returns the session of the tape for a session of the server.
+fn live(known: &Known, front: &Front, named: &HeaderValue) -> Option<Arc<Session>> {
+    known.sessions.get(named.as_bytes()).and_then(|id| front.gateway.session(id))
+}
+
 fn sender(front: &Front, headers: &HeaderMap, line: &[u8]) -> Sender {
     let parts = std::str::from_utf8(line).ok().and_then(|line| Parts::of(line).ok());
     parts.map_or_else(|| Sender::unknown(headers), |parts| Sender::of(&front.config, headers, &parts))
@@ -144,8 +178,9 @@ pub(super) async fn pass(
     let line = line_of(&body);
     let message = Envelope::parse(&line);
     let opens = message.method.as_deref() == Some("initialize");
-    let Some(session) = upstream.session(front, tcp, &head.headers, &line, opens).await else {
-        return too_many_sessions();
+    let session = match upstream.session(front, tcp, &head.headers, &line, opens).await {
+        Ok(session) => session,
+        Err(refused) => return *refused,
     };
     session.touch();
     let token_is_ours = !front.config.auth_tokens.is_empty();
@@ -157,14 +192,13 @@ pub(super) async fn pass(
         front: front.clone(),
         session,
     };
-    let body = match exchange.hear(&line, body).await {
-        Ok(body) => body,
+    let Heard { headers, body, receipt } = match exchange.hear(&line, body).await {
+        Ok(heard) => heard,
         Err(answer) => return answer,
     };
     // The answer may take long, and this may be large.
     drop(line);
-    let (body, receipt) = body;
-    let request = upstream.request(head.method.clone(), exchange.headers.clone(), body);
+    let request = upstream.request(head.method.clone(), headers, body);
     let response = upstream.client.send(request).await;
     settle(receipt, response.as_ref().err());
     let response = match response {
@@ -176,8 +210,12 @@ pub(super) async fn pass(
     if opens && status.is_success() {
         match given {
             Some(given) => {
-                let id = exchange.session.id.clone();
-                lock(&upstream.known).sessions.insert(given.as_bytes().to_vec(), id);
+                if upstream.opened(front, &given, &exchange.session, &head.headers) {
+                    let why = "the server gave a session that another client has";
+                    let answer = exchange.fail(why);
+                    front.close_behind_answer(&exchange.session, why);
+                    return answer;
+                }
             }
             // A server without sessions: what follows is told by its connection and its client.
             None => front.adopt(tcp, &Sender::unknown(&head.headers), &exchange.session).await,
@@ -199,6 +237,13 @@ pub(super) async fn pass(
         front.close_behind_answer(&session, over);
     }
     answer
+}
+
+/// What goes to the server.
+struct Heard {
+    headers: HeaderMap,
+    body: Bytes,
+    receipt: Option<Receipt>,
 }
 
 /// One request with everything that comes back for it.
@@ -247,16 +292,20 @@ impl Exchange {
         Ok((self.session.receipt(goes_on, onward), self.session.receipt(goes_back, back)))
     }
 
-    /// Takes the host's message; returns the body that goes to the server, or the answer in its place.
-    async fn hear(&self, line: &[u8], body: Bytes) -> Result<(Bytes, Option<Receipt>), Response> {
+    /// Takes the host's message; returns what goes to the server, or the answer in its place.
+    async fn hear(&self, line: &[u8], body: Bytes) -> Result<Heard, Response> {
         if body.is_empty() {
-            return Ok((body, None));
+            return Ok(Heard { headers: self.headers.clone(), body, receipt: None });
         }
         let is_strict = self.is_strict();
         if is_strict {
             self.check_readable(line).map_err(|refused| *refused)?;
         }
         let judgement = self.judged(Direction::ClientToServer, line);
+        let headers = match &judgement.onward {
+            Onward::Other(other) => stated::follow(&self.headers, line, other).map_err(|refused| *refused)?,
+            Onward::Same | Onward::Nothing => self.headers.clone(),
+        };
         let (receipt, back_receipt) = match self.record(Direction::ClientToServer, line, &judgement) {
             Ok(receipts) => receipts,
             Err(told) => return Err(json_body(StatusCode::INTERNAL_SERVER_ERROR, told, None)),
@@ -275,10 +324,12 @@ impl Exchange {
             }
             (Onward::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back, back_receipt)),
             (Onward::Nothing, None) => Err(accepted()),
-            (Onward::Other(other), None) => Ok((other.into(), receipt)),
+            (Onward::Other(other), None) => Ok(Heard { headers, body: other.into(), receipt }),
             // With rules in force exactly what was judged goes on.
-            (Onward::Same, None) if is_strict => Ok((Bytes::copy_from_slice(line), receipt)),
-            (Onward::Same, None) => Ok((body, receipt)),
+            (Onward::Same, None) if is_strict => {
+                Ok(Heard { headers, body: Bytes::copy_from_slice(line), receipt })
+            }
+            (Onward::Same, None) => Ok(Heard { headers, body, receipt }),
         }
     }
 
@@ -290,8 +341,7 @@ impl Exchange {
             let refused = json_error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, code::INVALID_REQUEST, why);
             return Err(Box::new(because("unreadable for rules", refused)));
         }
-        let parts = std::str::from_utf8(line).ok().and_then(|line| Parts::of(line).ok());
-        parts.map_or(Ok(()), |parts| super::headers::check_stated(&self.headers, &parts))
+        stated::check(&self.headers, line)
     }
 
     /// Answers that the server could not be asked.
@@ -304,8 +354,10 @@ impl Exchange {
 
     async fn answer(self, response: HttpResponse<Incoming>) -> Response {
         let (head, body) = response.into_parts();
-        if self.is_strict() && is_compressed(&head.headers) {
-            return self.fail("the server's answer is compressed, and rules cannot read it");
+        let is_readable =
+            !is_compressed(&head.headers) && (!head.status.is_success() || is_utf8(&head.headers));
+        if self.is_strict() && !is_readable {
+            return self.fail("the server's answer is compressed or not in UTF-8, and rules cannot read it");
         }
         let is_stream = head.status.is_success() && is_event_stream(&head.headers);
         if !head.status.is_success() {
@@ -383,6 +435,7 @@ impl Exchange {
     fn answer_server(&self, answer: Vec<u8>, receipt: Option<Receipt>) {
         let front = self.front.clone();
         let mut headers = self.headers.clone();
+        stated::remove(&mut headers);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         tokio::spawn(async move {
@@ -468,14 +521,14 @@ impl Drop for Busy {
 /// Returns a body as a line of a tape: without the line breaks between the tokens of JSON.
 fn line_of(body: &[u8]) -> Vec<u8> {
     let mut line = body.trim_ascii().to_vec();
-    for byte in line.iter_mut().filter(|b| matches!(b, b'\n' | b'\r')) {
-        *byte = b' ';
-    }
+    one_line(&mut line);
     line
 }
 
 fn is_compressed(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
+    let is_identity = |coding: &str| matches!(coding.trim().to_ascii_lowercase().as_str(), "" | "identity");
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    codings.any(|codings| !codings.to_str().is_ok_and(|codings| codings.split(',').all(is_identity)))
 }
 
 /// Tells whether a body is said to be UTF-8, or nothing is said of it.

@@ -115,6 +115,13 @@ async fn what_is_no_record_no_project_and_no_time_is_refused() {
     check(&error, "PROJECT_EXISTS", "fish", "project_id");
     let error = peer.fail("create_project", json!({ "id": "a\nb", "name": "Fish" })).await;
     check(&error, "INVALID_PROJECT", "id", "");
+    // A tool has its arguments under one name each: a rule about that cannot be talked around.
+    let error = peer.fail("get_project", json!({ "project_id": "fish" })).await;
+    check(&error, "INVALID_ARGUMENT", "project_id is no argument of this tool: it takes id", "");
+    let error = peer.fail("create_project", json!({ "project_id": "wet", "name": "Wet" })).await;
+    check(&error, "INVALID_ARGUMENT", "project_id is no argument of this tool: it takes", "");
+    let error = peer.fail("get_active_sessions", json!({ "id": "R001" })).await;
+    check(&error, "INVALID_ARGUMENT", "record_id is required", "");
     let session = peer.call("sync_session", json!({})).await["session_id"].clone();
     let error = peer.fail("sync_session", json!({ "session_id": session, "project_id": "fish" })).await;
     check(&error, "SESSION_IN_OTHER_PROJECT", "birds", "");

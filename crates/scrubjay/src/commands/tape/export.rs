@@ -12,7 +12,7 @@ use scrubjay_store::tape::reader::Tape;
 use scrubjay_store::tape::seal::write_sealed;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::cli::{Global, tell};
 use crate::render::write_json;
 
 /// Write a recording to a file or to standard output
@@ -54,7 +54,7 @@ pub(crate) fn run(_: &Global, home: &Home, args: &ExportArgs) -> anyhow::Result<
         Format::Native => write_native(&tape, args.output.as_deref())?,
     };
     for what in &damage {
-        writeln!(std::io::stderr(), "scrubjay: left out: {what}")?;
+        tell(&format!("left out: {what}"));
     }
     Ok(if damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -79,6 +79,12 @@ impl Target {
         self
     }
 
+    /// Sends a header beside others of its name.
+    pub(super) fn also(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     pub(super) fn post(&self, body: &str) -> Reply {
         self.send("POST", body)
     }

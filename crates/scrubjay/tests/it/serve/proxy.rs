@@ -86,6 +86,91 @@ fn a_token_for_us_goes_no_further() {
 }
 
 #[test]
+fn a_session_is_its_tokens_alone() {
+    let directory = scratch();
+    let file = directory.path().join("tokens");
+    super::rig::write_private(&file, "anna: the-token-of-anna-1\nbob: the-token-of-bob-2\n");
+    let upstream = Upstream::start(|asked| {
+        // To whoever asks so, it gives a session that it gave before.
+        let session = if asked.header("x-again").is_some() { "s-anna" } else { "s-bob" };
+        let session = asked.header("x-give").unwrap_or(session);
+        answer(&format!("Mcp-Session-Id: {session}\r\n"), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)
+    });
+    let served = wrap(directory.path(), &upstream, &["--auth-token-file", &text(&file)]);
+    let anna = served.target().with("Authorization", "Bearer the-token-of-anna-1");
+    let bob = served.target().with("Authorization", "Bearer the-token-of-bob-2");
+    let hello = initialize(1).to_string();
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    assert_eq!(anna.clone().with("X-Give", "s-anna").post(&hello).status, 200);
+    assert_eq!(bob.post(&hello).status, 200);
+    assert_eq!(bob.clone().with("Mcp-Session-Id", "s-bob").post(&list).status, 200);
+    let asked = upstream.asked().len();
+    for thief in [
+        bob.clone().with("Mcp-Session-Id", "s-anna"),
+        bob.clone().with("Mcp-Session-Id", "made-up"),
+        bob.clone().with("Mcp-Session-Id", "s-bob").also("Mcp-Session-Id", "s-anna"),
+        bob.clone().with("Mcp_Session_Id", "s-anna"),
+    ] {
+        for reply in [thief.post(&list), thief.post(&hello), thief.get(), thief.delete()] {
+            assert_eq!(reply.status, 404, "{thief:?}");
+        }
+    }
+    assert_eq!(upstream.asked().len(), asked, "the server hears nothing of it");
+    assert_eq!(bob.clone().with("X-Again", "1").post(&hello).status, 502, "the session is another's");
+    let anna = anna.with("Mcp-Session-Id", "s-anna");
+    assert_eq!(anna.post(&list).status, 200);
+    assert_eq!(anna.delete().status, 200);
+    assert_eq!(anna.post(&list).status, 404, "it is over");
+    drop(served);
+    let recorded = recorded(directory.path());
+    assert!(recorded.contains("session_principal") && recorded.contains("unknown session"), "{recorded}");
+}
+
+#[test]
+fn where_all_show_one_token_a_session_of_before_goes_on() {
+    let directory = scratch();
+    let file = directory.path().join("token");
+    super::rig::write_private(&file, "the-one-token-of-all\n");
+    let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
+    let served = wrap(directory.path(), &upstream, &["--auth-token-file", &text(&file)]);
+    let target = served.target().with("Authorization", "Bearer the-one-token-of-all");
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
+    assert_eq!(target.with("Mcp-Session-Id", "of-before").post(&list).status, 200);
+}
+
+#[test]
+fn headers_follow_what_rules_change() {
+    let directory = scratch();
+    let rules = json!({ "recorder": { "rules": [
+        { "name": "home", "match": { "tools": ["get"], "direction": "client_to_server" },
+          "action": "modify", "set": { "$.arguments.region": "us" } },
+        { "name": "other", "match": { "tools": ["evil"], "direction": "client_to_server" },
+          "action": "modify", "set": { "$.name": "good" } },
+    ] } });
+    let config = directory.path().join("config.json");
+    std::fs::write(&config, rules.to_string()).expect("it is ours");
+    let upstream = Upstream::start(|_| answer("", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#));
+    let data = directory.path().join("data");
+    let served = Served::wrap_configured(&config, &data, &["--url", &upstream.url]);
+    let call = |name: &str, arguments: Value, region: &str| {
+        let target = served.target().with("Mcp-Method", "tools/call").with("Mcp-Name", name);
+        let call = modern(2, "tools/call", &json!({ "name": name, "arguments": arguments }));
+        target.with("Mcp-Param-Region", region).post(&call.to_string()).status
+    };
+    assert_eq!(call("get", json!({ "region": "eu" }), "eu"), 200);
+    assert_eq!(call("evil", json!({ "region": "eu" }), "eu"), 200);
+    // Nobody can tell which of the two the header repeats.
+    assert_eq!(call("get", json!({ "region": "eu", "lang": "eu" }), "eu"), 400);
+    assert_eq!(call("put", json!({ "region": "us" }), "eu"), 400);
+    let said = |asked: &Asked| {
+        ["mcp-method", "mcp-name", "mcp-param-region"].map(|name| asked.header(name).map(str::to_owned))
+    };
+    let said: Vec<_> = upstream.asked().iter().map(said).collect();
+    let expected = [["tools/call", "get", "us"], ["tools/call", "good", "eu"]];
+    assert_eq!(said, expected.map(|all| all.map(|value| Some(value.to_owned()))));
+}
+
+#[test]
 fn nothing_is_checked_or_answered_here() {
     let directory = scratch();
     let upstream = Upstream::start(|asked| whole("418 I'm a teapot", "X-Odd: 1\r\n", &asked.text()));
@@ -180,6 +265,15 @@ fn rules_hold_for_what_passes() {
     // What rules cannot read, and a server might, does not pass.
     let packed = served.target().with("Content-Encoding", "gzip").post("{}");
     assert_eq!(packed.status, 415);
+    for (first, second) in [("identity", "deflate"), ("identity, gzip", "identity"), ("Identity", "x\u{e9}")]
+    {
+        let target = served.target().with("Content-Encoding", first).also("Content-Encoding", second);
+        assert_eq!(target.post("{}").status, 415, "{first} {second}");
+    }
+    assert_eq!(
+        served.target().also("Content-Type", "application/json; charset=utf-16").post("{}").status,
+        415
+    );
     let wide: Vec<u8> = "{}".encode_utf16().flat_map(u16::to_le_bytes).collect();
     assert_eq!(served.target().post_bytes(&wide).status, 400);
     assert!(upstream.asked().is_empty());

@@ -37,6 +37,8 @@ fn a_body_that_readers_differ_on_reaches_no_server() {
         (call.replace("\"ls\"", "\"ls\",\"name\":\"rm\""), 200, "strict/duplicate-key"),
         (call.replace("\"ls\"", "\"ls\",\"Name\":\"rm\""), 200, "strict/spelling"),
         (call.replace("\"arguments\":{}", "\"arguments\":{\"x\":NaN}"), 200, "strict/json"),
+        (call.replace("\"ls\"", "\"l\ns\""), 200, "strict/line-end"),
+        (call.replace("\"ls\"", "\"l\r\ns\""), 200, "strict/line-end"),
         (format!("\u{feff}{call}"), 200, "strict/byte-order-mark"),
         (format!("{call}{call}"), 400, "strict/json"),
         ("rubbish".to_owned(), 400, "strict/json"),
@@ -53,7 +55,7 @@ fn a_body_that_readers_differ_on_reaches_no_server() {
     assert!(!upstream.asked()[0].body.iter().any(|b| matches!(b, b'\r' | b'\n')));
     drop(served);
     let reasons = reasons(&recorded(&data));
-    assert_eq!(reasons.len(), 6, "{reasons:?}");
+    assert_eq!(reasons.len(), 8, "{reasons:?}");
 }
 
 #[test]
@@ -98,5 +100,9 @@ fn a_client_of_the_gateway_is_held_to_the_same() {
         let told = session.post(&body).json();
         assert_eq!((&told["id"], &told["error"]["data"]["rule"]), (&json!(5), &json!(why)), "{body}: {told}");
     }
+    // A line break within a string is no JSON, and is not mended.
+    let broken = session.post(&call.replace("\"echo\"", "\"ec\nho\""));
+    assert_eq!((broken.status, &broken.json()["error"]["code"]), (400, &json!(-32700)));
+    assert_eq!(session.post(&call.replace(',', ",\r\n")).json()["result"]["content"][0]["text"], "x");
     assert_eq!(session.post(&call).json()["result"]["content"][0]["text"], "x");
 }

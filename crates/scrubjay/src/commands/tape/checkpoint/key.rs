@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use scrubjay_store::checkpoint::Signature;
+
+use crate::config::secret_file;
 
 const SEED_BYTES: usize = 32;
 /// What the line of a key file begins with.
@@ -47,16 +49,11 @@ pub(super) fn create(path: &Path) -> anyhow::Result<SigningKey> {
 /// Reads a key that nobody else can read.
 pub(super) fn read(path: &Path) -> anyhow::Result<SigningKey> {
     let named = || format!("cannot use the key in {}", path.display());
-    let file = std::fs::File::open(path).with_context(|| format!("{}: make one with --new-key", named()))?;
-    let mode = file.metadata().with_context(named)?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        anyhow::bail!(
-            "{}: others may read or change it (mode {mode:o}). If nobody has, `chmod 600` it; else make another with \
-             --new-key",
-            named()
-        );
-    }
-    let text = std::io::read_to_string(file).with_context(named)?;
+    let text = secret_file::read(path).with_context(|| match path.exists() {
+        true => named(),
+        false => format!("{}: make one with --new-key", named()),
+    })?;
+    let text = String::from_utf8_lossy(&text);
     let seed = text.trim().strip_prefix(MARK).and_then(bytes);
     let seed = seed.with_context(|| format!("{}: it is not a key that --new-key makes", named()))?;
     SigningKey::of_seed(&seed)
