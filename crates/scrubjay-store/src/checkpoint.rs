@@ -17,6 +17,7 @@ use crate::tape::facts::{IMPORTED, NotedFacts};
 use crate::tape::header::Imported;
 use crate::tape::observe::{Observed, Observer};
 use crate::tape::reader::{OpenError, State, Tape};
+use crate::tape::totals::TOTALS_VERSION;
 
 /// The version of the form that is written.
 const VERSION: u32 = 2;
@@ -349,13 +350,16 @@ fn facts_became(tape: &Tape, noted: &NotedTape) -> io::Result<Option<Became>> {
     let differing =
         |noted: &Option<NotedFacts>, is: Option<NotedFacts>| noted.as_ref()?.differing(is.as_ref());
     let header = differing(&noted.header, tape.header_facts()?);
-    if let Some(note) = tape.header().and_then(|header| header.links.imported.clone())
+    let footer = differing(&noted.footer, tape.footer_facts()?);
+    let imported = tape.header().and_then(|header| header.links.imported.clone());
+    // An import makes the footer anew. By the rules of this version, that it fits the entries is checked by itself.
+    let is_checked = tape.footer().is_some_and(|footer| footer.totals_version == Some(TOTALS_VERSION));
+    if let Some(note) = imported
         && header.as_ref().is_some_and(|facts| facts == &[IMPORTED])
+        && (footer.is_none() || is_checked)
     {
-        // An import makes the footer anew.
         return Ok(Some(Became::Imported { note }));
     }
-    let footer = differing(&noted.footer, tape.footer_facts()?);
     let is_changed = header.is_some() || footer.is_some();
     Ok(is_changed.then_some(Became::FactsChanged { header, footer }))
 }

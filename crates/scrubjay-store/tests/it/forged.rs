@@ -202,8 +202,17 @@ fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
     let note = Imported { wall_ns: 1, format, by };
     header.links.imported = Some(note.clone());
     write_sealed_as(&exported, &header, &eventful.file.path).unwrap();
-    assert_eq!(eventful.became(&eventful.checkpoint), Became::Imported { note });
+    assert_eq!(eventful.became(&eventful.checkpoint), Became::Imported { note: note.clone() });
     assert!(eventful.checkpoint.compare(&eventful.home).unwrap().is_fine());
+    // It excuses no footer that nothing here checks.
+    let claim = |header: &mut Header| header.links.imported = Some(note.clone());
+    eventful.remake(|header, footer| {
+        claim(header);
+        (footer.totals_version, footer.metadata.total_errors) = (None, 0);
+    });
+    let became = eventful.became(&eventful.checkpoint);
+    assert!(matches!(became, Became::FactsChanged { header: Some(_), footer: Some(_) }), "{became:?}");
+    eventful.remake(|header, _| claim(header));
     // That it was imported cannot be taken back unseen.
     let later = Checkpoint::make(&eventful.home, 2).unwrap();
     assert_eq!(eventful.became(&later), Became::Same);
