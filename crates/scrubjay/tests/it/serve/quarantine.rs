@@ -459,14 +459,19 @@ fn a_held_tool_is_not_among_those_that_are_found_for_a_task() {
 #[test]
 fn a_call_that_names_two_tools_is_refused_and_a_damaged_file_approves_nothing() {
     let stage = Stage::new(&json!({ "quarantine": "changed" }), &["one"]);
-    stage.with_tools("one", &[("echo", "Echoes text."), ("other", "Other.")]);
+    let tools = [tool("echo", "Echoes text."), tool("other", "Other.")];
+    stage.says("one", &json!({ "tools": tools, "prompts": [{ "name": "greet" }] }));
     let mut piped = stage.start();
     names(&mut piped, 2);
-    piped.say_line(
+    let twice = [
         r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"other","Name":"echo"}}"#,
-    );
-    let answer = piped.hear_answer(&json!(3)).pop().unwrap();
-    assert!(answer["error"]["message"].as_str().unwrap().contains("more than once"), "{answer}");
+        r#"{"jsonrpc":"2.0","id":4,"method":"completion/complete","params":{"ref":{"name":"greet"},"ref":{"name":"greet"}}}"#,
+    ];
+    for (id, line) in (3..).zip(twice) {
+        piped.say_line(line);
+        let answer = piped.hear_answer(&json!(id)).pop().unwrap();
+        assert!(answer["error"]["message"].as_str().unwrap().contains("more than once"), "{answer}");
+    }
     piped.finish();
     let kept = std::fs::read_dir(stage.data().join("definitions")).unwrap().map(|e| e.unwrap().path());
     let file = kept.into_iter().find(|path| path.extension().is_some_and(|e| e == "json")).unwrap();
