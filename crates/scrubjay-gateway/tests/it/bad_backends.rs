@@ -7,7 +7,7 @@ use scrubjay_gateway::config::BackendConfig;
 use scrubjay_gateway::tree;
 use serde_json::{Value, json};
 
-use super::rig::{Client, Rig, complaint, program, repository, text};
+use super::rig::{Client, Rig, complaint, program, repository, text, until};
 
 /// How long a call to these backends may take.
 const CALL_MAX: Duration = Duration::from_secs(30);
@@ -73,14 +73,6 @@ impl Pair {
         self.bad_answers().await;
         let after = self.client.call(6, "bad_pid", json!({})).await;
         assert_eq!(text(&before), text(&after), "{how} is no reason to start it again");
-    }
-}
-
-async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + SETTLE_MAX;
-    while !done() {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not within {SETTLE_MAX:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -335,3 +335,12 @@ pub(crate) fn text(answer: &Value) -> &str {
 pub(crate) fn complaint(answer: &Value) -> &str {
     answer["error"]["message"].as_str().unwrap_or_else(|| panic!("no error: {answer}"))
 }
+
+/// Waits for something to be so.
+pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while !done() {
+        assert!(tokio::time::Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

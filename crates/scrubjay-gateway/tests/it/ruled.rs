@@ -12,7 +12,7 @@ use scrubjay_core::rules::{Action, Match, Rule, Rules};
 use scrubjay_gateway::config::BackendConfig;
 use serde_json::{Value, json};
 
-use super::rig::{Client, PATIENCE, Rig, complaint, program, repository, text};
+use super::rig::{Client, PATIENCE, Rig, complaint, program, repository, text, until};
 
 fn server() -> BackendConfig {
     let script = repository().join("tests/backends/handles_server.py");
@@ -113,10 +113,16 @@ async fn what_a_server_says_unasked_and_cannot_wait_is_noted_or_refused() {
     let rig = Rig::new(&[BackendConfig { is_shared: true, ..server() }], Vec::new());
     rig.gateway.rule_with(&delay(&["notifications/message", "elicitation/create"], &[]));
     let client = Client::legacy_with(&rig.gateway, json!({ "elicitation": {} })).await;
+    let noted = || {
+        let tapes = String::from_utf8_lossy(&rig.tapes("backend")).into_owned();
+        tapes.matches(r#""limit":"messages that delay rules hold back""#).count()
+    };
+    // Each is said while no call is under way: then it is nobody's, and takes one of the places of those.
     client.call(1, "log", json!({ "text": "logged", "times": HELD_MAX + 1 })).await;
+    until("the last finds no place", || noted() == 1).await;
     client.call(2, "ask_late", json!({ "text": "who?" })).await;
+    until("the question finds none", || noted() == 2).await;
     let reply = client.call(3, "reply", json!({})).await;
     assert!(text(&reply).contains("wait already"), "{reply}");
-    let tapes = String::from_utf8_lossy(&rig.tapes("backend")).into_owned();
-    assert_eq!(tapes.matches(r#""limit":"messages that delay rules hold back""#).count(), 2, "{tapes}");
+    assert_eq!(noted(), 2);
 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::http::{Reply, Target};
 
-/// Nothing here may take longer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Nothing here may take longer, on a machine with other work to do.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
