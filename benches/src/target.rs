@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How a target stands between client and server.
 #[derive(Clone, Debug)]
@@ -96,11 +97,11 @@ pub struct Scratch {
 impl Scratch {
     /// Creates an empty directory below `root`.
     pub fn new(root: &Path, name: &str) -> io::Result<Self> {
-        let path = root.join(name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => fs::create_dir_all(path.join("record"))?,
-        }
+        // Each has a name of its own: the process that indexes recordings may still write to the one before.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let path = root.join(format!("{name}-{}", MADE.fetch_add(1, Ordering::Relaxed)));
+        fs::create_dir_all(path.join("record"))?;
         Ok(Self { path })
     }
 

@@ -3,8 +3,8 @@
 use scrubjay_core::entry::Entry;
 use scrubjay_core::export::{ImportedEntry, entry_json};
 use scrubjay_core::reading::Reader;
-use scrubjay_store::tape::frame::{self, Decoded};
-use scrubjay_store::tape::header::{self, Header, Layout};
+use scrubjay_tape::format::frame::{self, Decoded};
+use scrubjay_tape::format::header::{self, Header, Layout};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

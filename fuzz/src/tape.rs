@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use scrubjay_core::entry::Entry;
 use scrubjay_core::export::ImportedEntry;
-use scrubjay_store::tape::frame;
-use scrubjay_store::tape::header::{self, Header, Layout};
-use scrubjay_store::tape::reader::Tape;
-use scrubjay_store::tape::seal::write_sealed;
-use scrubjay_store::tape::verify::verify;
+use scrubjay_tape::format::frame;
+use scrubjay_tape::format::header::{self, Header, Layout};
+use scrubjay_tape::format::reader::Tape;
+use scrubjay_tape::format::seal::write_sealed;
+use scrubjay_tape::format::verify::verify;
 use tempfile::TempDir;
 
 use crate::settings;

@@ -19,13 +19,13 @@ use scrubjay_core::entry::{Direction, Entry, EntryKind, Terminator, Transport};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::query::parse;
 use scrubjay_core::redact::{RedactionConfig, Redactor};
-use scrubjay_store::home::Home;
 use scrubjay_store::index::Index;
 use scrubjay_store::ledger::Storage;
-use scrubjay_store::tape::header::{Compression, Header, Origin, SessionRef};
-use scrubjay_store::tape::reader::Tape;
-use scrubjay_store::tape::seal::seal;
-use scrubjay_store::tape::writer::Writer;
+use scrubjay_tape::format::header::{Compression, Header, Origin, SessionRef};
+use scrubjay_tape::format::reader::Tape;
+use scrubjay_tape::format::seal::seal;
+use scrubjay_tape::format::writer::Writer;
+use scrubjay_tape::home::Home;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -13,10 +13,10 @@ use scrubjay_bench::clock::now;
 use scrubjay_core::entry::{Direction, Entry, EntryKind, Judged, Terminator, Transport};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::{RedactionConfig, Redactor};
-use scrubjay_store::home::Home;
-use scrubjay_store::tape::header::{Compression, Header, Origin, SessionRef, TapeKind};
-use scrubjay_store::tape::seal::seal;
-use scrubjay_store::tape::writer::Writer;
+use scrubjay_tape::format::header::{Compression, Header, Origin, SessionRef, TapeKind};
+use scrubjay_tape::format::seal::seal;
+use scrubjay_tape::format::writer::Writer;
+use scrubjay_tape::home::Home;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

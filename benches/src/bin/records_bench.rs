@@ -174,7 +174,7 @@ impl Peer {
             redactor: std::sync::Arc::new(scrubjay_core::redact::Redactor::standard()),
             storage,
             project: "large".to_owned(),
-            home: scrubjay_store::home::Home::new(home.join("data")),
+            home: scrubjay_tape::home::Home::new(home.join("data")),
             locks: home.join("locks"),
             workspace: home,
             allow_vcs: false,

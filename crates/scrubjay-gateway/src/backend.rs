@@ -24,7 +24,7 @@ use std::time::Duration;
 use scrubjay_core::entry::Transport;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
-use scrubjay_store::recording::Recording;
+use scrubjay_tape::recording::Recording;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;

@@ -20,8 +20,8 @@ use std::sync::{Arc, Weak};
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, header, request};
 use scrubjay_core::redact::Redactor;
-use scrubjay_store::clock::{self, Moment};
-use scrubjay_store::recording::Watch;
+use scrubjay_tape::clock::{self, Moment};
+use scrubjay_tape::recording::Watch;
 use serde_json::Value;
 use tokio::net::TcpListener;
 

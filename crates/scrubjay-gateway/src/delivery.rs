@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
 use scrubjay_core::entry::WhyUndelivered;
-use scrubjay_store::recording::{EntryRef, Recording};
+use scrubjay_tape::recording::{EntryRef, Recording};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::budget::{Charge, Queued, SharedRoom};

@@ -29,8 +29,8 @@ use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::rules::Rules;
-use scrubjay_store::recording::Recording;
-use scrubjay_store::tape::header::TapeKind;
+use scrubjay_tape::format::header::TapeKind;
+use scrubjay_tape::recording::Recording;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
@@ -418,7 +418,7 @@ impl Gateway {
     /// Ends everything, and seals tapes of sessions for so long: whoever stops us does not wait for thousands of them.
     /// The next start seals the others.
     pub fn shut_down_sealing(&self, reason: &str, sealing_max: std::time::Duration) {
-        let began = scrubjay_store::clock::now().instant;
+        let began = scrubjay_tape::clock::now().instant;
         let ids: Vec<String> = lock(&self.sessions).keys().cloned().collect();
         for id in ids {
             let is_late = began.elapsed() >= sealing_max;
@@ -772,7 +772,7 @@ async fn with_room(call: &Call, line: String) -> (String, Option<Charge>) {
     (message::raw_error(call.id.as_raw(), &message::error(code::INTERNAL, &why, None)), None)
 }
 
-fn not_recorded(id: &JsonId, error: &scrubjay_store::recording::RecordError) -> String {
+fn not_recorded(id: &JsonId, error: &scrubjay_tape::recording::RecordError) -> String {
     let why = format!("the answer was not passed on, because it could not be recorded: {error}");
     message::raw_error(id.as_raw(), &message::error(code::INTERNAL, &why, None))
 }

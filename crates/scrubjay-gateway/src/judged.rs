@@ -5,7 +5,7 @@ use std::time::Duration;
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::message::Parts;
 use scrubjay_core::rules::{Judgement, Onward};
-use scrubjay_store::recording::Item;
+use scrubjay_tape::recording::Item;
 
 use crate::backend::Answer;
 

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex};
 
 use scrubjay_core::id::TapeId;
-use scrubjay_store::clock;
-use scrubjay_store::recording::{EntryRef, Item, RecordError, Recording};
+use scrubjay_tape::clock;
+use scrubjay_tape::recording::{EntryRef, Item, RecordError, Recording};
 
 use crate::relay::{Durability, OnRecordFailure, Options};
 use crate::session::lock;

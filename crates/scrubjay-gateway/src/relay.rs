@@ -15,8 +15,8 @@ use scrubjay_core::entry::{Direction, EntryKind, Terminator, WhyUndelivered};
 use scrubjay_core::framing::{Batch, Framer, Step};
 use scrubjay_core::oversize::Oversize;
 use scrubjay_core::rules::Judge;
-use scrubjay_store::clock::{self, Moment};
-use scrubjay_store::recording::{Item, RecordError, Recording};
+use scrubjay_tape::clock::{self, Moment};
+use scrubjay_tape::recording::{Item, RecordError, Recording};
 use tokio::sync::Mutex;
 
 use self::unsent::{Messages, NumberedLines, Unsent};

@@ -15,9 +15,9 @@ use scrubjay_core::entry::{
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message;
 use scrubjay_core::oversize::Oversize;
-use scrubjay_store::clock;
-use scrubjay_store::recording::{Item, RecordError, Recording};
-use scrubjay_store::tape::header::{SessionRef, ToldBy};
+use scrubjay_tape::clock;
+use scrubjay_tape::format::header::{SessionRef, ToldBy};
+use scrubjay_tape::recording::{Item, RecordError, Recording};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::aside::Aside;

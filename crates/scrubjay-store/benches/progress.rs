@@ -8,12 +8,12 @@
 
 use std::time::Duration;
 
-use scrubjay_store::clock;
 use scrubjay_store::ledger::progress::search::{self, Says, Search};
 use scrubjay_store::ledger::progress::words::terms;
 use scrubjay_store::ledger::progress::{self, NewEntry};
 use scrubjay_store::ledger::session::{self, Caller};
 use scrubjay_store::ledger::{Conn, Ledger, Storage, Survives};
+use scrubjay_tape::clock;
 use sqlx::{AssertSqlSafe, Row};
 
 /// How many entries a statement puts in, and how many a transaction.

@@ -17,8 +17,8 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AnyConnection, Connection};
 use thiserror::Error;
 
-use crate::clock;
-use crate::private::{NotPrivate, check_above};
+use scrubjay_tape::clock;
+use scrubjay_tape::private::{NotPrivate, check_above};
 
 /// How long a database may take to answer when it is first spoken to: a person hears of it within two seconds.
 pub(crate) const REACHED_WITHIN: Duration = Duration::from_millis(1500);

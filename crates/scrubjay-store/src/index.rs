@@ -32,12 +32,12 @@ use sqlx::{Any, AnyPool, AssertSqlSafe, Connection, Executor, Transaction};
 use thiserror::Error;
 
 use crate::database::{self, NotUsable, Renewal};
-use crate::home::{FindError, Home};
 use crate::ledger::Storage;
 use crate::ledger::dialect::Dialect;
 use dialect::Place;
 use gather::Open;
 use lease::Lease;
+use scrubjay_tape::home::{FindError, Home};
 
 pub use catch_up::{CaughtUp, Progress};
 pub use keeper::KeeperLock;

@@ -29,9 +29,9 @@ use sqlx::{Any, AnyConnection, AnyPool, Transaction};
 use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::clock;
 use crate::database::{self, NotUsable};
 use dialect::Dialect;
+use scrubjay_tape::clock;
 use unsynced::Unsynced;
 
 /// How long anyone waits for a turn or a connection.

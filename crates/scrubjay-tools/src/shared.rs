@@ -11,12 +11,12 @@ use rmcp::service::RequestContext;
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redactor;
 use scrubjay_llm::LlmConfig;
-use scrubjay_store::claim::Claim;
 use scrubjay_store::files::{FileError, Files};
-use scrubjay_store::home::Home;
 use scrubjay_store::ledger::session::{self, Caller};
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage, Survives};
 use scrubjay_store::workspace::Workspace;
+use scrubjay_tape::claim::Claim;
+use scrubjay_tape::home::Home;
 use serde::Deserialize;
 use tokio::sync::{Notify, OnceCell};
 

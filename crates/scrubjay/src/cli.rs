@@ -9,9 +9,9 @@ use clap::{Args, Parser, Subcommand};
 use scrubjay_core::inert::inert;
 use scrubjay_store::files::FileError;
 use scrubjay_store::files::rewind::RewindError;
-use scrubjay_store::home::Home;
 use scrubjay_store::ledger::LedgerError;
 use scrubjay_store::views::ViewError;
+use scrubjay_tape::home::Home;
 use scrubjay_tools::progress::Refused;
 
 use crate::commands;

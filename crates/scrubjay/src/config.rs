@@ -32,7 +32,7 @@ mod yaml;
 
 use std::path::PathBuf;
 
-use scrubjay_store::home::Home;
+use scrubjay_tape::home::Home;
 
 pub(crate) use self::environment::Environment;
 pub(crate) use self::level::LogLevel;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use scrubjay_core::redact::Redactor;
-use scrubjay_store::clock;
+use scrubjay_tape::clock;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;

@@ -17,7 +17,7 @@ use scrubjay_core::entry::{Direction, Transport};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
 use scrubjay_core::rules::Onward;
-use scrubjay_store::recording::{Item, Leg, RecordError};
+use scrubjay_tape::recording::{Item, Leg, RecordError};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};

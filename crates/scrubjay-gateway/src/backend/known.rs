@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::redact::cut;
-use scrubjay_store::clock;
+use scrubjay_tape::clock;
 use serde_json::{Value, json};
 
 use super::offer::{Digest, Item, Kind, Offer};

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use scrubjay_store::recording::Recording;
+use scrubjay_tape::recording::Recording;
 
 use crate::session::{Session, lock};
 

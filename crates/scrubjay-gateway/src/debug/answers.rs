@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::Query;
 use axum::http::{StatusCode, Uri};
-use scrubjay_store::clock;
+use scrubjay_tape::clock;
 use serde_json::{Value, json};
 
 use super::ring::{LINES_MAX, Ring};

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-use scrubjay_store::clock;
+use scrubjay_tape::clock;
 
 use crate::session::lock;
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::message::Parts;
-use scrubjay_store::recording::{Seen, Watcher};
+use scrubjay_tape::recording::{Seen, Watcher};
 use serde::Serialize;
 use serde_json::value::RawValue;
 

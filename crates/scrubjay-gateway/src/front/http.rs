@@ -28,7 +28,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use scrubjay_core::framing::one_line;
 use scrubjay_core::message::{self, Parts};
-use scrubjay_store::tape::header::TapeKind;
+use scrubjay_tape::format::header::TapeKind;
 
 use self::body::{Body, Response};
 use self::refused::{BodyEnd, Reading, Reason, Seen, because};

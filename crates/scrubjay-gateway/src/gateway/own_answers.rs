@@ -8,7 +8,7 @@ use std::sync::Arc;
 use scrubjay_core::entry::{Direction, Terminator, Transport};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::rules::{Judge, Onward, Rules};
-use scrubjay_store::recording::{Item, Leg};
+use scrubjay_tape::recording::{Item, Leg};
 
 use super::{Gateway, Request, code, shutdown};
 use crate::backend::Answer;

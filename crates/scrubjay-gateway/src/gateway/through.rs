@@ -44,7 +44,7 @@ struct Life {
 }
 
 impl Life {
-    fn end(&self, recording: scrubjay_store::recording::Recording, reason: &str) {
+    fn end(&self, recording: scrubjay_tape::recording::Recording, reason: &str) {
         self.connection.close(reason);
         self.backend.finish_recording(recording, reason);
     }

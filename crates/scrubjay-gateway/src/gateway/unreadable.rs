@@ -10,7 +10,7 @@ use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::oversize;
 use scrubjay_core::rules::{self, Onward};
-use scrubjay_store::recording::Item;
+use scrubjay_tape::recording::Item;
 use serde_json::value::RawValue;
 
 use super::{Accepted, Gateway, code, refuse};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use scrubjay_core::entry::Direction;
 use scrubjay_core::framing::Batch;
 use scrubjay_core::rules::{Judge, Judgement, Onward};
-use scrubjay_store::clock::Moment;
+use scrubjay_tape::clock::Moment;
 
 use super::unsent::{Messages, Unsent};
 use super::{Gone, Relay};

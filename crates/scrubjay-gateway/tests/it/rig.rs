@@ -11,9 +11,9 @@ use scrubjay_gateway::delivery::Outgoing;
 use scrubjay_gateway::gateway::{Accepted, Gateway, NewRecording, NewTape};
 use scrubjay_gateway::relay::Options;
 use scrubjay_gateway::session::{Outbox, Session};
-use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Limits, Recording, Subject};
-use scrubjay_store::tape::header::Origin;
+use scrubjay_tape::format::header::Origin;
+use scrubjay_tape::home::Home;
+use scrubjay_tape::recording::{Limits, Recording, Subject};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

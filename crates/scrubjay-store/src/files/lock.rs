@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 
 use super::{FileError, Files};
-use crate::home::create_private_dir;
+use scrubjay_tape::home::create_private_dir;
 
 /// How many locks there are; two paths may share one.
 const LOCKS: u16 = 1024;

@@ -15,7 +15,7 @@ use super::gather::{Open, Step, gather};
 use super::lease::Lease;
 use super::sql::is_one_of;
 use super::{Index, IndexError, int};
-use crate::home::{FindError, Home, TapeFile};
+use scrubjay_tape::home::{FindError, Home, TapeFile};
 
 /// So many tapes are forgotten with one statement.
 const TAPES_MAX: usize = 1000;

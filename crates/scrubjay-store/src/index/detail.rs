@@ -9,7 +9,7 @@ use scrubjay_core::exchange::{
 };
 
 use super::look::{TapeKey, look};
-use crate::home::Home;
+use scrubjay_tape::home::Home;
 
 /// A request for a list that is looked up itself is short.
 const LIST_REQUEST_BYTES_MAX: usize = 4096;

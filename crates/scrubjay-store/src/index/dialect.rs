@@ -10,10 +10,10 @@ use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Executor};
 
 use super::{CONNECTIONS_MAX, IndexError, PATIENCE};
 use crate::database::Renewal;
-use crate::home::Home;
 use crate::ledger::Storage;
 use crate::ledger::dialect::{Dialect, sqlite_code, sqlite_url};
 use crate::ledger::records::words::words;
+use scrubjay_tape::home::Home;
 
 /// PostgreSQL keeps no more places of one word, and none beyond.
 const PLACES_MAX: usize = 255;

@@ -14,9 +14,9 @@ use scrubjay_core::reading::Reader;
 use tokio::sync::mpsc::Sender;
 
 use super::catch_up::Planned;
-use crate::home::Home;
-use crate::tape::entries::Entries;
-use crate::tape::reader::OpenError;
+use scrubjay_tape::format::entries::Entries;
+use scrubjay_tape::format::reader::OpenError;
+use scrubjay_tape::home::Home;
 
 /// So many live tapes stay open; those read longest ago go first.
 const OPEN_MAX: usize = 32;

@@ -9,9 +9,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use super::{CaughtUp, Index, IndexError};
-use crate::clock;
-use crate::home::Home;
 use crate::ledger::Storage;
+use scrubjay_tape::clock;
+use scrubjay_tape::home::Home;
 
 /// How often tapes are looked at.
 const INTERVAL: Duration = Duration::from_secs(1);

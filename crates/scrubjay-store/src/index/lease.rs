@@ -11,8 +11,8 @@ use sqlx::AnyConnection;
 
 use super::IndexError;
 use super::dialect::{self, Place};
-use crate::clock;
-use crate::home::Home;
+use scrubjay_tape::clock;
+use scrubjay_tape::home::Home;
 
 /// How often a lock that another holds is asked for.
 const INTERVAL: Duration = Duration::from_millis(10);

@@ -5,9 +5,9 @@ use std::io;
 
 use scrubjay_core::entry::Entry;
 
-use crate::home::{Home, TapeFile};
-use crate::tape::entries::Entries;
-use crate::tape::reader::State;
+use scrubjay_tape::format::entries::Entries;
+use scrubjay_tape::format::reader::State;
+use scrubjay_tape::home::{Home, TapeFile};
 
 /// Entries nearer than this are walked to; a sealed tape is searched for those farther on.
 const WALK_MAX: u64 = 512;

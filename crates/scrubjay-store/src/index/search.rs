@@ -23,11 +23,11 @@ use super::look::{TapeKey, look};
 use super::snippet::cut;
 use super::sql::{Sql, is_one_of, list};
 use super::{Index, IndexError, uint};
-use crate::delivery::LaterTapes;
-use crate::home::Home;
-use crate::tape::reader::Tape;
 use facets::Group;
 use narrow::Narrowed;
+use scrubjay_tape::delivery::LaterTapes;
+use scrubjay_tape::format::reader::Tape;
+use scrubjay_tape::home::Home;
 
 pub use facets::{Facet, Facets};
 pub use found::{Found, Hit, WhyBounded};

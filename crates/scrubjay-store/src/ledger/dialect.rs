@@ -13,7 +13,7 @@ use super::unsynced::Unsynced;
 use super::{LedgerError, Storage, Survives};
 use crate::database::{self, LEDGER, Looked, beside};
 pub(crate) use crate::database::{sqlite_code, sqlite_url};
-use crate::home::create_private_dir;
+use scrubjay_tape::home::create_private_dir;
 
 /// Which database it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::steps::StepTotals;
 use super::{SessionView, iso};
-use crate::catalog::Overview;
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
-use crate::tape::reader::State;
+use scrubjay_tape::catalog::Overview;
+use scrubjay_tape::format::reader::State;
 
 /// A session as the ledger and the tapes know it.
 #[derive(Clone, Debug, Serialize)]

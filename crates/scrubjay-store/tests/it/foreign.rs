@@ -280,7 +280,7 @@ async fn another_programs_database_in_place_of_the_index_is_left_alone() {
     let home = tempfile::tempdir().unwrap();
     sqlite(&home.path().join("index.db"), "CREATE TABLE users (name TEXT)").await.close().await.unwrap();
     let before = contents(home.path());
-    let place = scrubjay_store::home::Home::new(home.path().to_owned());
+    let place = scrubjay_tape::home::Home::new(home.path().to_owned());
     let storage = Storage::File(place.ledger());
     let error = scrubjay_store::index::Index::open(&place, &storage).await.unwrap_err();
     assert!(error.to_string().contains("another program (it has the tables users)"), "{error}");

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::query::parse;
-use scrubjay_store::home::Home;
 use scrubjay_store::index::Index;
 use scrubjay_store::ledger::Storage;
-use scrubjay_store::removed::RemovedBy;
-use scrubjay_store::tape::seal::seal;
+use scrubjay_tape::format::seal::seal;
+use scrubjay_tape::home::Home;
+use scrubjay_tape::removed::RemovedBy;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
 use crate::database::{Database, on_both};

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use scrubjay_core::analysis::{AnomalyKind, FindingKind, analyse};
 use scrubjay_core::entry::{Direction, EntryKind};
 use scrubjay_core::query::{SearchQuery, parse};
-use scrubjay_store::home::Home;
 use scrubjay_store::index::{CaughtUp, Found, Index, WhyBounded};
 use scrubjay_store::ledger::Storage;
-use scrubjay_store::tape::seal::seal;
-use scrubjay_store::tape::writer::Writer;
+use scrubjay_tape::format::seal::seal;
+use scrubjay_tape::format::writer::Writer;
+use scrubjay_tape::home::Home;
 
 use crate::database::{Database, on_both};
 use crate::fixture::{Owned, any_entry, begin, home, scratch};

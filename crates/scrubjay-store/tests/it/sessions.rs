@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use scrubjay_store::claim::Holder;
 use scrubjay_store::ledger::event::{self, EventKind, Page};
 use scrubjay_store::ledger::plan::{self, StepStatus};
 use scrubjay_store::ledger::session::{self, Beginning, Caller, Session, SessionError, Started};
 use scrubjay_store::ledger::{Ledger, Survives};
 use scrubjay_store::views;
+use scrubjay_tape::claim::Holder;
 
 use crate::database::{Database, caller, on_both};
 

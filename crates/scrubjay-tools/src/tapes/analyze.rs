@@ -6,7 +6,7 @@ use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::analysis::analyse;
 use scrubjay_core::id::TapeId;
-use scrubjay_store::home::FindError;
+use scrubjay_tape::home::FindError;
 use serde::Deserialize;
 
 use super::analysis::AnalysisView;

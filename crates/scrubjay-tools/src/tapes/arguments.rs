@@ -7,7 +7,7 @@ use scrubjay_core::query::{
     Conditions, Edge, FieldFilter, LIMIT_MAX, QueryProblem, SearchQuery, SortField, SortOrder, Term, Test,
     field_path, moment, parse,
 };
-use scrubjay_store::clock;
+use scrubjay_tape::clock;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

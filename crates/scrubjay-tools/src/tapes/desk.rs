@@ -2,9 +2,9 @@
 
 use std::io;
 
-use scrubjay_store::home::Home;
 use scrubjay_store::index::{Index, IndexError};
 use scrubjay_store::ledger::Storage;
+use scrubjay_tape::home::Home;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use scrubjay_core::redact::Redactor;
-use scrubjay_store::home::Home;
 use scrubjay_store::ledger::Storage;
+use scrubjay_tape::home::Home;
 use scrubjay_tools::{Setup, Shared, serve_progress, serve_recorder, serve_records, serve_tapes};
 use serde_json::{Value, json};
 use tempfile::TempDir;

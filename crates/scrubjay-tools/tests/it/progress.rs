@@ -25,7 +25,7 @@ fn shared(home: &Path, llm: Option<LlmConfig>) -> Arc<Shared> {
         workspace: home.to_owned(),
         allow_vcs: false,
         file_bytes_max: 1 << 20,
-        home: scrubjay_store::home::Home::new(home.join("data")),
+        home: scrubjay_tape::home::Home::new(home.join("data")),
         locks: home.join("locks"),
         llm,
     }))

@@ -35,7 +35,7 @@ impl Lab {
             workspace: scratch.path().join("ws"),
             allow_vcs: false,
             file_bytes_max: 1 << 20,
-            home: scrubjay_store::home::Home::new(scratch.path().join("data")),
+            home: scrubjay_tape::home::Home::new(scratch.path().join("data")),
             locks: scratch.path().join("locks"),
             llm: None,
             stale_after_ticks: 20,

@@ -26,7 +26,7 @@ fn shared(home: &Path, workspace: &str) -> Arc<Shared> {
         workspace: home.join(workspace),
         allow_vcs: false,
         file_bytes_max: 1 << 20,
-        home: scrubjay_store::home::Home::new(home.join("data")),
+        home: scrubjay_tape::home::Home::new(home.join("data")),
         locks: home.join("locks"),
         llm: None,
         stale_after_ticks: 20,

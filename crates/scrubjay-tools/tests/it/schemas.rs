@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use scrubjay_core::redact::Redactor;
-use scrubjay_store::home::Home;
 use scrubjay_store::ledger::Storage;
+use scrubjay_tape::home::Home;
 use scrubjay_tools::{
     Setup, Shared, serve_progress, serve_recorder, serve_records, serve_sample, serve_tapes,
 };

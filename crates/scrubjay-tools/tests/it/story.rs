@@ -22,7 +22,7 @@ async fn client(home: &Path, era: Era, llm: Option<LlmConfig>) -> Client {
         workspace: home.join("ws"),
         allow_vcs: false,
         file_bytes_max: 1 << 20,
-        home: scrubjay_store::home::Home::new(home.join("data")),
+        home: scrubjay_tape::home::Home::new(home.join("data")),
         locks: home.join("locks"),
         llm,
         stale_after_ticks: 20,

@@ -12,7 +12,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::Context;
 use clap::Args;
-use scrubjay_store::home::{Home, TapeFile};
+use scrubjay_tape::home::{Home, TapeFile};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 

@@ -11,7 +11,7 @@ mod tapes;
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_store::home::Home;
+use scrubjay_tape::home::Home;
 use serde::Serialize;
 
 use crate::cli::Global;

@@ -10,11 +10,11 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use scrubjay_core::query::SearchQuery;
 use scrubjay_core::units;
-use scrubjay_store::clock;
-use scrubjay_store::home::Home;
 use scrubjay_store::index::{CaughtUp, Found, Index, IndexError, Progress};
 use scrubjay_store::ledger::Storage;
-use scrubjay_store::recording::give_way;
+use scrubjay_tape::clock;
+use scrubjay_tape::home::Home;
+use scrubjay_tape::recording::give_way;
 use tokio::runtime::Runtime;
 
 use crate::cli::{Global, tell};

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::redacted::noting;
 use scrubjay_store::ledger::session::Caller;
-use scrubjay_store::tape::header::SessionRef;
+use scrubjay_tape::format::header::SessionRef;
 use scrubjay_tools::progress::{Answer, get_context, log_progress, search_logs};
 use scrubjay_tools::{Setup, Shared, redacted};
 use serde_json::{Value, json};

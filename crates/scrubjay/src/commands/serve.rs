@@ -24,10 +24,10 @@ use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording, NewTape, TakeOptions};
 use scrubjay_gateway::memory::Memory;
 use scrubjay_gateway::{tree, warden};
-use scrubjay_store::home::Home;
 use scrubjay_store::ledger::{Ledger, session};
-use scrubjay_store::recording::{Backlog, Limits, Policy, Recording, Subject, Watch, gateway_run_id};
-use scrubjay_store::tape::header::{Origin, SessionRef};
+use scrubjay_tape::format::header::{Origin, SessionRef};
+use scrubjay_tape::home::Home;
+use scrubjay_tape::recording::{Backlog, Limits, Policy, Recording, Subject, Watch, gateway_run_id};
 use scrubjay_tools::Shared;
 
 use self::debug::Debug;

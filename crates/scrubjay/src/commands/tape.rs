@@ -16,8 +16,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Subcommand;
-use scrubjay_store::home::Home;
-use scrubjay_store::tape::reader::Tape;
+use scrubjay_tape::format::reader::Tape;
+use scrubjay_tape::home::Home;
 
 use crate::cli::Global;
 

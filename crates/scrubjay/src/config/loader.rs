@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use scrubjay_store::home::Home;
+use scrubjay_tape::home::Home;
 
 use super::environment::Environment;
 use super::expand::expand;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use scrubjay_store::private::{NotPrivate, check_above_file};
+use scrubjay_tape::private::{NotPrivate, check_above_file};
 
 /// Refuses a file of another user, who could write into it whatever its mode says; root can do so anyway.
 ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use scrubjay_core::redact::{Action, Key, Pattern, RedactionConfig, Redactor, Rule};
-use scrubjay_store::home::Home;
+use scrubjay_tape::home::Home;
 use serde_json::{Value as Json, json};
 
 use super::node::{Node, Origin, Value, below};

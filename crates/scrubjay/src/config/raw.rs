@@ -5,7 +5,7 @@
 
 use scrubjay_gateway::config::{Naming, Quarantine};
 use scrubjay_gateway::relay::{Durability, OnRecordFailure};
-use scrubjay_store::tape::header::Compression;
+use scrubjay_tape::format::header::Compression;
 
 use super::backends::Backends;
 use super::level::LogLevel;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use scrubjay_gateway::relay::Durability;
 use scrubjay_store::ledger::Storage;
-use scrubjay_store::recording::Policy;
-use scrubjay_store::tape::header::Compression;
+use scrubjay_tape::format::header::Compression;
+use scrubjay_tape::recording::Policy;
 
 use super::problem::{ConfigError, Problem};
 use super::raw::{Given, RawConfig};

@@ -14,11 +14,11 @@ use scrubjay_gateway::gateway::Consent;
 use scrubjay_gateway::relay;
 use scrubjay_llm::LlmConfig;
 use scrubjay_router::Router;
-use scrubjay_store::home::Home;
 use scrubjay_store::ledger::Storage;
 use scrubjay_store::ledger::project::DEFAULT_PROJECT;
-use scrubjay_store::private::Depth;
-use scrubjay_store::recording::{self, Policy};
+use scrubjay_tape::home::Home;
+use scrubjay_tape::private::Depth;
+use scrubjay_tape::recording::{self, Policy};
 use scrubjay_tools::Setup;
 
 use super::auth_tokens;

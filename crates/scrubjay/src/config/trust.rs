@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use scrubjay_store::home::Home;
+use scrubjay_tape::home::Home;
 use serde::{Deserialize, Serialize};
 
 use super::environment::Environment;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use scrubjay_store::clock;
+use scrubjay_tape::clock;
 use serde_json::{Value, json};
 
 use crate::harness::{DOWN, Lab, Recorded, Running, UP, kill, wait_for};

@@ -44,12 +44,12 @@ impl Deadline {
     }
 
     pub(crate) fn within(time: Duration) -> Self {
-        Self(scrubjay_store::clock::now().instant + time)
+        Self(scrubjay_tape::clock::now().instant + time)
     }
 
     /// Returns how long is left; zero once it has passed.
     pub(crate) fn left(self) -> Duration {
-        self.0.saturating_duration_since(scrubjay_store::clock::now().instant)
+        self.0.saturating_duration_since(scrubjay_tape::clock::now().instant)
     }
 
     pub(crate) fn has_passed(self) -> bool {

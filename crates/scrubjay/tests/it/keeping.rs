@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use scrubjay_core::query::parse;
-use scrubjay_store::home::Home;
 use scrubjay_store::index::{Index, KeeperLock};
 use scrubjay_store::ledger::Storage;
+use scrubjay_tape::home::Home;
 use serde_json::json;
 
 use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, standing_alone, wait_for};

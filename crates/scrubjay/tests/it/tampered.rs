@@ -3,10 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use scrubjay_store::checkpoint::Checkpoint;
-use scrubjay_store::tape::header::{Header, TapeKind};
-use scrubjay_store::tape::reader::Tape;
-use scrubjay_store::tape::seal::write_sealed_as;
+use scrubjay_tape::checkpoint::Checkpoint;
+use scrubjay_tape::format::header::{Header, TapeKind};
+use scrubjay_tape::format::reader::Tape;
+use scrubjay_tape::format::seal::write_sealed_as;
 use serde_json::Value;
 
 use crate::harness::{Lab, text};

@@ -11,7 +11,7 @@ use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message::{self, Parts, Splice};
 use scrubjay_core::redact::cut;
 use scrubjay_core::rules::Onward;
-use scrubjay_store::recording::Item;
+use scrubjay_tape::recording::Item;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, oneshot};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use scrubjay_core::entry::WhyUndelivered::ServerLeft;
 use scrubjay_core::entry::{Direction, Terminator};
-use scrubjay_store::recording::{Item, RecordError};
+use scrubjay_tape::recording::{Item, RecordError};
 
 use scrubjay_core::message::{self, Parts};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use scrubjay_core::entry::{BackendEnded, Direction, EntryKind, Terminator};
-use scrubjay_store::recording::Item;
+use scrubjay_tape::recording::Item;
 
 use super::Wire;
 use crate::backend::process::Exit;

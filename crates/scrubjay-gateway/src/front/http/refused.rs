@@ -12,8 +12,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
-use scrubjay_store::clock;
-use scrubjay_store::recording::{Item, Recording};
+use scrubjay_tape::clock;
+use scrubjay_tape::recording::{Item, Recording};
 use serde_json::{Value, json};
 
 use super::body::Response;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use scrubjay_core::entry::{Direction, EntryKind};
-use scrubjay_store::home::Home;
-use scrubjay_store::tape::verify::verify;
+use scrubjay_tape::format::verify::verify;
+use scrubjay_tape::home::Home;
 
 use super::server::Nature;
 use super::world::{Lines, World, count};

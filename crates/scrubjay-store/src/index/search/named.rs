@@ -4,8 +4,8 @@
 use scrubjay_core::query::Conditions;
 
 use super::Tapes;
-use crate::catalog::{self, Overview};
-use crate::home::Home;
+use scrubjay_tape::catalog::{self, Overview};
+use scrubjay_tape::home::Home;
 
 /// Names the newest.
 const LATEST: &str = "latest";

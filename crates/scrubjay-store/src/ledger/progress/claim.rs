@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::clock;
 use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
+use scrubjay_tape::clock;
 
 /// Takes on a question; returns whether nobody else is at it. What is taken on twice by one owner is one.
 ///

@@ -5,10 +5,10 @@ use serde_json::json;
 
 use super::end::was_deserted;
 use super::{COMMAND, Caller, HOST_PROCESS, ID_CHARS_MAX, Session, SessionError, get, sessions, update};
-use crate::conversation::random_id;
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
+use scrubjay_tape::conversation::random_id;
 
 /// Separates what a conversation is known by from the project, for one that works on several.
 pub(in crate::ledger) const IN_PROJECT: char = '\u{1f}';

@@ -5,11 +5,11 @@ use sqlx::Row;
 
 use super::begin::IN_PROJECT;
 use super::{CONNECTION, Caller, HOST_PROCESS, Session, get, sessions, update};
-use crate::claim::Holder;
-use crate::clock;
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, Ledger, LedgerError, Survives, Write};
+use scrubjay_tape::claim::Holder;
+use scrubjay_tape::clock;
 
 /// After a day without an event a session counts as over where nothing shows that anybody is connected to it: long
 /// enough for a night's pause of a person at a terminal.

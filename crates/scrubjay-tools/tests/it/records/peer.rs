@@ -42,7 +42,7 @@ impl Place {
             workspace: self.path().to_owned(),
             allow_vcs: false,
             file_bytes_max: 1024,
-            home: scrubjay_store::home::Home::new(self.path().join("data")),
+            home: scrubjay_tape::home::Home::new(self.path().join("data")),
             locks: self.path().join("locks"),
             stale_after_ticks: STALE_AFTER,
         };

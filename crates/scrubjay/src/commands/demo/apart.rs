@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 use anyhow::Context;
-use scrubjay_store::home::Home;
+use scrubjay_tape::home::Home;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 

@@ -1,7 +1,7 @@
 //! The tools that were found for a task, as the demo shows them.
 
 use scrubjay_core::entry::Direction;
-use scrubjay_store::tape::reader::Tape;
+use scrubjay_tape::format::reader::Tape;
 use serde_json::Value;
 
 use crate::render::{Align, Table};

@@ -1,10 +1,10 @@
 //! Whether the clock can be believed, and whether time ran backwards on the recordings.
 
 use scrubjay_core::units::{age, counted};
-use scrubjay_store::home::{Home, TapeFile};
-use scrubjay_store::tape::reader::Tape;
-use scrubjay_store::tape::verify::ClockJump;
-use scrubjay_store::witness::Reading;
+use scrubjay_tape::format::reader::Tape;
+use scrubjay_tape::format::verify::ClockJump;
+use scrubjay_tape::home::{Home, TapeFile};
+use scrubjay_tape::witness::Reading;
 
 use super::{Findings, Patient};
 

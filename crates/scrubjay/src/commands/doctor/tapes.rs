@@ -1,8 +1,8 @@
 //! How the recordings are: how many wait to be sealed, how many are damaged.
 
 use scrubjay_core::units::counted;
-use scrubjay_store::catalog;
-use scrubjay_store::tape::reader::State;
+use scrubjay_tape::catalog;
+use scrubjay_tape::format::reader::State;
 
 use super::{Findings, Patient};
 

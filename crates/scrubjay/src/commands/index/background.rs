@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use scrubjay_gateway::{tree, warden};
-use scrubjay_store::recording::Backlog;
+use scrubjay_tape::recording::Backlog;
 
 use crate::cli::Global;
 use crate::config;

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use scrubjay_core::retrieval::measure::{Answer, Case, DEPTHS, Measures, measure};
 use scrubjay_core::retrieval::{Index, Settings};
 use scrubjay_core::units::counted;
-use scrubjay_store::clock;
+use scrubjay_tape::clock;
 use serde::Serialize;
 
 use super::catalog::Catalog;

@@ -7,8 +7,8 @@ use anyhow::ensure;
 use scrubjay_core::retrieval::measure::Case;
 use scrubjay_core::routed::Task;
 use scrubjay_core::units::counted;
-use scrubjay_store::home::Home;
-use scrubjay_store::routed::{self, Limits};
+use scrubjay_tape::home::Home;
+use scrubjay_tape::routed::{self, Limits};
 use serde::Serialize;
 
 use super::catalog::Catalog;

@@ -16,10 +16,10 @@ use scrubjay_core::query;
 use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::debug::{self, Clean, Kept, Search, Shown, Unsearched};
 use scrubjay_gateway::gateway::Gateway;
-use scrubjay_store::clock;
-use scrubjay_store::home::Home;
 use scrubjay_store::ledger::Storage;
-use scrubjay_store::recording::Watch;
+use scrubjay_tape::clock;
+use scrubjay_tape::home::Home;
+use scrubjay_tape::recording::Watch;
 use serde_json::{Value, json};
 
 use self::token::TokenFile;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use scrubjay_gateway::gateway::Gateway;
 use scrubjay_router::Lesson;
-use scrubjay_store::home::Home;
-use scrubjay_store::routed::{self, Limits};
+use scrubjay_tape::home::Home;
+use scrubjay_tape::routed::{self, Limits};
 
 /// How much is looked at: what was asked lately tells the most.
 const LIMITS: Limits = Limits { tapes: 500, bytes: 64 << 20, time: Duration::from_secs(3), found: 2000 };
@@ -33,7 +33,7 @@ fn teach(gateway: &Weak<Gateway>, lessons: Vec<Lesson>) {
 }
 
 fn lessons(home: &Home) -> Vec<Lesson> {
-    scrubjay_store::recording::give_way();
+    scrubjay_tape::recording::give_way();
     let told = match routed::read(home, LIMITS, false) {
         Ok(told) => told,
         Err(e) => {

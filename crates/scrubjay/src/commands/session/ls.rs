@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_store::catalog;
 use scrubjay_store::ledger::session;
 use scrubjay_store::views::sessions::{self, Listed};
+use scrubjay_tape::catalog;
 
 use crate::cli::Global;
 use crate::commands::ledger;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::units;
-use scrubjay_store::catalog::{self, Overview};
 use scrubjay_store::views::sessions::Listed;
+use scrubjay_tape::catalog::{self, Overview};
 use serde_json::json;
 
 use super::ls;

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use scrubjay_core::units::counted;
-use scrubjay_store::checkpoint::Checkpoint;
-use scrubjay_store::clock;
-use scrubjay_store::home::Home;
+use scrubjay_tape::checkpoint::Checkpoint;
+use scrubjay_tape::clock;
+use scrubjay_tape::home::Home;
 
 use crate::cli::Global;
 use crate::render::{Table, print_json};

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use scrubjay_core::units;
-use scrubjay_store::catalog::{self, Overview};
-use scrubjay_store::home::Home;
-use scrubjay_store::tape::reader::State;
+use scrubjay_tape::catalog::{self, Overview};
+use scrubjay_tape::format::reader::State;
+use scrubjay_tape::home::Home;
 use serde::Serialize;
 
 use crate::cli::Global;

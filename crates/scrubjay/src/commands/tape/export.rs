@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use scrubjay_core::export::entry_json;
-use scrubjay_store::home::Home;
-use scrubjay_store::tape::reader::Tape;
-use scrubjay_store::tape::seal::write_sealed;
+use scrubjay_tape::format::reader::Tape;
+use scrubjay_tape::format::seal::write_sealed;
+use scrubjay_tape::home::Home;
 use serde_json::json;
 
 use crate::cli::{Global, tell};

@@ -9,9 +9,9 @@ use clap::Args;
 use scrubjay_core::entry::{End, EntryKind};
 use scrubjay_core::export::entry_json;
 use scrubjay_core::id::TapeId;
-use scrubjay_store::home::Home;
-use scrubjay_store::tape::header::{Header, TapeKind};
-use scrubjay_store::tape::reader::{State, Tape};
+use scrubjay_tape::format::header::{Header, TapeKind};
+use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::home::Home;
 
 use super::show;
 use crate::cli::Global;

@@ -7,12 +7,12 @@ use scrubjay_core::glob::Glob;
 use scrubjay_core::query::{Edge, moment};
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units::{self, counted};
-use scrubjay_store::catalog::{self, Overview};
-use scrubjay_store::clock;
-use scrubjay_store::home::{Home, TapeFile};
-use scrubjay_store::tape::header::{SessionRef, TapeKind};
-use scrubjay_store::tape::reader::State;
 use scrubjay_store::views;
+use scrubjay_tape::catalog::{self, Overview};
+use scrubjay_tape::clock;
+use scrubjay_tape::format::header::{SessionRef, TapeKind};
+use scrubjay_tape::format::reader::State;
+use scrubjay_tape::home::{Home, TapeFile};
 use serde::Serialize;
 
 use crate::cli::Global;

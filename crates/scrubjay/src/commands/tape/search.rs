@@ -8,9 +8,9 @@ use clap::Args;
 use scrubjay_core::inert::inert;
 use scrubjay_core::query::{self, SearchQuery};
 use scrubjay_core::units;
-use scrubjay_store::clock;
-use scrubjay_store::home::Home;
 use scrubjay_store::index::{Facet, Found, Hit, Snippet};
+use scrubjay_tape::clock;
+use scrubjay_tape::home::Home;
 
 use crate::cli::{Global, WRONG_USAGE, tell};
 use crate::commands::index;

@@ -13,8 +13,8 @@ use scrubjay_core::export::entry_json;
 use scrubjay_core::reading::Reader;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
-use scrubjay_store::home::Home;
-use scrubjay_store::tape::reader::{State, Tape};
+use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::home::Home;
 
 use self::one::Form;
 pub(super) use self::rows::{Rows, fixed_widths};

@@ -8,7 +8,7 @@ use scrubjay_core::analysis::{Analysis, analyse};
 use scrubjay_core::selection::LeftOut;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
-use scrubjay_store::home::Home;
+use scrubjay_tape::home::Home;
 use serde::Serialize;
 
 use crate::cli::Global;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::units::counted;
-use scrubjay_store::chain::{Chain, Checked};
-use scrubjay_store::home::{Home, TapeFile};
+use scrubjay_tape::chain::{Chain, Checked};
+use scrubjay_tape::home::{Home, TapeFile};
 use serde::Serialize;
 
 use super::checkpoint::PublicKey;

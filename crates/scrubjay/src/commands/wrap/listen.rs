@@ -13,9 +13,9 @@ use scrubjay_core::entry::Transport;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv, Naming};
 use scrubjay_gateway::gateway::{Gateway, NewRecording, NewTape};
 use scrubjay_gateway::{front, tree, warden};
-use scrubjay_store::home::Home;
-use scrubjay_store::recording::{Backlog, Recording, Subject, gateway_run_id};
-use scrubjay_store::tape::header::SessionRef;
+use scrubjay_tape::format::header::SessionRef;
+use scrubjay_tape::home::Home;
+use scrubjay_tape::recording::{Backlog, Recording, Subject, gateway_run_id};
 
 use super::{Settings, WrapArgs};
 use crate::cli::Global;

@@ -8,7 +8,7 @@ impl Chance {
     #[expect(clippy::print_stderr, reason = "a failure can be repeated only with the seed")]
     pub(crate) fn new() -> Self {
         let given = std::env::var("SCRUBJAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(|| scrubjay_store::clock::now().wall_ns);
+        let seed = given.unwrap_or_else(|| scrubjay_tape::clock::now().wall_ns);
         eprintln!("SCRUBJAY_TEST_SEED={seed}");
         Self(seed)
     }

@@ -27,7 +27,7 @@ impl Mark {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         // The time tells this run from an earlier one whose process had the same number.
-        let now = scrubjay_store::clock::now().wall_ns;
+        let now = scrubjay_tape::clock::now().wall_ns;
         Self(format!("{}-{number}-{now}", rustix::process::getpid()))
     }
 

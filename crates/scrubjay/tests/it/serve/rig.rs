@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use scrubjay_store::clock;
+use scrubjay_tape::clock;
 use serde_json::{Value, json};
 
 use super::http::{Reply, Target};

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
-use scrubjay_store::checkpoint::Signature;
+use scrubjay_tape::checkpoint::Signature;
 
 use crate::config::secret_file;
 

@@ -8,8 +8,8 @@ use scrubjay_core::export::entry_json;
 use scrubjay_core::inert::{inert, inert_bytes, inert_json};
 use scrubjay_core::reading::Reading;
 use scrubjay_core::{preview, redact, units};
-use scrubjay_store::home::Home;
-use scrubjay_store::tape::reader::{State, Tape};
+use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::home::Home;
 
 use super::rows;
 use crate::cli::Global;

@@ -10,7 +10,7 @@ use scrubjay_core::oversize::Oversize;
 use scrubjay_core::reading::Reading;
 use scrubjay_core::selection::LeftOut;
 use scrubjay_core::{preview, redact, units};
-use scrubjay_store::recording::selection_note;
+use scrubjay_tape::recording::selection_note;
 use serde_json::Value;
 
 use crate::render::{Align, Table, columns, fit_last};

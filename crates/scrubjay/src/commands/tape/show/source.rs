@@ -7,9 +7,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::Context;
-use scrubjay_store::home::{FindError, Home};
-use scrubjay_store::tape::header::MAGIC;
-use scrubjay_store::tape::reader::Tape;
+use scrubjay_tape::format::header::MAGIC;
+use scrubjay_tape::format::reader::Tape;
+use scrubjay_tape::home::{FindError, Home};
 use tempfile::TempDir;
 
 use super::super::import;

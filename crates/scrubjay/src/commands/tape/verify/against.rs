@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use scrubjay_core::units::counted;
-use scrubjay_store::checkpoint::{Checkpoint, Compared};
-use scrubjay_store::home::Home;
+use scrubjay_tape::checkpoint::{Checkpoint, Compared};
+use scrubjay_tape::home::Home;
 use serde::Serialize;
 
 use super::VerifyArgs;

@@ -1,0 +1,329 @@
+//! What there is in a data directory: each tape in a few facts, and which tapes belong to which conversation.
+//!
+//! A conversation of a client is what people look for. Tapes of backends, of refusals and of what came late, and
+//! connections on which a client only greeted, are counted with the conversation they belong to.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use scrubjay_core::reading::Reader;
+use scrubjay_core::stats::TapeMetadata;
+
+use crate::clock;
+use crate::format::header::{Header, SessionRef, TapeKind, ToldBy};
+use crate::format::reader::{State, Tape};
+use crate::home::{Home, TapeFile, started_wall_ms};
+
+/// More threads than this gain nothing: a disk has few heads, and footers are small.
+const THREADS_MAX: usize = 8;
+/// Fewer tapes than this are read faster than threads start.
+const THREADED_MIN: usize = 64;
+
+/// A tape in a few facts.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    /// Where it is.
+    pub file: TapeFile,
+    /// What it says of itself; none where that is damaged.
+    pub header: Option<Header>,
+    /// What became of its writer.
+    pub state: State,
+    /// The size of its file.
+    pub file_bytes: u64,
+    /// When its file was last touched.
+    pub file_wall_ns: u64,
+    /// Time from its start to its last entry.
+    pub duration_ns: u64,
+    /// What it adds up to.
+    pub metadata: TapeMetadata,
+    /// What is wrong with it, if anything.
+    pub damage: Option<String>,
+}
+
+impl Overview {
+    /// Looks at a tape; one that cannot be opened is described by what is wrong with it.
+    #[must_use]
+    pub fn read(home: &Home, file: &TapeFile) -> Self {
+        let mut overview = Self {
+            file: file.clone(),
+            header: None,
+            state: State::Sealed,
+            file_bytes: 0,
+            file_wall_ns: 0,
+            duration_ns: 0,
+            metadata: TapeMetadata::default(),
+            damage: None,
+        };
+        match home.open(file) {
+            Ok(tape) => overview.fill(&tape).unwrap_or_else(|e| overview.damage = Some(e.to_string())),
+            Err(e) => overview.damage = Some(e.to_string()),
+        }
+        overview
+    }
+
+    fn fill(&mut self, tape: &Tape) -> std::io::Result<()> {
+        self.state = tape.state();
+        self.file_bytes = tape.file_bytes()?;
+        // One that is renamed at this moment is being touched.
+        self.file_wall_ns = clock::touched_wall_ns(tape.path()).unwrap_or(u64::MAX);
+        self.header = tape.header().cloned();
+        if let Some(footer) = tape.footer() {
+            self.duration_ns = footer.duration_ns;
+            self.metadata = footer.metadata.clone();
+            self.damage = footer.damage.first().map(|d| d.what.clone());
+            return Ok(());
+        }
+        // No footer: a live tape, one left by a crash, or a damaged one. Add it up.
+        let mut reader = Reader::default();
+        let mut entries = tape.entries()?;
+        while let Some((_, entry)) = entries.next()? {
+            self.duration_ns = self.duration_ns.max(entry.since_start_ns);
+            reader.read(&entry);
+        }
+        self.damage = entries.damage().first().map(|d| d.what.clone());
+        self.metadata = reader.finish();
+        Ok(())
+    }
+
+    /// Returns when it began, nanoseconds since the Unix epoch: as its header says, or else its file's name.
+    #[must_use]
+    pub fn started_wall_ns(&self) -> u64 {
+        let named = || started_wall_ms(&self.file.path).unwrap_or(0).saturating_mul(1_000_000);
+        self.header.as_ref().map_or_else(named, |header| header.started_wall_ns)
+    }
+
+    /// Returns when its last entry was recorded, as far as is known.
+    #[must_use]
+    pub fn ended_wall_ns(&self) -> u64 {
+        self.started_wall_ns().saturating_add(self.duration_ns)
+    }
+
+    /// Tells whether its times can be believed where they say that it ended before a moment: the clock was not behind when
+    /// it was recorded, and its file is as old. The file of an import is younger than what was recorded elsewhere.
+    #[must_use]
+    pub fn is_surely_before(&self, wall_ns: u64) -> bool {
+        self.header.as_ref().is_some_and(|header| {
+            let file_agrees = header.links.imported.is_some() || self.file_wall_ns < wall_ns;
+            header.clock_behind_ns.is_none() && file_agrees
+        })
+    }
+
+    /// Returns the session its connection is in, or was in at its end.
+    #[must_use]
+    pub fn session(&self) -> SessionRef {
+        match &self.metadata.moved_to {
+            Some(id) => SessionRef { id: id.clone(), told_by: ToldBy::Agent },
+            None => self.header.as_ref().map(|header| header.session.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the host's own id of the conversation.
+    #[must_use]
+    pub fn host_session(&self) -> Option<&str> {
+        self.header.as_ref()?.origin.host_session.as_deref()
+    }
+
+    /// Tells whether a name means its session: the session's id, the beginning of it, or the host's own id.
+    #[must_use]
+    pub fn is_of_session(&self, name: &str) -> bool {
+        !name.is_empty() && (self.session().id.starts_with(name) || self.host_session() == Some(name))
+    }
+
+    /// Returns what it is the recording of.
+    #[must_use]
+    pub fn kind(&self) -> TapeKind {
+        kind(self.header.as_ref(), &self.metadata)
+    }
+
+    /// Tells whether it is a conversation that a person would look for: not a mere greeting, unless it may go on.
+    #[must_use]
+    pub fn is_conversation(&self) -> bool {
+        self.kind() == TapeKind::Conversation && (!self.metadata.probe || self.state == State::Live)
+    }
+
+    /// Returns what the tapes of one conversation, or of one run of a gateway, have in common.
+    fn group(&self) -> Option<&str> {
+        let header = self.header.as_ref()?;
+        header.gateway.as_deref().or(Some(&header.session.id)).filter(|group| !group.is_empty())
+    }
+}
+
+fn kind(header: Option<&Header>, sums: &TapeMetadata) -> TapeKind {
+    match header.map_or(TapeKind::Conversation, Header::kind) {
+        // An old tape may have any name, but where only backends talk there is no client.
+        TapeKind::Conversation if sums.total_messages == 0 && sums.backend_messages > 0 => TapeKind::Backend,
+        kind => kind,
+    }
+}
+
+/// Looks at many tapes, several at a time; they come back in their order.
+#[must_use]
+pub fn read_all(home: &Home, files: &[TapeFile]) -> Vec<Overview> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    if threads < 2 || files.len() < THREADED_MIN {
+        return files.iter().map(|file| Overview::read(home, file)).collect();
+    }
+    // Live tapes take longer than sealed ones: each thread takes the next when it is done with one.
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut read = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(at) else { return read };
+            read.push((at, Overview::read(home, file)));
+        }
+    };
+    let mut all: Vec<(usize, Overview)> = std::thread::scope(|scope| {
+        let beside: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = work();
+        // A panic there is a panic here.
+        all.extend(
+            beside.into_iter().flat_map(|thread| thread.join().expect("looking at a tape cannot panic")),
+        );
+        all
+    });
+    all.sort_unstable_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, overview)| overview).collect()
+}
+
+/// Groups the conversations of a list by what belongs to them; each group is newest first.
+fn groups(overviews: &[Overview]) -> HashMap<&str, Vec<usize>> {
+    let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, overview) in overviews.iter().enumerate().filter(|(_, overview)| overview.is_conversation()) {
+        if let Some(group) = overview.group() {
+            groups.entry(group).or_default().push(at);
+        }
+    }
+    groups
+}
+
+/// Tells for each tape that is no conversation which conversations share it, by their places in the list.
+#[must_use]
+pub fn shared_by(overviews: &[Overview]) -> Vec<Vec<usize>> {
+    let groups = groups(overviews);
+    let shared = |overview: &Overview| overview.group().and_then(|group| groups.get(group)).cloned();
+    let of = |overview: &Overview| {
+        if overview.is_conversation() { Vec::new() } else { shared(overview).unwrap_or_default() }
+    };
+    overviews.iter().map(of).collect()
+}
+
+/// Tells for each tape that is no conversation to which conversation it belongs, by their places in the list.
+///
+/// The list is newest first. A tape belongs to the conversation of the same gateway, or else of the same session,
+/// that began last before it; one that began before all of them to the first.
+#[must_use]
+pub fn owners(overviews: &[Overview]) -> Vec<Option<usize>> {
+    let conversations = groups(overviews);
+    let owner = |overview: &Overview| {
+        let candidates = conversations.get(overview.group()?)?;
+        let before = |at: &&usize| overviews[**at].started_wall_ns() <= overview.started_wall_ns();
+        candidates.iter().find(before).or(candidates.last()).copied()
+    };
+    overviews.iter().map(|overview| if overview.is_conversation() { None } else { owner(overview) }).collect()
+}
+
+/// Returns the newest conversation of a session, by the session's id, the beginning of it, or the host's own id.
+pub fn newest_of_session(home: &Home, files: &[TapeFile], name: &str) -> Option<TapeFile> {
+    let tapes = read_all(home, files);
+    let newest = tapes.into_iter().find(|tape| tape.is_conversation() && tape.is_of_session(name))?;
+    Some(newest.file)
+}
+
+/// Returns the newest conversation of a list that is newest first; where there is none, the newest that a client
+/// had a part in, or else the newest tape.
+pub(crate) fn latest(home: &Home, files: Vec<TapeFile>) -> Option<TapeFile> {
+    let mut greeting = None;
+    for file in &files {
+        let Ok(tape) = home.open(file) else { continue };
+        if tape.header().is_some_and(|header| header.kind() != TapeKind::Conversation) {
+            continue;
+        }
+        // A live tape may be long, and is a conversation in any case.
+        if tape.state() == State::Live || Overview::read(home, file).is_conversation() {
+            return Some(file.clone());
+        }
+        greeting.get_or_insert_with(|| file.clone());
+    }
+    greeting.or_else(|| files.into_iter().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use scrubjay_core::entry::Transport;
+    use scrubjay_core::id::TapeId;
+
+    use super::*;
+    use crate::format::header::{Compression, Origin, SessionRef};
+
+    /// Describes a tape that began at a time, in a run of a gateway or in a session alone.
+    fn tape(started: u64, gateway: Option<&str>, kind: TapeKind) -> Overview {
+        let id = TapeId::from_random([u8::try_from(started).unwrap(); 10]);
+        let header = Header {
+            id,
+            name: "n".to_owned(),
+            noted_kind: Some(kind),
+            gateway: gateway.map(str::to_owned),
+            transport: Transport::Stdio,
+            started_wall_ns: started,
+            clock_behind_ns: None,
+            program: None,
+            workspace: None,
+            origin: Origin::default(),
+            session: SessionRef { id: "s".to_owned(), ..SessionRef::default() },
+            continues: None,
+            part: 1,
+            recorder: String::new(),
+            compression: Compression::default(),
+            links: Default::default(),
+        };
+        Overview {
+            file: TapeFile { id, path: PathBuf::new() },
+            header: Some(header),
+            state: State::Sealed,
+            file_bytes: 1,
+            file_wall_ns: started,
+            duration_ns: 0,
+            metadata: TapeMetadata { total_messages: 1, ..TapeMetadata::default() },
+            damage: None,
+        }
+    }
+
+    #[test]
+    fn a_tape_belongs_to_the_conversation_that_began_last_before_it() {
+        let (talk, backend) = (TapeKind::Conversation, TapeKind::Backend);
+        let mut tapes = vec![
+            tape(9, Some("other"), backend),
+            tape(8, Some("g"), backend),
+            tape(7, Some("g"), talk),
+            tape(6, Some("g"), TapeKind::Refused),
+            tape(5, Some("g"), talk),
+            tape(4, Some("g"), backend),
+            tape(3, None, talk),
+            tape(2, None, talk),
+        ];
+        tapes[6].metadata.probe = true;
+        let owners = owners(&tapes);
+        assert_eq!(owners, [None, Some(2), None, Some(4), None, Some(4), Some(7), None]);
+        let shared = shared_by(&tapes);
+        assert_eq!((&shared[0], &shared[1], &shared[2]), (&vec![], &vec![2, 4], &vec![]));
+    }
+
+    #[test]
+    fn what_is_still_going_on_is_a_conversation_though_it_only_greeted() {
+        let mut greeted = tape(1, None, TapeKind::Conversation);
+        greeted.metadata.probe = true;
+        assert!(!greeted.is_conversation());
+        greeted.state = State::Live;
+        assert!(greeted.is_conversation());
+        // An old tape on which only backends talk, whatever it is called.
+        let mut legs = tape(1, None, TapeKind::Conversation);
+        (legs.metadata.total_messages, legs.metadata.backend_messages) = (0, 3);
+        assert_eq!(legs.kind(), TapeKind::Backend);
+        // What is damaged must be seen.
+        let lost = Overview { header: None, damage: Some("lost".to_owned()), ..greeted };
+        assert!(lost.is_conversation());
+    }
+}

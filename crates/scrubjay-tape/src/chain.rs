@@ -1,0 +1,353 @@
+//! What tapes say of each other, and whether it is true.
+//!
+//! A tape names the end of the one that it continues, and the last closed tape of its session: by number of entries
+//! and digest. So an altered, cut or missing tape shows as long as one that names it is left. What nothing names, the
+//! newest tape of a session above all, is covered by a checkpoint only. A tape that was imported alone may name others
+//! that never were here.
+
+use std::collections::HashMap;
+use std::io;
+
+use scrubjay_core::entry::EntryKind;
+use scrubjay_core::id::TapeId;
+use scrubjay_core::units;
+use serde::Serialize;
+
+use crate::format::digest::TapeEnd;
+use crate::format::header::{Header, Imported};
+use crate::format::observe::{CLOCK_SLACK_NS, CLOSING_MAX, Observed, Observer};
+use crate::format::reader::{OpenError, State, Tape};
+use crate::format::verify::{Report, verify_observed};
+use crate::home::{FindError, Home, TapeFile};
+use crate::removed::Removed;
+
+/// What is wrong between two tapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkProblem {
+    /// A tape that this one names is not here, and nobody noted that it was removed.
+    Missing,
+    /// Another tape names other entries than this one has.
+    Changed,
+    /// Another tape names more entries than this one has.
+    Shortened,
+    /// Entries stand behind the place where another tape goes on.
+    Added,
+    /// The tapes of one connection are not numbered one after the other.
+    Order,
+    /// The file has the name of another tape.
+    Misplaced,
+    /// Two tapes say that they continue this one.
+    Forked,
+}
+
+/// Something wrong between two tapes.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkFinding {
+    /// What kind of thing.
+    pub problem: LinkProblem,
+    /// The other tape.
+    pub other: TapeId,
+    /// What is wrong, in words.
+    pub what: String,
+}
+
+/// What a check of a tape and of what others say of it found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Checked {
+    /// What became of its writer.
+    pub state: State,
+    /// What is wrong with the tape by itself.
+    #[serde(flatten)]
+    pub report: Report,
+    /// What is wrong between it and others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkFinding>,
+    /// What is worth knowing and not wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// How it came here, where it was not recorded here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Imported>,
+}
+
+impl Checked {
+    /// Returns whether nothing is wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.report.is_sound() && self.links.is_empty()
+    }
+
+    /// Tells whether time ran backwards on it, or between it and another.
+    #[must_use]
+    pub fn time_ran_back(&self) -> bool {
+        self.report.clock_jumps.iter().any(|jump| jump.is_back())
+            || self.notes.iter().any(|note| note.contains(RAN_BACK))
+    }
+}
+
+const RAN_BACK: &str = "time ran backwards";
+
+/// What one tape says of another.
+#[derive(Clone, Debug)]
+struct Claim {
+    by: TapeId,
+    by_part: u32,
+    by_started_wall_ns: u64,
+    /// Whether it continues the other; else it only comes after it in the session.
+    continues: bool,
+    /// None on tapes from before ends were named.
+    end: Option<TapeEnd>,
+}
+
+/// What tells which tapes were recorded together, and in which order.
+#[derive(Debug)]
+struct Relative {
+    id: TapeId,
+    session: String,
+    gateway: Option<String>,
+    /// When it began, and which part of its connection it is.
+    place: (u64, u32),
+    is_imported: bool,
+}
+
+impl Relative {
+    fn new(header: &Header) -> Self {
+        Self {
+            id: header.id,
+            session: header.session.id.clone(),
+            gateway: header.gateway.clone(),
+            place: (header.started_wall_ns, header.part),
+            is_imported: header.links.imported.is_some(),
+        }
+    }
+
+    /// Tells whether both are of one session, or of one run of a gateway.
+    fn is_related(&self, other: &Self) -> bool {
+        let one_session = !self.session.is_empty() && self.session == other.session;
+        one_session || (self.gateway.is_some() && self.gateway == other.gateway)
+    }
+}
+
+/// Where a tape is that another one names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Before,
+    Behind,
+}
+
+/// What all tapes of a data directory say of each other.
+#[derive(Debug)]
+pub struct Chain {
+    relatives: Vec<Relative>,
+    claims: HashMap<TapeId, Vec<Claim>>,
+    present: HashMap<TapeId, TapeFile>,
+    removed: HashMap<TapeId, Removed>,
+}
+
+impl Chain {
+    /// Reads the headers of all tapes.
+    ///
+    /// # Errors
+    /// The data directory cannot be read.
+    pub fn read(home: &Home) -> Result<Self, FindError> {
+        let files = home.list()?;
+        let mut claims: HashMap<TapeId, Vec<Claim>> = HashMap::new();
+        let mut relatives = Vec::with_capacity(files.len());
+        for header in files.iter().filter_map(|file| home.open(file).ok()?.header().cloned()) {
+            relatives.push(Relative::new(&header));
+            let Header { id: by, part: by_part, started_wall_ns: by_started_wall_ns, .. } = header;
+            let claim = |continues, end| Claim { by, by_part, by_started_wall_ns, continues, end };
+            if let Some(before) = header.continues {
+                claims.entry(before).or_default().push(claim(true, header.links.previous));
+            }
+            if let Some(before) = header.links.follows {
+                claims.entry(before.tape).or_default().push(claim(false, Some(before)));
+            }
+        }
+        let failed = |source| FindError::Io { path: home.root().to_owned(), source };
+        let removed = home.removed().map_err(failed)?;
+        let present = files.into_iter().map(|file| (file.id, file)).collect();
+        Ok(Self { relatives, claims, present, removed })
+    }
+
+    /// Checks a tape, and whether it is what others say of it.
+    ///
+    /// # Errors
+    /// The file cannot be read; what is wrong is not an error but in the answer.
+    pub fn check(&self, home: &Home, file: &TapeFile) -> Result<Checked, OpenError> {
+        let tape = home.open(file)?;
+        let io_error = |source: io::Error| OpenError::Io { path: file.path.clone(), source };
+        let claims = self.claims.get(&file.id).map(Vec::as_slice).unwrap_or_default();
+        let ends = || claims.iter().filter_map(|claim| Some(claim.end.as_ref()?.entries)).collect();
+        let (report, observed) =
+            verify_observed(&tape, || Observer::new(tape.header(), ends())).map_err(io_error)?;
+        let imported = tape.header().and_then(|header| header.links.imported.clone());
+        let state = tape.state();
+        let mut checked = Checked { state, report, links: Vec::new(), notes: Vec::new(), imported };
+        if let Some(header) = tape.header() {
+            self.look_back(home, file, header, &mut checked);
+        }
+        self.look_forward(home, tape.header(), &observed, &mut checked);
+        checked.note_clock(tape.header());
+        checked.note_totals();
+        if checked.report.is_sound() {
+            for claim in claims {
+                check_claim(&tape, claim, &observed, &mut checked);
+            }
+            let continuing: Vec<&Claim> = claims.iter().filter(|claim| claim.continues).collect();
+            if let [first, second, ..] = continuing.as_slice() {
+                let what = format!("tapes {} and {} both say that they continue it", first.by, second.by);
+                checked.find(LinkProblem::Forked, second.by, what);
+            }
+        }
+        Ok(checked)
+    }
+
+    /// Looks at the tapes that a tape names as being before it.
+    fn look_back(&self, home: &Home, file: &TapeFile, header: &Header, checked: &mut Checked) {
+        if header.id != file.id {
+            let what = format!("the file has the name of tape {}, and holds tape {}", file.id, header.id);
+            checked.find(LinkProblem::Misplaced, header.id, what);
+        }
+        if let Some(before) = header.continues {
+            self.look_for(home, header, Side::Before, before, "continues", checked);
+            if header.links.previous.is_none() {
+                let what = format!("it names tape {before}, which it continues, but not its end");
+                checked.notes.push(what);
+            }
+        }
+        if let Some(end) = &header.links.follows {
+            self.look_for(home, header, Side::Before, end.tape, "comes after", checked);
+        }
+    }
+
+    /// Looks at the tape that a tape names as being behind it.
+    fn look_forward(&self, home: &Home, header: Option<&Header>, observed: &Observed, checked: &mut Checked) {
+        let end = observed.last.iter().rev().find_map(|last| last.end.as_ref());
+        if let (Some(header), Some(next)) = (header, end.and_then(|end| end.continues_on)) {
+            self.look_for(home, header, Side::Behind, next, "goes on with", checked);
+        }
+    }
+
+    /// Says so where a tape is not here.
+    fn look_for(&self, home: &Home, by: &Header, side: Side, tape: TapeId, how: &str, checked: &mut Checked) {
+        // It may have come, or gone, since the list was read.
+        let is_here = || home.list().is_ok_and(|files| files.iter().any(|file| file.id == tape));
+        if self.present.contains_key(&tape) || is_here() {
+            return;
+        }
+        let noted = self.removed.get(&tape).cloned();
+        if let Some(removed) = noted.or_else(|| home.removed().ok()?.remove(&tape)) {
+            checked.notes.push(format!("it {how} tape {tape}, which was removed {}", removed.by.words()));
+        } else if checked.imported.is_some() && !self.was_here(by, side, tape) {
+            checked.notes.push(format!("it {how} tape {tape}, which is not here"));
+        } else {
+            let what = format!("it {how} tape {tape}, which is missing");
+            checked.find(LinkProblem::Missing, tape, what);
+        }
+    }
+
+    /// Tells whether a tape that an imported one names must have been here: others beyond it are, or others that were
+    /// recorded here with it. Otherwise importing its neighbours would excuse that it is gone.
+    fn was_here(&self, by: &Header, side: Side, tape: TapeId) -> bool {
+        let claims = self.claims.get(&tape).map(Vec::as_slice).unwrap_or_default();
+        let is_named_from_behind = side == Side::Behind && claims.iter().any(|claim| claim.by != by.id);
+        let near = Relative::new(by);
+        let is_beyond = |other: &Relative| match side {
+            Side::Before => other.place < near.place,
+            Side::Behind => other.place > near.place,
+        };
+        let mut related = self.relatives.iter().filter(|other| other.id != by.id && other.is_related(&near));
+        is_named_from_behind || related.any(|other| !other.is_imported || is_beyond(other))
+    }
+}
+
+impl Checked {
+    fn find(&mut self, problem: LinkProblem, other: TapeId, what: String) {
+        self.links.push(LinkFinding { problem, other, what });
+    }
+
+    fn note_totals(&mut self) {
+        if !self.report.doubtful_totals.is_empty() {
+            self.notes.push(format!(
+                "its footer says something else than its entries add up to ({}): another version of scrubjay sealed \
+                 it, or it was altered",
+                self.report.doubtful_totals.join(", ")
+            ));
+        }
+    }
+
+    fn note_clock(&mut self, header: Option<&Header>) {
+        if let Some(behind) = header.and_then(|header| header.clock_behind_ns) {
+            self.notes.push(format!(
+                "the clock was {} behind when it began: its times are in doubt, and it is not removed for its age",
+                units::age(behind)
+            ));
+        }
+        for jump in &self.report.clock_jumps {
+            let by = units::age(jump.by_ns.unsigned_abs());
+            self.notes.push(if jump.is_back() {
+                format!("{RAN_BACK} by {by} before entry {}", jump.entry)
+            } else {
+                format!(
+                    "the clock went ahead by {by} more than the time that passed before entry {} (it was set, or \
+                     the machine slept)",
+                    jump.entry
+                )
+            });
+        }
+    }
+}
+
+/// Checks what another tape says of this one.
+fn check_claim(tape: &Tape, claim: &Claim, observed: &Observed, checked: &mut Checked) {
+    let by = claim.by;
+    let how = if claim.continues { "continues it" } else { "comes after it" };
+    if let Some(last) = observed.last_wall_ns
+        && claim.by_started_wall_ns.saturating_add(CLOCK_SLACK_NS) < last
+    {
+        let back = units::age(last - claim.by_started_wall_ns);
+        checked.notes.push(format!("{RAN_BACK} by {back} between its last entry and tape {by}, which {how}"));
+    }
+    if let Some(header) = tape.header()
+        && claim.continues
+        && claim.by_part != header.part + 1
+    {
+        let what =
+            format!("it is part {}, and tape {by}, which {how}, is part {}", header.part, claim.by_part);
+        checked.find(LinkProblem::Order, by, what);
+    }
+    let Some(end) = &claim.end else { return };
+    let imported = if checked.imported.is_some() { "; it was imported" } else { "" };
+    let (has, had) = (observed.entries, end.entries);
+    if has < had {
+        let what = format!("it has {has} entries, and tape {by}, which {how}, says it had {had}{imported}");
+        return checked.find(LinkProblem::Shortened, by, what);
+    }
+    if observed.found.get(&had) != Some(&end.digest) {
+        let what = format!(
+            "it is not what it was: tape {by}, which {how}, names another digest of its first {had} entries{imported}"
+        );
+        return checked.find(LinkProblem::Changed, by, what);
+    }
+    if !is_closing(claim, observed, had) {
+        let more = has - had;
+        let what = format!(
+            "{more} entries were added behind the {had} that tape {by}, which {how}, names{imported}"
+        );
+        checked.find(LinkProblem::Added, by, what);
+    }
+}
+
+/// Tells whether nothing stands behind the named end but what closes a tape.
+fn is_closing(claim: &Claim, observed: &Observed, had: u64) -> bool {
+    if !claim.continues || observed.entries - had > CLOSING_MAX {
+        return observed.entries == had;
+    }
+    observed.last.iter().filter(|last| last.number >= had).all(|last| match last.kind {
+        EntryKind::End => last.end.as_ref().is_some_and(|end| end.continues_on == Some(claim.by)),
+        EntryKind::Note => true,
+        _ => false,
+    })
+}

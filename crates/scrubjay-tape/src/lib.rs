@@ -1,0 +1,22 @@
+//! Where recordings rest: tapes in files, under one data directory.
+//!
+//! The tape format, the recording of a connection, what tapes say of each other, how long they are kept, and the only
+//! clock. Deliberately absent: SQL, tokio (an append is one system call, made by the thread that relays), and any
+//! reading of configuration.
+
+pub mod catalog;
+pub mod chain;
+pub mod checkpoint;
+pub mod claim;
+pub mod clock;
+pub mod conversation;
+pub mod delivery;
+mod ends;
+pub mod format;
+pub mod home;
+pub mod private;
+pub mod recording;
+pub mod removed;
+pub mod retention;
+pub mod routed;
+pub mod witness;

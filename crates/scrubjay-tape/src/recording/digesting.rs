@@ -1,0 +1,101 @@
+//! Works out the digest of the tape that is being written, beside the one who writes.
+//!
+//! The next tape names the digest of this one, so it must be known when this one is full. Hashing each message as it
+//! passes would slow the relay down; so a thread reads what was written back from the file, a few megabytes at a time,
+//! and at the end only the rest is left to do.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use scrubjay_core::id::TapeId;
+
+use crate::format::digest::{Running, TapeEnd};
+use crate::format::writer::Writer;
+
+/// So much is hashed in one go: about 2 ms, which is also the longest that a rotation waits for it.
+const STEP_BYTES: u64 = 4 << 20;
+/// How much is read at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// The digest of the current tape, as far as it was worked out.
+#[derive(Debug, Default)]
+pub(super) struct Digesting {
+    /// Which tape this is about.
+    tape: Option<TapeId>,
+    /// Up to where in the file somebody was asked to hash.
+    asked: u64,
+    hashed: Option<Arc<Mutex<Hashed>>>,
+    at_work: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Hashed {
+    running: Running,
+    file: File,
+    at: u64,
+}
+
+impl Hashed {
+    fn catch_up(&mut self, until: u64) -> io::Result<()> {
+        let mut buffer = vec![0; READ_BYTES];
+        while self.at < until {
+            let wanted = usize::try_from(until - self.at).unwrap_or(READ_BYTES).min(READ_BYTES);
+            self.file.read_exact_at(&mut buffer[..wanted], self.at)?;
+            self.running.update(&buffer[..wanted]);
+            self.at += wanted as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Digesting {
+    /// Takes note that the tape grew; the caller pays a comparison, and once in a few megabytes a thread.
+    pub(super) fn grown(&mut self, writer: &Writer) {
+        self.turn_to(writer);
+        let until = writer.bytes();
+        if until < self.asked + STEP_BYTES || self.at_work.as_ref().is_some_and(|work| !work.is_finished()) {
+            return;
+        }
+        self.asked = until;
+        // What cannot be done now is done at the end.
+        let Ok(hashed) = self.hashed(writer) else { return };
+        let work = move || {
+            let _ = hashed.lock().unwrap_or_else(PoisonError::into_inner).catch_up(until);
+        };
+        self.at_work = std::thread::Builder::new().name("digest".to_owned()).spawn(work).ok();
+    }
+
+    /// Returns the end of the tape as it is now.
+    pub(super) fn end(&mut self, writer: &Writer) -> io::Result<TapeEnd> {
+        self.turn_to(writer);
+        let hashed = self.hashed(writer)?;
+        let mut hashed = hashed.lock().unwrap_or_else(PoisonError::into_inner);
+        if hashed.at > writer.bytes() {
+            // Entries were taken back after they had been hashed.
+            (hashed.running, hashed.at) = (Running::new(Some(writer.header())), writer.body());
+        }
+        hashed.catch_up(writer.bytes())?;
+        Ok(TapeEnd { tape: writer.header().id, entries: writer.entries(), digest: hashed.running.hex() })
+    }
+
+    /// Begins anew where the tape is another; the one before is let go of.
+    pub(super) fn turn_to(&mut self, writer: &Writer) {
+        let tape = Some(writer.header().id);
+        if self.tape != tape {
+            *self = Self { tape, ..Self::default() };
+        }
+    }
+
+    fn hashed(&mut self, writer: &Writer) -> io::Result<Arc<Mutex<Hashed>>> {
+        if let Some(hashed) = &self.hashed {
+            return Ok(hashed.clone());
+        }
+        let (running, at) = (Running::new(Some(writer.header())), writer.body());
+        let hashed = Arc::new(Mutex::new(Hashed { running, file: writer.sync_handle()?, at }));
+        self.hashed = Some(hashed.clone());
+        Ok(hashed)
+    }
+}

@@ -1,0 +1,352 @@
+//! Whether the wall clock can be believed, which must be known before anything is deleted for its age.
+//!
+//! `<data>/clock.json` keeps the last time that was believed, with the clock that counts from the start of the
+//! system, which nobody can set. The wall clock is believed again when it went on by about what that clock says. After
+//! the system was started anew nothing says how long it was off, so a longer step is believed then; not one that is
+//! longer than the very age that tapes are deleted at. A clock that only this process sees (libfaketime) shows by the
+//! time the file system gives to a file.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use scrubjay_core::units;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{self, Boot, saturate};
+use crate::format::writer::create_private;
+use crate::home::Home;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const DAY_NS: u64 = 24 * 3600 * SECOND_NS;
+/// Clocks that differ by less agree: network time steps by as much when a machine wakes up.
+const SLACK_NS: u64 = 5 * 60 * SECOND_NS;
+/// A machine may be off for so long without a question, whatever the age that is asked about.
+const OFF_NS: u64 = 2 * DAY_NS;
+/// As `OFF_NS`, where nothing is to be deleted for its age.
+const OFF_UNASKED_NS: u64 = 30 * DAY_NS;
+
+/// What the clocks said at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// The wall clock, nanoseconds since the Unix epoch.
+    pub wall_ns: u64,
+    /// The clock that counts from the start of the system.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub boot: Option<Boot>,
+    /// The time that the file system gave to a file written at that moment.
+    #[serde(skip)]
+    pub file_wall_ns: Option<u64>,
+}
+
+impl Reading {
+    /// Reads all clocks; writes a file in the data directory for the file system's.
+    #[must_use]
+    pub fn take(home: &Home) -> Self {
+        let file_wall_ns = probe(home);
+        Self { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns }
+    }
+}
+
+/// Writes a file, and returns the time that the file system gives to it; none where nothing can be written.
+fn probe(home: &Home) -> Option<u64> {
+    let path = home.root().join(format!("clock.{}.probe", std::process::id()));
+    let written = create_private(&path).and_then(|mut file| file.write_all(b"t").map(|()| file));
+    let told = written.and_then(|file| clock::written_wall_ns(&file)).ok();
+    // What stays is written over by the next process with this number.
+    let _ = std::fs::remove_file(&path);
+    told
+}
+
+/// Why the wall clock is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "doubt", rename_all = "snake_case")]
+pub enum Doubt {
+    /// The file system has another time.
+    Files {
+        /// The wall clock less the file system's, in nanoseconds.
+        by_ns: i64,
+    },
+    /// The clock went on by more than anything explains.
+    Jump {
+        /// By how much more, in nanoseconds.
+        ahead_ns: u64,
+        /// The last time that was believed.
+        believed_wall_ns: u64,
+        /// Whether the system was started anew since then.
+        rebooted: bool,
+    },
+}
+
+impl Doubt {
+    /// Says it in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            Self::Files { by_ns } => {
+                let by = units::age(by_ns.unsigned_abs());
+                let way = if *by_ns < 0 { "behind" } else { "ahead of" };
+                format!("this program's clock is {by} {way} the time that the file system gives to new files")
+            }
+            Self::Jump { ahead_ns, rebooted, .. } => {
+                let by = units::age(*ahead_ns);
+                let since = if *rebooted { ", and the system was started anew since" } else { "" };
+                format!("the clock is {by} further ahead than the time that is known to have passed{since}")
+            }
+        }
+    }
+}
+
+/// What is kept of the clocks from start to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Witness {
+    /// When the wall clock was believed last.
+    trusted: Reading,
+    /// When the clocks were read last.
+    latest: Reading,
+    /// How much time is known to have passed between the two.
+    measured_ns: u64,
+}
+
+impl Witness {
+    fn new(reading: Reading) -> Self {
+        Self { latest: reading.clone(), trusted: reading, measured_ns: 0 }
+    }
+
+    /// Compares the clocks with the last time. `age` is the age that something is to be deleted at.
+    #[must_use]
+    pub fn judge(mut self, now: &Reading, age: Option<Duration>) -> (Self, Option<Doubt>) {
+        if let Some(doubt) = differs_from_files(now) {
+            return (self, Some(doubt));
+        }
+        let passed = self.passed_ns(now);
+        self.measured_ns = self.measured_ns.saturating_add(passed);
+        self.latest = now.clone();
+        let ahead = i128::from(now.wall_ns) - i128::from(self.trusted.wall_ns) - i128::from(self.measured_ns);
+        // A clock that is behind makes nothing look old. It is not believed either: when it is right again, it has to be
+        // known what it was, and until then what is recorded has wrong times.
+        if ahead < -i128::from(SLACK_NS) {
+            return (self, None);
+        }
+        let ahead_ns = u64::try_from(ahead).unwrap_or(0);
+        let rebooted = !is_same_boot(&self.trusted, now);
+        let age_ns = age.map(saturate);
+        let allowed_ns = match (rebooted, age_ns) {
+            (false, age) => SLACK_NS.max(age.unwrap_or(0) / 10),
+            (true, Some(age)) => OFF_NS.max(age),
+            (true, None) => OFF_UNASKED_NS,
+        };
+        // Time that was measured since then explains a part of the step, and never the rest: once believed, a wrong clock
+        // would be right for every other age too.
+        if ahead_ns <= allowed_ns {
+            // A step that only a long age lets pass is not believed for shorter ones.
+            let settled_ns = allowed_ns.min(if rebooted { OFF_UNASKED_NS } else { SLACK_NS });
+            return if ahead_ns <= settled_ns { (Self::new(now.clone()), None) } else { (self, None) };
+        }
+        let believed_wall_ns = self.trusted.wall_ns;
+        (self, Some(Doubt::Jump { ahead_ns, believed_wall_ns, rebooted }))
+    }
+
+    /// Returns how much time is known to have passed since the clocks were read last.
+    fn passed_ns(&self, now: &Reading) -> u64 {
+        match (&self.latest.boot, &now.boot) {
+            (Some(then), Some(now)) if then.id == now.id => now.ns.saturating_sub(then.ns),
+            (Some(_), Some(now)) => now.ns,
+            _ => 0,
+        }
+    }
+
+    /// Returns by how much the clock is behind the last time it was believed, and the time that is known to have
+    /// passed since; none where it is not.
+    #[must_use]
+    pub fn went_back_ns(&self, now: &Reading) -> Option<u64> {
+        let passed_ns = self.measured_ns.saturating_add(self.passed_ns(now));
+        let then = self.trusted.wall_ns.saturating_add(passed_ns);
+        then.checked_sub(now.wall_ns).filter(|back| *back > SLACK_NS)
+    }
+}
+
+fn is_same_boot(one: &Reading, other: &Reading) -> bool {
+    matches!((&one.boot, &other.boot), (Some(one), Some(other)) if one.id == other.id)
+}
+
+fn differs_from_files(now: &Reading) -> Option<Doubt> {
+    let by = i128::from(now.wall_ns) - i128::from(now.file_wall_ns?);
+    let by_ns = i64::try_from(by).unwrap_or(if by < 0 { i64::MIN } else { i64::MAX });
+    (by_ns.unsigned_abs() > SLACK_NS).then_some(Doubt::Files { by_ns })
+}
+
+impl Home {
+    fn witness_path(&self) -> PathBuf {
+        self.root().join("clock.json")
+    }
+
+    /// Returns what is kept of the clocks; where nothing is, the newest file says when they were read last.
+    #[must_use]
+    pub fn witness(&self) -> Option<Witness> {
+        let kept =
+            std::fs::read(self.witness_path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        kept.or_else(|| {
+            let files = [self.ledger(), self.index(), self.removed_path()].into_iter();
+            let tapes = self.list().unwrap_or_default().into_iter().map(|tape| tape.path);
+            let newest = files.chain(tapes).filter_map(|path| file_wall_ns(&path)).max()?;
+            Some(Witness::new(Reading { wall_ns: newest, boot: None, file_wall_ns: None }))
+        })
+    }
+
+    /// Returns by how much the clock is behind what it was believed to be before; none where it is not, or where nothing
+    /// is known. Writes nothing, so a recording can afford it at its beginning.
+    #[must_use]
+    pub fn clock_behind_ns(&self) -> Option<u64> {
+        let now = Reading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None };
+        self.witness()?.went_back_ns(&now)
+    }
+
+    /// Compares the clocks with the last time, and keeps what they say now.
+    ///
+    /// # Errors
+    /// What they say cannot be kept.
+    pub fn check_clock(&self, now: &Reading, age: Option<Duration>) -> io::Result<Option<Doubt>> {
+        let witness = self.witness().unwrap_or_else(|| Witness::new(now.clone()));
+        let (witness, doubt) = witness.judge(now, age);
+        // A clock that only this process sees is not worth keeping.
+        if !matches!(doubt, Some(Doubt::Files { .. })) {
+            self.keep_witness(&witness)?;
+        }
+        Ok(doubt)
+    }
+
+    /// Believes the clock as it is: somebody says that it is right.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    pub fn trust_clock(&self, now: &Reading) -> io::Result<()> {
+        self.keep_witness(&Witness::new(now.clone()))
+    }
+
+    fn keep_witness(&self, witness: &Witness) -> io::Result<()> {
+        let path = self.witness_path();
+        let nascent = path.with_extension(format!("{}.new", std::process::id()));
+        let written = create_private(&nascent)
+            .and_then(|mut file| file.write_all(&serde_json::to_vec(witness)?))
+            .and_then(|()| std::fs::rename(&nascent, &path));
+        if written.is_err() {
+            // The error that matters is the one at hand.
+            let _ = std::fs::remove_file(&nascent);
+        }
+        written
+    }
+}
+
+fn file_wall_ns(path: &Path) -> Option<u64> {
+    clock::written_wall_ns(&File::open(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3600 * SECOND_NS;
+    const YEAR: u64 = 365 * DAY_NS;
+    /// Some day in 2026.
+    const THEN: u64 = 1_790_000_000 * SECOND_NS;
+    const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+
+    fn at(wall_ns: u64, boot: &str, ns: u64) -> Reading {
+        Reading { wall_ns, boot: Some(Boot { id: boot.to_owned(), ns }), file_wall_ns: Some(wall_ns) }
+    }
+
+    /// Reads the clocks one time after the other, and returns whether they are believed each time.
+    fn believed(readings: &[Reading], age: Option<Duration>) -> Vec<bool> {
+        let mut witness = Witness::new(readings[0].clone());
+        let mut told = Vec::new();
+        for now in &readings[1..] {
+            let (next, doubt) = witness.judge(now, age);
+            witness = next;
+            told.push(doubt.is_none());
+        }
+        told
+    }
+
+    #[test]
+    fn a_clock_is_believed_when_another_agrees() {
+        let check = |what: &str, readings: &[Reading], expected: &[bool]| {
+            assert_eq!(believed(readings, Some(RETENTION)), expected, "{what}");
+        };
+        let begin = at(THEN, "a", HOUR);
+        check("an hour later", &[begin.clone(), at(THEN + HOUR, "a", 2 * HOUR)], &[true]);
+        check("forty days of running", &[begin.clone(), at(THEN + 40 * DAY_NS, "a", 40 * DAY_NS)], &[true]);
+        check(
+            "ten years ahead, again and again, and back",
+            &[
+                begin.clone(),
+                at(THEN + 10 * YEAR, "a", HOUR + SECOND_NS),
+                at(THEN + 10 * YEAR, "a", 2 * HOUR),
+                at(THEN + 2 * HOUR, "a", 3 * HOUR),
+            ],
+            &[false, false, true],
+        );
+        check("ten years ahead after a start", &[begin.clone(), at(THEN + 10 * YEAR, "b", HOUR)], &[false]);
+        check("off for three weeks", &[begin.clone(), at(THEN + 21 * DAY_NS, "b", 0)], &[true]);
+        check("off for three months", &[begin.clone(), at(THEN + 90 * DAY_NS, "b", 0)], &[false]);
+        check(
+            "off for three months, then on for long: the step is as large as before",
+            &[
+                begin.clone(),
+                at(THEN + 90 * DAY_NS, "b", 0),
+                at(THEN + 105 * DAY_NS, "b", 15 * DAY_NS),
+                at(THEN + 121 * DAY_NS, "b", 31 * DAY_NS),
+            ],
+            &[false, false, false],
+        );
+        check(
+            "set back, and right again",
+            &[begin.clone(), at(THEN - YEAR, "a", 2 * HOUR), at(THEN + 2 * HOUR, "a", 3 * HOUR)],
+            &[true, true],
+        );
+        check(
+            "set back, and ahead",
+            &[begin.clone(), at(THEN - YEAR, "b", HOUR), at(THEN + YEAR, "b", 2 * HOUR)],
+            &[true, false],
+        );
+        let faked = Reading { file_wall_ns: Some(THEN + HOUR), ..at(THEN + 10 * YEAR, "a", 2 * HOUR) };
+        check("a clock that the file system does not have", &[begin.clone(), faked], &[false]);
+        let unknown = Reading { boot: None, ..begin };
+        let later = |ns| Reading { wall_ns: THEN + ns, boot: None, file_wall_ns: None };
+        check("nothing to compare with", &[unknown, later(DAY_NS), later(YEAR)], &[true, false]);
+    }
+
+    #[test]
+    fn a_short_age_does_not_let_a_jump_pass() {
+        let readings = [at(THEN, "a", HOUR), at(THEN + 10 * YEAR, "a", HOUR + SECOND_NS)];
+        for seconds in [60, 3600, 24 * 3600, 3600 * 24 * 365] {
+            assert_eq!(believed(&readings, Some(Duration::from_secs(seconds))), [false], "{seconds}");
+        }
+        assert_eq!(believed(&readings, None), [false]);
+    }
+
+    #[test]
+    fn a_step_that_passes_for_a_long_age_does_not_pass_for_a_short_one() {
+        for boot in ["a", "b"] {
+            let jumped = at(THEN + 10 * YEAR, boot, 2 * HOUR);
+            let witness = Witness::new(at(THEN, "a", HOUR));
+            let (witness, doubt) = witness.judge(&jumped, Some(2400 * RETENTION));
+            assert_eq!(doubt, None, "an age of two hundred years");
+            assert!(witness.judge(&jumped, Some(RETENTION)).1.is_some(), "and one of thirty days");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_went_back_is_told() {
+        let witness = Witness::new(at(THEN, "a", HOUR));
+        assert_eq!(witness.went_back_ns(&at(THEN + HOUR, "a", 2 * HOUR)), None);
+        assert_eq!(witness.went_back_ns(&at(THEN - HOUR, "a", 2 * HOUR)), Some(2 * HOUR));
+        assert_eq!(witness.went_back_ns(&at(THEN - HOUR, "b", 0)), Some(HOUR));
+        // Again and again, until it is right.
+        let (witness, doubt) = witness.judge(&at(THEN - YEAR, "b", HOUR), Some(RETENTION));
+        assert_eq!(doubt, None, "nothing looks older than it is");
+        assert_eq!(witness.went_back_ns(&at(THEN - YEAR + HOUR, "b", 2 * HOUR)), Some(YEAR + HOUR));
+        assert_eq!(witness.went_back_ns(&at(THEN + 3 * HOUR, "b", 2 * HOUR)), None);
+    }
+}

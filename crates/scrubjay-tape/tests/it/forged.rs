@@ -1,0 +1,241 @@
+//! Somebody makes the header or footer of a sealed tape say something else, with every checksum and chain in order and no
+//! entry touched: what follows from the entries is worked out again, and the rest a checkpoint notes.
+
+use scrubjay_core::entry::{Direction, EntryKind, Terminator};
+use scrubjay_tape::checkpoint::{Became, Checkpoint};
+use scrubjay_tape::clock;
+use scrubjay_tape::format::header::{self, Header, Imported, Layout, Origin, TapeKind, ToldBy};
+use scrubjay_tape::format::reader::{Damage, Tape};
+use scrubjay_tape::format::seal::write_sealed_as;
+use scrubjay_tape::format::sealed::{BlockRef, Footer};
+use scrubjay_tape::format::verify::ClockJump;
+use scrubjay_tape::format::writer::Writer;
+use scrubjay_tape::home::{Home, TapeFile};
+use scrubjay_tape::recording::{Item, Recording};
+use tempfile::TempDir;
+
+use crate::fixture::{Owned, end, home, read, recording, say, scratch};
+use crate::hostile::{ENTRIES, Forgery};
+use crate::tampering::{check_all, put_back};
+
+/// A sealed tape with a failure, an undelivered message, a move to another session and an end; and a checkpoint of it.
+struct Eventful {
+    _scratch: TempDir,
+    home: Home,
+    file: TapeFile,
+    whole: Vec<u8>,
+    checkpoint: Checkpoint,
+}
+
+fn eventful() -> Eventful {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let mut recording = recording(&home, 1 << 20);
+    let note = |recording: &mut Recording, text: &str| {
+        let item = Item::new(EntryKind::Note, Direction::ServerToClient, Terminator::Lf, text.as_bytes());
+        recording.record(clock::now(), std::iter::once(item)).unwrap();
+    };
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}"#;
+    say(&mut recording, &[call, r#"{"jsonrpc":"2.0","id":2,"error":{"code":-1,"message":"no"}}"#]).unwrap();
+    note(&mut recording, r#"{"event":"undelivered","why":"client left","messages":1,"entries":[[1,1]]}"#);
+    note(&mut recording, r#"{"event":"session","session":"other"}"#);
+    recording.finish(&end()).unwrap().unwrap();
+    let file = home.list().unwrap().remove(0);
+    let whole = std::fs::read(&file.path).unwrap();
+    let checkpoint = Checkpoint::make(&home, 1).unwrap();
+    Eventful { _scratch: scratch, home, file, whole, checkpoint }
+}
+
+impl Eventful {
+    /// Writes header and footer anew, with checksums and chain in order; the entries stay.
+    fn remake(&self, edit: impl FnOnce(&mut Header, &mut Footer)) {
+        put_back(&self.file.path, &self.whole);
+        let tape = self.home.open(&self.file).unwrap();
+        let (mut header, mut footer) = (tape.header().unwrap().clone(), tape.footer().unwrap().clone());
+        edit(&mut header, &mut footer);
+        let mut forgery = Forgery::begin(&header::encode(&header, Layout::Sealed));
+        for block in &mut footer.blocks {
+            let stored = &self.whole[usize::try_from(block.offset).unwrap() + 64..];
+            let stored = &stored[..block.stored_bytes as usize];
+            *block = BlockRef { offset: forgery.bytes.len() as u64, ..*block };
+            forgery.block(ENTRIES, block, stored);
+        }
+        std::fs::write(&self.file.path, forgery.end(&footer, None)).unwrap();
+    }
+
+    fn became(&self, checkpoint: &Checkpoint) -> Became {
+        checkpoint.compare(&self.home).unwrap().tapes.remove(0).became
+    }
+}
+
+/// One thing a forger makes a footer say, and the name of the fact.
+type FooterLie = (&'static str, fn(&mut Footer));
+
+const FOOTER_LIES: &[FooterLie] = &[
+    ("total_errors", |footer| footer.metadata.total_errors = 0),
+    ("methods", |footer| footer.metadata.methods.clear()),
+    ("p95_response_time_ns", |footer| footer.metadata.p95_response_time_ns += 1),
+    ("error_rate", |footer| footer.metadata.error_rate += 0.25),
+    ("undelivered", |footer| {
+        let lie = r#"{"messages":2,"ranges":[[0,1,"client left"]]}"#;
+        footer.metadata.undelivered = serde_json::from_str(lie).unwrap();
+    }),
+    ("undelivered", |footer| footer.metadata.undelivered = Default::default()),
+    ("moved_to", |footer| footer.metadata.moved_to = Some("elsewhere".to_owned())),
+    ("moved_to", |footer| footer.metadata.moved_to = None),
+    ("ended_wall_ns", |footer| footer.ended_wall_ns += 1),
+    ("duration_ns", |footer| footer.duration_ns += 1),
+    ("end", |footer| footer.end = None),
+    ("clock_jumps", |footer| footer.clock_jumps = vec![ClockJump { entry: 1, by_ns: -1 }]),
+];
+
+#[test]
+fn a_footer_that_says_something_else_than_the_entries_is_found_out() {
+    let eventful = eventful();
+    eventful.remake(|_, _| {});
+    assert!(check_all(&eventful.home)[0].1.is_sound(), "made anew, it is what it was");
+    assert_eq!(eventful.became(&eventful.checkpoint), Became::Same);
+    for (fact, lie) in FOOTER_LIES {
+        eventful.remake(|_, footer| lie(footer));
+        let report = check_all(&eventful.home).remove(0).1.report;
+        let found = format!("{:?}", report.damage);
+        assert!(found.contains("the footer was altered") && found.contains(fact), "{fact}: {found}");
+        assert_eq!((report.head, report.entries), (None, 5), "{fact}");
+        let became = eventful.became(&eventful.checkpoint);
+        assert!(matches!(became, Became::FactsChanged { header: None, footer: Some(_) }), "{became:?}");
+    }
+}
+
+#[test]
+fn what_another_version_may_have_added_up_otherwise_is_doubted_and_the_rest_is_not() {
+    let eventful = eventful();
+    for version in [None, Some(u32::MAX)] {
+        let check = |lie: fn(&mut Footer), is_sound: bool, doubtful: &[&str]| {
+            eventful.remake(|_, footer| {
+                lie(footer);
+                footer.totals_version = version;
+            });
+            let checked = check_all(&eventful.home).remove(0).1;
+            assert_eq!(checked.is_sound(), is_sound, "{:?}", checked.report);
+            assert_eq!(checked.report.doubtful_totals, doubtful);
+            let is_told = checked.notes.iter().any(|note| note.contains("another version of scrubjay"));
+            assert_eq!(is_told, !doubtful.is_empty(), "{:?}", checked.notes);
+        };
+        check(|_| {}, true, &[]);
+        check(|footer| footer.metadata.total_errors = 0, true, &["total_errors"]);
+        check(|footer| footer.metadata.moved_to = None, true, &["moved_to"]);
+        check(|footer| footer.clock_jumps.clear(), true, &[]);
+        check(|footer| footer.end = None, false, &[]);
+        check(|footer| footer.duration_ns = 0, false, &[]);
+    }
+    // What no version says without an entry that says so.
+    let scratch = scratch();
+    let home = home(&scratch);
+    let mut recording = recording(&home, 1 << 20);
+    say(&mut recording, &["m"]).unwrap();
+    recording.finish(&end()).unwrap().unwrap();
+    let file = home.list().unwrap().remove(0);
+    let whole = std::fs::read(&file.path).unwrap();
+    let plain =
+        Eventful { checkpoint: Checkpoint::make(&home, 1).unwrap(), _scratch: scratch, home, file, whole };
+    plain.remake(|_, footer| {
+        footer.totals_version = None;
+        footer.metadata.moved_to = Some("elsewhere".to_owned());
+    });
+    assert!(!check_all(&plain.home)[0].1.is_sound());
+    assert!(!plain.checkpoint.compare(&plain.home).unwrap().is_fine());
+}
+
+/// One thing a forger makes a header say that no entry contradicts, and the name of the fact.
+type HeaderLie = (&'static str, fn(&mut Header));
+
+const HEADER_LIES: &[HeaderLie] = &[
+    ("kind", |header| header.noted_kind = Some(TapeKind::Backend)),
+    ("origin", |header| {
+        header.origin = Origin { host_session: Some("other".to_owned()), ..Origin::default() }
+    }),
+    ("clock_behind_ns", |header| header.clock_behind_ns = Some(1)),
+    ("session", |header| header.session.told_by = ToldBy::Agent),
+    ("recorder", |header| header.recorder = "9".to_owned()),
+];
+
+#[test]
+fn a_header_that_says_something_else_shows_by_a_checkpoint() {
+    let eventful = eventful();
+    for (fact, lie) in HEADER_LIES {
+        eventful.remake(|header, _| lie(header));
+        let header = Some(vec![(*fact).to_owned()]);
+        assert_eq!(eventful.became(&eventful.checkpoint), Became::FactsChanged { header, footer: None });
+        let compared = eventful.checkpoint.compare(&eventful.home).unwrap();
+        let words = &compared.tapes[0].words;
+        assert!(!compared.is_fine() && words.contains(&format!("its header is not ({fact})")), "{words}");
+    }
+    // What does not follow from the entries of a footer.
+    let damage = Damage { entry: None, offset: 7, what: "x".to_owned() };
+    eventful.remake(|_, footer| footer.damage.push(damage));
+    let footer = Some(vec!["damage".to_owned()]);
+    assert_eq!(eventful.became(&eventful.checkpoint), Became::FactsChanged { header: None, footer });
+}
+
+#[test]
+fn a_sealed_tape_that_was_made_a_live_one_again_shows_by_a_checkpoint() {
+    let eventful = eventful();
+    let tape = eventful.home.open(&eventful.file).unwrap();
+    let entries: Vec<Owned> = read(&tape).into_iter().map(|(_, entry)| entry).collect();
+    let live = eventful.file.path.with_extension("live");
+    let mut writer = Writer::create(live, tape.header().unwrap().clone(), clock::now().instant).unwrap();
+    writer.append(entries.iter().map(Owned::written)).unwrap();
+    std::fs::remove_file(&eventful.file.path).unwrap();
+    let became = eventful.became(&eventful.checkpoint);
+    assert!(matches!(became, Became::FactsChanged { header: None, footer: Some(_) }), "{became:?}");
+}
+
+#[test]
+fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
+    let eventful = eventful();
+    let aside = eventful.home.root().join("exported.tape");
+    std::fs::rename(&eventful.file.path, &aside).unwrap();
+    let exported = Tape::open(&aside).unwrap();
+    let mut header = exported.header().unwrap().clone();
+    let (format, by) = ("native".to_owned(), "test".to_owned());
+    let note = Imported { wall_ns: 1, format, by };
+    header.links.imported = Some(note.clone());
+    write_sealed_as(&exported, &header, &eventful.file.path).unwrap();
+    assert_eq!(eventful.became(&eventful.checkpoint), Became::Imported { note: note.clone() });
+    assert!(eventful.checkpoint.compare(&eventful.home).unwrap().is_fine());
+    // It excuses no footer that nothing here checks.
+    let claim = |header: &mut Header| header.links.imported = Some(note.clone());
+    eventful.remake(|header, footer| {
+        claim(header);
+        (footer.totals_version, footer.metadata.total_errors) = (None, 0);
+    });
+    let became = eventful.became(&eventful.checkpoint);
+    assert!(matches!(became, Became::FactsChanged { header: Some(_), footer: Some(_) }), "{became:?}");
+    eventful.remake(|header, _| claim(header));
+    // That it was imported cannot be taken back unseen.
+    let later = Checkpoint::make(&eventful.home, 2).unwrap();
+    assert_eq!(eventful.became(&later), Became::Same);
+    eventful.remake(|_, _| {});
+    let header = Some(vec!["imported".to_owned()]);
+    assert!(matches!(eventful.became(&later), Became::FactsChanged { header: found, .. } if found == header));
+}
+
+#[test]
+fn a_checkpoint_from_before_facts_were_noted_says_what_it_does_not_cover() {
+    let eventful = eventful();
+    let mut old = eventful.checkpoint.clone();
+    old.checkpoint = 1;
+    for tape in &mut old.tapes {
+        (tape.header, tape.footer) = (None, None);
+    }
+    let listed = serde_json::to_vec(&(1, old.made_wall_ns, &old.tapes)).unwrap();
+    assert!(!String::from_utf8_lossy(&listed).contains("footer"), "as it was written then");
+    old.root = blake3::hash(&[&b"scrubjay checkpoint\n"[..], &listed].concat()).to_hex().to_string();
+    let old = Checkpoint::parse(&serde_json::to_vec(&old).unwrap()).unwrap();
+    eventful.remake(|header, _| header.noted_kind = Some(TapeKind::Backend));
+    let compared = old.compare(&eventful.home).unwrap();
+    assert!(compared.is_fine() && !compared.covers_facts);
+    assert!(eventful.checkpoint.compare(&eventful.home).unwrap().covers_facts);
+    eventful.remake(|header, _| header.name = "other".to_owned());
+    assert!(!old.compare(&eventful.home).unwrap().is_fine(), "what identifies a tape it covers");
+}

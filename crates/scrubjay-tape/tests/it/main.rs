@@ -1,0 +1,22 @@
+//! What tapes promise: laws over whole, torn, damaged and forged ones.
+
+#![expect(clippy::unwrap_used, reason = "clippy excuses unwraps in test functions but not in what they call")]
+
+mod crash;
+mod damage;
+mod failure;
+mod fixture;
+mod follow;
+mod forged;
+mod home;
+mod hostile;
+mod kept;
+mod modes;
+mod redaction;
+mod retention;
+mod rotation;
+mod roundtrip;
+mod syncs;
+mod tampering;
+mod undelivered;
+mod versions;

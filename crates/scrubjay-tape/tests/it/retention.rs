@@ -1,0 +1,166 @@
+//! What is deleted for its age: only when two clocks agree, and never of a conversation that goes on.
+
+use std::time::Duration;
+
+use scrubjay_tape::chain::Chain;
+use scrubjay_tape::clock::{self, Boot};
+use scrubjay_tape::format::header::Header;
+use scrubjay_tape::format::seal::seal;
+use scrubjay_tape::format::writer::Writer;
+use scrubjay_tape::home::Home;
+use scrubjay_tape::removed::RemovedBy;
+use scrubjay_tape::witness::{Doubt, Reading};
+
+use crate::fixture::{Owned, end, header, home, recording, say, scratch};
+
+const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
+const YEAR_NS: u64 = 365 * DAY_NS;
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Five tapes of today.
+fn five(home: &Home) {
+    for number in 0..5 {
+        let mut recording = recording(home, 1 << 20);
+        say(&mut recording, &[&format!("tape {number}")]).unwrap();
+        recording.finish(&end()).unwrap().unwrap();
+    }
+}
+
+/// The clocks a while after now: the wall clock, and the one that nobody can set.
+fn after(wall_ns: u64, boot_ns: u64) -> Reading {
+    let wall_ns = clock::now().wall_ns + wall_ns;
+    let boot = Boot { id: "this".to_owned(), ns: DAY_NS + boot_ns };
+    Reading { wall_ns, boot: Some(boot), file_wall_ns: Some(wall_ns) }
+}
+
+/// The clocks as they are.
+fn today() -> Reading {
+    Reading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None }
+}
+
+#[test]
+fn a_clock_ten_years_ahead_deletes_nothing() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    five(&home);
+    assert_eq!(home.check_clock(&after(0, 0), Some(RETENTION)).unwrap(), None);
+    // Again and again: a second start is no evidence.
+    for seconds in 1..4 {
+        let expired = home.expire(RETENTION, &after(10 * YEAR_NS, seconds * 1_000_000_000)).unwrap();
+        assert_eq!(expired.removed, 0);
+        assert!(matches!(expired.doubt, Some(Doubt::Jump { rebooted: false, .. })), "{expired:?}");
+    }
+    assert_eq!(home.list().unwrap().len(), 5);
+    // The clock is right again: nothing is in doubt, and nothing is old.
+    let expired = home.expire(RETENTION, &after(DAY_NS, DAY_NS)).unwrap();
+    assert_eq!((expired.removed, expired.doubt), (0, None));
+}
+
+#[test]
+fn a_clock_that_was_never_seen_is_compared_with_the_files() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    five(&home);
+    let jumped =
+        Reading { boot: Some(Boot { id: "other".to_owned(), ns: DAY_NS }), ..after(10 * YEAR_NS, 0) };
+    assert!(matches!(home.expire(RETENTION, &jumped).unwrap().doubt, Some(Doubt::Jump { .. })));
+    let faked = Reading { file_wall_ns: Some(clock::now().wall_ns), ..after(10 * YEAR_NS, 0) };
+    assert!(matches!(home.expire(RETENTION, &faked).unwrap().doubt, Some(Doubt::Files { .. })));
+    assert_eq!(home.list().unwrap().len(), 5);
+}
+
+#[test]
+fn what_is_old_goes_when_both_clocks_say_so_or_a_person_does() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    five(&home);
+    home.check_clock(&after(0, 0), Some(RETENTION)).unwrap();
+    let expired = home.expire(RETENTION, &after(29 * DAY_NS, 29 * DAY_NS)).unwrap();
+    assert_eq!((expired.removed, expired.doubt), (0, None));
+    let expired = home.expire(RETENTION, &after(31 * DAY_NS, 31 * DAY_NS)).unwrap();
+    assert_eq!((expired.removed, expired.doubt), (5, None));
+    assert!(home.removed().unwrap().values().all(|removed| removed.by == RemovedBy::Retention));
+    home.trust_clock(&today()).unwrap();
+    five(&home);
+    // Off for three months: nobody knows, until somebody says so.
+    let off = Reading { boot: Some(Boot { id: "next".to_owned(), ns: 0 }), ..after(120 * DAY_NS, 0) };
+    assert!(matches!(home.expire(RETENTION, &off).unwrap().doubt, Some(Doubt::Jump { rebooted: true, .. })));
+    home.trust_clock(&off).unwrap();
+    assert_eq!(home.expire(RETENTION, &off).unwrap().removed, 5);
+}
+
+#[test]
+fn a_conversation_that_goes_on_keeps_its_tapes() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let mut running = recording(&home, 300);
+    for number in 0..6 {
+        say(&mut running, &[&format!("{number}: {}", "x".repeat(200))]).unwrap();
+    }
+    five(&home);
+    for _ in 0..3 {
+        home.seal_abandoned().unwrap();
+    }
+    let tapes = home.list().unwrap().len();
+    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 5, "those of others");
+    assert_eq!(home.list().unwrap().len(), tapes - 5);
+    running.finish(&end()).unwrap().unwrap();
+    home.seal_abandoned().unwrap();
+    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), tapes - 5);
+}
+
+/// The clock was a year behind while it was recorded, and is right again: the tape is not as old as it says.
+#[test]
+fn what_was_recorded_under_a_clock_that_was_behind_stays() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    // For the recording, this time was believed: it has the clock of today.
+    let believed = Reading { wall_ns: clock::now().wall_ns + YEAR_NS, ..today() };
+    home.trust_clock(&believed).unwrap();
+    five(&home);
+    let files = home.list().unwrap();
+    let behind = |at: usize| home.open(&files[at]).unwrap().header().unwrap().clock_behind_ns;
+    assert!(behind(0).is_some_and(|ns| ns > YEAR_NS - DAY_NS && ns < YEAR_NS + DAY_NS), "{:?}", behind(0));
+    // The clock is right again: they say that they are a year old.
+    let expired = home.expire(RETENTION, &believed).unwrap();
+    assert_eq!((expired.removed, expired.doubt), (0, None));
+    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 0);
+    assert_eq!(home.list().unwrap().len(), 5);
+    let checked = Chain::read(&home).unwrap().check(&home, &files[0]).unwrap();
+    assert!(checked.is_sound() && checked.notes[0].contains("behind when it began"), "{:?}", checked.notes);
+    // A clock that is as it was says nothing.
+    home.trust_clock(&today()).unwrap();
+    five(&home);
+    let newest = home.list().unwrap().into_iter().find(|file| !files.contains(file)).unwrap();
+    assert_eq!(home.open(&newest).unwrap().header().unwrap().clock_behind_ns, None);
+    assert_eq!(home.remove_ended_before(u64::MAX).unwrap(), 5);
+}
+
+/// A file that is younger than the tape says was copied here, or written by a process with a clock of its own.
+#[test]
+fn a_file_that_is_younger_than_its_tape_counts_for_its_age() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    let written = clock::now().wall_ns;
+    let header = Header { started_wall_ns: written - YEAR_NS, ..header(1) };
+    let live = home.live_path(header.id, header.started_wall_ns);
+    let mut writer = Writer::create(live.clone(), header, clock::now().instant).unwrap();
+    let said = Owned { wall_ns: written - YEAR_NS, ..Owned::message("m") };
+    writer.append([said].iter().map(Owned::written)).unwrap();
+    drop(writer);
+    seal(&live).unwrap();
+    assert_eq!(home.remove_ended_before(written - DAY_NS).unwrap(), 0);
+    assert_eq!(home.remove_ended_before(written + DAY_NS).unwrap(), 1);
+}
+
+#[test]
+fn what_is_from_the_future_stays() {
+    let scratch = scratch();
+    let home = home(&scratch);
+    five(&home);
+    // The clock went back by a year since.
+    let back = Reading { wall_ns: clock::now().wall_ns - YEAR_NS, boot: None, file_wall_ns: None };
+    let expired = home.expire(RETENTION, &back).unwrap();
+    assert_eq!((expired.removed, expired.doubt), (0, None));
+    assert_eq!(home.list().unwrap().len(), 5);
+}

@@ -1,0 +1,128 @@
+//! Syncs that fail, with `durability: power`: nothing that was refused for it stays on a tape.
+
+use std::io;
+
+use scrubjay_core::entry::{Direction, EntryKind, Gap, Terminator};
+use scrubjay_tape::clock;
+use scrubjay_tape::format::reader::Tape;
+use scrubjay_tape::format::verify::verify;
+use scrubjay_tape::home::Home;
+use scrubjay_tape::recording::{Item, Recording};
+
+use crate::fixture::{Owned, end, read, recording, say, scratch};
+
+pub(crate) fn failed() -> io::Result<()> {
+    Err(io::Error::from_raw_os_error(5))
+}
+
+/// All entries of all tapes, in the order of their parts.
+fn taped(home: &Home) -> Vec<Vec<Owned>> {
+    home.seal_abandoned().unwrap();
+    let mut tapes: Vec<Tape> = home.list().unwrap().iter().map(|file| home.open(file).unwrap()).collect();
+    tapes.sort_by_key(|tape| tape.header().unwrap().part);
+    assert!(tapes.iter().all(|tape| verify(tape).unwrap().is_sound()));
+    tapes.iter().map(|tape| read(tape).into_iter().map(|(_, entry)| entry).collect()).collect()
+}
+
+fn said(entries: &[Owned]) -> Vec<String> {
+    let messages = entries.iter().filter(|entry| entry.kind == EntryKind::Message);
+    messages.map(|entry| String::from_utf8(entry.payload.clone()).unwrap()).collect()
+}
+
+pub(crate) fn gaps(entries: &[Owned]) -> Vec<(u64, bool)> {
+    let gaps = entries.iter().filter(|entry| entry.kind == EntryKind::Gap);
+    gaps.map(|entry| serde_json::from_slice(&entry.payload).unwrap())
+        .map(|gap: Gap| (gap.messages, gap.forwarded))
+        .collect()
+}
+
+pub(crate) fn complain(recording: &mut Recording, text: &str) {
+    let item = Item::new(EntryKind::Stderr, Direction::ServerToClient, Terminator::Lf, text.as_bytes());
+    recording.record(clock::now(), std::iter::once(item)).unwrap();
+}
+
+/// Two wait for the disk, one sync is for both, and it fails: neither is on the tape, and both hear of it.
+#[test]
+fn a_sync_that_fails_takes_back_what_all_wait_for() {
+    let scratch = scratch();
+    let home = Home::new(scratch.path().join("data"));
+    let mut recording = recording(&home, 1 << 20);
+    recording.survive_power();
+    say(&mut recording, &["kept"]).unwrap();
+    recording.sync().unwrap();
+    complain(&mut recording, "nobody waits for this");
+    say(&mut recording, &["refused one"]).unwrap();
+    let first = recording.mark();
+    let sync = recording.begin_sync(first).unwrap().expect("something is to be synced");
+    say(&mut recording, &["refused two", "refused three"]).unwrap();
+    let second = recording.mark();
+    let error = recording.end_sync(sync.extent(), failed()).unwrap_err();
+    recording.note_gap(1, 11, false, &error);
+    let error = recording.begin_sync(second).unwrap_err();
+    assert!(error.to_string().contains("Input/output error"), "{error}");
+    recording.note_gap(2, 24, false, &error);
+    say(&mut recording, &["goes on"]).unwrap();
+    recording.sync().unwrap();
+    recording.finish(&end()).unwrap().unwrap();
+    let tapes = taped(&home);
+    assert_eq!(tapes.iter().map(|tape| said(tape)).collect::<Vec<_>>(), [["kept"], ["goes on"]]);
+    assert_eq!(gaps(&tapes[1]), [(1, true), (3, false)], "what was passed on is told apart");
+}
+
+/// What tells of a gap is not on the disk either: it is told again.
+#[test]
+fn a_gap_that_was_not_synced_is_told_again() {
+    let scratch = scratch();
+    let home = Home::new(scratch.path().join("data"));
+    let mut recording = recording(&home, 1 << 20);
+    recording.survive_power();
+    for _ in 0..3 {
+        say(&mut recording, &["refused"]).unwrap();
+        let sync = recording.begin_sync(recording.mark()).unwrap().unwrap();
+        let error = recording.end_sync(sync.extent(), failed()).unwrap_err();
+        recording.note_gap(1, 7, false, &error);
+        assert_eq!(home.list().unwrap().len(), 0, "nothing is left of a tape on which nothing is");
+    }
+    recording.finish(&end()).unwrap().unwrap();
+    let tapes = taped(&home);
+    assert_eq!((tapes.len(), gaps(&tapes[0])), (1, vec![(3, false)]));
+}
+
+/// One sync serves all who recorded before it began, and who come later wait for another.
+#[test]
+fn one_sync_is_for_all_that_came_before() {
+    let scratch = scratch();
+    let home = Home::new(scratch.path().join("data"));
+    let mut recording = recording(&home, 1 << 20);
+    recording.survive_power();
+    say(&mut recording, &["one"]).unwrap();
+    let one = recording.mark();
+    say(&mut recording, &["two"]).unwrap();
+    let two = recording.mark();
+    let sync = recording.begin_sync(one).unwrap().unwrap();
+    say(&mut recording, &["three"]).unwrap();
+    recording.end_sync(sync.extent(), sync.run()).unwrap();
+    assert!(recording.begin_sync(two).unwrap().is_none());
+    assert!(recording.begin_sync(recording.mark()).unwrap().is_some());
+}
+
+/// A tape that is full while a sync is under way grows until it is known how that went.
+#[test]
+fn a_tape_is_not_left_while_it_is_synced() {
+    let scratch = scratch();
+    let home = Home::new(scratch.path().join("data"));
+    let mut recording = recording(&home, 200);
+    recording.survive_power();
+    say(&mut recording, &["kept"]).unwrap();
+    recording.sync().unwrap();
+    say(&mut recording, &["refused, and long enough for the tape to be full"]).unwrap();
+    let sync = recording.begin_sync(recording.mark()).unwrap().unwrap();
+    say(&mut recording, &["refused with it"]).unwrap();
+    recording.end_sync(sync.extent(), failed()).unwrap_err();
+    say(&mut recording, &["next"]).unwrap();
+    recording.sync().unwrap();
+    recording.finish(&end()).unwrap().unwrap();
+    let said: Vec<String> = taped(&home).iter().flat_map(|tape| said(tape)).collect();
+    assert_eq!(said.iter().filter(|text| text.starts_with("refused")).count(), 0, "{said:?}");
+    assert!(said.contains(&"kept".to_owned()) && said.contains(&"next".to_owned()), "{said:?}");
+}
