@@ -62,12 +62,9 @@ impl Stripped {
                 continue;
             }
             stripped.text.extend_from_slice(&raw[run..next]);
-            // A terminal writes the next character over the last: of a pair only the last one shows. How much of a mark
-            // would be written over nobody can tell, since what it stands for had another length.
-            if raw[next] == 0x08 && !ends_with_mark(&stripped.text) {
-                while stripped.text.pop().is_some_and(|b| b & 0xc0 == 0x80) {}
-                let left = stripped.text.len();
-                stripped.runs.retain(|(start, _)| *start <= left);
+            // A terminal writes the next character over the last: of a pair only the last one shows.
+            if raw[next] == 0x08 {
+                stripped.remove_last_character();
             }
             at = next + length;
             run = at;
@@ -78,6 +75,18 @@ impl Stripped {
         }
         stripped.text.extend_from_slice(&raw[run..]);
         Some(stripped)
+    }
+
+    /// Removes the last character, unless it is the end of a mark: how much of a mark would be written over nobody can
+    /// tell, since what it stands for had another length.
+    fn remove_last_character(&mut self) {
+        // In text that is no UTF-8, continuation bytes may follow anything, a mark too.
+        while self.text.pop_if(|b| *b & 0xc0 == 0x80).is_some() {}
+        if !ends_with_mark(&self.text) {
+            self.text.pop();
+        }
+        let left = self.text.len();
+        self.runs.retain(|(start, _)| *start <= left);
     }
 
     /// Leads a range of the text back to the original, with the sequences within it.
@@ -241,5 +250,16 @@ mod tests {
         assert_eq!(stripped.text, b"aXY");
         assert_eq!(&raw[stripped.original(&(0..1))], b"a");
         assert_eq!(&raw[stripped.original(&(1..3))], b"XY");
+    }
+
+    #[test]
+    fn a_mark_is_not_written_over() {
+        let check = |raw: &[u8], expected: &[u8]| {
+            let shown = String::from_utf8_lossy(raw);
+            assert_eq!(Stripped::new(raw).unwrap().text, expected, "{shown:?}");
+        };
+        check(b"[redacted:x]\x08\x08y", b"[redacted:x]y");
+        check(b"[redacted:x]\x90\x90\x08\x08y", b"[redacted:x]y");
+        check(b"[redacted:x]ab\x90\x08\x08\x08\x08y", b"[redacted:x]y");
     }
 }
