@@ -11,17 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::json::{fields, members, text};
+use crate::protocol::{meta, method};
 
 /// Nesting beyond this is flagged.
 pub const DEPTH_MAX: usize = 128;
 /// A batch of more messages than this is not looked into.
 pub const BATCH_MAX: usize = 1024;
-
-const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
-const META_SERVER: &str = "io.modelcontextprotocol/serverInfo";
-const META_TASK: &str = "io.modelcontextprotocol/related-task";
-const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A JSON-RPC id, spelled as it was on the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -250,7 +245,7 @@ impl Envelope {
     fn read_params(&mut self, params: Option<&RawValue>) {
         self.body_bytes = params.map_or(0, |p| p.get().len());
         let method = self.method.as_deref().unwrap_or_default();
-        if method == "initialize" {
+        if method == method::INITIALIZE {
             self.era = Some(Era::Legacy);
         }
         let [name, uri, meta, progress_token, request_id, state, inputs, task_id, version, client] = members(
@@ -268,23 +263,33 @@ impl Envelope {
                 "clientInfo",
             ],
         );
-        let [meta_version, meta_client, meta_token, meta_task, subscription] =
-            members(meta, [META_VERSION, META_CLIENT, "progressToken", META_TASK, META_SUBSCRIPTION]);
+        let [meta_version, meta_client, meta_token, meta_task, subscription] = members(
+            meta,
+            [
+                meta::PROTOCOL_VERSION,
+                meta::CLIENT_INFO,
+                meta::PROGRESS_TOKEN,
+                meta::RELATED_TASK,
+                meta::SUBSCRIPTION_ID,
+            ],
+        );
         if meta_version.is_some() {
             self.era = Some(Era::Modern);
         }
         self.protocol_version = text(meta_version).or_else(|| text(version));
         self.peer_info = meta_client.or(client).map(|c| c.get().to_owned());
         self.name = match method {
-            "tools/call" | "prompts/get" => text(name),
-            _ if method.starts_with("resources/") || method == "notifications/resources/updated" => text(uri),
+            method::TOOLS_CALL | method::PROMPTS_GET => text(name),
+            _ if method.starts_with("resources/") || method == method::NOTIFICATIONS_RESOURCES_UPDATED => {
+                text(uri)
+            }
             _ => None,
         };
-        let token = if method == "notifications/progress" { progress_token } else { meta_token };
+        let token = if method == method::NOTIFICATIONS_PROGRESS { progress_token } else { meta_token };
         self.ties = Ties {
             progress_token: token.map(|t| JsonId::from_raw(t.get())),
             cancels: request_id
-                .filter(|_| method == "notifications/cancelled")
+                .filter(|_| method == method::NOTIFICATIONS_CANCELLED)
                 .map(|id| JsonId::from_raw(id.get())),
             request_state: text(state),
             answers_input: inputs.is_some(),
@@ -323,7 +328,7 @@ impl Envelope {
                 "serverInfo",
             ],
         );
-        let [meta_task, meta_server] = members(meta, [META_TASK, META_SERVER]);
+        let [meta_task, meta_server] = members(meta, [meta::RELATED_TASK, meta::SERVER_INFO]);
         let [created] = members(task, ["taskId"]);
         self.is_error = is_error.is_some_and(|e| e.get() == "true");
         self.input_required = text(result_type).as_deref() == Some("input_required");

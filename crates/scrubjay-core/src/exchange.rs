@@ -21,6 +21,7 @@ use serde_json::value::RawValue;
 use crate::entry::{BackendEnded, Direction, Entry, EntryKind};
 use crate::envelope::{Envelope, JsonId, MessageKind};
 use crate::operation::{Link, OPEN_MAX, Role, short_id};
+use crate::protocol::method;
 use crate::reading::Reading;
 
 use legs::Legs;
@@ -233,7 +234,7 @@ impl Exchanges {
         exchange.text.push('\n');
         exchange.clipped |= searchable(payload, &mut exchange.text);
         mark(&mut exchange, entry, original);
-        if exchange.method.as_deref() == Some("tools/list") && !exchange.failed {
+        if exchange.method.as_deref() == Some(method::TOOLS_LIST) && !exchange.failed {
             self.define(number, exchange.via.as_deref(), payload);
         }
         if exchange.is_second_leg {

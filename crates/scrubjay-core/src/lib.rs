@@ -21,6 +21,7 @@ pub mod message;
 pub mod operation;
 pub mod oversize;
 pub mod preview;
+pub mod protocol;
 pub mod query;
 pub mod reading;
 pub mod redact;

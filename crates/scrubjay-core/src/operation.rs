@@ -17,6 +17,7 @@ pub(crate) use self::shortened::short_id;
 use self::shortened::shortened;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, JsonId, MessageKind};
+use crate::protocol::method;
 
 /// How many requests may await their answer before the oldest is forgotten.
 pub const OPEN_MAX: usize = 65_536;
@@ -280,7 +281,7 @@ impl Operations {
             // The side that asked calls it off; a server may also end a subscription it serves.
             let open = [at.direction, asked].into_iter().find_map(|d| self.open.get(&(d, request.clone())));
             (Role::Cancellation, open.and_then(|q| q.front()).map(|o| o.operation))
-        } else if let (Some("notifications/progress"), Some(token)) =
+        } else if let (Some(method::NOTIFICATIONS_PROGRESS), Some(token)) =
             (envelope.method.as_deref(), &ties.progress_token)
         {
             (Role::Progress, self.progress.get(&(asked, token.clone())).copied())

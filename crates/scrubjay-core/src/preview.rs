@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::envelope::Envelope;
 use crate::json::{fields, members, text};
+use crate::protocol::method;
 
 /// Returns what a request or notification asks for, as JSON: a call's arguments, else its parameters.
 ///
@@ -20,9 +21,13 @@ pub fn asked(payload: &[u8]) -> Option<&str> {
     let method = method?.get().trim_matches('"');
     let [arguments, uri, meta] = members(params, ["arguments", "uri", "_meta"]);
     let wanted = match method {
-        "tools/call" | "prompts/get" => arguments,
+        method::TOOLS_CALL | method::PROMPTS_GET => arguments,
         // The name of the row is all there is to it.
-        "resources/read" | "resources/subscribe" | "resources/unsubscribe" if uri.is_some() => None,
+        method::RESOURCES_READ | method::RESOURCES_SUBSCRIBE | method::RESOURCES_UNSUBSCRIBE
+            if uri.is_some() =>
+        {
+            None
+        }
         // Versions and tokens are not what was asked.
         _ => params.filter(|params| meta.is_none() || !is_only_meta(params)),
     };

@@ -12,6 +12,7 @@ use crate::entry::{Direction, Entry, EntryKind};
 use crate::envelope::MessageKind;
 use crate::message::{self, Parts};
 use crate::operation::Role;
+use crate::protocol::method;
 use crate::reading::Reading;
 
 /// The method that takes a task.
@@ -82,8 +83,8 @@ impl Tasks {
         }
         let is_tool = match (envelope.method.as_deref(), envelope.name.as_deref()) {
             (Some(TASK_METHOD), _) => false,
-            (Some("tools/call"), Some(TASK_TOOL | FIND_TOOL)) => true,
-            (Some("tools/call"), Some(tool)) => return self.take_offer(number, tool),
+            (Some(method::TOOLS_CALL), Some(TASK_TOOL | FIND_TOOL)) => true,
+            (Some(method::TOOLS_CALL), Some(tool)) => return self.take_offer(number, tool),
             _ => return,
         };
         if let Some(query) = std::str::from_utf8(payload).ok().and_then(|text| query(text, is_tool))
@@ -123,7 +124,8 @@ impl Tasks {
     fn answer(&mut self, backend: &str, reading: &Reading) {
         let Some(link) = reading.link().filter(|link| link.role == Role::Answer) else { return };
         let task = link.operation.and_then(|operation| self.by_entry.get_mut(&operation));
-        let (Some(task), Some("tools/call"), Some(tool)) = (task, link.method.as_deref(), &link.name) else {
+        let (Some(task), Some(method::TOOLS_CALL), Some(tool)) = (task, link.method.as_deref(), &link.name)
+        else {
             return;
         };
         // Who asks for input has not answered yet.
@@ -159,7 +161,7 @@ impl Lists {
     /// Takes the next entry and what the reading made of it.
     pub fn observe(&mut self, entry: &Entry<'_>, reading: &Reading) {
         let link = reading.link().filter(|link| link.role == Role::Answer);
-        let is_list = link.is_some_and(|link| link.method.as_deref() == Some("tools/list"));
+        let is_list = link.is_some_and(|link| link.method.as_deref() == Some(method::TOOLS_LIST));
         let Some(backend) = entry.via.filter(|_| is_list && !reading.is_failure()) else { return };
         let mut answer: Value = serde_json::from_slice(entry.payload).unwrap_or_default();
         let Value::Array(tools) = answer["result"]["tools"].take() else { return };

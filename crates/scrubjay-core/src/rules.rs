@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use crate::entry::Direction;
 use crate::glob::Glob;
+use crate::protocol::{code, method};
 
 pub use self::change::Change;
 pub use self::condition::{Check, Condition};
@@ -38,11 +39,10 @@ use self::fits::{Fits, Fitting};
 
 /// No message waits longer than this, however many rules delay it.
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
-/// The code of the error that a blocked request gets where its rule names none.
-pub const BLOCKED_CODE: i64 = -32001;
 
 /// What a modern server may demand of its client within a result.
-const INPUT_METHODS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
+const INPUT_METHODS: [&str; 3] =
+    [method::SAMPLING_CREATE_MESSAGE, method::ELICITATION_CREATE, method::ROOTS_LIST];
 
 /// A rule.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl Rules {
     fn that_block_everything() -> Self {
         let message =
             "the rules changed while this was under way, and nobody knows any more which apply: ask again";
-        let action = Action::Block { code: BLOCKED_CODE, message: message.to_owned() };
+        let action = Action::Block { code: code::BLOCKED, message: message.to_owned() };
         let name = format!("{STRICT_PREFIX}rules-changed");
         Self::new(vec![Rule { name, when: Match::default(), action }])
     }

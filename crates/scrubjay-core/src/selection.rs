@@ -15,6 +15,7 @@ mod settings;
 use crate::entry::Direction;
 use crate::envelope::{Envelope, MessageKind};
 use crate::operation::{At, Bounded, Link, Operations, Role};
+use crate::protocol::method;
 
 pub use self::held::{HELD_BYTES_MAX, HELD_MAX, PATIENCE_NS};
 pub use self::left_out::{Amount, LeftOut, Reason};
@@ -28,7 +29,7 @@ use self::sampling::Sampler;
 /// How many connections to backends are told apart; the oldest are forgotten.
 const LEGS_MAX: usize = 1024;
 /// What opens a conversation: a tape without it tells nothing.
-const GREETINGS: [&str; 3] = ["initialize", "server/discover", "notifications/initialized"];
+const GREETINGS: [&str; 3] = [method::INITIALIZE, method::SERVER_DISCOVER, method::NOTIFICATIONS_INITIALIZED];
 
 /// A message to decide about.
 #[derive(Clone, Copy, Debug)]

@@ -10,6 +10,7 @@ use crate::delivery::UndeliveredSum;
 use crate::entry::{Direction, EntryKind, Undelivered};
 use crate::envelope::{Envelope, MessageKind};
 use crate::operation::{Link, Role};
+use crate::protocol::method;
 use crate::selection::LeftOut;
 
 /// What a tape adds up to.
@@ -257,7 +258,7 @@ impl Collector {
     fn for_each_sum(&mut self, link: &Link, add: impl Fn(&mut Sums)) {
         let Some(method) = &link.method else { return };
         add(self.methods.entry(method.clone()).or_default());
-        if method == "tools/call"
+        if method == method::TOOLS_CALL
             && let Some(tool) = &link.name
         {
             add(self.tools.entry(tool.clone()).or_default());
@@ -305,7 +306,7 @@ impl Collector {
         sums.method_pairs.sort_by_key(|pair| std::cmp::Reverse(pair.count));
         // A server that cannot be greeted, or only complains, is what a person looks for.
         let was_greeted =
-            sums.unanswered == 0 && sums.methods.get("initialize").is_none_or(|m| m.error_count == 0);
+            sums.unanswered == 0 && sums.methods.get(method::INITIALIZE).is_none_or(|m| m.error_count == 0);
         let nobody_spoke = sums.total_messages == 0;
         let is_silent = sums.stderr_lines == 0 && sums.backend_messages == 0;
         sums.probe =
@@ -337,7 +338,10 @@ fn readable_in_a_footer(raw: &str) -> Option<serde_json::Value> {
 
 /// Tells whether a method only opens a conversation or looks who is there.
 fn is_greeting(method: &str) -> bool {
-    matches!(method, "server/discover" | "initialize" | "notifications/initialized" | "ping")
+    matches!(
+        method,
+        method::SERVER_DISCOVER | method::INITIALIZE | method::NOTIFICATIONS_INITIALIZED | method::PING
+    )
 }
 
 fn mean(sum: u128, count: u64) -> u64 {

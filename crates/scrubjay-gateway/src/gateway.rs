@@ -28,6 +28,7 @@ use futures_util::FutureExt;
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::{code, meta, method};
 use scrubjay_core::rules::Rules;
 use scrubjay_tape::format::header::TapeKind;
 use scrubjay_tape::recording::Recording;
@@ -47,7 +48,6 @@ use crate::session::{
     Call, CallGuard, ClientFacts, LEAST_LOG_LEVEL, Outbox, Sealing, Session, lock, log_level,
 };
 
-pub use greeting::{LEGACY_VERSIONS, MODERN_VERSION, SUPPORTED};
 pub use names::Mirrored;
 pub(crate) use names::Table;
 pub use reload::{Reload, Reloaded};
@@ -69,26 +69,6 @@ const CALL_BYTES: usize = 1024;
 const METHOD_BYTES_MAX: usize = message::ID_BYTES_MAX;
 /// How long an answer may wait for room before its client gets an error instead.
 pub(crate) const ANSWER_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
-
-/// JSON-RPC and MCP error codes.
-pub mod code {
-    /// Not JSON.
-    pub const PARSE: i64 = -32700;
-    /// Not a message.
-    pub const INVALID_REQUEST: i64 = -32600;
-    /// No such method.
-    pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// Wrong parameters.
-    pub const INVALID_PARAMS: i64 = -32602;
-    /// Something failed here or behind.
-    pub const INTERNAL: i64 = -32603;
-    /// A header says other than the body.
-    pub const HEADER_MISMATCH: i64 = -32020;
-    /// The client did not declare what this needs.
-    pub const MISSING_CAPABILITY: i64 = -32021;
-    /// A version we do not speak.
-    pub const UNSUPPORTED_VERSION: i64 = -32022;
-}
 
 /// A tape that the gateway wants to begin.
 #[derive(Clone, Copy, Debug)]
@@ -569,7 +549,7 @@ impl Gateway {
         let (demand, demands) = mpsc::channel(DEMANDS_MAX);
         let log_level = match facts.era {
             Era::Legacy => Some(LEAST_LOG_LEVEL),
-            Era::Modern => message::string(parts.meta(greeting::META_LOG_LEVEL))
+            Era::Modern => message::string(parts.meta(meta::LOG_LEVEL))
                 .map(|level| log_level(&level).unwrap_or(LEAST_LOG_LEVEL)),
         };
         let demands_of = (facts.era == Era::Modern).then_some(demand);
@@ -665,25 +645,28 @@ impl Gateway {
         }
         let modern = request.call.facts.era == Era::Modern;
         match request.method.as_str() {
-            "initialize" if !modern => self.initialize(request).await,
-            "server/discover" => self.discover(request).await,
+            method::INITIALIZE if !modern => self.initialize(request).await,
+            method::SERVER_DISCOVER => self.discover(request).await,
             shutdown::SHUTDOWN => self.shut_down_for_client().await,
-            "ping" if !modern => Answer::Result("{}".to_owned()),
-            "logging/setLevel" if !modern => self.set_log_level(request).await,
-            "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list" => {
-                self.list(request).await
+            method::PING if !modern => Answer::Result("{}".to_owned()),
+            method::LOGGING_SET_LEVEL if !modern => self.set_log_level(request).await,
+            method::TOOLS_LIST
+            | method::PROMPTS_LIST
+            | method::RESOURCES_LIST
+            | method::RESOURCES_TEMPLATES_LIST => self.list(request).await,
+            method::TOOLS_CALL | method::PROMPTS_GET => self.call_by_name(request).await,
+            method::RESOURCES_READ => self.read_resource(request).await,
+            method::RESOURCES_SUBSCRIBE | method::RESOURCES_UNSUBSCRIBE if !modern => {
+                self.subscribe(request).await
             }
-            "tools/call" | "prompts/get" => self.call_by_name(request).await,
-            "resources/read" => self.read_resource(request).await,
-            "resources/subscribe" | "resources/unsubscribe" if !modern => self.subscribe(request).await,
-            "subscriptions/listen" if modern => self.listen(request).await,
-            "completion/complete" => self.complete(request).await,
-            "initialize"
-            | "ping"
-            | "logging/setLevel"
-            | "resources/subscribe"
-            | "resources/unsubscribe"
-            | "subscriptions/listen" => not_found(&request.method),
+            method::SUBSCRIPTIONS_LISTEN if modern => self.listen(request).await,
+            method::COMPLETION_COMPLETE => self.complete(request).await,
+            method::INITIALIZE
+            | method::PING
+            | method::LOGGING_SET_LEVEL
+            | method::RESOURCES_SUBSCRIBE
+            | method::RESOURCES_UNSUBSCRIBE
+            | method::SUBSCRIPTIONS_LISTEN => not_found(&request.method),
             // A server that goes by the method alone would take it for one, and for another client's.
             method if is_notification(method) => not_found(method),
             _ => self.pass_on(request).await,
@@ -694,7 +677,7 @@ impl Gateway {
     fn told(self: &Arc<Self>, session: &Arc<Session>, method: &str, parts: &Parts<'_>, room: Charge) {
         let params = parts.params.map(RawValue::get);
         match method {
-            "notifications/cancelled" => {
+            method::NOTIFICATIONS_CANCELLED => {
                 let id = parts.param("requestId").map(|id| JsonId::from_raw(id.get()));
                 if let Some(call) = id.and_then(|id| session.call(&id)) {
                     call.cancel();
@@ -705,7 +688,7 @@ impl Gateway {
                     self.tell_server(through, session, method, params, room);
                 }
             }
-            "notifications/initialized" => {}
+            method::NOTIFICATIONS_INITIALIZED => {}
             // A server that goes by the method alone would do it, though nobody looked at whether this client may.
             _ if !is_notification(method) => session.record_turned_away(&serde_json::json!({
                 "event": "refused", "method": method,
@@ -745,7 +728,7 @@ fn is_notification(method: &str) -> bool {
 
 /// Tells whether a client's notification names something that a server keeps for one client.
 fn names_a_handle(method: &str) -> bool {
-    method == "notifications/progress" || method.starts_with("notifications/tasks")
+    method == method::NOTIFICATIONS_PROGRESS || method.starts_with("notifications/tasks")
 }
 
 fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {

@@ -2,12 +2,8 @@
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
+use scrubjay_core::protocol::code;
 use serde_json::{Value, json};
-
-/// JSON-RPC's code for a failure that is not the caller's.
-const INTERNAL_ERROR: i32 = -32603;
-/// JSON-RPC's code for a message that is not one.
-const INVALID_REQUEST: i32 = -32600;
 
 /// An error line and the direction in which it must travel to reach who waits.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +34,7 @@ pub fn not_recorded(direction: Direction, line: &[u8], why: &str) -> Vec<Notice>
                 MessageKind::Response | MessageKind::Error => direction,
                 MessageKind::Notification | MessageKind::Batch | MessageKind::Opaque => return None,
             };
-            Some(Notice { direction, line: error_line(Some(id), INTERNAL_ERROR, &text, &json!({})) })
+            Some(Notice { direction, line: error_line(Some(id), code::INTERNAL, &text, &json!({})) })
         })
         .collect()
 }
@@ -55,13 +51,13 @@ pub fn too_long(direction: Direction, line: &scrubjay_core::oversize::Oversize, 
     let data = json!({ "bytes": line.bytes, "limit": limit, "blake3": line.hash });
     // A request is answered; an answer is replaced, for its asker waits on the other side.
     let (direction, code) = match (&id, &line.method) {
-        (Some(_), None) => (direction, INTERNAL_ERROR),
-        _ => (direction.reversed(), INVALID_REQUEST),
+        (Some(_), None) => (direction, code::INTERNAL),
+        _ => (direction.reversed(), code::INVALID_REQUEST),
     };
     Notice { direction, line: error_line(id.as_ref(), code, &text, &data) }
 }
 
-fn error_line(id: Option<&JsonId>, code: i32, message: &str, data: &Value) -> Vec<u8> {
+fn error_line(id: Option<&JsonId>, code: i64, message: &str, data: &Value) -> Vec<u8> {
     // The id goes back as it was spelled; the rest is ours.
     let mut error = json!({ "code": code, "message": message });
     if data.as_object().is_some_and(|d| !d.is_empty()) {

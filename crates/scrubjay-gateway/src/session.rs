@@ -15,6 +15,7 @@ use scrubjay_core::entry::{
 use scrubjay_core::envelope::{Era, JsonId};
 use scrubjay_core::message;
 use scrubjay_core::oversize::Oversize;
+use scrubjay_core::protocol::{code, version};
 use scrubjay_tape::clock;
 use scrubjay_tape::format::header::{SessionRef, ToldBy};
 use scrubjay_tape::recording::{Item, RecordError, Recording};
@@ -85,7 +86,7 @@ impl Default for ClientFacts {
     fn default() -> Self {
         Self {
             era: Era::Legacy,
-            version: "2025-11-25".to_owned(),
+            version: version::LEGACY_NEWEST.to_owned(),
             capabilities: "{}".to_owned(),
             info: UNNAMED.to_owned(),
         }
@@ -734,7 +735,7 @@ impl Session {
         {
             let mut asks = lock(&self.asks);
             if asks.len() >= CALLS_MAX {
-                return Answer::error(-32603, "too many questions wait for the client");
+                return Answer::error(code::INTERNAL, "too many questions wait for the client");
             }
             asks.insert(number, reply);
         }
@@ -748,9 +749,11 @@ impl Session {
             }
         };
         if !is_on_its_way {
-            return Answer::error(-32603, "the question did not reach the client");
+            return Answer::error(code::INTERNAL, "the question did not reach the client");
         }
-        answer.await.unwrap_or_else(|_| Answer::error(-32603, "the client went away before it answered"))
+        answer
+            .await
+            .unwrap_or_else(|_| Answer::error(code::INTERNAL, "the client went away before it answered"))
     }
 
     /// Takes the client's answer to something it was asked; returns whether it was asked.

@@ -7,17 +7,18 @@ use serde_json::{Value, json};
 use crate::arguments::problems;
 use crate::functions::{Functions, Meant, PLAN};
 use crate::{Plan, Tool};
+use scrubjay_core::protocol::method;
 
 /// No more of a model's words is passed on.
 const SAID_CHARS_MAX: usize = 1000;
 /// Methods that are the gateway's own to call: they would change a connection that others share.
 const OWN_METHODS: [&str; 6] = [
-    "initialize",
-    "server/discover",
-    "logging/setLevel",
-    "resources/subscribe",
-    "resources/unsubscribe",
-    "subscriptions/listen",
+    method::INITIALIZE,
+    method::SERVER_DISCOVER,
+    method::LOGGING_SET_LEVEL,
+    method::RESOURCES_SUBSCRIBE,
+    method::RESOURCES_UNSUBSCRIBE,
+    method::SUBSCRIPTIONS_LISTEN,
 ];
 
 /// Why an answer is no call.
@@ -90,7 +91,7 @@ fn plan(name: &str, arguments: Value, functions: &Functions<'_>) -> Result<Plan,
             check(tool, &arguments)?;
             Ok(Plan {
                 backend_id: tool.backend.clone(),
-                mcp_method: "tools/call".to_owned(),
+                mcp_method: method::TOOLS_CALL.to_owned(),
                 mcp_params: json!({"name": tool.name(), "arguments": arguments}),
             })
         }
@@ -103,7 +104,7 @@ fn plan(name: &str, arguments: Value, functions: &Functions<'_>) -> Result<Plan,
             if OWN_METHODS.contains(&mcp_method.as_str()) || mcp_method.starts_with("notifications/") {
                 return Err(wrong("mcp_method is not one to be called for a task"));
             }
-            if mcp_method == "tools/call" {
+            if mcp_method == method::TOOLS_CALL {
                 let name = mcp_params.get("name").and_then(Value::as_str).unwrap_or_default();
                 let tool = tools.iter().find(|tool| tool.name() == name);
                 let tool = tool.ok_or_else(|| wrong("mcp_params.name is no tool of this server"))?;

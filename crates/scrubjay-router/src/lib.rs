@@ -14,6 +14,7 @@ mod undecided;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use scrubjay_core::protocol::method;
 use scrubjay_core::retrieval::Shortlist;
 use scrubjay_llm::{ChatReply, ChatRequest, Client, LlmConfig, LlmError, Message};
 use serde::Serialize;
@@ -64,7 +65,7 @@ impl Plan {
     /// Returns the tool it calls, where it calls one.
     #[must_use]
     pub fn tool(&self) -> Option<&str> {
-        if self.mcp_method == "tools/call" { self.mcp_params["name"].as_str() } else { None }
+        if self.mcp_method == method::TOOLS_CALL { self.mcp_params["name"].as_str() } else { None }
     }
 }
 

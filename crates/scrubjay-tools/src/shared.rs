@@ -9,6 +9,7 @@ use std::time::Duration;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use scrubjay_core::id::TapeId;
+use scrubjay_core::protocol::meta;
 use scrubjay_core::redact::Redactor;
 use scrubjay_llm::LlmConfig;
 use scrubjay_store::files::{FileError, Files};
@@ -26,9 +27,6 @@ use crate::tapes::Desk;
 
 /// How long a change by another process may go unnoticed.
 const UNNOTICED_MAX: Duration = Duration::from_secs(1);
-
-/// The member of a request's `_meta` in which the gateway says who calls.
-const META_CALLER: &str = "scrubjay/caller";
 
 /// How the toolsets are set up.
 #[derive(Clone, Debug)]
@@ -295,7 +293,7 @@ impl Shared {
     /// Tells who calls.
     #[must_use]
     pub fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
-        let told = context.meta.get(META_CALLER).cloned();
+        let told = context.meta.get(meta::CALLER).cloned();
         self.described(told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default())
     }
 

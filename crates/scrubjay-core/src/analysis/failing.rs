@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::loops::short;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
+use crate::protocol::code;
 
 /// So many failures of one tool in a row are worth telling.
 const OF_ONE_MIN: usize = 3;
@@ -11,11 +12,9 @@ const OF_ONE_MIN: usize = 3;
 const OF_ALL_MIN: usize = 5;
 /// A tool that was called less often may have failed by chance.
 const ALWAYS_MIN: usize = 3;
-/// What a server without this method answers: clients ask to find that out.
-const METHOD_NOT_FOUND: i64 = -32601;
 
 pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
-    let is_probe = |call: &&Call| call.code == Some(METHOD_NOT_FOUND) && call.tool().is_none();
+    let is_probe = |call: &&Call| call.code == Some(code::METHOD_NOT_FOUND) && call.tool().is_none();
     let asked: Vec<&Call> =
         calls.iter().filter(|call| call.is_work() && call.answer.is_some() && !is_probe(call)).collect();
     let mut by_subject: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{Call, TapeCalls};
 use super::{failing, loops, outliers, retries, tools};
+use crate::protocol::method;
 
 /// Of one kind no more than this are told.
 pub(super) const FINDINGS_MAX: usize = 20;
@@ -84,13 +85,13 @@ pub(super) fn findings(now: &TapeCalls) -> Vec<Finding> {
 
 /// Methods that ask how things are, and which a healthy client sends again and again.
 const POLLS: [&str; 7] = [
-    "ping",
-    "initialize",
-    "server/discover",
-    "logging/setLevel",
-    "completion/complete",
-    "resources/subscribe",
-    "resources/unsubscribe",
+    method::PING,
+    method::INITIALIZE,
+    method::SERVER_DISCOVER,
+    method::LOGGING_SET_LEVEL,
+    method::COMPLETION_COMPLETE,
+    method::RESOURCES_SUBSCRIBE,
+    method::RESOURCES_UNSUBSCRIBE,
 ];
 /// Words in the name of a tool that is meant to be asked again.
 const WAITING_WORDS: [&str; 10] =

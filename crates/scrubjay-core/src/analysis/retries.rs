@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::loops::short;
 use super::{Call, Finding, FindingKind, SHOWN_MAX};
+use crate::protocol::method;
 
 /// So often the same call in a row is worth telling, where not all of them failed.
 const COUNT_MIN: usize = 3;
@@ -29,10 +30,10 @@ pub(super) fn findings(calls: &[Call]) -> Vec<Finding> {
 fn runs(calls: &[Call]) -> Vec<Vec<&Call>> {
     let (mut runs, mut run): (Vec<Vec<&Call>>, Vec<&Call>) = (Vec::new(), Vec::new());
     for call in calls {
-        let is_updated = &*call.subject == "notifications/resources/updated";
+        let is_updated = &*call.subject == method::NOTIFICATIONS_RESOURCES_UPDATED;
         let first = run.first().copied();
         let is_over = match first {
-            Some(first) if is_updated => &*first.subject == "resources/read",
+            Some(first) if is_updated => &*first.subject == method::RESOURCES_READ,
             Some(first) => call.is_work() && (call.asks.is_none() || first.asks != call.asks),
             None => false,
         };

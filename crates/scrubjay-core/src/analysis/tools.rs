@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::changes::changes;
 use super::{Call, Finding, FindingKind, SHOWN_MAX, TapeCalls};
 use crate::exchange::{DefinitionHash, ToolList};
+use crate::protocol::code;
 
 /// So many changes of one definition are named in its summary.
 pub(super) const CHANGES_SHOWN: usize = 6;
@@ -135,7 +136,9 @@ fn unknown(calls: &[Call], lists: &[&ToolList]) -> Vec<Finding> {
         let Some(tool) = call.tool() else { continue };
         let newest = own.iter().rev().find(|list| list.entry < call.entry);
         let listed = newest.is_some_and(|list| list.tools.contains_key(tool));
-        let is_wrong_name = !listed && newest.is_some() && matches!(call.code, Some(-32601 | -32602));
+        let is_wrong_name = !listed
+            && newest.is_some()
+            && matches!(call.code, Some(code::METHOD_NOT_FOUND | code::INVALID_PARAMS));
         if !is_wrong_name && !says_unknown(call) {
             continue;
         }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::json::{fields, members};
+use crate::protocol::method;
 use crate::tokens::{IMAGE_TOKENS, tokens};
 
 /// What stands around the parts of one tool's definition.
@@ -40,13 +41,13 @@ pub(super) fn of_answer(method: Option<&str>, payload: &[u8]) -> u64 {
     };
     let [result, error] = fields.values;
     let known = result.and_then(|result| match method {
-        Some("tools/call") => of_content(result),
-        Some("tools/list") => {
+        Some(method::TOOLS_CALL) => of_content(result),
+        Some(method::TOOLS_LIST) => {
             let [tools] = members(Some(result), ["tools"]);
             let tools: Vec<&RawValue> = serde_json::from_str(tools?.get()).ok()?;
             Some(tools.into_iter().map(of_definition).sum())
         }
-        Some("resources/read") => {
+        Some(method::RESOURCES_READ) => {
             let [contents] = members(Some(result), ["contents"]);
             let contents: Vec<Embedded<'_>> = serde_json::from_str(contents?.get()).ok()?;
             Some(contents.iter().map(|one| tokens(&one.text)).sum())

@@ -14,9 +14,10 @@ use super::judgement::{Judgement, Onward};
 use super::packed::reach_into_text;
 use super::refusal::{Refused, Why};
 use super::strict::{check, check_places};
-use super::{Action, BLOCKED_CODE, Change, DELAY_MAX, Rule, Rules};
+use super::{Action, Change, DELAY_MAX, Rule, Rules};
 use crate::entry::{Acts, Direction};
 use crate::message;
+use crate::protocol::code;
 
 /// A message, alone or within another, before the rules.
 pub(super) struct Case<'a> {
@@ -144,7 +145,7 @@ impl<'a> Case<'a> {
                     }
                     Err(TooLong) => {
                         let why = "this message would become longer than messages may be";
-                        ending = Some(Ending::blocked(&rule.name, BLOCKED_CODE, why));
+                        ending = Some(Ending::blocked(&rule.name, code::BLOCKED, why));
                     }
                 },
                 Action::Block { code, message } => {

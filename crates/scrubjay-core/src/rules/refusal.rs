@@ -7,17 +7,13 @@ use super::judgement::{Judgement, Onward};
 use super::salvage::{Salvaged, Sort, salvage};
 use crate::entry::{Acts, Direction};
 use crate::json::strict::{self, Flaw, VALUES_MAX};
+use crate::protocol::code;
 use crate::{envelope, message};
 
 /// The reasons stand on tapes where the names of rules do, behind this; no rule of a user's may begin so.
 pub const STRICT_PREFIX: &str = "strict/";
 /// Marks a message whose line separators were escaped on its way.
 pub(super) const SEPARATORS_ESCAPED: &str = "strict/line-separator";
-
-/// JSON-RPC's code for what is no JSON.
-const PARSE_ERROR: i64 = -32700;
-/// JSON-RPC's code for what is no message.
-const INVALID_REQUEST: i64 = -32600;
 
 /// Why a message was refused, and at which byte the reason stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +68,9 @@ impl Why {
 
     fn code(self) -> i64 {
         match self {
-            Self::Text(Flaw::TooDeep | Flaw::TooManyValues) => INVALID_REQUEST,
-            Self::Text(_) => PARSE_ERROR,
-            _ => INVALID_REQUEST,
+            Self::Text(Flaw::TooDeep | Flaw::TooManyValues) => code::INVALID_REQUEST,
+            Self::Text(_) => code::PARSE,
+            _ => code::INVALID_REQUEST,
         }
     }
 

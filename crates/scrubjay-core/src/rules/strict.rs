@@ -12,6 +12,7 @@ use super::plain::{is_plain_id, is_plain_name};
 use super::refusal::{Refused, Why};
 use crate::json::fold::fold;
 use crate::json::tree::Kind;
+use crate::protocol::meta;
 
 /// An object of more keys than this is looked through with a set.
 const FEW_KEYS: usize = 8;
@@ -69,14 +70,14 @@ const PARAMS: [&str; 45] = [
     "url",
 ];
 const META: [&str; 8] = [
-    "progressToken",
-    "io.modelcontextprotocol/protocolVersion",
-    "io.modelcontextprotocol/clientInfo",
-    "io.modelcontextprotocol/clientCapabilities",
-    "io.modelcontextprotocol/serverInfo",
-    "io.modelcontextprotocol/logLevel",
-    "io.modelcontextprotocol/related-task",
-    "io.modelcontextprotocol/subscriptionId",
+    meta::PROGRESS_TOKEN,
+    meta::PROTOCOL_VERSION,
+    meta::CLIENT_INFO,
+    meta::CLIENT_CAPABILITIES,
+    meta::SERVER_INFO,
+    meta::LOG_LEVEL,
+    meta::RELATED_TASK,
+    meta::SUBSCRIPTION_ID,
 ];
 
 /// Checks that a message is one, and the same one to every reader.

@@ -4,30 +4,28 @@
 //! What a client itself says under the same key is replaced wherever it stands, so none can pass for another.
 
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::protocol::meta;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::session::Call;
-
-/// The member of `_meta` that names the caller.
-pub const META_CALLER: &str = "scrubjay/caller";
 
 /// Returns the parameters of a request with its caller.
 pub(super) fn with_caller(call: &Call, params: Option<&str>) -> Option<String> {
     let caller = caller(call).to_string();
     let base = params.filter(|p| *p != "null").unwrap_or("{}");
     let Ok(object) = serde_json::from_str::<&RawValue>(base) else { return params.map(str::to_owned) };
-    let whole = format!("{{\"{META_CALLER}\":{caller}}}");
+    let whole = format!("{{\"{}\":{caller}}}", meta::CALLER);
     let metas = message::members_named(Some(object), "_meta");
     let mut splice = Splice::new(object.get());
     if metas.is_empty() {
         splice = splice.add_member(Some(object), "_meta", &whole);
     }
     for meta in metas {
-        let said = message::members_named(Some(meta), META_CALLER);
+        let said = message::members_named(Some(meta), meta::CALLER);
         splice = match (meta.get().starts_with('{'), said.is_empty()) {
             (false, _) => splice.replace(Some(meta), &whole),
-            (true, true) => splice.add_member(Some(meta), META_CALLER, &caller),
+            (true, true) => splice.add_member(Some(meta), meta::CALLER, &caller),
             (true, false) => said.into_iter().fold(splice, |s, forged| s.replace(Some(forged), &caller)),
         };
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
+use scrubjay_core::protocol::method;
 use scrubjay_core::units::counted;
 
 use super::connection::Connection;
@@ -205,7 +206,7 @@ impl Backend {
         if let Some(level) = level.filter(|_| connection.offers("logging")) {
             let params = serde_json::json!({ "level": level }).to_string();
             // A server that does not take it logs as it likes.
-            let _ = connection.call(None, "logging/setLevel", Some(&params), FIRST_ANSWER_MAX).await;
+            let _ = connection.call(None, method::LOGGING_SET_LEVEL, Some(&params), FIRST_ANSWER_MAX).await;
         }
         if !starter.facts.can("roots") {
             return;

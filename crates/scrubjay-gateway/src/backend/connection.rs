@@ -16,6 +16,7 @@ use std::time::Duration;
 use scrubjay_core::entry::{Direction, Transport};
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::protocol::method;
 use scrubjay_core::rules::Onward;
 use scrubjay_tape::recording::{Item, Leg, RecordError};
 use serde_json::value::RawValue;
@@ -427,7 +428,8 @@ impl Wire {
                 return Err(CallError::Unavailable(self.backend.clone(), self.why_closed()));
             }
             let call = call.cloned();
-            let may_demand = matches!(method, "tools/call" | "prompts/get" | "resources/read");
+            let may_demand =
+                matches!(method, method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ);
             pending.insert(id, Pending { call, may_demand, reply, progress_token, moves: moves.clone() });
         }
         guard.is_under_way = true;
@@ -623,7 +625,7 @@ impl Drop for Abandon<'_> {
             tokio::spawn(async move {
                 let _end = end;
                 let params = format!(r#"{{"requestId":{id},"reason":"the caller left"}}"#);
-                let line = message::notification("notifications/cancelled", Some(&params));
+                let line = message::notification(method::NOTIFICATIONS_CANCELLED, Some(&params));
                 // A backend that is gone needs no calling off.
                 let _ = wire.send(call.as_ref(), line).await;
             });

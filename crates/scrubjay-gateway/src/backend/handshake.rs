@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::Either;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::protocol::{meta, method, version};
 use scrubjay_core::redact::cut;
 use serde_json::value::RawValue;
 
@@ -22,13 +23,8 @@ use super::{Answer, Backend, Link, Owner, process};
 use crate::bridge::{self, endpoint::Endpoint, http::OnSent};
 use crate::config::BackendLink;
 use crate::delivery::HandedOver;
-use crate::gateway::LEGACY_VERSIONS;
 use crate::session::{Session, lock};
 
-/// The modern protocol version.
-const MODERN: &str = "2026-07-28";
-/// The legacy version we offer.
-const LEGACY: &str = "2025-11-25";
 /// A server that is known to be modern answers within this.
 const DISCOVER_MAX: Duration = Duration::from_secs(8);
 /// A server that ignores what it does not know is initialized after this. One that is only slow to start finds both
@@ -131,17 +127,18 @@ impl Start<'_> {
         let params = |version: &str| {
             format!(r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"clientInfo":{info}}}"#)
         };
-        let first = wire.call(None, "initialize", Some(&params(LEGACY)), INITIALIZE_MAX).await;
+        let first =
+            wire.call(None, method::INITIALIZE, Some(&params(version::LEGACY_NEWEST)), INITIALIZE_MAX).await;
         let answer = match first {
             // It names the versions it speaks: once more in the best of them.
             Ok(Answer::Error(error)) if let Some(version) = supported(&error) => {
-                ask(&wire, "initialize", &params(version), INITIALIZE_MAX).await?
+                ask(&wire, method::INITIALIZE, &params(version), INITIALIZE_MAX).await?
             }
-            first => answered("initialize", first)?,
+            first => answered(method::INITIALIZE, first)?,
         };
         let greeting = read(wire.clone(), Era::Legacy, &answer)?;
         let connection = self.settle(greeting, owner);
-        let greeted = message::notification("notifications/initialized", None);
+        let greeted = message::notification(method::NOTIFICATIONS_INITIALIZED, None);
         wire.send(None, greeted).await.map_err(|e| e.to_string())?;
         Ok(connection)
     }
@@ -227,7 +224,11 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, 
 #[must_use]
 pub(crate) fn modern_meta(capabilities: &str, info: &str) -> String {
     format!(
-        r#""io.modelcontextprotocol/protocolVersion":"{MODERN}","io.modelcontextprotocol/clientCapabilities":{capabilities},"io.modelcontextprotocol/clientInfo":{info}"#
+        r#""{}":"{}","{}":{capabilities},"{}":{info}"#,
+        meta::PROTOCOL_VERSION,
+        version::MODERN,
+        meta::CLIENT_CAPABILITIES,
+        meta::CLIENT_INFO
     )
 }
 
@@ -237,11 +238,11 @@ fn own_info() -> String {
 
 async fn discover(wire: Arc<Wire>, patience: Duration) -> Result<Greeted, String> {
     let params = format!(r#"{{"_meta":{{{}}}}}"#, modern_meta(CAPABILITIES, &own_info()));
-    let answer = ask(&wire, "server/discover", &params, patience).await?;
+    let answer = ask(&wire, method::SERVER_DISCOVER, &params, patience).await?;
     let result = raw(&answer)?;
     let supported = message::elements(message::member(Some(result), "supportedVersions"));
-    if !supported.iter().any(|v| v.get() == format!("\"{MODERN}\"")) {
-        return Err(format!("it does not speak {MODERN}"));
+    if !supported.iter().any(|v| v.get() == format!("\"{}\"", version::MODERN)) {
+        return Err(format!("it does not speak {}", version::MODERN));
     }
     read(wire, Era::Modern, &answer)
 }
@@ -252,9 +253,9 @@ fn supported(error: &str) -> Option<&'static str> {
     let listed = message::elements(message::member(message::member(error, "data"), "supported"));
     let listed: Vec<String> =
         listed.into_iter().filter_map(|version| message::string(Some(version))).collect();
-    LEGACY_VERSIONS
+    version::LEGACY
         .into_iter()
-        .find(|known| *known != LEGACY && listed.iter().any(|version| version == known))
+        .find(|known| *known != version::LEGACY_NEWEST && listed.iter().any(|version| version == known))
 }
 
 async fn ask(wire: &Arc<Wire>, method: &str, params: &str, timeout: Duration) -> Result<String, String> {

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use serde_json::value::RawValue;
 
 use scrubjay_core::message;
+use scrubjay_core::protocol::method;
 
 use crate::budget::Charge;
 
@@ -29,9 +30,9 @@ impl Kind {
 
     pub(crate) fn of_list(method: &str) -> Self {
         match method {
-            "prompts/list" => Self::Prompts,
-            "resources/list" => Self::Resources,
-            "resources/templates/list" => Self::Templates,
+            method::PROMPTS_LIST => Self::Prompts,
+            method::RESOURCES_LIST => Self::Resources,
+            method::RESOURCES_TEMPLATES_LIST => Self::Templates,
             _ => Self::Tools,
         }
     }
@@ -39,9 +40,9 @@ impl Kind {
     /// Returns the kinds whose lists a notification says have changed.
     pub(crate) fn of_change(method: &str) -> &'static [Self] {
         match method {
-            "notifications/tools/list_changed" => &[Self::Tools],
-            "notifications/prompts/list_changed" => &[Self::Prompts],
-            "notifications/resources/list_changed" => &[Self::Resources, Self::Templates],
+            method::NOTIFICATIONS_TOOLS_LIST_CHANGED => &[Self::Tools],
+            method::NOTIFICATIONS_PROMPTS_LIST_CHANGED => &[Self::Prompts],
+            method::NOTIFICATIONS_RESOURCES_LIST_CHANGED => &[Self::Resources, Self::Templates],
             _ => &[],
         }
     }
@@ -49,18 +50,18 @@ impl Kind {
     /// Returns the notification that says this list has changed.
     pub(crate) fn changed(self) -> &'static str {
         match self {
-            Self::Tools => "notifications/tools/list_changed",
-            Self::Prompts => "notifications/prompts/list_changed",
-            Self::Resources | Self::Templates => "notifications/resources/list_changed",
+            Self::Tools => method::NOTIFICATIONS_TOOLS_LIST_CHANGED,
+            Self::Prompts => method::NOTIFICATIONS_PROMPTS_LIST_CHANGED,
+            Self::Resources | Self::Templates => method::NOTIFICATIONS_RESOURCES_LIST_CHANGED,
         }
     }
 
     pub(crate) fn method(self) -> &'static str {
         match self {
-            Self::Tools => "tools/list",
-            Self::Prompts => "prompts/list",
-            Self::Resources => "resources/list",
-            Self::Templates => "resources/templates/list",
+            Self::Tools => method::TOOLS_LIST,
+            Self::Prompts => method::PROMPTS_LIST,
+            Self::Resources => method::RESOURCES_LIST,
+            Self::Templates => method::RESOURCES_TEMPLATES_LIST,
         }
     }
 

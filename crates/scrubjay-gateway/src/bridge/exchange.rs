@@ -15,6 +15,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, MessageKind};
 use scrubjay_core::framing::one_line;
+use scrubjay_core::protocol::method;
 use tokio::sync::{Notify, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -149,7 +150,7 @@ impl<'a> Exchange<'a> {
             let first = self.bridge.first.get_or_try_init(open).await?.clone();
             return self.post_to(&first, body).await;
         }
-        let opens = self.message.method.as_deref() == Some("initialize");
+        let opens = self.message.method.as_deref() == Some(method::INITIALIZE);
         let request = self.post_request(body.clone());
         let response = self.send(request).await?;
         if opens && response.status().is_success() {
@@ -232,7 +233,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn names_session(&self) -> bool {
-        let legacy = !self.is_modern && self.message.method.as_deref() != Some("initialize");
+        let legacy = !self.is_modern && self.message.method.as_deref() != Some(method::INITIALIZE);
         legacy && lock(&self.bridge.talk).session.is_some()
     }
 
@@ -405,7 +406,7 @@ impl<'a> Exchange<'a> {
                 return self.bridge.refuse(id.as_raw(), &why, None).await;
             }
         };
-        let opens = self.message.method.as_deref() == Some("initialize");
+        let opens = self.message.method.as_deref() == Some(method::INITIALIZE);
         if opens || (self.is_modern && !lock(&self.bridge.talk).answers_modern) {
             let answer = Envelope::parse(&line);
             if answer.kind == MessageKind::Response && answer.id == self.message.id {
@@ -414,7 +415,7 @@ impl<'a> Exchange<'a> {
                 talk.version = if opens { answer.protocol_version } else { talk.version.take() };
             }
         }
-        if self.is_modern && self.message.method.as_deref() == Some("tools/list") {
+        if self.is_modern && self.message.method.as_deref() == Some(method::TOOLS_LIST) {
             lock(&self.bridge.mirrored).learn(&line);
         }
         self.bridge.emit(&line, self.on).await;

@@ -16,6 +16,7 @@ use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::{Envelope, JsonId, MessageKind};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message;
+use scrubjay_core::protocol::{code, method};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::{Notify, OnceCell, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -29,7 +30,6 @@ use super::outgoing::Talk;
 use super::received::{Received, Sink};
 use super::refusal::HttpAnswer;
 use crate::budget::{Budget, Charge, MemoryLimits, Use};
-use crate::gateway::code;
 use crate::session::lock;
 
 /// How many requests may be under way.
@@ -283,12 +283,12 @@ impl Bridge {
         while tasks.requests.try_join_next().is_some() || tasks.standing.try_join_next().is_some() {}
         let message = Envelope::parse(&line);
         match (message.kind, message.method.as_deref()) {
-            (MessageKind::Request, Some("initialize")) => {
+            (MessageKind::Request, Some(method::INITIALIZE)) => {
                 // Everything after it needs what it agrees on.
                 let never = Notify::new();
                 Exchange::new(self, number, &message, &never).brief(INITIALIZE_MAX).run(line).await;
             }
-            (MessageKind::Notification, Some("notifications/initialized")) => {
+            (MessageKind::Notification, Some(method::NOTIFICATIONS_INITIALIZED)) => {
                 let never = Notify::new();
                 let sent = Exchange::new(self, number, &message, &never).brief(QUIET_ONE_MAX);
                 let sent = sent.run(line).await;
@@ -298,7 +298,7 @@ impl Bridge {
                     tasks.standing.spawn(async move { listen_aside(&bridge).await });
                 }
             }
-            (MessageKind::Notification, Some("notifications/cancelled")) if self.call_off(&message) => {
+            (MessageKind::Notification, Some(method::NOTIFICATIONS_CANCELLED)) if self.call_off(&message) => {
                 // By leaving the request's stream.
                 (self.on_sent)(number, None);
             }
@@ -340,7 +340,7 @@ impl Bridge {
             lock(&self.talk).modern = Some(version);
             lock(&self.calls).insert(id.clone(), cancelled.clone());
         }
-        let stands = message.method.as_deref() == Some("subscriptions/listen");
+        let stands = message.method.as_deref() == Some(method::SUBSCRIPTIONS_LISTEN);
         let bridge = self.clone();
         let task = async move {
             Exchange::new(&bridge, number, &message, &cancelled).run(line).await;

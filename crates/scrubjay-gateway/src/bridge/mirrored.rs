@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use hyper::header::{HeaderMap, HeaderName};
 use scrubjay_core::envelope::Envelope;
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::method;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -46,7 +47,7 @@ impl Mirrored {
 
     /// Returns the headers that repeat what the call says.
     pub(super) fn headers(&self, message: &Envelope, body: &[u8]) -> HeaderMap {
-        let called = message.name.as_ref().filter(|_| message.method.as_deref() == Some("tools/call"));
+        let called = message.name.as_ref().filter(|_| message.method.as_deref() == Some(method::TOOLS_CALL));
         let Some(marked) = called.and_then(|tool| self.tools.get(tool)) else { return HeaderMap::new() };
         let parts = std::str::from_utf8(body).ok().and_then(|text| Parts::of(text).ok());
         let arguments = parts.and_then(|parts| parts.param("arguments"));

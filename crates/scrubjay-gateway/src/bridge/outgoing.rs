@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use scrubjay_core::envelope::{Envelope, Era, MessageKind};
+use scrubjay_core::protocol::method;
 
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -28,7 +29,7 @@ impl Talk {
     pub(super) fn modern_version(&self, message: &Envelope) -> Option<String> {
         if message.era == Some(Era::Modern) {
             // Within a legacy session, a server that never spoke otherwise needs the session's name.
-            let probes = message.method.as_deref() == Some("server/discover");
+            let probes = message.method.as_deref() == Some(method::SERVER_DISCOVER);
             let modern = self.answers_modern || self.version.is_none() || probes;
             return message.protocol_version.clone().filter(|_| modern);
         }
@@ -48,7 +49,7 @@ impl Talk {
             if let Some(name) = name(message) {
                 headers.insert(NAME, safe(name));
             }
-        } else if message.method.as_deref() != Some("initialize") {
+        } else if message.method.as_deref() != Some(method::INITIALIZE) {
             headers = self.session_headers();
         }
         headers
@@ -64,7 +65,7 @@ impl Talk {
 
 fn name(message: &Envelope) -> Option<&str> {
     match message.method.as_deref()? {
-        "tools/call" | "prompts/get" | "resources/read" => message.name.as_deref(),
+        method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ => message.name.as_deref(),
         method if method.starts_with("tasks/") => message.ties.task.as_deref(),
         _ => None,
     }

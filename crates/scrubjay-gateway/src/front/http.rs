@@ -28,6 +28,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use scrubjay_core::framing::one_line;
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::code;
 use scrubjay_tape::format::header::TapeKind;
 
 use self::body::{Body, Response};
@@ -36,7 +37,7 @@ use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Budget, Charge, Full, SESSION_KEY, Use};
 use crate::config::HttpConfig;
-use crate::gateway::{Gateway, NewTape, code, unreadable_answer};
+use crate::gateway::{Gateway, NewTape, unreadable_answer};
 use crate::listener::{self, Connections, Place};
 use crate::session::Session;
 

@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::protocol::{code, meta, method};
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::events::capability_of;
-use super::greeting::{META_CAPABILITIES, META_INFO, META_LOG_LEVEL, META_VERSION};
 use super::lists::known_table;
 use super::names::Table;
 use super::request_state::{Foreign, is_sealed};
-use super::{Gateway, Request, code, not_found};
+use super::{Gateway, Request, not_found};
 use crate::backend::connection::Connection;
 use crate::backend::offer::Kind;
 use crate::backend::questions::{Questions, Taker};
@@ -88,7 +88,7 @@ struct Running {
 
 impl Running {
     fn taker(&self) -> Taker {
-        Taker { was_asked: self.was_asked, takes_all: self.method == "tools/call" }
+        Taker { was_asked: self.was_asked, takes_all: self.method == method::TOOLS_CALL }
     }
 }
 
@@ -127,7 +127,7 @@ impl Gateway {
         if let Some(parked) = self.unpark(request) {
             return parked.await;
         }
-        let kind = if request.method == "tools/call" { Kind::Tools } else { Kind::Prompts };
+        let kind = if request.method == method::TOOLS_CALL { Kind::Tools } else { Kind::Prompts };
         let Some(name) = request.text_param("name") else {
             return Answer::error(code::INVALID_PARAMS, "params.name is required");
         };
@@ -150,7 +150,11 @@ impl Gateway {
             Some(backend) => self.forward(request, &backend, request.params.clone()).await,
             None => {
                 let data = serde_json::json!({ "uri": uri });
-                let code = if request.call.facts.era == Era::Modern { code::INVALID_PARAMS } else { -32002 };
+                let code = if request.call.facts.era == Era::Modern {
+                    code::INVALID_PARAMS
+                } else {
+                    code::RESOURCE_NOT_FOUND
+                };
                 Answer::Error(message::error(code, "resource not found", Some(&data)))
             }
         }
@@ -248,8 +252,12 @@ impl Gateway {
             let open = backend.connections_of(session, Era::Legacy).into_iter();
             for connection in open.filter(|c| c.era == Era::Legacy && c.offers("logging")) {
                 let params = request.params.as_deref();
-                let set =
-                    connection.call(Some(&request.call), "logging/setLevel", params, backend.call_timeout());
+                let set = connection.call(
+                    Some(&request.call),
+                    method::LOGGING_SET_LEVEL,
+                    params,
+                    backend.call_timeout(),
+                );
                 if let Ok(Answer::Error(error)) = set.await {
                     return Answer::Error(error);
                 }
@@ -295,7 +303,7 @@ impl Gateway {
         let is_shared = connection.owner().is_none();
         self.tasks.remember(&call.session.client, backend, is_shared, &answer);
         match answer {
-            Answer::Result(result) if is_shared && request.method == "tasks/list" => {
+            Answer::Result(result) if is_shared && request.method == method::TASKS_LIST => {
                 Answer::Result(self.tasks.only_own(&call.session.client, &backend.id, result))
             }
             Answer::Result(result) if connection.era == Era::Modern => {
@@ -358,7 +366,7 @@ impl Gateway {
         let task = {
             let (call, method, questions) = (call.clone(), method.clone(), questions.clone());
             tokio::spawn(async move {
-                if let Some(questions) = questions.filter(|_| method == "tools/call") {
+                if let Some(questions) = questions.filter(|_| method == method::TOOLS_CALL) {
                     // What the server wants to know first, such as the client's roots, it is told first, unless the
                     // call that took the question along does not come back.
                     let _ = tokio::time::timeout(SETTLED_MAX, questions.settled()).await;
@@ -548,13 +556,13 @@ pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<Str
     let base = params.unwrap_or("{}");
     let Ok(object) = serde_json::from_str::<&RawValue>(base) else { return params.map(str::to_owned) };
     let meta = message::member(Some(object), "_meta");
-    if message::member(meta, "io.modelcontextprotocol/protocolVersion").is_some() {
+    if message::member(meta, meta::PROTOCOL_VERSION).is_some() {
         return Some(base.to_owned());
     }
     let facts = &call.facts;
     let mut members = modern_meta(&facts.capabilities, &facts.info);
     if let Some(level) = *lock(&call.session.log_level) {
-        members += &format!(r#","{META_LOG_LEVEL}":{}"#, quoted(level));
+        members += &format!(r#","{}":{}"#, meta::LOG_LEVEL, quoted(level));
     }
     Some(match meta.filter(|m| m.get().starts_with('{')) {
         Some(meta) => {
@@ -572,13 +580,14 @@ pub(super) fn adapted(call: &Call, era: Era, params: Option<&str>) -> Option<Str
 fn without_envelope(params: &str) -> String {
     let object = serde_json::from_str::<&RawValue>(params).ok();
     let meta = message::member(object, "_meta");
-    if message::member(meta, META_VERSION).is_none() {
+    if message::member(meta, meta::PROTOCOL_VERSION).is_none() {
         return params.to_owned();
     }
     let mut members: BTreeMap<String, Box<RawValue>> =
         meta.and_then(|meta| serde_json::from_str(meta.get()).ok()).unwrap_or_default();
     members.retain(|key, _| {
-        ![META_VERSION, META_CAPABILITIES, META_INFO, META_LOG_LEVEL].contains(&key.as_str())
+        ![meta::PROTOCOL_VERSION, meta::CLIENT_CAPABILITIES, meta::CLIENT_INFO, meta::LOG_LEVEL]
+            .contains(&key.as_str())
     });
     let members: Vec<String> =
         members.iter().map(|(key, value)| format!("{}:{}", quoted(key), value.get())).collect();
@@ -590,7 +599,7 @@ fn modernised(result: &str, method: &str) -> String {
     let Ok(object) = serde_json::from_str::<&RawValue>(result) else { return result.to_owned() };
     let has = |key| message::member(Some(object), key).is_some();
     let mut splice = Splice::new(object.get());
-    if method == "resources/read" && !has("ttlMs") {
+    if method == method::RESOURCES_READ && !has("ttlMs") {
         splice = splice.add_member(Some(object), "cacheScope", "\"private\"").add_member(
             Some(object),
             "ttlMs",

@@ -8,9 +8,10 @@ use std::sync::{Arc, Weak};
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::protocol::{code, method};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Gateway, code, tasks};
+use super::{Gateway, tasks};
 use crate::backend::connection::{Served, only_session};
 use crate::backend::offer::Kind;
 use crate::backend::{Answer, Event, Owner, Question};
@@ -70,9 +71,9 @@ impl Gateway {
         }
         let (modern, legacy) = self.hearers(said);
         match method {
-            "notifications/tools/list_changed"
-            | "notifications/prompts/list_changed"
-            | "notifications/resources/list_changed" => {
+            method::NOTIFICATIONS_TOOLS_LIST_CHANGED
+            | method::NOTIFICATIONS_PROMPTS_LIST_CHANGED
+            | method::NOTIFICATIONS_RESOURCES_LIST_CHANGED => {
                 self.forget_lists(method, |session| said.is_for(session));
                 if modern {
                     self.tell_listeners(method, line, None, |session| said.is_for(session));
@@ -80,7 +81,7 @@ impl Gateway {
                 let line = message::notification(method, None);
                 self.tell_legacy_sessions(&line, |session| legacy && said.is_for(session));
             }
-            "notifications/resources/updated" => {
+            method::NOTIFICATIONS_RESOURCES_UPDATED => {
                 let uri = message::Parts::of(line).ok().and_then(|p| message::string(p.param("uri")));
                 let Some(uri) = uri else { return };
                 // Followed once for clients of both eras.
@@ -89,9 +90,9 @@ impl Gateway {
                     said.is_for(session) && lock(&session.subscriptions).contains_key(&uri)
                 });
             }
-            "notifications/subscriptions/acknowledged" => {}
+            method::NOTIFICATIONS_SUBSCRIPTIONS_ACKNOWLEDGED => {}
             // Logged for one of several clients: on the backend's tape, for none may read another's.
-            "notifications/message" if !busy.is_empty() && said.owner.is_none() => {}
+            method::NOTIFICATIONS_MESSAGE if !busy.is_empty() && said.owner.is_none() => {}
             // It may be any of several clients': on the backend's tape.
             _ if said.owner.is_none() && self.session_count() > 1 => {}
             _ => self.tell_legacy_sessions(line, |session| legacy && said.is_only_for(session)),
@@ -233,9 +234,9 @@ fn refuse(reply: oneshot::Sender<Answer>, code: i64, why: &str) {
 /// Returns the capability a client must have to be asked this.
 pub(super) fn capability_of(method: &str) -> Option<&'static str> {
     match method {
-        "sampling/createMessage" => Some("sampling"),
-        "elicitation/create" => Some("elicitation"),
-        "roots/list" => Some("roots"),
+        method::SAMPLING_CREATE_MESSAGE => Some("sampling"),
+        method::ELICITATION_CREATE => Some("elicitation"),
+        method::ROOTS_LIST => Some("roots"),
         _ => None,
     }
 }

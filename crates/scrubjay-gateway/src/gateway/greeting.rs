@@ -8,28 +8,17 @@ use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Gateway, Request, code};
+use super::{Gateway, Request};
 use crate::backend::Answer;
 use crate::session::{ClientFacts, Session, lock};
-
-/// The legacy versions, newest first.
-pub const LEGACY_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// The modern version.
-pub const MODERN_VERSION: &str = "2026-07-28";
-/// Every version a client may ask for.
-pub const SUPPORTED: [&str; 5] = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// How long a client waits to be greeted while backends that were never heard of start: well below the three
 /// seconds after which common hosts take another greeting.
 const GREETING_MAX: Duration = Duration::from_secs(1);
-
-pub(super) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-pub(super) const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-pub(super) const META_INFO: &str = "io.modelcontextprotocol/clientInfo";
-pub(super) const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// Returns what a request says of its client, or the error it earns.
 pub(super) fn facts_of(
@@ -37,26 +26,28 @@ pub(super) fn facts_of(
     method: &str,
     parts: &Parts<'_>,
 ) -> Result<ClientFacts, String> {
-    let Some(version) = parts.meta(META_VERSION) else {
-        if method == "server/discover" {
-            return Err(missing(META_VERSION));
+    let Some(version) = parts.meta(meta::PROTOCOL_VERSION) else {
+        if method == method::SERVER_DISCOVER {
+            return Err(missing(meta::PROTOCOL_VERSION));
         }
         let mut facts = session.facts();
         facts.era = Era::Legacy;
         return Ok(facts);
     };
     let version = message::string(Some(version)).unwrap_or_default();
-    if version != MODERN_VERSION {
-        let data = json!({ "supported": SUPPORTED, "requested": version });
+    if version != version::MODERN {
+        let data = json!({ "supported": version::SUPPORTED, "requested": version });
         return Err(message::error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data)));
     }
-    let Some(capabilities) = parts.meta(META_CAPABILITIES) else { return Err(missing(META_CAPABILITIES)) };
+    let Some(capabilities) = parts.meta(meta::CLIENT_CAPABILITIES) else {
+        return Err(missing(meta::CLIENT_CAPABILITIES));
+    };
     let known = session.facts();
     let facts = ClientFacts {
         era: Era::Modern,
         version,
         capabilities: capabilities.get().to_owned(),
-        info: parts.meta(META_INFO).map_or(known.info, |info| info.get().to_owned()),
+        info: parts.meta(meta::CLIENT_INFO).map_or(known.info, |info| info.get().to_owned()),
     };
     Ok(facts)
 }
@@ -75,7 +66,8 @@ impl Gateway {
         let Some(asked) = request.text_param("protocolVersion") else {
             return Answer::error(code::INVALID_PARAMS, "params.protocolVersion is required");
         };
-        let version = LEGACY_VERSIONS.iter().find(|v| **v == asked).copied().unwrap_or(LEGACY_VERSIONS[0]);
+        let version =
+            version::LEGACY.iter().find(|v| **v == asked).copied().unwrap_or(version::LEGACY_NEWEST);
         let params = request.raw_params();
         if let Some(options) = message::member(params, "initializationOptions").filter(|o| o.get() != "null")
             && let Some(take) = &self.options
@@ -122,11 +114,11 @@ impl Gateway {
         self.warm_up(&request.call.session, &request.call.facts).await;
         let mut result = json!({
             "resultType": "complete",
-            "supportedVersions": SUPPORTED,
+            "supportedVersions": version::SUPPORTED,
             "capabilities": self.capabilities(Era::Modern),
             "ttlMs": 0,
             "cacheScope": "private",
-            "_meta": { "io.modelcontextprotocol/serverInfo": own_info() },
+            "_meta": { meta::SERVER_INFO: own_info() },
         });
         if let Some(instructions) = self.instructions(&request.call.session, Era::Modern) {
             result["instructions"] = Value::from(instructions);

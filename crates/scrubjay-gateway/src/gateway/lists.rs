@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::protocol::meta;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -31,8 +32,6 @@ const ROOM_WAIT_MAX: Duration = Duration::from_secs(5);
 /// A list of more bytes than this is put together only once there is room for it as an answer: many clients may ask for
 /// one list at once, and each has a text of its own until it has read it.
 const LARGE_BYTES: usize = 256 * 1024;
-/// The member of a list's `_meta` that names what is not in it, or not new.
-const META_INCOMPLETE: &str = "scrubjay/incomplete";
 
 /// Who owns which name, for everybody.
 #[derive(Default)]
@@ -500,7 +499,7 @@ fn meta_of(incomplete: &[Incomplete]) -> String {
     if incomplete.is_empty() {
         return String::new();
     }
-    format!(r#","_meta":{}"#, json!({ META_INCOMPLETE: described(incomplete) }))
+    format!(r#","_meta":{}"#, json!({ meta::INCOMPLETE: described(incomplete) }))
 }
 
 #[cfg(test)]

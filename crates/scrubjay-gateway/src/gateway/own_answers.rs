@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use scrubjay_core::entry::{Direction, Terminator, Transport};
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::{code, method};
 use scrubjay_core::rules::{Judge, Onward, Rules};
 use scrubjay_tape::recording::{Item, Leg};
 
-use super::{Gateway, Request, code, shutdown};
+use super::{Gateway, Request, shutdown};
 use crate::backend::Answer;
 use crate::judged::{self, Judged, answer_in};
 use crate::session::Call;
@@ -44,7 +45,7 @@ impl Gateway {
     fn own_leg(&self, rules: Arc<Rules>, request: &Request) -> Option<OwnLeg> {
         let name = match request.method.as_str() {
             _ if self.is_task(request) => ROUTER,
-            "ping" | "logging/setLevel" | shutdown::SHUTDOWN => GATEWAY,
+            method::PING | method::LOGGING_SET_LEVEL | shutdown::SHUTDOWN => GATEWAY,
             _ => return None,
         };
         let judge = Judge::new(rules, name, self.keeping.message_bytes_max);

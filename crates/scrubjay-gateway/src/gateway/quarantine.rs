@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::protocol::{code, method};
 use serde_json::json;
 
+use super::Gateway;
 use super::names::{Listed, Named, Owned, Table};
-use super::{Gateway, code};
 use crate::backend::connection::Connection;
 use crate::backend::offer::{DefinitionHash, Hashes, Kind, Offer};
 use crate::backend::{Answer, Backend, Greeting, Link};
@@ -229,8 +230,8 @@ impl Gateway {
         params: Option<&str>,
     ) -> Option<Answer> {
         let (what, kind) = match method {
-            "tools/call" => (What::Tool, Kind::Tools),
-            "prompts/get" | "completion/complete" => (What::Prompt, Kind::Prompts),
+            method::TOOLS_CALL => (What::Tool, Kind::Tools),
+            method::PROMPTS_GET | method::COMPLETION_COMPLETE => (What::Prompt, Kind::Prompts),
             _ => return None,
         };
         if self.mode_of(backend) == Quarantine::Off {
@@ -239,7 +240,7 @@ impl Gateway {
         let params = params.unwrap_or_default();
         let of_prompt = message::members_like(params, "ref");
         let named: Vec<&str> = match method {
-            "completion/complete" => of_prompt.iter().map(|(_, of)| of.get()).collect(),
+            method::COMPLETION_COMPLETE => of_prompt.iter().map(|(_, of)| of.get()).collect(),
             _ => vec![params],
         };
         // A server may read another of two names than we do.

@@ -17,10 +17,11 @@ use std::sync::{Arc, Mutex};
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message;
+use scrubjay_core::protocol::{code, method};
 use scrubjay_router::{BadAnswer, Catalog, Lessons, Plan, Routed, Router, Task, Undecided};
 use serde_json::{Value, json};
 
-use super::{Gateway, Request, code};
+use super::{Gateway, Request};
 use crate::backend::Answer;
 use crate::session::{Call, lock};
 pub use asking::Consent;
@@ -90,7 +91,7 @@ impl Gateway {
     pub(super) fn is_task(&self, request: &Request) -> bool {
         match request.method.as_str() {
             METHOD => self.routing().is_some(),
-            "tools/call" => {
+            method::TOOLS_CALL => {
                 self.offers_router_tools() && request.text_param("name").is_some_and(|name| is_own(&name))
             }
             _ => false,
@@ -113,7 +114,7 @@ impl Gateway {
             Err(problems) => return form.answer(Err(Refusal::params(&problems)), era),
         };
         if era == Era::Legacy && !request.call.session.is_opened() {
-            let refusal = Refusal::new(outcome::NOT_INITIALIZED, "Gateway not fully initialized");
+            let refusal = Refusal::new(code::NOT_INITIALIZED, "Gateway not fully initialized");
             return form.answer(Err(refusal), era);
         }
         if form == Form::Tool && request.text_param("name").as_deref() == Some(tools::FIND) {

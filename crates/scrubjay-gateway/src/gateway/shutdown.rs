@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{Accepted, Gateway, code, refuse};
+use super::{Accepted, Gateway, refuse};
 use crate::backend::Answer;
 use crate::tree;
+use scrubjay_core::protocol::code;
 
 /// The request that ends the backends.
 pub(super) const SHUTDOWN: &str = "shutdown";

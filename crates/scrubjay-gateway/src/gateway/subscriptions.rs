@@ -11,17 +11,17 @@ use std::time::Duration;
 use scrubjay_core::entry::WhyUndelivered;
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Parts, Splice};
+use scrubjay_core::protocol::{code, meta, method};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::calls::{adapted, quoted};
-use super::{Gateway, Request, code};
+use super::{Gateway, Request};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, CallError, Owner, modern_meta};
 use crate::budget::Use;
 use crate::session::{Call, Session, lock, why_not};
 
-const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// A listening request has no deadline; this is a year.
 const FOR_EVER: Duration = Duration::from_secs(31_536_000);
 /// How many may listen at once.
@@ -99,7 +99,8 @@ impl Drop for Unsubscribe {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 // A backend that is gone has forgotten anyway.
-                let _ = connection.call(None, "resources/unsubscribe", Some(&params), FOLLOW_AGAIN).await;
+                let _ =
+                    connection.call(None, method::RESOURCES_UNSUBSCRIBE, Some(&params), FOLLOW_AGAIN).await;
             });
         }
     }
@@ -117,9 +118,9 @@ impl Gateway {
         let filter = message::member(request.raw_params(), "notifications");
         let wants = |key| message::member(filter, key).is_some_and(|v| v.get() == "true");
         let methods: Vec<&'static str> = [
-            ("toolsListChanged", "notifications/tools/list_changed"),
-            ("promptsListChanged", "notifications/prompts/list_changed"),
-            ("resourcesListChanged", "notifications/resources/list_changed"),
+            ("toolsListChanged", method::NOTIFICATIONS_TOOLS_LIST_CHANGED),
+            ("promptsListChanged", method::NOTIFICATIONS_PROMPTS_LIST_CHANGED),
+            ("resourcesListChanged", method::NOTIFICATIONS_RESOURCES_LIST_CHANGED),
         ]
         .into_iter()
         .filter(|(key, _)| wants(key))
@@ -152,8 +153,9 @@ impl Gateway {
         }
         // What is acknowledged is heard, unless a backend is so slow that it announces itself later.
         let _ = tokio::time::timeout(LISTEN_SOON, self.ready_to_hear(&call, outcomes)).await;
-        let params = format!(r#"{{"_meta":{{"{META_SUBSCRIPTION}":{id}}},"notifications":{granted}}}"#);
-        let acknowledged = message::notification("notifications/subscriptions/acknowledged", Some(&params));
+        let params = format!(r#"{{"_meta":{{"{}":{id}}},"notifications":{granted}}}"#, meta::SUBSCRIPTION_ID);
+        let acknowledged =
+            message::notification(method::NOTIFICATIONS_SUBSCRIPTIONS_ACKNOWLEDGED, Some(&params));
         let listener = Listener { number, id, call: call.clone(), methods, uris };
         let outbox = call.outbox();
         let place = outbox.reserve().await.ok();
@@ -194,7 +196,8 @@ impl Gateway {
         uri: &str,
     ) -> Result<(FollowKey, watch::Receiver<Option<Answer>>), Answer> {
         let Some(backend) = self.owner_of_uri(call, uri).await else {
-            let code = if call.facts.era == Era::Modern { code::INVALID_PARAMS } else { -32002 };
+            let code =
+                if call.facts.era == Era::Modern { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
             return Err(Answer::error(code, &format!("resource not found: {uri}")));
         };
         let key = (backend.owner_of(&call.session, call.facts.era), uri.to_owned());
@@ -254,12 +257,13 @@ impl Gateway {
             let wanted = format!(r#"{{"notifications":{{"resourceSubscriptions":[{uri}]}}}}"#);
             let params = adapted(call, Era::Modern, Some(&wanted));
             return connection
-                .call(None, "subscriptions/listen", params.as_deref(), FOR_EVER)
+                .call(None, method::SUBSCRIPTIONS_LISTEN, params.as_deref(), FOR_EVER)
                 .await
                 .map(|_| ());
         }
         let params = format!(r#"{{"uri":{uri}}}"#);
-        let answer = connection.call(on_behalf, "resources/subscribe", Some(&params), backend.call_timeout());
+        let answer =
+            connection.call(on_behalf, method::RESOURCES_SUBSCRIBE, Some(&params), backend.call_timeout());
         let answer = answer.await.inspect_err(|e| {
             told.send_replace(Some(Answer::error(code::INTERNAL, &e.to_string())));
         })?;
@@ -280,7 +284,7 @@ impl Gateway {
             return Answer::error(code::INVALID_PARAMS, "params.uri is required");
         };
         let subscriptions = &request.call.session.subscriptions;
-        if request.method == "resources/unsubscribe" {
+        if request.method == method::RESOURCES_UNSUBSCRIBE {
             let followed = lock(subscriptions).remove(&uri);
             if let Some((owner, _)) = followed {
                 self.unfollow(&(owner, uri));
@@ -335,7 +339,7 @@ impl Gateway {
                 modern_meta("{}", &info)
             );
             // A backend that cannot be listened to says so, and its lists are asked for each time anyway.
-            let _ = connection.call(None, "subscriptions/listen", Some(&params), FOR_EVER).await;
+            let _ = connection.call(None, method::SUBSCRIPTIONS_LISTEN, Some(&params), FOR_EVER).await;
         });
     }
 
@@ -372,16 +376,16 @@ impl Gateway {
 
 /// Returns a notification as part of a client's own subscription.
 fn under_subscription(method: &str, line: &str, id: &str) -> String {
-    let member = format!(r#""{META_SUBSCRIPTION}":{id}"#);
+    let member = format!(r#""{}":{id}"#, meta::SUBSCRIPTION_ID);
     let parts = Parts::of(line).ok();
     let Some(params) = parts.as_ref().and_then(|p| p.params) else {
         return message::notification(method, Some(&format!(r#"{{"_meta":{{{member}}}}}"#)));
     };
     let meta = message::member(Some(params), "_meta");
     let splice = Splice::new(params.get());
-    let changed = match (meta, message::member(meta, META_SUBSCRIPTION)) {
+    let changed = match (meta, message::member(meta, meta::SUBSCRIPTION_ID)) {
         (_, Some(old)) => splice.replace(Some(old), id),
-        (Some(meta), None) => splice.add_member(Some(meta), META_SUBSCRIPTION, id),
+        (Some(meta), None) => splice.add_member(Some(meta), meta::SUBSCRIPTION_ID, id),
         (None, None) => splice.add_member(Some(params), "_meta", &format!("{{{member}}}")),
     };
     message::notification(method, Some(&changed.finish()))

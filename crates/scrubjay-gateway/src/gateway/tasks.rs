@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::protocol::{TASKS_EXTENSION, code, meta, method};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::{Request, code, not_found};
+use super::{Request, not_found};
 use crate::backend::{Answer, Backend};
 use crate::session::{ClientFacts, lock};
 
@@ -18,13 +19,9 @@ const TASKS_MAX: usize = 16_384;
 const TASKS_BYTES_MAX: usize = 4 << 20;
 /// A task with a longer id is not remembered: asked for, it is unknown.
 const TASK_ID_BYTES_MAX: usize = 1024;
-/// The member of `_meta` that says which task a message is part of.
-const META_RELATED: &str = "io.modelcontextprotocol/related-task";
 
-/// The extension that a modern client must declare to ask about tasks.
-const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// What a modern client can ask of a task.
-const MODERN_METHODS: [&str; 3] = ["tasks/get", "tasks/update", "tasks/cancel"];
+const MODERN_METHODS: [&str; 3] = [method::TASKS_GET, method::TASKS_UPDATE, method::TASKS_CANCEL];
 
 /// The tasks of all clients.
 #[derive(Default)]
@@ -133,7 +130,7 @@ const UNCLEAR: &str = "params.taskId must be there once, be a text and be spelle
 
 /// Tells whether a request is about one task.
 fn is_about_one(method: &str) -> bool {
-    method.starts_with("tasks/") && method != "tasks/list"
+    method.starts_with("tasks/") && method != method::TASKS_LIST
 }
 
 /// Returns the task that a request names, where every server reads the same one in it.
@@ -149,9 +146,9 @@ fn refuse(method: &str, facts: &ClientFacts, why: &str) -> Answer {
     if facts.era == Era::Modern && !MODERN_METHODS.contains(&method) {
         return not_found(method);
     }
-    if facts.era == Era::Modern && !facts.has_extension(EXTENSION) {
-        let required = json!({ "requiredCapabilities": { "extensions": { EXTENSION: {} } } });
-        let why = format!("{method} needs the client capability extensions.{EXTENSION}");
+    if facts.era == Era::Modern && !facts.has_extension(TASKS_EXTENSION) {
+        let required = json!({ "requiredCapabilities": { "extensions": { TASKS_EXTENSION: {} } } });
+        let why = format!("{method} needs the client capability extensions.{TASKS_EXTENSION}");
         return Answer::Error(message::error(code::MISSING_CAPABILITY, &why, Some(&required)));
     }
     Answer::error(code::INVALID_PARAMS, why)
@@ -172,6 +169,6 @@ fn begun(answer: &Answer) -> Option<String> {
 /// Returns the task that the parameters of a message are about.
 pub(crate) fn related(params: Option<&RawValue>) -> Option<String> {
     let meta = message::member(params, "_meta");
-    let related = message::string(message::member(message::member(meta, META_RELATED), "taskId"));
+    let related = message::string(message::member(message::member(meta, meta::RELATED_TASK), "taskId"));
     related.or_else(|| message::string(message::member(params, "taskId")))
 }

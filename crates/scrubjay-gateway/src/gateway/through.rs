@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::value::RawValue;
 
 use super::calls::foreign_state;
 use super::{
-    Gateway, MODERN_VERSION, NewRecording, NewTape, Request, code, greeting, is_notification, not_found,
-    unreadable_params,
+    Gateway, NewRecording, NewTape, Request, greeting, is_notification, not_found, unreadable_params,
 };
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend};
@@ -71,8 +71,8 @@ impl Gateway {
         parts: &Parts<'_>,
     ) -> Result<ClientFacts, String> {
         let checked = greeting::facts_of(session, method, parts);
-        let version = message::string(parts.meta(greeting::META_VERSION));
-        let is_other_version = version.as_deref().is_some_and(|version| version != MODERN_VERSION);
+        let version = message::string(parts.meta(meta::PROTOCOL_VERSION));
+        let is_other_version = version.as_deref().is_some_and(|version| version != version::MODERN);
         if self.through.is_none() || checked.is_ok() || !is_other_version {
             return checked;
         }
@@ -81,8 +81,8 @@ impl Gateway {
         Ok(ClientFacts {
             era: Era::Modern,
             version: version.unwrap_or(unknown.version),
-            capabilities: member(greeting::META_CAPABILITIES).unwrap_or(unknown.capabilities),
-            info: member(greeting::META_INFO).unwrap_or(unknown.info),
+            capabilities: member(meta::CLIENT_CAPABILITIES).unwrap_or(unknown.capabilities),
+            info: member(meta::CLIENT_INFO).unwrap_or(unknown.info),
         })
     }
 
@@ -150,7 +150,7 @@ impl Gateway {
         let answer = made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()));
         self.tasks.remember(client, &life.backend, true, &answer);
         match answer {
-            Answer::Result(result) if request.method == "tasks/list" => {
+            Answer::Result(result) if request.method == method::TASKS_LIST => {
                 Answer::Result(self.tasks.only_own(client, server, result))
             }
             Answer::Result(result) => Answer::Result(self.states.seal(session, server, result)),
@@ -163,7 +163,7 @@ impl Gateway {
         if let Some(life) = lock(&through.own).get(&session.id) {
             return Ok(life.connection.clone());
         }
-        if request.method != "initialize" {
+        if request.method != method::INITIALIZE {
             return Err("the session was not opened with initialize".to_owned());
         }
         // What is too long is only not kept: the server makes of it what it likes.
@@ -247,9 +247,9 @@ async fn pass(connection: &Connection, request: &Request) -> Answer {
 /// Tells whether every server takes a request for one of the modern era.
 fn is_plainly_modern(request: &Request) -> bool {
     let meta = message::member(request.raw_params(), "_meta");
-    request.method != "initialize"
-        && message::string(message::member(meta, greeting::META_VERSION)).as_deref() == Some(MODERN_VERSION)
-        && message::member(meta, greeting::META_CAPABILITIES).is_some()
+    request.method != method::INITIALIZE
+        && message::string(message::member(meta, meta::PROTOCOL_VERSION)).as_deref() == Some(version::MODERN)
+        && message::member(meta, meta::CLIENT_CAPABILITIES).is_some()
 }
 
 fn facts_in(request: &Request) -> ClientFacts {

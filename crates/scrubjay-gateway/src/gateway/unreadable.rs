@@ -9,11 +9,12 @@ use std::sync::Arc;
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::message::{self, Parts};
 use scrubjay_core::oversize;
+use scrubjay_core::protocol::code;
 use scrubjay_core::rules::{self, Onward};
 use scrubjay_tape::recording::Item;
 use serde_json::value::RawValue;
 
-use super::{Accepted, Gateway, code, refuse};
+use super::{Accepted, Gateway, refuse};
 use crate::backend::Answer;
 use crate::session::Session;
 

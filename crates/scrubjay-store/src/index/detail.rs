@@ -7,6 +7,7 @@ use scrubjay_core::analysis::{Call, TapeCalls, definitions_to_compare};
 use scrubjay_core::exchange::{
     Definition, DefinitionHash, ToolLists, What, answer_identity, request_identity,
 };
+use scrubjay_core::protocol::method;
 
 use super::look::{TapeKey, look};
 use scrubjay_tape::home::Home;
@@ -21,7 +22,7 @@ pub(super) async fn of_calls(home: &Home, key: TapeKey, tape: TapeCalls) -> Opti
 }
 
 fn look_at_calls(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCalls {
-    let is_list = |call: &Call| call.what == What::Request && &*call.subject == "tools/list";
+    let is_list = |call: &Call| call.what == What::Request && &*call.subject == method::TOOLS_LIST;
     // Several calls may stand in one entry, as a batch: those are not told apart.
     let mut asked: HashMap<u64, usize> = HashMap::new();
     let mut answered: HashMap<u64, usize> = HashMap::new();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use scrubjay_core::analysis::{Call, TapeCalls};
 use scrubjay_core::exchange::{Definition, ToolLists, What};
 use scrubjay_core::id::TapeId;
+use scrubjay_core::protocol::method;
 use sqlx::AnyConnection;
 
 use super::detail;
@@ -188,7 +189,7 @@ async fn name(
         .iter()
         .map(|(what, method, name)| {
             let subject = match (text(*method), text(*name)) {
-                (Some("tools/call"), Some(tool)) => format!("tools/call {tool}"),
+                (Some(method::TOOLS_CALL), Some(tool)) => format!("tools/call {tool}"),
                 (Some(method), _) => method.to_owned(),
                 (None, _) => what.as_str().to_owned(),
             };

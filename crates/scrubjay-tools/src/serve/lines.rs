@@ -11,13 +11,9 @@ use rmcp::RoleServer;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::code;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Mutex;
-
-/// The request is no JSON-RPC request.
-const INVALID_REQUEST: i64 = -32600;
-/// What it is called with cannot be read.
-const INVALID_PARAMS: i64 = -32602;
 
 /// A transport of lines.
 pub(super) struct LineTransport<R, W> {
@@ -105,11 +101,13 @@ fn refusal(line: &[u8], error: &serde_json::Error) -> Option<String> {
     let why = error.to_string();
     let why = why.split(" at line ").next().unwrap_or_default();
     let (code, message) = match (&parts.method, parts.params) {
-        (None, _) => (INVALID_REQUEST, "the method is not a string that can be read".to_owned()),
+        (None, _) => (code::INVALID_REQUEST, "the method is not a string that can be read".to_owned()),
         (Some(method), Some(params)) if serde_json::from_str::<serde_json::Value>(params.get()).is_err() => {
-            (INVALID_PARAMS, format!("the params of {method} cannot be read: {why}"))
+            (code::INVALID_PARAMS, format!("the params of {method} cannot be read: {why}"))
         }
-        (Some(method), _) => (INVALID_PARAMS, format!("the params of {method} are not what it takes: {why}")),
+        (Some(method), _) => {
+            (code::INVALID_PARAMS, format!("the params of {method} are not what it takes: {why}"))
+        }
     };
     Some(message::raw_error(id.as_raw(), &message::error(code, &message, None)))
 }
@@ -133,7 +131,7 @@ mod tests {
             let answer = refused(&line).unwrap();
             assert_eq!(
                 (&answer["id"], &answer["error"]["code"]),
-                (&7.into(), &INVALID_PARAMS.into()),
+                (&7.into(), &code::INVALID_PARAMS.into()),
                 "{answer}"
             );
             let message = answer["error"]["message"].as_str().unwrap();

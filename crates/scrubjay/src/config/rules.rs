@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrubjay_core::entry::{Direction, is_name};
-use scrubjay_core::rules::{
-    Action, BLOCKED_CODE, DELAY_MAX, JsonPath, Match, RULES_MAX, Rule, Rules, STRICT_PREFIX,
-};
+use scrubjay_core::protocol::code;
+use scrubjay_core::rules::{Action, DELAY_MAX, JsonPath, Match, RULES_MAX, Rule, Rules, STRICT_PREFIX};
 use scrubjay_core::units::parse_duration;
 use serde_json::json;
 
@@ -174,7 +173,7 @@ fn read_block(node: &Node, path: &str, name: &str, problems: &mut Vec<Problem>) 
         Some(given) => {
             parse(given, &below(path, "code"), problems, "a whole number", |text| text.parse().ok())?
         }
-        None => BLOCKED_CODE,
+        None => code::BLOCKED,
     };
     let message = match node.get("message") {
         Some(given) => text(given, &below(path, "message"), problems)?.to_owned(),

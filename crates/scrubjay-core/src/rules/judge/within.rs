@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::super::BLOCKED_CODE;
 use super::super::apply::{Case, Ending, Reply, Ruled};
 use super::super::change::Edits;
 use super::super::document::{Document, Nature};
@@ -20,11 +19,12 @@ use super::notes::Notes;
 use crate::entry::{Acts, Direction};
 use crate::json::edit;
 use crate::json::tree::Kind;
+use crate::protocol::code;
 
 /// Messages may stand within messages this deep: a demand within a task's outcome within a notification.
 const WITHIN_MAX: usize = 3;
 /// The code of an error that demands an elicitation, in the eras before results could.
-const ELICITATION_REQUIRED: f64 = -32042.0;
+const ELICITATION_REQUIRED: f64 = code::URL_ELICITATION_REQUIRED as f64;
 
 /// A message within another.
 struct Part {
@@ -178,7 +178,7 @@ fn as_error(ending: Ending) -> Ending {
         Reply::Error(_) => ending,
         Reply::Result(_) => {
             let why = "a message within another cannot be answered from here";
-            Ending::blocked(&ending.rule, BLOCKED_CODE, why)
+            Ending::blocked(&ending.rule, code::BLOCKED, why)
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
 use scrubjay_core::framing::{Framer, Step};
 use scrubjay_core::message::{self, Parts, Splice};
+use scrubjay_core::protocol::{code, meta, method};
 use scrubjay_core::redact::cut;
 use scrubjay_core::rules::Onward;
 use scrubjay_tape::recording::Item;
@@ -25,7 +26,6 @@ use crate::gateway::related_task;
 use crate::judged::Judged;
 use crate::session::{Call, lock};
 
-const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// A line beyond this is large: the room it takes is counted while it is read.
 const LARGE_BYTES: usize = 64 * 1024;
 /// What a backend says by itself may use the reserve up to this: that a list has changed fits.
@@ -153,7 +153,7 @@ impl Wire {
                     line.bytes
                 )
             };
-            let _ = pending.reply.send(Answer::error(-32603, &why));
+            let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
         }
     }
 
@@ -260,7 +260,7 @@ impl Wire {
     fn answer(&self, pending: Pending, parts: &Parts<'_>, line: &Judged) {
         if let Err(e) = self.record(Direction::ServerToClient, pending.call.as_ref(), line) {
             let why = format!("the answer was not passed on, because it could not be recorded: {e}");
-            let _ = pending.reply.send(Answer::error(-32603, &why));
+            let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
             return;
         }
         if line.came.len() > LARGE_BYTES
@@ -273,7 +273,7 @@ impl Wire {
                     call.session.note_dropped(1, line.came.len(), full.key);
                     let why =
                         format!("the answer has {} bytes, and was not passed on: {full}", line.came.len());
-                    let _ = pending.reply.send(Answer::error(-32603, &why));
+                    let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
                     return;
                 }
             }
@@ -282,11 +282,13 @@ impl Wire {
             (_, Some(error)) if !message::is_error(error) => {
                 // A client would drop it and wait on.
                 let said = cut(error.get(), 200);
-                Answer::error(-32603, &format!("the backend's error is no JSON-RPC error: {said}"))
+                Answer::error(code::INTERNAL, &format!("the backend's error is no JSON-RPC error: {said}"))
             }
             (_, Some(error)) => Answer::Error(error.get().to_owned()),
             (Some(result), None) => Answer::Result(result.get().to_owned()),
-            (None, None) => Answer::error(-32603, "the backend's answer has neither result nor error"),
+            (None, None) => {
+                Answer::error(code::INTERNAL, "the backend's answer has neither result nor error")
+            }
         };
         // Whoever asked may have gone.
         let _ = pending.reply.send(answer);
@@ -314,16 +316,16 @@ impl Wire {
         // Answered beside the reading: the call it belongs to may be answered first.
         tokio::spawn(async move {
             let answer = if let Err(full) = &room {
-                Answer::error(-32603, &full.to_string())
+                Answer::error(code::INTERNAL, &full.to_string())
             } else if let Some(owner) = &self.passes_to {
                 let outbox = only.as_ref().map(|call| call.outbox());
                 owner.ask(outbox.as_ref(), &method, params.as_deref()).await
-            } else if method == "ping" {
+            } else if method == method::PING {
                 Answer::Result("{}".to_owned())
             } else if !self.is_greeted() {
-                Answer::error(-32603, "nothing can be asked before the greeting is answered")
+                Answer::error(code::INTERNAL, "nothing can be asked before the greeting is answered")
             } else if on.is_some() && busy.is_empty() && self.owner().is_none() {
-                Answer::error(-32603, "no client waits for the call on whose stream this was asked")
+                Answer::error(code::INTERNAL, "no client waits for the call on whose stream this was asked")
             } else {
                 let (reply, answer) = oneshot::channel();
                 let backend = self.backend.clone();
@@ -342,8 +344,10 @@ impl Wire {
                     reply,
                 };
                 match self.events.send(Event::Request(question)).await {
-                    Ok(()) => answer.await.unwrap_or_else(|_| Answer::error(-32603, "nobody answered")),
-                    Err(_) => Answer::error(-32603, "the gateway is shutting down"),
+                    Ok(()) => {
+                        answer.await.unwrap_or_else(|_| Answer::error(code::INTERNAL, "nobody answered"))
+                    }
+                    Err(_) => Answer::error(code::INTERNAL, "the gateway is shutting down"),
                 }
             };
             let line = match answer {
@@ -358,7 +362,7 @@ impl Wire {
     }
 
     async fn hear_notification(&self, method: String, judged: &Judged, line: &str, on: Option<u64>) {
-        if method == "notifications/progress" {
+        if method == method::NOTIFICATIONS_PROGRESS {
             return self.hear_progress(judged, line, on).await;
         }
         if let Some((call, line)) = self.subscribed(judged, line, on) {
@@ -378,7 +382,7 @@ impl Wire {
         let names_task = !self.is_one_clients() && names_task(line);
         if let Some(call) = only.filter(|_| !concerns_all(&method) && !names_task) {
             // At once, not through the queue: the answer behind it must not overtake it.
-            if method != "notifications/message" || call.wants_log(line) {
+            if method != method::NOTIFICATIONS_MESSAGE || call.wants_log(line) {
                 self.say(&call, line.to_owned()).await;
             }
             return;
@@ -470,7 +474,7 @@ impl Wire {
     /// Returns whose subscription a notification is part of, and how that client knows it; recorded.
     fn subscribed(&self, judged: &Judged, line: &str, on: Option<u64>) -> Option<(Arc<Call>, String)> {
         let parts = Parts::of(line).ok()?;
-        let subscription = parts.meta(META_SUBSCRIPTION)?;
+        let subscription = parts.meta(meta::SUBSCRIPTION_ID)?;
         let id = subscription.get().parse::<u64>().ok().filter(|id| on.is_none_or(|on| on == *id))?;
         let call = lock(&self.pending).get(&id)?.call.clone()?;
         // What cannot be recorded is not passed on; whoever tries again says why.
@@ -529,5 +533,8 @@ fn names_task(line: &str) -> bool {
 /// Tells whether a notification is for everyone, whoever has calls under way.
 fn concerns_all(method: &str) -> bool {
     method.ends_with("/list_changed")
-        || matches!(method, "notifications/resources/updated" | "notifications/subscriptions/acknowledged")
+        || matches!(
+            method,
+            method::NOTIFICATIONS_RESOURCES_UPDATED | method::NOTIFICATIONS_SUBSCRIPTIONS_ACKNOWLEDGED
+        )
 }

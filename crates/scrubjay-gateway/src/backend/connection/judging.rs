@@ -9,6 +9,7 @@ use scrubjay_core::entry::{Direction, Terminator};
 use scrubjay_tape::recording::{Item, RecordError};
 
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::code;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::{CallError, Pending, QUEUE_WAIT_MAX, Wire};
@@ -135,13 +136,13 @@ impl Wire {
         let why = format!("this was not passed on: {}", no_place.why);
         if let Some(pending) = pending {
             // Whoever asked may have gone.
-            let _ = pending.reply.send(Answer::error(-32603, &why));
+            let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
             return;
         }
         let text = line.text();
         let asked = Parts::of(&text).ok().filter(|parts| parts.method.is_some()).and_then(|parts| parts.id);
         let Some(id) = asked else { return };
-        let refusal = message::raw_error(id.get(), &message::error(-32603, &why, None));
+        let refusal = message::raw_error(id.get(), &message::error(code::INTERNAL, &why, None));
         // Not read on while so many have no answer: each is a task that waits.
         let Ok(end) = self.open_ends.clone().acquire_owned().await else { return };
         let wire = self.clone();

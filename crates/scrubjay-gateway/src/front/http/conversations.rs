@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::http::{HeaderMap, header};
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::{meta, method};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -41,14 +42,14 @@ impl Sender {
         let trace = message::string(parts.meta("traceparent"));
         // The second field of a trace context is the trace's id.
         let trace = trace.as_deref().and_then(|t| t.split('-').nth(1)).filter(|t| !t.is_empty());
-        let info = parts.meta("io.modelcontextprotocol/clientInfo").map(RawValue::get).unwrap_or_default();
+        let info = parts.meta(meta::CLIENT_INFO).map(RawValue::get).unwrap_or_default();
         Self {
             token: token(headers),
             info: info.to_owned(),
             principal: principal_name(config, headers).map(str::to_owned),
             trace: trace.map(str::to_owned),
             is_forwarded: is_forwarded(headers),
-            begins: parts.method.as_deref() == Some("server/discover"),
+            begins: parts.method.as_deref() == Some(method::SERVER_DISCOVER),
         }
     }
 

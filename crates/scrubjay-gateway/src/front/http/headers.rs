@@ -6,16 +6,16 @@ use axum::http::{HeaderMap, StatusCode, header};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::refused::because;
 use super::{Refusal, json as answer, json_error, plain};
-use crate::gateway::{MODERN_VERSION, Mirrored, SUPPORTED, code};
+use crate::gateway::Mirrored;
 
 pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 pub(super) const SESSION: &str = "mcp-session-id";
-const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// The white space that HTTP allows around a header's value, and that is not part of it.
 const OPTIONAL_SPACE: [char; 2] = [' ', '\t'];
@@ -51,7 +51,7 @@ pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Tells whether a request is of the modern era: by its body, or by its header.
 pub(super) fn is_modern(headers: &HeaderMap, parts: &Parts<'_>) -> bool {
-    parts.meta(META_VERSION).is_some() || text(headers, PROTOCOL_VERSION) == Some(MODERN_VERSION)
+    parts.meta(meta::PROTOCOL_VERSION).is_some() || text(headers, PROTOCOL_VERSION) == Some(version::MODERN)
 }
 
 /// Checks what the headers of a modern request say against its body.
@@ -63,8 +63,8 @@ pub(super) fn check_modern(
     let id = parts.id.map(|id| id.get());
     let stated_version = text(headers, PROTOCOL_VERSION);
     if parts.id.is_some() {
-        let Some(version) = parts.meta(META_VERSION) else {
-            let why = format!("params._meta[\"{META_VERSION}\"] is required");
+        let Some(version) = parts.meta(meta::PROTOCOL_VERSION) else {
+            let why = format!("params._meta[\"{}\"] is required", meta::PROTOCOL_VERSION);
             let refused = json_error(StatusCode::BAD_REQUEST, id, code::INVALID_PARAMS, &why);
             return Err(Box::new(because("no version", refused)));
         };
@@ -72,8 +72,8 @@ pub(super) fn check_modern(
         if stated_version != Some(version.as_str()) {
             return Err(mismatch(id, "MCP-Protocol-Version"));
         }
-        if version != MODERN_VERSION && !takes_any_version {
-            let data = json!({ "supported": SUPPORTED, "requested": version });
+        if version != version::MODERN && !takes_any_version {
+            let data = json!({ "supported": version::SUPPORTED, "requested": version });
             let error =
                 message::error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data));
             let line = message::raw_error(id.unwrap_or("null"), &error);
@@ -85,9 +85,9 @@ pub(super) fn check_modern(
         return Err(mismatch(id, "Mcp-Method"));
     }
     let named = match method {
-        Some("tools/call" | "prompts/get") => Some("name"),
-        Some("resources/read") => Some("uri"),
-        Some("tasks/get" | "tasks/update" | "tasks/cancel") => Some("taskId"),
+        Some(method::TOOLS_CALL | method::PROMPTS_GET) => Some("name"),
+        Some(method::RESOURCES_READ) => Some("uri"),
+        Some(method::TASKS_GET | method::TASKS_UPDATE | method::TASKS_CANCEL) => Some("taskId"),
         _ => None,
     };
     if let Some(key) = named {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use scrubjay_core::message::Parts;
+use scrubjay_core::protocol::{code, method, version};
 use tokio::sync::mpsc;
 
 use super::body::{Response, json_line};
@@ -12,7 +13,7 @@ use super::headers::{PROTOCOL_VERSION, SESSION, text};
 use super::refused::because;
 use super::{Front, Next, Refusal, accepted, json_error, no_such_session, plain, retry_later, stream};
 use crate::delivery::Outgoing;
-use crate::gateway::{Accepted, LEGACY_VERSIONS, Request, code};
+use crate::gateway::{Accepted, Request};
 use crate::session::{OUTBOX_MAX, Session};
 
 /// How long an answer may take and still be plain JSON.
@@ -33,14 +34,14 @@ pub(super) struct Asked {
 pub(super) fn take_in(front: &Front, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Next {
     let id = parts.id.map(|id| id.get());
     if let Some(version) = text(headers, PROTOCOL_VERSION)
-        && !LEGACY_VERSIONS.contains(&version)
+        && !version::LEGACY.contains(&version)
         && !front.gateway.is_transparent()
     {
         let why = format!("unsupported protocol version: {version}");
         let refused = json_error(StatusCode::BAD_REQUEST, id, code::INVALID_REQUEST, &why);
         return Next::Done(because("unsupported version", refused));
     }
-    let opens = parts.method.as_deref() == Some("initialize");
+    let opens = parts.method.as_deref() == Some(method::INITIALIZE);
     let session = match session(front, headers, opens) {
         Ok(session) => session,
         Err(refused) => return Next::Done(*refused),

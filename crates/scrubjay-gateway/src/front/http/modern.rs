@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, StatusCode};
 use scrubjay_core::message::{self, Parts};
+use scrubjay_core::protocol::{code, method};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -17,7 +18,7 @@ use super::headers::{check_mirrored, check_modern};
 use super::tcp::Tcp;
 use super::{Front, Next, Refusal, accepted, retry_later, stream, too_many_sessions};
 use crate::delivery::Outgoing;
-use crate::gateway::{Accepted, Request, code};
+use crate::gateway::{Accepted, Request};
 use crate::session::OUTBOX_MAX;
 
 /// A request that is to be answered.
@@ -67,7 +68,7 @@ fn check(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Re
     // A program sees no headers, so that they agree with the body is for us to see to. Which versions it speaks is its
     // own word.
     check_modern(headers, parts, front.gateway.is_transparent())?;
-    if parts.method.as_deref() == Some("tools/call") {
+    if parts.method.as_deref() == Some(method::TOOLS_CALL) {
         let mirrored = front.gateway.mirrored(&message::string(parts.param("name")).unwrap_or_default());
         check_mirrored(headers, parts, &mirrored)?;
     }
@@ -133,7 +134,7 @@ fn status_of(line: &str) -> StatusCode {
     let error = Parts::of(line).ok().and_then(|p| p.error);
     match message::member(error, "code").and_then(|c: &RawValue| c.get().parse::<i64>().ok()) {
         Some(code::METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
-        Some(-32022..=-32020) => StatusCode::BAD_REQUEST,
+        Some(code::UNSUPPORTED_VERSION..=code::HEADER_MISMATCH) => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
     }
 }

@@ -23,6 +23,7 @@ use scrubjay_core::entry::{Direction, Terminator, WhyUndelivered};
 use scrubjay_core::envelope::{Envelope, JsonId};
 use scrubjay_core::framing::one_line;
 use scrubjay_core::message::Parts;
+use scrubjay_core::protocol::{code, method};
 use scrubjay_core::rules::{Judge, Judgement, Onward};
 use serde_json::json;
 
@@ -37,7 +38,6 @@ use crate::bridge::client::{Client, SendFailure, root};
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Charge, Use};
 use crate::delivery::Receipt;
-use crate::gateway::code;
 use crate::keeping::Place;
 use crate::session::{Session, lock};
 use crate::{judged, notice};
@@ -177,7 +177,7 @@ pub(super) async fn pass(
 ) -> Response {
     let line = line_of(&body);
     let message = Envelope::parse(&line);
-    let opens = message.method.as_deref() == Some("initialize");
+    let opens = message.method.as_deref() == Some(method::INITIALIZE);
     let session = match upstream.session(front, tcp, &head.headers, &line, opens).await {
         Ok(session) => session,
         Err(refused) => return *refused,

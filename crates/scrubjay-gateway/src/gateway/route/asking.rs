@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrubjay_core::inert::inert;
+use scrubjay_core::protocol::method;
 use scrubjay_router::{Candidate, Plan};
 use serde_json::{Value, json};
 
@@ -194,7 +195,7 @@ async fn ask(call: &Arc<Call>, message: &str, field: &str, schema: &Value) -> Op
         "requestedSchema": { "type": "object", "properties": { field: schema }, "required": [field] },
     });
     let params = params.to_string();
-    let asked = ask_client(call, "elicitation/create", Some(&params));
+    let asked = ask_client(call, method::ELICITATION_CREATE, Some(&params));
     let Ok(Answer::Result(answer)) = tokio::time::timeout(ANSWER_MAX, asked).await else { return None };
     let mut answer: Value = serde_json::from_str(&answer).ok()?;
     (answer["action"] == "accept").then(|| answer["content"][field].take())

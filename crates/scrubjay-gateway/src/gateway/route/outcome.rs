@@ -2,21 +2,15 @@
 
 use scrubjay_core::envelope::Era;
 use scrubjay_core::message::{self, Splice};
+use scrubjay_core::protocol::{code, meta};
 use scrubjay_core::redact::cut;
 use scrubjay_core::units::counted;
 use scrubjay_router::{Mode, Plan, Routed, Task, Undecided};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::super::code;
 use super::asking::NoYes;
 
-/// No call could be told, or none was to be made.
-const NO_ACTION: i64 = -32000;
-/// The client has not said what it is yet.
-pub(super) const NOT_INITIALIZED: i64 = -32001;
-/// The member of `_meta` that says what was chosen and why.
-const META_ROUTE: &str = "scrubjay/route";
 const NO_ACTION_TEXT: &str = "AI orchestrator could not determine an action for your query.";
 /// No more of a backend's words is repeated.
 const SUMMARY_CHARS_MAX: usize = 500;
@@ -50,7 +44,7 @@ impl Refusal {
             data["missing"] = missing.into();
         }
         Self {
-            code: NO_ACTION,
+            code: code::NO_ACTION,
             message: format!("{NO_ACTION_TEXT} {}", sentence(&why.to_string())),
             data: Some(data),
         }
@@ -62,7 +56,7 @@ impl Refusal {
         data["plan"] = json!(plan);
         let what = plan.tool().unwrap_or(&plan.mcp_method);
         let message = format!("{}/{what} may destroy something and was not called: {why}.", plan.backend_id);
-        Self { code: NO_ACTION, message, data: Some(data) }
+        Self { code: code::NO_ACTION, message, data: Some(data) }
     }
 
     /// Says that the calls of a plan were not made for want of a yes.
@@ -74,7 +68,7 @@ impl Refusal {
             NoYes::Declined => "they were not confirmed",
         };
         let message = format!("{}, none of which was made: {message}.", counted(steps.len(), "planned call"));
-        Self { code: NO_ACTION, message, data: Some(data) }
+        Self { code: code::NO_ACTION, message, data: Some(data) }
     }
 
     /// Adds what was done before.
@@ -108,8 +102,8 @@ impl Refusal {
             // It has the backend's own code, whichever that is.
             _ if self.is_about("backend") => "BACKEND_FAILED",
             code::INVALID_PARAMS => "INVALID_ARGUMENT",
-            NOT_INITIALIZED => "NOT_INITIALIZED",
-            NO_ACTION => "NO_ACTION",
+            code::NOT_INITIALIZED => "NOT_INITIALIZED",
+            code::NO_ACTION => "NO_ACTION",
             _ => "ROUTER",
         }
     }
@@ -183,25 +177,25 @@ pub(super) fn of_steps(done: &[Value]) -> Value {
             None => vec![json!({ "type": "text", "text": step["result"].to_string() })],
         })
         .collect();
-    let steps: Vec<&Value> = done.iter().map(|step| &step["result"]["_meta"][META_ROUTE]).collect();
-    json!({ "content": content, "isError": false, "_meta": { META_ROUTE: { "steps": steps } } })
+    let steps: Vec<&Value> = done.iter().map(|step| &step["result"]["_meta"][meta::ROUTE]).collect();
+    json!({ "content": content, "isError": false, "_meta": { meta::ROUTE: { "steps": steps } } })
 }
 
 /// Puts a choice into a result's `_meta`; what a backend says under that name is replaced.
 pub(super) fn with_choice(result: &str, chosen: &Value) -> String {
     let Ok(object) = serde_json::from_str::<&RawValue>(result) else { return result.to_owned() };
     let chosen = chosen.to_string();
-    let whole = format!("{{\"{META_ROUTE}\":{chosen}}}");
+    let whole = format!("{{\"{}\":{chosen}}}", meta::ROUTE);
     let metas = message::members_named(Some(object), "_meta");
     let mut splice = Splice::new(object.get());
     if metas.is_empty() {
         splice = splice.add_member(Some(object), "_meta", &whole);
     }
     for meta in metas {
-        let said = message::members_named(Some(meta), META_ROUTE);
+        let said = message::members_named(Some(meta), meta::ROUTE);
         splice = match (meta.get().starts_with('{'), said.is_empty()) {
             (false, _) => splice.replace(Some(meta), &whole),
-            (true, true) => splice.add_member(Some(meta), META_ROUTE, &chosen),
+            (true, true) => splice.add_member(Some(meta), meta::ROUTE, &chosen),
             (true, false) => said.into_iter().fold(splice, |s, other| s.replace(Some(other), &chosen)),
         };
     }

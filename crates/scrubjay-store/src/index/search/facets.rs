@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use scrubjay_core::export::iso_time;
+use scrubjay_core::protocol::method;
 use serde::Serialize;
 use sqlx::{AnyConnection, Row as _};
 
@@ -109,7 +110,7 @@ pub(super) async fn add_up(
         total += count;
         let name = |number: Option<i64>| number.and_then(|n| names.get(&n).cloned());
         let method = name(group.method);
-        let tool = name(group.name).filter(|_| method.as_deref() == Some("tools/call"));
+        let tool = name(group.name).filter(|_| method.as_deref() == Some(method::TOOLS_CALL));
         let session = tapes.get(&group.tape).map(|tape| tape.session.clone());
         let day = iso_time(uint(group.day * DAY_NS)).get(..10).map(str::to_owned);
         let values = [method, tool, session, group.code.map(|c| c.to_string()), day];

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use scrubjay_core::exchange::What;
 use scrubjay_core::glob::Glob;
+use scrubjay_core::protocol::method;
 use scrubjay_core::query::{Conditions, FieldFilter, Term, Test};
 use serde_json::Value;
 use sqlx::{AnyConnection, Row as _};
@@ -267,7 +268,7 @@ impl Known<'_> {
             ));
         }
         all.extend(self.tape_numbers(query).map(|numbers| is_one_of("e.tape", &numbers)));
-        let call = if query.tools.is_empty() { Vec::new() } else { vec!["tools/call".to_owned()] };
+        let call = if query.tools.is_empty() { Vec::new() } else { vec![method::TOOLS_CALL.to_owned()] };
         let columns = [
             ("e.method", &query.methods),
             ("e.name", &query.names),
@@ -363,7 +364,7 @@ async fn names_in(
     let mut known = HashMap::new();
     for part in query.parts() {
         let lists = [&part.methods, &part.names, &part.tools, &part.via, &part.rules, &part.tags];
-        let call = (!part.tools.is_empty()).then(|| "tools/call".to_owned());
+        let call = (!part.tools.is_empty()).then(|| method::TOOLS_CALL.to_owned());
         for name in lists.into_iter().flatten().chain(&call) {
             if !known.contains_key(name) {
                 known.insert(name.clone(), numbers_of(connection, name).await?);
