@@ -1,4 +1,4 @@
-//! Measures how fast clean messages pass the redactor: `cargo run --release -p scrubjay-core --example redact-bench`.
+//! Measures how fast clean messages pass the redactor: `cargo run --profile dist -p scrubjay-core --example redact-bench`.
 
 #![expect(
     clippy::print_stdout,
