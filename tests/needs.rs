@@ -1,33 +1,43 @@
-//! What a test needs of the machine it runs on: the real peers, a PostgreSQL, `strace`, the right to mount.
+//! What a test needs of the machine it runs on: the real peers, a PostgreSQL, `strace`, another clock, root.
 //!
-//! Each crate's integration tests include this file. A test that lacks something says so and passes, so that
-//! `cargo test` is of use everywhere; under `scripts/test`, which provides all of it, the same test fails.
+//! A test that needs something is marked `#[ignore = "needs …"]`, so that a plain `cargo test` counts it as ignored and
+//! names what it lacks. `scripts/test` provides all of it and runs these tests too: there a test that lacks something
+//! fails. None looks for what it needs and passes without. Each crate's integration tests include this file.
 
 #![allow(dead_code, reason = "no crate needs all of it")]
 
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Returns where `scripts/install-peers` put the real hosts and servers.
-pub(crate) fn peers(test: &str) -> Option<PathBuf> {
-    let found = std::env::var_os("SCRUBJAY_PEERS").map(PathBuf::from);
-    if found.is_none() {
-        skip(test, "it needs the real peers: run scripts/install-peers and set SCRUBJAY_PEERS");
-    }
-    found
+pub(crate) fn peers() -> PathBuf {
+    let directory = std::env::var_os("SCRUBJAY_PEERS");
+    directory.expect("needs peers: run scripts/install-peers and set SCRUBJAY_PEERS to tests/peers").into()
 }
 
 /// Returns the address of the PostgreSQL that `scripts/with-postgres` started.
-pub(crate) fn postgres(test: &str) -> Option<String> {
-    let found = std::env::var("SCRUBJAY_TEST_POSTGRES").ok();
-    if found.is_none() {
-        skip(test, "it needs a PostgreSQL: run scripts/with-postgres cargo test");
-    }
-    found
+pub(crate) fn postgres() -> String {
+    std::env::var("SCRUBJAY_TEST_POSTGRES")
+        .expect("needs postgres: run scripts/with-postgres cargo test … -- --include-ignored")
 }
 
-/// Says that a test, or a part of one, did not run. Where every test must run, that is a failure.
-#[expect(clippy::print_stderr, reason = "a test that did not run must not look like one that did")]
-pub(crate) fn skip(test: &str, reason: &str) {
-    assert!(std::env::var_os("SCRUBJAY_TEST_ALL").is_none(), "{test} was skipped: {reason}");
-    eprintln!("skipped: {test}: {reason}");
+/// Returns the program that watches system calls and lets them fail.
+pub(crate) fn strace() -> Command {
+    let found = Command::new("strace").arg("-V").output();
+    assert!(found.is_ok_and(|output| output.status.success()), "needs strace: install the package strace");
+    Command::new("strace")
+}
+
+/// Returns the library that gives a program another clock.
+pub(crate) fn faketime() -> String {
+    let directories = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let mut libraries = directories.map(|directory| directory.path().join("faketime/libfaketimeMT.so.1"));
+    let library = libraries.find(|path| path.exists()).expect("needs faketime: install the package faketime");
+    library.into_os_string().into_string().expect("a path of the system's is text")
+}
+
+/// Checks that files can be given to other users and file systems mounted.
+pub(crate) fn root() {
+    let user = Command::new("id").arg("-u").output().expect("coreutils are installed");
+    assert!(user.stdout == b"0\n", "needs root: it gives files away, or mounts a small disk");
 }

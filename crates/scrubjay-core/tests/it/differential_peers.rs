@@ -2,8 +2,8 @@
 //!
 //! Calls of harmless tools are mutated to smuggle others past three sets of rules. Of everything that passes, real
 //! readers (Python's json and the official SDK, Node's JSON and the official SDK, Go's encoding/json, serde) say which
-//! calls they find in it. One that was not judged is a failure. Needs `scripts/install-peers` and `SCRUBJAY_PEERS`;
-//! what is missing is said. `SCRUBJAY_DIFFERENTIAL_CASES` sets how many cases are made, `SCRUBJAY_TEST_SEED` repeats.
+//! calls they find in it. One that was not judged is a failure. Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
+//! `SCRUBJAY_DIFFERENTIAL_CASES` sets how many cases are made, `SCRUBJAY_TEST_SEED` repeats.
 
 mod attack;
 mod ordinary;
@@ -166,8 +166,9 @@ fn ask_all(readers: &mut [Reader], chunk: &[Passed], seed: u64) -> usize {
 }
 
 #[test]
+#[ignore = "needs peers and go"]
 fn what_passes_is_to_every_reader_the_call_that_was_judged() {
-    let Some(mut readers) = readers::start_all() else { return };
+    let mut readers = readers::start_all();
     let cases =
         std::env::var("SCRUBJAY_DIFFERENTIAL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES);
     let (mut chance, seed) = Chance::new();
@@ -188,8 +189,9 @@ fn what_passes_is_to_every_reader_the_call_that_was_judged() {
 
 /// Each attack that is known, on a reader that falls for it: the test above would see it.
 #[test]
+#[ignore = "needs peers and go"]
 fn readers_fall_for_what_rules_refuse() {
-    let Some(mut readers) = readers::start_all() else { return };
+    let mut readers = readers::start_all();
     let evil = attack::EVIL;
     let echo = |x: &str| {
         format!(
@@ -209,9 +211,7 @@ fn readers_fall_for_what_rules_refuse() {
         (format!("{}{evil}", echo("0")), "go decoder"),
         (format!("{}{evil}", echo("0")), "serde stream"),
     ] {
-        let Some(reader) = readers.iter_mut().find(|reader| victim.starts_with(reader.language)) else {
-            continue;
-        };
+        let reader = readers.iter_mut().find(|reader| victim.starts_with(reader.language)).unwrap();
         let stream = format!("{line}\n");
         let readings = reader.read(&[stream.as_bytes()]).remove(0);
         let found = readings.into_iter().find(|(name, _)| name == victim).unwrap().1;

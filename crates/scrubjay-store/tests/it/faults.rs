@@ -74,9 +74,10 @@ async fn failed_commit(database: Database) {
 
 /// The server ends every connection at once, those in use too, again and again.
 #[tokio::test]
+#[ignore = "needs postgres"]
 async fn a_server_that_drops_all_its_connections_is_reached_again() {
-    let Some(database) = Database::postgres().await else { return };
-    let Storage::Postgres(url) = &database.storage else { return };
+    let database = Database::postgres().await;
+    let Storage::Postgres(url) = &database.storage else { unreachable!() };
     let ledger = database.open().await;
     for round in 0..ROUNDS {
         let reads = [ledger.read().await.unwrap(), ledger.read().await.unwrap()];

@@ -21,12 +21,12 @@ const FOOTER: u8 = 2;
 fn claims_are_not_believed() {
     // Threads and the allocator's arenas need some of it too. Not every system can limit it.
     let prepare = if cfg!(target_os = "linux") { "ulimit -v 250000" } else { "true" };
-    run_in_a_process_of_its_own(prepare, "hostile::all_claims", &[]);
+    run_in_a_process_of_its_own(prepare, "hostile::all_claims_in_child_process", &[]);
 }
 
 #[test]
 #[ignore = "run by claims_are_not_believed, in a process of its own"]
-fn all_claims() {
+fn all_claims_in_child_process() {
     blocks_that_lie();
     tables_that_lie();
     trailers_that_lie();

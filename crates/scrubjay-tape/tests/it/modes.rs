@@ -19,13 +19,17 @@ fn files_are_private_under_any_umask() {
     for umask in ["000", "022", "077", "777"] {
         let scratch = scratch();
         let environment = [(DIRECTORY, scratch.path())];
-        run_in_a_process_of_its_own(&format!("umask {umask}"), "modes::one_umask", &environment);
+        run_in_a_process_of_its_own(
+            &format!("umask {umask}"),
+            "modes::one_umask_in_child_process",
+            &environment,
+        );
     }
 }
 
 #[test]
 #[ignore = "run by files_are_private_under_any_umask, in a process of its own"]
-fn one_umask() {
+fn one_umask_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let home = Home::new(directory.join("data"));
     // A tape that rotates, one that goes on, one that was abandoned, one damaged, one that is exported.

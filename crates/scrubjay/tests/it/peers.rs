@@ -2,8 +2,8 @@
 //!
 //! Each conversation runs twice: host → tap a → server, and host → tap a → wrap → tap b → server.
 //! The relay must hand on every byte, the tape must hold every message, and the host must
-//! hold the same conversation either way. Needs `scripts/install-peers`; without `SCRUBJAY_PEERS`
-//! (the path of `tests/peers`) every test here says so and passes.
+//! hold the same conversation either way. Needs `scripts/install-peers` and `SCRUBJAY_PEERS`,
+//! the path of `tests/peers`.
 
 mod rig;
 mod tape;
@@ -17,7 +17,7 @@ const ATTEMPTS_MAX: u32 = 3;
 
 /// Holds one conversation directly and through wrap, and proves that wrap made no difference.
 fn prove(name: &str, host: Host, server: Server, expected: Era) {
-    let Some(peers) = Peers::find(name) else { return };
+    let peers = Peers::find();
     for attempt in 1..=ATTEMPTS_MAX {
         let name = format!("{name}-{attempt}");
         let direct = peers.run(&name, host, server, Route::Direct);
@@ -37,7 +37,7 @@ fn prove(name: &str, host: Host, server: Server, expected: Era) {
 
 /// Holds one conversation with rules in force: the same values pass, and nothing is refused.
 fn prove_ruled(name: &str, host: Host, server: Server) {
-    let Some(peers) = Peers::find(name) else { return };
+    let peers = Peers::find();
     let run = peers.run(name, host, server, Route::Ruled);
     for (one, other) in [("a.in", "b.in"), ("b.out", "a.out")] {
         let values = |tap: &str| -> Vec<serde_json::Value> {
@@ -79,73 +79,87 @@ const fn resources_read(server: Server) -> Host {
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn inspector_lists_tools_of_everything() {
     prove("inspector-list-everything", TOOLS_LIST, Server::Everything, Era::Legacy);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn inspector_lists_tools_of_python() {
     prove("inspector-list-python", TOOLS_LIST, Server::Python, Era::Legacy);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn inspector_calls_a_tool_of_everything() {
     prove("inspector-call-everything", TOOLS_CALL, Server::Everything, Era::Legacy);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn inspector_calls_a_tool_of_python() {
     prove("inspector-call-python", TOOLS_CALL, Server::Python, Era::Legacy);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn inspector_reads_a_resource_of_everything() {
     let server = Server::Everything;
     prove("inspector-read-everything", resources_read(server), server, Era::Legacy);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn inspector_reads_a_resource_of_python() {
     let server = Server::Python;
     prove("inspector-read-python", resources_read(server), server, Era::Legacy);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn python_auto_falls_back_with_everything() {
     prove("python-auto-everything", Host::Python("auto"), Server::Everything, Era::FellBack);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn python_auto_is_modern_with_python() {
     prove("python-auto-python", Host::Python("auto"), Server::Python, Era::Modern);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn python_legacy_initializes_everything() {
     prove("python-legacy-everything", Host::Python("legacy"), Server::Everything, Era::Legacy);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn python_legacy_initializes_python() {
     prove("python-legacy-python", Host::Python("legacy"), Server::Python, Era::Legacy);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn python_pinned_skips_discovery() {
     prove("python-pinned-python", Host::Python("2026-07-28"), Server::Python, Era::Pinned);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn claude_falls_back_with_everything() {
     prove("claude-everything", Host::Claude, Server::Everything, Era::FellBack);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn claude_is_modern_with_python() {
     prove("claude-python", Host::Claude, Server::Python, Era::Modern);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn rules_refuse_nothing_that_real_peers_say() {
     for (name, host, server) in [
         ("ruled-inspector-list-everything", TOOLS_LIST, Server::Everything),

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::harness::{BACKGROUND_VARIABLE, Lab, Running, SCRUBJAY, Told};
+use crate::needs;
 
 const STRANGER: u32 = 65534;
 
@@ -14,11 +15,6 @@ fn chmod(path: &Path, mode: u32) {
 
 fn mode(path: &Path) -> u32 {
     path.metadata().unwrap().mode() & 0o7777
-}
-
-/// Tells whether files can be given to somebody else here; without, half of a test must do.
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 /// Records something, so that there is a data directory.
@@ -93,10 +89,9 @@ fn a_tape_that_others_may_write_is_closed_by_the_next_recorder() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn what_belongs_to_another_user_is_refused_and_left_alone() {
-    if !is_root() {
-        return;
-    }
+    needs::root();
     let commands: [&[&str]; 4] = [&["tape", "ls"], &["wrap", "--", "cat"], &["serve"], &["session", "ls"]];
     for below in ["", "tapes", "trust.json", "index.db", "ledger.db"] {
         let lab = recorded();
@@ -141,13 +136,21 @@ fn a_directory_that_others_could_replace_is_refused() {
     // The group that a new user has alone may write, another may not.
     chmod(&above, 0o770);
     assert_eq!(lab.run(&["tape", "ls"]).code, 0);
-    if is_root() {
-        chown(&above, None, Some(STRANGER)).unwrap();
-        refused(&lab, &above, &["tape", "ls"]);
-        chown(&above, Some(STRANGER), Some(0)).unwrap();
-        chmod(&above, 0o755);
-        assert!(refused(&lab, &above, &["tape", "ls"]).stderr.contains("belongs to another user"));
-    }
+    chmod(&above, 0o700);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_directory_that_another_user_could_replace_is_refused() {
+    needs::root();
+    let lab = recorded();
+    let above = lab.data().parent().unwrap().to_owned();
+    chmod(&above, 0o770);
+    chown(&above, None, Some(STRANGER)).unwrap();
+    refused(&lab, &above, &["tape", "ls"]);
+    chown(&above, Some(STRANGER), Some(0)).unwrap();
+    chmod(&above, 0o755);
+    assert!(refused(&lab, &above, &["tape", "ls"]).stderr.contains("belongs to another user"));
     chmod(&above, 0o700);
 }
 
@@ -258,10 +261,9 @@ fn a_configuration_that_others_may_write_is_refused() {
 
 /// Its mode is as it should be, but whoever it belongs to may change that at any time.
 #[test]
+#[ignore = "needs root"]
 fn a_file_of_another_users_is_not_obeyed() {
-    if !is_root() {
-        return;
-    }
+    needs::root();
     let lab = Lab::new();
     let theirs = lab.file("theirs");
     let link = lab.file("link");

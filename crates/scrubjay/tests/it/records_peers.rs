@@ -1,7 +1,7 @@
 //! The four ways to work with records, by two real hosts at once on one data directory.
 //!
 //! Python speaks HTTP to one gateway, the Inspector starts another on standard streams for each of its calls.
-//! Needs `scripts/install-peers`; without `SCRUBJAY_PEERS` every test here says so and passes.
+//! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -143,8 +143,9 @@ fn record(parent: Option<&str>, title: &str) -> Value {
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn two_hosts_share_their_reasoning() {
-    let Some(peers) = peers("records with real hosts") else { return };
+    let peers = peers();
     let home = tempfile::tempdir().unwrap();
     let served = Served::start(home.path());
     let mut python = Python::start(home.path(), &peers, "legacy", &served.url);

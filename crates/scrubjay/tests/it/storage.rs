@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::{Chance, Entry, Lab, UP, Wrapped, kill, request, standing_alone};
-use crate::needs::skip;
+use crate::needs;
 
 /// A call this large finds no room in what a full disk may have left.
 const LARGE: usize = 20_000;
@@ -19,22 +19,19 @@ const LARGE: usize = 20_000;
 pub(crate) struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// Mounts one; `None` where this user may not.
-    fn mount() -> Option<Self> {
+    fn mount() -> Self {
         Self::mount_of("1m")
     }
 
-    /// Mounts one of this size.
-    pub(crate) fn mount_of(size: &str) -> Option<Self> {
+    /// Mounts one of this size, which only root may.
+    pub(crate) fn mount_of(size: &str) -> Self {
+        needs::root();
         let place = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "scrubjay-it"]).arg(place.path());
         let told = mount.output().expect("mount is installed");
-        if told.status.success() {
-            return Some(Self(place));
-        }
-        skip("a full disk", &String::from_utf8_lossy(&told.stderr));
-        None
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        Self(place)
     }
 
     /// Makes a lab that keeps its recordings here.
@@ -122,16 +119,18 @@ fn check_refusal(
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_full_disk_refuses_and_resumes() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let disk = SmallDisk::mount();
     let lab = disk.lab();
     let wrapped = lab.wrap_logged_sample("log").start();
     check_refusal(&lab, wrapped, "No space left", |_| disk.fill(), |_| disk.clear());
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_full_disk_from_the_start() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let disk = SmallDisk::mount();
     let lab = disk.lab();
     disk.fill();
     let mut wrapped = lab.wrap_logged_sample("log").start();
@@ -145,8 +144,9 @@ fn a_full_disk_from_the_start() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_full_disk_at_the_end_leaves_a_whole_tape() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let disk = SmallDisk::mount();
     let lab = disk.lab();
     let mut wrapped = lab.wrap_logged_sample("log").start();
     assert_eq!(call(&mut wrapped, 1, "fine").as_deref(), Ok("fine"));
@@ -164,8 +164,9 @@ fn a_full_disk_at_the_end_leaves_a_whole_tape() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_full_disk_forwards_if_so_wished() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let disk = SmallDisk::mount();
     let lab = disk.lab();
     let mut wrapped = lab.wrap_logged_sample("log").with(&["--on-record-failure", "forward"]).start();
     let large = "x".repeat(LARGE);

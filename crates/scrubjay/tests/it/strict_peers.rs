@@ -1,6 +1,6 @@
 //! Rules against the official Python SDK's server: no spelling of a message runs a tool that a rule blocks.
 //!
-//! Needs `scripts/install-peers`; without `SCRUBJAY_PEERS` every test here says so and passes.
+//! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ const EVIL: &str =
     r#"{"jsonrpc":"2.0","id":99,"method":"tools/call","params":{"name":"delete_all","arguments":{}}}"#;
 
 /// Returns the command of a server that leaves `mark` when it deletes.
-fn deletes(mark: &str) -> Option<Vec<String>> {
-    let python = peers("rules before the Python SDK")?.join(".venv/bin/python");
+fn deletes(mark: &str) -> Vec<String> {
+    let python = peers().join(".venv/bin/python");
     let server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/backends/python_deletes.py");
-    Some([python.to_str().unwrap(), server.to_str().unwrap(), mark].map(str::to_owned).into())
+    [python.to_str().unwrap(), server.to_str().unwrap(), mark].map(str::to_owned).into()
 }
 
 fn configured(lab: &Lab, rules: &Value, command: &[String]) -> String {
@@ -104,7 +104,7 @@ fn answer(running: &mut Running) -> Value {
 fn nothing_runs(verb: &str) {
     let lab = Lab::new();
     let mark = lab.file("deleted");
-    let Some(command) = deletes(&mark) else { return };
+    let command = deletes(&mark);
     let mut running = start(&lab, verb, &no_deletes(), &command);
     for (n, (line, why)) in attacks().into_iter().enumerate() {
         running.send(&[line.as_slice(), b"\n"].concat());
@@ -146,28 +146,32 @@ fn tape_tells(lab: &Lab, verb: &str) {
 fn runs_without_rules(verb: &str) {
     let lab = Lab::new();
     let mark = lab.file("deleted");
-    let Some(command) = deletes(&mark) else { return };
+    let command = deletes(&mark);
     let mut running = start(&lab, verb, &json!([]), &command);
     running.say(&echo(41, &format!("[\r{EVIL}\r]")));
     wait_for("the tool to run", || Path::new(&mark).exists().then_some(()));
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn no_spelling_gets_past_a_rule_in_wrap() {
     nothing_runs("wrap");
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn no_spelling_gets_past_a_rule_in_serve() {
     nothing_runs("serve");
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn the_attack_is_real_in_wrap() {
     runs_without_rules("wrap");
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn the_attack_is_real_in_serve() {
     runs_without_rules("serve");
 }

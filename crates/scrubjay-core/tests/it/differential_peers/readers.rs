@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::needs::{peers, skip};
+use crate::needs::peers;
 
 /// A call as a reader found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,11 +50,13 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    fn start(language: &'static str, mut command: Command) -> Option<Self> {
+    fn start(language: &'static str, mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().ok()?;
-        let (stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-        Some(Self { language, program: Some((child, stdin, stdout)) })
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("needs {language}: {error}: run scripts/install-peers"));
+        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Self { language, program: Some((child, stdin, stdout)) }
     }
 
     /// Returns what it finds in each of some streams.
@@ -102,30 +104,23 @@ fn readings(frame: &[u8]) -> Readings {
         .collect()
 }
 
-/// Starts all readers that are installed and says which are not; none where the peers are not.
-pub(super) fn start_all() -> Option<Vec<Reader>> {
-    let peers = peers("the differential test of parsers")?;
+/// Starts a reader of each language.
+pub(super) fn start_all() -> Vec<Reader> {
+    let peers = peers();
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/parsers");
     let mut python = Command::new(peers.join(".venv/bin/python"));
     python.arg(place.join("python_parsers.py"));
     let mut node = Command::new("node");
     node.arg(place.join("node_parsers.mjs")).env("SCRUBJAY_PEERS", &peers);
     let mut readers = vec![Reader { language: "serde", program: None }];
-    for (language, command) in
-        [("python", Some(python)), ("node", Some(node)), ("go", built_with_go(&place.join("go_parsers.go")))]
-    {
-        match command.and_then(|command| Reader::start(language, command)) {
-            Some(reader) => readers.push(reader),
-            None => {
-                skip(&format!("the parsers of {language}"), "they are missing: run scripts/install-peers")
-            }
-        }
+    let go = built_with_go(&place.join("go_parsers.go"));
+    for (language, command) in [("python", python), ("node", node), ("go", go)] {
+        readers.push(Reader::start(language, command));
     }
-    Some(readers)
+    readers
 }
 
-/// Builds the Go parsers; none where there is no Go.
-fn built_with_go(source: &Path) -> Option<Command> {
+fn built_with_go(source: &Path) -> Command {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     // Two tests may build at the same time.
     let program =
@@ -133,9 +128,9 @@ fn built_with_go(source: &Path) -> Option<Command> {
     let mut go = Command::new("go");
     go.arg("build").arg("-o").arg(&program).arg(source);
     go.env("GOCACHE", scratch.join("go-cache")).env("GOFLAGS", "").env("GO111MODULE", "off");
-    let status = go.status().ok()?;
+    let status = go.status().expect("needs go: run scripts/install-peers");
     assert!(status.success(), "tests/parsers/go_parsers.go does not build");
-    Some(Command::new(program))
+    Command::new(program)
 }
 
 /// A message as most Rust servers read it.

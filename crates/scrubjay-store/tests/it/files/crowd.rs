@@ -86,7 +86,7 @@ struct Tally {
 
 #[test]
 #[ignore = "run by the test below, eight at once"]
-fn one_of_a_crowd() {
+fn one_of_a_crowd_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let number: u64 = std::env::var(NUMBER).unwrap().parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -139,7 +139,7 @@ async fn eight_processes_change_the_same_files_one_after_the_other() {
         let mut child = Command::new("timeout")
             .arg(LIMIT_S)
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "files::crowd::one_of_a_crowd"])
+            .args(["--exact", "files::crowd::one_of_a_crowd_in_child_process"])
             .args(["--ignored", "--nocapture", "--test-threads=1"])
             .env(DIRECTORY, scratch.path())
             .env(NUMBER, number.to_string())

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::database::caller;
 use crate::fixture::scratch;
-use crate::needs::skip;
+use crate::needs::strace;
 
 /// Where the process that is killed works.
 const DIRECTORY: &str = "SCRUBJAY_TEST_KILLED_IN";
@@ -105,7 +105,7 @@ fn say(line: &str) {
 
 #[test]
 #[ignore = "run by the test below, which kills it"]
-fn one_that_is_killed() {
+fn one_that_is_killed_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     runtime().block_on(async {
         let lab = Lab::open(&directory).await;
@@ -184,7 +184,7 @@ impl Victim {
         let mut child = Command::new("timeout")
             .arg(LIMIT_S)
             .arg(std::env::current_exe().unwrap())
-            .args(["--exact", "files::killed::one_that_is_killed"])
+            .args(["--exact", "files::killed::one_that_is_killed_in_child_process"])
             .args(["--ignored", "--nocapture", "--test-threads=1"])
             .env(DIRECTORY, place)
             .stdin(Stdio::piped())
@@ -228,17 +228,14 @@ impl Victim {
 type Counted = BTreeMap<(usize, &'static str), usize>;
 
 /// Lets a process finish, on this system or an older one.
-fn count(runs: &Runs, injected: &[&str]) -> Option<Counted> {
+fn count(runs: &Runs, injected: &[&str]) -> Counted {
     let victim = runs.start();
     let threads = victim.threads.clone();
     let log = runs.scratch.path().join("calls");
-    let mut tracer = Command::new("strace");
+    let mut tracer = strace();
     tracer.args(["-f", "-e", &format!("trace={}", CALLS.join(",")), "-p", &victim.pid, "-o"]).arg(&log);
     tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
-    let Some((made, killed)) = victim.go(&mut tracer) else {
-        skip("killing at every system call", "strace is missing, or may not trace");
-        return None;
-    };
+    let (made, killed) = victim.go(&mut tracer).expect("strace may trace");
     assert!(made.len() == CHANGES.len() && !killed);
     let mut counted = BTreeMap::new();
     for line in std::fs::read_to_string(log).unwrap().lines() {
@@ -248,7 +245,7 @@ fn count(runs: &Runs, injected: &[&str]) -> Option<Counted> {
         let thread = threads.iter().position(|known| known == thread).expect("no thread came later");
         *counted.entry((thread, call)).or_default() += 1;
     }
-    Some(counted)
+    counted
 }
 
 /// What came of processes that were killed.
@@ -271,7 +268,7 @@ fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) ->
         for number in 1..=times {
             let attempt = |_| {
                 let victim = runs.start();
-                let mut tracer = Command::new("strace");
+                let mut tracer = strace();
                 tracer.args(["-o", "/dev/null", "-e", &format!("trace={}", CALLS.join(","))]);
                 tracer.args(injected.iter().flat_map(|injected| ["-e", injected]));
                 tracer.args(["-e", &format!("inject={call}:{harm}:when={number}")]);
@@ -293,10 +290,10 @@ fn harm_at_each(runs: &Runs, counted: Counted, harm: &str, injected: &[&str]) ->
 }
 
 #[test]
+#[ignore = "needs strace"]
 fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
     let runs = Runs::new();
-    // Where nothing can be traced, the tests of `scrubjay` say so.
-    let Some(counted) = count(&runs, &[]) else { return };
+    let counted = count(&runs, &[]);
     let tally = harm_at_each(&runs, counted, "signal=KILL", &[]);
     // Threads take turns differently each time, the more so on a busy machine: some calls do not come.
     assert!(tally.kills > 200 && tally.kills * 10 > tally.points * 6, "{tally:?}");
@@ -304,18 +301,20 @@ fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
 }
 
 #[test]
+#[ignore = "needs strace"]
 fn killed_where_files_cannot_be_swapped_it_leaves_them_agreed() {
     let runs = Runs::new();
-    let Some(mut counted) = count(&runs, &[OLD_SYSTEM]) else { return };
+    let mut counted = count(&runs, &[OLD_SYSTEM]);
     counted.retain(|(_, call), _| PLACING.contains(call));
     let tally = harm_at_each(&runs, counted, "signal=KILL", &[OLD_SYSTEM]);
     assert!(tally.kills >= 5 && tally.kills == tally.points, "{tally:?}");
 }
 
 #[test]
+#[ignore = "needs strace"]
 fn after_a_call_that_fails_disk_and_ledger_agree() {
     let runs = Runs::new();
-    let Some(mut counted) = count(&runs, &[]) else { return };
+    let mut counted = count(&runs, &[]);
     // Threads wake each other by writing, and take it for granted; so does the database that it can unlock.
     counted.retain(|(_, call), _| !["write", "fcntl"].contains(call));
     let tally = harm_at_each(&runs, counted, "error=EIO", &[]);

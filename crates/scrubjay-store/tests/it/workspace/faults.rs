@@ -8,6 +8,7 @@ use scrubjay_store::workspace::{Durability, Expect, FilePath, Workspace, Workspa
 
 use super::{DIRECTORY, Lab, code, content, names};
 use crate::fixture::run_in_a_process_of_its_own;
+use crate::needs;
 
 const LONG: usize = 200_000;
 
@@ -16,28 +17,25 @@ fn a_file_that_cannot_grow_leaves_the_old_one() {
     let lab = Lab::new();
     let directory = lab.disk("");
     let environment = [(DIRECTORY, directory.as_path())];
-    let test = "workspace::faults::one_full_disk";
+    let test = "workspace::faults::one_full_disk_in_child_process";
     run_in_a_process_of_its_own("trap '' XFSZ && ulimit -f 64", test, &environment);
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_full_disk_leaves_the_old_file() {
-    let possible = Command::new("unshare").args(["-rm", "true"]).output();
-    if !possible.is_ok_and(|output| output.status.success()) {
-        // The limit on file sizes above stands for it then.
-        return crate::needs::skip("a_full_disk_leaves_the_old_file", "no file system can be mounted here");
-    }
+    needs::root();
     let lab = Lab::new();
     let directory = lab.disk("");
     let environment = [(DIRECTORY, directory.as_path())];
     let mount = format!("mount -t tmpfs -o size=128k none \"${DIRECTORY}\" && mkdir \"${DIRECTORY}/src\"");
     let prepare = format!("exec unshare -rm sh -c '{mount} && exec \"$0\" \"$@\"' \"$@\"");
-    run_in_a_process_of_its_own(&prepare, "workspace::faults::one_full_disk", &environment);
+    run_in_a_process_of_its_own(&prepare, "workspace::faults::one_full_disk_in_child_process", &environment);
 }
 
 #[test]
 #[ignore = "run by the tests above, in a process of its own"]
-fn one_full_disk() {
+fn one_full_disk_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let workspace = Workspace::open(&directory).unwrap();
     let path = workspace.locate("src/a").unwrap();
@@ -61,7 +59,12 @@ fn a_killed_process_leaves_a_whole_file_and_at_most_one_temporary() {
     let mut left = 0;
     for round in 0..40 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "workspace::faults::one_that_is_killed", "--ignored", "--nocapture"])
+            .args([
+                "--exact",
+                "workspace::faults::one_that_is_killed_in_child_process",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(DIRECTORY, lab.disk(""))
             .stdout(Stdio::null())
             .spawn()
@@ -97,7 +100,7 @@ fn a_killed_process_leaves_a_whole_file_and_at_most_one_temporary() {
 
 #[test]
 #[ignore = "run by the test of killed processes, which ends it"]
-fn one_that_is_killed() {
+fn one_that_is_killed_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let workspace = Workspace::open(&directory).unwrap().durability(Durability::Process);
     let path = workspace.locate("src/a").unwrap();

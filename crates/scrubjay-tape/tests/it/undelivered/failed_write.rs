@@ -17,7 +17,7 @@ const DIRECTORY: &str = "SCRUBJAY_TEST_FAILED_WRITE";
 
 fn run(test: &str) {
     let scratch = scratch();
-    let test = format!("undelivered::failed_write::{test}");
+    let test = format!("undelivered::failed_write::{test}_in_child_process");
     run_in_a_process_of_its_own("trap '' XFSZ", &test, &[(DIRECTORY, scratch.path())]);
 }
 
@@ -50,7 +50,7 @@ fn a_flush_that_fails_lets_no_note_name_another_message() {
 
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
-fn flush() {
+fn flush_in_child_process() {
     let home = given_home();
     let policy = Policy { buffer_max: Some(100), ..Policy::default() };
     let mut recording = recording(&home, u64::MAX).with_policy(&policy);
@@ -76,7 +76,7 @@ fn an_end_that_cannot_be_written_leaves_what_was_left_out_to_the_next_tape() {
 
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
-fn rotation() {
+fn rotation_in_child_process() {
     let home = given_home();
     let selection = Settings { sampling: Sampling::Systematic { interval: 2 }, ..Settings::default() };
     let mut recording = recording(&home, 8000).with_policy(&Policy { selection, ..Policy::default() });
@@ -113,7 +113,7 @@ fn a_tape_that_has_its_end_has_its_notes() {
 
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
-fn finish() {
+fn finish_in_child_process() {
     let home = given_home();
     let mut recording = recording(&home, u64::MAX);
     let numbers: Vec<u64> = (0..900).map(|_| say(&mut recording, "message")).collect();

@@ -1,29 +1,20 @@
 //! What a loss of power must not take: a tape's name as little as what is on it. Seen in the system calls.
 
-use std::process::Command;
-
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{Lab, Running, kill};
-use crate::needs::skip;
+use crate::needs::strace;
 
 /// Watches the calls of a relay's worker that bring something to the disk, and those that pass a message on.
-fn watch(lab: &Lab, worker: rustix::process::Pid) -> Option<Running> {
-    let mut command = Command::new("strace");
+fn watch(lab: &Lab, worker: rustix::process::Pid) -> Running {
+    let mut command = strace();
     command.args(["-f", "-y", "-s", "40", "-o", &lab.file("trace"), "-p", &worker.to_string(), "-e"]);
     command.arg("trace=fsync,fdatasync,rename,unlink,write,pwrite64");
-    if Command::new("strace").arg("-V").output().is_err() {
-        skip("watching syncs", "strace is not installed");
-        return None;
-    }
     let mut tracer = Running::start(&mut command);
     let told = tracer.complaint("attach");
-    if told.contains("attached") {
-        return Some(tracer);
-    }
-    skip("watching syncs", &format!("strace may not trace: {told}"));
-    None
+    assert!(told.contains("attached"), "strace may not trace: {told}");
+    tracer
 }
 
 /// Returns the number of the first line from `from` on that holds all of these.
@@ -33,12 +24,13 @@ fn find(lines: &[&str], from: usize, texts: &[&str]) -> usize {
 }
 
 #[test]
+#[ignore = "needs strace"]
 fn the_name_of_a_tape_is_synced_as_well() {
     let lab = Lab::new();
     let options = ["--durability", "power", "--max-tape-size", "2KiB"];
     let mut wrapped = lab.wrap_logged_sample("log").with(&options).start();
     wrapped.server();
-    let Some(mut tracer) = watch(&lab, wrapped.worker()) else { return };
+    let mut tracer = watch(&lab, wrapped.worker());
     for id in 1..=4 {
         let answer = wrapped.call_alone(id, "echo", &json!({ "text": "x".repeat(1500) }));
         assert!(answer["error"].is_null(), "{answer}");

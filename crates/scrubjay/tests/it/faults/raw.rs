@@ -9,6 +9,7 @@ const CALLS: [&str; 7] = ["openat2", "openat", "renameat2", "unlinkat", "fchmod"
 const ERRORS: [&str; 3] = ["EIO", "ENOSPC", "EDQUOT"];
 
 #[test]
+#[ignore = "needs strace"]
 fn a_workspace_whose_calls_fail_leaves_files_whole() {
     let mut served = Served::start();
     // The gateway is two processes; the one below does the work.
@@ -20,7 +21,7 @@ fn a_workspace_whose_calls_fail_leaves_files_whole() {
             let error = ERRORS[(at + number) % ERRORS.len()];
             // Counted for each thread: several may fail.
             let injection = format!("{call}:error={error}:when={number}");
-            let Some(tracer) = inject_into(worker, &[call], &[&injection]) else { return };
+            let tracer = inject_into(worker, &[call], &[&injection]);
             served.story(&format!("{call}-{number}"));
             drop(tracer);
             served.everything_works(&injection);

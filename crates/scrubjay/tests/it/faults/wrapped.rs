@@ -133,12 +133,13 @@ fn what_could_not_be_synced_is_not_on_the_tape() {
 
 /// Where even that fails, nothing is recorded until it has been done.
 #[test]
+#[ignore = "needs strace"]
 fn what_cannot_be_taken_off_the_tape_is_first() {
     let mut relay = Relay::start(&["--durability", "power"]);
     for left in 1..=3 {
         relay.call(10).unwrap();
         let failures = ["fdatasync:error=EIO:when=1", &format!("ftruncate:error=EIO:when=1..{left}")];
-        let Some(tracer) = crate::injected::inject(&relay.wrapped, &failures) else { return };
+        let tracer = crate::injected::inject(&relay.wrapped, &failures);
         while relay.call(10).is_err() {}
         drop(tracer);
     }

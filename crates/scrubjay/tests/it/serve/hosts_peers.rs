@@ -2,7 +2,7 @@
 //!
 //! The hosts are the programs people use, from the npm registry; only the model is a stand-in. One prompt makes
 //! a call through each [`Door`], on standard streams and over HTTP, to real servers. Nothing leaves the machine.
-//! Needs `scripts/install-peers`; without `SCRUBJAY_PEERS` every test here says so and passes.
+//! Needs `scripts/install-peers` and `SCRUBJAY_PEERS`.
 
 mod model;
 mod programs;
@@ -134,7 +134,7 @@ fn recorded_answer(data: &Path, message: &str) -> String {
 
 /// One conversation of a host with calls through every door, seen from the host and from the tapes.
 fn calls_through_every_door(host: Host) {
-    let Some(peers) = peers(&format!("{host:?}")) else { return };
+    let peers = peers();
     let scratch = scratch();
     let data = scratch.path().join("data");
     let doors = Doors::open(&peers, &data);
@@ -154,7 +154,7 @@ fn calls_through_every_door(host: Host) {
 
 /// A host reads the schemas of all our own tools and finds nothing to warn about.
 fn takes_our_schemas_without_a_warning(host: Host) {
-    let Some(peers) = peers(&format!("{host:?}")) else { return };
+    let peers = peers();
     let scratch = scratch();
     let place = started(&scratch.path().join("data"), &["serve"], &python_server(&peers));
     let said = converse(host, &peers, scratch.path(), &[Door { name: "served", place }]);
@@ -168,31 +168,37 @@ fn takes_our_schemas_without_a_warning(host: Host) {
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn claude_code_calls_through_wrap_and_serve() {
     calls_through_every_door(Host::ClaudeCode);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn codex_calls_through_wrap_and_serve() {
     calls_through_every_door(Host::Codex);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn gemini_cli_calls_through_wrap_and_serve() {
     calls_through_every_door(Host::GeminiCli);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn opencode_calls_through_wrap_and_serve() {
     calls_through_every_door(Host::Opencode);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn gemini_cli_takes_our_schemas_without_a_warning() {
     takes_our_schemas_without_a_warning(Host::GeminiCli);
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn opencode_takes_our_schemas_without_a_warning() {
     takes_our_schemas_without_a_warning(Host::Opencode);
 }

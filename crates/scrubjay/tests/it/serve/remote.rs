@@ -165,8 +165,9 @@ impl Drop for FirstTransport {
 }
 
 #[test]
+#[ignore = "needs peers"]
 fn a_server_of_the_first_transport_is_found_and_heard() {
-    let Some(peers) = peers("a_server_of_the_first_transport_is_found_and_heard") else { return };
+    let peers = peers();
     let directory = scratch();
     let server = FirstTransport::start(&peers);
     let echo = json!({ "name": "echo", "arguments": { "message": "ça va" } });
