@@ -3,7 +3,7 @@
 use scrubjay_core::entry::Entry;
 use scrubjay_core::export::{ImportedEntry, entry_json};
 use scrubjay_core::reading::Reader;
-use scrubjay_tape::format::frame::{self, Decoded};
+use scrubjay_tape::format::frame::{self, DecodedFrame};
 use scrubjay_tape::format::header::{self, Header, Layout};
 use serde::Deserialize;
 
@@ -59,11 +59,11 @@ fn same_frame(number: u64, entry: &Entry<'_>) {
     let mut bytes = Vec::new();
     frame::encode_head(number, entry, &mut bytes);
     bytes.extend_from_slice(entry.payload);
-    let Decoded::Frame(read, length) = frame::decode(number, &bytes) else { panic!("no frame: {entry:?}") };
+    let DecodedFrame::Frame(read, length) = frame::decode(number, &bytes) else { panic!("no frame: {entry:?}") };
     assert_eq!(length, bytes.len());
     let cut = entry.via.is_some_and(|via| via.len() > 256);
     let expected = if cut { Entry { via: read.via, ..*entry } } else { *entry };
     assert_eq!(read, expected);
     assert!(entry.via.unwrap_or_default().starts_with(read.via.unwrap_or_default()));
-    assert_eq!(frame::decode(number + 1, &bytes), Decoded::Damaged, "a frame is sound only in its place");
+    assert_eq!(frame::decode(number + 1, &bytes), DecodedFrame::Damaged, "a frame is sound only in its place");
 }

@@ -83,7 +83,7 @@ pub(crate) fn keep_marking(
     match recorded {
         Ok(entry) => {
             let mark = recording.entry_ref(recording.number_of(entry, items, marked));
-            let kept = Some(Place { number: entry, entry: recording.place(entry), mark });
+            let kept = Some(Place { number: entry, entry: recording.tape_position(entry), mark });
             then(kept);
             Ok(kept)
         }

@@ -343,7 +343,7 @@ impl Relay {
     /// Waits until all that is recorded by now is on the disk. Where that fails it is taken off the tape, together with
     /// what the other pumps recorded since the last sync; they learn of it when they look.
     async fn sync(&self) -> Result<(), RecordError> {
-        let recorded = self.recording.borrow().mark();
+        let recorded = self.recording.borrow().sync_point();
         let _turn = self.syncing.lock().await;
         let Some(sync) = self.recording.borrow_mut().begin_sync(recorded)? else { return Ok(()) };
         let extent = sync.extent();

@@ -17,7 +17,7 @@ use scrubjay_core::message;
 use scrubjay_core::oversize::Oversize;
 use scrubjay_core::protocol::{code, version};
 use scrubjay_tape::clock;
-use scrubjay_tape::format::header::{SessionRef, ToldBy};
+use scrubjay_tape::format::header::{SessionRef, SessionSource};
 use scrubjay_tape::recording::{Item, RecordError, Recording};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -488,7 +488,7 @@ impl Session {
         }
         let note = SessionMoved { session: session.to_owned() }.note();
         self.record_fact(EntryKind::Note, Direction::ServerToClient, &note);
-        let session = SessionRef { id: session.to_owned(), told_by: ToldBy::Agent };
+        let session = SessionRef { id: session.to_owned(), told_by: SessionSource::Agent };
         lock(&self.recording).set_session(session);
     }
 

@@ -10,8 +10,8 @@ use scrubjay_core::reading::Reader;
 use scrubjay_core::stats::TapeMetadata;
 
 use crate::clock;
-use crate::format::header::{Header, SessionRef, TapeKind, ToldBy};
-use crate::format::reader::{State, Tape};
+use crate::format::header::{Header, SessionRef, SessionSource, TapeKind};
+use crate::format::reader::{Tape, TapeState};
 use crate::home::{Home, TapeFile, started_wall_ms};
 
 /// More threads than this gain nothing: a disk has few heads, and footers are small.
@@ -27,7 +27,7 @@ pub struct Overview {
     /// What it says of itself; none where that is damaged.
     pub header: Option<Header>,
     /// What became of its writer.
-    pub state: State,
+    pub state: TapeState,
     /// The size of its file.
     pub file_bytes: u64,
     /// When its file was last touched.
@@ -47,7 +47,7 @@ impl Overview {
         let mut overview = Self {
             file: file.clone(),
             header: None,
-            state: State::Sealed,
+            state: TapeState::Sealed,
             file_bytes: 0,
             file_wall_ns: 0,
             duration_ns: 0,
@@ -112,7 +112,7 @@ impl Overview {
     #[must_use]
     pub fn session(&self) -> SessionRef {
         match &self.metadata.moved_to {
-            Some(id) => SessionRef { id: id.clone(), told_by: ToldBy::Agent },
+            Some(id) => SessionRef { id: id.clone(), told_by: SessionSource::Agent },
             None => self.header.as_ref().map(|header| header.session.clone()).unwrap_or_default(),
         }
     }
@@ -138,7 +138,7 @@ impl Overview {
     /// Tells whether it is a conversation that a person would look for: not a mere greeting, unless it may go on.
     #[must_use]
     pub fn is_conversation(&self) -> bool {
-        self.kind() == TapeKind::Conversation && (!self.metadata.probe || self.state == State::Live)
+        self.kind() == TapeKind::Conversation && (!self.metadata.probe || self.state == TapeState::Live)
     }
 
     /// Returns what the tapes of one conversation, or of one run of a gateway, have in common.
@@ -240,7 +240,7 @@ pub(crate) fn latest(home: &Home, files: Vec<TapeFile>) -> Option<TapeFile> {
             continue;
         }
         // A live tape may be long, and is a conversation in any case.
-        if tape.state() == State::Live || Overview::read(home, file).is_conversation() {
+        if tape.state() == TapeState::Live || Overview::read(home, file).is_conversation() {
             return Some(file.clone());
         }
         greeting.get_or_insert_with(|| file.clone());
@@ -282,7 +282,7 @@ mod tests {
         Overview {
             file: TapeFile { id, path: PathBuf::new() },
             header: Some(header),
-            state: State::Sealed,
+            state: TapeState::Sealed,
             file_bytes: 1,
             file_wall_ns: started,
             duration_ns: 0,
@@ -316,7 +316,7 @@ mod tests {
         let mut greeted = tape(1, None, TapeKind::Conversation);
         greeted.metadata.probe = true;
         assert!(!greeted.is_conversation());
-        greeted.state = State::Live;
+        greeted.state = TapeState::Live;
         assert!(greeted.is_conversation());
         // An old tape on which only backends talk, whatever it is called.
         let mut legs = tape(1, None, TapeKind::Conversation);

@@ -16,8 +16,8 @@ use serde::Serialize;
 use crate::format::digest::TapeEnd;
 use crate::format::header::{Header, Imported};
 use crate::format::observe::{CLOCK_SLACK_NS, CLOSING_MAX, Observed, Observer};
-use crate::format::reader::{OpenError, State, Tape};
-use crate::format::verify::{Report, verify_observed};
+use crate::format::reader::{OpenError, Tape, TapeState};
+use crate::format::verify::{VerifyReport, verify_observed};
 use crate::home::{FindError, Home, TapeFile};
 use crate::removed::Removed;
 
@@ -54,12 +54,12 @@ pub struct LinkFinding {
 
 /// What a check of a tape and of what others say of it found.
 #[derive(Clone, Debug, Serialize)]
-pub struct Checked {
+pub struct CheckedTape {
     /// What became of its writer.
-    pub state: State,
+    pub state: TapeState,
     /// What is wrong with the tape by itself.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: VerifyReport,
     /// What is wrong between it and others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkFinding>,
@@ -71,7 +71,7 @@ pub struct Checked {
     pub imported: Option<Imported>,
 }
 
-impl Checked {
+impl CheckedTape {
     /// Returns whether nothing is wrong.
     #[must_use]
     pub fn is_sound(&self) -> bool {
@@ -90,7 +90,7 @@ const RAN_BACK: &str = "time ran backwards";
 
 /// What one tape says of another.
 #[derive(Clone, Debug)]
-struct Claim {
+struct LinkClaim {
     by: TapeId,
     by_part: u32,
     by_started_wall_ns: u64,
@@ -102,7 +102,7 @@ struct Claim {
 
 /// What tells which tapes were recorded together, and in which order.
 #[derive(Debug)]
-struct Relative {
+struct TapeRelation {
     id: TapeId,
     session: String,
     gateway: Option<String>,
@@ -111,7 +111,7 @@ struct Relative {
     is_imported: bool,
 }
 
-impl Relative {
+impl TapeRelation {
     fn new(header: &Header) -> Self {
         Self {
             id: header.id,
@@ -131,7 +131,7 @@ impl Relative {
 
 /// Where a tape is that another one names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum Neighbour {
     Before,
     Behind,
 }
@@ -139,8 +139,8 @@ enum Side {
 /// What all tapes of a data directory say of each other.
 #[derive(Debug)]
 pub struct Chain {
-    relatives: Vec<Relative>,
-    claims: HashMap<TapeId, Vec<Claim>>,
+    relatives: Vec<TapeRelation>,
+    claims: HashMap<TapeId, Vec<LinkClaim>>,
     present: HashMap<TapeId, TapeFile>,
     removed: HashMap<TapeId, Removed>,
 }
@@ -152,12 +152,12 @@ impl Chain {
     /// The data directory cannot be read.
     pub fn read(home: &Home) -> Result<Self, FindError> {
         let files = home.list()?;
-        let mut claims: HashMap<TapeId, Vec<Claim>> = HashMap::new();
+        let mut claims: HashMap<TapeId, Vec<LinkClaim>> = HashMap::new();
         let mut relatives = Vec::with_capacity(files.len());
         for header in files.iter().filter_map(|file| home.open(file).ok()?.header().cloned()) {
-            relatives.push(Relative::new(&header));
+            relatives.push(TapeRelation::new(&header));
             let Header { id: by, part: by_part, started_wall_ns: by_started_wall_ns, .. } = header;
-            let claim = |continues, end| Claim { by, by_part, by_started_wall_ns, continues, end };
+            let claim = |continues, end| LinkClaim { by, by_part, by_started_wall_ns, continues, end };
             if let Some(before) = header.continues {
                 claims.entry(before).or_default().push(claim(true, header.links.previous));
             }
@@ -175,7 +175,7 @@ impl Chain {
     ///
     /// # Errors
     /// The file cannot be read; what is wrong is not an error but in the answer.
-    pub fn check(&self, home: &Home, file: &TapeFile) -> Result<Checked, OpenError> {
+    pub fn check(&self, home: &Home, file: &TapeFile) -> Result<CheckedTape, OpenError> {
         let tape = home.open(file)?;
         let io_error = |source: io::Error| OpenError::Io { path: file.path.clone(), source };
         let claims = self.claims.get(&file.id).map(Vec::as_slice).unwrap_or_default();
@@ -184,7 +184,7 @@ impl Chain {
             verify_observed(&tape, || Observer::new(tape.header(), ends())).map_err(io_error)?;
         let imported = tape.header().and_then(|header| header.links.imported.clone());
         let state = tape.state();
-        let mut checked = Checked { state, report, links: Vec::new(), notes: Vec::new(), imported };
+        let mut checked = CheckedTape { state, report, links: Vec::new(), notes: Vec::new(), imported };
         if let Some(header) = tape.header() {
             self.look_back(home, file, header, &mut checked);
         }
@@ -195,7 +195,7 @@ impl Chain {
             for claim in claims {
                 check_claim(&tape, claim, &observed, &mut checked);
             }
-            let continuing: Vec<&Claim> = claims.iter().filter(|claim| claim.continues).collect();
+            let continuing: Vec<&LinkClaim> = claims.iter().filter(|claim| claim.continues).collect();
             if let [first, second, ..] = continuing.as_slice() {
                 let what = format!("tapes {} and {} both say that they continue it", first.by, second.by);
                 checked.find(LinkProblem::Forked, second.by, what);
@@ -205,33 +205,47 @@ impl Chain {
     }
 
     /// Looks at the tapes that a tape names as being before it.
-    fn look_back(&self, home: &Home, file: &TapeFile, header: &Header, checked: &mut Checked) {
+    fn look_back(&self, home: &Home, file: &TapeFile, header: &Header, checked: &mut CheckedTape) {
         if header.id != file.id {
             let what = format!("the file has the name of tape {}, and holds tape {}", file.id, header.id);
             checked.find(LinkProblem::Misplaced, header.id, what);
         }
         if let Some(before) = header.continues {
-            self.look_for(home, header, Side::Before, before, "continues", checked);
+            self.look_for(home, header, Neighbour::Before, before, "continues", checked);
             if header.links.previous.is_none() {
                 let what = format!("it names tape {before}, which it continues, but not its end");
                 checked.notes.push(what);
             }
         }
         if let Some(end) = &header.links.follows {
-            self.look_for(home, header, Side::Before, end.tape, "comes after", checked);
+            self.look_for(home, header, Neighbour::Before, end.tape, "comes after", checked);
         }
     }
 
     /// Looks at the tape that a tape names as being behind it.
-    fn look_forward(&self, home: &Home, header: Option<&Header>, observed: &Observed, checked: &mut Checked) {
+    fn look_forward(
+        &self,
+        home: &Home,
+        header: Option<&Header>,
+        observed: &Observed,
+        checked: &mut CheckedTape,
+    ) {
         let end = observed.last.iter().rev().find_map(|last| last.end.as_ref());
         if let (Some(header), Some(next)) = (header, end.and_then(|end| end.continues_on)) {
-            self.look_for(home, header, Side::Behind, next, "goes on with", checked);
+            self.look_for(home, header, Neighbour::Behind, next, "goes on with", checked);
         }
     }
 
     /// Says so where a tape is not here.
-    fn look_for(&self, home: &Home, by: &Header, side: Side, tape: TapeId, how: &str, checked: &mut Checked) {
+    fn look_for(
+        &self,
+        home: &Home,
+        by: &Header,
+        side: Neighbour,
+        tape: TapeId,
+        how: &str,
+        checked: &mut CheckedTape,
+    ) {
         // It may have come, or gone, since the list was read.
         let is_here = || home.list().is_ok_and(|files| files.iter().any(|file| file.id == tape));
         if self.present.contains_key(&tape) || is_here() {
@@ -250,20 +264,20 @@ impl Chain {
 
     /// Tells whether a tape that an imported one names must have been here: others beyond it are, or others that were
     /// recorded here with it. Otherwise importing its neighbours would excuse that it is gone.
-    fn was_here(&self, by: &Header, side: Side, tape: TapeId) -> bool {
+    fn was_here(&self, by: &Header, side: Neighbour, tape: TapeId) -> bool {
         let claims = self.claims.get(&tape).map(Vec::as_slice).unwrap_or_default();
-        let is_named_from_behind = side == Side::Behind && claims.iter().any(|claim| claim.by != by.id);
-        let near = Relative::new(by);
-        let is_beyond = |other: &Relative| match side {
-            Side::Before => other.place < near.place,
-            Side::Behind => other.place > near.place,
+        let is_named_from_behind = side == Neighbour::Behind && claims.iter().any(|claim| claim.by != by.id);
+        let near = TapeRelation::new(by);
+        let is_beyond = |other: &TapeRelation| match side {
+            Neighbour::Before => other.place < near.place,
+            Neighbour::Behind => other.place > near.place,
         };
         let mut related = self.relatives.iter().filter(|other| other.id != by.id && other.is_related(&near));
         is_named_from_behind || related.any(|other| !other.is_imported || is_beyond(other))
     }
 }
 
-impl Checked {
+impl CheckedTape {
     fn find(&mut self, problem: LinkProblem, other: TapeId, what: String) {
         self.links.push(LinkFinding { problem, other, what });
     }
@@ -301,7 +315,7 @@ impl Checked {
 }
 
 /// Checks what another tape says of this one.
-fn check_claim(tape: &Tape, claim: &Claim, observed: &Observed, checked: &mut Checked) {
+fn check_claim(tape: &Tape, claim: &LinkClaim, observed: &Observed, checked: &mut CheckedTape) {
     let by = claim.by;
     let how = if claim.continues { "continues it" } else { "comes after it" };
     if let Some(last) = observed.last_wall_ns
@@ -341,7 +355,7 @@ fn check_claim(tape: &Tape, claim: &Claim, observed: &Observed, checked: &mut Ch
 }
 
 /// Tells whether nothing stands behind the named end but what closes a tape.
-fn is_closing(claim: &Claim, observed: &Observed, had: u64) -> bool {
+fn is_closing(claim: &LinkClaim, observed: &Observed, had: u64) -> bool {
     if !claim.continues || observed.entries - had > CLOSING_MAX {
         return observed.entries == had;
     }

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::format::facts::{IMPORTED, NotedFacts};
 use crate::format::header::Imported;
 use crate::format::observe::{Observed, Observer};
-use crate::format::reader::{OpenError, State, Tape};
+use crate::format::reader::{OpenError, Tape, TapeState};
 use crate::format::totals::TOTALS_VERSION;
 use crate::home::{FindError, Home, TapeFile};
 use crate::removed::Removed;
@@ -105,7 +105,7 @@ pub enum CheckpointError {
 /// What became of a tape since a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub enum Became {
+pub enum TapeChange {
     /// It is as it was.
     Same,
     /// It has more entries, behind those that it had.
@@ -156,7 +156,7 @@ pub enum Became {
     },
 }
 
-impl Became {
+impl TapeChange {
     /// Tells whether this may happen without anybody having tampered with it.
     #[must_use]
     pub fn is_fine(&self) -> bool {
@@ -205,7 +205,7 @@ impl Became {
 
 /// What became of all tapes since a checkpoint.
 #[derive(Clone, Debug, Serialize)]
-pub struct Compared {
+pub struct Comparison {
     /// Each tape of the checkpoint.
     pub tapes: Vec<ComparedTape>,
     /// Tapes that came since.
@@ -221,16 +221,16 @@ pub struct ComparedTape {
     pub tape: TapeId,
     /// What became of it.
     #[serde(flatten)]
-    pub became: Became,
+    pub change: TapeChange,
     /// The same in words.
     pub words: String,
 }
 
-impl Compared {
+impl Comparison {
     /// Tells whether nothing was tampered with.
     #[must_use]
     pub fn is_fine(&self) -> bool {
-        self.tapes.iter().all(|tape| tape.became.is_fine())
+        self.tapes.iter().all(|tape| tape.change.is_fine())
     }
 }
 
@@ -245,7 +245,7 @@ impl Checkpoint {
         let mut tapes = Vec::with_capacity(files.len());
         for file in &files {
             let tape = home.open(file)?;
-            let sealed = tape.state() == State::Sealed;
+            let sealed = tape.state() == TapeState::Sealed;
             let observed = observe(&tape, Vec::new(), 0)?;
             tapes.push(NotedTape {
                 tape: file.id,
@@ -299,54 +299,53 @@ impl Checkpoint {
     ///
     /// # Errors
     /// The data directory cannot be read.
-    pub fn compare(&self, home: &Home) -> Result<Compared, CheckpointError> {
+    pub fn compare(&self, home: &Home) -> Result<Comparison, CheckpointError> {
         let present: HashMap<TapeId, TapeFile> =
             home.list()?.into_iter().map(|file| (file.id, file)).collect();
         let removed = home.removed()?;
         let compared = |noted: &NotedTape| {
-            let became = match (present.get(&noted.tape), removed.get(&noted.tape)) {
-                (Some(file), _) => {
-                    became(home, file, noted).unwrap_or_else(|e| Became::Unreadable { why: e.to_string() })
-                }
-                (None, Some(removed)) => Became::Removed { note: removed.clone() },
-                (None, None) => Became::Missing,
+            let change = match (present.get(&noted.tape), removed.get(&noted.tape)) {
+                (Some(file), _) => compare_tape(home, file, noted)
+                    .unwrap_or_else(|e| TapeChange::Unreadable { why: e.to_string() }),
+                (None, Some(removed)) => TapeChange::Removed { note: removed.clone() },
+                (None, None) => TapeChange::Missing,
             };
-            ComparedTape { tape: noted.tape, words: became.words(noted), became }
+            ComparedTape { tape: noted.tape, words: change.words(noted), change }
         };
         let tapes = self.tapes.iter().map(compared).collect();
         let mut new_tapes: Vec<TapeId> =
             present.into_keys().filter(|id| self.tapes.iter().all(|noted| noted.tape != *id)).collect();
         new_tapes.sort_unstable();
-        Ok(Compared { tapes, new_tapes, covers_facts: self.checkpoint >= FACTS_VERSION })
+        Ok(Comparison { tapes, new_tapes, covers_facts: self.checkpoint >= FACTS_VERSION })
     }
 }
 
-fn became(home: &Home, file: &TapeFile, noted: &NotedTape) -> Result<Became, CheckpointError> {
+fn compare_tape(home: &Home, file: &TapeFile, noted: &NotedTape) -> Result<TapeChange, CheckpointError> {
     let tape = home.open(file)?;
     let observed = observe(&tape, vec![noted.entries], noted.mark_step)?;
     let has = observed.entries;
     let is_same = observed.found.get(&noted.entries) == Some(&noted.digest);
     Ok(match has.checked_sub(noted.entries) {
-        Some(by) if is_same && by > 0 && noted.sealed => Became::Added { by },
-        Some(by) if is_same => match facts_became(&tape, noted)? {
-            Some(became) => became,
-            None if by == 0 => Became::Same,
-            None => Became::Grown { by },
+        Some(by) if is_same && by > 0 && noted.sealed => TapeChange::Added { by },
+        Some(by) if is_same => match compare_facts(&tape, noted)? {
+            Some(change) => change,
+            None if by == 0 => TapeChange::Same,
+            None => TapeChange::Grown { by },
         },
-        None if first_change(&observed, noted).is_none() => Became::Shortened { has },
+        None if first_change(&observed, noted).is_none() => TapeChange::Shortened { has },
         _ => {
             let step = noted.mark_step.max(1);
             let marks = noted.marks.len() as u64 / 8;
             let at = first_change(&observed, noted).unwrap_or(marks);
             let first = at.saturating_mul(step);
             let last = first.saturating_add(step).min(noted.entries).saturating_sub(1).max(first);
-            Became::Changed { first, last }
+            TapeChange::Changed { first, last }
         }
     })
 }
 
 /// Compares what a tape says of itself with what was noted of it; none where it is the same.
-fn facts_became(tape: &Tape, noted: &NotedTape) -> io::Result<Option<Became>> {
+fn compare_facts(tape: &Tape, noted: &NotedTape) -> io::Result<Option<TapeChange>> {
     let differing =
         |noted: &Option<NotedFacts>, is: Option<NotedFacts>| noted.as_ref()?.differing(is.as_ref());
     let header = differing(&noted.header, tape.header_facts()?);
@@ -358,10 +357,10 @@ fn facts_became(tape: &Tape, noted: &NotedTape) -> io::Result<Option<Became>> {
         && header.as_ref().is_some_and(|facts| facts == &[IMPORTED])
         && (footer.is_none() || is_checked)
     {
-        return Ok(Some(Became::Imported { note }));
+        return Ok(Some(TapeChange::Imported { note }));
     }
     let is_changed = header.is_some() || footer.is_some();
-    Ok(is_changed.then_some(Became::FactsChanged { header, footer }))
+    Ok(is_changed.then_some(TapeChange::FactsChanged { header, footer }))
 }
 
 /// Returns the place of the first mark that differs, as far as there are entries.

@@ -23,9 +23,9 @@ pub struct Claim {
 
 /// Who holds a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum ClaimHolder {
     /// A process that lives.
-    Lives,
+    Alive,
     /// A process that is gone.
     Gone,
     /// No such file here: released, or of another data directory.
@@ -58,11 +58,11 @@ impl Claim {
 
     /// Tells who holds a name in a directory.
     #[must_use]
-    pub fn holder(directory: &Path, name: &str) -> Holder {
+    pub fn holder(directory: &Path, name: &str) -> ClaimHolder {
         match lock_abandoned(&directory.join(name)) {
-            Ok(Some(_)) => Holder::Gone,
-            Ok(None) => Holder::Lives,
-            Err(_) => Holder::Unknown,
+            Ok(Some(_)) => ClaimHolder::Gone,
+            Ok(None) => ClaimHolder::Alive,
+            Err(_) => ClaimHolder::Unknown,
         }
     }
 }

@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 use rustix::fs::{FlockOperation, flock};
 use scrubjay_core::id::TapeId;
 
-use crate::claim::{Claim, Holder};
-use crate::format::header::{Origin, SessionRef, ToldBy};
+use crate::claim::{Claim, ClaimHolder};
+use crate::format::header::{Origin, SessionRef, SessionSource};
 use crate::format::writer::is_at;
 use crate::home::{Home, create_private_dir};
 
@@ -61,11 +61,12 @@ impl Conversation {
     /// A data directory that cannot be written leaves the host process alone to tell.
     fn join(&self) -> Membership {
         let session = SessionRef::of_host(&self.origin, self.workspace.as_deref());
-        let process = session.as_ref().filter(|session| session.told_by == ToldBy::HostProcess);
+        let process = session.as_ref().filter(|session| session.told_by == SessionSource::HostProcess);
         match process.map(|host| join_process(&self.home.conversations(), &host.id, &self.server)) {
-            Some(Ok((id, claim))) => {
-                Membership { session: Some(SessionRef { id, told_by: ToldBy::HostProcess }), _claim: claim }
-            }
+            Some(Ok((id, claim))) => Membership {
+                session: Some(SessionRef { id, told_by: SessionSource::HostProcess }),
+                _claim: claim,
+            },
             None | Some(Err(_)) => Membership { session, _claim: None },
         }
     }
@@ -82,12 +83,12 @@ fn join_process(conversations: &Path, host: &str, server: &str) -> io::Result<(S
         let Ok(name) = entry?.file_name().into_string() else { continue };
         let Some(number) = name.split_once('-').and_then(|(number, _)| number.parse().ok()) else { continue };
         match Claim::holder(&place, &name) {
-            Holder::Lives => {
+            ClaimHolder::Alive => {
                 open.insert(number, std::fs::read_to_string(place.join(&name))?);
             }
             // Left by a process that was killed.
-            Holder::Gone => std::fs::remove_file(place.join(&name))?,
-            Holder::Unknown => {}
+            ClaimHolder::Gone => std::fs::remove_file(place.join(&name))?,
+            ClaimHolder::Unknown => {}
         }
     }
     for number in 0..CONVERSATIONS_MAX {
@@ -133,7 +134,7 @@ pub fn sweep(home: &Home) -> io::Result<()> {
         let _turn = take_turn(&place)?;
         let names = std::fs::read_dir(&place)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let names: Vec<String> = names.filter(|name| name != TURN).collect();
-        if names.iter().all(|name| Claim::holder(&place, name) == Holder::Gone) {
+        if names.iter().all(|name| Claim::holder(&place, name) == ClaimHolder::Gone) {
             names.iter().try_for_each(|name| std::fs::remove_file(place.join(name)))?;
             std::fs::remove_file(place.join(TURN))?;
             // One that waits for the turn may have begun to make it anew: then the directory stays.

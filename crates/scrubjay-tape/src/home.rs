@@ -12,7 +12,7 @@ use scrubjay_core::id::TapeId;
 use thiserror::Error;
 
 use crate::catalog;
-use crate::claim::{Claim, Holder};
+use crate::claim::{Claim, ClaimHolder};
 use crate::format::reader::{OpenError, Tape};
 use crate::format::seal::{SealError, seal_or_finish};
 use crate::format::writer::{create_private, lock_abandoned};
@@ -117,11 +117,11 @@ impl Home {
 
     /// Tells whether a process lives that claimed a name here.
     #[must_use]
-    pub fn process(&self, name: &str) -> Holder {
+    pub fn process(&self, name: &str) -> ClaimHolder {
         // A name from a shared database must not lead out of the directory.
         match name.parse::<TapeId>() {
             Ok(id) => Claim::holder(&self.processes(), id.as_str()),
-            Err(_) => Holder::Unknown,
+            Err(_) => ClaimHolder::Unknown,
         }
     }
 
@@ -130,7 +130,7 @@ impl Home {
         let directory = self.processes();
         // What stays is looked at again by the next process.
         for name in file_names(&directory).unwrap_or_default() {
-            if Claim::holder(&directory, &name) == Holder::Gone {
+            if Claim::holder(&directory, &name) == ClaimHolder::Gone {
                 let _ = std::fs::remove_file(directory.join(name));
             }
         }

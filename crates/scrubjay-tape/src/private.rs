@@ -49,7 +49,7 @@ const DATABASE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// Something that was open to others and is no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mended {
+pub struct ClosedPath {
     /// What.
     pub path: PathBuf,
     /// Its mode before.
@@ -58,7 +58,7 @@ pub struct Mended {
     pub now: u32,
 }
 
-impl std::fmt::Display for Mended {
+impl std::fmt::Display for ClosedPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { path, was, now } = self;
         let who = if was & 0o022 == 0 { "read" } else { "write" };
@@ -120,7 +120,7 @@ pub enum NotPrivate {
 
 /// How much of a data directory is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
+pub enum CheckDepth {
     /// The directory and what is at its top: what every command can afford. If a directory was open, everything.
     Top,
     /// Everything in it.
@@ -132,28 +132,28 @@ impl Home {
     ///
     /// # Errors
     /// Something in it is another user's, or others could replace it.
-    pub fn make_private(&self, depth: Depth) -> Result<Vec<Mended>, NotPrivate> {
+    pub fn make_private(&self, depth: CheckDepth) -> Result<Vec<ClosedPath>, NotPrivate> {
         let root = self.root();
         check_above(root)?;
         // What else stands there is not a data directory, as its reader will find.
         let Some(facts) = facts_of(root)?.filter(Metadata::is_dir) else { return Ok(Vec::new()) };
-        let me = Me::now();
-        let mut found = Found::default();
+        let user = CurrentUser::now();
+        let mut found = OpenPaths::default();
         // First all that forbids its use, then changes: what is refused is left as it was.
-        look(root, &facts, &me, depth, &mut found)?;
-        if depth == Depth::Top && !found.open_directories.is_empty() {
-            found = Found::default();
-            look(root, &facts, &me, Depth::All, &mut found)?;
+        inspect_root(root, &facts, &user, depth, &mut found)?;
+        if depth == CheckDepth::Top && !found.open_directories.is_empty() {
+            found = OpenPaths::default();
+            inspect_root(root, &facts, &user, CheckDepth::All, &mut found)?;
         }
-        let mut mended = Vec::new();
+        let mut closed = Vec::new();
         // The outermost first: once that is closed, nobody can exchange what is in it.
         for (path, was) in found.open_directories {
-            mended.extend(close(path, was, 0o700)?);
+            closed.extend(close(path, was, 0o700)?);
         }
         for (path, was) in found.open_files {
-            mended.extend(close(path, was, 0o600)?);
+            closed.extend(close(path, was, 0o600)?);
         }
-        Ok(mended)
+        Ok(closed)
     }
 }
 
@@ -162,7 +162,7 @@ impl Home {
 /// # Errors
 /// Somebody can.
 pub fn check_above(path: &Path) -> Result<(), NotPrivate> {
-    check_above_as(path, &Me::now())
+    check_above_as(path, &CurrentUser::now())
 }
 
 /// As [`check_above`], for a file that somebody chose to go by: whoever owns it may own what it lies in.
@@ -170,26 +170,26 @@ pub fn check_above(path: &Path) -> Result<(), NotPrivate> {
 /// # Errors
 /// Somebody else can put another file in its place.
 pub fn check_above_file(path: &Path, owner: u32) -> Result<(), NotPrivate> {
-    check_above_as(path, &Me { also: Some(owner), ..Me::now() })
+    check_above_as(path, &CurrentUser { also_trusted: Some(owner), ..CurrentUser::now() })
 }
 
-fn check_above_as(path: &Path, me: &Me) -> Result<(), NotPrivate> {
-    check_each_above(path, me)?;
+fn check_above_as(path: &Path, user: &CurrentUser) -> Result<(), NotPrivate> {
+    check_each_above(path, user)?;
     // Where links lead, the same holds.
     let existing = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
     match existing {
         Some((part, real)) if real == part => Ok(()),
-        Some((part, real)) if part == path => check_each_above(&real, me),
+        Some((part, real)) if part == path => check_each_above(&real, user),
         // What is not there yet is made in what is.
-        Some((_, real)) => check_each_above(&real.join("new"), me),
+        Some((_, real)) => check_each_above(&real.join("new"), user),
         None => Ok(()),
     }
 }
 
-fn check_each_above(path: &Path, me: &Me) -> Result<(), NotPrivate> {
+fn check_each_above(path: &Path, user: &CurrentUser) -> Result<(), NotPrivate> {
     if let Ok(facts) = path.symlink_metadata()
         && facts.is_symlink()
-        && !me.trusts(facts.uid())
+        && !user.trusts(facts.uid())
     {
         return Err(NotPrivate::OtherOwner { path: path.to_owned(), uid: facts.uid() });
     }
@@ -198,11 +198,11 @@ fn check_each_above(path: &Path, me: &Me) -> Result<(), NotPrivate> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             facts => facts.map_err(|source| NotPrivate::Io { path: above.to_owned(), source })?,
         };
-        if !me.trusts(facts.uid()) {
+        if !user.trusts(facts.uid()) {
             return Err(NotPrivate::OtherOwner { path: above.to_owned(), uid: facts.uid() });
         }
         // The mode of a link says nothing.
-        if facts.is_dir() && facts.mode() & STICKY == 0 && me.others_write(&facts) {
+        if facts.is_dir() && facts.mode() & STICKY == 0 && user.others_write(&facts) {
             let (mode, below) = (facts.mode() & 0o7777, path.to_owned());
             return Err(NotPrivate::Replaceable { path: above.to_owned(), mode, below });
         }
@@ -212,14 +212,20 @@ fn check_each_above(path: &Path, me: &Me) -> Result<(), NotPrivate> {
 
 /// What is open to others, directories from the outside in.
 #[derive(Default)]
-struct Found {
+struct OpenPaths {
     open_directories: Vec<(PathBuf, u32)>,
     open_files: Vec<(PathBuf, u32)>,
 }
 
 /// Looks at the top of a data directory, and at everything below where that is wanted.
-fn look(root: &Path, facts: &Metadata, me: &Me, depth: Depth, found: &mut Found) -> Result<(), NotPrivate> {
-    me.owns(root, facts)?;
+fn inspect_root(
+    root: &Path,
+    facts: &Metadata,
+    user: &CurrentUser,
+    depth: CheckDepth,
+    found: &mut OpenPaths,
+) -> Result<(), NotPrivate> {
+    user.owns(root, facts)?;
     let mode = facts.mode() & 0o7777;
     let names = names_in(root);
     let (ours, others): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| is_ours(name));
@@ -235,27 +241,30 @@ fn look(root: &Path, facts: &Metadata, me: &Me, depth: Depth, found: &mut Found)
         let is_ledger = name == LEDGER;
         let path = root.join(name);
         let Some(facts) = facts_of(&path)? else { continue };
-        if is_ledger && facts.uid() == me.uid && facts.mode() & OTHERS != 0 && !may_be_database(&path, &facts)
+        if is_ledger
+            && facts.uid() == user.uid
+            && facts.mode() & OTHERS != 0
+            && !may_be_database(&path, &facts)
         {
             // Not ours to close: who wants to use it says what is wrong with it.
             continue;
         }
         if let (true, Ok(real)) = (path.is_symlink(), path.canonicalize()) {
-            check_each_above(&real, me)?;
+            check_each_above(&real, user)?;
         }
-        look_at(&path, &facts, me, if depth == Depth::All { DEPTH_MAX } else { 0 }, found)?;
+        inspect_path(&path, &facts, user, if depth == CheckDepth::All { DEPTH_MAX } else { 0 }, found)?;
     }
     Ok(())
 }
 
-fn look_at(
+fn inspect_path(
     path: &Path,
     facts: &Metadata,
-    me: &Me,
+    user: &CurrentUser,
     depth: usize,
-    found: &mut Found,
+    found: &mut OpenPaths,
 ) -> Result<(), NotPrivate> {
-    me.owns(path, facts)?;
+    user.owns(path, facts)?;
     let mode = facts.mode() & 0o7777;
     let open = if facts.is_dir() { &mut found.open_directories } else { &mut found.open_files };
     if mode & OTHERS != 0 {
@@ -268,7 +277,7 @@ fn look_at(
         let path = path.join(name);
         // A link within is followed by nobody who reads tapes; it is not ours to judge.
         match path.symlink_metadata() {
-            Ok(facts) if !facts.is_symlink() => look_at(&path, &facts, me, depth - 1, found)?,
+            Ok(facts) if !facts.is_symlink() => inspect_path(&path, &facts, user, depth - 1, found)?,
             _ => {}
         }
     }
@@ -291,9 +300,9 @@ fn may_be_database(path: &Path, facts: &Metadata) -> bool {
     is_database
 }
 
-fn close(path: PathBuf, was: u32, now: u32) -> Result<Option<Mended>, NotPrivate> {
+fn close(path: PathBuf, was: u32, now: u32) -> Result<Option<ClosedPath>, NotPrivate> {
     match std::fs::set_permissions(&path, Permissions::from_mode(now)) {
-        Ok(()) => Ok(Some(Mended { path, was, now })),
+        Ok(()) => Ok(Some(ClosedPath { path, was, now })),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(NotPrivate::Io { path, source }),
     }
@@ -319,32 +328,35 @@ fn is_ours(name: &str) -> bool {
 }
 
 /// Who we are, and whom we believe.
-struct Me {
+struct CurrentUser {
     uid: u32,
     gid: u32,
     /// Somebody else whom the user believes.
-    also: Option<u32>,
+    also_trusted: Option<u32>,
     /// Whether the id of unknown users is a user's own. In a namespace that maps few users, it stands for all others,
     /// the system's own directories among them.
-    nobody_is_somebody: bool,
+    nobody_is_mapped: bool,
 }
 
 const NOBODY: u32 = 65534;
 
-impl Me {
+impl CurrentUser {
     fn now() -> Self {
         Self {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            also: None,
-            nobody_is_somebody: std::fs::read_to_string("/proc/self/uid_map")
+            also_trusted: None,
+            nobody_is_mapped: std::fs::read_to_string("/proc/self/uid_map")
                 .map_or(true, |map| maps(&map, NOBODY)),
         }
     }
 
     /// Tells whether a directory of that owner may stand above ours.
     fn trusts(&self, uid: u32) -> bool {
-        uid == self.uid || uid == 0 || self.also == Some(uid) || (uid == NOBODY && !self.nobody_is_somebody)
+        uid == self.uid
+            || uid == 0
+            || self.also_trusted == Some(uid)
+            || (uid == NOBODY && !self.nobody_is_mapped)
     }
 
     fn owns(&self, path: &Path, facts: &Metadata) -> Result<(), NotPrivate> {

@@ -3,16 +3,16 @@
 //! The relay hands over what arrived and forwards it only when this says it is on tape. A failure is told to
 //! the caller at once; the gap it makes is itself recorded as soon as writing works again. The tape's file
 //! is created with the first entry, so that a connection on which nothing was said leaves nothing behind.
-//! Where the user wants less than everything, or everything a little later, that is `kept`'s business.
+//! Where the user wants less than everything, or everything a little later, `selection_buffer.rs` decides.
 
+mod background_digest;
 mod backlog;
-mod digesting;
+mod buffered_entry;
 mod durable;
 mod gaps;
-mod kept;
 mod policy;
+mod selection_buffer;
 mod undelivered;
-mod waiting;
 mod watch;
 
 use std::io;
@@ -30,22 +30,22 @@ use crate::clock::{self, Moment, saturate};
 use crate::conversation::Conversation;
 use crate::format::digest::TapeEnd;
 use crate::format::frame::OVERHEAD;
-use crate::format::header::{Compression, Header, Links, Origin, SessionRef, TapeKind, ToldBy};
+use crate::format::header::{Compression, Header, Links, Origin, SessionRef, SessionSource, TapeKind};
 use crate::format::seal::{SealError, seal};
 use crate::format::writer::Writer;
 use crate::home::Home;
 
+use self::background_digest::BackgroundDigest;
 pub use self::backlog::Backlog;
-use self::digesting::Digesting;
-use self::durable::Durable;
-pub use self::durable::{Extent, Mark, Sync};
+use self::durable::SyncState;
+pub use self::durable::{PendingSync, SyncExtent, SyncPoint};
 use self::gaps::Gaps;
-use self::kept::Kept;
-pub use self::kept::selection_note;
 pub use self::policy::Policy;
+use self::selection_buffer::SelectionBuffer;
+pub use self::selection_buffer::selection_note;
 pub use self::undelivered::EntryRef;
 use self::undelivered::PastTape;
-pub use self::watch::{Seen, Watch, Watcher};
+pub use self::watch::{RecordedMessage, Watch, Watcher};
 
 /// What a recording is of.
 #[derive(Clone, Debug)]
@@ -72,14 +72,14 @@ pub struct Subject {
 
 /// When a tape is full.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RotationLimits {
     /// By size, in bytes of the live file.
     pub tape_bytes_max: u64,
     /// By age.
     pub tape_duration_max: Duration,
 }
 
-impl Default for Limits {
+impl Default for RotationLimits {
     fn default() -> Self {
         Self { tape_bytes_max: 100 << 20, tape_duration_max: Duration::from_secs(3600) }
     }
@@ -138,7 +138,7 @@ pub struct RecordError {
 pub struct Recording {
     home: Home,
     subject: Subject,
-    limits: Limits,
+    limits: RotationLimits,
     redactor: Arc<Redactor>,
     /// What is going on on the server's standard error.
     stderr: Lines,
@@ -146,7 +146,7 @@ pub struct Recording {
     stray: Lines,
     writer: Option<Writer>,
     /// The digest of the current tape, worked out beside.
-    digesting: Digesting,
+    digest: BackgroundDigest,
     /// The end of the tape before, for the one that continues it.
     before: Option<TapeEnd>,
     parts: u32,
@@ -154,24 +154,24 @@ pub struct Recording {
     earlier: u64,
     gaps: Gaps,
     /// What is on the disk, where that matters.
-    durable: Durable,
+    durable: SyncState,
     /// The sealing of the previous tape, in the background; at most one at a time.
     sealing: Option<JoinHandle<Result<PathBuf, SealError>>>,
     /// Which entries are kept and which may wait, where not all are written at once.
-    kept: Option<Box<Kept>>,
+    selection_buffer: Option<Box<SelectionBuffer>>,
     compression: Compression,
     /// Who sees what is recorded, and this recording's number there.
     watch: Option<(Watch, u64)>,
     /// Who counts what is recorded.
     backlog: Option<Backlog>,
     /// What did not reach its receiver, until the tape says so.
-    marks: undelivered::Marks,
+    marks: undelivered::UndeliveredMarks,
 }
 
 impl Recording {
     /// Prepares a recording; nothing is on disk before the first entry.
     #[must_use]
-    pub fn new(home: Home, subject: Subject, limits: Limits, redactor: Arc<Redactor>) -> Self {
+    pub fn new(home: Home, subject: Subject, limits: RotationLimits, redactor: Arc<Redactor>) -> Self {
         Self {
             home,
             subject,
@@ -180,35 +180,35 @@ impl Recording {
             stderr: Lines::default(),
             stray: Lines::default(),
             writer: None,
-            digesting: Digesting::default(),
+            digest: BackgroundDigest::default(),
             before: None,
             parts: 0,
             earlier: 0,
             gaps: Gaps::default(),
-            durable: Durable::default(),
+            durable: SyncState::default(),
             sealing: None,
-            kept: None,
+            selection_buffer: None,
             compression: Compression::default(),
             watch: None,
             backlog: None,
-            marks: undelivered::Marks::default(),
+            marks: undelivered::UndeliveredMarks::default(),
         }
     }
 
     /// Lets what is recorded be counted.
     #[must_use]
-    pub fn counted(self, backlog: &Backlog) -> Self {
+    pub fn with_backlog(self, backlog: &Backlog) -> Self {
         Self { backlog: Some(backlog.clone()), ..self }
     }
 
     /// Lets whoever watches see what is recorded.
     #[must_use]
-    pub fn watched(self, watch: &Watch) -> Self {
+    pub fn with_watch(self, watch: &Watch) -> Self {
         Self { watch: Some((watch.clone(), watch.next_source())), ..self }
     }
 
     /// Records what arrived together, all or nothing, before it is forwarded; returns the number by which other
-    /// items name the first entry. [`Recording::place`] knows where it is.
+    /// items name the first entry. [`Recording::tape_position`] knows where it is.
     ///
     /// # Errors
     /// Nothing was recorded; the caller decides what becomes of the messages and calls
@@ -218,8 +218,8 @@ impl Recording {
         arrived: Moment,
         items: impl Iterator<Item = Item<'a>> + Clone,
     ) -> Result<u64, RecordError> {
-        if self.kept.is_some() {
-            return self.record_kept(arrived, items);
+        if self.selection_buffer.is_some() {
+            return self.record_selected(arrived, items);
         }
         let redactor = Arc::clone(&self.redactor);
         let redacted: Vec<Redacted<'a>> = items.clone().map(|item| self.redacted(&redactor, item)).collect();
@@ -252,7 +252,13 @@ impl Recording {
         let Some(watcher) = watch.watcher() else { return };
         for (item, payload) in items.filter(|(item, _)| item.kind == EntryKind::Message) {
             let (direction, via) = (item.direction, item.via);
-            watcher.saw(&Seen { source: *source, direction, via, wall_ns: arrived.wall_ns, payload });
+            watcher.on_recorded(&RecordedMessage {
+                source: *source,
+                direction,
+                via,
+                wall_ns: arrived.wall_ns,
+                payload,
+            });
         }
     }
 
@@ -308,7 +314,7 @@ impl Recording {
                 if let Some(backlog) = &self.backlog {
                     backlog.add(writer.bytes() - bytes_before);
                 }
-                self.digesting.grown(writer);
+                self.digest.tape_grew(writer);
                 self.durable.note_written(writer.entries() - entries_before, std::mem::take(&mut self.gaps));
                 Ok(first)
             }
@@ -331,8 +337,8 @@ impl Recording {
     /// Returns the session the recording belongs to, once it is known.
     #[must_use]
     pub fn session(&self) -> Option<SessionRef> {
-        let told = || self.subject.conversation.as_ref()?.session();
-        self.subject.session.clone().or_else(told)
+        let notes = || self.subject.conversation.as_ref()?.session();
+        self.subject.session.clone().or_else(notes)
     }
 
     /// Says that the connection is in another session from now on; tapes that continue this one begin in it.
@@ -378,10 +384,10 @@ impl Recording {
 
     /// Writes what there is to say at the end; `None` where nothing was recorded.
     fn note_end(&mut self, end: &End) -> Option<Result<u64, RecordError>> {
-        self.finish_kept();
+        self.finish_selection();
         let left = self.leave_failed();
         // One write for the notes and the end: a tape that has its end has its notes.
-        let mut notes = self.told_undelivered().notes();
+        let mut notes = self.undelivered_notes().encode();
         notes.extend(self.take_left_out().map(|left_out| left_out.note().to_string().into_bytes()));
         let is_empty = self.writer.is_none() && self.gaps.is_empty() && notes.is_empty();
         if is_empty && self.sealing.is_none() && left.is_ok() {
@@ -433,7 +439,7 @@ impl Recording {
         let Some(mut full) = self.writer.take() else { return };
         // The end is named as it is before the next tape is there: a crash between the two must not look like a tape
         // that was taken away. A tape whose digest cannot be read is named by its id alone.
-        let before = std::mem::replace(&mut self.before, self.digesting.end(&full).ok());
+        let before = std::mem::replace(&mut self.before, self.digest.end(&full).ok());
         match self.next_tape(now, Some(full.header().id)) {
             Ok(next) => {
                 let end = End {
@@ -444,9 +450,9 @@ impl Recording {
                 };
                 self.close_full(&mut full, &end, now);
                 let numbers = full.entries();
-                self.tape_left(&full, numbers);
+                self.note_past_tape(&full, numbers);
                 self.durable.announced = Some(next.header().id);
-                self.digesting.turn_to(&next);
+                self.digest.follow_tape(&next);
                 self.writer = Some(next);
                 self.seal_in_background(full);
             }
@@ -469,13 +475,13 @@ impl Recording {
         if closed.is_err()
             && let Some(left_out) = left_out
         {
-            self.tell_left_out_later(&left_out);
+            self.defer_left_out_note(&left_out);
         }
     }
 
     /// Remembers a tape that is written no more, for those who name its entries: the first numbers of them, as many as
     /// it has entries; the others were taken off it.
-    fn tape_left(&mut self, tape: &Writer, numbers: u64) {
+    fn note_past_tape(&mut self, tape: &Writer, numbers: u64) {
         let header = tape.header();
         self.marks.tape_ended(PastTape {
             part: header.part,
@@ -493,7 +499,7 @@ impl Recording {
             return;
         }
         let sealing = std::thread::Builder::new().name("seal".to_owned()).spawn(move || {
-            give_way();
+            lower_thread_priority();
             seal(full.path())
         });
         self.sealing = sealing.ok();
@@ -544,7 +550,8 @@ impl Recording {
             return Links { previous, ..Links::default() };
         }
         // A session that is this connection alone has no earlier tape, and a backend's tape is no part of one.
-        let is_shared = self.subject.kind == TapeKind::Conversation && session.told_by != ToldBy::Connection;
+        let is_shared =
+            self.subject.kind == TapeKind::Conversation && session.told_by != SessionSource::Connection;
         let follows = is_shared.then(|| self.home.session_end(&session.id)).flatten();
         Links { follows, ..Links::default() }
     }
@@ -561,7 +568,7 @@ pub fn gateway_run_id() -> Option<String> {
 }
 
 /// Puts this thread behind everything else that wants to run: on Linux a thread has a priority of its own.
-pub fn give_way() {
+pub fn lower_thread_priority() {
     #[cfg(target_os = "linux")]
     // Where it is refused, sealing competes with the relay; it is right all the same.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::catalog::Overview;
 use crate::clock::{saturate, touched_wall_ns};
+use crate::clock_trust::{ClockDoubt, ClockReading};
 use crate::format::header::TapeKind;
-use crate::format::reader::{State, Tape};
+use crate::format::reader::{Tape, TapeState};
 use crate::home::{FindError, Home, TapeFile, started_wall_ms};
 use crate::removed::RemovedBy;
-use crate::witness::{Doubt, Reading};
 
 /// So many old tapes are looked at in one start.
 pub const EXPIRED_MAX: usize = 1000;
@@ -20,7 +20,7 @@ pub struct Expired {
     /// How many were removed.
     pub removed: usize,
     /// Why none was, where the clock cannot be believed.
-    pub doubt: Option<Doubt>,
+    pub doubt: Option<ClockDoubt>,
 }
 
 impl Home {
@@ -28,7 +28,7 @@ impl Home {
     ///
     /// # Errors
     /// The directory cannot be read, or a file cannot be removed.
-    pub fn expire(&self, age: Duration, now: &Reading) -> Result<Expired, FindError> {
+    pub fn expire(&self, age: Duration, now: &ClockReading) -> Result<Expired, FindError> {
         let failed = |source| FindError::Io { path: self.root().to_owned(), source };
         let doubt = self.check_clock(now, Some(age)).map_err(failed)?;
         if doubt.is_some() {
@@ -61,7 +61,7 @@ impl Home {
         let mut removed = 0;
         for (file, tape) in files.iter().rev().filter(old).filter_map(dated).take(EXPIRED_MAX) {
             let ended = last_wall_ns(&tape).is_some_and(|last| last < wall_ns);
-            if tape.state() == State::Sealed && ended && !is_part_of(&tape, &running) {
+            if tape.state() == TapeState::Sealed && ended && !is_part_of(&tape, &running) {
                 self.remove(&file, RemovedBy::Retention)
                     .map_err(|source| FindError::Io { path: file.path.clone(), source })?;
                 removed += 1;
@@ -77,7 +77,8 @@ impl Home {
     /// Returns the sessions of conversations that are being recorded.
     fn running_sessions(&self, files: &[TapeFile]) -> HashSet<String> {
         let live = files.iter().filter(|file| file.path.extension().is_some_and(|e| e == "live"));
-        let open = live.filter_map(|file| self.open(file).ok()).filter(|tape| tape.state() == State::Live);
+        let open =
+            live.filter_map(|file| self.open(file).ok()).filter(|tape| tape.state() == TapeState::Live);
         open.filter_map(|tape| Some(tape.header()?.session.id.clone())).collect()
     }
 }
@@ -102,7 +103,7 @@ fn is_part_of(tape: &Tape, running: &HashSet<String>) -> bool {
 /// Finds the tapes of a list that belong to a conversation that is being recorded, by their places.
 #[must_use]
 pub fn of_running_sessions(all: &[Overview]) -> HashSet<usize> {
-    let live = all.iter().filter(|tape| tape.state == State::Live);
+    let live = all.iter().filter(|tape| tape.state == TapeState::Live);
     let running: HashSet<String> = live.map(|tape| tape.session().id).collect();
     let is_running = |tape: &Overview| {
         let began = tape.header.as_ref().map(|header| header.session.id.as_str()).unwrap_or_default();

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use scrubjay_core::entry::Direction;
 use scrubjay_core::message::Parts;
-use scrubjay_tape::recording::{Seen, Watcher};
+use scrubjay_tape::recording::{RecordedMessage, Watcher};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -58,7 +58,7 @@ impl Trace {
 }
 
 impl Watcher for Trace {
-    fn saw(&self, seen: &Seen<'_>) {
+    fn on_recorded(&self, seen: &RecordedMessage<'_>) {
         let bytes = seen.payload.as_bytes();
         let waiting = self.waiting_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
         let message = || Message {

@@ -9,7 +9,7 @@ use scrubjay_core::entry::Transport;
 use scrubjay_core::redact::Redactor;
 use scrubjay_tape::format::header::Origin;
 use scrubjay_tape::home::Home;
-use scrubjay_tape::recording::{Limits, Subject};
+use scrubjay_tape::recording::{RotationLimits, Subject};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::Notify;
@@ -150,7 +150,7 @@ pub(super) fn recordings(data: &std::path::Path) -> NewRecording {
             session: None,
             conversation: None,
         };
-        Recording::new(home.clone(), subject, Limits::default(), redactor.clone())
+        Recording::new(home.clone(), subject, RotationLimits::default(), redactor.clone())
     })
 }
 

@@ -13,7 +13,7 @@ use scrubjay_gateway::relay::Options;
 use scrubjay_gateway::session::{Outbox, Session};
 use scrubjay_tape::format::header::Origin;
 use scrubjay_tape::home::Home;
-use scrubjay_tape::recording::{Limits, Recording, Subject};
+use scrubjay_tape::recording::{Recording, RotationLimits, Subject};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -133,7 +133,7 @@ fn tapes() -> (tempfile::TempDir, NewRecording) {
             session: None,
             conversation: None,
         };
-        Recording::new(home.clone(), subject, Limits::default(), Arc::clone(&redactor))
+        Recording::new(home.clone(), subject, RotationLimits::default(), Arc::clone(&redactor))
     });
     (data, new_recording)
 }

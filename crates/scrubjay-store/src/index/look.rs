@@ -6,7 +6,7 @@ use std::io;
 use scrubjay_core::entry::Entry;
 
 use scrubjay_tape::format::entries::Entries;
-use scrubjay_tape::format::reader::State;
+use scrubjay_tape::format::reader::TapeState;
 use scrubjay_tape::home::{Home, TapeFile};
 
 /// Entries nearer than this are walked to; a sealed tape is searched for those farther on.
@@ -46,7 +46,7 @@ fn look_at(
     else {
         return Ok(());
     };
-    let is_sealed = tape.state() == State::Sealed;
+    let is_sealed = tape.state() == TapeState::Sealed;
     let mut at = 0;
     let mut entries: Option<Entries> = None;
     for number in wanted {

@@ -9,7 +9,7 @@ use super::{SessionView, iso};
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
 use scrubjay_tape::catalog::Overview;
-use scrubjay_tape::format::reader::State;
+use scrubjay_tape::format::reader::TapeState;
 
 /// A session as the ledger and the tapes know it.
 #[derive(Clone, Debug, Serialize)]
@@ -150,7 +150,7 @@ impl Listed {
         }
         if self.project_id.is_none() {
             // Without a ledger, a session is open while one of its connections is.
-            let is_open = tape.state == State::Live || self.status == "active";
+            let is_open = tape.state == TapeState::Live || self.status == "active";
             self.status = if is_open { "active" } else { "closed" };
             self.ended = (!is_open).then(|| self.last_activity.clone());
         }

@@ -114,7 +114,7 @@ async fn the_index_forgets_what_was_taken_back() {
     say(&mut recording, &[&call(1)]).unwrap();
     recording.sync().unwrap();
     say(&mut recording, &[&call(2)]).unwrap();
-    let sync = recording.begin_sync(recording.mark()).unwrap().unwrap();
+    let sync = recording.begin_sync(recording.sync_point()).unwrap().unwrap();
     let index = Index::open(&home, &storage).await.unwrap();
     index.catch_up(|_| ()).await.unwrap();
     let found = async |index: &Index, tool: &str| {

@@ -7,7 +7,7 @@ use scrubjay_store::ledger::plan::{self, StepStatus};
 use scrubjay_store::ledger::session::{self, Beginning, Caller, Session, SessionError, Started};
 use scrubjay_store::ledger::{Ledger, Survives};
 use scrubjay_store::views;
-use scrubjay_tape::claim::Holder;
+use scrubjay_tape::claim::ClaimHolder;
 
 use crate::database::{Database, caller, on_both};
 
@@ -187,9 +187,9 @@ async fn departed(database: Database) {
     ids.push(scope.unwrap().session.id);
     write.commit().await.unwrap();
     let holder = |process: &str| match process {
-        "killed" => Holder::Gone,
-        "alive" => Holder::Lives,
-        _ => Holder::Unknown,
+        "killed" => ClaimHolder::Gone,
+        "alive" => ClaimHolder::Alive,
+        _ => ClaimHolder::Unknown,
     };
     assert_eq!(session::end_departed(&ledger, holder).await.unwrap(), 2);
     let mut ended = Vec::new();

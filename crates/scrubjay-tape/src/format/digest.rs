@@ -23,9 +23,9 @@ pub struct TapeEnd {
 
 /// The digest of the entries of a tape from the first up to some entry.
 #[derive(Clone, Debug)]
-pub(crate) struct Running(blake3::Hasher);
+pub(crate) struct RunningDigest(blake3::Hasher);
 
-impl Running {
+impl RunningDigest {
     /// Begins with what identifies the tape: the same entries on another tape have another digest.
     pub(crate) fn new(header: Option<&Header>) -> Self {
         let mut hasher = blake3::Hasher::new();

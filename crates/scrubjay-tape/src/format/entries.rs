@@ -8,11 +8,11 @@ use std::io;
 
 use scrubjay_core::entry::Entry;
 
-use super::frame::{self, Decoded};
+use super::frame::{self, DecodedFrame};
 use super::reader::Damage;
-use super::sealed::{self, BlockRef, Map};
-use super::search::{self, Place, WORK_BYTES_MAX};
-use super::upgrade::{self, Step};
+use super::sealed::{self, BlockMap, BlockRef};
+use super::search::{self, FramePosition, WORK_BYTES_MAX};
+use super::upgrade::{self, UpgradeStep};
 
 /// How much of a live file is read at once.
 const READ_BYTES: usize = 256 * 1024;
@@ -20,7 +20,7 @@ const READ_BYTES: usize = 256 * 1024;
 const DAMAGE_MAX: usize = 1000;
 
 #[derive(Debug)]
-enum Source {
+enum EntrySource {
     Live(File),
     Sealed {
         file: File,
@@ -34,15 +34,15 @@ enum Source {
 
 /// What the bytes are behind which a live file has no whole entry.
 #[derive(Debug)]
-enum End {
+enum TailState {
     /// An entry that is being written, or that a crash cut off.
     CutOff { bytes: u64 },
     /// An entry that was whole once.
     Damaged,
 }
 
-impl End {
-    fn look(file: &File, here: u64) -> io::Result<Self> {
+impl TailState {
+    fn inspect(file: &File, here: u64) -> io::Result<Self> {
         let bytes = file.metadata()?.len().saturating_sub(here);
         // Zeros are what a crash of the system leaves where the last bytes should be.
         let solid = search::solid_end(file, here)?.saturating_sub(here);
@@ -61,8 +61,8 @@ impl End {
 /// At the end of a live tape [`Entries::next`] returns `None`; asked again later it goes on.
 #[derive(Debug)]
 pub struct Entries {
-    source: Source,
-    steps: &'static [Step],
+    source: EntrySource,
+    steps: &'static [UpgradeStep],
     /// Frames: read from a live file, or decompressed from a block.
     chunk: Vec<u8>,
     /// Where in the file the chunk is from.
@@ -77,21 +77,21 @@ pub struct Entries {
 }
 
 impl Entries {
-    pub(super) fn of_live(file: File, body: u64, steps: &'static [Step]) -> Self {
-        Self::new(Source::Live(file), body, 0, steps)
+    pub(super) fn of_live(file: File, body: u64, steps: &'static [UpgradeStep]) -> Self {
+        Self::new(EntrySource::Live(file), body, 0, steps)
     }
 
     /// Reads from the block that holds an entry.
-    pub(super) fn of_sealed(file: File, map: Map, entry: u64, steps: &'static [Step]) -> Self {
-        let Map { mut blocks, broken_off } = map;
+    pub(super) fn of_sealed(file: File, map: BlockMap, entry: u64, steps: &'static [UpgradeStep]) -> Self {
+        let BlockMap { mut blocks, broken_off } = map;
         let first = blocks.partition_point(|b| b.end() <= entry);
         let next = blocks[..first].last().map_or(0, BlockRef::end);
         blocks.drain(..first);
-        let source = Source::Sealed { file, blocks: blocks.into_iter(), block_end: next, broken_off };
+        let source = EntrySource::Sealed { file, blocks: blocks.into_iter(), block_end: next, broken_off };
         Self::new(source, 0, next, steps)
     }
 
-    fn new(source: Source, chunk_offset: u64, next: u64, steps: &'static [Step]) -> Self {
+    fn new(source: EntrySource, chunk_offset: u64, next: u64, steps: &'static [UpgradeStep]) -> Self {
         Self {
             source,
             steps,
@@ -152,7 +152,7 @@ impl Entries {
 
     /// Tells whether a live file still holds what was read last: the writer takes back what could not be kept.
     pub fn still_stands(&self) -> bool {
-        let Source::Live(file) = &self.source else { return true };
+        let EntrySource::Live(file) = &self.source else { return true };
         let read = &self.chunk[..self.at];
         let mut now = vec![0; read.len()];
         let got = sealed::read_at_most(file, &mut now, self.chunk_offset);
@@ -174,13 +174,13 @@ impl Entries {
         loop {
             let frames = if self.block_is_read() { &[] } else { &self.chunk[self.at..] };
             let wanted = match frame::decode(self.next, frames) {
-                Decoded::Frame(_, length) => return Ok(Some(length)),
-                Decoded::Incomplete(wanted) => wanted,
-                Decoded::Damaged => 0,
+                DecodedFrame::Frame(_, length) => return Ok(Some(length)),
+                DecodedFrame::Incomplete(wanted) => wanted,
+                DecodedFrame::Damaged => 0,
             };
             let goes_on = match self.source {
-                Source::Live(_) => self.go_on_live(wanted)?,
-                Source::Sealed { .. } => self.go_on_sealed()?,
+                EntrySource::Live(_) => self.go_on_live(wanted)?,
+                EntrySource::Sealed { .. } => self.go_on_sealed()?,
             };
             if !goes_on {
                 return Ok(None);
@@ -189,7 +189,7 @@ impl Entries {
     }
 
     fn block_is_read(&self) -> bool {
-        matches!(self.source, Source::Sealed { block_end, .. } if self.next >= block_end)
+        matches!(self.source, EntrySource::Sealed { block_end, .. } if self.next >= block_end)
     }
 
     /// Goes on where there is no sound frame in the chunk; returns whether there may be one now.
@@ -200,10 +200,10 @@ impl Entries {
         if self.at == self.chunk.len() {
             return Ok(false);
         }
-        let Source::Live(file) = &self.source else { return Ok(false) };
-        let here = Place { offset: self.chunk_offset + self.at as u64, number: self.next };
+        let EntrySource::Live(file) = &self.source else { return Ok(false) };
+        let here = FramePosition { offset: self.chunk_offset + self.at as u64, number: self.next };
         let found = search::next_frame(file, here, &mut self.search_work_bytes)?;
-        let end = End::look(file, here.offset)?;
+        let end = TailState::inspect(file, here.offset)?;
         // The writer may have gone on between the reading and the search: what it had not finished then is no
         // damage, whatever stands behind it now.
         if self.load(wanted)? {
@@ -226,7 +226,7 @@ impl Entries {
     /// All of it is read, not only what is behind the chunk: the writer takes back what it could write of an
     /// append that failed, and other bytes stand there then.
     fn load(&mut self, wanted: usize) -> io::Result<bool> {
-        let Source::Live(file) = &self.source else { return Ok(false) };
+        let EntrySource::Live(file) = &self.source else { return Ok(false) };
         let here = self.chunk_offset + self.at as u64;
         let present = usize::try_from(file.metadata()?.len().saturating_sub(here)).unwrap_or(usize::MAX);
         // The length may be damage: trust it only as far as the file goes.
@@ -244,10 +244,10 @@ impl Entries {
         Ok(true)
     }
 
-    fn note_end(&mut self, here: u64, end: &End) {
+    fn note_end(&mut self, here: u64, end: &TailState) {
         match end {
-            End::CutOff { bytes } => self.unfinished_bytes = *bytes,
-            End::Damaged => {
+            TailState::CutOff { bytes } => self.unfinished_bytes = *bytes,
+            TailState::Damaged => {
                 let listed = self.damage.len();
                 let what = format!("entry {} and what follows cannot be read", self.next);
                 self.note(Some(self.next), here, what);
@@ -258,9 +258,9 @@ impl Entries {
 
     /// Goes on behind damage in the block, or with the next block; returns whether there is one.
     fn go_on_sealed(&mut self) -> io::Result<bool> {
-        let Source::Sealed { block_end, .. } = self.source else { return Ok(false) };
+        let EntrySource::Sealed { block_end, .. } = self.source else { return Ok(false) };
         if self.next < block_end {
-            let here = Place { offset: self.at as u64, number: self.next };
+            let here = FramePosition { offset: self.at as u64, number: self.next };
             let found = search::next_frame(&self.chunk[..], here, &mut self.search_work_bytes)?;
             if let Some(found) = found.filter(|found| found.number < block_end) {
                 self.note_lost(self.chunk_offset, found.number);
@@ -277,7 +277,7 @@ impl Entries {
     fn next_block(&mut self) -> io::Result<bool> {
         self.chunk.clear();
         self.at = 0;
-        let Source::Sealed { file, blocks, block_end, broken_off } = &mut self.source else {
+        let EntrySource::Sealed { file, blocks, block_end, broken_off } = &mut self.source else {
             return Ok(false);
         };
         // A block that begins before the current place is a copy, or lies about its numbers.

@@ -147,7 +147,7 @@ fn decode_extension(mut fields: &[u8]) -> Option<Extension<'_>> {
 
 /// What stands at a place where a frame is expected.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
+pub enum DecodedFrame<'a> {
     /// A whole frame, and its length in bytes.
     Frame(Entry<'a>, usize),
     /// The bytes end within the frame; this many are needed to say more.
@@ -164,31 +164,31 @@ pub(super) fn claimed_length(prefix: [u8; 4]) -> Option<usize> {
 
 /// Reads the frame of the entry of this number at the start of the bytes.
 #[must_use]
-pub fn decode(number: u64, bytes: &[u8]) -> Decoded<'_> {
-    let Some(length) = bytes.first_chunk::<4>() else { return Decoded::Incomplete(OVERHEAD) };
-    let Some(whole) = claimed_length(*length) else { return Decoded::Damaged };
-    let Some(frame) = bytes.get(..whole) else { return Decoded::Incomplete(whole) };
+pub fn decode(number: u64, bytes: &[u8]) -> DecodedFrame<'_> {
+    let Some(length) = bytes.first_chunk::<4>() else { return DecodedFrame::Incomplete(OVERHEAD) };
+    let Some(whole) = claimed_length(*length) else { return DecodedFrame::Damaged };
+    let Some(frame) = bytes.get(..whole) else { return DecodedFrame::Incomplete(whole) };
     let mut crc = crc32fast::Hasher::new();
     crc.update(&frame[..4]);
     crc.update(&frame[PREFIX..]);
     if (crc.finalize() ^ mark(number)).to_le_bytes() != frame[4..8] {
-        return Decoded::Damaged;
+        return DecodedFrame::Damaged;
     }
     match decode_checked(frame) {
-        Some(entry) => Decoded::Frame(entry, whole),
-        None => Decoded::Damaged,
+        Some(entry) => DecodedFrame::Frame(entry, whole),
+        None => DecodedFrame::Damaged,
     }
 }
 
 /// Looks for a frame where nobody knows whether one begins, one checksum over all that may be.
-pub(super) struct Glance {
+pub(super) struct FrameCandidate {
     /// How long the frame is, if it is one.
     pub(super) length: usize,
     crc: crc32fast::Hasher,
     stored: u32,
 }
 
-impl Glance {
+impl FrameCandidate {
     /// Takes what may be the first bytes of a frame; `None` where they cannot be.
     pub(super) fn at(head: &[u8; OVERHEAD]) -> Option<Self> {
         let length = claimed_length(*head.first_chunk()?)?;
@@ -319,15 +319,15 @@ mod tests {
         let mut bytes = Vec::new();
         encode_head(3, &entry, &mut bytes);
         bytes.extend_from_slice(entry.payload);
-        assert_eq!(decode(3, &bytes), Decoded::Frame(entry, bytes.len()));
-        assert_eq!(decode(4, &bytes), Decoded::Damaged);
+        assert_eq!(decode(3, &bytes), DecodedFrame::Frame(entry, bytes.len()));
+        assert_eq!(decode(4, &bytes), DecodedFrame::Damaged);
         for bit in 0..bytes.len() * 8 {
             let mut broken = bytes.clone();
             broken[bit / 8] ^= 1 << (bit % 8);
-            assert!(!matches!(decode(3, &broken), Decoded::Frame(..)), "bit {bit}");
+            assert!(!matches!(decode(3, &broken), DecodedFrame::Frame(..)), "bit {bit}");
         }
         for cut in 0..bytes.len() {
-            assert!(matches!(decode(3, &bytes[..cut]), Decoded::Incomplete(_)), "cut at {cut}");
+            assert!(matches!(decode(3, &bytes[..cut]), DecodedFrame::Incomplete(_)), "cut at {cut}");
         }
     }
 
@@ -339,7 +339,7 @@ mod tests {
         let mut bytes = Vec::new();
         encode_head(0, &entry, &mut bytes);
         bytes.extend_from_slice(entry.payload);
-        let Decoded::Frame(read, _) = decode(0, &bytes) else { panic!("a frame") };
+        let DecodedFrame::Frame(read, _) = decode(0, &bytes) else { panic!("a frame") };
         assert_eq!(read.judged.rule_names().len(), NAMES_BYTES_MAX / 65);
         assert!(read.judged.tag_names().iter().all(|name| name.len() == 64));
     }
@@ -351,7 +351,7 @@ mod tests {
         let mut bytes = Vec::new();
         encode_head(0, &entry, &mut bytes);
         bytes.extend_from_slice(entry.payload);
-        assert_eq!(decode(0, &bytes), Decoded::Frame(entry, bytes.len()));
+        assert_eq!(decode(0, &bytes), DecodedFrame::Frame(entry, bytes.len()));
         // A tag that a later version adds, and one that is cut short, say nothing.
         let told = decode_extension(&[99, 1, 0, 7, TAG_CONNECTION, 2, 0, 1, 0]).unwrap();
         assert_eq!((told.connection, told.via), (0, None));
@@ -364,10 +364,10 @@ mod tests {
             let mut bytes = Vec::new();
             encode_head(number, &entry, &mut bytes);
             bytes.extend_from_slice(entry.payload);
-            let mut glance = Glance::at(bytes.first_chunk().unwrap()).unwrap();
-            assert_eq!(glance.length, bytes.len());
-            glance.update(&bytes[OVERHEAD..]);
-            assert_eq!(u64::from(glance.number()), number);
+            let mut candidate = FrameCandidate::at(bytes.first_chunk().unwrap()).unwrap();
+            assert_eq!(candidate.length, bytes.len());
+            candidate.update(&bytes[OVERHEAD..]);
+            assert_eq!(u64::from(candidate.number()), number);
         }
     }
 }

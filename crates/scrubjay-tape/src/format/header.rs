@@ -195,13 +195,13 @@ pub struct SessionRef {
     /// Connections with the same one belong together.
     pub id: String,
     /// What told.
-    pub told_by: ToldBy,
+    pub told_by: SessionSource,
 }
 
 /// What told which session a connection belongs to, the surest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToldBy {
+pub enum SessionSource {
     /// The agent named it.
     Agent,
     /// The host named it.
@@ -220,23 +220,26 @@ impl SessionRef {
     #[must_use]
     pub fn of_host(origin: &Origin, workspace: Option<&str>) -> Option<Self> {
         if let Some(session) = &origin.host_session {
-            return Some(Self::named(ToldBy::HostSession, session));
+            return Some(Self::named(SessionSource::HostSession, session));
         }
         // The second field of a trace context names the trace; the others change from call to call.
         if let Some(trace) = origin.traceparent.as_deref().and_then(|t| t.split('-').nth(1)) {
-            return Some(Self::named(ToldBy::Trace, trace));
+            return Some(Self::named(SessionSource::Trace, trace));
         }
         let (pid, started) = (origin.host_pid?, origin.host_started?);
-        Some(Self::named(ToldBy::HostProcess, &format!("{pid} {started} {}", workspace.unwrap_or_default())))
+        Some(Self::named(
+            SessionSource::HostProcess,
+            &format!("{pid} {started} {}", workspace.unwrap_or_default()),
+        ))
     }
 
     /// Names a session that is one connection; the name itself, which may be a secret, cannot be read off it.
     #[must_use]
     pub fn of_connection(name: &str) -> Self {
-        Self::named(ToldBy::Connection, name)
+        Self::named(SessionSource::Connection, name)
     }
 
-    fn named(told_by: ToldBy, name: &str) -> Self {
+    fn named(told_by: SessionSource, name: &str) -> Self {
         let hash = blake3::hash(format!("{told_by:?} {name}").as_bytes());
         let start = *hash.as_bytes().first_chunk::<10>().expect("a hash has 32 bytes");
         Self { id: TapeId::from_random(start).to_string(), told_by }
@@ -442,7 +445,7 @@ mod tests {
         assert_eq!(told(from(Some("s"), None, Some(1)), "/a"), told(from(Some("s"), None, Some(2)), "/b"));
         let (one, two) = (Some("00-abc-1-01"), Some("00-abc-2-00"));
         assert_eq!(told(from(None, one, Some(1)), "/a"), told(from(None, two, Some(2)), "/a"));
-        assert_eq!(told(from(None, one, Some(1)), "/a").told_by, ToldBy::Trace);
+        assert_eq!(told(from(None, one, Some(1)), "/a").told_by, SessionSource::Trace);
         assert_eq!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(1)), "/a"));
         assert_ne!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(1)), "/b"));
         assert_ne!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(2)), "/a"));
@@ -468,7 +471,7 @@ mod tests {
                 host_program: Some(secret()),
                 ..Origin::default()
             },
-            session: SessionRef { id: secret(), told_by: ToldBy::Agent },
+            session: SessionRef { id: secret(), told_by: SessionSource::Agent },
             recorder: secret(),
             links: Links {
                 previous: end(secret()),

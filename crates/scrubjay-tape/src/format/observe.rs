@@ -6,7 +6,7 @@ use std::io;
 use scrubjay_core::entry::{End, Entry, EntryKind};
 use serde::{Deserialize, Serialize};
 
-use super::digest::Running;
+use super::digest::RunningDigest;
 use super::frame;
 use super::header::Header;
 use super::reader::Tape;
@@ -93,12 +93,12 @@ pub(crate) struct LastEntry {
 /// Passes over the entries of one tape, in order.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    running: Running,
+    running: RunningDigest,
     /// Before which entries digests are wanted, in order.
     wanted: std::iter::Peekable<std::vec::IntoIter<u64>>,
     found: BTreeMap<u64, String>,
     /// Digests cut short, one for each entry up to a limit; every other one goes when there are too many.
-    marks: Option<Marks>,
+    marks: Option<DigestMarks>,
     entries: u64,
     clock: ClockWatch,
     /// What the entries add up to, where that is wanted.
@@ -127,7 +127,7 @@ impl Observer {
         wanted.sort_unstable();
         wanted.dedup();
         Self {
-            running: Running::new(header),
+            running: RunningDigest::new(header),
             wanted: wanted.into_iter().peekable(),
             found: BTreeMap::new(),
             marks: None,
@@ -141,7 +141,7 @@ impl Observer {
 
     /// Keeps marks by which a changed entry can be found, every so many entries; 0 lets it choose.
     pub(crate) fn with_marks(mut self, step: u64) -> Self {
-        self.marks = Some(Marks { step: step.max(1), may_grow: step == 0, marks: Vec::new() });
+        self.marks = Some(DigestMarks { step: step.max(1), may_grow: step == 0, marks: Vec::new() });
         self
     }
 
@@ -208,7 +208,7 @@ impl Observer {
 
 /// Digests at even distances, cut short.
 #[derive(Debug)]
-struct Marks {
+struct DigestMarks {
     step: u64,
     may_grow: bool,
     marks: Vec<[u8; 4]>,
@@ -217,8 +217,8 @@ struct Marks {
 /// So many marks are kept of a tape at most: 8 KiB of a checkpoint.
 const MARKS_MAX: usize = 1024;
 
-impl Marks {
-    fn note(&mut self, entries: u64, running: &Running) {
+impl DigestMarks {
+    fn note(&mut self, entries: u64, running: &RunningDigest) {
         if entries.is_multiple_of(self.step) {
             self.marks.push(running.short());
         }
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn marks_stay_few_and_at_even_distances() {
-        let mut marks = Marks { step: 1, may_grow: true, marks: Vec::new() };
-        let mut running = Running::new(None);
+        let mut marks = DigestMarks { step: 1, may_grow: true, marks: Vec::new() };
+        let mut running = RunningDigest::new(None);
         let mut all = Vec::new();
         for entries in 1..=5_000 {
             running.update(b"x");

@@ -12,9 +12,9 @@ use thiserror::Error;
 
 use super::entries::Entries;
 use super::header::{self, HEADER_BYTES_MAX, Header, HeaderError, Layout};
-use super::sealed::{self, Footer, FoundFooter, Map};
-use super::search::{self, Place, WORK_BYTES_MAX};
-use super::upgrade::{self, Step};
+use super::sealed::{self, BlockMap, Footer, FoundFooter};
+use super::search::{self, FramePosition, WORK_BYTES_MAX};
+use super::upgrade::{self, UpgradeStep};
 
 /// Hardly any header is longer: who lists thousands of tapes reads no more of each.
 const HEADER_BYTES_USUAL: usize = 4 * 1024;
@@ -22,7 +22,7 @@ const HEADER_BYTES_USUAL: usize = 4 * 1024;
 /// What became of a tape's writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum TapeState {
     /// Being written.
     Live,
     /// Left behind by a crash; whole up to its last entry.
@@ -81,7 +81,7 @@ pub struct Tape {
     path: PathBuf,
     header: Option<Header>,
     layout: Layout,
-    steps: &'static [Step],
+    steps: &'static [UpgradeStep],
     body: u64,
     end: Option<FoundFooter>,
 }
@@ -118,7 +118,8 @@ impl Tape {
         if sealed::read_footer(file)?.is_some() || !sealed::find_blocks(file, 0)?.blocks.is_empty() {
             return Ok(Some((Layout::Sealed, 0)));
         }
-        let found = search::next_frame(file, Place { offset: 0, number: 0 }, &mut { WORK_BYTES_MAX })?;
+        let found =
+            search::next_frame(file, FramePosition { offset: 0, number: 0 }, &mut { WORK_BYTES_MAX })?;
         Ok(found.map(|first| (Layout::Live, if first.number == 0 { first.offset } else { 0 })))
     }
 
@@ -150,17 +151,17 @@ impl Tape {
 
     /// Returns what became of the writer.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> TapeState {
         if self.layout == Layout::Sealed {
-            return State::Sealed;
+            return TapeState::Sealed;
         }
         match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {
                 // Held on for as long as this tape is open, it would look alive to others.
                 let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
-                State::Abandoned
+                TapeState::Abandoned
             }
-            Err(_) => State::Live,
+            Err(_) => TapeState::Live,
         }
     }
 
@@ -199,13 +200,13 @@ impl Tape {
     }
 
     /// Returns where the blocks are: as the footer says, or as they are found.
-    fn map(&self) -> io::Result<Map> {
+    fn map(&self) -> io::Result<BlockMap> {
         // Without a header, nothing says where the first block should be.
         let body = self.header.as_ref().map(|_| self.body);
         if let Some(end) = &self.end
             && end.describes(&self.file, body)?
         {
-            return Ok(Map { blocks: end.footer.blocks.clone(), broken_off: None });
+            return Ok(BlockMap { blocks: end.footer.blocks.clone(), broken_off: None });
         }
         sealed::find_blocks(&self.file, self.body)
     }

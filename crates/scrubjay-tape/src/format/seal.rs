@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::digest::Running;
+use super::digest::RunningDigest;
 use super::frame;
 use super::header::{self, Header, Layout};
 use super::reader::{Damage, OpenError, Tape};
@@ -130,7 +130,7 @@ fn write_blocks(tape: &Tape, header: &Header, nascent: &Path) -> io::Result<bool
 
 struct Sealer<W> {
     out: BlockWriter<W>,
-    digest: Running,
+    digest: RunningDigest,
     plain: Vec<u8>,
     first_entry: u64,
     entries: u32,
@@ -142,7 +142,7 @@ impl<W: Write> Sealer<W> {
     fn new(out: W, encoded: &[u8], header: &Header) -> io::Result<Self> {
         Ok(Self {
             out: BlockWriter::new(out, encoded, header.compression)?,
-            digest: Running::new(Some(header)),
+            digest: RunningDigest::new(Some(header)),
             plain: Vec::new(),
             first_entry: 0,
             entries: 0,

@@ -132,7 +132,7 @@ impl FoundFooter {
 
 /// Where the blocks of entries are.
 #[derive(Debug)]
-pub(super) struct Map {
+pub(super) struct BlockMap {
     /// By the numbers of their entries.
     pub(super) blocks: Vec<BlockRef>,
     /// Where the tape ends before its footer, if it does.
@@ -140,7 +140,7 @@ pub(super) struct Map {
 }
 
 /// A block's head as read.
-pub(super) struct Head {
+pub(super) struct BlockHead {
     pub kind: BlockKind,
     pub block: BlockRef,
     pub chain: [u8; 32],
@@ -276,7 +276,7 @@ pub(super) fn chain_next(previous: &[u8; 32], chained: &[u8], stored: &[u8]) -> 
 }
 
 /// Reads the head of a block; `None` where there is none, or a damaged one.
-pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<Head>> {
+pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<BlockHead>> {
     let mut bytes = [0; HEAD];
     if read_at_most(file, &mut bytes, offset)? < HEAD || !bytes.starts_with(BLOCK_MAGIC) {
         return Ok(None);
@@ -300,7 +300,7 @@ pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<Head>> {
     if !is_plausible(&block) {
         return Ok(None);
     }
-    Ok(Some(Head {
+    Ok(Some(BlockHead {
         kind,
         block,
         chain: *bytes[CHAINED..].first_chunk().expect("within the head"),
@@ -403,7 +403,7 @@ pub(super) fn read_trailer(file: &File) -> io::Result<Option<(u64, [u8; 32])>> {
 }
 
 /// Finds the blocks of entries without a footer: head by head, searching on where a head is damaged.
-pub(super) fn find_blocks(file: &File, from: u64) -> io::Result<Map> {
+pub(super) fn find_blocks(file: &File, from: u64) -> io::Result<BlockMap> {
     let mut blocks: Vec<BlockRef> = Vec::new();
     let (mut expected, mut search_from) = (from, from);
     let mut has_holes = false;
@@ -429,11 +429,11 @@ pub(super) fn find_blocks(file: &File, from: u64) -> io::Result<Map> {
         None => read_trailer(file)?.is_some_and(|(offset, _)| offset == end),
     };
     blocks.sort_by_key(|b| b.first_entry);
-    Ok(Map { blocks, broken_off: (!whole).then_some(end) })
+    Ok(BlockMap { blocks, broken_off: (!whole).then_some(end) })
 }
 
 /// Returns the head at the expected place, or else the first sound one from another on.
-fn next_head(file: &File, expected: u64, search_from: u64) -> io::Result<Option<Head>> {
+fn next_head(file: &File, expected: u64, search_from: u64) -> io::Result<Option<BlockHead>> {
     const WINDOW: usize = 256 * 1024;
     if let Some(head) = read_head(file, expected)? {
         return Ok(Some(head));

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io;
 
-use super::frame::{Glance, OVERHEAD};
+use super::frame::{FrameCandidate, OVERHEAD};
 use super::sealed::read_at_most;
 
 /// How much is looked through at once.
@@ -53,7 +53,7 @@ impl Bytes for [u8] {
 
 /// A place in the bytes, and the number of the entry that stands there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FramePosition {
     pub(super) offset: u64,
     pub(super) number: u64,
 }
@@ -64,11 +64,11 @@ pub(super) struct Place {
 /// The bytes cannot be read.
 pub(super) fn next_frame<B: Bytes + ?Sized>(
     bytes: &B,
-    lost: Place,
+    lost: FramePosition,
     work_bytes: &mut u64,
-) -> io::Result<Option<Place>> {
+) -> io::Result<Option<FramePosition>> {
     let mut search = Search { bytes, length: bytes.length()?, lost, work_bytes, buffer: vec![0; WINDOW] };
-    match search.hop()? {
+    match search.try_claimed_length()? {
         Some(place) => Ok(Some(place)),
         None => search.scan(),
     }
@@ -77,31 +77,31 @@ pub(super) fn next_frame<B: Bytes + ?Sized>(
 struct Search<'a, B: ?Sized> {
     bytes: &'a B,
     length: u64,
-    lost: Place,
+    lost: FramePosition,
     work_bytes: &'a mut u64,
     buffer: Vec<u8>,
 }
 
 impl<B: Bytes + ?Sized> Search<'_, B> {
     /// Where only its contents are damaged, the frame's length leads to the next one.
-    fn hop(&mut self) -> io::Result<Option<Place>> {
+    fn try_claimed_length(&mut self) -> io::Result<Option<FramePosition>> {
         let mut prefix = [0; 4];
         self.bytes.read(&mut prefix, self.lost.offset)?;
         let Some(length) = super::frame::claimed_length(prefix) else { return Ok(None) };
-        let next = Place { offset: self.lost.offset + length as u64, number: self.lost.number + 1 };
+        let next = FramePosition { offset: self.lost.offset + length as u64, number: self.lost.number + 1 };
         Ok(self.number_at(next.offset)?.filter(|n| *n == next.number as u32).map(|_| next))
     }
 
     /// Tries every place.
-    fn scan(&mut self) -> io::Result<Option<Place>> {
+    fn scan(&mut self) -> io::Result<Option<FramePosition>> {
         let mut window = vec![0; WINDOW];
         let mut from = self.lost.offset;
         loop {
             let present = self.bytes.read(&mut window, from)?;
             for (at, head) in (from..).zip(window[..present].windows(OVERHEAD)) {
                 let head = head.first_chunk().expect("a window of that size");
-                if Glance::at(head).is_some()
-                    && let Some(place) = self.judge(at)?
+                if FrameCandidate::at(head).is_some()
+                    && let Some(place) = self.accept_candidate(at)?
                 {
                     return Ok(Some(place));
                 }
@@ -114,10 +114,10 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
     }
 
     /// Returns the entry at a place, if what stands there is one that can follow.
-    fn judge(&mut self, offset: u64) -> io::Result<Option<Place>> {
+    fn accept_candidate(&mut self, offset: u64) -> io::Result<Option<FramePosition>> {
         let Some(number) = self.number_at(offset)? else { return Ok(None) };
         let missing = u64::from(number.wrapping_sub(self.lost.number as u32));
-        let place = Place { offset, number: self.lost.number.saturating_add(missing) };
+        let place = FramePosition { offset, number: self.lost.number.saturating_add(missing) };
         if place == self.lost {
             return Ok(None);
         }
@@ -128,7 +128,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
         Ok(sound.then_some(place))
     }
 
-    fn is_followed(&mut self, place: Place) -> io::Result<bool> {
+    fn is_followed(&mut self, place: FramePosition) -> io::Result<bool> {
         let mut prefix = [0; 4];
         self.bytes.read(&mut prefix, place.offset)?;
         let length = super::frame::claimed_length(prefix).unwrap_or(0) as u64;
@@ -141,12 +141,12 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
         if self.bytes.read(&mut head, offset)? < OVERHEAD {
             return Ok(None);
         }
-        let Some(mut glance) = Glance::at(&head) else { return Ok(None) };
-        let end = offset + glance.length as u64;
+        let Some(mut candidate) = FrameCandidate::at(&head) else { return Ok(None) };
+        let end = offset + candidate.length as u64;
         if end > self.length {
             return Ok(None);
         }
-        let Some(left) = self.work_bytes.checked_sub(glance.length as u64) else {
+        let Some(left) = self.work_bytes.checked_sub(candidate.length as u64) else {
             *self.work_bytes = 0;
             return Ok(None);
         };
@@ -158,10 +158,10 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
             if got == 0 {
                 return Ok(None);
             }
-            glance.update(&self.buffer[..got]);
+            candidate.update(&self.buffer[..got]);
             at += got as u64;
         }
-        Ok(Some(glance.number()))
+        Ok(Some(candidate.number()))
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn check(bytes: &[u8], work_bytes: u64, found: Option<(u64, u64)>) {
-        let lost = Place { offset: 0, number: 7 };
+        let lost = FramePosition { offset: 0, number: 7 };
         let place = next_frame(bytes, lost, &mut { work_bytes }).unwrap();
         assert_eq!(place.map(|p| (p.offset, p.number)), found);
     }

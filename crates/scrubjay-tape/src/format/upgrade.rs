@@ -8,20 +8,20 @@ use scrubjay_core::entry::Entry;
 use super::header::VERSION;
 
 /// Turns an entry of one version into one of the next.
-pub type Step = for<'a> fn(Entry<'a>) -> Entry<'a>;
+pub type UpgradeStep = for<'a> fn(Entry<'a>) -> Entry<'a>;
 
 /// The step at place n turns version n + 1 into version n + 2.
-const STEPS: [Step; VERSION as usize - 1] = [];
+const STEPS: [UpgradeStep; VERSION as usize - 1] = [];
 
 /// Returns the steps that a tape of this version needs.
 #[must_use]
-pub fn steps_from(version: u16) -> &'static [Step] {
+pub fn steps_from(version: u16) -> &'static [UpgradeStep] {
     STEPS.get(usize::from(version.max(1)) - 1..).unwrap_or(&[])
 }
 
 /// Brings an entry up to date.
 #[must_use]
-pub fn apply<'a>(steps: &[Step], entry: Entry<'a>) -> Entry<'a> {
+pub fn apply<'a>(steps: &[UpgradeStep], entry: Entry<'a>) -> Entry<'a> {
     steps.iter().fold(entry, |entry, step| step(entry))
 }
 

@@ -7,17 +7,17 @@ use std::io;
 
 use serde::Serialize;
 
-use super::frame::{self, Decoded};
+use super::frame::{self, DecodedFrame};
 use super::header::{self, HEADER_BYTES_MAX, Layout};
 pub use super::observe::ClockJump;
 use super::observe::{Observed, Observer};
 use super::reader::{Damage, Tape};
-use super::sealed::{self, BlockKind, BlockRef, HEAD, Head, TRAILER};
+use super::sealed::{self, BlockHead, BlockKind, BlockRef, HEAD, TRAILER};
 use super::totals;
 
 /// What a check found.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// How many entries can be read.
     pub entries: u64,
     /// What is not sound, first things first.
@@ -38,7 +38,7 @@ pub struct Report {
     pub doubtful_totals: Vec<String>,
 }
 
-impl Report {
+impl VerifyReport {
     /// Returns whether nothing is wrong.
     #[must_use]
     pub fn is_sound(&self) -> bool {
@@ -56,7 +56,7 @@ impl Report {
 ///
 /// # Errors
 /// The file cannot be read; damage is not an error but in the report.
-pub fn verify(tape: &Tape) -> io::Result<Report> {
+pub fn verify(tape: &Tape) -> io::Result<VerifyReport> {
     verify_observed(tape, || Observer::new(tape.header(), Vec::new())).map(|(report, _)| report)
 }
 
@@ -64,8 +64,8 @@ pub fn verify(tape: &Tape) -> io::Result<Report> {
 pub(crate) fn verify_observed(
     tape: &Tape,
     observer: impl Fn() -> Observer,
-) -> io::Result<(Report, Observed)> {
-    let mut walk = Walk::new(observer().with_totals());
+) -> io::Result<(VerifyReport, Observed)> {
+    let mut walk = ChainWalk::new(observer().with_totals());
     // Damage from before the sealing is part of the truth about this tape.
     let mut damage = tape.footer().map(|footer| footer.damage.clone()).unwrap_or_default();
     if tape.layout() == Layout::Sealed {
@@ -74,7 +74,7 @@ pub(crate) fn verify_observed(
             let (head, entries) = (walk.head(), walk.entries);
             let observed = walk.observer.finish();
             let report = report(entries, damage, head, 0, &observed);
-            return Ok((Report { doubtful_totals: walk.doubtful_totals, ..report }, observed));
+            return Ok((VerifyReport { doubtful_totals: walk.doubtful_totals, ..report }, observed));
         }
     } else if tape.header().is_none() {
         walk.note(None, 0, "the tape's header is damaged");
@@ -98,14 +98,14 @@ fn report(
     head: Option<String>,
     unfinished_bytes: u64,
     observed: &Observed,
-) -> Report {
+) -> VerifyReport {
     let (digest, clock_jumps) = (observed.digest.clone(), observed.jumps.clone());
     let doubtful_totals = Vec::new();
-    Report { entries, damage, head, unfinished_bytes, digest, clock_jumps, doubtful_totals }
+    VerifyReport { entries, damage, head, unfinished_bytes, digest, clock_jumps, doubtful_totals }
 }
 
 /// A walk along the chain of a sealed tape, block by block, as far as it can be followed.
-struct Walk {
+struct ChainWalk {
     observer: Observer,
     entries: u64,
     blocks: Vec<BlockRef>,
@@ -120,7 +120,7 @@ struct Walk {
     doubtful_totals: Vec<String>,
 }
 
-impl Walk {
+impl ChainWalk {
     fn new(observer: Observer) -> Self {
         Self {
             observer,
@@ -186,7 +186,7 @@ impl Walk {
 
     /// Returns whether the chain holds, and goes on with what the block claims it to be: to tell further
     /// damage from this one's consequences.
-    fn take_chain(&mut self, head: &Head, stored: &[u8]) -> bool {
+    fn take_chain(&mut self, head: &BlockHead, stored: &[u8]) -> bool {
         let holds = sealed::chain_next(&self.chain, &head.chained, stored) == head.chain;
         self.chain = head.chain;
         holds
@@ -264,7 +264,7 @@ impl Walk {
 
 fn sound_frames(first_entry: u64, mut plain: &[u8], observer: &mut Observer) -> u64 {
     let mut count = 0;
-    while let Decoded::Frame(_, length) = frame::decode(first_entry.saturating_add(count), plain) {
+    while let DecodedFrame::Frame(_, length) = frame::decode(first_entry.saturating_add(count), plain) {
         observer.take(first_entry.saturating_add(count), &plain[..length]);
         count += 1;
         plain = &plain[length..];

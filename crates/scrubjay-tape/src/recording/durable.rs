@@ -24,7 +24,7 @@ const LOST_MAX: usize = 64;
 
 /// What a recording knows of what is on the disk.
 #[derive(Debug, Default)]
-pub(super) struct Durable {
+pub(super) struct SyncState {
     /// Whether everything is to survive a loss of power.
     is_wanted: bool,
     /// Whether a sync is under way: its tape must stay until it is known how that went.
@@ -34,7 +34,7 @@ pub(super) struct Durable {
     /// How many of them need no sync any more.
     settled: u64,
     /// Which of them were taken back, and why.
-    lost: VecDeque<Lost>,
+    lost: VecDeque<LostEntries>,
     /// What has to be said again if the next sync fails.
     unsynced: Unsynced,
     /// What has to be said again if the sync under way fails.
@@ -66,7 +66,7 @@ impl Unsynced {
 }
 
 #[derive(Debug)]
-struct Lost {
+struct LostEntries {
     after: u64,
     up_to: u64,
     kind: io::ErrorKind,
@@ -75,26 +75,26 @@ struct Lost {
 
 /// How much was recorded at some moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark(u64);
+pub struct SyncPoint(u64);
 
 /// A sync to be done, beside everything else.
 #[derive(Debug)]
-pub struct Sync {
+pub struct PendingSync {
     file: File,
     /// Where the names of a new file and of its directories stand.
     directories: Vec<PathBuf>,
-    extent: Extent,
+    extent: SyncExtent,
 }
 
 /// What a sync is of.
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
+pub struct SyncExtent {
     written: u64,
     bytes: u64,
     entries: u64,
 }
 
-impl Sync {
+impl PendingSync {
     /// Waits for the disk.
     ///
     /// # Errors
@@ -106,12 +106,12 @@ impl Sync {
 
     /// Returns what it is of.
     #[must_use]
-    pub fn extent(&self) -> Extent {
+    pub fn extent(&self) -> SyncExtent {
         self.extent
     }
 }
 
-impl Durable {
+impl SyncState {
     pub(super) fn is_syncing(&self) -> bool {
         self.is_syncing
     }
@@ -141,7 +141,7 @@ impl Durable {
         }
     }
 
-    fn lost(&self, mark: Mark) -> Option<io::Error> {
+    fn lost(&self, mark: SyncPoint) -> Option<io::Error> {
         let lost = self.lost.iter().find(|lost| (lost.after + 1..=lost.up_to).contains(&mark.0))?;
         Some(io::Error::new(lost.kind, lost.why.clone()))
     }
@@ -155,9 +155,9 @@ impl Recording {
 
     /// Returns how much is recorded now, for whoever waits until it is on the disk.
     #[must_use]
-    pub fn mark(&self) -> Mark {
+    pub fn sync_point(&self) -> SyncPoint {
         // What may wait in memory is synced when it is written; whoever recorded it has nothing to wait for.
-        Mark(if self.kept.is_some() { 0 } else { self.durable.written })
+        SyncPoint(if self.selection_buffer.is_some() { 0 } else { self.durable.written })
     }
 
     /// Syncs everything that is recorded, here and now.
@@ -165,10 +165,10 @@ impl Recording {
     /// # Errors
     /// What was not synced before is off the tape.
     pub fn sync(&mut self) -> Result<(), RecordError> {
-        self.sync_up_to(self.mark())
+        self.sync_up_to(self.sync_point())
     }
 
-    fn sync_up_to(&mut self, mark: Mark) -> Result<(), RecordError> {
+    fn sync_up_to(&mut self, mark: SyncPoint) -> Result<(), RecordError> {
         match self.begin_sync(mark)? {
             Some(sync) => self.end_sync(sync.extent(), sync.run()),
             None => Ok(()),
@@ -180,7 +180,7 @@ impl Recording {
     ///
     /// # Errors
     /// It was taken off the tape because an earlier sync failed, or this one cannot begin.
-    pub fn begin_sync(&mut self, up_to: Mark) -> Result<Option<Sync>, RecordError> {
+    pub fn begin_sync(&mut self, up_to: SyncPoint) -> Result<Option<PendingSync>, RecordError> {
         if let Some(source) = self.durable.lost(up_to) {
             return Err(RecordError { path: self.home.tapes(), source });
         }
@@ -194,7 +194,7 @@ impl Recording {
                 self.durable.is_syncing = true;
                 let unsynced = std::mem::take(&mut self.durable.unsynced);
                 self.durable.being_synced.add_all(unsynced);
-                Ok(Some(Sync { file, directories, extent: Extent { written, bytes, entries } }))
+                Ok(Some(PendingSync { file, directories, extent: SyncExtent { written, bytes, entries } }))
             }
             Err(e) => Err(self.sync_failed(e)),
         }
@@ -204,7 +204,7 @@ impl Recording {
     ///
     /// # Errors
     /// It failed: what was not synced before is off the tape.
-    pub fn end_sync(&mut self, extent: Extent, done: io::Result<()>) -> Result<(), RecordError> {
+    pub fn end_sync(&mut self, extent: SyncExtent, done: io::Result<()>) -> Result<(), RecordError> {
         self.durable.is_syncing = false;
         done.map_err(|e| self.sync_failed(e))?;
         self.durable.settled = extent.written;
@@ -217,7 +217,7 @@ impl Recording {
 
     /// Syncs what was just written, where that is wanted.
     pub(super) fn sync_if_wanted(&mut self) -> Result<(), RecordError> {
-        if self.durable.is_wanted { self.sync_up_to(Mark(self.durable.written)) } else { Ok(()) }
+        if self.durable.is_wanted { self.sync_up_to(SyncPoint(self.durable.written)) } else { Ok(()) }
     }
 
     /// Gives up everything that is not known to be on the disk, and the file with it.
@@ -226,7 +226,7 @@ impl Recording {
         if durable.lost.len() == LOST_MAX {
             durable.lost.pop_front();
         }
-        durable.lost.push_back(Lost {
+        durable.lost.push_back(LostEntries {
             after: durable.settled,
             up_to: durable.written,
             kind: source.kind(),
@@ -269,8 +269,8 @@ impl Recording {
             self.earlier += numbers;
         } else {
             // The tape that goes on names the end of this one, without what was taken off.
-            self.before = self.digesting.end(&failed).ok();
-            self.tape_left(&failed, numbers);
+            self.before = self.digest.end(&failed).ok();
+            self.note_past_tape(&failed, numbers);
             self.seal_in_background(failed);
         }
         Ok(())

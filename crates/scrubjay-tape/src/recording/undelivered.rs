@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use scrubjay_core::entry::{Undelivered, WhyUndelivered};
 use scrubjay_core::id::TapeId;
 
-use super::kept::Whereabouts;
+use super::selection_buffer::EntryLocation;
 use super::{Item, RecordError, Recording, note_item};
 use crate::clock::{self, Moment};
 
@@ -51,7 +51,7 @@ type Ranges = Vec<(u64, u64)>;
 
 /// Undelivered messages that no note tells of yet.
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(super) struct UndeliveredMarks {
     recording: u64,
     /// By the numbers of this recording.
     own: BTreeMap<WhyUndelivered, Ranges>,
@@ -86,7 +86,7 @@ pub(super) struct NotedMarks {
     elsewhere: BTreeMap<(WhyUndelivered, TapeId), Ranges>,
 }
 
-impl Default for Marks {
+impl Default for UndeliveredMarks {
     fn default() -> Self {
         Self {
             recording: NEXT_RECORDING.fetch_add(1, Ordering::Relaxed),
@@ -102,7 +102,7 @@ impl Default for Marks {
     }
 }
 
-impl Marks {
+impl UndeliveredMarks {
     /// Remembers a tape that is written no more.
     pub(super) fn tape_ended(&mut self, tape: PastTape) {
         self.past.push_back(tape);
@@ -114,10 +114,12 @@ impl Marks {
     /// Takes on again what was noted on a tape and taken off it.
     pub(super) fn add_again(&mut self, marks: NotedMarks) {
         for (why, ranges) in marks.own {
-            ranges.into_iter().for_each(|(first, last)| self.add(Into::Own(why), first, last));
+            ranges.into_iter().for_each(|(first, last)| self.add(MarkTarget::Own(why), first, last));
         }
         for ((why, tape), ranges) in marks.elsewhere {
-            ranges.into_iter().for_each(|(first, last)| self.add(Into::Elsewhere(why, tape), first, last));
+            ranges
+                .into_iter()
+                .for_each(|(first, last)| self.add(MarkTarget::Elsewhere(why, tape), first, last));
         }
     }
 
@@ -130,10 +132,10 @@ impl Marks {
         !self.is_empty() && self.tried.is_none_or(|tried| now.saturating_duration_since(tried) >= PAUSE)
     }
 
-    fn add(&mut self, into: Into, first: u64, last: u64) {
+    fn add(&mut self, into: MarkTarget, first: u64, last: u64) {
         let ranges = match into {
-            Into::Own(why) => self.own.entry(why).or_default(),
-            Into::Elsewhere(why, tape) => self.elsewhere.entry((why, tape)).or_default(),
+            MarkTarget::Own(why) => self.own.entry(why).or_default(),
+            MarkTarget::Elsewhere(why, tape) => self.elsewhere.entry((why, tape)).or_default(),
         };
         let before = ranges.len();
         add_range(ranges, first, last);
@@ -162,7 +164,7 @@ impl Marks {
         self.own.clear();
         self.elsewhere.clear();
         for (why, number) in later {
-            self.add(Into::Own(why), number, number);
+            self.add(MarkTarget::Own(why), number, number);
         }
     }
 
@@ -180,7 +182,7 @@ impl Marks {
     }
 }
 
-enum Into {
+enum MarkTarget {
     Own(WhyUndelivered),
     Elsewhere(WhyUndelivered, TapeId),
 }
@@ -195,14 +197,14 @@ fn add_range(ranges: &mut Ranges, first: u64, last: u64) {
 
 /// The notes to write, and what cannot be named yet.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct UndeliveredNotes {
     by: BTreeMap<(WhyUndelivered, Option<TapeId>), Ranges>,
     /// The same by the numbers of the recording.
     named: NotedMarks,
     later: Vec<(WhyUndelivered, u64)>,
 }
 
-impl Told {
+impl UndeliveredNotes {
     fn add(&mut self, why: WhyUndelivered, tape: Option<TapeId>, first: u64, last: u64) {
         add_range(self.by.entry((why, tape)).or_default(), first, last);
     }
@@ -211,7 +213,7 @@ impl Told {
         add_range(self.named.own.entry(why).or_default(), first, last);
     }
 
-    pub(super) fn notes(&self) -> Vec<Vec<u8>> {
+    pub(super) fn encode(&self) -> Vec<Vec<u8>> {
         let note = |((why, tape), entries): (&(WhyUndelivered, Option<TapeId>), &Ranges)| {
             let (tape, mut entries) = (*tape, entries.clone());
             entries.sort_unstable();
@@ -226,7 +228,7 @@ impl Recording {
     /// Returns by what a recorded message is named should it turn out not to be delivered.
     #[must_use]
     pub fn entry_ref(&self, number: u64) -> EntryRef {
-        EntryRef { recording: self.marks.recording, number, place: self.place(number) }
+        EntryRef { recording: self.marks.recording, number, place: self.tape_position(number) }
     }
 
     /// Returns the number of one of the items that were recorded together, of which the first has this number.
@@ -235,16 +237,16 @@ impl Recording {
         use scrubjay_core::entry::EntryKind::Original;
         let before = items.iter().take(index);
         // Where entries may wait, a message as it came has no number of its own.
-        let counted = before.filter(|item| self.kept.is_none() || item.kind != Original).count();
+        let counted = before.filter(|item| self.selection_buffer.is_none() || item.kind != Original).count();
         first + counted as u64
     }
 
     /// Notes that messages of this recording, by their numbers, did not reach their receiver.
     pub fn mark_undelivered(&mut self, numbers: std::ops::Range<u64>, why: WhyUndelivered) {
-        if numbers.is_empty() || self.kept.as_ref().is_some_and(|kept| kept.is_off()) {
+        if numbers.is_empty() || self.selection_buffer.as_ref().is_some_and(|buffer| buffer.is_off()) {
             return;
         }
-        self.marks.add(Into::Own(why), numbers.start, numbers.end - 1);
+        self.marks.add(MarkTarget::Own(why), numbers.start, numbers.end - 1);
         self.note_undelivered_when_due();
     }
 
@@ -254,7 +256,7 @@ impl Recording {
             return self.mark_undelivered(entry.number..entry.number + 1, why);
         }
         if let Some((number, tape)) = entry.place {
-            self.marks.add(Into::Elsewhere(why, tape), number, number);
+            self.marks.add(MarkTarget::Elsewhere(why, tape), number, number);
             self.note_undelivered_when_due();
         }
     }
@@ -283,13 +285,13 @@ impl Recording {
     fn try_note_undelivered(&mut self, now: Moment) -> Result<(), RecordError> {
         // Only then is it known which entries stay on the tape whose sync failed.
         self.leave_failed()?;
-        let told = self.told_undelivered();
-        let notes = told.notes();
+        let pending = self.undelivered_notes();
+        let notes = pending.encode();
         if !notes.is_empty() {
             self.append_notes(now, &notes)?;
-            self.durable.note_marks(told.named);
+            self.durable.note_marks(pending.named);
         }
-        self.marks.were_noted(told.later);
+        self.marks.were_noted(pending.later);
         Ok(())
     }
 
@@ -305,43 +307,43 @@ impl Recording {
     }
 
     /// Finds where the undelivered messages are; what is on no tape because the user does not want it needs no note.
-    pub(super) fn told_undelivered(&self) -> Told {
-        let mut told = Told::default();
+    pub(super) fn undelivered_notes(&self) -> UndeliveredNotes {
+        let mut notes = UndeliveredNotes::default();
         for (why, ranges) in &self.marks.own {
             for &(first, last) in ranges {
-                if self.kept.is_none() && self.writer.is_some() && first >= self.earlier {
-                    told.add(*why, None, first - self.earlier, last - self.earlier);
-                    told.name_own(*why, first, last);
+                if self.selection_buffer.is_none() && self.writer.is_some() && first >= self.earlier {
+                    notes.add(*why, None, first - self.earlier, last - self.earlier);
+                    notes.name_own(*why, first, last);
                 } else {
-                    (first..=last).for_each(|number| self.tell_entry(&mut told, *why, number));
+                    (first..=last).for_each(|number| self.add_entry(&mut notes, *why, number));
                 }
             }
         }
         let current = self.tape();
         for ((why, tape), ranges) in &self.marks.elsewhere {
             let tape = Some(*tape).filter(|tape| Some(*tape) != current);
-            ranges.iter().for_each(|(first, last)| told.add(*why, tape, *first, *last));
+            ranges.iter().for_each(|(first, last)| notes.add(*why, tape, *first, *last));
         }
-        told.named.elsewhere.clone_from(&self.marks.elsewhere);
-        told
+        notes.named.elsewhere.clone_from(&self.marks.elsewhere);
+        notes
     }
 
-    fn tell_entry(&self, told: &mut Told, why: WhyUndelivered, number: u64) {
-        let found = match self.kept.as_ref().map(|kept| kept.whereabouts(number)) {
+    fn add_entry(&self, notes: &mut UndeliveredNotes, why: WhyUndelivered, number: u64) {
+        let found = match self.selection_buffer.as_ref().map(|buffer| buffer.location(number)) {
             None => match number.checked_sub(self.earlier) {
                 Some(entry) => self.writer.is_some().then_some((entry, None)),
                 None => self.marks.past_tape(number).map(|(entry, tape)| (entry, Some(tape))),
             },
-            Some(Whereabouts::Written { part, entry }) if Some(part) == self.part() => Some((entry, None)),
-            Some(Whereabouts::Written { part, entry }) => {
+            Some(EntryLocation::Written { part, entry }) if Some(part) == self.part() => Some((entry, None)),
+            Some(EntryLocation::Written { part, entry }) => {
                 self.marks.past_part(part).map(|tape| (entry, Some(tape)))
             }
-            Some(Whereabouts::Waiting) => return told.later.push((why, number)),
-            Some(Whereabouts::LeftOut) => None,
+            Some(EntryLocation::Buffered) => return notes.later.push((why, number)),
+            Some(EntryLocation::LeftOut) => None,
         };
         if let Some((entry, tape)) = found {
-            told.add(why, tape, entry, entry);
-            told.name_own(why, number, number);
+            notes.add(why, tape, entry, entry);
+            notes.name_own(why, number, number);
         }
     }
 

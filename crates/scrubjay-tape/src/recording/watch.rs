@@ -14,12 +14,12 @@ use super::Leg;
 /// Sees what recordings write. It is called on the way of every message, so it must not wait.
 pub trait Watcher: Send + Sync {
     /// A message is on tape.
-    fn saw(&self, seen: &Seen<'_>);
+    fn on_recorded(&self, seen: &RecordedMessage<'_>);
 }
 
 /// A message as it was recorded.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct RecordedMessage<'a> {
     /// Which recording it is on: no two have the same number.
     pub source: u64,
     /// Which way it went.

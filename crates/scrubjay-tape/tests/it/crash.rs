@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::seal::SealError;
 use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::Home;
@@ -65,7 +65,7 @@ impl Wreck {
             self.ends.iter().take_while(|end| bytes.get(..**end) == Some(&self.bytes[..**end])).count();
         let expected = numbered(&self.entries[..whole - 1]);
         let tape = self.lay(bytes);
-        assert_eq!(tape.state(), State::Abandoned);
+        assert_eq!(tape.state(), TapeState::Abandoned);
         assert_eq!(read(&tape), expected, "{what}");
         let report = verify(&tape).unwrap();
         assert!(report.is_sound(), "{what}: {report:?}");

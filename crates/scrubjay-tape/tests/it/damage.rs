@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use scrubjay_tape::format::reader::{OpenError, State, Tape};
+use scrubjay_tape::format::reader::{OpenError, Tape, TapeState};
 use scrubjay_tape::format::seal::write_sealed;
 use scrubjay_tape::format::sealed::{BlockRef, Footer};
-use scrubjay_tape::format::verify::{Report, verify};
+use scrubjay_tape::format::verify::{VerifyReport, verify};
 use tempfile::TempDir;
 
 use crate::fixture::{Dice, Owned, any_entry, home, numbered, read, record_sealed, scratch};
@@ -47,7 +47,7 @@ impl Victim {
     }
 
     /// Checks what is promised of any altered copy; returns what it still holds.
-    fn check(&self, damaged: &[u8], what: &str) -> Option<(BTreeMap<u64, Owned>, Report)> {
+    fn check(&self, damaged: &[u8], what: &str) -> Option<(BTreeMap<u64, Owned>, VerifyReport)> {
         std::fs::write(self.copy(), damaged).unwrap();
         let tape = match Tape::open(&self.copy()) {
             Ok(tape) => tape,
@@ -71,7 +71,7 @@ impl Victim {
         }
         // Of a tape without header and blocks, nobody can tell how many entries it had.
         let lost = (0..self.entries.len() as u64).find(|n| !left.contains_key(n));
-        if let Some(lost) = lost.filter(|_| tape.state() == State::Sealed) {
+        if let Some(lost) = lost.filter(|_| tape.state() == TapeState::Sealed) {
             let named = report.first_bad_entry();
             assert!(named.is_some_and(|named| named <= lost), "{what}: {lost} is lost, {named:?} is named");
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use scrubjay_core::entry::{Direction, EntryKind, Gap, Terminator};
 use scrubjay_tape::clock;
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::recording::Item;
@@ -135,7 +135,7 @@ fn where_no_next_tape_can_be_made_the_current_one_grows() {
     let mut tapes: Vec<Tape> = home.list().unwrap().iter().map(|file| home.open(file).unwrap()).collect();
     tapes.sort_by_key(|tape| tape.header().unwrap().part);
     assert!(tapes.len() > 1, "it rotated when it could");
-    assert!(tapes.iter().all(|tape| tape.state() == State::Sealed));
+    assert!(tapes.iter().all(|tape| tape.state() == TapeState::Sealed));
     assert_eq!(read(&tapes[0]).len(), 9 + 1, "nine messages and the end");
     let messages: Vec<Vec<u8>> = tapes
         .iter()

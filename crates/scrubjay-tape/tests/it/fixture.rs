@@ -10,11 +10,11 @@ use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::{Payload, RedactionConfig, Redactor};
 use scrubjay_tape::clock;
 use scrubjay_tape::format::header::{Compression, Header, Origin, TapeKind};
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::writer::Writer;
 use scrubjay_tape::home::Home;
-use scrubjay_tape::recording::{Item, Leg, Limits, RecordError, Recording, Subject};
+use scrubjay_tape::recording::{Item, Leg, RecordError, Recording, RotationLimits, Subject};
 use tempfile::TempDir;
 
 /// An entry that owns its bytes.
@@ -202,7 +202,7 @@ pub(crate) fn record_live(home: &Home, entries: &[Owned]) -> PathBuf {
 /// Waits until nobody holds a tape whose writer is gone: another test's child, forked in this moment, holds
 /// the lock as well until it executes its program.
 pub(crate) fn until_abandoned(tape: &Tape) {
-    while tape.state() == State::Live {
+    while tape.state() == TapeState::Live {
         std::thread::yield_now();
     }
 }
@@ -295,7 +295,7 @@ pub(crate) fn recording(home: &Home, tape_bytes_max: u64) -> Recording {
 }
 
 pub(crate) fn recording_of(home: &Home, subject: Subject, tape_bytes_max: u64) -> Recording {
-    let limits = Limits { tape_bytes_max, ..Limits::default() };
+    let limits = RotationLimits { tape_bytes_max, ..RotationLimits::default() };
     Recording::new(home.clone(), subject, limits, Arc::new(Redactor::standard()))
 }
 

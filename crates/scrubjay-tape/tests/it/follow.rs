@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use scrubjay_core::entry::EntryKind;
 use scrubjay_tape::format::entries::Entries;
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::verify::verify;
 
@@ -75,7 +75,7 @@ fn readers_see_each_entry_once_while_it_is_written_and_sealed() {
             }
             late.join().unwrap();
         });
-        assert_eq!(early.state(), State::Live, "the lock is held until the writer is gone");
+        assert_eq!(early.state(), TapeState::Live, "the lock is held until the writer is gone");
         drop(writer);
         until_abandoned(&early);
     }

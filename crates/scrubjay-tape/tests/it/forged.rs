@@ -2,9 +2,9 @@
 //! entry touched: what follows from the entries is worked out again, and the rest a checkpoint notes.
 
 use scrubjay_core::entry::{Direction, EntryKind, Terminator};
-use scrubjay_tape::checkpoint::{Became, Checkpoint};
+use scrubjay_tape::checkpoint::{Checkpoint, TapeChange};
 use scrubjay_tape::clock;
-use scrubjay_tape::format::header::{self, Header, Imported, Layout, Origin, TapeKind, ToldBy};
+use scrubjay_tape::format::header::{self, Header, Imported, Layout, Origin, SessionSource, TapeKind};
 use scrubjay_tape::format::reader::{Damage, Tape};
 use scrubjay_tape::format::seal::write_sealed_as;
 use scrubjay_tape::format::sealed::{BlockRef, Footer};
@@ -63,8 +63,8 @@ impl Eventful {
         std::fs::write(&self.file.path, forgery.end(&footer, None)).unwrap();
     }
 
-    fn became(&self, checkpoint: &Checkpoint) -> Became {
-        checkpoint.compare(&self.home).unwrap().tapes.remove(0).became
+    fn change_since(&self, checkpoint: &Checkpoint) -> TapeChange {
+        checkpoint.compare(&self.home).unwrap().tapes.remove(0).change
     }
 }
 
@@ -94,15 +94,15 @@ fn a_footer_that_says_something_else_than_the_entries_is_found_out() {
     let eventful = eventful();
     eventful.remake(|_, _| {});
     assert!(check_all(&eventful.home)[0].1.is_sound(), "made anew, it is what it was");
-    assert_eq!(eventful.became(&eventful.checkpoint), Became::Same);
+    assert_eq!(eventful.change_since(&eventful.checkpoint), TapeChange::Same);
     for (fact, lie) in FOOTER_LIES {
         eventful.remake(|_, footer| lie(footer));
         let report = check_all(&eventful.home).remove(0).1.report;
         let found = format!("{:?}", report.damage);
         assert!(found.contains("the footer was altered") && found.contains(fact), "{fact}: {found}");
         assert_eq!((report.head, report.entries), (None, 5), "{fact}");
-        let became = eventful.became(&eventful.checkpoint);
-        assert!(matches!(became, Became::FactsChanged { header: None, footer: Some(_) }), "{became:?}");
+        let change = eventful.change_since(&eventful.checkpoint);
+        assert!(matches!(change, TapeChange::FactsChanged { header: None, footer: Some(_) }), "{change:?}");
     }
 }
 
@@ -155,7 +155,7 @@ const HEADER_LIES: &[HeaderLie] = &[
         header.origin = Origin { host_session: Some("other".to_owned()), ..Origin::default() }
     }),
     ("clock_behind_ns", |header| header.clock_behind_ns = Some(1)),
-    ("session", |header| header.session.told_by = ToldBy::Agent),
+    ("session", |header| header.session.told_by = SessionSource::Agent),
     ("recorder", |header| header.recorder = "9".to_owned()),
 ];
 
@@ -165,7 +165,10 @@ fn a_header_that_says_something_else_shows_by_a_checkpoint() {
     for (fact, lie) in HEADER_LIES {
         eventful.remake(|header, _| lie(header));
         let header = Some(vec![(*fact).to_owned()]);
-        assert_eq!(eventful.became(&eventful.checkpoint), Became::FactsChanged { header, footer: None });
+        assert_eq!(
+            eventful.change_since(&eventful.checkpoint),
+            TapeChange::FactsChanged { header, footer: None }
+        );
         let compared = eventful.checkpoint.compare(&eventful.home).unwrap();
         let words = &compared.tapes[0].words;
         assert!(!compared.is_fine() && words.contains(&format!("its header is not ({fact})")), "{words}");
@@ -174,7 +177,10 @@ fn a_header_that_says_something_else_shows_by_a_checkpoint() {
     let damage = Damage { entry: None, offset: 7, what: "x".to_owned() };
     eventful.remake(|_, footer| footer.damage.push(damage));
     let footer = Some(vec!["damage".to_owned()]);
-    assert_eq!(eventful.became(&eventful.checkpoint), Became::FactsChanged { header: None, footer });
+    assert_eq!(
+        eventful.change_since(&eventful.checkpoint),
+        TapeChange::FactsChanged { header: None, footer }
+    );
 }
 
 #[test]
@@ -186,8 +192,8 @@ fn a_sealed_tape_that_was_made_a_live_one_again_shows_by_a_checkpoint() {
     let mut writer = Writer::create(live, tape.header().unwrap().clone(), clock::now().instant).unwrap();
     writer.append(entries.iter().map(Owned::written)).unwrap();
     std::fs::remove_file(&eventful.file.path).unwrap();
-    let became = eventful.became(&eventful.checkpoint);
-    assert!(matches!(became, Became::FactsChanged { header: None, footer: Some(_) }), "{became:?}");
+    let change = eventful.change_since(&eventful.checkpoint);
+    assert!(matches!(change, TapeChange::FactsChanged { header: None, footer: Some(_) }), "{change:?}");
 }
 
 #[test]
@@ -201,7 +207,7 @@ fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
     let note = Imported { wall_ns: 1, format, by };
     header.links.imported = Some(note.clone());
     write_sealed_as(&exported, &header, &eventful.file.path).unwrap();
-    assert_eq!(eventful.became(&eventful.checkpoint), Became::Imported { note: note.clone() });
+    assert_eq!(eventful.change_since(&eventful.checkpoint), TapeChange::Imported { note: note.clone() });
     assert!(eventful.checkpoint.compare(&eventful.home).unwrap().is_fine());
     // It excuses no footer that nothing here checks.
     let claim = |header: &mut Header| header.links.imported = Some(note.clone());
@@ -209,15 +215,17 @@ fn an_import_after_a_checkpoint_is_told_and_no_tampering() {
         claim(header);
         (footer.totals_version, footer.metadata.total_errors) = (None, 0);
     });
-    let became = eventful.became(&eventful.checkpoint);
-    assert!(matches!(became, Became::FactsChanged { header: Some(_), footer: Some(_) }), "{became:?}");
+    let change = eventful.change_since(&eventful.checkpoint);
+    assert!(matches!(change, TapeChange::FactsChanged { header: Some(_), footer: Some(_) }), "{change:?}");
     eventful.remake(|header, _| claim(header));
     // That it was imported cannot be taken back unseen.
     let later = Checkpoint::make(&eventful.home, 2).unwrap();
-    assert_eq!(eventful.became(&later), Became::Same);
+    assert_eq!(eventful.change_since(&later), TapeChange::Same);
     eventful.remake(|_, _| {});
     let header = Some(vec!["imported".to_owned()]);
-    assert!(matches!(eventful.became(&later), Became::FactsChanged { header: found, .. } if found == header));
+    assert!(
+        matches!(eventful.change_since(&later), TapeChange::FactsChanged { header: found, .. } if found == header)
+    );
 }
 
 #[test]

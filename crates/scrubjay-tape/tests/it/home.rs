@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use scrubjay_core::id::TapeId;
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::{FindError, Home};
@@ -104,22 +104,22 @@ fn the_lock_tells_what_became_of_the_writer() {
     let path = writer.path().to_owned();
     let tape = Tape::open(&path).unwrap();
     for _ in 0..3 {
-        assert_eq!(tape.state(), State::Live);
+        assert_eq!(tape.state(), TapeState::Live);
         assert_eq!(home.seal_abandoned().unwrap().len(), 0);
     }
     let handle = writer.sync_handle().unwrap();
     drop(writer);
-    assert_eq!(tape.state(), State::Live, "as long as somebody syncs it");
+    assert_eq!(tape.state(), TapeState::Live, "as long as somebody syncs it");
     drop(handle);
     until_abandoned(&tape);
     // Looking does not make it look alive to others.
     let other = Tape::open(&path).unwrap();
     for _ in 0..3 {
-        assert_eq!(tape.state(), State::Abandoned);
-        assert_eq!(other.state(), State::Abandoned);
+        assert_eq!(tape.state(), TapeState::Abandoned);
+        assert_eq!(other.state(), TapeState::Abandoned);
     }
     assert_eq!(home.seal_abandoned().unwrap().len(), 1);
-    assert_eq!(Tape::open(&path.with_extension("tape")).unwrap().state(), State::Sealed);
+    assert_eq!(Tape::open(&path.with_extension("tape")).unwrap().state(), TapeState::Sealed);
     assert!(!path.exists());
 }
 
@@ -187,7 +187,7 @@ fn many_sealers_seal_each_tape_once() {
     assert_eq!(sealed.iter().collect::<BTreeSet<_>>().len() as u64, TAPES, "and none twice");
     for file in home.list().unwrap() {
         let tape = home.open(&file).unwrap();
-        assert_eq!(tape.state(), State::Sealed);
+        assert_eq!(tape.state(), TapeState::Sealed);
         assert_eq!(read(&tape), numbered(&entries));
         assert!(verify(&tape).unwrap().is_sound());
     }

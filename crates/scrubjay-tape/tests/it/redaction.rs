@@ -7,7 +7,9 @@ use scrubjay_core::redact::Redactor;
 use scrubjay_tape::clock;
 use scrubjay_tape::format::header::{Origin, TapeKind};
 use scrubjay_tape::home::Home;
-use scrubjay_tape::recording::{Item, Limits, RecordError, Recording, Seen, Subject, Watch, Watcher};
+use scrubjay_tape::recording::{
+    Item, RecordError, RecordedMessage, Recording, RotationLimits, Subject, Watch, Watcher,
+};
 
 use crate::fixture::{LEG, scratch};
 
@@ -46,7 +48,7 @@ fn secrets_reach_no_tape() {
             ..Origin::default()
         },
     };
-    let limits = Limits { tape_bytes_max: 2000, ..Limits::default() };
+    let limits = RotationLimits { tape_bytes_max: 2000, ..RotationLimits::default() };
     let mut recording = Recording::new(home.clone(), subject, limits, Arc::new(Redactor::standard()));
     let source = std::io::Error::other(format!("password={CANARY}"));
     recording.note_gap(1, 1, false, &RecordError { path: "x".into(), source });
@@ -77,7 +79,7 @@ type Heard = (u64, Option<String>, String);
 struct Kept(Arc<Mutex<Vec<Heard>>>);
 
 impl Watcher for Kept {
-    fn saw(&self, seen: &Seen<'_>) {
+    fn on_recorded(&self, seen: &RecordedMessage<'_>) {
         let text = String::from_utf8_lossy(seen.payload.as_bytes()).into_owned();
         self.0.lock().unwrap().push((seen.source, seen.via.map(|leg| leg.backend.to_owned()), text));
     }
@@ -101,7 +103,7 @@ fn who_watches_sees_what_is_on_tape_and_no_more() {
             origin: Origin::default(),
         };
         let redactor = Arc::new(Redactor::standard());
-        Recording::new(home.clone(), subject, Limits::default(), redactor).watched(&watch)
+        Recording::new(home.clone(), subject, RotationLimits::default(), redactor).with_watch(&watch)
     };
     let (mut one, mut two) = (recording("one"), recording("two"));
     let say = |on: &mut Recording, via, kind, text: &str| {

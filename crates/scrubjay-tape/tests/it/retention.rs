@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use scrubjay_tape::chain::Chain;
 use scrubjay_tape::clock::{self, Boot};
+use scrubjay_tape::clock_trust::{ClockDoubt, ClockReading};
 use scrubjay_tape::format::header::Header;
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::writer::Writer;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::removed::RemovedBy;
-use scrubjay_tape::witness::{Doubt, Reading};
 
 use crate::fixture::{Owned, end, header, home, recording, say, scratch};
 
@@ -27,15 +27,15 @@ fn five(home: &Home) {
 }
 
 /// The clocks a while after now: the wall clock, and the one that nobody can set.
-fn after(wall_ns: u64, boot_ns: u64) -> Reading {
+fn after(wall_ns: u64, boot_ns: u64) -> ClockReading {
     let wall_ns = clock::now().wall_ns + wall_ns;
     let boot = Boot { id: "this".to_owned(), ns: DAY_NS + boot_ns };
-    Reading { wall_ns, boot: Some(boot), file_wall_ns: Some(wall_ns) }
+    ClockReading { wall_ns, boot: Some(boot), file_wall_ns: Some(wall_ns) }
 }
 
 /// The clocks as they are.
-fn today() -> Reading {
-    Reading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None }
+fn today() -> ClockReading {
+    ClockReading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None }
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_clock_ten_years_ahead_deletes_nothing() {
     for seconds in 1..4 {
         let expired = home.expire(RETENTION, &after(10 * YEAR_NS, seconds * 1_000_000_000)).unwrap();
         assert_eq!(expired.removed, 0);
-        assert!(matches!(expired.doubt, Some(Doubt::Jump { rebooted: false, .. })), "{expired:?}");
+        assert!(matches!(expired.doubt, Some(ClockDoubt::Jump { rebooted: false, .. })), "{expired:?}");
     }
     assert_eq!(home.list().unwrap().len(), 5);
     // The clock is right again: nothing is in doubt, and nothing is old.
@@ -62,10 +62,10 @@ fn a_clock_that_was_never_seen_is_compared_with_the_files() {
     let home = home(&scratch);
     five(&home);
     let jumped =
-        Reading { boot: Some(Boot { id: "other".to_owned(), ns: DAY_NS }), ..after(10 * YEAR_NS, 0) };
-    assert!(matches!(home.expire(RETENTION, &jumped).unwrap().doubt, Some(Doubt::Jump { .. })));
-    let faked = Reading { file_wall_ns: Some(clock::now().wall_ns), ..after(10 * YEAR_NS, 0) };
-    assert!(matches!(home.expire(RETENTION, &faked).unwrap().doubt, Some(Doubt::Files { .. })));
+        ClockReading { boot: Some(Boot { id: "other".to_owned(), ns: DAY_NS }), ..after(10 * YEAR_NS, 0) };
+    assert!(matches!(home.expire(RETENTION, &jumped).unwrap().doubt, Some(ClockDoubt::Jump { .. })));
+    let faked = ClockReading { file_wall_ns: Some(clock::now().wall_ns), ..after(10 * YEAR_NS, 0) };
+    assert!(matches!(home.expire(RETENTION, &faked).unwrap().doubt, Some(ClockDoubt::Files { .. })));
     assert_eq!(home.list().unwrap().len(), 5);
 }
 
@@ -83,8 +83,11 @@ fn what_is_old_goes_when_both_clocks_say_so_or_a_person_does() {
     home.trust_clock(&today()).unwrap();
     five(&home);
     // Off for three months: nobody knows, until somebody says so.
-    let off = Reading { boot: Some(Boot { id: "next".to_owned(), ns: 0 }), ..after(120 * DAY_NS, 0) };
-    assert!(matches!(home.expire(RETENTION, &off).unwrap().doubt, Some(Doubt::Jump { rebooted: true, .. })));
+    let off = ClockReading { boot: Some(Boot { id: "next".to_owned(), ns: 0 }), ..after(120 * DAY_NS, 0) };
+    assert!(matches!(
+        home.expire(RETENTION, &off).unwrap().doubt,
+        Some(ClockDoubt::Jump { rebooted: true, .. })
+    ));
     home.trust_clock(&off).unwrap();
     assert_eq!(home.expire(RETENTION, &off).unwrap().removed, 5);
 }
@@ -115,7 +118,7 @@ fn what_was_recorded_under_a_clock_that_was_behind_stays() {
     let scratch = scratch();
     let home = home(&scratch);
     // For the recording, this time was believed: it has the clock of today.
-    let believed = Reading { wall_ns: clock::now().wall_ns + YEAR_NS, ..today() };
+    let believed = ClockReading { wall_ns: clock::now().wall_ns + YEAR_NS, ..today() };
     home.trust_clock(&believed).unwrap();
     five(&home);
     let files = home.list().unwrap();
@@ -159,7 +162,7 @@ fn what_is_from_the_future_stays() {
     let home = home(&scratch);
     five(&home);
     // The clock went back by a year since.
-    let back = Reading { wall_ns: clock::now().wall_ns - YEAR_NS, boot: None, file_wall_ns: None };
+    let back = ClockReading { wall_ns: clock::now().wall_ns - YEAR_NS, boot: None, file_wall_ns: None };
     let expired = home.expire(RETENTION, &back).unwrap();
     assert_eq!((expired.removed, expired.doubt), (0, None));
     assert_eq!(home.list().unwrap().len(), 5);

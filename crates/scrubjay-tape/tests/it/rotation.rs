@@ -3,7 +3,7 @@
 use scrubjay_core::entry::{Direction, End, EntryKind, Terminator};
 use scrubjay_core::id::TapeId;
 use scrubjay_tape::clock;
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::recording::{Item, Recording};
@@ -72,7 +72,7 @@ fn tapes_of_one_connection_are_linked_and_hold_everything_once() {
             outcome.unwrap();
         }
         let tapes = in_order(&home);
-        assert!(tapes.iter().all(|tape| tape.state() == State::Sealed), "limit {limit}");
+        assert!(tapes.iter().all(|tape| tape.state() == TapeState::Sealed), "limit {limit}");
         assert_eq!(follow(&tapes), bytes(&said), "limit {limit}");
         assert!(tapes.len() > 1, "limit {limit}: {}", tapes.len());
         for tape in &tapes {
@@ -96,7 +96,7 @@ fn an_operation_is_named_on_its_own_tape_alone() {
     let first = say(&mut recording, &["asked"]).unwrap();
     answer(&mut recording, first);
     say(&mut recording, &[&"x".repeat(600)]).unwrap();
-    assert_eq!(recording.place(first), None, "it is on the tape before");
+    assert_eq!(recording.tape_position(first), None, "it is on the tape before");
     answer(&mut recording, first);
     let second = say(&mut recording, &["asked"]).unwrap();
     answer(&mut recording, second);
@@ -152,12 +152,12 @@ fn tapes_whose_sealing_could_not_keep_up_are_sealed_later() {
     }
     recording.finish(&end()).unwrap().unwrap();
     in_order(&home).iter().for_each(until_abandoned);
-    let waiting = in_order(&home).iter().filter(|tape| tape.state() == State::Abandoned).count();
+    let waiting = in_order(&home).iter().filter(|tape| tape.state() == TapeState::Abandoned).count();
     let outcomes = home.seal_abandoned().unwrap();
     assert_eq!(outcomes.len(), waiting);
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let tapes = in_order(&home);
-    assert!(tapes.iter().all(|tape| tape.state() == State::Sealed));
+    assert!(tapes.iter().all(|tape| tape.state() == TapeState::Sealed));
     assert!(follow(&tapes) == bytes(&said));
     assert_eq!(home.seal_abandoned().unwrap().len(), 0, "nothing is left to do");
 }
@@ -182,7 +182,7 @@ fn one_tape_that_cannot_be_sealed_keeps_no_other_from_it() {
     let last = recording.tape().unwrap();
     recording.finish(&end()).unwrap_err();
     let last = home.open(&home.find(last.as_str()).unwrap()).unwrap();
-    assert_eq!(last.state(), State::Sealed, "the last one is sealed all the same");
+    assert_eq!(last.state(), TapeState::Sealed, "the last one is sealed all the same");
     std::fs::remove_dir_all(obstacle).unwrap();
     home.seal_abandoned().unwrap();
     assert_eq!(follow(&in_order(&home)), [b"first".to_vec(), b"second".to_vec()]);
@@ -195,7 +195,7 @@ fn a_recording_that_is_dropped_leaves_an_abandoned_tape() {
     let mut recording = recording(&home, 1 << 20);
     say(&mut recording, &["said"]).unwrap();
     let tape = home.open(&home.find("latest").unwrap()).unwrap();
-    assert_eq!(tape.state(), State::Live);
+    assert_eq!(tape.state(), TapeState::Live);
     assert_eq!(home.seal_abandoned().unwrap().len(), 0, "its writer lives");
     drop(recording);
     until_abandoned(&tape);

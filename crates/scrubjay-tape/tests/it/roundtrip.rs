@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use scrubjay_core::entry::{End, EntryKind};
 use scrubjay_core::reading::Reader;
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::verify::verify;
 use tempfile::TempDir;
@@ -48,7 +48,7 @@ fn append_all(directory: &TempDir, batches: &[Vec<Owned>]) -> Tape {
     }
     assert_eq!(writer.entries(), batches.iter().map(|b| b.len() as u64).sum::<u64>());
     let tape = Tape::open(writer.path()).unwrap();
-    assert_eq!(tape.state(), State::Live);
+    assert_eq!(tape.state(), TapeState::Live);
     assert_eq!(tape.file_bytes().unwrap(), writer.bytes());
     tape
 }
@@ -99,7 +99,7 @@ proptest! {
         let entries = batches.concat();
         check(&live, &entries);
         let sealed = Tape::open(&seal(live.path()).unwrap()).unwrap();
-        prop_assert_eq!(sealed.state(), State::Sealed);
+        prop_assert_eq!(sealed.state(), TapeState::Sealed);
         prop_assert_eq!(sealed.header(), live.header());
         check(&sealed, &entries);
         check_footer(&sealed, &entries);

@@ -52,10 +52,10 @@ fn a_sync_that_fails_takes_back_what_all_wait_for() {
     recording.sync().unwrap();
     complain(&mut recording, "nobody waits for this");
     say(&mut recording, &["refused one"]).unwrap();
-    let first = recording.mark();
+    let first = recording.sync_point();
     let sync = recording.begin_sync(first).unwrap().expect("something is to be synced");
     say(&mut recording, &["refused two", "refused three"]).unwrap();
-    let second = recording.mark();
+    let second = recording.sync_point();
     let error = recording.end_sync(sync.extent(), failed()).unwrap_err();
     recording.note_gap(1, 11, false, &error);
     let error = recording.begin_sync(second).unwrap_err();
@@ -78,7 +78,7 @@ fn a_gap_that_was_not_synced_is_told_again() {
     recording.survive_power();
     for _ in 0..3 {
         say(&mut recording, &["refused"]).unwrap();
-        let sync = recording.begin_sync(recording.mark()).unwrap().unwrap();
+        let sync = recording.begin_sync(recording.sync_point()).unwrap().unwrap();
         let error = recording.end_sync(sync.extent(), failed()).unwrap_err();
         recording.note_gap(1, 7, false, &error);
         assert_eq!(home.list().unwrap().len(), 0, "nothing is left of a tape on which nothing is");
@@ -96,14 +96,14 @@ fn one_sync_is_for_all_that_came_before() {
     let mut recording = recording(&home, 1 << 20);
     recording.survive_power();
     say(&mut recording, &["one"]).unwrap();
-    let one = recording.mark();
+    let one = recording.sync_point();
     say(&mut recording, &["two"]).unwrap();
-    let two = recording.mark();
+    let two = recording.sync_point();
     let sync = recording.begin_sync(one).unwrap().unwrap();
     say(&mut recording, &["three"]).unwrap();
     recording.end_sync(sync.extent(), sync.run()).unwrap();
     assert!(recording.begin_sync(two).unwrap().is_none());
-    assert!(recording.begin_sync(recording.mark()).unwrap().is_some());
+    assert!(recording.begin_sync(recording.sync_point()).unwrap().is_some());
 }
 
 /// A tape that is full while a sync is under way grows until it is known how that went.
@@ -116,7 +116,7 @@ fn a_tape_is_not_left_while_it_is_synced() {
     say(&mut recording, &["kept"]).unwrap();
     recording.sync().unwrap();
     say(&mut recording, &["refused, and long enough for the tape to be full"]).unwrap();
-    let sync = recording.begin_sync(recording.mark()).unwrap().unwrap();
+    let sync = recording.begin_sync(recording.sync_point()).unwrap().unwrap();
     say(&mut recording, &["refused with it"]).unwrap();
     recording.end_sync(sync.extent(), failed()).unwrap_err();
     say(&mut recording, &["next"]).unwrap();

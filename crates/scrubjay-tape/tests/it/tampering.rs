@@ -6,16 +6,16 @@ use std::path::Path;
 
 use scrubjay_core::entry::EntryKind;
 use scrubjay_core::id::TapeId;
-use scrubjay_tape::chain::{Chain, Checked, LinkProblem};
-use scrubjay_tape::checkpoint::{Became, Checkpoint, CheckpointError};
+use scrubjay_tape::chain::{Chain, CheckedTape, LinkProblem};
+use scrubjay_tape::checkpoint::{Checkpoint, CheckpointError, TapeChange};
 use scrubjay_tape::clock;
-use scrubjay_tape::format::header::{Header, Imported, Links, SessionRef, TapeKind, ToldBy};
+use scrubjay_tape::format::header::{Header, Imported, Links, SessionRef, SessionSource, TapeKind};
 use scrubjay_tape::format::reader::Tape;
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::format::writer::Writer;
 use scrubjay_tape::home::{Home, TapeFile};
-use scrubjay_tape::recording::{Limits, Recording, Subject};
+use scrubjay_tape::recording::{Recording, RotationLimits, Subject};
 use scrubjay_tape::removed::RemovedBy;
 use tempfile::TempDir;
 
@@ -56,7 +56,7 @@ fn in_order(home: &Home) -> Vec<TapeFile> {
     files
 }
 
-pub(crate) fn check_all(home: &Home) -> Vec<(TapeId, Checked)> {
+pub(crate) fn check_all(home: &Home) -> Vec<(TapeId, CheckedTape)> {
     let chain = Chain::read(home).unwrap();
     let files = home.list().unwrap();
     files.iter().map(|file| (file.id, chain.check(home, file).unwrap())).collect()
@@ -371,12 +371,12 @@ fn of_session(home: &Home, session: &str) -> Recording {
         transport: scrubjay_core::entry::Transport::Stdio,
         program: None,
         workspace: None,
-        session: Some(SessionRef { id: session.to_owned(), told_by: ToldBy::HostSession }),
+        session: Some(SessionRef { id: session.to_owned(), told_by: SessionSource::HostSession }),
         conversation: None,
         origin: Default::default(),
     };
     let redactor = scrubjay_core::redact::Redactor::standard();
-    Recording::new(home.clone(), subject, Limits::default(), std::sync::Arc::new(redactor))
+    Recording::new(home.clone(), subject, RotationLimits::default(), std::sync::Arc::new(redactor))
 }
 
 #[test]
@@ -438,9 +438,9 @@ fn kept() -> Kept {
 }
 
 impl Kept {
-    fn became(&self, id: TapeId) -> Became {
+    fn change_since(&self, id: TapeId) -> TapeChange {
         let compared = self.checkpoint.compare(&self.home).unwrap();
-        compared.tapes.iter().find(|tape| tape.tape == id).unwrap().became.clone()
+        compared.tapes.iter().find(|tape| tape.tape == id).unwrap().change.clone()
     }
 
     fn is_fine(&self) -> bool {
@@ -453,9 +453,9 @@ fn what_goes_on_after_a_checkpoint_is_fine() {
     let mut kept = kept();
     let live = kept.live.tape().unwrap();
     assert!(kept.is_fine());
-    assert_eq!(kept.became(live), Became::Same);
+    assert_eq!(kept.change_since(live), TapeChange::Same);
     say(&mut kept.live, &["four"]).unwrap();
-    assert_eq!(kept.became(live), Became::Grown { by: 1 });
+    assert_eq!(kept.change_since(live), TapeChange::Grown { by: 1 });
     let Kept { _scratch, home, tapes, live: recording, checkpoint } = kept;
     recording.finish(&end()).unwrap().unwrap();
     let mut other = recording_of(&home);
@@ -465,10 +465,10 @@ fn what_goes_on_after_a_checkpoint_is_fine() {
     let compared = checkpoint.compare(&home).unwrap();
     assert!(compared.is_fine());
     assert_eq!(compared.new_tapes, [new]);
-    let became = |id| &compared.tapes.iter().find(|tape| tape.tape == id).unwrap().became;
-    assert_eq!(became(live), &Became::Grown { by: 2 });
-    assert!(matches!(became(tapes[0].id), Became::Removed { note } if note.by == RemovedBy::Person));
-    assert_eq!(became(tapes[1].id), &Became::Same);
+    let change = |id| &compared.tapes.iter().find(|tape| tape.tape == id).unwrap().change;
+    assert_eq!(change(live), &TapeChange::Grown { by: 2 });
+    assert!(matches!(change(tapes[0].id), TapeChange::Removed { note } if note.by == RemovedBy::Person));
+    assert_eq!(change(tapes[1].id), &TapeChange::Same);
 }
 
 fn recording_of(home: &Home) -> Recording {
@@ -478,10 +478,10 @@ fn recording_of(home: &Home) -> Recording {
 #[test]
 fn a_checkpoint_names_what_was_done_to_each_tape() {
     let last = |tapes: &[TapeFile]| tapes.last().unwrap().clone();
-    let check = |what: &str, tamper: &dyn Fn(&Kept) -> TapeId, expected: Became| {
+    let check = |what: &str, tamper: &dyn Fn(&Kept) -> TapeId, expected: TapeChange| {
         let kept = kept();
         let id = tamper(&kept);
-        assert_eq!(kept.became(id), expected, "{what}");
+        assert_eq!(kept.change_since(id), expected, "{what}");
         assert!(!kept.is_fine(), "{what}");
     };
     for at in [0, 1, 2] {
@@ -492,7 +492,7 @@ fn a_checkpoint_names_what_was_done_to_each_tape() {
         check(
             "a flipped byte in the last tape",
             &flip,
-            Became::Changed { first: at as u64, last: at as u64 },
+            TapeChange::Changed { first: at as u64, last: at as u64 },
         );
     }
     let rewritten = |kept: &Kept| {
@@ -506,29 +506,29 @@ fn a_checkpoint_names_what_was_done_to_each_tape() {
         assert_eq!(problems(&kept.home), []);
         kept.tapes[0].id
     };
-    check("everything written anew", &rewritten, Became::Changed { first: 1, last: 1 });
+    check("everything written anew", &rewritten, TapeChange::Changed { first: 1, last: 1 });
     let cut = |kept: &Kept| {
         forge(&kept.home, &last(&kept.tapes), |_, entries| entries.truncate(1));
         last(&kept.tapes).id
     };
-    check("the end of the newest tape cut off", &cut, Became::Shortened { has: 1 });
+    check("the end of the newest tape cut off", &cut, TapeChange::Shortened { has: 1 });
     let added = |kept: &Kept| {
         forge(&kept.home, &last(&kept.tapes), |_, entries| entries.push(Owned::message("more")));
         last(&kept.tapes).id
     };
-    check("an entry more on a closed tape", &added, Became::Added { by: 1 });
+    check("an entry more on a closed tape", &added, TapeChange::Added { by: 1 });
     let gone = |kept: &Kept| {
         std::fs::remove_file(&last(&kept.tapes).path).unwrap();
         last(&kept.tapes).id
     };
-    check("a tape that is gone", &gone, Became::Missing);
+    check("a tape that is gone", &gone, TapeChange::Missing);
     let swapped = |kept: &Kept| {
         std::fs::copy(&kept.tapes[1].path, &kept.tapes[2].path).unwrap();
         kept.tapes[2].id
     };
     let compared = kept();
     let id = swapped(&compared);
-    assert!(matches!(compared.became(id), Became::Changed { first: 0, .. }));
+    assert!(matches!(compared.change_since(id), TapeChange::Changed { first: 0, .. }));
     let cut_live = |kept: &Kept| {
         let id = kept.live.tape().unwrap();
         let file = kept.home.list().unwrap().into_iter().find(|file| file.id == id).unwrap();
@@ -537,7 +537,7 @@ fn a_checkpoint_names_what_was_done_to_each_tape() {
         open.set_len(length - 5).unwrap();
         id
     };
-    check("a live tape that was cut", &cut_live, Became::Shortened { has: 2 });
+    check("a live tape that was cut", &cut_live, TapeChange::Shortened { has: 2 });
 }
 
 #[test]
@@ -566,7 +566,7 @@ fn any_single_entry_that_was_changed_is_named_on_a_tape_of_many() {
     for at in [0, 1, 2, 1023, 1024, 1500, 2998, 2999] {
         forge(&home, &file, |_, entries| flip_a_byte(entries, at));
         let compared = checkpoint.compare(&home).unwrap();
-        let Became::Changed { first, last } = compared.tapes[0].became else { panic!("{compared:?}") };
+        let TapeChange::Changed { first, last } = compared.tapes[0].change else { panic!("{compared:?}") };
         assert!((first..=last).contains(&(at as u64)) && last - first < 4, "{at}: {first} to {last}");
         put_back(&path, &whole);
     }

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use scrubjay_core::id::TapeId;
 use scrubjay_tape::clock;
-use scrubjay_tape::format::header::{self, Header, HeaderError, Layout, Origin, SessionRef, ToldBy, VERSION};
+use scrubjay_tape::format::header::{
+    self, Header, HeaderError, Layout, Origin, SessionRef, SessionSource, VERSION,
+};
 use scrubjay_tape::format::reader::{OpenError, Tape};
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::writer::Writer;
@@ -87,7 +89,7 @@ fn a_header_takes_whatever_an_environment_says() {
         id: TapeId::from_random([7; 10]),
         name: "\u{1}é".repeat(60_000),
         program: long("p"),
-        session: SessionRef { id: "i".repeat(100_000), told_by: ToldBy::HostSession },
+        session: SessionRef { id: "i".repeat(100_000), told_by: SessionSource::HostSession },
         workspace: long("\u{2}"),
         origin: Origin {
             host_session: long("s"),

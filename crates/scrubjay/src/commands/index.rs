@@ -14,7 +14,7 @@ use scrubjay_store::index::{CaughtUp, Found, Index, IndexError, Progress};
 use scrubjay_store::ledger::Storage;
 use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
-use scrubjay_tape::recording::give_way;
+use scrubjay_tape::recording::lower_thread_priority;
 use tokio::runtime::Runtime;
 
 use crate::cli::{Global, tell};
@@ -51,7 +51,7 @@ pub(crate) fn run(global: &Global, command: &IndexCommand) -> anyhow::Result<Exi
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
 fn keep_current(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
-    give_way();
+    lower_thread_priority();
     let storage = config::load(global)?.storage()?;
     super::runtime()?.block_on(Index::keep_current(home, &storage, QUIET_MAX))?;
     Ok(ExitCode::SUCCESS)

@@ -27,7 +27,7 @@ use scrubjay_gateway::{tree, warden};
 use scrubjay_store::ledger::{Ledger, session};
 use scrubjay_tape::format::header::{Origin, SessionRef};
 use scrubjay_tape::home::Home;
-use scrubjay_tape::recording::{Backlog, Limits, Policy, Recording, Subject, Watch, gateway_run_id};
+use scrubjay_tape::recording::{Backlog, Policy, Recording, RotationLimits, Subject, Watch, gateway_run_id};
 use scrubjay_tools::Shared;
 
 use self::debug::Debug;
@@ -330,7 +330,7 @@ fn recordings(
     config: &ServeConfig,
     home: Home,
     origin: Origin,
-    limits: Limits,
+    limits: RotationLimits,
     (redactor, policy): (Arc<Redactor>, Policy),
     (watch, backlog): (Watch, Backlog),
 ) -> NewRecording {
@@ -363,7 +363,7 @@ fn recordings(
         };
         Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
             .with_policy(&policy)
-            .watched(&watch)
-            .counted(&backlog)
+            .with_watch(&watch)
+            .with_backlog(&backlog)
     })
 }

@@ -18,13 +18,13 @@ use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::bridge::endpoint::Endpoint;
 use scrubjay_gateway::relay::{self, Options};
 use scrubjay_gateway::{pipe, tree, warden, wrap};
+use scrubjay_tape::clock_trust::ClockReading;
 use scrubjay_tape::conversation::{self, Conversation};
 use scrubjay_tape::format::header::{Origin, TapeKind};
 use scrubjay_tape::home::Home;
-use scrubjay_tape::private::Depth;
-use scrubjay_tape::recording::{Limits, Policy, Recording, Subject};
+use scrubjay_tape::private::CheckDepth;
+use scrubjay_tape::recording::{Policy, Recording, RotationLimits, Subject};
 use scrubjay_tape::retention::Expired;
-use scrubjay_tape::witness::Reading;
 
 use super::index::background;
 use crate::cli::Global;
@@ -142,7 +142,7 @@ fn work(
     let judge = rules.map(|rules| Judge::new(rules, &subject.name, options.message_bytes_max));
     let recording = Recording::new(home.clone(), subject, limits, redactor)
         .with_policy(&policy)
-        .counted(&starter.backlog());
+        .with_backlog(&starter.backlog());
     let report = Box::new(say);
     let outcome = match remote {
         Some(remote) => runtime.block_on(wrap::run_remote(remote, recording, options, judge, report))?,
@@ -161,7 +161,7 @@ fn work(
 /// How to relay and record.
 struct Settings {
     options: Options,
-    limits: Limits,
+    limits: RotationLimits,
     redactor: Arc<Redactor>,
     rules: Option<Arc<Rules>>,
     policy: Policy,
@@ -331,7 +331,7 @@ pub(super) fn sweep_beside(
     let (home, starter) = (home.clone(), starter.clone());
     std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
         // The directory itself is closed by now; what is in it may have been open before.
-        match home.make_private(Depth::All) {
+        match home.make_private(CheckDepth::All) {
             Ok(mended) => mended.iter().for_each(|mended| say(&mended.to_string())),
             Err(e) => say(&e.to_string()),
         }
@@ -354,7 +354,7 @@ fn expire(home: &Home, retention: Option<Duration>) -> usize {
     if !home.root().is_dir() {
         return 0;
     }
-    let now = Reading::take(home);
+    let now = ClockReading::take(home);
     let Some(retention) = retention else {
         // Without it a later start has less to compare with, and deletes less.
         let _ = home.check_clock(&now, None);

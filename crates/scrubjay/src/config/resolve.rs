@@ -17,7 +17,7 @@ use scrubjay_router::Router;
 use scrubjay_store::ledger::Storage;
 use scrubjay_store::ledger::project::DEFAULT_PROJECT;
 use scrubjay_tape::home::Home;
-use scrubjay_tape::private::Depth;
+use scrubjay_tape::private::CheckDepth;
 use scrubjay_tape::recording::{self, Policy};
 use scrubjay_tools::Setup;
 
@@ -45,7 +45,7 @@ pub(crate) struct Loaded {
     /// How a relay behaves: its message limit, and what it does when it cannot record.
     pub(crate) relay: relay::Options,
     /// When a tape is full.
-    pub(crate) limits: recording::Limits,
+    pub(crate) limits: recording::RotationLimits,
     /// What a person should be told.
     pub(crate) notices: Vec<String>,
     /// The files that were looked for.
@@ -80,7 +80,7 @@ impl Loaded {
                 message_bytes_max: small(taken(raw.limits.max_message_size.as_ref()).0),
                 memory: memory_limits(&raw),
             },
-            limits: recording::Limits {
+            limits: recording::RotationLimits {
                 tape_bytes_max: taken(storage.max_tape_size.as_ref().or(raw.limits.max_tape_size.as_ref())).0,
                 tape_duration_max: taken(
                     storage.max_tape_duration.as_ref().or(raw.limits.max_tape_duration.as_ref()),
@@ -428,7 +428,7 @@ pub(super) fn home(
     let root = root.context("no home directory is known: name one with --data DIR")?;
     let home = Home::new(std::path::absolute(directory.join(root))?);
     // Whatever is read from it next, a list of trusted files among it, nobody else can have written.
-    for mended in home.make_private(Depth::Top)? {
+    for mended in home.make_private(CheckDepth::Top)? {
         crate::cli::tell(&mended.to_string());
     }
     Ok(home)

@@ -8,7 +8,7 @@ use super::{CONNECTION, Caller, HOST_PROCESS, Session, get, sessions, update};
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, Ledger, LedgerError, Survives, Write};
-use scrubjay_tape::claim::Holder;
+use scrubjay_tape::claim::ClaimHolder;
 use scrubjay_tape::clock;
 
 /// After a day without an event a session counts as over where nothing shows that anybody is connected to it: long
@@ -124,7 +124,10 @@ async fn close(
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn end_departed(ledger: &Ledger, holder: impl Fn(&str) -> Holder) -> Result<usize, LedgerError> {
+pub async fn end_departed(
+    ledger: &Ledger,
+    holder: impl Fn(&str) -> ClaimHolder,
+) -> Result<usize, LedgerError> {
     // Mostly nobody is gone: looking needs no turn among the writers.
     let mut read = ledger.read().await?;
     let now_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
@@ -132,9 +135,9 @@ pub async fn end_departed(ledger: &Ledger, holder: impl Fn(&str) -> Holder) -> R
     let mut departed = Vec::new();
     for process in processes(&mut read).await? {
         match holder(&process) {
-            Holder::Lives => {}
-            Holder::Gone => departed.extend(connections(&mut read, &process, i64::MAX).await?),
-            Holder::Unknown => departed.extend(connections(&mut read, &process, silent_ns).await?),
+            ClaimHolder::Alive => {}
+            ClaimHolder::Gone => departed.extend(connections(&mut read, &process, i64::MAX).await?),
+            ClaimHolder::Unknown => departed.extend(connections(&mut read, &process, silent_ns).await?),
         }
     }
     let silent = silent(&mut read, silent_ns).await?;

@@ -18,7 +18,7 @@ fn surviving(home: &Home, tape_bytes_max: u64) -> Recording {
 }
 
 fn fail_sync(recording: &mut Recording) {
-    let sync = recording.begin_sync(recording.mark()).unwrap().expect("something is to be synced");
+    let sync = recording.begin_sync(recording.sync_point()).unwrap().expect("something is to be synced");
     recording.end_sync(sync.extent(), failed()).unwrap_err();
 }
 
@@ -91,7 +91,7 @@ fn what_was_synced_is_not_told_twice() {
     let number = say(&mut recording, "kept");
     complain(&mut recording, "nobody waits for this, and it is synced");
     mark(&mut recording, number);
-    let sync = recording.begin_sync(recording.mark()).unwrap().unwrap();
+    let sync = recording.begin_sync(recording.sync_point()).unwrap().unwrap();
     say(&mut recording, "refused meanwhile");
     recording.end_sync(sync.extent(), sync.run()).unwrap();
     fail_sync(&mut recording);
@@ -143,7 +143,7 @@ fn the_notes_of_a_full_tape_are_synced_before_the_next_one_names_them() {
     mark(&mut recording, number);
     mark(&mut recording, number + 1);
     mark(&mut recording, second);
-    let settled = recording.mark();
+    let settled = recording.sync_point();
     say(&mut recording, &"long ".repeat(500));
     assert!(recording.begin_sync(settled).unwrap().is_none(), "what is on the full tape was synced");
     recording.sync().unwrap();
@@ -189,11 +189,11 @@ fn a_buffer_whose_sync_fails_is_written_again_and_its_marks_name_it() {
     let mut recording = with_tape(&home, &Policy { buffer_max: Some(100), ..Policy::default() });
     let numbers: Vec<u64> = (0..5).map(|n| say(&mut recording, &format!("message {n}"))).collect();
     without_directory(&home, || recording.flush(clock::now()).unwrap_err());
-    assert_eq!(recording.place(numbers[1]), None, "it is on no tape");
+    assert_eq!(recording.tape_position(numbers[1]), None, "it is on no tape");
     mark(&mut recording, numbers[1]);
     recording.note_gap(1, 2, false, &recording_error());
     recording.flush(clock::now()).unwrap();
-    assert!(recording.place(numbers[1]).is_some());
+    assert!(recording.tape_position(numbers[1]).is_some());
     mark(&mut recording, numbers[3]);
     recording.finish(&end()).unwrap();
     let (messages, noted) = messages_and_notes(&home);

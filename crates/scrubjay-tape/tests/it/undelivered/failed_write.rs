@@ -59,7 +59,7 @@ fn flush_in_child_process() {
     let numbers: Vec<u64> = (0..5).map(|n| say(&mut recording, &format!("message {n}"))).collect();
     limit_files(Some(size(&live(&home))));
     let failed = recording.flush(clock::now()).unwrap_err();
-    assert_eq!(recording.place(numbers[3]), None, "it is on no tape");
+    assert_eq!(recording.tape_position(numbers[3]), None, "it is on no tape");
     recording.mark_undelivered(numbers[3]..numbers[3] + 1, WhyUndelivered::ClientLeft);
     recording.note_gap(1, 1, false, &failed);
     limit_files(None);

@@ -1,10 +1,10 @@
 //! Whether the clock can be believed, and whether time ran backwards on the recordings.
 
 use scrubjay_core::units::{age, counted};
+use scrubjay_tape::clock_trust::ClockReading;
 use scrubjay_tape::format::reader::Tape;
 use scrubjay_tape::format::verify::ClockJump;
 use scrubjay_tape::home::{Home, TapeFile};
-use scrubjay_tape::witness::Reading;
 
 use super::{Findings, Patient};
 
@@ -21,10 +21,10 @@ pub(super) fn check(patient: &Patient, findings: &mut Findings) {
     if !home.root().is_dir() {
         return findings.ok("nothing to compare with yet");
     }
-    let now = Reading::take(home);
+    let now = ClockReading::take(home);
     let retention = patient.loaded.as_ref().ok().and_then(|loaded| loaded.retention());
-    if let Some(witness) = home.witness() {
-        if let Some(back) = witness.went_back_ns(&now) {
+    if let Some(clock) = home.trusted_clock() {
+        if let Some(back) = clock.went_back_ns(&now) {
             let what = format!(
                 "time ran backwards: the clock is {} behind the last time it was believed here",
                 age(back)
@@ -35,7 +35,7 @@ pub(super) fn check(patient: &Patient, findings: &mut Findings) {
                  their age. If it is right, `scrubjay tape rm --older-than AGE --trust-clock` says so",
             );
         }
-        if let Some(doubt) = witness.judge(&now, retention).1 {
+        if let Some(doubt) = clock.judge(&now, retention).1 {
             findings.wrong(
                 format!("{}; tapes are not removed for their age", doubt.words()),
                 "set the clock of this machine; if it is right, `scrubjay tape rm --older-than AGE --trust-clock` \

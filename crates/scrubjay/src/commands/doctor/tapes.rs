@@ -2,7 +2,7 @@
 
 use scrubjay_core::units::counted;
 use scrubjay_tape::catalog;
-use scrubjay_tape::format::reader::State;
+use scrubjay_tape::format::reader::TapeState;
 
 use super::{Findings, Patient};
 
@@ -24,11 +24,11 @@ pub(super) fn check(patient: &Patient, findings: &mut Findings) {
             "`scrubjay tape verify` names what is damaged; `scrubjay tape export ID` writes what can be read",
         );
     }
-    let abandoned = all.iter().filter(|tape| tape.state == State::Abandoned).count();
+    let abandoned = all.iter().filter(|tape| tape.state == TapeState::Abandoned).count();
     if abandoned > 0 {
         let what = format!("{} left by a crash and not sealed yet", counted(abandoned as u64, "tape"));
         findings.note(what, "the next start of `scrubjay wrap` or `scrubjay serve` seals them");
     }
-    let live = all.iter().filter(|tape| tape.state == State::Live).count();
+    let live = all.iter().filter(|tape| tape.state == TapeState::Live).count();
     findings.ok(format!("{}, {live} of them being recorded", counted(all.len() as u64, "tape")));
 }

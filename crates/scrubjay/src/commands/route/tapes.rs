@@ -8,14 +8,14 @@ use scrubjay_core::retrieval::measure::Case;
 use scrubjay_core::routed::Task;
 use scrubjay_core::units::counted;
 use scrubjay_tape::home::Home;
-use scrubjay_tape::routed::{self, Limits};
+use scrubjay_tape::tasks_on_tape::{self, ReadLimits};
 use serde::Serialize;
 
 use super::catalog::Catalog;
 
 /// How much is read: whoever asks is there to wait for it.
-const LIMITS: Limits =
-    Limits { tapes: 100_000, bytes: 4 << 30, time: Duration::from_secs(120), found: 50_000 };
+const LIMITS: ReadLimits =
+    ReadLimits { tapes: 100_000, bytes: 4 << 30, time: Duration::from_secs(120), found: 50_000 };
 
 /// Where cases come from.
 #[derive(Serialize)]
@@ -30,7 +30,7 @@ pub(super) struct Source {
 
 /// Reads cases, and the tools too where no catalog is given.
 pub(super) fn read(home: &Home, given: Option<Catalog>) -> anyhow::Result<(Catalog, Vec<Case>, Source)> {
-    let told = routed::read(home, LIMITS, given.is_none())?;
+    let told = tasks_on_tape::read(home, LIMITS, given.is_none())?;
     let tapes = home.tapes();
     ensure!(
         !told.tasks.is_empty(),

@@ -7,10 +7,11 @@ use std::time::Duration;
 use scrubjay_gateway::gateway::Gateway;
 use scrubjay_router::Lesson;
 use scrubjay_tape::home::Home;
-use scrubjay_tape::routed::{self, Limits};
+use scrubjay_tape::tasks_on_tape::{self, ReadLimits};
 
 /// How much is looked at: what was asked lately tells the most.
-const LIMITS: Limits = Limits { tapes: 500, bytes: 64 << 20, time: Duration::from_secs(3), found: 2000 };
+const LIMITS: ReadLimits =
+    ReadLimits { tapes: 500, bytes: 64 << 20, time: Duration::from_secs(3), found: 2000 };
 
 /// Reads in a thread of its own, and hands over what there is to learn.
 pub(super) fn learn_beside(gateway: &Arc<Gateway>, home: Home) {
@@ -33,8 +34,8 @@ fn teach(gateway: &Weak<Gateway>, lessons: Vec<Lesson>) {
 }
 
 fn lessons(home: &Home) -> Vec<Lesson> {
-    scrubjay_tape::recording::give_way();
-    let told = match routed::read(home, LIMITS, false) {
+    scrubjay_tape::recording::lower_thread_priority();
+    let told = match tasks_on_tape::read(home, LIMITS, false) {
         Ok(told) => told,
         Err(e) => {
             tracing::warn!(error = %e, "nothing is learned from earlier conversations");

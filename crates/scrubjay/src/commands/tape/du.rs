@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use scrubjay_core::units;
 use scrubjay_tape::catalog::{self, Overview};
-use scrubjay_tape::format::reader::State;
+use scrubjay_tape::format::reader::TapeState;
 use scrubjay_tape::home::Home;
 use serde::Serialize;
 
@@ -78,8 +78,8 @@ fn measure(home: &Home, tapes: &[Overview], by: By) -> Room {
         one.tapes += 1;
         one.messages += tape.metadata.total_messages + tape.metadata.backend_messages;
         match tape.state {
-            State::Sealed => one.sealed_bytes += tape.file_bytes,
-            State::Live | State::Abandoned => one.live_bytes += tape.file_bytes,
+            TapeState::Sealed => one.sealed_bytes += tape.file_bytes,
+            TapeState::Live | TapeState::Abandoned => one.live_bytes += tape.file_bytes,
         }
     }
     let tapes_bytes = tapes.iter().map(|tape| tape.file_bytes).sum();

@@ -10,7 +10,7 @@ use scrubjay_core::entry::{End, EntryKind};
 use scrubjay_core::export::entry_json;
 use scrubjay_core::id::TapeId;
 use scrubjay_tape::format::header::{Header, TapeKind};
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::home::Home;
 
 use super::show;
@@ -45,7 +45,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &FollowArgs) -> anyhow::Re
 fn newest_live(home: &Home) -> anyhow::Result<TapeId> {
     let goes_on = |tape: &Tape| {
         let kind = tape.header().map_or(TapeKind::Conversation, Header::kind);
-        kind == TapeKind::Conversation && tape.state() == State::Live
+        kind == TapeKind::Conversation && tape.state() == TapeState::Live
     };
     home.list()?
         .into_iter()
@@ -64,7 +64,7 @@ fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result
     let mut continues = None;
     loop {
         // Asked before reading: what was written before the writer left is then read below.
-        let ended = tape.state() != State::Live;
+        let ended = tape.state() != TapeState::Live;
         while let Some((number, entry)) = entries.next()? {
             let reading = reader.read_numbered(number, &entry);
             if entry.kind == EntryKind::End {

@@ -11,7 +11,7 @@ use scrubjay_store::views;
 use scrubjay_tape::catalog::{self, Overview};
 use scrubjay_tape::clock;
 use scrubjay_tape::format::header::{SessionRef, TapeKind};
-use scrubjay_tape::format::reader::State;
+use scrubjay_tape::format::reader::TapeState;
 use scrubjay_tape::home::{Home, TapeFile};
 use serde::Serialize;
 
@@ -63,7 +63,7 @@ struct Row<'a> {
     session: SessionRef,
     started_wall_ns: u64,
     duration_ns: u64,
-    state: State,
+    state: TapeState,
     file_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<Host<'a>>,
@@ -253,8 +253,8 @@ fn print(rows: &[(&Overview, Folded)], with_host_ids: bool) -> anyhow::Result<()
 fn state(tape: &Overview) -> &'static str {
     match (tape.state, tape.kind()) {
         _ if tape.damage.is_some() => "damaged",
-        (State::Live, _) => "live",
-        (State::Abandoned, _) => "not sealed",
+        (TapeState::Live, _) => "live",
+        (TapeState::Abandoned, _) => "not sealed",
         (_, TapeKind::Backend) => "backend",
         (_, TapeKind::Refused) => "refused",
         (_, TapeKind::Late) => "late",

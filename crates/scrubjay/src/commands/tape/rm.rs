@@ -11,11 +11,11 @@ use scrubjay_core::inert::inert;
 use scrubjay_core::units::{self, counted};
 use scrubjay_tape::catalog::{self, Overview};
 use scrubjay_tape::clock;
-use scrubjay_tape::format::reader::State;
+use scrubjay_tape::clock_trust::ClockReading;
+use scrubjay_tape::format::reader::TapeState;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::removed::RemovedBy;
 use scrubjay_tape::retention;
-use scrubjay_tape::witness::Reading;
 
 use crate::cli::Global;
 use crate::render::{Table, local_time, print_json};
@@ -92,7 +92,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
 
 /// Refuses to go by the clock where it jumped ahead, unless somebody says that it is right.
 fn check_clock(home: &Home, args: &RmArgs, age: Duration) -> anyhow::Result<()> {
-    let now = Reading::take(home);
+    let now = ClockReading::take(home);
     if args.trust_clock {
         if !args.dry_run {
             home.trust_clock(&now)?;
@@ -115,7 +115,7 @@ fn ended_before(all: &[Overview], age: Duration, trust_clock: bool) -> (Vec<&Ove
     let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let before = clock::now().wall_ns.saturating_sub(age_ns);
     let running = retention::of_running_sessions(all);
-    let is_old = |tape: &Overview| tape.state == State::Sealed && is_dated_before(tape, before);
+    let is_old = |tape: &Overview| tape.state == TapeState::Sealed && is_dated_before(tape, before);
     let goes = |(at, tape): &(usize, &Overview)| is_old(tape) && !running.contains(at);
     let dated = all.iter().enumerate().filter(goes).map(|(_, tape)| tape);
     dated.partition(|tape| trust_clock || tape.is_surely_before(before))
@@ -145,7 +145,8 @@ fn named<'a>(home: &Home, all: &'a [Overview], names: &[String]) -> anyhow::Resu
     // All names are looked up first: a wrong one removes nothing.
     let named = names.iter().map(|name| home.find(name).map(|file| file.id));
     let named: HashSet<TapeId> = named.collect::<Result<_, _>>()?;
-    if let Some(live) = all.iter().find(|tape| named.contains(&tape.file.id) && tape.state == State::Live) {
+    if let Some(live) = all.iter().find(|tape| named.contains(&tape.file.id) && tape.state == TapeState::Live)
+    {
         anyhow::bail!(
             "tape {} is being recorded: end its connection first; nothing was removed",
             live.file.id
@@ -157,7 +158,7 @@ fn named<'a>(home: &Home, all: &'a [Overview], names: &[String]) -> anyhow::Resu
             let of = &shared[at];
             !of.is_empty() && of.iter().all(|conversation| named.contains(&all[*conversation].file.id))
         };
-        named.contains(&tape.file.id) || (tape.state != State::Live && is_left_alone())
+        named.contains(&tape.file.id) || (tape.state != TapeState::Live && is_left_alone())
     };
     Ok(all.iter().enumerate().filter(|(at, tape)| goes(*at, tape)).map(|(_, tape)| tape).collect())
 }

@@ -13,7 +13,7 @@ use scrubjay_core::export::entry_json;
 use scrubjay_core::reading::Reader;
 use scrubjay_core::stats::TapeMetadata;
 use scrubjay_core::units;
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::home::Home;
 
 use self::one::Form;
@@ -86,9 +86,9 @@ fn print_json_entries(home: &Home, tape: &Tape, args: &ShowArgs) -> anyhow::Resu
 fn print_heading(tape: &Tape) -> anyhow::Result<()> {
     let Some(header) = tape.header() else { return Ok(()) };
     let state = match tape.state() {
-        State::Live => ", being recorded",
-        State::Abandoned => ", not sealed",
-        State::Sealed => "",
+        TapeState::Live => ", being recorded",
+        TapeState::Abandoned => ", not sealed",
+        TapeState::Sealed => "",
     };
     let part = if header.part > 1 { format!(", part {}", header.part) } else { String::new() };
     let began = local_time(header.started_wall_ns);
@@ -113,7 +113,7 @@ pub(crate) fn print_tape(home: &Home, tape: &Tape, from: u64, limit: u64) -> any
             more += u64::from(number >= from);
         }
     }
-    rows.mark_unanswered(tape.state() == State::Live);
+    rows.mark_unanswered(tape.state() == TapeState::Live);
     rows.table.print()?;
     let sums = reader.finish();
     let mut text = totals(&sums, undelivered_messages);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::units::counted;
-use scrubjay_tape::chain::{Chain, Checked};
+use scrubjay_tape::chain::{Chain, CheckedTape};
 use scrubjay_tape::home::{Home, TapeFile};
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ struct Verified {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(flatten)]
-    checked: Option<Checked>,
+    checked: Option<CheckedTape>,
 }
 
 pub(crate) fn run(global: &Global, home: &Home, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
@@ -112,7 +112,7 @@ fn describe(one: &Verified) -> Vec<String> {
     lines
 }
 
-fn state(one: &Verified, checked: &Checked) -> String {
+fn state(one: &Verified, checked: &CheckedTape) -> String {
     let report = &checked.report;
     if let Some(damage) = report.damage.first() {
         let first = one.first_bad_entry.map(|n| format!("first bad entry {n}; ")).unwrap_or_default();

@@ -118,6 +118,6 @@ fn recordings(home: Home, settings: Settings, subject: Subject, backlog: Backlog
         };
         Recording::new(home.clone(), subject, limits, Arc::clone(&redactor))
             .with_policy(&policy)
-            .counted(&backlog)
+            .with_backlog(&backlog)
     })
 }

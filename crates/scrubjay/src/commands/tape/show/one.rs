@@ -8,7 +8,7 @@ use scrubjay_core::export::entry_json;
 use scrubjay_core::inert::{inert, inert_bytes, inert_json};
 use scrubjay_core::reading::Reading;
 use scrubjay_core::{preview, redact, units};
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::home::Home;
 
 use super::rows;
@@ -156,7 +156,7 @@ fn pair(tape: &Tape, reading: &Reading, answer: Option<(u64, Option<u64>)>) -> O
     match answer {
         Some((entry, took)) => Some(format!("answered by entry {entry}{}", after(took))),
         None if !asks(reading) => None,
-        None if tape.state() == State::Live => Some("no answer yet".to_owned()),
+        None if tape.state() == TapeState::Live => Some("no answer yet".to_owned()),
         None => Some("no answer on this tape".to_owned()),
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use scrubjay_core::units::counted;
-use scrubjay_tape::checkpoint::{Checkpoint, Compared};
+use scrubjay_tape::checkpoint::{Checkpoint, Comparison};
 use scrubjay_tape::home::Home;
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub(super) struct Outcome {
     vouched: String,
     is_proved: bool,
     #[serde(flatten)]
-    compared: Compared,
+    compared: Comparison,
 }
 
 /// Reads a checkpoint, and checks its root and signature.

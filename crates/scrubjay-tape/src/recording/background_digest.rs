@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use scrubjay_core::id::TapeId;
 
-use crate::format::digest::{Running, TapeEnd};
+use crate::format::digest::{RunningDigest, TapeEnd};
 use crate::format::writer::Writer;
 
 /// So much is hashed in one go: about 2 ms, which is also the longest that a rotation waits for it.
@@ -22,23 +22,23 @@ const READ_BYTES: usize = 256 * 1024;
 
 /// The digest of the current tape, as far as it was worked out.
 #[derive(Debug, Default)]
-pub(super) struct Digesting {
+pub(super) struct BackgroundDigest {
     /// Which tape this is about.
     tape: Option<TapeId>,
-    /// Up to where in the file somebody was asked to hash.
-    asked: u64,
-    hashed: Option<Arc<Mutex<Hashed>>>,
-    at_work: Option<JoinHandle<()>>,
+    /// Up to where in the file somebody was requested to hash.
+    requested: u64,
+    hashed: Option<Arc<Mutex<HashProgress>>>,
+    worker: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Hashed {
-    running: Running,
+struct HashProgress {
+    running: RunningDigest,
     file: File,
     at: u64,
 }
 
-impl Hashed {
+impl HashProgress {
     fn catch_up(&mut self, until: u64) -> io::Result<()> {
         let mut buffer = vec![0; READ_BYTES];
         while self.at < until {
@@ -51,50 +51,51 @@ impl Hashed {
     }
 }
 
-impl Digesting {
+impl BackgroundDigest {
     /// Takes note that the tape grew; the caller pays a comparison, and once in a few megabytes a thread.
-    pub(super) fn grown(&mut self, writer: &Writer) {
-        self.turn_to(writer);
+    pub(super) fn tape_grew(&mut self, writer: &Writer) {
+        self.follow_tape(writer);
         let until = writer.bytes();
-        if until < self.asked + STEP_BYTES || self.at_work.as_ref().is_some_and(|work| !work.is_finished()) {
+        if until < self.requested + STEP_BYTES || self.worker.as_ref().is_some_and(|work| !work.is_finished())
+        {
             return;
         }
-        self.asked = until;
+        self.requested = until;
         // What cannot be done now is done at the end.
-        let Ok(hashed) = self.hashed(writer) else { return };
+        let Ok(hashed) = self.hash_progress(writer) else { return };
         let work = move || {
             let _ = hashed.lock().unwrap_or_else(PoisonError::into_inner).catch_up(until);
         };
-        self.at_work = std::thread::Builder::new().name("digest".to_owned()).spawn(work).ok();
+        self.worker = std::thread::Builder::new().name("digest".to_owned()).spawn(work).ok();
     }
 
     /// Returns the end of the tape as it is now.
     pub(super) fn end(&mut self, writer: &Writer) -> io::Result<TapeEnd> {
-        self.turn_to(writer);
-        let hashed = self.hashed(writer)?;
+        self.follow_tape(writer);
+        let hashed = self.hash_progress(writer)?;
         let mut hashed = hashed.lock().unwrap_or_else(PoisonError::into_inner);
         if hashed.at > writer.bytes() {
             // Entries were taken back after they had been hashed.
-            (hashed.running, hashed.at) = (Running::new(Some(writer.header())), writer.body());
+            (hashed.running, hashed.at) = (RunningDigest::new(Some(writer.header())), writer.body());
         }
         hashed.catch_up(writer.bytes())?;
         Ok(TapeEnd { tape: writer.header().id, entries: writer.entries(), digest: hashed.running.hex() })
     }
 
     /// Begins anew where the tape is another; the one before is let go of.
-    pub(super) fn turn_to(&mut self, writer: &Writer) {
+    pub(super) fn follow_tape(&mut self, writer: &Writer) {
         let tape = Some(writer.header().id);
         if self.tape != tape {
             *self = Self { tape, ..Self::default() };
         }
     }
 
-    fn hashed(&mut self, writer: &Writer) -> io::Result<Arc<Mutex<Hashed>>> {
+    fn hash_progress(&mut self, writer: &Writer) -> io::Result<Arc<Mutex<HashProgress>>> {
         if let Some(hashed) = &self.hashed {
             return Ok(hashed.clone());
         }
-        let (running, at) = (Running::new(Some(writer.header())), writer.body());
-        let hashed = Arc::new(Mutex::new(Hashed { running, file: writer.sync_handle()?, at }));
+        let (running, at) = (RunningDigest::new(Some(writer.header())), writer.body());
+        let hashed = Arc::new(Mutex::new(HashProgress { running, file: writer.sync_handle()?, at }));
         self.hashed = Some(hashed.clone());
         Ok(hashed)
     }

@@ -15,7 +15,7 @@ use crate::home::{FindError, Home};
 
 /// How much is read at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ReadLimits {
     /// So many tapes.
     pub tapes: usize,
     /// So many bytes of them, as they are in their files.
@@ -28,7 +28,7 @@ pub struct Limits {
 
 /// What tapes tell.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct TasksOnTape {
     /// Tasks, each with the session it was asked in; the newest tapes first.
     pub tasks: Vec<(String, Task)>,
     /// Definitions of tools by backend and name, as the newest list has them.
@@ -43,9 +43,9 @@ pub struct Told {
 ///
 /// # Errors
 /// The tapes cannot be listed.
-pub fn read(home: &Home, limits: Limits, with_tools: bool) -> Result<Told, FindError> {
+pub fn read(home: &Home, limits: ReadLimits, with_tools: bool) -> Result<TasksOnTape, FindError> {
     let deadline = clock::now().instant + limits.time;
-    let mut told = Told { is_all: true, ..Told::default() };
+    let mut told = TasksOnTape { is_all: true, ..TasksOnTape::default() };
     let mut bytes = 0;
     for file in home.list()? {
         let is_enough = told.tasks.len().max(told.tools.len()) >= limits.found;
@@ -76,7 +76,12 @@ fn may_hold_tasks(tape: &Tape) -> bool {
     })
 }
 
-fn read_tape(tape: &Tape, with_tools: bool, deadline: Instant, told: &mut Told) -> std::io::Result<()> {
+fn read_tape(
+    tape: &Tape,
+    with_tools: bool,
+    deadline: Instant,
+    told: &mut TasksOnTape,
+) -> std::io::Result<()> {
     let (mut reader, mut tasks, mut lists) = (Reader::default(), Tasks::default(), Lists::default());
     let mut entries = tape.entries()?;
     let read = loop {

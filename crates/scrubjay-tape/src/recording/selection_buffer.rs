@@ -15,8 +15,8 @@ use scrubjay_core::redact::Redacted;
 use scrubjay_core::selection::{LeftOut, Offer, Selection, Settings, share};
 use serde_json::{Value, json};
 
+use super::buffered_entry::{BufferedEntry, WrittenPositions};
 use super::policy::Policy;
-use super::waiting::{Places, Waiting};
 use super::{Item, RecordError, Recording, Stamp, note_item};
 use crate::clock::{self, Moment, saturate};
 
@@ -25,7 +25,7 @@ const DUE_BYTES_MAX: usize = 8 << 20;
 
 /// What waits, and why.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct SelectionBuffer {
     is_off: bool,
     /// None where all is kept, and only buffered.
     selection: Option<Selection>,
@@ -35,39 +35,43 @@ pub(super) struct Kept {
     began: Instant,
     next: u64,
     /// A message as it came; what went on in its place comes next.
-    original: Option<Box<Waiting>>,
+    original: Option<Box<BufferedEntry>>,
     /// Entries about which nothing is decided yet.
-    held: BTreeMap<u64, Waiting>,
+    undecided: BTreeMap<u64, BufferedEntry>,
     /// Entries that are to be written.
-    due: Vec<Waiting>,
+    due: Vec<BufferedEntry>,
     due_bytes: usize,
-    places: Places,
+    places: WrittenPositions,
     /// What was left out of a tape on which it could not be noted.
-    untold: LeftOut,
+    unreported: LeftOut,
 }
 
 /// Where an entry is that was given a number.
-pub(super) enum Whereabouts {
+pub(super) enum EntryLocation {
     /// On a tape: on which part of the recording, and its number there.
     Written { part: u32, entry: u64 },
     /// In memory.
-    Waiting,
+    Buffered,
     /// Nowhere: the user does not want it, or it was written long ago.
     LeftOut,
 }
 
-impl Kept {
+impl SelectionBuffer {
     pub(super) fn is_off(&self) -> bool {
         self.is_off
     }
 
     /// Tells where an entry is.
-    pub(super) fn whereabouts(&self, number: u64) -> Whereabouts {
+    pub(super) fn location(&self, number: u64) -> EntryLocation {
         if let Some((part, entry)) = self.places.find(number) {
-            return Whereabouts::Written { part, entry };
+            return EntryLocation::Written { part, entry };
         }
         let is_due = self.due.binary_search_by_key(&number, |waiting| waiting.number).is_ok();
-        if is_due || self.held.contains_key(&number) { Whereabouts::Waiting } else { Whereabouts::LeftOut }
+        if is_due || self.undecided.contains_key(&number) {
+            EntryLocation::Buffered
+        } else {
+            EntryLocation::LeftOut
+        }
     }
 
     /// Takes on a policy; `None` where it asks for nothing unusual.
@@ -93,11 +97,11 @@ impl Kept {
             began: clock::now().instant,
             next: 0,
             original: None,
-            held: BTreeMap::new(),
+            undecided: BTreeMap::new(),
             due: Vec::new(),
             due_bytes: 0,
-            places: Places::default(),
-            untold: LeftOut::default(),
+            places: WrittenPositions::default(),
+            unreported: LeftOut::default(),
         })
     }
 
@@ -132,14 +136,14 @@ impl Kept {
 
     fn take_left_out(&mut self) -> Option<LeftOut> {
         let mut left_out = self.selection.as_mut()?.take_left_out();
-        left_out.add(&std::mem::take(&mut self.untold));
+        left_out.add(&std::mem::take(&mut self.unreported));
         (!left_out.is_nothing()).then_some(left_out)
     }
 
-    /// Takes an entry in; what becomes of it is told by [`Kept::release`].
+    /// Takes an entry in; what becomes of it is told by [`SelectionBuffer::release`].
     fn take(&mut self, item: &Item<'_>, redacted: Redacted<'static>, arrived: Moment, now: Moment) {
         if item.kind == EntryKind::Original {
-            self.original = Some(Box::new(Waiting::new(self.next, item, redacted, arrived, now)));
+            self.original = Some(Box::new(BufferedEntry::new(self.next, item, redacted, arrived, now)));
             return;
         }
         let original = self.original.take();
@@ -161,16 +165,16 @@ impl Kept {
             None => self.next,
         };
         self.next = number + 1;
-        let mut waiting = Waiting::new(number, item, redacted, arrived, now);
+        let mut waiting = BufferedEntry::new(number, item, redacted, arrived, now);
         waiting.original = original;
         if self.selection.is_some() {
-            self.held.insert(number, waiting);
+            self.undecided.insert(number, waiting);
         } else {
             self.push_due(waiting);
         }
     }
 
-    fn push_due(&mut self, waiting: Waiting) {
+    fn push_due(&mut self, waiting: BufferedEntry) {
         self.due_bytes += waiting.bytes();
         self.due.push(waiting);
     }
@@ -183,7 +187,7 @@ impl Kept {
             return;
         }
         for ruling in rulings {
-            if let Some(waiting) = self.held.remove(&ruling.message)
+            if let Some(waiting) = self.undecided.remove(&ruling.message)
                 && ruling.is_kept
             {
                 self.push_due(waiting);
@@ -201,9 +205,9 @@ impl Kept {
 
     /// Takes back what came with a batch that could not be recorded.
     fn withdraw(&mut self, first: u64) {
-        self.held.split_off(&first);
+        self.undecided.split_off(&first);
         self.due.retain(|waiting| waiting.number < first);
-        self.due_bytes = self.due.iter().map(Waiting::bytes).sum();
+        self.due_bytes = self.due.iter().map(BufferedEntry::bytes).sum();
     }
 }
 
@@ -212,7 +216,7 @@ impl Recording {
     #[must_use]
     pub fn with_policy(mut self, policy: &Policy) -> Self {
         let session = self.subject.session.as_ref().map(|session| session.id.as_str());
-        self.kept = Kept::new(policy, session).map(Box::new);
+        self.selection_buffer = SelectionBuffer::new(policy, session).map(Box::new);
         self.compression = policy.compression;
         self
     }
@@ -220,9 +224,9 @@ impl Recording {
     /// Returns how often [`Recording::flush`] must be called; `None` where it need not be.
     #[must_use]
     pub fn flush_interval(&self) -> Option<Duration> {
-        let kept = self.kept.as_ref().filter(|kept| !kept.is_off)?;
-        let waits = kept.selection.is_some() && kept.settings.waits_for_outcomes();
-        (waits || kept.buffer_max.is_some()).then_some(kept.flush_interval)
+        let buffer = self.selection_buffer.as_ref().filter(|buffer| !buffer.is_off)?;
+        let waits = buffer.selection.is_some() && buffer.settings.waits_for_outcomes();
+        (waits || buffer.buffer_max.is_some()).then_some(buffer.flush_interval)
     }
 
     /// Writes what waits to be written by now.
@@ -230,34 +234,34 @@ impl Recording {
     /// # Errors
     /// It cannot be written, and goes on waiting.
     pub fn flush(&mut self, now: Moment) -> Result<(), RecordError> {
-        let Some(kept) = &mut self.kept else { return Ok(()) };
-        if let Some(selection) = &mut kept.selection {
-            selection.pass_time(saturate(now.instant.saturating_duration_since(kept.began)));
+        let Some(buffer) = &mut self.selection_buffer else { return Ok(()) };
+        if let Some(selection) = &mut buffer.selection {
+            selection.pass_time(saturate(now.instant.saturating_duration_since(buffer.began)));
         }
-        kept.release();
+        buffer.release();
         self.write_due(now)?;
         self.note_undelivered(now)
     }
 
     /// Returns where an entry is that [`Recording::record`] gave this number; none while it is on no tape.
     #[must_use]
-    pub fn place(&self, number: u64) -> Option<(u64, TapeId)> {
-        let entry = match &self.kept {
-            Some(kept) => kept.places.on(self.part()?, number)?,
+    pub fn tape_position(&self, number: u64) -> Option<(u64, TapeId)> {
+        let entry = match &self.selection_buffer {
+            Some(buffer) => buffer.places.on(self.part()?, number)?,
             None => number.checked_sub(self.earlier)?,
         };
         Some((entry, self.tape()?))
     }
 
     /// Records what arrived together as far as the user wants it.
-    pub(super) fn record_kept<'a>(
+    pub(super) fn record_selected<'a>(
         &mut self,
         arrived: Moment,
         items: impl Iterator<Item = Item<'a>>,
     ) -> Result<u64, RecordError> {
         let redactor = Arc::clone(&self.redactor);
         let now = clock::now();
-        let first = self.kept.as_ref().filter(|kept| !kept.is_off).map(|kept| kept.next);
+        let first = self.selection_buffer.as_ref().filter(|buffer| !buffer.is_off).map(|buffer| buffer.next);
         if first.is_none() && !self.is_watched() {
             return Ok(0);
         }
@@ -266,14 +270,14 @@ impl Recording {
             // Whoever watches sees all that passes, kept or not.
             self.show(arrived, std::iter::once((item, redacted.payload())));
             if first.is_some()
-                && let Some(kept) = &mut self.kept
+                && let Some(buffer) = &mut self.selection_buffer
             {
-                kept.take(&item, redacted, arrived, now);
+                buffer.take(&item, redacted, arrived, now);
             }
         }
-        let (Some(first), Some(kept)) = (first, &mut self.kept) else { return Ok(0) };
-        kept.release();
-        if kept.may_wait() {
+        let (Some(first), Some(buffer)) = (first, &mut self.selection_buffer) else { return Ok(0) };
+        buffer.release();
+        if buffer.may_wait() {
             return Ok(first);
         }
         let written = self.write_due(now);
@@ -282,47 +286,48 @@ impl Recording {
             let _ = self.note_undelivered(now);
         }
         if written.is_err()
-            && let Some(kept) = &mut self.kept
+            && let Some(buffer) = &mut self.selection_buffer
         {
             // What was passed on before goes on waiting. Nothing comes to it: until that is written, all is refused.
-            kept.withdraw(first);
+            buffer.withdraw(first);
         }
         written.map(|()| first)
     }
 
     /// Decides about what is still held, and writes all that is left; what cannot be written is a gap.
-    pub(super) fn finish_kept(&mut self) {
-        let Some(kept) = &mut self.kept else { return };
-        if let Some(selection) = &mut kept.selection {
+    pub(super) fn finish_selection(&mut self) {
+        let Some(buffer) = &mut self.selection_buffer else { return };
+        if let Some(selection) = &mut buffer.selection {
             selection.finish();
         }
-        kept.release();
+        buffer.release();
         let Err(e) = self.write_due(clock::now()) else { return };
-        let due = self.kept.as_mut().map(|kept| std::mem::take(&mut kept.due)).unwrap_or_default();
+        let due =
+            self.selection_buffer.as_mut().map(|buffer| std::mem::take(&mut buffer.due)).unwrap_or_default();
         let bytes = due.iter().map(|waiting| waiting.redacted.as_bytes().len() as u64).sum();
         self.note_gap(due.len() as u64, bytes, true, &e);
     }
 
     fn write_due(&mut self, now: Moment) -> Result<(), RecordError> {
-        let Some(kept) = &self.kept else { return Ok(()) };
-        let Some(oldest) = kept.due.first() else { return Ok(()) };
+        let Some(buffer) = &self.selection_buffer else { return Ok(()) };
+        let Some(oldest) = buffer.due.first() else { return Ok(()) };
         // A tape begins with the first thing on it.
-        let (begins, bytes) = (if self.writer.is_none() { oldest.arrived } else { now }, kept.due_bytes);
+        let (begins, bytes) = (if self.writer.is_none() { oldest.arrived } else { now }, buffer.due_bytes);
         // What is due stays where it is meanwhile: a tape that ends here says what of it was not delivered.
         self.make_room(begins, bytes as u64)?;
-        let Some(kept) = &mut self.kept else { return Ok(()) };
-        let (due, bytes) = (std::mem::take(&mut kept.due), std::mem::take(&mut kept.due_bytes));
+        let Some(buffer) = &mut self.selection_buffer else { return Ok(()) };
+        let (due, bytes) = (std::mem::take(&mut buffer.due), std::mem::take(&mut buffer.due_bytes));
         let written = self.append_due(now, &due);
         // What was passed on before it was written is still here to be written again, should this fail.
         let written = written.and_then(|placed| self.sync_if_wanted().map(|()| placed));
-        let Some(kept) = &mut self.kept else { return Ok(()) };
+        let Some(buffer) = &mut self.selection_buffer else { return Ok(()) };
         match written {
             Ok((part, placed)) => {
-                placed.into_iter().for_each(|(number, entry)| kept.places.insert(number, part, entry));
+                placed.into_iter().for_each(|(number, entry)| buffer.places.insert(number, part, entry));
                 Ok(())
             }
             Err(e) => {
-                (kept.due, kept.due_bytes) = (due, bytes);
+                (buffer.due, buffer.due_bytes) = (due, bytes);
                 Err(e)
             }
         }
@@ -330,7 +335,11 @@ impl Recording {
 
     /// Appends what is due; returns on which part it is, and each number with its entry there. Only when it is certain
     /// that they stay may others name them by that.
-    fn append_due(&mut self, now: Moment, due: &[Waiting]) -> Result<(u32, Vec<(u64, u64)>), RecordError> {
+    fn append_due(
+        &mut self,
+        now: Moment,
+        due: &[BufferedEntry],
+    ) -> Result<(u32, Vec<(u64, u64)>), RecordError> {
         let redactor = Arc::clone(&self.redactor);
         let preface = self.preface();
         let preface = preface.as_deref().map(|facts| (note_item(facts), redactor.redact(facts)));
@@ -338,7 +347,7 @@ impl Recording {
         let (started, transport, part) = (writer.started(), self.subject.transport, writer.header().part);
         let first = writer.entries() + self.gaps.count() + u64::from(preface.is_some());
         let stamp = Stamp::new(now, writer, transport);
-        let kept = self.kept.as_ref().expect("what is due is kept there");
+        let buffer = self.selection_buffer.as_ref().expect("what is due is kept there");
         let placed: Vec<(u64, u64)> = due
             .iter()
             .scan(first, |next, waiting| {
@@ -354,7 +363,7 @@ impl Recording {
         let named: Vec<Option<u64>> = due
             .iter()
             .map(|waiting| waiting.operation)
-            .map(|operation| operation.and_then(|n| among_these(n).or_else(|| kept.places.on(part, n))))
+            .map(|operation| operation.and_then(|n| among_these(n).or_else(|| buffer.places.on(part, n))))
             .collect();
         // It stands first, and so does its time.
         let begin = due.first().map_or(stamp, |w| Stamp::at(w.arrived, w.arrived, started, transport));
@@ -371,18 +380,18 @@ impl Recording {
     /// Returns what a tape without entries must begin with.
     pub(super) fn preface(&self) -> Option<Vec<u8>> {
         let is_new = self.writer.as_ref().is_some_and(|writer| writer.entries() == 0);
-        self.kept.as_ref().filter(|_| is_new).map(|kept| kept.preface())
+        self.selection_buffer.as_ref().filter(|_| is_new).map(|buffer| buffer.preface())
     }
 
     /// Returns what was left out of the tape that ends now, once.
     pub(super) fn take_left_out(&mut self) -> Option<LeftOut> {
-        self.kept.as_mut()?.take_left_out()
+        self.selection_buffer.as_mut()?.take_left_out()
     }
 
     /// Keeps what was left out for the end of the next tape: the one it is missing on could not be written.
-    pub(super) fn tell_left_out_later(&mut self, left_out: &LeftOut) {
-        if let Some(kept) = &mut self.kept {
-            kept.untold.add(left_out);
+    pub(super) fn defer_left_out_note(&mut self, left_out: &LeftOut) {
+        if let Some(buffer) = &mut self.selection_buffer {
+            buffer.unreported.add(left_out);
         }
     }
 }

@@ -14,7 +14,7 @@ const RUNS_MAX: usize = 65_536;
 
 /// An entry in memory.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct BufferedEntry {
     pub(super) number: u64,
     kind: EntryKind,
     direction: Direction,
@@ -32,7 +32,7 @@ pub(super) struct Waiting {
     pub(super) original: Option<Box<Self>>,
 }
 
-impl Waiting {
+impl BufferedEntry {
     pub(super) fn new(
         number: u64,
         item: &Item<'_>,
@@ -84,7 +84,7 @@ impl Waiting {
 ///
 /// Entries that came and were written in one order are one run, so even a long buffer makes few.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct WrittenPositions {
     /// By the number of the first entry.
     runs: BTreeMap<u64, Run>,
 }
@@ -97,7 +97,7 @@ struct Run {
     entries: u64,
 }
 
-impl Places {
+impl WrittenPositions {
     pub(super) fn insert(&mut self, number: u64, part: u32, entry: u64) {
         if let Some((first, run)) = self.runs.range_mut(..=number).next_back()
             && run.part == part
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn entries_in_a_row_are_one_run_and_all_are_found() {
-        let mut places = Places::default();
+        let mut places = WrittenPositions::default();
         let wide = 3 * RUNS_MAX as u64;
         (0..wide).for_each(|number| places.insert(number, 1, number + 2));
         // An entry that waited longer stands behind, and one has its original before it.
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_oldest_are_forgotten() {
-        let mut places = Places::default();
+        let mut places = WrittenPositions::default();
         (0..=RUNS_MAX as u64).for_each(|n| places.insert(n * 2, 1, n * 2));
         assert_eq!((places.find(0), places.find(2)), (None, Some((1, 2))));
     }

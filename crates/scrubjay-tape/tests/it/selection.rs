@@ -6,7 +6,7 @@ use scrubjay_core::entry::{Acts, Direction, EntryKind, Judged, Terminator};
 use scrubjay_core::selection::{Always, LeftOut, Sampling, Settings, Strategy};
 use scrubjay_tape::clock;
 use scrubjay_tape::format::header::Compression;
-use scrubjay_tape::format::reader::{State, Tape};
+use scrubjay_tape::format::reader::{Tape, TapeState};
 use scrubjay_tape::format::verify::verify;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::recording::{Item, Policy, RecordError, Recording, selection_note};
@@ -99,7 +99,7 @@ fn nothing_changes_without_a_policy() {
     let mut recording = recording(&home, 1 << 20).with_policy(&Policy::default());
     assert_eq!(recording.flush_interval(), None);
     assert_eq!((hear(&mut recording, C, &request(1)), hear(&mut recording, S, &result(1))), (0, 1));
-    assert_eq!(recording.place(1), Some((1, recording.tape().unwrap())));
+    assert_eq!(recording.tape_position(1), Some((1, recording.tape().unwrap())));
     let (_, entries) = sealed(recording);
     let kinds: Vec<EntryKind> = entries.iter().map(|(_, entry)| entry.kind).collect();
     assert_eq!(kinds, [EntryKind::Message, EntryKind::Message, EntryKind::End]);
@@ -114,13 +114,13 @@ fn what_waited_keeps_its_order_and_its_times() {
     let asked = hear(&mut recording, C, &request(2));
     hear_backend(&mut recording, C, asked, &request(77));
     assert!(live(&home).is_empty(), "nothing of it is decided");
-    assert_eq!(recording.place(asked), None);
+    assert_eq!(recording.tape_position(asked), None);
     let before = clock::now().wall_ns;
     hear_backend(&mut recording, S, asked, &error(77));
     assert_eq!(live(&home).len(), 4, "a failure: what waited is on tape before it is passed on");
     hear(&mut recording, S, &error(2));
     call(&mut recording, 3, true);
-    let place = recording.place(asked).unwrap();
+    let place = recording.tape_position(asked).unwrap();
     assert_eq!(place.0, 1);
     let (tape, entries) = sealed(recording);
     let (said, left_out) = told(&entries);
@@ -347,7 +347,7 @@ fn a_tape_that_is_not_compressed_reads_the_same() {
             call(&mut recording, id, true);
         }
         let (tape, entries) = sealed(recording);
-        assert_eq!(tape.state(), State::Sealed);
+        assert_eq!(tape.state(), TapeState::Sealed);
         assert_eq!(told(&entries).0.len(), 6001);
         assert_eq!(told(&entries).0[0], long);
         tape.file_bytes().unwrap()

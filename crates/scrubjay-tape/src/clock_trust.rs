@@ -29,7 +29,7 @@ const OFF_UNASKED_NS: u64 = 30 * DAY_NS;
 
 /// What the clocks said at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct ClockReading {
     /// The wall clock, nanoseconds since the Unix epoch.
     pub wall_ns: u64,
     /// The clock that counts from the start of the system.
@@ -40,7 +40,7 @@ pub struct Reading {
     pub file_wall_ns: Option<u64>,
 }
 
-impl Reading {
+impl ClockReading {
     /// Reads all clocks; writes a file in the data directory for the file system's.
     #[must_use]
     pub fn take(home: &Home) -> Self {
@@ -62,7 +62,7 @@ fn probe(home: &Home) -> Option<u64> {
 /// Why the wall clock is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "doubt", rename_all = "snake_case")]
-pub enum Doubt {
+pub enum ClockDoubt {
     /// The file system has another time.
     Files {
         /// The wall clock less the file system's, in nanoseconds.
@@ -79,7 +79,7 @@ pub enum Doubt {
     },
 }
 
-impl Doubt {
+impl ClockDoubt {
     /// Says it in words.
     #[must_use]
     pub fn words(&self) -> String {
@@ -100,23 +100,23 @@ impl Doubt {
 
 /// What is kept of the clocks from start to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Witness {
+pub struct TrustedClock {
     /// When the wall clock was believed last.
-    trusted: Reading,
+    trusted: ClockReading,
     /// When the clocks were read last.
-    latest: Reading,
+    latest: ClockReading,
     /// How much time is known to have passed between the two.
     measured_ns: u64,
 }
 
-impl Witness {
-    fn new(reading: Reading) -> Self {
+impl TrustedClock {
+    fn new(reading: ClockReading) -> Self {
         Self { latest: reading.clone(), trusted: reading, measured_ns: 0 }
     }
 
     /// Compares the clocks with the last time. `age` is the age that something is to be deleted at.
     #[must_use]
-    pub fn judge(mut self, now: &Reading, age: Option<Duration>) -> (Self, Option<Doubt>) {
+    pub fn judge(mut self, now: &ClockReading, age: Option<Duration>) -> (Self, Option<ClockDoubt>) {
         if let Some(doubt) = differs_from_files(now) {
             return (self, Some(doubt));
         }
@@ -145,11 +145,11 @@ impl Witness {
             return if ahead_ns <= settled_ns { (Self::new(now.clone()), None) } else { (self, None) };
         }
         let believed_wall_ns = self.trusted.wall_ns;
-        (self, Some(Doubt::Jump { ahead_ns, believed_wall_ns, rebooted }))
+        (self, Some(ClockDoubt::Jump { ahead_ns, believed_wall_ns, rebooted }))
     }
 
     /// Returns how much time is known to have passed since the clocks were read last.
-    fn passed_ns(&self, now: &Reading) -> u64 {
+    fn passed_ns(&self, now: &ClockReading) -> u64 {
         match (&self.latest.boot, &now.boot) {
             (Some(then), Some(now)) if then.id == now.id => now.ns.saturating_sub(then.ns),
             (Some(_), Some(now)) => now.ns,
@@ -160,38 +160,38 @@ impl Witness {
     /// Returns by how much the clock is behind the last time it was believed, and the time that is known to have
     /// passed since; none where it is not.
     #[must_use]
-    pub fn went_back_ns(&self, now: &Reading) -> Option<u64> {
+    pub fn went_back_ns(&self, now: &ClockReading) -> Option<u64> {
         let passed_ns = self.measured_ns.saturating_add(self.passed_ns(now));
         let then = self.trusted.wall_ns.saturating_add(passed_ns);
         then.checked_sub(now.wall_ns).filter(|back| *back > SLACK_NS)
     }
 }
 
-fn is_same_boot(one: &Reading, other: &Reading) -> bool {
+fn is_same_boot(one: &ClockReading, other: &ClockReading) -> bool {
     matches!((&one.boot, &other.boot), (Some(one), Some(other)) if one.id == other.id)
 }
 
-fn differs_from_files(now: &Reading) -> Option<Doubt> {
+fn differs_from_files(now: &ClockReading) -> Option<ClockDoubt> {
     let by = i128::from(now.wall_ns) - i128::from(now.file_wall_ns?);
     let by_ns = i64::try_from(by).unwrap_or(if by < 0 { i64::MIN } else { i64::MAX });
-    (by_ns.unsigned_abs() > SLACK_NS).then_some(Doubt::Files { by_ns })
+    (by_ns.unsigned_abs() > SLACK_NS).then_some(ClockDoubt::Files { by_ns })
 }
 
 impl Home {
-    fn witness_path(&self) -> PathBuf {
+    fn trusted_clock_path(&self) -> PathBuf {
         self.root().join("clock.json")
     }
 
     /// Returns what is kept of the clocks; where nothing is, the newest file says when they were read last.
     #[must_use]
-    pub fn witness(&self) -> Option<Witness> {
+    pub fn trusted_clock(&self) -> Option<TrustedClock> {
         let kept =
-            std::fs::read(self.witness_path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            std::fs::read(self.trusted_clock_path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
         kept.or_else(|| {
             let files = [self.ledger(), self.index(), self.removed_path()].into_iter();
             let tapes = self.list().unwrap_or_default().into_iter().map(|tape| tape.path);
             let newest = files.chain(tapes).filter_map(|path| file_wall_ns(&path)).max()?;
-            Some(Witness::new(Reading { wall_ns: newest, boot: None, file_wall_ns: None }))
+            Some(TrustedClock::new(ClockReading { wall_ns: newest, boot: None, file_wall_ns: None }))
         })
     }
 
@@ -199,20 +199,20 @@ impl Home {
     /// is known. Writes nothing, so a recording can afford it at its beginning.
     #[must_use]
     pub fn clock_behind_ns(&self) -> Option<u64> {
-        let now = Reading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None };
-        self.witness()?.went_back_ns(&now)
+        let now = ClockReading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None };
+        self.trusted_clock()?.went_back_ns(&now)
     }
 
     /// Compares the clocks with the last time, and keeps what they say now.
     ///
     /// # Errors
     /// What they say cannot be kept.
-    pub fn check_clock(&self, now: &Reading, age: Option<Duration>) -> io::Result<Option<Doubt>> {
-        let witness = self.witness().unwrap_or_else(|| Witness::new(now.clone()));
-        let (witness, doubt) = witness.judge(now, age);
+    pub fn check_clock(&self, now: &ClockReading, age: Option<Duration>) -> io::Result<Option<ClockDoubt>> {
+        let trusted = self.trusted_clock().unwrap_or_else(|| TrustedClock::new(now.clone()));
+        let (trusted, doubt) = trusted.judge(now, age);
         // A clock that only this process sees is not worth keeping.
-        if !matches!(doubt, Some(Doubt::Files { .. })) {
-            self.keep_witness(&witness)?;
+        if !matches!(doubt, Some(ClockDoubt::Files { .. })) {
+            self.store_trusted_clock(&trusted)?;
         }
         Ok(doubt)
     }
@@ -221,15 +221,15 @@ impl Home {
     ///
     /// # Errors
     /// It cannot be kept.
-    pub fn trust_clock(&self, now: &Reading) -> io::Result<()> {
-        self.keep_witness(&Witness::new(now.clone()))
+    pub fn trust_clock(&self, now: &ClockReading) -> io::Result<()> {
+        self.store_trusted_clock(&TrustedClock::new(now.clone()))
     }
 
-    fn keep_witness(&self, witness: &Witness) -> io::Result<()> {
-        let path = self.witness_path();
+    fn store_trusted_clock(&self, trusted: &TrustedClock) -> io::Result<()> {
+        let path = self.trusted_clock_path();
         let nascent = path.with_extension(format!("{}.new", std::process::id()));
         let written = create_private(&nascent)
-            .and_then(|mut file| file.write_all(&serde_json::to_vec(witness)?))
+            .and_then(|mut file| file.write_all(&serde_json::to_vec(trusted)?))
             .and_then(|()| std::fs::rename(&nascent, &path));
         if written.is_err() {
             // The error that matters is the one at hand.
@@ -253,17 +253,17 @@ mod tests {
     const THEN: u64 = 1_790_000_000 * SECOND_NS;
     const RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
-    fn at(wall_ns: u64, boot: &str, ns: u64) -> Reading {
-        Reading { wall_ns, boot: Some(Boot { id: boot.to_owned(), ns }), file_wall_ns: Some(wall_ns) }
+    fn at(wall_ns: u64, boot: &str, ns: u64) -> ClockReading {
+        ClockReading { wall_ns, boot: Some(Boot { id: boot.to_owned(), ns }), file_wall_ns: Some(wall_ns) }
     }
 
     /// Reads the clocks one time after the other, and returns whether they are believed each time.
-    fn believed(readings: &[Reading], age: Option<Duration>) -> Vec<bool> {
-        let mut witness = Witness::new(readings[0].clone());
+    fn believed(readings: &[ClockReading], age: Option<Duration>) -> Vec<bool> {
+        let mut trusted = TrustedClock::new(readings[0].clone());
         let mut told = Vec::new();
         for now in &readings[1..] {
-            let (next, doubt) = witness.judge(now, age);
-            witness = next;
+            let (next, doubt) = trusted.judge(now, age);
+            trusted = next;
             told.push(doubt.is_none());
         }
         told
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_clock_is_believed_when_another_agrees() {
-        let check = |what: &str, readings: &[Reading], expected: &[bool]| {
+        let check = |what: &str, readings: &[ClockReading], expected: &[bool]| {
             assert_eq!(believed(readings, Some(RETENTION)), expected, "{what}");
         };
         let begin = at(THEN, "a", HOUR);
@@ -310,10 +310,10 @@ mod tests {
             &[begin.clone(), at(THEN - YEAR, "b", HOUR), at(THEN + YEAR, "b", 2 * HOUR)],
             &[true, false],
         );
-        let faked = Reading { file_wall_ns: Some(THEN + HOUR), ..at(THEN + 10 * YEAR, "a", 2 * HOUR) };
+        let faked = ClockReading { file_wall_ns: Some(THEN + HOUR), ..at(THEN + 10 * YEAR, "a", 2 * HOUR) };
         check("a clock that the file system does not have", &[begin.clone(), faked], &[false]);
-        let unknown = Reading { boot: None, ..begin };
-        let later = |ns| Reading { wall_ns: THEN + ns, boot: None, file_wall_ns: None };
+        let unknown = ClockReading { boot: None, ..begin };
+        let later = |ns| ClockReading { wall_ns: THEN + ns, boot: None, file_wall_ns: None };
         check("nothing to compare with", &[unknown, later(DAY_NS), later(YEAR)], &[true, false]);
     }
 
@@ -330,23 +330,23 @@ mod tests {
     fn a_step_that_passes_for_a_long_age_does_not_pass_for_a_short_one() {
         for boot in ["a", "b"] {
             let jumped = at(THEN + 10 * YEAR, boot, 2 * HOUR);
-            let witness = Witness::new(at(THEN, "a", HOUR));
-            let (witness, doubt) = witness.judge(&jumped, Some(2400 * RETENTION));
+            let trusted = TrustedClock::new(at(THEN, "a", HOUR));
+            let (trusted, doubt) = trusted.judge(&jumped, Some(2400 * RETENTION));
             assert_eq!(doubt, None, "an age of two hundred years");
-            assert!(witness.judge(&jumped, Some(RETENTION)).1.is_some(), "and one of thirty days");
+            assert!(trusted.judge(&jumped, Some(RETENTION)).1.is_some(), "and one of thirty days");
         }
     }
 
     #[test]
     fn a_clock_that_went_back_is_told() {
-        let witness = Witness::new(at(THEN, "a", HOUR));
-        assert_eq!(witness.went_back_ns(&at(THEN + HOUR, "a", 2 * HOUR)), None);
-        assert_eq!(witness.went_back_ns(&at(THEN - HOUR, "a", 2 * HOUR)), Some(2 * HOUR));
-        assert_eq!(witness.went_back_ns(&at(THEN - HOUR, "b", 0)), Some(HOUR));
+        let trusted = TrustedClock::new(at(THEN, "a", HOUR));
+        assert_eq!(trusted.went_back_ns(&at(THEN + HOUR, "a", 2 * HOUR)), None);
+        assert_eq!(trusted.went_back_ns(&at(THEN - HOUR, "a", 2 * HOUR)), Some(2 * HOUR));
+        assert_eq!(trusted.went_back_ns(&at(THEN - HOUR, "b", 0)), Some(HOUR));
         // Again and again, until it is right.
-        let (witness, doubt) = witness.judge(&at(THEN - YEAR, "b", HOUR), Some(RETENTION));
+        let (trusted, doubt) = trusted.judge(&at(THEN - YEAR, "b", HOUR), Some(RETENTION));
         assert_eq!(doubt, None, "nothing looks older than it is");
-        assert_eq!(witness.went_back_ns(&at(THEN - YEAR + HOUR, "b", 2 * HOUR)), Some(YEAR + HOUR));
-        assert_eq!(witness.went_back_ns(&at(THEN + 3 * HOUR, "b", 2 * HOUR)), None);
+        assert_eq!(trusted.went_back_ns(&at(THEN - YEAR + HOUR, "b", 2 * HOUR)), Some(YEAR + HOUR));
+        assert_eq!(trusted.went_back_ns(&at(THEN + 3 * HOUR, "b", 2 * HOUR)), None);
     }
 }
