@@ -14,9 +14,9 @@ use scrubjay_bench::json::Json;
 use scrubjay_bench::series::{Series, median, ratios};
 use scrubjay_bench::table::Table;
 use scrubjay_core::redact::Redactor;
-use scrubjay_store::files::{Action, Body, Change, FILE_BYTES_MAX, Files, TextEdit};
+use scrubjay_store::files::{Action, Change, FILE_BYTES_MAX, Files, NewContent, TextEdit};
 use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
-use scrubjay_store::ledger::revision::{self, Revision, Source, State};
+use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use scrubjay_store::ledger::session::{self, Caller, Session};
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage, Survives, Write as Mutation, blob};
 use scrubjay_store::views::budget::Window;
@@ -98,7 +98,7 @@ async fn changes(data: &Path, rounds: usize, raw: &mut Series, own: &mut Series)
         let path = path.to_owned();
         Change { session: None, path, action, expected: None, mode: None, rewinds_to: None }
     };
-    files.change(&caller(), change("file", Action::Create(Body::Text(text.clone())))).await?;
+    files.change(&caller(), change("file", Action::Create(NewContent::Text(text.clone())))).await?;
     let mut log = OpenOptions::new().create(true).append(true).open(data.join("log"))?;
     for round in 0..rounds {
         let edit = TextEdit {
@@ -106,7 +106,7 @@ async fn changes(data: &Path, rounds: usize, raw: &mut Series, own: &mut Series)
             new_text: format!("round {}\n", round + 1),
             replace_all: false,
         };
-        let edit = change("file", Action::Edit(Body::Edits(vec![edit])));
+        let edit = change("file", Action::Edit(NewContent::Edits(vec![edit])));
         let started = clock::now();
         files.change(&caller(), edit).await?;
         own.push("us", started.elapsed().as_secs_f64() * 1e6);
@@ -190,8 +190,8 @@ async fn add_revision(
         workspace: "/bench".to_owned(),
         path: "file".to_owned(),
         event_id,
-        source: Source::Enforced,
-        state: State::Done,
+        source: RevisionSource::Enforced,
+        state: RevisionState::Done,
         before,
         after: Some(after),
         size: FILE_BYTES as i64,

@@ -253,7 +253,7 @@ async fn statistics(home: &Home, index: &Index, figures: &mut Figures) -> Outcom
     let large = home.list()?.first().ok_or("no tape")?.id;
     timed(figures, "stats of the largest tape", 10, async || {
         let now = index.calls(large).await?.ok_or("no calls")?;
-        let past = index.past(large).await?;
+        let past = index.earlier_calls(large).await?;
         std::hint::black_box(analyse(&now, &past));
         Ok(())
     })

@@ -10,7 +10,7 @@ use scrubjay_bench::clock;
 use scrubjay_bench::json::Json;
 use scrubjay_bench::series::quantile;
 use scrubjay_bench::table::Table;
-use scrubjay_store::ledger::records::{self, NewRecord, RecordId, State, activation};
+use scrubjay_store::ledger::records::{self, NewRecord, RecordId, RecordState, activation};
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, Storage, Survives};
 use scrubjay_tools::{STALE_AFTER_TICKS, Setup, Shared, serve_records};
@@ -129,7 +129,8 @@ async fn fill(ledger: &Ledger, project: &str, count: usize) -> io::Result<()> {
                 let activated = activation::activate(&mut write, &scope, RecordId(parent as i64), true).await;
                 activated.map_err(io::Error::other)?;
             }
-            let states = [State::Open, State::Later, State::Resolved, State::Discarded];
+            let states =
+                [RecordState::Open, RecordState::Later, RecordState::Resolved, RecordState::Discarded];
             let new = NewRecord {
                 parent: parent.map(|parent| RecordId(parent as i64)),
                 kind: ["question", "conclusion", "note"][chance.below(3) as usize].to_owned(),

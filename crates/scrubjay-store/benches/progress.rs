@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
-use scrubjay_store::ledger::progress::search::{self, Says, Search};
+use scrubjay_store::ledger::progress::search::{self, RecordSearch, TextFilter};
 use scrubjay_store::ledger::progress::words::terms;
-use scrubjay_store::ledger::progress::{self, NewEntry};
+use scrubjay_store::ledger::progress::{self, NewProgressEntry};
 use scrubjay_store::ledger::session::{self, Caller};
 use scrubjay_store::ledger::{Conn, Ledger, Storage, Survives};
 use scrubjay_tape::clock;
@@ -57,7 +57,7 @@ async fn log(ledger: &Ledger, project: &str, title: &str, content: &str) -> Stri
     let mut write = ledger.write(Survives::Power).await.unwrap();
     let session = session::current(&mut write, &caller(), None).await.unwrap();
     let tags = ["bench".to_owned(), "logged".to_owned()];
-    let new = NewEntry { project, title, content, tags: &tags, agent_id: None };
+    let new = NewProgressEntry { project, title, content, tags: &tags, agent_id: None };
     let entry = progress::log(&mut write, &caller(), &session, new).await.unwrap();
     write.commit().await.unwrap();
     entry.id
@@ -155,10 +155,17 @@ fn processor() -> Duration {
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
 
-async fn find(ledger: &Ledger, says: Says<'_>, tags: &[String]) -> i64 {
+async fn find(ledger: &Ledger, says: TextFilter<'_>, tags: &[String]) -> i64 {
     let mut read = ledger.read().await.unwrap();
-    let search =
-        Search { project: "large", says, tags, session: None, from_us: 0, until_us: i64::MAX, limit: 20 };
+    let search = RecordSearch {
+        project: "large",
+        says,
+        tags,
+        session: None,
+        from_us: 0,
+        until_us: i64::MAX,
+        limit: 20,
+    };
     search::find(&mut read, &search).await.unwrap().total
 }
 
@@ -193,12 +200,12 @@ async fn measure(ledger: &Ledger, dice: &mut Dice, times: usize) {
             _ => terms(&word),
         };
         for (which, (says, tags)) in [
-            (Says::InTitle(&part), &[][..]),
-            (Says::Words(&words), &[]),
-            (Says::Anything, &[]),
-            (Says::Anything, &tags),
-            (Says::InTitle(&part), &tags),
-            (Says::Words(&words), &tags),
+            (TextFilter::InTitle(&part), &[][..]),
+            (TextFilter::Words(&words), &[]),
+            (TextFilter::Anything, &[]),
+            (TextFilter::Anything, &tags),
+            (TextFilter::InTitle(&part), &tags),
+            (TextFilter::Words(&words), &tags),
         ]
         .into_iter()
         .enumerate()

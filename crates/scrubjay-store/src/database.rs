@@ -39,7 +39,7 @@ const TABLES_NAMED: usize = 3;
 
 /// Which of our databases a file shall be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct DatabaseKind {
     /// What its header says: four letters.
     pub(crate) application_id: u32,
     /// Tables that it has, and no other program's database together; older ones have nothing in the header.
@@ -49,14 +49,14 @@ pub(crate) struct Kind {
 }
 
 /// The ledger.
-pub(crate) const LEDGER: Kind = Kind {
+pub(crate) const LEDGER: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJLG"),
     tables: &["schema_version", "projects", "sessions", "events"],
     first_words: b"CREATE TABLE schema_version (version BIGINT NOT NULL)",
 };
 
 /// The index.
-pub(crate) const INDEX: Kind = Kind {
+pub(crate) const INDEX: DatabaseKind = DatabaseKind {
     application_id: u32::from_be_bytes(*b"SJIX"),
     tables: &["version", "tapes"],
     first_words: b"CREATE TABLE version (version BIGINT NOT NULL)",
@@ -64,7 +64,7 @@ pub(crate) const INDEX: Kind = Kind {
 
 /// What stands at a path that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Looked {
+pub(crate) enum FileInspection {
     /// Nothing, or a file without any content.
     Empty,
     /// A database of ours, or one that nobody has put anything in.
@@ -109,7 +109,7 @@ pub enum NotUsable {
 }
 
 /// Looks whether a path can be used for a database of ours. Nothing is changed or left behind.
-pub(crate) async fn look(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
+pub(crate) async fn inspect(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
     for _ in 1..LOOKS_MAX {
         match look_once(path, kind).await {
             Err(NotUsable::InLog) => tokio::time::sleep(LOOK_AGAIN).await,
@@ -119,13 +119,13 @@ pub(crate) async fn look(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
     look_once(path, kind).await
 }
 
-async fn look_once(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
+async fn look_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
     let header = {
         let path = path.to_owned();
         let looked = tokio::task::spawn_blocking(move || look_at_header(&path)).await;
         match looked.map_err(io::Error::other)?? {
             Some(header) => header,
-            None => return Ok(Looked::Empty),
+            None => return Ok(FileInspection::Empty),
         }
     };
     if !header.starts_with(MAGIC) || header.len() < HEADER_BYTES as usize {
@@ -133,7 +133,7 @@ async fn look_once(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
     }
     let id = u32::from_be_bytes(header[APPLICATION_ID].try_into().expect("it is a range of four"));
     if id == kind.application_id {
-        return Ok(Looked::Ours);
+        return Ok(FileInspection::Ours);
     }
     if id == LEDGER.application_id || id == INDEX.application_id {
         let what = if id == LEDGER.application_id { "ledger" } else { "index of tapes" };
@@ -145,7 +145,7 @@ async fn look_once(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
     // Ours of before headers said so, or any other program's: most say nothing.
     let tables = tables_of(path).await?;
     if kind.tables.iter().all(|table| tables.iter().any(|found| found == table)) {
-        return Ok(Looked::Ours);
+        return Ok(FileInspection::Ours);
     }
     if !tables.is_empty() {
         let more = if tables.len() > TABLES_NAMED { ", …" } else { "" };
@@ -153,8 +153,8 @@ async fn look_once(path: &Path, kind: Kind) -> Result<Looked, NotUsable> {
         return Err(NotUsable::OtherProgram(format!(" (it has the tables {}{more})", named.join(", "))));
     }
     match first_of_log(path)? {
-        log if log.is_empty() => Ok(Looked::Ours),
-        log if memchr::memmem::find(&log, kind.first_words).is_some() => Ok(Looked::Ours),
+        log if log.is_empty() => Ok(FileInspection::Ours),
+        log if memchr::memmem::find(&log, kind.first_words).is_some() => Ok(FileInspection::Ours),
         _ => Err(NotUsable::InLog),
     }
 }
@@ -371,10 +371,10 @@ mod tests {
         assert!(matches!(look_once(&path, INDEX).await, Err(NotUsable::InLog)));
         let looking = tokio::spawn({
             let path = path.clone();
-            async move { look(&path, INDEX).await }
+            async move { inspect(&path, INDEX).await }
         });
         maker.execute("CREATE TABLE version (version BIGINT NOT NULL)").await.unwrap();
-        assert_eq!(looking.await.unwrap().unwrap(), Looked::Ours);
+        assert_eq!(looking.await.unwrap().unwrap(), FileInspection::Ours);
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! and what will be, the file is put in place, the outcome is committed. What a crash leaves open is settled
 //! by looking at the file. A change made behind our back is recorded as observed before ours.
 
+mod apply;
 mod edit;
 mod lock;
-mod make;
 pub mod moved;
 pub mod rewind;
 mod settle;
@@ -18,7 +18,7 @@ use scrubjay_core::diff::LineCount;
 use thiserror::Error;
 
 use crate::ledger::blob::Hash;
-use crate::ledger::revision::{Revision, Source};
+use crate::ledger::revision::{Revision, RevisionSource};
 use crate::ledger::session::{Caller, SessionError};
 use crate::ledger::{Ledger, LedgerError};
 use crate::workspace::{Workspace, WorkspaceError};
@@ -42,9 +42,9 @@ pub struct Files {
 #[derive(Clone, Debug)]
 pub enum Action {
     /// A new file.
-    Create(Body),
+    Create(NewContent),
     /// New content for a file that is there.
-    Edit(Body),
+    Edit(NewContent),
     /// No file.
     Delete,
 }
@@ -63,7 +63,7 @@ impl Action {
 
 /// New content.
 #[derive(Clone, Debug)]
-pub enum Body {
+pub enum NewContent {
     /// All of it, byte for byte.
     Bytes(Vec<u8>),
     /// All of it; the file keeps its line endings.
@@ -91,7 +91,7 @@ pub struct Change {
 
 /// A change that was made.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct AppliedChange {
     /// In which session.
     pub session_id: String,
     /// The event that tells of it.
@@ -196,7 +196,11 @@ impl Files {
     ///
     /// # Errors
     /// It was refused, which is recorded, or it failed.
-    pub async fn change(self: &Arc<Self>, caller: &Caller, change: Change) -> Result<Made, FileError> {
+    pub async fn change(
+        self: &Arc<Self>,
+        caller: &Caller,
+        change: Change,
+    ) -> Result<AppliedChange, FileError> {
         let (files, caller) = (self.clone(), caller.clone());
         let making = tokio::spawn(async move { files.make(&caller, change).await });
         making.await.unwrap_or(Err(FileError::Interrupted))
@@ -206,7 +210,11 @@ impl Files {
     ///
     /// # Errors
     /// The path is none of the workspace, which is recorded, or the ledger failed.
-    pub async fn report(self: &Arc<Self>, caller: &Caller, report: Report) -> Result<Made, FileError> {
+    pub async fn report(
+        self: &Arc<Self>,
+        caller: &Caller,
+        report: ChangeReport,
+    ) -> Result<AppliedChange, FileError> {
         let (files, caller) = (self.clone(), caller.clone());
         let telling = tokio::spawn(async move { files.take_report(&caller, report).await });
         telling.await.unwrap_or(Err(FileError::Interrupted))
@@ -215,18 +223,18 @@ impl Files {
 
 /// A change that an agent says it made.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct ChangeReport {
     /// The session, where it is named.
     pub session: Option<String>,
     /// Where.
     pub path: String,
     /// create, edit or delete.
-    pub action: Reported,
+    pub action: ReportedAction,
 }
 
 /// What an agent says it did.
 #[derive(Clone, Debug)]
-pub enum Reported {
+pub enum ReportedAction {
     /// It created a file of this content, or of the one that is there now.
     Create(Option<String>),
     /// It replaced the first content by the second; where it does not say them, those known and found.
@@ -236,9 +244,9 @@ pub enum Reported {
 }
 
 /// What a revision is made of.
-struct Draft<'a> {
+struct RevisionDraft<'a> {
     path: &'a str,
-    source: Source,
+    source: RevisionSource,
     before: Option<&'a [u8]>,
     after: Option<&'a [u8]>,
     counted: LineCount,

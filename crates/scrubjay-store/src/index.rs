@@ -4,22 +4,22 @@
 //! Derived from tapes and disposable: whatever is wrong with it, it is made anew. It is filled by *catching
 //! up*: whoever is about to ask takes the lease and reads what tapes have grown by, live ones too. Nothing here is
 //! on the way of a message, and no lock of the ledger is touched. `catch_up.rs` says what is to be read,
-//! `gather.rs` reads tapes, `fill.rs` writes rows, `search.rs` and `past.rs` ask; only `dialect.rs` knows which
+//! `tape_reading.rs` reads tapes, `fill.rs` writes rows, `search.rs` and `tape_calls.rs` ask; only `dialect.rs` knows which
 //! database it is.
 
+mod call_details;
 mod catch_up;
 mod clean;
-mod detail;
 mod dialect;
+mod entry_lookup;
 mod fill;
-mod gather;
 mod keeper;
 mod lease;
-mod look;
-mod past;
 mod search;
 mod snippet;
 mod sql;
+mod tape_calls;
+mod tape_reading;
 
 use std::fs::OpenOptions;
 use std::io;
@@ -34,14 +34,14 @@ use thiserror::Error;
 use crate::database::{self, NotUsable, Renewal};
 use crate::ledger::Storage;
 use crate::ledger::dialect::Dialect;
-use dialect::Place;
-use gather::Open;
+use dialect::IndexPlace;
 use lease::Lease;
 use scrubjay_tape::home::{FindError, Home};
+use tape_reading::OpenTapes;
 
 pub use catch_up::{CaughtUp, Progress};
 pub use keeper::KeeperLock;
-pub use search::{Facet, Facets, Found, Hit, WhyBounded};
+pub use search::{Facet, Facets, SearchResults, TapeHit, WhyBounded};
 pub use snippet::Snippet;
 
 /// What the tables and the text in them are like; another number makes the index anew.
@@ -88,11 +88,11 @@ pub enum IndexError {
 #[derive(Clone, Debug)]
 pub struct Index {
     home: Home,
-    place: Place,
+    place: IndexPlace,
     pool: AnyPool,
     renewal: Renewal,
     /// Live tapes that were read here, to go on with.
-    open_tapes: Arc<Mutex<Open>>,
+    open_tapes: Arc<Mutex<OpenTapes>>,
     frequent_max: usize,
 }
 
@@ -170,7 +170,7 @@ impl Index {
     /// it and takes long: it does this too, before it is done.
     pub async fn forget_removed(home: &Home, storage: &Storage) -> Result<u64, IndexError> {
         let place = Self::place(home, storage).await?;
-        if matches!(&place, Place::File(path) if !path.exists()) {
+        if matches!(&place, IndexPlace::File(path) if !path.exists()) {
             return Ok(0);
         }
         let lease = Lease::take(home, &place, CATCHING_UP_MAX).await?;
@@ -187,8 +187,8 @@ impl Index {
     #[must_use]
     pub fn file_bytes(&self) -> Option<u64> {
         match &self.place {
-            Place::File(path) => std::fs::metadata(path).ok().map(|facts| facts.len()),
-            Place::Schema { .. } => None,
+            IndexPlace::File(path) => std::fs::metadata(path).ok().map(|facts| facts.len()),
+            IndexPlace::Schema { .. } => None,
         }
     }
 
@@ -197,12 +197,12 @@ impl Index {
         self.pool.close().await;
     }
 
-    async fn place(home: &Home, storage: &Storage) -> Result<Place, IndexError> {
+    async fn place(home: &Home, storage: &Storage) -> Result<IndexPlace, IndexError> {
         let (home, storage) = (home.clone(), storage.clone());
-        let place = tokio::task::spawn_blocking(move || Place::of(&home, &storage)).await;
+        let place = tokio::task::spawn_blocking(move || IndexPlace::of(&home, &storage)).await;
         let place = place.map_err(|e| IndexError::Database(sqlx::Error::Configuration(e.into())))??;
-        if let Place::File(path) = &place {
-            match database::look(path, database::INDEX).await {
+        if let IndexPlace::File(path) = &place {
+            match database::inspect(path, database::INDEX).await {
                 // Whatever else is wrong with it, it is made anew.
                 Ok(_) | Err(NotUsable::NotADatabase | NotUsable::Damaged(_)) => {}
                 Err(why) => return Err(IndexError::NotUsable { path: path.clone(), why }),
@@ -211,15 +211,15 @@ impl Index {
         Ok(place)
     }
 
-    fn new(home: &Home, place: Place) -> Result<Self, IndexError> {
+    fn new(home: &Home, place: IndexPlace) -> Result<Self, IndexError> {
         let renewal = Renewal::default();
         let pool = place.pool(&renewal)?;
         let frequent_max = dialect::frequent_max(place.dialect());
         Ok(Self { home: home.clone(), place, pool, renewal, open_tapes: Arc::default(), frequent_max })
     }
 
-    async fn open_existing(home: &Home, place: &Place) -> Result<Option<Self>, IndexError> {
-        if matches!(place, Place::File(path) if !path.exists()) {
+    async fn open_existing(home: &Home, place: &IndexPlace) -> Result<Option<Self>, IndexError> {
+        if matches!(place, IndexPlace::File(path) if !path.exists()) {
             return Ok(None);
         }
         let version = async {
@@ -236,8 +236,8 @@ impl Index {
     }
 
     /// Makes an empty one in place of whatever is there.
-    async fn make(home: &Home, place: Place, _lease: &Lease) -> Result<Self, IndexError> {
-        if let Place::File(path) = &place {
+    async fn make(home: &Home, place: IndexPlace, _lease: &Lease) -> Result<Self, IndexError> {
+        if let IndexPlace::File(path) = &place {
             let failed = |source| IndexError::File { path: path.clone(), source };
             // What SQLite puts beside it follows its mode.
             let create =
@@ -272,7 +272,7 @@ impl Index {
 }
 
 /// Throws everything away and makes the tables, at once.
-async fn empty(place: &Place) -> Result<(), sqlx::Error> {
+async fn empty(place: &IndexPlace) -> Result<(), sqlx::Error> {
     let mut connection = place.connect().await?;
     let mut tx = connection.begin_with(dialect::begin_write(place.dialect())).await?;
     for statement in place.making() {

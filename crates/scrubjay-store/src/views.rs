@@ -6,8 +6,8 @@
 pub mod address;
 pub mod budget;
 pub mod content;
+mod event_text;
 pub mod evolution;
-mod said;
 pub mod sessions;
 pub mod steps;
 pub mod story;
@@ -43,7 +43,7 @@ pub enum ViewError {
     NoFile(String, String),
     /// The file has no such state.
     #[error("{0} has no {1}")]
-    NoRevision(String, content::At),
+    NoRevision(String, content::StatePoint),
     /// There was no file then.
     #[error("{path} was not there {} revision {revision}", when(*.side))]
     NoContent {

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use blake3::Hash;
 use thiserror::Error;
 
-pub use self::content::Content;
+pub use self::content::FileSnapshot;
 pub use self::path::FilePath;
-pub use self::refusal::{Kind, Refusal};
-pub use self::staged::{Expect, Staged};
+pub use self::refusal::{NotFileKind, Refusal};
+pub use self::staged::{ExpectedContent, Staged};
 
 use self::refusal::shown;
 use self::resolve::Root;
@@ -150,7 +150,7 @@ impl Workspace {
     ///
     /// # Errors
     /// It is not a regular file, is too large, or cannot be read.
-    pub fn read(&self, path: &FilePath, bytes_max: u64) -> Result<Option<Content>, WorkspaceError> {
+    pub fn read(&self, path: &FilePath, bytes_max: u64) -> Result<Option<FileSnapshot>, WorkspaceError> {
         let shown = path.as_str();
         for flags in [content::LOOK, content::READ] {
             let Some(handle) = content::opened(self.root.open_beneath(shown, flags), shown)? else { break };

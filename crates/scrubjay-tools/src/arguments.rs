@@ -22,7 +22,7 @@ const AT_MOST: &str = "at most";
 
 /// One thing that is wrong with the arguments of a call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Problem {
+pub struct ArgumentProblem {
     /// The argument, with the way to it: `steps[2].status`.
     pub path: String,
     /// What is wrong with it.
@@ -35,13 +35,13 @@ pub struct Problem {
     pub(crate) sentence: Option<String>,
 }
 
-impl Problem {
+impl ArgumentProblem {
     pub(crate) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into(), allowed: Vec::new(), sentence: None }
     }
 }
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for ArgumentProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.sentence {
             Some(sentence) => f.write_str(sentence),
@@ -52,50 +52,50 @@ impl std::fmt::Display for Problem {
 }
 
 /// Puts what is wrong into one sentence.
-pub(crate) fn told(problems: &[Problem]) -> String {
+pub(crate) fn describe(problems: &[ArgumentProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the failure of a call whose arguments are wrong.
-pub(crate) fn refusal(problems: &[Problem]) -> Failure {
+pub(crate) fn refusal(problems: &[ArgumentProblem]) -> Failure {
     let hint = "Nothing was done. Correct the arguments as `problems` says, and call again.";
-    Failure::new("INVALID_ARGUMENT", told(problems), hint).with(json!({ "problems": problems }))
+    Failure::new("INVALID_ARGUMENT", describe(problems), hint).with(json!({ "problems": problems }))
 }
 
 /// What came of a check.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Checked {
-    pub(crate) problems: Vec<Problem>,
+pub(crate) struct ArgumentCheck {
+    pub(crate) problems: Vec<ArgumentProblem>,
     /// Arguments that the tool does not have.
     pub(crate) ignored: Vec<String>,
 }
 
 /// Checks arguments against a schema without references, and takes out those that it does not have; whole numbers that
 /// were written with a point lose it.
-pub(crate) fn check(arguments: &mut Value, schema: &Value) -> Checked {
-    let mut checked = Checked::default();
+pub(crate) fn check(arguments: &mut Value, schema: &Value) -> ArgumentCheck {
+    let mut checked = ArgumentCheck::default();
     checked.value(arguments, schema, "");
     checked.problems.truncate(PROBLEMS_MAX);
     checked
 }
 
 /// Looks for arguments alone that the schema does not have, and takes them out.
-pub(crate) fn check_names(arguments: &mut Value, schema: &Value) -> Checked {
-    let mut checked = Checked::default();
+pub(crate) fn check_names(arguments: &mut Value, schema: &Value) -> ArgumentCheck {
+    let mut checked = ArgumentCheck::default();
     checked.names(arguments, schema, "");
     checked
 }
 
-impl Checked {
+impl ArgumentCheck {
     fn wrong(&mut self, path: &str, message: impl Into<String>) {
-        self.problems.push(Problem::new(path, message));
+        self.problems.push(ArgumentProblem::new(path, message));
     }
 
     fn value(&mut self, value: &mut Value, schema: &Value, path: &str) {
         if let Some(allowed) = allowed(schema) {
             if !allowed.contains(value) {
                 let message = format!("must be {}, not {}", one_of(&allowed), shown(value));
-                self.problems.push(Problem { allowed, ..Problem::new(path, message) });
+                self.problems.push(ArgumentProblem { allowed, ..ArgumentProblem::new(path, message) });
             }
             return;
         }

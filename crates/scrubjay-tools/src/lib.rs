@@ -16,7 +16,7 @@ mod serve;
 mod shared;
 mod tapes;
 
-pub use arguments::Problem;
+pub use arguments::ArgumentProblem;
 pub use progress::serve_progress;
 pub use recorder::serve_recorder;
 pub use records::{STALE_AFTER_TICKS, serve_records};

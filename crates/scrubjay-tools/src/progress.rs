@@ -29,9 +29,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub use context::get_context;
 pub use log::log_progress;
 pub use search::search_logs;
-pub(crate) use summary::Flights;
+pub(crate) use summary::InFlightSummaries;
 
-use crate::arguments::{Problem, refusal, told};
+use crate::arguments::{ArgumentProblem, describe, refusal};
 use crate::reply::Failure;
 use crate::schema::{Checks, portable};
 use crate::serve::{ServeError, serve_until_eof};
@@ -100,10 +100,10 @@ impl IntoCallToolResult for Answer {
 
 /// Why a tool did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum ProgressFailure {
     /// The arguments are wrong, each in its way.
-    #[error("{}", told(.0))]
-    Problems(Vec<Problem>),
+    #[error("{}", describe(.0))]
+    Problems(Vec<ArgumentProblem>),
     /// There is no such thing.
     #[error("{0}")]
     NotFound(String),
@@ -112,16 +112,16 @@ pub enum Refused {
     Ledger(#[from] LedgerError),
 }
 
-impl From<SessionError> for Refused {
+impl From<SessionError> for ProgressFailure {
     fn from(error: SessionError) -> Self {
         match error {
             SessionError::Ledger(error) => Self::Ledger(error),
-            other => Self::Problems(vec![Problem::new("", other.to_string())]),
+            other => Self::Problems(vec![ArgumentProblem::new("", other.to_string())]),
         }
     }
 }
 
-impl Refused {
+impl ProgressFailure {
     /// Returns what to do next.
     #[must_use]
     pub fn hint(&self) -> &'static str {
@@ -133,7 +133,7 @@ impl Refused {
     }
 }
 
-impl IntoCallToolResult for Refused {
+impl IntoCallToolResult for ProgressFailure {
     /// Its specification wants errors of the protocol.
     fn into_call_tool_result(self) -> Result<CallToolResponse, ErrorData> {
         let (message, hint) = (self.to_string(), self.hint());

@@ -47,7 +47,7 @@ where
 struct Recorder {
     shared: Arc<Shared>,
     tool_router: ToolRouter<Self>,
-    followed: Arc<resources::Followed>,
+    followed: Arc<resources::Subscriptions>,
 }
 
 impl Recorder {

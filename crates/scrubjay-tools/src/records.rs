@@ -24,7 +24,7 @@ use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler, tool_handler};
 use scrubjay_store::ledger::project::Project;
-use scrubjay_store::ledger::records::book::{self, Book};
+use scrubjay_store::ledger::records::collection::{self, RecordCollection};
 use scrubjay_store::ledger::records::{self, RecordError, Scope};
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Read, Survives, Write};
@@ -59,11 +59,11 @@ struct Records {
 }
 
 /// What a tool that only looks works with.
-struct Looking {
+struct ReadScope {
     read: Read,
     caller: Caller,
     project: Project,
-    book: Book,
+    collection: RecordCollection,
 }
 
 impl Records {
@@ -86,7 +86,7 @@ impl Records {
         &self,
         context: &RequestContext<RoleServer>,
         named: Option<&str>,
-    ) -> Result<Looking, Failure> {
+    ) -> Result<ReadScope, Failure> {
         let caller = self.shared.caller(context);
         let ledger = self.shared.ledger().await?;
         let mut read = ledger.read().await?;
@@ -100,8 +100,8 @@ impl Records {
             found = records::project(&mut read, &caller, named).await?;
         }
         let project = found.ok_or_else(|| RecordError::NoProject(caller.project.clone()))?;
-        let book = book::open(&mut read, &project.id).await?;
-        Ok(Looking { read, caller, project, book })
+        let collection = collection::open(&mut read, &project.id).await?;
+        Ok(ReadScope { read, caller, project, collection })
     }
 
     /// Begins a mutation in a session: the one named, or the caller's own in that project.

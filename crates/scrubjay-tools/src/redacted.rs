@@ -14,7 +14,7 @@ const NAMED_MAX: usize = 20;
 pub fn changed_arguments(arguments: &Value, stored: &[String], redactor: &Redactor) -> Vec<String> {
     let mut changed = Vec::new();
     if !stored.is_empty() {
-        look(arguments, "", stored, redactor, &mut changed);
+        collect_changed(arguments, "", stored, redactor, &mut changed);
         changed.truncate(NAMED_MAX);
     }
     changed
@@ -22,11 +22,17 @@ pub fn changed_arguments(arguments: &Value, stored: &[String], redactor: &Redact
 
 /// Says it in words.
 #[must_use]
-pub fn told(changed: &[String]) -> String {
+pub fn describe_changed(changed: &[String]) -> String {
     format!("Secrets were taken out before it was stored: {}.", changed.join(", "))
 }
 
-fn look(value: &Value, path: &str, stored: &[String], redactor: &Redactor, changed: &mut Vec<String>) {
+fn collect_changed(
+    value: &Value,
+    path: &str,
+    stored: &[String],
+    redactor: &Redactor,
+    changed: &mut Vec<String>,
+) {
     match value {
         Value::String(text) => {
             let is_secret = || matches!(redactor.redact_text(text), std::borrow::Cow::Owned(_));
@@ -36,14 +42,14 @@ fn look(value: &Value, path: &str, stored: &[String], redactor: &Redactor, chang
         }
         Value::Array(items) => {
             for (n, item) in items.iter().enumerate() {
-                look(item, &format!("{path}[{n}]"), stored, redactor, changed);
+                collect_changed(item, &format!("{path}[{n}]"), stored, redactor, changed);
             }
         }
         Value::Object(members) => {
             let (before, text) = (changed.len(), value.to_string());
             for (name, value) in members {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                look(value, &path, stored, redactor, changed);
+                collect_changed(value, &path, stored, redactor, changed);
             }
             // What only its name tells to be a secret.
             if changed.len() == before && !path.is_empty() && stored.contains(&text) {
@@ -62,7 +68,7 @@ pub(crate) fn name_changed(result: &mut CallToolResult, changed: &[String]) {
     if let Some(Value::Object(data)) = &mut result.structured_content {
         data.insert(MEMBER.to_owned(), json!(changed));
     }
-    result.content.push(ContentBlock::text(told(changed)));
+    result.content.push(ContentBlock::text(describe_changed(changed)));
 }
 
 /// Gives the schema of an answer a place for it.

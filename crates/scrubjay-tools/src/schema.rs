@@ -16,7 +16,7 @@ use scrubjay_core::redact::Redactor;
 use scrubjay_store::ledger::redacted::noting;
 use serde_json::{Value, json};
 
-use crate::arguments::{self, Checked, Problem};
+use crate::arguments::{self, ArgumentCheck, ArgumentProblem};
 use crate::redacted;
 
 /// Keywords that stay as they are.
@@ -81,7 +81,7 @@ fn rewrite<S: Send + Sync + 'static>(
         let checked = match checks {
             Checks::Here => arguments::check(&mut arguments, &taken),
             Checks::ByTool => arguments::check_names(&mut arguments, &taken),
-            Checks::ByLibrary => Checked::default(),
+            Checks::ByLibrary => ArgumentCheck::default(),
         };
         if !checked.problems.is_empty() {
             return Box::pin(std::future::ready(refused(&checked.problems, checks)));
@@ -98,7 +98,7 @@ fn rewrite<S: Send + Sync + 'static>(
             let mut answer = match answer {
                 Err(e) if checks == Checks::Here && e.message.starts_with(UNREADABLE) => {
                     let words = e.message[UNREADABLE.len()..].to_owned();
-                    return refused(&[Problem::new("", words)], checks);
+                    return refused(&[ArgumentProblem::new("", words)], checks);
                 }
                 answer => answer?,
             };
@@ -124,7 +124,7 @@ const UNREADABLE: &str = "failed to deserialize parameters: ";
 
 /// Answers a call whose arguments are wrong: as a failure of the tool, which its caller gets to read, or as its
 /// specification wants it.
-fn refused(problems: &[Problem], checks: Checks) -> Result<CallToolResponse, ErrorData> {
+fn refused(problems: &[ArgumentProblem], checks: Checks) -> Result<CallToolResponse, ErrorData> {
     let failure = arguments::refusal(problems);
     match checks {
         Checks::Here => failure.into_call_tool_result(),

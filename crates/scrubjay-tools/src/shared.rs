@@ -21,9 +21,9 @@ use scrubjay_tape::home::Home;
 use serde::Deserialize;
 use tokio::sync::{Notify, OnceCell};
 
-use crate::progress::Flights;
+use crate::progress::InFlightSummaries;
 use crate::reply::Failure;
-use crate::tapes::Desk;
+use crate::tapes::IndexThread;
 
 /// How long a change by another process may go unnoticed.
 const UNNOTICED_MAX: Duration = Duration::from_secs(1);
@@ -58,11 +58,11 @@ pub struct Shared {
     setup: Setup,
     ledger: OnceCell<Ledger>,
     files: OnceCell<Arc<Files>>,
-    index: OnceCell<Desk>,
+    index: OnceCell<IndexThread>,
     /// Rung when something was written here.
     news: Notify,
     llm: OnceLock<Option<scrubjay_llm::Client>>,
-    flights: Flights,
+    flights: InFlightSummaries,
     /// Names this process, and the calls of a client that comes without a gateway.
     own_key: String,
     /// Shows other processes that this one lives, once it is in the ledger.
@@ -77,7 +77,7 @@ type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What the gateway says of a caller.
 #[derive(Default, Deserialize)]
-struct Told {
+struct CallerMeta {
     connection: Option<String>,
     session: Option<String>,
     #[serde(rename = "hostSession")]
@@ -108,7 +108,7 @@ impl Shared {
             index: OnceCell::new(),
             news: Notify::new(),
             llm: OnceLock::new(),
-            flights: Flights::default(),
+            flights: InFlightSummaries::default(),
             own_key: TapeId::from_random(random).to_string(),
             presence: OnceLock::new(),
             callers: Mutex::default(),
@@ -216,7 +216,7 @@ impl Shared {
         let workspace = Workspace::open(&self.setup.workspace).map_err(FileError::Workspace)?;
         let workspace = workspace.allow_vcs(self.setup.allow_vcs);
         let files = Files::new(ledger, workspace, self.setup.locks.clone(), self.setup.file_bytes_max);
-        let caller = self.described(Told::default());
+        let caller = self.described(CallerMeta::default());
         self.recognise(&files, &caller).await;
         files.settle(&caller).await?;
         Ok(Arc::new(files))
@@ -231,7 +231,7 @@ impl Shared {
             // Nothing was ever recorded; the first call makes the ledger.
             return;
         }
-        let caller = self.described(Told::default());
+        let caller = self.described(CallerMeta::default());
         // Opened for the first time, it is settled.
         let settled = match self.files.get() {
             Some(files) => files.settle(&caller).await.map(|_| ()),
@@ -256,8 +256,10 @@ impl Shared {
     }
 
     /// Returns the index of the tapes, opened by whoever needs it first; it may be behind them.
-    pub(crate) async fn index(&self) -> Result<&Desk, Failure> {
-        self.index.get_or_try_init(|| Desk::open(self.setup.home.clone(), self.setup.storage.clone())).await
+    pub(crate) async fn index(&self) -> Result<&IndexThread, Failure> {
+        self.index
+            .get_or_try_init(|| IndexThread::open(self.setup.home.clone(), self.setup.storage.clone()))
+            .await
     }
 
     /// Says that something was written.
@@ -281,7 +283,7 @@ impl Shared {
     }
 
     /// Returns the questions to the model that are under way.
-    pub(crate) fn flights(&self) -> &Flights {
+    pub(crate) fn flights(&self) -> &InFlightSummaries {
         &self.flights
     }
 
@@ -300,10 +302,10 @@ impl Shared {
     /// Tells who calls, where the gateway says it outside a request.
     #[must_use]
     pub fn caller_told(&self, told: &serde_json::Value) -> Caller {
-        self.described(Told::deserialize(told).unwrap_or_default())
+        self.described(CallerMeta::deserialize(told).unwrap_or_default())
     }
 
-    fn described(&self, told: Told) -> Caller {
+    fn described(&self, told: CallerMeta) -> Caller {
         if let Some(connection) = &told.connection {
             self.callers().insert(connection.clone());
         }

@@ -7,9 +7,9 @@
 mod analysis;
 mod analyze;
 mod arguments;
-mod desk;
-mod found;
+mod index_thread;
 mod search;
+mod search_view;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::schema::{Checks, portable};
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
-pub(crate) use desk::Desk;
+pub(crate) use index_thread::IndexThread;
 
 /// So long a call waits for the index; then it is answered from what the index has.
 const CATCHING_UP_MAX: Duration = Duration::from_secs(10);
@@ -67,15 +67,15 @@ impl Tapes {
     }
 
     /// Returns the index, up to date where that does not take long; else with what to say about it.
-    async fn index(&self) -> Result<(&Desk, Option<&'static str>), Failure> {
-        let desk = self.shared.index().await?;
-        let work = desk.ask(async |index| match index.catch_up(|_| ()).await {
+    async fn index(&self) -> Result<(&IndexThread, Option<&'static str>), Failure> {
+        let index = self.shared.index().await?;
+        let work = index.run(async |index| match index.catch_up(|_| ()).await {
             Err(IndexError::Busy(_)) => Ok(Some(BEHIND)),
             caught_up => caught_up.map(|_| None),
         });
         // What is begun goes on by itself: the next call finds more.
         let behind = tokio::time::timeout(CATCHING_UP_MAX, work).await.unwrap_or(Ok(Some(BEHIND)))?;
-        Ok((desk, behind))
+        Ok((index, behind))
     }
 }
 

@@ -12,7 +12,7 @@ use scrubjay_store::files::rewind::RewindError;
 use scrubjay_store::ledger::LedgerError;
 use scrubjay_store::views::ViewError;
 use scrubjay_tape::home::Home;
-use scrubjay_tools::progress::Refused;
+use scrubjay_tools::progress::ProgressFailure;
 
 use crate::commands;
 use crate::config::{self, ConfigError, Environment, Flag, LogLevel, Sources};
@@ -166,9 +166,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         let view = || cause.downcast_ref::<ViewError>().map(|e| e.hint().to_owned());
         let file = || cause.downcast_ref::<FileError>().and_then(FileError::hint).map(str::to_owned);
         let rewind = || cause.downcast_ref::<RewindError>().and_then(RewindError::hint);
-        let progress = || match cause.downcast_ref::<Refused>()? {
-            Refused::Ledger(e) => Some(e.hint().to_owned()),
-            Refused::Problems(_) | Refused::NotFound(_) => None,
+        let progress = || match cause.downcast_ref::<ProgressFailure>()? {
+            ProgressFailure::Ledger(e) => Some(e.hint().to_owned()),
+            ProgressFailure::Problems(_) | ProgressFailure::NotFound(_) => None,
         };
         ledger.or_else(view).or_else(file).or_else(rewind).or_else(progress)
     })

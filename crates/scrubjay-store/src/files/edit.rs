@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::Body;
+use super::NewContent;
 
 /// A passage to replace.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -52,17 +52,17 @@ impl EditError {
 }
 
 /// Returns the new content.
-pub(super) fn apply(old: Option<&[u8]>, body: Body) -> Result<Vec<u8>, EditError> {
+pub(super) fn apply(old: Option<&[u8]>, body: NewContent) -> Result<Vec<u8>, EditError> {
     match body {
-        Body::Bytes(bytes) => Ok(bytes),
-        Body::Text(text) => Ok(match old {
+        NewContent::Bytes(bytes) => Ok(bytes),
+        NewContent::Text(text) => Ok(match old {
             Some(old) if has_crlf_only(old) && !text.contains('\r') => {
                 text.replace('\n', "\r\n").into_bytes()
             }
             _ => text.into_bytes(),
         }),
-        Body::Edits(edits) if edits.is_empty() => Err(EditError::None),
-        Body::Edits(edits) => {
+        NewContent::Edits(edits) if edits.is_empty() => Err(EditError::None),
+        NewContent::Edits(edits) => {
             let old = std::str::from_utf8(old.unwrap_or_default()).map_err(|_| EditError::NotText)?;
             let crlf = has_crlf_only(old.as_bytes());
             let mut text = old.to_owned();
@@ -108,23 +108,28 @@ mod tests {
     #[test]
     fn passages_are_replaced_one_after_the_other() {
         let edits = vec![edit("a", "b", false), edit("b", "c", true)];
-        assert_eq!(apply(Some(b"a b\n"), Body::Edits(edits)).unwrap(), b"c c\n");
-        let check = |edits, expected| assert_eq!(apply(Some(b"x x"), Body::Edits(edits)), Err(expected));
+        assert_eq!(apply(Some(b"a b\n"), NewContent::Edits(edits)).unwrap(), b"c c\n");
+        let check =
+            |edits, expected| assert_eq!(apply(Some(b"x x"), NewContent::Edits(edits)), Err(expected));
         check(vec![edit("x", "y", false)], EditError::Ambiguous(0, 2));
         check(vec![edit("x x", "y", false), edit("x", "z", false)], EditError::NotFound(1));
         check(vec![edit("", "y", false)], EditError::Empty(0));
         check(vec![], EditError::None);
-        assert_eq!(apply(Some(&[255]), Body::Edits(vec![edit("x", "y", false)])), Err(EditError::NotText));
+        assert_eq!(
+            apply(Some(&[255]), NewContent::Edits(vec![edit("x", "y", false)])),
+            Err(EditError::NotText)
+        );
     }
 
     #[test]
     fn line_endings_stay() {
-        let text = |old: &[u8], new: &str| apply(Some(old), Body::Text(new.to_owned())).unwrap();
+        let text = |old: &[u8], new: &str| apply(Some(old), NewContent::Text(new.to_owned())).unwrap();
         assert_eq!(text(b"a\r\nb\r\n", "a\nc\n"), b"a\r\nc\r\n");
         assert_eq!(text(b"a\r\nb\n", "a\nc\n"), b"a\nc\n", "mixed endings are the agent's to choose");
         assert_eq!(text(b"a\r\n", "a\r\nb\n"), b"a\r\nb\n");
         assert_eq!(text(b"", "a\n"), b"a\n");
-        let edited = apply(Some(b"a\r\nb\r\nc\r\n"), Body::Edits(vec![edit("a\nb", "x\ny", false)])).unwrap();
+        let edited =
+            apply(Some(b"a\r\nb\r\nc\r\n"), NewContent::Edits(vec![edit("a\nb", "x\ny", false)])).unwrap();
         assert_eq!(edited, b"x\r\ny\r\nc\r\n");
     }
 }

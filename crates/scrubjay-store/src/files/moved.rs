@@ -6,7 +6,7 @@ use scrubjay_core::units::counted;
 use thiserror::Error;
 
 use super::{FileError, Files};
-use crate::ledger::revision::Touched;
+use crate::ledger::revision::TouchedFile;
 use crate::ledger::session::{self, Caller};
 use crate::ledger::{Conn, LedgerError, Survives, moves, revision};
 
@@ -68,8 +68,8 @@ pub enum MoveError {
 /// The ledger failed.
 pub async fn workspace_of(on: &mut impl Conn, session: &str) -> Result<Option<String>, LedgerError> {
     let touched = revision::touched(on, session).await?;
-    match touched.into_iter().max_by_key(|t: &Touched| t.last) {
-        Some(touched) => moves::now_at(on, &touched.workspace, touched.last).await.map(Some),
+    match touched.into_iter().max_by_key(|t: &TouchedFile| t.last) {
+        Some(touched) => moves::current_root(on, &touched.workspace, touched.last).await.map(Some),
         None => Ok(None),
     }
 }
@@ -106,7 +106,7 @@ impl Files {
     /// The ledger failed.
     pub async fn recognise(&self, caller: &Caller) -> Result<Option<String>, MoveError> {
         let (root, mut read) = (self.root(), self.ledger.read().await?);
-        if moves::places(&mut read, &root).await?.len() > 1
+        if moves::roots(&mut read, &root).await?.len() > 1
             || !revision::paths(&mut read, &root, 1).await?.is_empty()
         {
             return Ok(None);

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{Action, Body, Change, FileError, Files, Made};
+use super::{Action, AppliedChange, Change, FileError, Files, NewContent};
 use crate::ledger::LedgerError;
 use crate::ledger::blob::{self, Hash};
-use crate::ledger::revision::{self, Revision, Touched};
+use crate::ledger::revision::{self, Revision, TouchedFile};
 use crate::ledger::session::Caller;
 use crate::ledger::{event, moves};
 
 /// What becomes of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct RewindStep {
     /// The path in the workspace.
     pub path: String,
     /// What is there now.
@@ -27,7 +27,7 @@ pub struct Step {
     pub unrecorded: bool,
 }
 
-impl Step {
+impl RewindStep {
     /// Returns whether anything is to be done.
     #[must_use]
     pub fn changes(&self) -> bool {
@@ -93,7 +93,7 @@ impl Files {
         session: &str,
         to_event: i64,
         only: Option<&str>,
-    ) -> Result<Vec<Step>, RewindError> {
+    ) -> Result<Vec<RewindStep>, RewindError> {
         let mut read = self.ledger.read().await?;
         // The beginning, before anything, is a point to go back to as well.
         let told = event::get(&mut read, to_event).await?;
@@ -105,9 +105,9 @@ impl Files {
             None => None,
         };
         let root = self.root();
-        let places = moves::places(&mut read, &root).await?;
+        let places = moves::roots(&mut read, &root).await?;
         let is_here =
-            |t: &Touched| places.iter().any(|place| place.root == t.workspace && t.first <= place.up_to);
+            |t: &TouchedFile| places.iter().any(|place| place.root == t.workspace && t.first <= place.up_to);
         let wanted = revision::touched(&mut read, session).await?.into_iter().filter(is_here);
         let paths: BTreeSet<String> =
             wanted.map(|t| t.path).filter(|p| only.as_ref().is_none_or(|only| only.as_str() == p)).collect();
@@ -130,7 +130,7 @@ impl Files {
             let now_hash = now.as_ref().map(|content| *content.hash.as_bytes());
             let unrecorded = last.is_none_or(|last| last.after != now_hash);
             let now = now.map(|content| content.bytes);
-            steps.push(Step { path, now, then, mode, unrecorded });
+            steps.push(RewindStep { path, now, then, mode, unrecorded });
         }
         Ok(steps)
     }
@@ -145,19 +145,19 @@ impl Files {
         caller: &Caller,
         session: &str,
         to_event: i64,
-        steps: Vec<Step>,
+        steps: Vec<RewindStep>,
         force: bool,
-    ) -> Result<Vec<Made>, RewindError> {
+    ) -> Result<Vec<AppliedChange>, RewindError> {
         let lost: Vec<String> =
             steps.iter().filter(|s| s.unrecorded && s.changes()).map(|s| s.path.clone()).collect();
         if !lost.is_empty() && !force {
             return Err(RewindError::Unrecorded(lost));
         }
         let mut made = Vec::new();
-        for step in steps.into_iter().filter(Step::changes) {
+        for step in steps.into_iter().filter(RewindStep::changes) {
             let action = match (&step.now, step.then) {
-                (None, Some(then)) => Action::Create(Body::Bytes(then)),
-                (Some(_), Some(then)) => Action::Edit(Body::Bytes(then)),
+                (None, Some(then)) => Action::Create(NewContent::Bytes(then)),
+                (Some(_), Some(then)) => Action::Edit(NewContent::Bytes(then)),
                 (_, None) => Action::Delete,
             };
             let change = Change {

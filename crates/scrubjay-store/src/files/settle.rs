@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{FileError, Files};
 use crate::ledger::blob::{self, Hash, hex};
 use crate::ledger::event::{self, EventKind, NewEvent};
-use crate::ledger::revision::{self, Revision, State};
+use crate::ledger::revision::{self, Revision, RevisionState};
 use crate::ledger::session::{self, Caller, Session};
 use crate::ledger::{LedgerError, Survives, Write};
 use crate::workspace::{FilePath, WorkspaceError};
@@ -47,7 +47,7 @@ impl Files {
             Err(error) => return Err(FileError::Workspace(error)),
         };
         let now = found.as_ref().map(|found| found.as_ref().map(|content| *content.hash.as_bytes()));
-        if open.iter().any(|revision| became(revision, now) == State::Done) {
+        if open.iter().any(|revision| became(revision, now) == RevisionState::Done) {
             // The disk may have refused to keep it: what is in memory alone is not done.
             let (workspace, location) = (self.workspace.clone(), location.clone());
             let confirming = tokio::task::spawn_blocking(move || workspace.confirm(&location));
@@ -60,7 +60,8 @@ impl Files {
             tell(&mut write, caller, revision, state, now).await?;
         }
         if let Some(found) = &found
-            && let Some(changed) = open.iter().find(|revision| became(revision, now) == State::Changed)
+            && let Some(changed) =
+                open.iter().find(|revision| became(revision, now) == RevisionState::Changed)
             && let Some(told) = event::get(&mut write, changed.event_id).await?
             && let Some(session) = session::get(&mut write, &told.session_id).await?
         {
@@ -73,12 +74,17 @@ impl Files {
     }
 
     /// Notes how a change ended that was just made. A failure that has passed is over on another connection.
-    pub(super) async fn conclude(&self, path: &str, revision: i64, state: State) -> Result<(), FileError> {
+    pub(super) async fn conclude(
+        &self,
+        path: &str,
+        revision: i64,
+        state: RevisionState,
+    ) -> Result<(), FileError> {
         let Err(_) = self.conclude_once(revision, state).await else { return Ok(()) };
         self.conclude_once(revision, state).await.map_err(|source| {
             let became = match state {
-                State::Done => "was changed as recorded",
-                State::Failed => "was not changed",
+                RevisionState::Done => "was changed as recorded",
+                RevisionState::Failed => "was not changed",
                 _ => "may have been changed",
             };
             FileError::Unsettled { path: path.to_owned(), became, source }
@@ -86,7 +92,7 @@ impl Files {
     }
 
     /// A loss of power before this is on disk leaves a pending revision, which is settled by looking.
-    async fn conclude_once(&self, revision: i64, state: State) -> Result<(), LedgerError> {
+    async fn conclude_once(&self, revision: i64, state: RevisionState) -> Result<(), LedgerError> {
         let mut write = self.ledger.write(Survives::Process).await?;
         revision::conclude(&mut write, revision, state).await?;
         write.commit().await
@@ -110,14 +116,14 @@ async fn tell(
     write: &mut Write,
     caller: &Caller,
     revision: &Revision,
-    state: State,
+    state: RevisionState,
     now: Option<Option<Hash>>,
 ) -> Result<(), LedgerError> {
     let Some(meant) = event::get(write, revision.event_id).await? else { return Ok(()) };
     let Some(session) = session::get(write, &meant.session_id).await? else { return Ok(()) };
     let found = match state {
-        State::Done => "it was made",
-        State::Failed => "it was not made",
+        RevisionState::Done => "it was made",
+        RevisionState::Failed => "it was not made",
         _ if now.is_none() => "something that is no readable file stands there",
         _ if now == Some(None) => "the file is gone",
         _ => "the file was changed by someone else",
@@ -145,12 +151,12 @@ async fn contents(write: &mut Write, open: &[Revision]) -> Result<Vec<Vec<u8>>, 
 }
 
 /// Says how a change ended by what is there now: a content, no file, or nothing that can be compared.
-fn became(revision: &Revision, now: Option<Option<Hash>>) -> State {
+fn became(revision: &Revision, now: Option<Option<Hash>>) -> RevisionState {
     if now == Some(revision.after) {
-        State::Done
+        RevisionState::Done
     } else if now == Some(revision.before) {
-        State::Failed
+        RevisionState::Failed
     } else {
-        State::Changed
+        RevisionState::Changed
     }
 }

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 
 use super::clean::{is_unclean, note_unclean};
 use super::dialect::{begin_write, tidying};
-use super::fill::Filler;
-use super::gather::{Open, Step, gather};
+use super::fill::IndexWriter;
 use super::lease::Lease;
 use super::sql::is_one_of;
+use super::tape_reading::{IndexStep, OpenTapes, read_all};
 use super::{Index, IndexError, int};
 use scrubjay_tape::home::{FindError, Home, TapeFile};
 
@@ -48,7 +48,7 @@ pub struct Progress {
 
 /// A tape as it is in the directory.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct TapeOnDisk {
     pub(super) file: TapeFile,
     pub(super) is_sealed: bool,
     pub(super) file_bytes: u64,
@@ -56,7 +56,7 @@ pub(super) struct Seen {
 
 /// A tape as the index knows it.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct IndexedTape {
     number: i64,
     is_sealed: bool,
     file_bytes: i64,
@@ -65,15 +65,15 @@ struct Known {
 
 /// A tape to be read, and from where on it is new.
 #[derive(Clone, Debug)]
-pub(super) struct Planned {
-    pub(super) seen: Seen,
+pub(super) struct TapeToRead {
+    pub(super) seen: TapeOnDisk,
     pub(super) number: i64,
     pub(super) next_entry: u64,
 }
 
 #[derive(Debug, Default)]
-struct Plan {
-    read: Vec<Planned>,
+struct CatchUpPlan {
+    read: Vec<TapeToRead>,
     forget: Vec<i64>,
 }
 
@@ -94,7 +94,7 @@ impl Index {
         let plan = self.plan(&mut connection).await?;
         let mut done = CaughtUp { tapes: plan.read.len() as u64, ..CaughtUp::default() };
         // Taken for as long as it lasts: where it fails, nothing here is known to be what the index has.
-        let mut open = self.swap_open(Open::default());
+        let mut open = self.swap_open(OpenTapes::default());
         done.removed += self.forget(&mut connection, plan.forget, &mut open).await?;
         if !plan.read.is_empty() {
             open = self.read_tapes(&mut connection, plan.read, open, &mut done, &mut tell).await?;
@@ -110,7 +110,7 @@ impl Index {
     pub(super) async fn forget_with(&self, _lease: &Lease) -> Result<u64, IndexError> {
         let mut connection = self.pool.acquire().await?;
         let plan = self.plan(&mut connection).await?;
-        let mut open = self.swap_open(Open::default());
+        let mut open = self.swap_open(OpenTapes::default());
         let removed = self.forget(&mut connection, plan.forget, &mut open).await?;
         self.swap_open(open);
         Ok(removed)
@@ -121,7 +121,7 @@ impl Index {
         &self,
         connection: &mut AnyConnection,
         tapes: Vec<i64>,
-        open: &mut Open,
+        open: &mut OpenTapes,
     ) -> Result<u64, IndexError> {
         if !tapes.is_empty() {
             open.forget(&tapes);
@@ -140,12 +140,12 @@ impl Index {
     async fn read_tapes(
         &self,
         connection: &mut AnyConnection,
-        tapes: Vec<Planned>,
-        open: Open,
+        tapes: Vec<TapeToRead>,
+        open: OpenTapes,
         done: &mut CaughtUp,
         tell: &mut impl FnMut(Progress),
-    ) -> Result<Open, IndexError> {
-        let (loads, mut arriving) = mpsc::channel::<Vec<Step>>(LOADS_MAX);
+    ) -> Result<OpenTapes, IndexError> {
+        let (loads, mut arriving) = mpsc::channel::<Vec<IndexStep>>(LOADS_MAX);
         let home = self.home.clone();
         let mut progress = Progress {
             entries: 0,
@@ -153,9 +153,9 @@ impl Index {
             bytes_total: tapes.iter().map(|planned| planned.seen.file_bytes).sum(),
         };
         tell(progress);
-        let mut filler = Filler::new(connection, self.dialect()).await?;
+        let mut filler = IndexWriter::new(connection, self.dialect()).await?;
         // Tapes are read beside the writing of what was read before.
-        let reading = tokio::task::spawn_blocking(move || gather(&home, &tapes, open, &loads));
+        let reading = tokio::task::spawn_blocking(move || read_all(&home, &tapes, open, &loads));
         while let Some(load) = arriving.recv().await {
             done.entries += load.iter().map(|step| step.new_entries).sum::<u64>();
             done.read += load.iter().map(|step| step.read_entries).sum::<u64>();
@@ -176,12 +176,12 @@ impl Index {
         Ok(reading.await.unwrap_or_default())
     }
 
-    fn swap_open(&self, open: Open) -> Open {
+    fn swap_open(&self, open: OpenTapes) -> OpenTapes {
         let mut held = self.open_tapes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         std::mem::replace(&mut held, open)
     }
 
-    async fn plan(&self, connection: &mut AnyConnection) -> Result<Plan, IndexError> {
+    async fn plan(&self, connection: &mut AnyConnection) -> Result<CatchUpPlan, IndexError> {
         let home = self.home.clone();
         let seen =
             tokio::task::spawn_blocking(move || look(&home)).await.unwrap_or_else(|_| Ok(Vec::new()))?;
@@ -192,7 +192,10 @@ impl Index {
         let known = rows
             .into_iter()
             .filter_map(|(id, number, is_sealed, file_bytes, next_entry)| {
-                Some((id.parse().ok()?, Known { number, is_sealed: is_sealed != 0, file_bytes, next_entry }))
+                Some((
+                    id.parse().ok()?,
+                    IndexedTape { number, is_sealed: is_sealed != 0, file_bytes, next_entry },
+                ))
             })
             .collect();
         Ok(compare(seen, known))
@@ -200,7 +203,7 @@ impl Index {
 }
 
 /// Looks at all tapes, the oldest first.
-fn look(home: &Home) -> Result<Vec<Seen>, IndexError> {
+fn look(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
     let mut seen = Vec::new();
     for file in home.list()?.into_iter().rev() {
         // One that is sealed at this moment is met under its new name.
@@ -212,7 +215,11 @@ fn look(home: &Home) -> Result<Vec<Seen>, IndexError> {
         match found {
             (Ok(facts), path) => {
                 let is_sealed = path.extension().is_some_and(|e| e == "tape");
-                seen.push(Seen { file: TapeFile { id: file.id, path }, is_sealed, file_bytes: facts.len() });
+                seen.push(TapeOnDisk {
+                    file: TapeFile { id: file.id, path },
+                    is_sealed,
+                    file_bytes: facts.len(),
+                });
             }
             (Err(e), _) if e.kind() == io::ErrorKind::NotFound => {}
             // One that cannot be looked at is not gone: nothing of it is forgotten.
@@ -222,19 +229,19 @@ fn look(home: &Home) -> Result<Vec<Seen>, IndexError> {
     Ok(seen)
 }
 
-fn compare(seen: Vec<Seen>, mut known: HashMap<TapeId, Known>) -> Plan {
-    let mut plan = Plan::default();
+fn compare(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> CatchUpPlan {
+    let mut plan = CatchUpPlan::default();
     let mut next_number = known.values().map(|k| k.number).max().unwrap_or(0) + 1;
     for tape in seen {
         match known.remove(&tape.file.id) {
             Some(known) if known.is_sealed == tape.is_sealed && known.file_bytes == int(tape.file_bytes) => {}
-            Some(known) => plan.read.push(Planned {
+            Some(known) => plan.read.push(TapeToRead {
                 seen: tape,
                 number: known.number,
                 next_entry: super::uint(known.next_entry),
             }),
             None => {
-                plan.read.push(Planned { seen: tape, number: next_number, next_entry: 0 });
+                plan.read.push(TapeToRead { seen: tape, number: next_number, next_entry: 0 });
                 next_number += 1;
             }
         }

@@ -7,7 +7,7 @@
 
 use sqlx::{AnyConnection, Connection, Executor};
 
-use super::dialect::{Place, begin_write, rewriting};
+use super::dialect::{IndexPlace, begin_write, rewriting};
 use super::{Index, IndexError};
 use crate::ledger::dialect::Dialect;
 
@@ -76,8 +76,8 @@ impl Index {
 }
 
 /// Empties the log beside the file; tells whether it could: somebody may be reading from it for long.
-async fn empty_log(place: &Place, connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
-    let Place::File(_) = place else { return Ok(true) };
+async fn empty_log(place: &IndexPlace, connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+    let IndexPlace::File(_) = place else { return Ok(true) };
     connection.execute(READERS_PATIENCE).await?;
     let (busy, _, _): (i64, i64, i64) =
         sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(connection).await?;

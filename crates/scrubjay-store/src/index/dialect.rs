@@ -32,14 +32,14 @@ const CANNOT_OPEN: u32 = 14;
 
 /// Where the index is.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum IndexPlace {
     /// A SQLite file.
     File(PathBuf),
     /// A schema of a PostgreSQL database, whose URL may hold a password.
     Schema { url: String, name: String },
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for IndexPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Place {
     }
 }
 
-impl Place {
+impl IndexPlace {
     pub(super) fn of(home: &Home, storage: &Storage) -> Result<Self, IndexError> {
         sqlx::any::install_default_drivers();
         let Storage::Postgres(url) = storage else { return Ok(Self::File(home.index())) };
@@ -201,23 +201,23 @@ pub(super) fn rewriting(dialect: Dialect) -> &'static [&'static str] {
     }
 }
 
-/// Returns the condition that a text matches what is bound to `place`.
-pub(super) fn matches(dialect: Dialect, place: &str) -> String {
+/// Returns the condition that a text matches what is bound to `placeholder`.
+pub(super) fn matches(dialect: Dialect, placeholder: &str) -> String {
     match dialect {
-        Dialect::Sqlite => format!("texts MATCH {place}"),
-        Dialect::Postgres => format!("texts.text @@ CAST({place} AS tsquery)"),
+        Dialect::Sqlite => format!("texts MATCH {placeholder}"),
+        Dialect::Postgres => format!("texts.text @@ CAST({placeholder} AS tsquery)"),
     }
 }
 
-/// Returns the condition that the text of the exchange `e` matches what is bound to `place`.
-pub(super) fn has_text(dialect: Dialect, place: &str) -> String {
+/// Returns the condition that the text of the exchange `e` matches what is bound to `placeholder`.
+pub(super) fn has_text(dialect: Dialect, placeholder: &str) -> String {
     match dialect {
         // The matching texts are found once, and each exchange is looked up among them.
-        Dialect::Sqlite => format!("e.id IN (SELECT rowid FROM texts WHERE texts MATCH {place})"),
+        Dialect::Sqlite => format!("e.id IN (SELECT rowid FROM texts WHERE texts MATCH {placeholder})"),
         // This leaves it to the planner which of the two is looked up in the other.
         Dialect::Postgres => {
             format!(
-                "EXISTS (SELECT 1 FROM texts t WHERE t.rowid = e.id AND t.text @@ CAST({place} AS tsquery))"
+                "EXISTS (SELECT 1 FROM texts t WHERE t.rowid = e.id AND t.text @@ CAST({placeholder} AS tsquery))"
             )
         }
     }
@@ -285,7 +285,7 @@ pub(super) fn text_query(dialect: Dialect, terms: &[Term]) -> String {
 }
 
 /// Writes a text as the database keeps it; tells whether some of it had to be left out.
-pub(super) fn kept_text(dialect: Dialect, text: &str) -> (String, bool) {
+pub(super) fn stored_text(dialect: Dialect, text: &str) -> (String, bool) {
     match dialect {
         Dialect::Sqlite => (text.to_owned(), false),
         Dialect::Postgres => vector(text),
@@ -293,7 +293,7 @@ pub(super) fn kept_text(dialect: Dialect, text: &str) -> (String, bool) {
 }
 
 /// Returns what stands for one of many values.
-pub(super) fn place(dialect: Dialect, number: usize) -> String {
+pub(super) fn placeholder(dialect: Dialect, number: usize) -> String {
     match dialect {
         // A number would be a name, and SQLite looks for names one by one.
         Dialect::Sqlite => "?".to_owned(),
@@ -302,10 +302,10 @@ pub(super) fn place(dialect: Dialect, number: usize) -> String {
 }
 
 /// Returns what stands for a text that is kept.
-pub(super) fn text_place(dialect: Dialect, number: usize) -> String {
+pub(super) fn text_placeholder(dialect: Dialect, number: usize) -> String {
     match dialect {
-        Dialect::Sqlite => place(dialect, number),
-        Dialect::Postgres => format!("CAST({} AS tsvector)", place(dialect, number)),
+        Dialect::Sqlite => placeholder(dialect, number),
+        Dialect::Postgres => format!("CAST({} AS tsvector)", placeholder(dialect, number)),
     }
 }
 
@@ -342,9 +342,9 @@ fn vector(text: &str) -> (String, bool) {
     let mut vector = String::with_capacity(bytes * 2);
     for (word, places) in order {
         write!(vector, "'{word}'").expect("a string takes any text");
-        for (n, place) in places.iter().enumerate() {
+        for (n, placeholder) in places.iter().enumerate() {
             let between = if n == 0 { ':' } else { ',' };
-            write!(vector, "{between}{place}").expect("a string takes any text");
+            write!(vector, "{between}{placeholder}").expect("a string takes any text");
         }
         vector.push(' ');
     }

@@ -7,9 +7,9 @@ use scrubjay_core::exchange::Exchange;
 use sqlx::{AnyConnection, AssertSqlSafe, Executor, Row as _};
 
 use super::catch_up::forget;
-use super::dialect::{kept_text, place, text_place};
-use super::gather::Step;
+use super::dialect::{placeholder, stored_text, text_placeholder};
 use super::sql::{Sql, list, values};
+use super::tape_reading::IndexStep;
 use super::{int, uint, without_nul};
 use crate::ledger::dialect::Dialect;
 
@@ -41,7 +41,7 @@ pub(super) const RULE: i64 = 0;
 pub(super) const TAG: i64 = 1;
 
 /// Returns a name as it is kept.
-pub(super) fn kept_name(name: &str) -> Cow<'_, str> {
+pub(super) fn stored_name(name: &str) -> Cow<'_, str> {
     if name.len() <= NAME_BYTES_MAX {
         return without_nul(name);
     }
@@ -52,17 +52,17 @@ pub(super) fn kept_name(name: &str) -> Cow<'_, str> {
 
 /// The numbers of names.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct NameTable {
     known: HashMap<String, i64>,
 }
 
-impl Names {
+impl NameTable {
     async fn number(
         &mut self,
         connection: &mut AnyConnection,
         name: Option<&str>,
     ) -> Result<Option<i64>, sqlx::Error> {
-        let Some(name) = name.map(kept_name) else { return Ok(None) };
+        let Some(name) = name.map(stored_name) else { return Ok(None) };
         if let Some(number) = self.known.get(&*name) {
             return Ok(Some(*number));
         }
@@ -82,13 +82,13 @@ impl Names {
 }
 
 /// An exchange and its place in the index.
-struct Placed<'a> {
+struct ExchangeRow<'a> {
     id: i64,
     tape: i64,
     row: &'a Exchange,
 }
 
-struct Numbers {
+struct NameIds {
     method: Option<i64>,
     name: Option<i64>,
     via: Option<i64>,
@@ -97,25 +97,25 @@ struct Numbers {
 
 /// Writes loads, one after the other.
 #[derive(Debug)]
-pub(super) struct Filler {
+pub(super) struct IndexWriter {
     dialect: Dialect,
-    names: Names,
+    names: NameTable,
     next_id: i64,
 }
 
-impl Filler {
+impl IndexWriter {
     /// Begins behind what is there. Whoever holds the lease alone gives out ids.
     pub(super) async fn new(connection: &mut AnyConnection, dialect: Dialect) -> Result<Self, sqlx::Error> {
         let last: Option<i64> =
             sqlx::query_scalar("SELECT max(id) FROM exchanges").fetch_one(connection).await?;
-        Ok(Self { dialect, names: Names::default(), next_id: last.unwrap_or(0) + 1 })
+        Ok(Self { dialect, names: NameTable::default(), next_id: last.unwrap_or(0) + 1 })
     }
 
     /// Writes what was read together, within the caller's transaction.
     pub(super) async fn fill(
         &mut self,
         connection: &mut AnyConnection,
-        load: &[Step],
+        load: &[IndexStep],
     ) -> Result<(), sqlx::Error> {
         let anew: Vec<i64> = load.iter().filter(|step| step.begins_anew).map(|step| step.number).collect();
         forget(connection, &anew).await?;
@@ -124,7 +124,7 @@ impl Filler {
         let mut ids = Vec::with_capacity(load.len());
         for step in load {
             let first = rows.len();
-            self.place(connection, step, &mut rows, &mut replaced).await?;
+            self.assign_ids(connection, step, &mut rows, &mut replaced).await?;
             let placed = rows[first..].iter().map(|row| row.id);
             ids.push((placed.clone().min().unwrap_or(0), placed.max().unwrap_or(0)));
         }
@@ -135,7 +135,7 @@ impl Filler {
         for rows in rows.chunks(ROWS_MAX) {
             let clipped = write_texts(connection, self.dialect, rows).await?;
             let mut numbers = Vec::with_capacity(rows.len());
-            for Placed { row, .. } in rows {
+            for ExchangeRow { row, .. } in rows {
                 numbers.push(self.numbers(connection, row).await?);
             }
             write_rows(connection, self.dialect, rows, &numbers, &clipped).await?;
@@ -146,11 +146,11 @@ impl Filler {
     }
 
     /// Gives each exchange of a step its id: the one it has, where it is there in an earlier state.
-    async fn place<'a>(
+    async fn assign_ids<'a>(
         &mut self,
         connection: &mut AnyConnection,
-        step: &'a Step,
-        rows: &mut Vec<Placed<'a>>,
+        step: &'a IndexStep,
+        rows: &mut Vec<ExchangeRow<'a>>,
         replaced: &mut Vec<i64>,
     ) -> Result<(), sqlx::Error> {
         let given = step.rows.iter().filter(|(_, was_given)| *was_given);
@@ -171,7 +171,7 @@ impl Filler {
                 self.next_id += 1;
                 self.next_id - 1
             });
-            rows.push(Placed { id, tape: step.number, row });
+            rows.push(ExchangeRow { id, tape: step.number, row });
         }
         replaced.extend(known.into_values());
         Ok(())
@@ -181,9 +181,9 @@ impl Filler {
         &mut self,
         connection: &mut AnyConnection,
         row: &Exchange,
-    ) -> Result<Numbers, sqlx::Error> {
+    ) -> Result<NameIds, sqlx::Error> {
         let names = &mut self.names;
-        Ok(Numbers {
+        Ok(NameIds {
             method: names.number(connection, row.method.as_deref()).await?,
             name: names.number(connection, row.name.as_deref()).await?,
             via: names.number(connection, row.via.as_deref()).await?,
@@ -194,7 +194,7 @@ impl Filler {
     async fn write_definitions(
         &mut self,
         connection: &mut AnyConnection,
-        load: &[Step],
+        load: &[IndexStep],
     ) -> Result<(), sqlx::Error> {
         let mut all = Vec::new();
         for step in load {
@@ -205,7 +205,7 @@ impl Filler {
             }
         }
         for some in all.chunks(ROWS_MAX) {
-            let places = values(some.len(), 5, |_, number| place(self.dialect, number));
+            let places = values(some.len(), 5, |_, number| placeholder(self.dialect, number));
             let insert = format!("INSERT INTO definitions (tape, tool, via, hash, entry) VALUES {places}");
             let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(some.len() == ROWS_MAX);
             for (tape, tool, via, definition) in some {
@@ -234,17 +234,17 @@ async fn remove_texts(connection: &mut AnyConnection, ids: &[i64]) -> Result<(),
 async fn write_texts(
     connection: &mut AnyConnection,
     dialect: Dialect,
-    rows: &[Placed<'_>],
+    rows: &[ExchangeRow<'_>],
 ) -> Result<Vec<bool>, sqlx::Error> {
     let places = values(rows.len(), 2, |column, number| match column {
-        0 => place(dialect, number),
-        _ => text_place(dialect, number),
+        0 => placeholder(dialect, number),
+        _ => text_placeholder(dialect, number),
     });
     let insert = format!("INSERT INTO texts (rowid, text) VALUES {places}");
     let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(rows.len() == ROWS_MAX);
     let mut clipped = Vec::with_capacity(rows.len());
-    for Placed { id, row, .. } in rows {
-        let (text, is_clipped) = kept_text(dialect, &row.text);
+    for ExchangeRow { id, row, .. } in rows {
+        let (text, is_clipped) = stored_text(dialect, &row.text);
         insert = insert.bind(*id).bind(text);
         clipped.push(is_clipped || row.clipped);
     }
@@ -280,19 +280,19 @@ const COLUMNS: [&str; 21] = [
 async fn write_rows(
     connection: &mut AnyConnection,
     dialect: Dialect,
-    rows: &[Placed<'_>],
-    numbers: &[Numbers],
+    rows: &[ExchangeRow<'_>],
+    numbers: &[NameIds],
     clipped: &[bool],
 ) -> Result<(), sqlx::Error> {
     let taken: Vec<String> = COLUMNS[1..].iter().map(|name| format!("{name} = excluded.{name}")).collect();
     let insert = format!(
         "INSERT INTO exchanges ({}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
         COLUMNS.join(", "),
-        values(rows.len(), COLUMNS.len(), |_, number| place(dialect, number)),
+        values(rows.len(), COLUMNS.len(), |_, number| placeholder(dialect, number)),
         taken.join(", ")
     );
     let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(rows.len() == ROWS_MAX);
-    for ((Placed { id, tape, row }, numbers), clipped) in rows.iter().zip(numbers).zip(clipped) {
+    for ((ExchangeRow { id, tape, row }, numbers), clipped) in rows.iter().zip(numbers).zip(clipped) {
         let marks = i64::from(row.is_second_leg) * SECOND_LEG
             + i64::from(row.by_client) * BY_CLIENT
             + i64::from(row.by_gateway) * BY_GATEWAY
@@ -329,11 +329,11 @@ async fn write_rows(
 /// Writes which rules applied to some rows, and which tags they gave.
 async fn write_judged(
     connection: &mut AnyConnection,
-    names: &mut Names,
-    rows: &[Placed<'_>],
+    names: &mut NameTable,
+    rows: &[ExchangeRow<'_>],
 ) -> Result<(), sqlx::Error> {
     let mut judged: Vec<String> = Vec::new();
-    for Placed { id, row, .. } in rows {
+    for ExchangeRow { id, row, .. } in rows {
         let all = row.rules.iter().map(|rule| (RULE, rule)).chain(row.tags.iter().map(|tag| (TAG, tag)));
         for (kind, name) in all {
             let number = names.number(connection, Some(name)).await?.unwrap_or_default();
@@ -352,10 +352,10 @@ async fn write_judged(
 async fn write_tapes(
     connection: &mut AnyConnection,
     dialect: Dialect,
-    load: &[Step],
+    load: &[IndexStep],
     ids: &[(i64, i64)],
 ) -> Result<(), sqlx::Error> {
-    let all: Vec<(&Step, (i64, i64))> = load.iter().zip(ids.iter().copied()).collect();
+    let all: Vec<(&IndexStep, (i64, i64))> = load.iter().zip(ids.iter().copied()).collect();
     for some in all.chunks(ROWS_MAX) {
         let insert = format!(
             "INSERT INTO tapes (number, id, server, session, started_ns, is_sealed, file_bytes, next_entry, \
@@ -365,7 +365,7 @@ async fn write_tapes(
              file_bytes = excluded.file_bytes, next_entry = excluded.next_entry, damage = excluded.damage, \
              first_id = CASE WHEN tapes.first_id = 0 THEN excluded.first_id ELSE tapes.first_id END, \
              last_id = CASE WHEN excluded.last_id > tapes.last_id THEN excluded.last_id ELSE tapes.last_id END",
-            values(some.len(), 11, |_, number| place(dialect, number))
+            values(some.len(), 11, |_, number| placeholder(dialect, number))
         );
         let mut insert = sqlx::query(AssertSqlSafe(insert)).persistent(some.len() == ROWS_MAX);
         for (step, (first_id, last_id)) in some {

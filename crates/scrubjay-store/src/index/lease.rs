@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use sqlx::AnyConnection;
 
 use super::IndexError;
-use super::dialect::{self, Place};
+use super::dialect::{self, IndexPlace};
 use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
 
@@ -19,11 +19,11 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The lease; given back when dropped.
 pub(super) struct Lease {
-    _held: Held,
+    _held: HeldLock,
 }
 
 #[expect(dead_code, reason = "held, and never looked at")]
-enum Held {
+enum HeldLock {
     File(File),
     /// A connection of its own: the lock goes with it. Locked by nobody; so the lease can be shared.
     Connection(Mutex<AnyConnection>),
@@ -31,11 +31,15 @@ enum Held {
 
 impl Lease {
     /// Waits for the lease.
-    pub(super) async fn take(home: &Home, place: &Place, patience: Duration) -> Result<Self, IndexError> {
+    pub(super) async fn take(
+        home: &Home,
+        place: &IndexPlace,
+        patience: Duration,
+    ) -> Result<Self, IndexError> {
         let begun = clock::now().instant;
         let is_late = || clock::now().instant.saturating_duration_since(begun) > patience;
         match place {
-            Place::File(_) => {
+            IndexPlace::File(_) => {
                 let path = home.root().join("index.lock");
                 let failed = |source| IndexError::File { path: path.clone(), source };
                 home.create().map_err(failed)?;
@@ -43,19 +47,19 @@ impl Lease {
                     OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(failed)?;
                 loop {
                     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                        Ok(()) => return Ok(Self { _held: Held::File(file) }),
+                        Ok(()) => return Ok(Self { _held: HeldLock::File(file) }),
                         Err(Errno::WOULDBLOCK | Errno::INTR) => {}
                         Err(e) => return Err(failed(e.into())),
                     }
                     wait(is_late(), patience).await?;
                 }
             }
-            Place::Schema { url, name } => {
+            IndexPlace::Schema { url, name } => {
                 let mut connection = crate::database::connect(url).await.map_err(IndexError::Unreachable)?;
                 while !dialect::try_lock(&mut connection, name).await? {
                     wait(is_late(), patience).await?;
                 }
-                Ok(Self { _held: Held::Connection(Mutex::new(connection)) })
+                Ok(Self { _held: HeldLock::Connection(Mutex::new(connection)) })
             }
         }
     }

@@ -5,9 +5,9 @@
 //! is almost everywhere, would take too long, only so much is looked at, and the answer says so.
 
 mod facets;
-mod found;
-mod named;
-mod narrow;
+mod name_lookup;
+mod results;
+mod row_conditions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,19 +18,19 @@ use scrubjay_core::query::{Conditions, Member, SearchQuery, SortField, SortOrder
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
 
+use super::entry_lookup::{TapeKey, visit_entries};
 use super::fill::{INTERCEPTED, ORIGINAL, RULE};
-use super::look::{TapeKey, look};
 use super::snippet::cut;
 use super::sql::{Sql, is_one_of, list};
 use super::{Index, IndexError, uint};
 use facets::Group;
-use narrow::Narrowed;
+use row_conditions::RowConditions;
 use scrubjay_tape::delivery::LaterTapes;
 use scrubjay_tape::format::reader::Tape;
 use scrubjay_tape::home::Home;
 
 pub use facets::{Facet, Facets};
-pub use found::{Found, Hit, WhyBounded};
+pub use results::{SearchResults, TapeHit, WhyBounded};
 
 /// So many rows are looked up on tapes; the answer says when there were more.
 const CANDIDATES_MAX: usize = 50_000;
@@ -106,13 +106,13 @@ impl Index {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn search(&self, query: &SearchQuery) -> Result<Found, IndexError> {
+    pub async fn search(&self, query: &SearchQuery) -> Result<SearchResults, IndexError> {
         // Everything is of one moment.
         let mut tx = self.read().await?;
         let tapes = load_tapes(&mut tx).await?;
         let (query, tapes) = self.with_ids(query, tapes).await;
         let query = &query;
-        let mut narrowed = Narrowed::new(&mut tx, self.dialect(), &query.conditions, &tapes).await?;
+        let mut narrowed = RowConditions::new(&mut tx, self.dialect(), &query.conditions, &tapes).await?;
         let is_frequent = narrowed.bound_text(&mut tx, self.frequent_max).await?;
         let mut bounded = is_frequent.then_some((self.frequent_max, WhyBounded::FrequentWords));
         let (rows, facets) = if query.conditions.fields().is_empty() {
@@ -131,7 +131,7 @@ impl Index {
         let judged = judged(&mut tx, &rows).await?;
         tx.commit().await?;
         let hits = self.show(query, tapes, rows, names, judged).await;
-        Ok(Found {
+        Ok(SearchResults {
             total: facets.total,
             total_is_exact: bounded.is_none(),
             looked_at_only: bounded.map(|(count, _)| count as u64),
@@ -144,12 +144,12 @@ impl Index {
     /// Puts ids in place of the names of tapes and sessions, where there are any.
     async fn with_ids(&self, query: &SearchQuery, tapes: Tapes) -> (SearchQuery, Tapes) {
         let mut query = query.clone();
-        if !named::is_needed(&query.conditions, &tapes) {
+        if !name_lookup::is_needed(&query.conditions, &tapes) {
             return (query, tapes);
         }
         let (home, given) = (self.home.clone(), query.clone());
         let looking = tokio::task::spawn_blocking(move || {
-            named::resolve(&home, &mut query.conditions, &tapes);
+            name_lookup::resolve(&home, &mut query.conditions, &tapes);
             (query, tapes)
         });
         // Without the tapes nothing fits a name.
@@ -164,7 +164,7 @@ impl Index {
         let fitting = move || {
             let fields = query.fields();
             let mut fits: HashMap<(i64, u64), Vec<bool>> = HashMap::new();
-            look(&home, &wanted, |key, number, entry| {
+            visit_entries(&home, &wanted, |key, number, entry| {
                 let message = serde_json::from_slice(entry.payload).unwrap_or_default();
                 let fit = fields.iter().map(|(member, filter)| filter.holds(&message, *member)).collect();
                 fits.insert((key.number, number), fit);
@@ -193,8 +193,8 @@ impl Index {
         tapes: Tapes,
         rows: Vec<Row>,
         names: HashMap<i64, String>,
-        mut judged: HashMap<i64, Applied>,
-    ) -> Vec<Hit> {
+        mut judged: HashMap<i64, AppliedRules>,
+    ) -> Vec<TapeHit> {
         let (home, terms) = (self.home.clone(), query.conditions.wanted_text());
         let work = move || {
             let seen = see(&home, &wanted(&tapes, &rows));
@@ -209,7 +209,7 @@ impl Index {
                     .filter_map(|number| seen.get(&(row.tape, number)))
                     .map(String::as_str)
                     .collect();
-                Hit {
+                TapeHit {
                     tape: tape.map(|t| t.id.clone()).unwrap_or_default(),
                     server: tape.map(|t| t.server.clone()).unwrap_or_default(),
                     session: tape.map(|t| t.session.clone()).unwrap_or_default(),
@@ -268,7 +268,7 @@ async fn load_tapes(connection: &mut AnyConnection) -> Result<Tapes, sqlx::Error
 async fn fetch(
     connection: &mut AnyConnection,
     query: &SearchQuery,
-    narrowed: &Narrowed,
+    narrowed: &RowConditions,
     limit: usize,
     offset: usize,
 ) -> Result<Vec<Row>, sqlx::Error> {
@@ -335,16 +335,19 @@ fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
 }
 
 /// Rules that applied, and tags.
-type Applied = (BTreeSet<String>, BTreeSet<String>);
+type AppliedRules = (BTreeSet<String>, BTreeSet<String>);
 
 /// Looks up which rules applied to some rows, and which tags they gave.
-async fn judged(connection: &mut AnyConnection, rows: &[Row]) -> Result<HashMap<i64, Applied>, sqlx::Error> {
+async fn judged(
+    connection: &mut AnyConnection,
+    rows: &[Row],
+) -> Result<HashMap<i64, AppliedRules>, sqlx::Error> {
     let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
     let found = Sql::new(format!(
         "SELECT j.exchange, j.kind, n.name FROM judged j JOIN names n ON n.id = j.name WHERE {}",
         is_one_of("j.exchange", &ids)
     ));
-    let mut applied: HashMap<i64, Applied> = HashMap::new();
+    let mut applied: HashMap<i64, AppliedRules> = HashMap::new();
     for row in found.fetch(connection).await? {
         let (rules, tags) = applied.entry(row.try_get(0)?).or_default();
         let names = if row.try_get::<i64, _>(1)? == RULE { rules } else { tags };
@@ -356,7 +359,7 @@ async fn judged(connection: &mut AnyConnection, rows: &[Row]) -> Result<HashMap<
 /// Reads the text of entries.
 fn see(home: &Home, wanted: &BTreeMap<TapeKey, Vec<u64>>) -> HashMap<(i64, u64), String> {
     let mut seen = HashMap::new();
-    look(home, wanted, |key, number, entry| {
+    visit_entries(home, wanted, |key, number, entry| {
         let mut text = String::new();
         searchable(entry.payload, &mut text);
         searchable_marks(entry.judged, &mut text);

@@ -11,7 +11,7 @@ use sqlx::{Any, AnyConnection, AssertSqlSafe, Connection, Executor, Transaction}
 
 use super::unsynced::Unsynced;
 use super::{LedgerError, Storage, Survives};
-use crate::database::{self, LEDGER, Looked, beside};
+use crate::database::{self, FileInspection, LEDGER, beside};
 pub(crate) use crate::database::{sqlite_code, sqlite_url};
 use scrubjay_tape::home::create_private_dir;
 
@@ -30,8 +30,8 @@ pub(super) async fn look(storage: &Storage) -> Result<(), LedgerError> {
     looked(path).await.map(drop)
 }
 
-async fn looked(path: &Path) -> Result<Looked, LedgerError> {
-    database::look(path, LEDGER).await.map_err(|why| LedgerError::NotUsable { path: path.to_owned(), why })
+async fn looked(path: &Path) -> Result<FileInspection, LedgerError> {
+    database::inspect(path, LEDGER).await.map_err(|why| LedgerError::NotUsable { path: path.to_owned(), why })
 }
 
 /// Makes the database reachable; returns its URL, and a lock held while it is opened.
@@ -49,7 +49,7 @@ pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>),
     let lock = created.map_err(|source| LedgerError::File { path: path.clone(), source })?;
     let url = sqlite_url(path);
     // Whoever had the lock before may have made something of it.
-    if looked(path).await? == Looked::Empty {
+    if looked(path).await? == FileInspection::Empty {
         mark(&url).await.map_err(|source| LedgerError::Unreachable { place: shown(storage), source })?;
     }
     Ok((url, Some(lock)))

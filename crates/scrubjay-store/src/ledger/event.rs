@@ -203,7 +203,7 @@ pub async fn append(
 
 /// Which events to return: of one session, after one of them, so many.
 #[derive(Clone, Copy, Debug)]
-pub struct Page<'a> {
+pub struct EventPage<'a> {
     /// The session.
     pub session: &'a str,
     /// The event after which to begin.
@@ -216,7 +216,7 @@ pub struct Page<'a> {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn page(on: &mut impl Conn, page: Page<'_>) -> Result<Vec<Event>, LedgerError> {
+pub async fn page(on: &mut impl Conn, page: EventPage<'_>) -> Result<Vec<Event>, LedgerError> {
     let rows = select(select!("WHERE session_id = $1 AND id > $2 ORDER BY id LIMIT $3"))
         .bind(page.session)
         .bind(page.after)

@@ -15,7 +15,7 @@ const MOVES_MAX: usize = 64;
 
 /// A root under which a workspace's revisions are recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct WorkspaceRoot {
     /// The root.
     pub root: String,
     /// The last revision there that is of this workspace.
@@ -26,34 +26,34 @@ pub struct Place {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn places(on: &mut impl Conn, root: &str) -> Result<Vec<Place>, LedgerError> {
-    let mut places = vec![Place { root: root.to_owned(), up_to: i64::MAX }];
+pub async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>, LedgerError> {
+    let mut roots = vec![WorkspaceRoot { root: root.to_owned(), up_to: i64::MAX }];
     let mut next = 0;
-    while next < places.len().min(MOVES_MAX) {
+    while next < roots.len().min(MOVES_MAX) {
         let rows = select(
             "SELECT old_root, up_to FROM workspace_moves WHERE new_root = $1 AND up_to <= $2 ORDER BY id DESC",
         )
-        .bind(&places[next].root)
-        .bind(places[next].up_to)
+        .bind(&roots[next].root)
+        .bind(roots[next].up_to)
         .fetch_all(on.conn())
         .await?;
         for row in &rows {
             let (root, up_to): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
-            match places.iter_mut().find(|place| place.root == root) {
+            match roots.iter_mut().find(|place| place.root == root) {
                 Some(known) => known.up_to = known.up_to.max(up_to),
-                None => places.push(Place { root, up_to }),
+                None => roots.push(WorkspaceRoot { root, up_to }),
             }
         }
         next += 1;
     }
-    Ok(places)
+    Ok(roots)
 }
 
 /// Returns where the workspace is now in which a revision was recorded.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn now_at(on: &mut impl Conn, root: &str, revision: i64) -> Result<String, LedgerError> {
+pub async fn current_root(on: &mut impl Conn, root: &str, revision: i64) -> Result<String, LedgerError> {
     let (mut root, mut revision, mut last) = (root.to_owned(), revision, 0);
     for _ in 0..MOVES_MAX {
         let row = select(
@@ -113,7 +113,7 @@ pub async fn of_project(on: &mut impl Conn, project: &str) -> Result<Vec<(String
     let mut found = Vec::new();
     for row in &rows {
         let (root, last): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
-        if now_at(on, &root, last).await? != root {
+        if current_root(on, &root, last).await? != root {
             continue;
         }
         let session =

@@ -62,7 +62,7 @@ impl StepStatus {
 
 /// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Step {
+pub struct PlanStep {
     /// Its number.
     pub id: i64,
     /// Which of the session's plans it is of, from 1.
@@ -75,7 +75,7 @@ pub struct Step {
     pub status: StepStatus,
 }
 
-impl Step {
+impl PlanStep {
     fn of(row: &AnyRow) -> Result<Self, LedgerError> {
         let status: String = row.try_get(4)?;
         Ok(Self {
@@ -93,14 +93,14 @@ impl Step {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn steps(on: &mut impl Conn, session: &str) -> Result<Vec<Step>, LedgerError> {
+pub async fn steps(on: &mut impl Conn, session: &str) -> Result<Vec<PlanStep>, LedgerError> {
     let rows = select(
         "SELECT id, plan, position, text, status FROM plan_steps WHERE session_id = $1 ORDER BY plan, position",
     )
     .bind(session)
     .fetch_all(on.conn())
     .await?;
-    rows.iter().map(Step::of).collect()
+    rows.iter().map(PlanStep::of).collect()
 }
 
 /// Sets a new plan: replaces what is left of the old one, and begins its first step.
@@ -112,7 +112,7 @@ pub async fn set(
     caller: &Caller,
     session: &mut Session,
     texts: &[String],
-) -> Result<Vec<Step>, LedgerError> {
+) -> Result<Vec<PlanStep>, LedgerError> {
     let old = steps(write, &session.id).await?;
     let plan = old.iter().map(|step| step.plan).max().unwrap_or(0) + 1;
     for step in &old {
@@ -145,7 +145,7 @@ pub async fn append(
     caller: &Caller,
     session: &mut Session,
     text: &str,
-) -> Result<Step, LedgerError> {
+) -> Result<PlanStep, LedgerError> {
     let old = steps(write, &session.id).await?;
     let plan = old.iter().map(|step| step.plan).max().unwrap_or(1);
     let index = old.iter().filter(|step| step.plan == plan).map(|step| step.index + 1).max().unwrap_or(0);
@@ -159,7 +159,7 @@ async fn add(
     plan: i64,
     index: i64,
     text: &str,
-) -> Result<Step, LedgerError> {
+) -> Result<PlanStep, LedgerError> {
     let row = change(
         "INSERT INTO plan_steps (session_id, plan, position, text, status) VALUES ($1, $2, $3, $4, 'pending')
          RETURNING id",
@@ -170,7 +170,8 @@ async fn add(
     .bind(write.clean(text))
     .fetch_one(write)
     .await?;
-    let step = Step { id: row.try_get(0)?, plan, index, text: text.to_owned(), status: StepStatus::Pending };
+    let step =
+        PlanStep { id: row.try_get(0)?, plan, index, text: text.to_owned(), status: StepStatus::Pending };
     let at_step = Session { current_step: Some(step.id), ..session.clone() };
     let details = json!({ "step": text, "index": index, "plan": plan });
     let event = NewEvent::new(EventKind::PlanStep, text).with(details);
@@ -186,7 +187,7 @@ pub async fn mark(
     write: &mut Write,
     caller: &Caller,
     session: &mut Session,
-    step: &Step,
+    step: &PlanStep,
     status: StepStatus,
 ) -> Result<(), LedgerError> {
     if status == StepStatus::Current {
@@ -220,7 +221,7 @@ pub async fn rest(write: &mut Write, session: &mut Session) -> Result<(), Ledger
     move_to(write, session, None).await
 }
 
-async fn begin_next(write: &mut Write, session: &str, after: &Step) -> Result<Option<i64>, LedgerError> {
+async fn begin_next(write: &mut Write, session: &str, after: &PlanStep) -> Result<Option<i64>, LedgerError> {
     let all = steps(write, session).await?;
     let next =
         all.iter().find(|s| s.plan == after.plan && s.status == StepStatus::Pending && s.index > after.index);

@@ -25,7 +25,7 @@ pub const ID_CHARS: usize = 12;
 
 /// Something done, to be logged.
 #[derive(Clone, Copy, Debug)]
-pub struct NewEntry<'a> {
+pub struct NewProgressEntry<'a> {
     /// The project; it need not be there yet.
     pub project: &'a str,
     /// What was done, in a few words.
@@ -40,7 +40,7 @@ pub struct NewEntry<'a> {
 
 /// A progress entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ProgressEntry {
     /// Its id.
     pub id: String,
     /// Its project.
@@ -66,7 +66,7 @@ pub struct Entry {
 const SELECT: &str = "SELECT e.id, s.project_id, e.at_us, e.title, e.content, e.tags, e.agent_id, e.summary,
     e.session_id, e.event_id FROM progress_entries e JOIN progress_scopes s ON s.number = e.scope";
 
-impl Entry {
+impl ProgressEntry {
     fn of(row: &AnyRow) -> Result<Self, LedgerError> {
         Ok(Self {
             id: row.try_get(0)?,
@@ -95,8 +95,8 @@ pub async fn log(
     write: &mut Write,
     caller: &Caller,
     session: &Session,
-    new: NewEntry<'_>,
-) -> Result<Entry, LedgerError> {
+    new: NewProgressEntry<'_>,
+) -> Result<ProgressEntry, LedgerError> {
     let scope = ensure_scope(write, new.project).await?;
     let id = fresh_id(write).await?;
     let at_us = free_moment(write).await?;
@@ -105,13 +105,13 @@ pub async fn log(
     });
     let event = NewEvent::new(EventKind::Progress, new.title).about(&id).with(details);
     let event_id = event::append(write, session, caller, event).await?;
-    let texts = Texts {
+    let texts = EntryTexts {
         title: write.clean(new.title),
         content: write.clean(new.content),
         tags: new.tags.iter().map(|tag| write.clean(tag)).collect(),
         agent_id: new.agent_id.map(|agent| write.clean(agent)),
     };
-    let entry = Entry {
+    let entry = ProgressEntry {
         id,
         project_id: new.project.to_owned(),
         at_us,
@@ -129,14 +129,19 @@ pub async fn log(
 }
 
 /// What is said in an entry, as it may be stored.
-struct Texts {
+struct EntryTexts {
     title: RedactedText,
     content: RedactedText,
     tags: Vec<RedactedText>,
     agent_id: Option<RedactedText>,
 }
 
-async fn insert(write: &mut Write, scope: i64, entry: &Entry, texts: &Texts) -> Result<(), LedgerError> {
+async fn insert(
+    write: &mut Write,
+    scope: i64,
+    entry: &ProgressEntry,
+    texts: &EntryTexts,
+) -> Result<(), LedgerError> {
     let title_folded = SearchWords::cut_from(&[&texts.title], words::fold(texts.title.as_str()));
     change(
         "INSERT INTO progress_entries (at_us, scope, id, session_id, event_id, agent_id, title, title_folded,
@@ -224,13 +229,13 @@ async fn free_moment(write: &mut Write) -> Result<i64, LedgerError> {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn get(on: &mut impl Conn, project: &str, id: &str) -> Result<Option<Entry>, LedgerError> {
+pub async fn get(on: &mut impl Conn, project: &str, id: &str) -> Result<Option<ProgressEntry>, LedgerError> {
     let row = select(sqlx::AssertSqlSafe(format!("{SELECT} WHERE e.id = $2 AND s.project_id = $1")))
         .bind(project)
         .bind(id)
         .fetch_optional(on.conn())
         .await?;
-    row.as_ref().map(Entry::of).transpose()
+    row.as_ref().map(ProgressEntry::of).transpose()
 }
 
 /// Returns the newest entries of a project between two moments, both included, newest first.
@@ -243,7 +248,7 @@ pub async fn between(
     from_us: i64,
     until_us: i64,
     limit: i64,
-) -> Result<Vec<Entry>, LedgerError> {
+) -> Result<Vec<ProgressEntry>, LedgerError> {
     let rows = select(sqlx::AssertSqlSafe(format!(
         "{SELECT} WHERE s.project_id = $1 AND e.at_us BETWEEN $2 AND $3 ORDER BY e.at_us DESC LIMIT $4"
     )))
@@ -253,7 +258,7 @@ pub async fn between(
     .bind(limit)
     .fetch_all(on.conn())
     .await?;
-    rows.iter().map(Entry::of).collect()
+    rows.iter().map(ProgressEntry::of).collect()
 }
 
 /// Keeps an entry's summary, if it has none yet; returns the one that is kept.

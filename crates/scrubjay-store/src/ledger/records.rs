@@ -1,14 +1,14 @@
 //! Records: pieces of design reasoning in a tree, kept whole in every version, shared by many sessions.
 //!
 //! A session activates a record to reason with it and to change it; a change is checked against the version
-//! that was activated, never against a clock. A project's records are one [`Book`], numbered from 1.
+//! that was activated, never against a clock. A project's records are one [`RecordCollection`](collection::RecordCollection), numbered from 1.
 //! What an agent is told of all this, and in which words, is the toolset's business.
 
 pub mod activation;
 pub mod activity;
-pub mod book;
 pub mod bundle;
 pub mod citation;
+pub mod collection;
 mod content;
 mod create;
 pub mod diff;
@@ -35,8 +35,8 @@ pub use create::{NewRecord, create};
 pub use error::RecordError;
 pub use row::{find, full, require};
 pub use scope::{Scope, current, enter, project};
-pub use transition::{Moved, Transition, transition};
-pub use update::{Changes, Clash, Outcome, Updated, update};
+pub use transition::{Transition, TransitionResult, transition};
+pub use update::{OnConflict, RecordChanges, UpdateOutcome, UpdateResult, update};
 
 /// No record lies deeper; a root has depth 1.
 pub const DEPTH_MAX: i64 = 32;
@@ -71,7 +71,7 @@ impl Serialize for RecordId {
 /// Where a record is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum State {
+pub enum RecordState {
     /// Being worked on.
     Open,
     /// Put off.
@@ -82,7 +82,7 @@ pub enum State {
     Discarded,
 }
 
-impl State {
+impl RecordState {
     /// Every state.
     pub const ALL: [Self; 4] = [Self::Open, Self::Later, Self::Resolved, Self::Discarded];
 
@@ -126,7 +126,7 @@ pub struct RecordRef {
     /// The gist.
     pub summary: String,
     /// Where it is in its life.
-    pub state: State,
+    pub state: RecordState,
     /// What it hangs on.
     pub parent: Option<RecordId>,
     /// How many records hang on it.
@@ -151,7 +151,7 @@ pub struct RecordRef {
 
 /// What a version says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct RecordContent {
     /// What kind of thought it is.
     pub kind: String,
     /// What it is about.
@@ -161,7 +161,7 @@ pub struct Content {
     /// All of it.
     pub body: String,
     /// Where it is in its life.
-    pub state: State,
+    pub state: RecordState,
     /// What answered it.
     pub resolved_by: Option<RecordId>,
     /// What it has to do with, beyond the tree.
@@ -182,7 +182,7 @@ pub struct Record {
     /// When that was written.
     pub at_ns: i64,
     /// What it says.
-    pub content: Content,
+    pub content: RecordContent,
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub use history::{as_of, count, first, first_after, latest, page, paths, pending
 /// How we know of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum RevisionSource {
     /// We made it.
     Enforced,
     /// An agent says it made it.
@@ -41,7 +41,7 @@ pub enum Source {
 /// How far a change is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum RevisionState {
     /// Meant; whether it happened is not known.
     Pending,
     /// It happened.
@@ -52,13 +52,16 @@ pub enum State {
     Changed,
 }
 
-const SOURCES: [(Source, &str); 3] =
-    [(Source::Enforced, "enforced"), (Source::Reported, "reported"), (Source::Observed, "observed")];
-const STATES: [(State, &str); 4] = [
-    (State::Pending, "pending"),
-    (State::Done, "done"),
-    (State::Failed, "failed"),
-    (State::Changed, "changed"),
+const SOURCES: [(RevisionSource, &str); 3] = [
+    (RevisionSource::Enforced, "enforced"),
+    (RevisionSource::Reported, "reported"),
+    (RevisionSource::Observed, "observed"),
+];
+const STATES: [(RevisionState, &str); 4] = [
+    (RevisionState::Pending, "pending"),
+    (RevisionState::Done, "done"),
+    (RevisionState::Failed, "failed"),
+    (RevisionState::Changed, "changed"),
 ];
 
 fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
@@ -70,7 +73,7 @@ fn named<T: Copy>(names: &[(T, &'static str)], name: &str) -> Result<T, LedgerEr
     found.ok_or_else(|| LedgerError::Damaged(format!("unknown word \"{name}\" in a revision")))
 }
 
-impl Source {
+impl RevisionSource {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -78,7 +81,7 @@ impl Source {
     }
 }
 
-impl State {
+impl RevisionState {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -98,9 +101,9 @@ pub struct Revision {
     /// The event that tells of it.
     pub event_id: i64,
     /// How we know of it.
-    pub source: Source,
+    pub source: RevisionSource,
     /// How far it is.
-    pub state: State,
+    pub state: RevisionState,
     /// What was there before; none where there was no file.
     pub before: Option<Hash>,
     /// What is there afterwards; none where there is no file.
@@ -175,7 +178,7 @@ pub async fn insert(write: &mut Write, revision: &Revision) -> Result<i64, Ledge
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn conclude(write: &mut Write, id: i64, state: State) -> Result<(), LedgerError> {
+pub async fn conclude(write: &mut Write, id: i64, state: RevisionState) -> Result<(), LedgerError> {
     change("UPDATE revisions SET state = $2 WHERE id = $1 AND state = 'pending'")
         .bind(id)
         .bind(state.name())
@@ -218,7 +221,7 @@ pub async fn of_events(
 
 /// A file that a session changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touched {
+pub struct TouchedFile {
     /// The root of the workspace.
     pub workspace: String,
     /// The path in it.
@@ -239,7 +242,7 @@ pub struct Touched {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<Touched>, LedgerError> {
+pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<TouchedFile>, LedgerError> {
     let rows = select(
         "SELECT r.workspace, r.path, min(r.id), max(r.id), count(*), CAST(sum(r.added) AS BIGINT),
              CAST(sum(r.removed) AS BIGINT) FROM events e JOIN revisions r ON r.event_id = e.id
@@ -249,7 +252,7 @@ pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<Touched>, 
     .fetch_all(on.conn())
     .await?;
     let touched = rows.iter().map(|row| {
-        Ok(Touched {
+        Ok(TouchedFile {
             workspace: row.try_get(0)?,
             path: row.try_get(1)?,
             first: row.try_get(2)?,
@@ -276,7 +279,7 @@ pub async fn unsettled(on: &mut impl Conn, session: &str) -> Result<Vec<String>,
     .await?;
     let mut roots = Vec::new();
     for row in &rows {
-        roots.push(moves::now_at(on, &row.try_get::<String, _>(0)?, row.try_get(1)?).await?);
+        roots.push(moves::current_root(on, &row.try_get::<String, _>(0)?, row.try_get(1)?).await?);
     }
     roots.dedup();
     Ok(roots)

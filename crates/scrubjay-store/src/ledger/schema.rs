@@ -8,31 +8,31 @@ use super::{Conn, LedgerError, Write};
 use crate::database::LEDGER;
 
 /// One step for each version.
-const STEPS: &[Step] = &[
-    Step { all: include_str!("schema/1.sql"), sqlite: "", postgres: "" },
-    Step {
+const STEPS: &[Migration] = &[
+    Migration { all: include_str!("schema/1.sql"), sqlite: "", postgres: "" },
+    Migration {
         all: include_str!("schema/2.sql"),
         sqlite: include_str!("schema/2.sqlite.sql"),
         postgres: include_str!("schema/2.postgres.sql"),
     },
-    Step {
+    Migration {
         all: include_str!("schema/3.sql"),
         sqlite: include_str!("schema/3.sqlite.sql"),
         postgres: include_str!("schema/3.postgres.sql"),
     },
-    Step { all: include_str!("schema/4.sql"), sqlite: "", postgres: "" },
-    Step { all: include_str!("schema/5.sql"), sqlite: "", postgres: "" },
+    Migration { all: include_str!("schema/4.sql"), sqlite: "", postgres: "" },
+    Migration { all: include_str!("schema/5.sql"), sqlite: "", postgres: "" },
 ];
 
 /// What is done on both databases, where `{number}` and `{bytes}` are words that differ, and what on one:
 /// full-text search alone.
-struct Step {
+struct Migration {
     all: &'static str,
     sqlite: &'static str,
     postgres: &'static str,
 }
 
-impl Step {
+impl Migration {
     fn statements(&self, dialect: Dialect) -> Vec<String> {
         let own = match dialect {
             Dialect::Sqlite => self.sqlite,

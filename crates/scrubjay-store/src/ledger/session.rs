@@ -18,7 +18,7 @@ use thiserror::Error;
 use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
 
-pub use begin::{Beginning, Started, current, of_caller, start};
+pub use begin::{SessionStart, StartOutcome, current, of_caller, start};
 pub use end::{end, end_departed, leave};
 
 /// No session id is longer.

@@ -26,14 +26,14 @@ pub(crate) fn select(sql: impl SqlSafeStr) -> Query<'static, Any, AnyArguments> 
 
 /// Begins a statement that writes.
 #[expect(clippy::disallowed_methods, reason = "the one place that makes statements")]
-pub(super) fn change(sql: &'static str) -> Change {
-    Change(sqlx::query(sql))
+pub(super) fn change(sql: &'static str) -> WriteStatement {
+    WriteStatement(sqlx::query(sql))
 }
 
 /// A statement that writes, with the values bound so far.
-pub(super) struct Change(Query<'static, Any, AnyArguments>);
+pub(super) struct WriteStatement(Query<'static, Any, AnyArguments>);
 
-impl Change {
+impl WriteStatement {
     /// Binds the next value.
     pub(super) fn bind(self, value: impl Storable) -> Self {
         Self(value.bind_to(self.0))

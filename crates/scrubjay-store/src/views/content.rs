@@ -14,7 +14,7 @@ use crate::ledger::{Conn, event, moves};
 
 /// Which state of a file is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum At {
+pub enum StatePoint {
     /// The last one that is known.
     #[default]
     Newest,
@@ -26,7 +26,7 @@ pub enum At {
     Time(i64),
 }
 
-impl fmt::Display for At {
+impl fmt::Display for StatePoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Newest => f.write_str("recorded state"),
@@ -39,7 +39,7 @@ impl fmt::Display for At {
 
 /// What a file held.
 #[derive(Clone, Debug)]
-pub struct Content {
+pub struct StoredContent {
     /// The revision.
     pub revision: Revision,
     /// Which of its contents.
@@ -52,7 +52,7 @@ pub struct Content {
 
 /// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece<'a> {
+pub struct TextPiece<'a> {
     /// The part.
     pub text: &'a str,
     /// Where it begins, in bytes.
@@ -61,7 +61,7 @@ pub struct Piece<'a> {
     pub next_offset: Option<usize>,
 }
 
-impl Content {
+impl StoredContent {
     /// Returns it as text, where it is one.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
@@ -70,12 +70,12 @@ impl Content {
 
     /// Returns a part of it that has at most so many tokens, where it is text.
     #[must_use]
-    pub fn piece(&self, offset: usize, tokens_max: usize) -> Option<Piece<'_>> {
+    pub fn piece(&self, offset: usize, tokens_max: usize) -> Option<TextPiece<'_>> {
         let text = self.as_text()?;
         let offset = (0..=offset.min(text.len())).rev().find(|at| text.is_char_boundary(*at))?;
         let part = beginning(&text[offset..], tokens_max.max(1));
         let end = offset + part.len();
-        Some(Piece { text: part, offset, next_offset: (end < text.len()).then_some(end) })
+        Some(TextPiece { text: part, offset, next_offset: (end < text.len()).then_some(end) })
     }
 }
 
@@ -87,9 +87,9 @@ pub async fn read(
     on: &mut impl Conn,
     session: &Session,
     path: &str,
-    at: At,
+    at: StatePoint,
     side: Side,
-) -> Result<Content, ViewError> {
+) -> Result<StoredContent, ViewError> {
     let workspaces = evolution::workspaces(on, session, path).await?;
     let mut found = None;
     for workspace in workspaces {
@@ -107,24 +107,24 @@ pub async fn read(
         return Err(ViewError::NoContent { path: path.to_owned(), revision: revision.id, side });
     };
     let bytes = blob::get(on, &hash).await?;
-    Ok(Content { revision, side, hash, bytes })
+    Ok(StoredContent { revision, side, hash, bytes })
 }
 
 async fn find(
     on: &mut impl Conn,
     workspace: &str,
     path: &str,
-    at: At,
+    at: StatePoint,
 ) -> Result<Option<Revision>, ViewError> {
     Ok(match at {
-        At::Newest => revision::latest(on, workspace, path).await?,
-        At::Event(event) => revision::as_of(on, workspace, path, event).await?,
-        At::Time(at_ns) => {
+        StatePoint::Newest => revision::latest(on, workspace, path).await?,
+        StatePoint::Event(event) => revision::as_of(on, workspace, path, event).await?,
+        StatePoint::Time(at_ns) => {
             let event = event::last_at(on, at_ns).await?;
             revision::as_of(on, workspace, path, event).await?
         }
-        At::Revision(id) => {
-            let places = moves::places(on, workspace).await?;
+        StatePoint::Revision(id) => {
+            let places = moves::roots(on, workspace).await?;
             let is_it = |r: &Revision| {
                 r.path == path && places.iter().any(|place| place.root == r.workspace && r.id <= place.up_to)
             };

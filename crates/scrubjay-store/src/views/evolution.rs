@@ -13,7 +13,7 @@ use super::budget::{self, Window};
 use super::steps::{self, StepView};
 use super::{SessionView, ViewError, iso};
 use crate::ledger::blob::{self, Hash, hex};
-use crate::ledger::revision::{self, Revision, Source, State};
+use crate::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use crate::ledger::session::Session;
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, moves};
@@ -23,7 +23,7 @@ const CUT_TOKENS_MIN: usize = 50;
 
 /// The files a session changed.
 #[derive(Clone, Debug, Serialize)]
-pub struct Files {
+pub struct ChangedFiles {
     /// The session.
     pub session: SessionView,
     /// The files.
@@ -83,9 +83,9 @@ pub struct RevisionView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
     /// Whether we made it, an agent says it did, or we found it.
-    pub source: Source,
+    pub source: RevisionSource,
     /// Whether it happened.
-    pub state: State,
+    pub state: RevisionState,
     /// The hash of the content; none where the file was deleted.
     pub hash: Option<String>,
     /// Where the content can be read.
@@ -122,11 +122,11 @@ pub async fn files(
     on: &mut impl Conn,
     session: &Session,
     tokens_max: Option<usize>,
-) -> Result<Files, LedgerError> {
+) -> Result<ChangedFiles, LedgerError> {
     // A file before and after a move is one file.
     let mut found: BTreeMap<(String, String), FileView> = BTreeMap::new();
     for t in revision::touched(on, &session.id).await? {
-        let workspace = moves::now_at(on, &t.workspace, t.first).await?;
+        let workspace = moves::current_root(on, &t.workspace, t.first).await?;
         let file = found.entry((workspace.clone(), t.path.clone())).or_insert_with(|| FileView {
             path: t.path,
             workspace,
@@ -141,7 +141,7 @@ pub async fn files(
     let (session, total) = (SessionView::new(session), found.len() as i64);
     let used = budget::tokens_of(&session);
     let (files, _) = budget::take(found.into_values().collect(), tokens_max, used, budget::tokens_of);
-    Ok(Files { session, files, total })
+    Ok(ChangedFiles { session, files, total })
 }
 
 /// Returns where the workspaces are in which a session changed a file.
@@ -152,7 +152,7 @@ pub(super) async fn workspaces(
 ) -> Result<Vec<String>, ViewError> {
     let mut workspaces = Vec::new();
     for t in revision::touched(on, &session.id).await?.into_iter().filter(|t| t.path == path) {
-        let workspace = moves::now_at(on, &t.workspace, t.first).await?;
+        let workspace = moves::current_root(on, &t.workspace, t.first).await?;
         if !workspaces.contains(&workspace) {
             workspaces.push(workspace);
         }
@@ -179,7 +179,7 @@ pub async fn read(
     revisions.truncate(usize::try_from(window.shown()).unwrap_or(0));
     let total = revision::count(on, &workspace, path).await?;
     let first = revision::page(on, &workspace, path, 0, 1).await?.first().map(|first| first.id);
-    let mut seen = Seen::default();
+    let mut seen = LastContent::default();
     let (mut views, mut left): (Vec<RevisionView>, _) = (Vec::new(), window.tokens_max);
     for revision in revisions {
         let is_first = Some(revision.id) == first;
@@ -197,16 +197,16 @@ pub async fn read(
         views.push(view);
     }
     let next_after = if more { views.last().map(|revision| revision.id) } else { None };
-    let places = moves::places(on, &workspace).await?;
+    let places = moves::roots(on, &workspace).await?;
     let moved_from = places.into_iter().skip(1).map(|place| place.root).collect();
     Ok(Evolution { path: path.to_owned(), workspace, moved_from, revisions: views, next_after, total })
 }
 
 /// The content looked at last: one revision's after is mostly the next one's before.
 #[derive(Default)]
-struct Seen(Option<(Hash, Vec<u8>)>);
+struct LastContent(Option<(Hash, Vec<u8>)>);
 
-impl Seen {
+impl LastContent {
     async fn content(&mut self, on: &mut impl Conn, hash: Option<Hash>) -> Result<Vec<u8>, LedgerError> {
         let Some(hash) = hash else { return Ok(Vec::new()) };
         if let Some((seen, bytes)) = &self.0
@@ -224,7 +224,7 @@ async fn view(
     workspace: &str,
     revision: Revision,
     is_first: bool,
-    seen: &mut Seen,
+    seen: &mut LastContent,
 ) -> Result<RevisionView, LedgerError> {
     let before = seen.content(on, revision.before).await?;
     let after = seen.content(on, revision.after).await?;
@@ -246,7 +246,7 @@ async fn view(
     let uri = |hash: Option<Hash>, side| {
         hash.map(|_| address::content(&session.id, &revision.path, revision.id, side))
     };
-    let (at_ns, session_id, step) = told(on, revision.event_id).await?;
+    let (at_ns, session_id, step) = event_of_revision(on, revision.event_id).await?;
     Ok(RevisionView {
         id: revision.id,
         event_id: revision.event_id,
@@ -271,7 +271,10 @@ async fn view(
 }
 
 /// Returns when a revision was told of, in which session and at which step.
-async fn told(on: &mut impl Conn, event: i64) -> Result<(i64, String, Option<StepView>), LedgerError> {
+async fn event_of_revision(
+    on: &mut impl Conn,
+    event: i64,
+) -> Result<(i64, String, Option<StepView>), LedgerError> {
     let row = select(
         "SELECT e.at_ns, e.session_id, p.plan, p.position, p.text
          FROM events e LEFT JOIN plan_steps p ON p.id = e.step WHERE e.id = $1",

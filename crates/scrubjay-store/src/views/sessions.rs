@@ -13,7 +13,7 @@ use scrubjay_tape::format::reader::TapeState;
 
 /// A session as the ledger and the tapes know it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Listed {
+pub struct SessionSummary {
     /// Its id.
     pub id: String,
     /// The host's own id of the conversation.
@@ -54,8 +54,9 @@ pub struct Listed {
 
 /// Lists the sessions of a ledger and of tapes, the most recently active first.
 #[must_use]
-pub fn listed(sessions: &[Session], tapes: &[Overview]) -> Vec<Listed> {
-    let mut all: HashMap<String, Listed> = sessions.iter().map(|s| (s.id.clone(), of_ledger(s))).collect();
+pub fn list(sessions: &[Session], tapes: &[Overview]) -> Vec<SessionSummary> {
+    let mut all: HashMap<String, SessionSummary> =
+        sessions.iter().map(|s| (s.id.clone(), of_ledger(s))).collect();
     // The oldest first: what was said last of a session stands.
     for tape in tapes.iter().rev().filter(|tape| tape.is_conversation()) {
         let session = tape.session();
@@ -64,7 +65,7 @@ pub fn listed(sessions: &[Session], tapes: &[Overview]) -> Vec<Listed> {
         }
         all.entry(session.id.clone()).or_insert_with(|| of_tape(tape)).add(tape);
     }
-    let mut all: Vec<Listed> = all.into_values().collect();
+    let mut all: Vec<SessionSummary> = all.into_values().collect();
     all.sort_by(|a, b| (b.last_activity_ns, &a.id).cmp(&(a.last_activity_ns, &b.id)));
     all
 }
@@ -73,7 +74,7 @@ pub fn listed(sessions: &[Session], tapes: &[Overview]) -> Vec<Listed> {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn count_steps(on: &mut impl Conn, sessions: &mut [Listed]) -> Result<(), LedgerError> {
+pub async fn count_steps(on: &mut impl Conn, sessions: &mut [SessionSummary]) -> Result<(), LedgerError> {
     for session in sessions.iter_mut().filter(|session| session.project_id.is_some()) {
         let steps = StepTotals::read(on, &session.id).await?;
         session.steps = Some(steps).filter(|steps| steps.total > 0);
@@ -81,9 +82,9 @@ pub async fn count_steps(on: &mut impl Conn, sessions: &mut [Listed]) -> Result<
     Ok(())
 }
 
-fn of_ledger(session: &Session) -> Listed {
+fn of_ledger(session: &Session) -> SessionSummary {
     let view = SessionView::new(session);
-    Listed {
+    SessionSummary {
         id: view.id,
         host_session: view.host_session,
         project_id: Some(view.project_id),
@@ -105,10 +106,10 @@ fn of_ledger(session: &Session) -> Listed {
 }
 
 /// Describes a session of which there is only a tape.
-fn of_tape(tape: &Overview) -> Listed {
+fn of_tape(tape: &Overview) -> SessionSummary {
     let session = tape.session();
     let told_by = serde_json::to_value(session.told_by).ok().and_then(|name| Some(name.as_str()?.to_owned()));
-    Listed {
+    SessionSummary {
         id: session.id,
         host_session: tape.host_session().map(str::to_owned),
         project_id: None,
@@ -129,7 +130,7 @@ fn of_tape(tape: &Overview) -> Listed {
     }
 }
 
-impl Listed {
+impl SessionSummary {
     fn add(&mut self, tape: &Overview) {
         self.tapes += 1;
         self.messages += tape.metadata.total_messages;

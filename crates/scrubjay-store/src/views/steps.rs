@@ -7,7 +7,7 @@ use scrubjay_core::units::counted;
 use serde::Serialize;
 
 use super::budget::cut;
-use crate::ledger::plan::{self, Step, StepStatus};
+use crate::ledger::plan::{self, PlanStep, StepStatus};
 use crate::ledger::{Conn, LedgerError};
 
 /// How much is shown of a step's text.
@@ -29,7 +29,7 @@ pub struct StepView {
 impl StepView {
     /// Shows a step.
     #[must_use]
-    pub fn new(step: &Step) -> Self {
+    pub fn new(step: &PlanStep) -> Self {
         shown(step.plan, step.index, &step.text)
     }
 }
@@ -68,7 +68,7 @@ pub struct StepTotals {
 impl StepTotals {
     /// Counts steps.
     #[must_use]
-    pub fn of(steps: &[Step]) -> Self {
+    pub fn of(steps: &[PlanStep]) -> Self {
         let mut totals = Self::default();
         for step in steps {
             totals.total += i64::from(step.status != StepStatus::Replaced);

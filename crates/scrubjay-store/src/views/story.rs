@@ -10,10 +10,10 @@ use scrubjay_core::units::counted;
 use serde::Serialize;
 
 use super::steps::{self, StepTotals};
-use super::{SessionView, budget, iso, said};
-use crate::ledger::event::{self, Event, EventKind, Page};
-use crate::ledger::plan::{self, Step};
-use crate::ledger::revision::{self, Revision, Source, State};
+use super::{SessionView, budget, event_text, iso};
+use crate::ledger::event::{self, Event, EventKind, EventPage};
+use crate::ledger::plan::{self, PlanStep};
+use crate::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
 
@@ -38,7 +38,7 @@ pub struct Story {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closing_summary: Option<Quote>,
     /// The numbers of all of it.
-    pub totals: Numbers,
+    pub totals: StoryTotals,
     /// Says that not all of it is here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
@@ -64,12 +64,12 @@ pub struct Chapter {
     /// Decisions, milestones and notes, word for word.
     pub decisions: Vec<Quote>,
     /// What else happened, a line each.
-    pub also: Vec<Note>,
+    pub also: Vec<StoryNote>,
     /// How many things are not here for want of room.
     #[serde(skip_serializing_if = "is_none")]
     pub left_out: usize,
     /// The numbers.
-    pub numbers: Numbers,
+    pub numbers: StoryTotals,
     /// A few sentences by a model, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub narrative: Option<String>,
@@ -107,7 +107,7 @@ pub struct Quote {
 
 /// Something else that happened.
 #[derive(Clone, Debug, Serialize)]
-pub struct Note {
+pub struct StoryNote {
     /// What.
     pub text: String,
     /// The event.
@@ -120,7 +120,7 @@ fn is_none(count: &usize) -> bool {
 
 /// How much was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Numbers {
+pub struct StoryTotals {
     /// How many events.
     pub events: i64,
     /// How many files.
@@ -137,7 +137,7 @@ pub struct Numbers {
 
 /// A chapter while it is written.
 #[derive(Default)]
-struct Draft {
+struct ChapterDraft {
     chapter: Chapter,
     files: BTreeMap<String, Iteration>,
     first_ns: Option<i64>,
@@ -151,10 +151,10 @@ struct Draft {
 pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, LedgerError> {
     let steps = plan::steps(on, &session.id).await?;
     let totals = StepTotals::of(&steps);
-    let steps: HashMap<i64, Step> = steps.into_iter().map(|step| (step.id, step)).collect();
-    let (mut drafts, mut closed, mut after) = (Drafts::default(), None, 0);
+    let steps: HashMap<i64, PlanStep> = steps.into_iter().map(|step| (step.id, step)).collect();
+    let (mut drafts, mut closed, mut after) = (ChapterDrafts::default(), None, 0);
     loop {
-        let events = event::page(on, Page { session: &session.id, after, limit: BATCH }).await?;
+        let events = event::page(on, EventPage { session: &session.id, after, limit: BATCH }).await?;
         let Some(last) = events.last().map(|event| event.id) else { break };
         let revisions = revision::of_events(on, &session.id, after, last).await?;
         let revisions: HashMap<i64, Revision> = revisions.into_iter().map(|r| (r.event_id, r)).collect();
@@ -171,14 +171,14 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
         after = last;
     }
     let closing = closed.as_ref().filter(|_| session.ended_ns.is_some()).and_then(|event| {
-        let text = said::closing(event)?.to_owned();
+        let text = event_text::closing_text(event)?.to_owned();
         Some(Quote { label: "closing summary".to_owned(), text, event_id: event.id })
     });
     match (&closed, &closing) {
         (Some(event), Some(_)) => drafts.all.note_time(event),
         (closed, _) => drafts.take_all(closed.as_ref(), None),
     }
-    let Drafts { all, drafts, .. } = drafts;
+    let ChapterDrafts { all, drafts, .. } = drafts;
     let chapters = drafts.into_iter().map(|(id, draft)| draft.finish(id.and_then(|id| steps.get(&id))));
     Ok(Story {
         session: SessionView::new(session),
@@ -192,25 +192,25 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
 
 /// The chapters while they are written, in the order of their first events, and all of them as one.
 #[derive(Default)]
-struct Drafts {
-    drafts: Vec<(Option<i64>, Draft)>,
+struct ChapterDrafts {
+    drafts: Vec<(Option<i64>, ChapterDraft)>,
     places: HashMap<i64, usize>,
-    all: Draft,
+    all: ChapterDraft,
 }
 
-impl Drafts {
+impl ChapterDrafts {
     fn take_all(&mut self, event: Option<&Event>, revision: Option<&Revision>) {
         let Some(event) = event else { return };
         self.all.take(event, revision);
         let place = match event.step {
             Some(step) => *self.places.entry(step).or_insert_with(|| {
-                self.drafts.push((Some(step), Draft::default()));
+                self.drafts.push((Some(step), ChapterDraft::default()));
                 self.drafts.len() - 1
             }),
             // What belongs to no step comes where it happened: before the plan, between plans, after them.
             None => {
                 if self.drafts.last().is_none_or(|(step, _)| step.is_some()) {
-                    self.drafts.push((None, Draft::default()));
+                    self.drafts.push((None, ChapterDraft::default()));
                 }
                 self.drafts.len() - 1
             }
@@ -219,7 +219,7 @@ impl Drafts {
     }
 }
 
-impl Draft {
+impl ChapterDraft {
     fn note_time(&mut self, event: &Event) {
         self.first_ns.get_or_insert(event.at_ns);
         self.last_ns = self.last_ns.max(event.at_ns);
@@ -227,7 +227,9 @@ impl Draft {
     }
 
     fn note(&mut self, event: &Event, revision: Option<&Revision>) {
-        self.chapter.also.push(Note { text: said::said(event, revision), event_id: event.id });
+        self.chapter
+            .also
+            .push(StoryNote { text: event_text::event_text(event, revision), event_id: event.id });
     }
 
     fn take(&mut self, event: &Event, revision: Option<&Revision>) {
@@ -247,7 +249,9 @@ impl Draft {
             | EventKind::SessionStarted
             | EventKind::SessionNamed => {}
             _ => match revision {
-                Some(revision) if revision.state == State::Done => self.take_revision(event, revision),
+                Some(revision) if revision.state == RevisionState::Done => {
+                    self.take_revision(event, revision)
+                }
                 _ => self.note(event, revision),
             },
         }
@@ -255,8 +259,8 @@ impl Draft {
 
     fn take_revision(&mut self, event: &Event, revision: &Revision) {
         let what = match (revision.source, &revision.before, &revision.after) {
-            (Source::Observed, before, after) if before == after => return,
-            (Source::Observed, ..) => "found changed",
+            (RevisionSource::Observed, before, after) if before == after => return,
+            (RevisionSource::Observed, ..) => "found changed",
             (_, None, _) => "created",
             (_, _, None) => "deleted",
             _ => "edited",
@@ -277,8 +281,8 @@ impl Draft {
         iteration.last_event = event.id;
     }
 
-    fn numbers(&self) -> Numbers {
-        Numbers {
+    fn numbers(&self) -> StoryTotals {
+        StoryTotals {
             files: self.files.len() as i64,
             added: self.files.values().map(|i| i.added).sum(),
             removed: self.files.values().map(|i| i.removed).sum(),
@@ -287,7 +291,7 @@ impl Draft {
         }
     }
 
-    fn finish(self, step: Option<&Step>) -> Chapter {
+    fn finish(self, step: Option<&PlanStep>) -> Chapter {
         let numbers = self.numbers();
         let mut iterations: Vec<Iteration> = self.files.into_values().collect();
         iterations.sort_by_key(|iteration| iteration.first_event);

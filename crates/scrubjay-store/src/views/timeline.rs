@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::address::{self, Side};
 use super::budget::{self, Window};
 use super::steps::{StepTotals, StepView};
-use super::{SessionView, iso, said};
+use super::{SessionView, event_text, iso};
 use crate::ledger::blob::{Hash, hex};
-use crate::ledger::event::{self, Event, Page};
-use crate::ledger::plan::{self, Step};
+use crate::ledger::event::{self, Event, EventPage};
+use crate::ledger::plan::{self, PlanStep};
 use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
@@ -58,10 +58,10 @@ pub struct EventView {
     pub summary: String,
     /// For a file change: done, failed, changed by someone else, or pending.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<revision::State>,
+    pub outcome: Option<revision::RevisionState>,
     /// For a file change: enforced, reported or observed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<revision::Source>,
+    pub source: Option<revision::RevisionSource>,
     /// For a file change: the revision, and where its contents are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<ChangeView>,
@@ -131,13 +131,18 @@ impl ChangeView {
 }
 
 impl EventView {
-    fn new(event: Event, step: Option<&Step>, revision: Option<&Revision>, same: Option<&Revision>) -> Self {
+    fn new(
+        event: Event,
+        step: Option<&PlanStep>,
+        revision: Option<&Revision>,
+        same: Option<&Revision>,
+    ) -> Self {
         let session = event.session_id.as_str();
         let change = match (revision, same) {
             (Some(revision), _) => Some(ChangeView::new(session, revision)),
             (None, same) => same.map(|revision| ChangeView::unchanged(session, revision)),
         };
-        let summary = said::said(&event, revision);
+        let summary = event_text::event_text(&event, revision);
         let mut details = event.details;
         if let (true, Some(details)) = (change.is_some(), details.as_object_mut()) {
             details.retain(|key, _| !SAID_OF_CHANGES.contains(&key.as_str()));
@@ -202,7 +207,7 @@ impl EventView {
 /// # Errors
 /// The ledger failed.
 pub async fn read(on: &mut impl Conn, session: &Session, window: Window) -> Result<Timeline, LedgerError> {
-    let page = Page { session: &session.id, after: window.after, limit: window.looked_at() };
+    let page = EventPage { session: &session.id, after: window.after, limit: window.looked_at() };
     let mut events = event::page(on, page).await?;
     let more = events.len() as i64 > window.shown();
     events.truncate(usize::try_from(window.shown()).unwrap_or(0));

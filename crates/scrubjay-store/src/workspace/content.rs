@@ -12,11 +12,11 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::WorkspaceError;
-use super::refusal::{Kind, Refusal};
+use super::refusal::{NotFileKind, Refusal};
 
 /// What a file held when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct FileSnapshot {
     /// All of it, byte for byte.
     pub bytes: Vec<u8>,
     /// Its permission bits.
@@ -46,7 +46,7 @@ pub(super) fn opened<T>(outcome: rustix::io::Result<T>, path: &str) -> Result<Op
         Err(Errno::NOTDIR) => Err(Refusal::NotADirectory { path }.into()),
         Err(Errno::XDEV) => Err(Refusal::Outside { path }.into()),
         // A socket or a device without a driver that took the place of a file.
-        Err(Errno::NXIO | Errno::NODEV) => Err(Refusal::NotAFile { path, kind: Kind::Other }.into()),
+        Err(Errno::NXIO | Errno::NODEV) => Err(Refusal::NotAFile { path, kind: NotFileKind::Other }.into()),
         Err(Errno::NAMETOOLONG) => {
             let reason = "a name in it is too long for this file system";
             Err(Refusal::BadPath { path, reason, hint: "Choose a shorter name." }.into())
@@ -58,9 +58,9 @@ pub(super) fn opened<T>(outcome: rustix::io::Result<T>, path: &str) -> Result<Op
 /// Returns the status of a regular file; anything else is refused.
 pub(super) fn regular(handle: impl AsFd, path: &str) -> Result<Stat, WorkspaceError> {
     let stat = fstat(handle).map_err(|e| WorkspaceError::io("look at", path, e))?;
-    match Kind::of(FileType::from_raw_mode(stat.st_mode)) {
+    match NotFileKind::of(FileType::from_raw_mode(stat.st_mode)) {
         None => Ok(stat),
-        Some(Kind::Symlink) => Err(Refusal::Symlink { path: path.to_owned() }.into()),
+        Some(NotFileKind::Symlink) => Err(Refusal::Symlink { path: path.to_owned() }.into()),
         Some(kind) => Err(Refusal::NotAFile { path: path.to_owned(), kind }.into()),
     }
 }
@@ -88,7 +88,7 @@ pub(super) fn read(
     stat: &Stat,
     path: &str,
     bytes_max: u64,
-) -> Result<Content, WorkspaceError> {
+) -> Result<FileSnapshot, WorkspaceError> {
     let too_large = |bytes| Refusal::TooLarge { path: path.to_owned(), bytes, bytes_max };
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     if size > bytes_max {
@@ -103,7 +103,7 @@ pub(super) fn read(
     }
     let hash = blake3::hash(&bytes);
     let owned = stat.st_uid == rustix::process::geteuid().as_raw();
-    Ok(Content { bytes, mode: stat.st_mode & 0o7777, hash, links: stat.st_nlink, owned })
+    Ok(FileSnapshot { bytes, mode: stat.st_mode & 0o7777, hash, links: stat.st_nlink, owned })
 }
 
 /// Hashes an opened file, whatever its size, without keeping it.

@@ -12,7 +12,7 @@ const SHOWN_MAX: usize = 200;
 
 /// What stands where a regular file was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum NotFileKind {
     /// A directory.
     Directory,
     /// A symbolic link.
@@ -27,7 +27,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl NotFileKind {
     /// Tells what is not a regular file.
     pub(super) fn of(file_type: FileType) -> Option<Self> {
         match file_type {
@@ -96,7 +96,7 @@ pub enum Refusal {
         /// The path in the workspace.
         path: String,
         /// What it is.
-        kind: Kind,
+        kind: NotFileKind,
     },
     /// A file stands where a directory of the path should be.
     #[error("\"{}\" leads through something that is not a directory", shown(.path))]

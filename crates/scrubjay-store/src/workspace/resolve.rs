@@ -99,7 +99,7 @@ impl Root {
     }
 
     /// Opens the directory of a path, making those that are missing; each made one is kept with its parent.
-    pub(super) fn make_directory(&self, path: &str, made: &mut Vec<Made>) -> Result<Directory> {
+    pub(super) fn make_directory(&self, path: &str, made: &mut Vec<CreatedDirectory>) -> Result<Directory> {
         match self.directory(path) {
             Err(Errno::NOENT) if path != "." => {}
             opened => return opened,
@@ -114,7 +114,7 @@ impl Root {
                     };
                     let next = step(at.as_fd(), name, DIRECTORY)?;
                     if new {
-                        made.push(Made { parent: at, name: name.to_owned() });
+                        made.push(CreatedDirectory { parent: at, name: name.to_owned() });
                     }
                     next
                 }
@@ -139,7 +139,7 @@ fn step(here: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd> {
 
 /// A directory that was made on the way.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct CreatedDirectory {
     pub(super) parent: Directory,
     pub(super) name: String,
 }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::content::{hash, open_regular, opened};
 use super::path::FilePath;
 use super::refusal::Refusal;
-use super::resolve::{Directory, Made, Root};
+use super::resolve::{CreatedDirectory, Directory, Root};
 use super::{Durability, WorkspaceError, temporary};
 
 /// How often a directory that goes away while it is prepared is prepared again.
@@ -28,7 +28,7 @@ const MODE_KEPT: u32 = 0o777;
 
 /// What a file must be for a change to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum ExpectedContent {
     /// Not there.
     Missing,
     /// A regular file of this content.
@@ -43,7 +43,7 @@ pub struct Staged {
     path: FilePath,
     durability: Durability,
     directory: Directory,
-    made: Vec<Made>,
+    made: Vec<CreatedDirectory>,
     temporary: String,
     file: File,
     /// Given, or else that of the file replaced.
@@ -126,12 +126,12 @@ impl Staged {
     /// # Errors
     /// Refused or failed with nothing changed; [`WorkspaceError::Unsynced`] alone is an error of a change that
     /// was made, and [`WorkspaceError::Stranded`] of one that could not be undone.
-    pub fn commit(mut self, expected: Expect) -> Result<(), WorkspaceError> {
+    pub fn commit(mut self, expected: ExpectedContent) -> Result<(), WorkspaceError> {
         let path = self.path.clone();
         lock(&self.root, &self.directory, &path)?;
         let outcome = match expected {
-            Expect::Missing => self.create(),
-            Expect::Content(hash) => self.replace(hash),
+            ExpectedContent::Missing => self.create(),
+            ExpectedContent::Content(hash) => self.replace(hash),
         };
         // What is stranded under the temporary name is someone else's.
         self.committed = matches!(outcome, Ok(()) | Err(WorkspaceError::Stranded { .. }));
@@ -329,8 +329,8 @@ fn create_temporary(
 }
 
 /// Removes the directories that were made, unless something is in them by now.
-fn unmake(made: &[Made]) {
-    for Made { parent, name } in made.iter().rev() {
+fn unmake(made: &[CreatedDirectory]) {
+    for CreatedDirectory { parent, name } in made.iter().rev() {
         let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
     }
 }

@@ -7,10 +7,12 @@ mod settled;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use scrubjay_store::files::{Action, Body, Change, FILE_BYTES_MAX, FileError, Files, Made, TextEdit};
+use scrubjay_store::files::{
+    Action, AppliedChange, Change, FILE_BYTES_MAX, FileError, Files, NewContent, TextEdit,
+};
 use scrubjay_store::ledger::blob;
-use scrubjay_store::ledger::event::{self, EventKind, Page};
-use scrubjay_store::ledger::revision::{self, Source, State};
+use scrubjay_store::ledger::event::{self, EventKind, EventPage};
+use scrubjay_store::ledger::revision::{self, RevisionSource, RevisionState};
 use scrubjay_store::workspace::Workspace;
 
 use crate::database::{Database, caller, on_both};
@@ -36,7 +38,7 @@ impl Place {
         Self { files, root, ledger, _database: database }
     }
 
-    pub(crate) async fn change(&self, path: &str, action: Action) -> Result<Made, FileError> {
+    pub(crate) async fn change(&self, path: &str, action: Action) -> Result<AppliedChange, FileError> {
         let change = Change {
             session: None,
             path: path.to_owned(),
@@ -53,13 +55,13 @@ impl Place {
     }
 
     async fn events(&self, session: &str) -> Vec<event::Event> {
-        let page = Page { session, after: 0, limit: 10_000 };
+        let page = EventPage { session, after: 0, limit: 10_000 };
         event::page(&mut self.ledger.read().await.unwrap(), page).await.unwrap()
     }
 }
 
-pub(crate) fn text(text: &str) -> Body {
-    Body::Text(text.to_owned())
+pub(crate) fn text(text: &str) -> NewContent {
+    NewContent::Text(text.to_owned())
 }
 
 async fn changed_and_recorded(database: Database) {
@@ -67,7 +69,7 @@ async fn changed_and_recorded(database: Database) {
     let made = place.change("src/a.txt", Action::Create(text("one\ntwo\n"))).await.unwrap();
     assert_eq!(place.read("src/a.txt").unwrap(), "one\ntwo\n");
     let edits = vec![TextEdit { old_text: "two".into(), new_text: "zwei".into(), replace_all: false }];
-    let edited = place.change("src/a.txt", Action::Edit(Body::Edits(edits))).await.unwrap();
+    let edited = place.change("src/a.txt", Action::Edit(NewContent::Edits(edits))).await.unwrap();
     assert_eq!(place.read("src/a.txt").unwrap(), "one\nzwei\n");
     let same = place.change("src/a.txt", Action::Edit(text("one\nzwei\n"))).await.unwrap();
     assert!(same.revision.is_none() && same.event_id > edited.event_id);
@@ -84,9 +86,9 @@ async fn changed_and_recorded(database: Database) {
     assert_eq!(
         shape,
         [
-            (State::Done, Source::Enforced, 2, 2, 0, true),
-            (State::Done, Source::Enforced, 2, 1, 1, true),
-            (State::Done, Source::Enforced, 0, 0, 2, false),
+            (RevisionState::Done, RevisionSource::Enforced, 2, 2, 0, true),
+            (RevisionState::Done, RevisionSource::Enforced, 2, 1, 1, true),
+            (RevisionState::Done, RevisionSource::Enforced, 0, 0, 2, false),
         ]
     );
     assert_eq!(blob::get(&mut read, &revisions[1].before.unwrap()).await.unwrap(), b"one\ntwo\n");
@@ -112,8 +114,8 @@ async fn refused_and_recorded(database: Database) {
         ("../b", Action::Create(text("b")), "outside_workspace"),
         (".git/hooks/x", Action::Create(text("b")), "protected_path"),
         ("a\0b", Action::Create(text("b")), "bad_path"),
-        ("a", Action::Edit(Body::Edits(vec![])), "edit_failed"),
-        ("big", Action::Create(Body::Bytes(vec![0; FILE_BYTES_MAX as usize + 1])), "too_large"),
+        ("a", Action::Edit(NewContent::Edits(vec![])), "edit_failed"),
+        ("big", Action::Create(NewContent::Bytes(vec![0; FILE_BYTES_MAX as usize + 1])), "too_large"),
     ];
     let before = place.events(&session).await.len();
     for (path, action, expected) in cases.clone() {
@@ -161,12 +163,12 @@ async fn behind_our_back(database: Database) {
         contents.push((revision.source, content));
     }
     let expected = [
-        (Source::Observed, "theirs\n"),
-        (Source::Enforced, "ours\n"),
-        (Source::Observed, "theirs again\n"),
-        (Source::Enforced, "ours again\n"),
-        (Source::Observed, "-"),
-        (Source::Enforced, "new\n"),
+        (RevisionSource::Observed, "theirs\n"),
+        (RevisionSource::Enforced, "ours\n"),
+        (RevisionSource::Observed, "theirs again\n"),
+        (RevisionSource::Enforced, "ours again\n"),
+        (RevisionSource::Observed, "-"),
+        (RevisionSource::Enforced, "new\n"),
     ];
     assert_eq!(contents, expected.map(|(source, content)| (source, content.to_owned())));
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use scrubjay_core::analysis::{AnomalyKind, FindingKind, analyse};
 use scrubjay_core::entry::{Direction, EntryKind};
 use scrubjay_core::query::{SearchQuery, parse};
-use scrubjay_store::index::{CaughtUp, Found, Index, WhyBounded};
+use scrubjay_store::index::{CaughtUp, Index, SearchResults, WhyBounded};
 use scrubjay_store::ledger::Storage;
 use scrubjay_tape::format::seal::seal;
 use scrubjay_tape::format::writer::Writer;
@@ -65,7 +65,7 @@ async fn current(home: &Home, storage: &Storage) -> Index {
 }
 
 /// What somebody who asks sees.
-async fn search(home: &Home, storage: &Storage, text: &str) -> Found {
+async fn search(home: &Home, storage: &Storage, text: &str) -> SearchResults {
     let index = current(home, storage).await;
     let found = index.search(&query(text)).await.unwrap();
     index.close().await;
@@ -73,7 +73,7 @@ async fn search(home: &Home, storage: &Storage, text: &str) -> Found {
 }
 
 /// The entries that a query finds.
-fn entries(found: &Found) -> Vec<u64> {
+fn entries(found: &SearchResults) -> Vec<u64> {
     found.hits.iter().map(|hit| hit.entry).collect()
 }
 
@@ -417,7 +417,7 @@ const QUESTIONS: [&str; 13] = [
     "changed OR note",
 ];
 
-async fn answers(index: &Index) -> Vec<Found> {
+async fn answers(index: &Index) -> Vec<SearchResults> {
     let mut answers = Vec::new();
     for question in QUESTIONS {
         answers.push(index.search(&query(question)).await.unwrap());
@@ -620,7 +620,8 @@ async fn what_is_unlike_earlier_tapes_is_named_and_nothing_else(database: Databa
     let mut told = Vec::new();
     for id in [same, odd] {
         let id = id.parse().unwrap();
-        let analysis = analyse(&index.calls(id).await.unwrap().unwrap(), &index.past(id).await.unwrap());
+        let analysis =
+            analyse(&index.calls(id).await.unwrap().unwrap(), &index.earlier_calls(id).await.unwrap());
         told.push((analysis.compared_with, analysis.anomalies));
     }
     index.close().await;
@@ -681,7 +682,7 @@ async fn what_costs_tokens_and_who_is_stuck_is_found(database: Database) {
     assert_eq!(index.search(&query("tool:* (tokens:>2000 OR tool:write)")).await.unwrap().total, 5);
     let sorted = index.search(&query("tool:* sort:tokens limit:1")).await.unwrap();
     assert_eq!(sorted.hits[0].name.as_deref(), Some("read"));
-    let analysis = analyse(&index.calls(id).await.unwrap().unwrap(), &index.past(id).await.unwrap());
+    let analysis = analyse(&index.calls(id).await.unwrap().unwrap(), &index.earlier_calls(id).await.unwrap());
     index.close().await;
     let told: Vec<_> = analysis.findings.iter().map(|f| (f.kind, f.subject.as_str())).collect();
     assert_eq!(

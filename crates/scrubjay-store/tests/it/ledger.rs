@@ -1,8 +1,8 @@
 //! What the ledger promises, the same on both databases.
 
-use scrubjay_store::ledger::event::{self, EventKind, NewEvent, Page};
+use scrubjay_store::ledger::event::{self, EventKind, EventPage, NewEvent};
 use scrubjay_store::ledger::plan::{self, StepStatus};
-use scrubjay_store::ledger::session::{self, Beginning, SessionError, Started};
+use scrubjay_store::ledger::session::{self, SessionError, SessionStart, StartOutcome};
 use scrubjay_store::ledger::{Conn, Ledger, LedgerError, Survives, blob};
 use serde_json::json;
 use sqlx::Executor;
@@ -13,7 +13,7 @@ on_both![story, undone, taken_in_turns, contents, newer, no_secrets];
 
 async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
     let mut read = ledger.read().await.unwrap();
-    let page = Page { session, after: 0, limit: 1000 };
+    let page = EventPage { session, after: 0, limit: 1000 };
     event::page(&mut read, page).await.unwrap().iter().map(|e| e.kind).collect()
 }
 
@@ -27,9 +27,9 @@ async fn story(database: Database) {
     write.commit().await.unwrap();
 
     let mut write = ledger.write(Survives::Power).await.unwrap();
-    let beginning = Beginning { title: Some("Count birds".to_owned()), ..Beginning::default() };
+    let beginning = SessionStart { title: Some("Count birds".to_owned()), ..SessionStart::default() };
     let (mut session, started) = session::start(&mut write, &caller, beginning).await.unwrap();
-    assert_eq!((started, &session.id), (Started::Named, &implicit.id));
+    assert_eq!((started, &session.id), (StartOutcome::Named, &implicit.id));
     let texts = ["look", "count", "tell"].map(str::to_owned);
     let steps = plan::set(&mut write, &caller, &mut session, &texts).await.unwrap();
     assert_eq!(steps.iter().map(|s| s.index).collect::<Vec<_>>(), [0, 1, 2]);
@@ -70,11 +70,11 @@ async fn story(database: Database) {
         session::of_caller(&mut write, &caller).await.unwrap().is_none(),
         "an ended session has no callers"
     );
-    let beginning = Beginning { id: Some(implicit.id.clone()), ..Beginning::default() };
+    let beginning = SessionStart { id: Some(implicit.id.clone()), ..SessionStart::default() };
     let (resumed, started) = session::start(&mut write, &caller, beginning).await.unwrap();
     assert_eq!(
         (started, resumed.ended_ns, resumed.title.as_deref()),
-        (Started::Resumed, None, Some("Count birds"))
+        (StartOutcome::Resumed, None, Some("Count birds"))
     );
     let unknown = session::current(&mut write, &caller, Some("nobody")).await;
     assert!(matches!(unknown, Err(SessionError::NotFound(id)) if id == "nobody"));
@@ -150,7 +150,7 @@ async fn no_secrets(database: Database) {
     let ledger = database.open().await;
     let mut write = ledger.write(Survives::Power).await.unwrap();
     let told = Some(format!("use {SECRET}"));
-    let beginning = Beginning { title: told.clone(), user_message: told, ..Beginning::default() };
+    let beginning = SessionStart { title: told.clone(), user_message: told, ..SessionStart::default() };
     let (mut session, _) = session::start(&mut write, &caller("a"), beginning).await.unwrap();
     plan::set(&mut write, &caller("a"), &mut session, &[format!("send {SECRET}")]).await.unwrap();
     let event = NewEvent::new(EventKind::Deliverable, SECRET)
@@ -161,7 +161,7 @@ async fn no_secrets(database: Database) {
     let mut read = ledger.read().await.unwrap();
     let all = format!(
         "{:?} {:?} {:?}",
-        event::page(&mut read, Page { session: &session.id, after: 0, limit: 100 }).await.unwrap(),
+        event::page(&mut read, EventPage { session: &session.id, after: 0, limit: 100 }).await.unwrap(),
         session::list(&mut read, None, None, 10).await.unwrap(),
         plan::steps(&mut read, &session.id).await.unwrap()
     );

@@ -1,9 +1,9 @@
 //! Progress entries: kept as they were given, and found by everything they say, the same on both databases.
 
-use scrubjay_store::ledger::event::{self, EventKind, Page};
-use scrubjay_store::ledger::progress::search::{self, Found, Says, Search};
+use scrubjay_store::ledger::event::{self, EventKind, EventPage};
+use scrubjay_store::ledger::progress::search::{self, RecordSearch, SearchResults, TextFilter};
 use scrubjay_store::ledger::progress::words::terms;
-use scrubjay_store::ledger::progress::{self, Entry, NewEntry};
+use scrubjay_store::ledger::progress::{self, NewProgressEntry, ProgressEntry};
 use scrubjay_store::ledger::{Ledger, Survives, project, session};
 
 use crate::database::{Database, caller, on_both};
@@ -23,24 +23,30 @@ on_both![
 
 const EVER: (i64, i64) = (0, i64::MAX);
 
-async fn log(ledger: &Ledger, project: &str, title: &str, content: &str, tags: &[&str]) -> Entry {
+async fn log(ledger: &Ledger, project: &str, title: &str, content: &str, tags: &[&str]) -> ProgressEntry {
     let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
     let caller = caller("host");
     let mut write = ledger.write(Survives::Process).await.unwrap();
     let session = session::current(&mut write, &caller, None).await.unwrap();
-    let new = NewEntry { project, title, content, tags: &tags, agent_id: Some("a 'quoted' agent") };
+    let new = NewProgressEntry { project, title, content, tags: &tags, agent_id: Some("a 'quoted' agent") };
     let entry = progress::log(&mut write, &caller, &session, new).await.unwrap();
     write.commit().await.unwrap();
     entry
 }
 
-async fn find(ledger: &Ledger, says: Says<'_>, tags: &[&str], (from_us, until_us): (i64, i64)) -> Found {
+async fn find(
+    ledger: &Ledger,
+    says: TextFilter<'_>,
+    tags: &[&str],
+    (from_us, until_us): (i64, i64),
+) -> SearchResults {
     let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
-    let search = Search { project: "birds", says, tags: &tags, session: None, from_us, until_us, limit: 20 };
+    let search =
+        RecordSearch { project: "birds", says, tags: &tags, session: None, from_us, until_us, limit: 20 };
     search::find(&mut ledger.read().await.unwrap(), &search).await.unwrap()
 }
 
-async fn ids(ledger: &Ledger, says: Says<'_>) -> Vec<String> {
+async fn ids(ledger: &Ledger, says: TextFilter<'_>) -> Vec<String> {
     let found = find(ledger, says, &[], EVER).await;
     assert_eq!(found.total, found.hits.len() as i64);
     found.hits.into_iter().map(|hit| hit.id).collect()
@@ -75,9 +81,9 @@ async fn kept_as_given(database: Database) {
         assert_eq!(progress::get(&mut read, "elsewhere", &entry.id).await.unwrap(), None);
         assert!(entry.id.len() == 12 && entry.id.bytes().all(|b| b.is_ascii_alphanumeric()), "{}", entry.id);
         let tags = [entry.title.clone()];
-        let search = Search {
+        let search = RecordSearch {
             project: &entry.project_id,
-            says: Says::InTitle(&entry.title),
+            says: TextFilter::InTitle(&entry.title),
             tags: &tags,
             session: None,
             from_us: entry.at_us,
@@ -89,7 +95,7 @@ async fn kept_as_given(database: Database) {
     }
     for hard in HARD {
         let wanted = terms(hard);
-        assert!(find(&ledger, Says::Words(&wanted), &[], EVER).await.total >= 1, "{hard}");
+        assert!(find(&ledger, TextFilter::Words(&wanted), &[], EVER).await.total >= 1, "{hard}");
     }
 }
 
@@ -97,7 +103,7 @@ async fn told_as_an_event(database: Database) {
     let ledger = database.open().await;
     let entry = log(&ledger, "other", "Fixed it", "how", &["a"]).await;
     let mut read = ledger.read().await.unwrap();
-    let page = Page { session: &entry.session_id, after: 0, limit: 10 };
+    let page = EventPage { session: &entry.session_id, after: 0, limit: 10 };
     let events = event::page(&mut read, page).await.unwrap();
     let told = events.last().unwrap();
     assert_eq!(
@@ -127,9 +133,9 @@ async fn titles(database: Database) {
         ("", vec![&percent, &greek, &auth]),
     ] {
         let expected: Vec<&str> = expected.into_iter().map(String::as_str).collect();
-        assert_eq!(ids(&ledger, Says::InTitle(part)).await, expected, "{part}");
+        assert_eq!(ids(&ledger, TextFilter::InTitle(part)).await, expected, "{part}");
     }
-    assert_eq!(ids(&ledger, Says::InTitle(&"x".repeat(100_000))).await, Vec::<String>::new());
+    assert_eq!(ids(&ledger, TextFilter::InTitle(&"x".repeat(100_000))).await, Vec::<String>::new());
 }
 
 async fn tags_and_time(database: Database) {
@@ -137,19 +143,19 @@ async fn tags_and_time(database: Database) {
     let one = log(&ledger, "birds", "one jay", "c", &["a"]).await;
     let two = log(&ledger, "birds", "two jays", "c", &["a", "b"]).await;
     let three = log(&ledger, "birds", "three jays", "c", &["b", "A", "b"]).await;
-    let found = |found: Found| found.hits.into_iter().map(|hit| hit.id).collect::<Vec<_>>();
+    let found = |found: SearchResults| found.hits.into_iter().map(|hit| hit.id).collect::<Vec<_>>();
     let jays = terms("jays");
     for (says, tags, time, expected) in [
-        (Says::Anything, &["a"][..], EVER, vec![&two, &one]),
-        (Says::Anything, &["b", "a", "b"], EVER, vec![&two]),
-        (Says::InTitle("jays"), &["b"], EVER, vec![&three, &two]),
-        (Says::InTitle("jays"), &["a", "b"], EVER, vec![&two]),
-        (Says::Words(&jays), &["A"], EVER, vec![&three]),
-        (Says::Words(&jays), &[], (two.at_us, two.at_us), vec![&two]),
-        (Says::Anything, &[], (two.at_us, i64::MAX), vec![&three, &two]),
-        (Says::Anything, &[], (0, two.at_us), vec![&two, &one]),
-        (Says::Anything, &["a"], (two.at_us + 1, i64::MAX), vec![]),
-        (Says::Anything, &["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"], EVER, vec![]),
+        (TextFilter::Anything, &["a"][..], EVER, vec![&two, &one]),
+        (TextFilter::Anything, &["b", "a", "b"], EVER, vec![&two]),
+        (TextFilter::InTitle("jays"), &["b"], EVER, vec![&three, &two]),
+        (TextFilter::InTitle("jays"), &["a", "b"], EVER, vec![&two]),
+        (TextFilter::Words(&jays), &["A"], EVER, vec![&three]),
+        (TextFilter::Words(&jays), &[], (two.at_us, two.at_us), vec![&two]),
+        (TextFilter::Anything, &[], (two.at_us, i64::MAX), vec![&three, &two]),
+        (TextFilter::Anything, &[], (0, two.at_us), vec![&two, &one]),
+        (TextFilter::Anything, &["a"], (two.at_us + 1, i64::MAX), vec![]),
+        (TextFilter::Anything, &["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"], EVER, vec![]),
     ] {
         let expected: Vec<_> = expected.into_iter().map(|entry| entry.id.clone()).collect();
         let what = format!("{says:?} {tags:?} {time:?}");
@@ -169,7 +175,7 @@ async fn words(database: Database) {
     let kanji = log(&ledger, "birds", "x", "認証モジュール、src/auth/jwt.ts", &[]).await.id;
     let found = |query: &'static str| {
         let ledger = &ledger;
-        async move { ids(ledger, Says::Words(&terms(query))).await }
+        async move { ids(ledger, TextFilter::Words(&terms(query))).await }
     };
     assert_eq!(found("login").await, [title.as_str(), &often, &once], "the title first, then the denser");
     assert_eq!(found("LOGIN page").await, [often.as_str()]);
@@ -191,10 +197,10 @@ async fn projects_are_apart(database: Database) {
         log(&ledger, &format!("other {n}"), "shared words", "shared words", &["t"]).await;
     }
     let words = terms("shared words");
-    for says in [Says::Anything, Says::InTitle("shared"), Says::Words(&words)] {
+    for says in [TextFilter::Anything, TextFilter::InTitle("shared"), TextFilter::Words(&words)] {
         assert_eq!(ids(&ledger, says).await, [mine.as_str()]);
     }
-    assert_eq!(find(&ledger, Says::Anything, &["t"], EVER).await.total, 1);
+    assert_eq!(find(&ledger, TextFilter::Anything, &["t"], EVER).await.total, 1);
 }
 
 async fn totals_and_limits(database: Database) {
@@ -205,11 +211,11 @@ async fn totals_and_limits(database: Database) {
     }
     let words = terms("word");
     for (says, tags) in [
-        (Says::Anything, &[][..]),
-        (Says::Anything, &["t"]),
-        (Says::InTitle("entry"), &[]),
-        (Says::InTitle("entry"), &["t"]),
-        (Says::Words(&words), &["t"]),
+        (TextFilter::Anything, &[][..]),
+        (TextFilter::Anything, &["t"]),
+        (TextFilter::InTitle("entry"), &[]),
+        (TextFilter::InTitle("entry"), &["t"]),
+        (TextFilter::Words(&words), &["t"]),
     ] {
         let found = find(&ledger, says, tags, EVER).await;
         assert_eq!(found.total, 45);
@@ -227,7 +233,7 @@ async fn clock_set_back(database: Database) {
     let mut moments = Vec::new();
     for _ in 0..5 {
         // One mutation is one moment.
-        let new = NewEntry { project: "birds", title: "t", content: "c", tags: &[], agent_id: None };
+        let new = NewProgressEntry { project: "birds", title: "t", content: "c", tags: &[], agent_id: None };
         moments.push(progress::log(&mut write, &caller, &session, new).await.unwrap().at_us);
     }
     write.commit().await.unwrap();
@@ -267,6 +273,6 @@ async fn logged_by_many(database: Database) {
     }
     let ledger = database.open().await;
     let words = terms("once");
-    assert_eq!(find(&ledger, Says::Anything, &["t"], EVER).await.total, 160);
-    assert_eq!(find(&ledger, Says::Words(&words), &[], EVER).await.total, 160);
+    assert_eq!(find(&ledger, TextFilter::Anything, &["t"], EVER).await.total, 160);
+    assert_eq!(find(&ledger, TextFilter::Words(&words), &[], EVER).await.total, 160);
 }

@@ -3,15 +3,15 @@
 mod crowd;
 mod model;
 
-use scrubjay_store::ledger::records::activity::{self, Wanted};
-use scrubjay_store::ledger::records::diff::{self, Point};
-use scrubjay_store::ledger::records::listing::{self, Filter, Place};
-use scrubjay_store::ledger::records::search::{self, Search};
+use scrubjay_store::ledger::records::activity::{self, ActivityFilter};
+use scrubjay_store::ledger::records::diff::{self, VersionPoint};
+use scrubjay_store::ledger::records::listing::{self, RecordFilter, TreePlace};
+use scrubjay_store::ledger::records::search::{self, RecordSearch};
 use scrubjay_store::ledger::records::{
-    self, Changes, Clash, DEPTH_MAX, NewRecord, Outcome, Record, RecordError, RecordId, Scope, State,
-    Transition, activation, book, bundle, citation, history, saving, sync,
+    self, DEPTH_MAX, NewRecord, OnConflict, Record, RecordChanges, RecordError, RecordId, RecordState, Scope,
+    Transition, UpdateOutcome, activation, bundle, citation, collection, history, saving, sync,
 };
-use scrubjay_store::ledger::session::{self, Beginning, SessionError};
+use scrubjay_store::ledger::session::{self, SessionError, SessionStart};
 use scrubjay_store::ledger::{Conn, Ledger, Survives, Write, blob};
 
 use crate::database::{Database, caller, on_both};
@@ -25,7 +25,7 @@ pub(crate) fn new(parent: Option<i64>, title: &str, body: &str) -> NewRecord {
         title: title.to_owned(),
         summary: format!("about {title}"),
         body: body.to_owned(),
-        state: State::Open,
+        state: RecordState::Open,
         related: vec![],
         metadata: Default::default(),
         citations: vec![],
@@ -44,7 +44,7 @@ async fn create(ledger: &Ledger, key: &str, record: NewRecord) -> Result<Record,
     Ok(created)
 }
 
-async fn activate(ledger: &Ledger, key: &str, id: i64) -> activation::Activated {
+async fn activate(ledger: &Ledger, key: &str, id: i64) -> activation::Activation {
     let mut write = ledger.write(Survives::Process).await.unwrap();
     let scope = scope(&mut write, key).await;
     let activated = activation::activate(&mut write, &scope, RecordId(id), false).await.unwrap();
@@ -52,7 +52,13 @@ async fn activate(ledger: &Ledger, key: &str, id: i64) -> activation::Activated 
     activated
 }
 
-async fn update(ledger: &Ledger, key: &str, id: i64, changes: Changes, clash: Clash) -> records::Updated {
+async fn update(
+    ledger: &Ledger,
+    key: &str,
+    id: i64,
+    changes: RecordChanges,
+    clash: OnConflict,
+) -> records::UpdateResult {
     let mut write = ledger.write(Survives::Process).await.unwrap();
     let mut scope = scope(&mut write, key).await;
     let updated = records::update(&mut write, &mut scope, RecordId(id), changes, clash).await.unwrap();
@@ -60,7 +66,7 @@ async fn update(ledger: &Ledger, key: &str, id: i64, changes: Changes, clash: Cl
     updated
 }
 
-async fn go(ledger: &Ledger, key: &str, id: i64, to: State) -> records::Moved {
+async fn go(ledger: &Ledger, key: &str, id: i64, to: RecordState) -> records::TransitionResult {
     let mut write = ledger.write(Survives::Process).await.unwrap();
     let mut scope = scope(&mut write, key).await;
     let transition = Transition { to, reason: Some("because".to_owned()), resolved_by: Some(RecordId(1)) };
@@ -69,8 +75,8 @@ async fn go(ledger: &Ledger, key: &str, id: i64, to: State) -> records::Moved {
     moved
 }
 
-fn body(text: &str) -> Changes {
-    Changes { body: Some(text.to_owned()), ..Changes::default() }
+fn body(text: &str) -> RecordChanges {
+    RecordChanges { body: Some(text.to_owned()), ..RecordChanges::default() }
 }
 
 fn ids(refs: &[records::RecordRef]) -> Vec<i64> {
@@ -86,48 +92,62 @@ async fn tree(database: Database) {
     }
     create(&ledger, "s", new(None, "f", "text")).await.unwrap();
     create(&ledger, "s", new(Some(5), "g", "text")).await.unwrap();
-    go(&ledger, "s", 3, State::Later).await;
-    let cascade = go(&ledger, "s", 2, State::Resolved).await;
+    go(&ledger, "s", 3, RecordState::Later).await;
+    let cascade = go(&ledger, "s", 2, RecordState::Resolved).await;
     assert_eq!(
         (ids(&cascade.open_children), cascade.record.content.resolved_by),
         (vec![4, 5], Some(RecordId(1)))
     );
 
     let mut read = ledger.read().await.unwrap();
-    let book = book::open(&mut read, "birds").await.unwrap();
-    let totals =
-        (book.totals.records, book.totals.roots, book.totals.open, book.totals.later, book.totals.resolved);
+    let collection = collection::open(&mut read, "birds").await.unwrap();
+    let totals = (
+        collection.totals.records,
+        collection.totals.roots,
+        collection.totals.open,
+        collection.totals.later,
+        collection.totals.resolved,
+    );
     assert_eq!(totals, (7, 2, 5, 1, 1));
-    let bundle = bundle::gather(&mut read, &book, RecordId(1)).await.unwrap();
+    let bundle = bundle::load(&mut read, &collection, RecordId(1)).await.unwrap();
     assert_eq!((bundle.target.now.children, bundle.target.now.open_children), (2, 0));
     assert_eq!(
         (bundle.open.len(), ids(&bundle.other), ids(&bundle.grandchildren)),
         (0, vec![2, 3], vec![4, 5])
     );
-    let bundle = bundle::gather(&mut read, &book, RecordId(2)).await.unwrap();
+    let bundle = bundle::load(&mut read, &collection, RecordId(2)).await.unwrap();
     assert_eq!(bundle.parent.unwrap().now.id.0, 1);
     assert_eq!(bundle.open.iter().map(|r| r.now.id.0).collect::<Vec<_>>(), [4, 5]);
     assert_eq!((bundle.grandchildren_total, ids(&bundle.grandchildren)), (1, vec![7]));
-    let (beside, count) = bundle::siblings(&mut read, &book, &bundle.target.now).await.unwrap();
+    let (beside, count) = bundle::siblings(&mut read, &collection, &bundle.target.now).await.unwrap();
     assert_eq!((ids(&beside), count), (vec![3], 1));
 
-    let mut check = async |place, states: &[State], after: Option<i64>, limit, expected: &[i64], total| {
-        let filter =
-            Filter { states: states.to_vec(), place, after: after.map(RecordId), limit, ..Filter::default() };
-        let (page, count) = listing::list(&mut read, &book, &filter).await.unwrap();
-        assert_eq!((ids(&page).as_slice(), count), (expected, total), "{filter:?}");
+    let mut check =
+        async |place, states: &[RecordState], after: Option<i64>, limit, expected: &[i64], total| {
+            let filter = RecordFilter {
+                states: states.to_vec(),
+                place,
+                after: after.map(RecordId),
+                limit,
+                ..RecordFilter::default()
+            };
+            let (page, count) = listing::list(&mut read, &collection, &filter).await.unwrap();
+            assert_eq!((ids(&page).as_slice(), count), (expected, total), "{filter:?}");
+        };
+    check(TreePlace::Anywhere, &[], None, 10, &[1, 2, 3, 4, 5, 6, 7], 7).await;
+    check(TreePlace::Anywhere, &[RecordState::Open], Some(1), 2, &[4, 5], 5).await;
+    check(TreePlace::Roots(1), &[], None, 10, &[1, 6], 2).await;
+    check(TreePlace::Roots(2), &[], None, 10, &[1, 2, 3, 6], 4).await;
+    check(TreePlace::Roots(2), &[], Some(2), 10, &[3, 6], 4).await;
+    check(TreePlace::Below(RecordId(1), 1), &[], None, 10, &[2, 3], 2).await;
+    check(TreePlace::Below(RecordId(1), 2), &[], None, 10, &[2, 4, 5, 3], 4).await;
+    check(TreePlace::Below(RecordId(1), 9), &[RecordState::Open], None, 10, &[4, 5, 7], 3).await;
+    let filter = RecordFilter {
+        types: vec!["o'clock".to_owned(), "question".to_owned()],
+        limit: 1,
+        ..RecordFilter::default()
     };
-    check(Place::Anywhere, &[], None, 10, &[1, 2, 3, 4, 5, 6, 7], 7).await;
-    check(Place::Anywhere, &[State::Open], Some(1), 2, &[4, 5], 5).await;
-    check(Place::Roots(1), &[], None, 10, &[1, 6], 2).await;
-    check(Place::Roots(2), &[], None, 10, &[1, 2, 3, 6], 4).await;
-    check(Place::Roots(2), &[], Some(2), 10, &[3, 6], 4).await;
-    check(Place::Below(RecordId(1), 1), &[], None, 10, &[2, 3], 2).await;
-    check(Place::Below(RecordId(1), 2), &[], None, 10, &[2, 4, 5, 3], 4).await;
-    check(Place::Below(RecordId(1), 9), &[State::Open], None, 10, &[4, 5, 7], 3).await;
-    let filter =
-        Filter { types: vec!["o'clock".to_owned(), "question".to_owned()], limit: 1, ..Filter::default() };
-    assert_eq!(listing::list(&mut read, &book, &filter).await.unwrap().1, 7);
+    assert_eq!(listing::list(&mut read, &collection, &filter).await.unwrap().1, 7);
 }
 
 /// The tree ends somewhere, and what is below a record that is not activated cannot be created.
@@ -142,8 +162,8 @@ async fn deep(database: Database) {
     assert!(matches!(other, Err(RecordError::ParentNotActivated(RecordId(1)))), "{other:?}");
     let nowhere = create(&ledger, "t", new(Some(99), "other", "")).await;
     assert!(matches!(nowhere, Err(RecordError::NotFound(id)) if id == "R099"));
-    let book = book::open(&mut ledger.read().await.unwrap(), "birds").await.unwrap();
-    assert_eq!(book.totals.records, DEPTH_MAX, "what failed left nothing behind");
+    let collection = collection::open(&mut ledger.read().await.unwrap(), "birds").await.unwrap();
+    assert_eq!(collection.totals.records, DEPTH_MAX, "what failed left nothing behind");
 }
 
 /// Two sessions: refused, merged where they do not touch, forced where they do.
@@ -152,34 +172,35 @@ async fn merging(database: Database) {
     create(&ledger, "one", new(None, "a", "first\n\nsecond\n\nthird")).await.unwrap();
     let seen = activate(&ledger, "two", 1).await;
     assert_eq!((seen.before, seen.others.len()), (None, 1));
-    let written = update(&ledger, "one", 1, body("FIRST\n\nsecond\n\nthird"), Clash::Refuse).await;
-    assert_eq!((written.outcome, written.record.version), (Outcome::Written, 2));
+    let written = update(&ledger, "one", 1, body("FIRST\n\nsecond\n\nthird"), OnConflict::Refuse).await;
+    assert_eq!((written.outcome, written.record.version), (UpdateOutcome::Written, 2));
 
     let theirs = body("first\n\nsecond\n\nTHIRD");
-    let refused = update(&ledger, "two", 1, theirs.clone(), Clash::Refuse).await;
-    assert!(matches!(refused.outcome, Outcome::Conflict { activated: 1, .. }), "{:?}", refused.outcome);
+    let refused = update(&ledger, "two", 1, theirs.clone(), OnConflict::Refuse).await;
+    assert!(matches!(refused.outcome, UpdateOutcome::Conflict { activated: 1, .. }), "{:?}", refused.outcome);
     assert_eq!(
         (refused.record.version, refused.record.content.body.as_str()),
         (2, "FIRST\n\nsecond\n\nthird")
     );
-    let merged = update(&ledger, "two", 1, theirs, Clash::Merge).await;
-    assert_eq!(merged.outcome, Outcome::Merged(vec!["body"]));
+    let merged = update(&ledger, "two", 1, theirs, OnConflict::Merge).await;
+    assert_eq!(merged.outcome, UpdateOutcome::Merged(vec!["body"]));
     assert_eq!((merged.record.version, merged.record.content.body.as_str()), (3, "FIRST\n\nsecond\n\nTHIRD"));
 
-    let touching = update(&ledger, "one", 1, body("first, again\n\nsecond\n\nthird!"), Clash::Merge).await;
-    assert!(matches!(&touching.outcome, Outcome::Conflict { fields, .. } if fields == &["body"]));
-    let title = Changes { title: Some("A".to_owned()), ..Changes::default() };
-    let fields = update(&ledger, "one", 1, title, Clash::Merge).await;
-    assert_eq!(fields.outcome, Outcome::Merged(vec!["body"]));
+    let touching =
+        update(&ledger, "one", 1, body("first, again\n\nsecond\n\nthird!"), OnConflict::Merge).await;
+    assert!(matches!(&touching.outcome, UpdateOutcome::Conflict { fields, .. } if fields == &["body"]));
+    let title = RecordChanges { title: Some("A".to_owned()), ..RecordChanges::default() };
+    let fields = update(&ledger, "one", 1, title, OnConflict::Merge).await;
+    assert_eq!(fields.outcome, UpdateOutcome::Merged(vec!["body"]));
     assert_eq!(
         (fields.record.content.title.as_str(), fields.record.content.body.as_str()),
         ("A", "FIRST\n\nsecond\n\nTHIRD")
     );
-    let forced = update(&ledger, "two", 1, body("mine"), Clash::Force).await;
-    assert!(matches!(forced.outcome, Outcome::Forced { .. }));
+    let forced = update(&ledger, "two", 1, body("mine"), OnConflict::Force).await;
+    assert!(matches!(forced.outcome, UpdateOutcome::Forced { .. }));
     assert_eq!((forced.record.content.title.as_str(), forced.record.content.body.as_str()), ("A", "mine"));
 
-    let wanted = Wanted { record: Some(RecordId(1)), limit: 50, ..Wanted::default() };
+    let wanted = ActivityFilter { record: Some(RecordId(1)), limit: 50, ..ActivityFilter::default() };
     let told = activity::recent(&mut ledger.read().await.unwrap(), "birds", &wanted).await.unwrap();
     let names: Vec<_> = told.iter().rev().map(|event| event.kind.name()).collect();
     assert_eq!(
@@ -208,11 +229,11 @@ async fn searching(database: Database) {
         .await
         .unwrap();
     create(&ledger, "s", new(None, "Crows", "Crows count acorns.")).await.unwrap();
-    go(&ledger, "s", 4, State::Later).await;
+    go(&ledger, "s", 4, RecordState::Later).await;
     let mut read = ledger.read().await.unwrap();
-    let book = book::open(&mut read, "birds").await.unwrap();
-    let mut check = async |search: Search, expected: &[i64], all_words: bool| {
-        let found = search::search(&mut read, &book, &search).await.unwrap();
+    let collection = collection::open(&mut read, "birds").await.unwrap();
+    let mut check = async |search: RecordSearch, expected: &[i64], all_words: bool| {
+        let found = search::search(&mut read, &collection, &search).await.unwrap();
         let mut hits: Vec<_> = found.hits.iter().map(|hit| hit.now.id.0).collect();
         assert!(found.hits.windows(2).all(|two| two[0].relevance >= two[1].relevance));
         assert!(found.hits.iter().all(|hit| (0.0..=1.0).contains(&hit.relevance)));
@@ -225,7 +246,7 @@ async fn searching(database: Database) {
         );
         found.hits
     };
-    let query = |query: &str| Search { query: query.to_owned(), limit: 10, ..Search::default() };
+    let query = |query: &str| RecordSearch { query: query.to_owned(), limit: 10, ..RecordSearch::default() };
     check(query("blue"), &[1, 2], true).await;
     let hits = check(query("ACORNS"), &[2, 3, 4], true).await;
     assert_eq!(hits[0].now.id.0, 3, "a title counts more than a body");
@@ -239,20 +260,25 @@ async fn searching(database: Database) {
     check(query("crows march"), &[1, 4], false).await;
     check(query("penguin"), &[], true).await;
     check(query("question"), &[1, 2, 3, 4], true).await;
-    check(Search { below: Some(RecordId(1)), ..query("acorns") }, &[2, 3], true).await;
-    check(Search { below: Some(RecordId(3)), ..query("acorns") }, &[], true).await;
-    check(Search { states: vec![State::Later, State::Resolved], ..query("acorns") }, &[4], true).await;
-    check(Search { types: vec!["question".to_owned()], ..query("crows") }, &[4], true).await;
-    check(Search { types: vec!["note".to_owned()], ..query("crows") }, &[], true).await;
+    check(RecordSearch { below: Some(RecordId(1)), ..query("acorns") }, &[2, 3], true).await;
+    check(RecordSearch { below: Some(RecordId(3)), ..query("acorns") }, &[], true).await;
+    check(
+        RecordSearch { states: vec![RecordState::Later, RecordState::Resolved], ..query("acorns") },
+        &[4],
+        true,
+    )
+    .await;
+    check(RecordSearch { types: vec!["question".to_owned()], ..query("crows") }, &[4], true).await;
+    check(RecordSearch { types: vec!["note".to_owned()], ..query("crows") }, &[], true).await;
     check(query("a') OR 1=1 -- NEAR( * jays"), &[1], false).await;
-    let nothing = search::search(&mut read, &book, &query("* ' -")).await;
+    let nothing = search::search(&mut read, &collection, &query("* ' -")).await;
     assert!(matches!(nothing, Err(RecordError::Invalid(_))));
     drop(read);
 
-    update(&ledger, "s", 4, body("They count pebbles."), Clash::Refuse).await;
+    update(&ledger, "s", 4, body("They count pebbles."), OnConflict::Refuse).await;
     let mut read = ledger.read().await.unwrap();
     for (text, expected) in [("acorns", 2), ("pebbles", 1)] {
-        let found = search::search(&mut read, &book, &query(text)).await.unwrap();
+        let found = search::search(&mut read, &collection, &query(text)).await.unwrap();
         assert_eq!(found.total, expected, "{text}: only the newest version is found");
     }
 }
@@ -272,13 +298,13 @@ async fn other_projects(database: Database) {
     assert_ne!(birds.session.id, fish.session.id);
     let again = records::enter(&mut write, &caller("s"), Some("fish"), None).await.unwrap();
     assert_eq!(again.session.id, fish.session.id);
-    let shared = Search { query: "shared".to_owned(), limit: 9, ..Search::default() };
-    let found = search::search(&mut write, &fish.book, &shared).await.unwrap();
+    let shared = RecordSearch { query: "shared".to_owned(), limit: 9, ..RecordSearch::default() };
+    let found = search::search(&mut write, &fish.collection, &shared).await.unwrap();
     assert_eq!(found.total, 1);
     let wrong = records::enter(&mut write, &caller("s"), Some("birds"), Some(&fish.session.id)).await;
     assert!(matches!(wrong, Err(RecordError::Session(_))), "{wrong:?}");
     let named = records::enter(&mut write, &caller("t"), None, Some(&fish.session.id)).await.unwrap();
-    assert_eq!(named.book.project, "fish");
+    assert_eq!(named.collection.project, "fish");
     write.commit().await.unwrap();
 }
 
@@ -290,31 +316,31 @@ async fn history_and_points(database: Database) {
     let saved = saving::save(&mut write, &mut own, None).await.unwrap();
     assert_eq!((saved.records.as_slice(), saved.tick), (&[RecordId(1)][..], 2));
     write.commit().await.unwrap();
-    update(&ledger, "s", 1, body("two\n"), Clash::Refuse).await;
-    go(&ledger, "s", 1, State::Discarded).await;
+    update(&ledger, "s", 1, body("two\n"), OnConflict::Refuse).await;
+    go(&ledger, "s", 1, RecordState::Discarded).await;
 
     let mut read = ledger.read().await.unwrap();
-    let book = book::open(&mut read, "birds").await.unwrap();
-    let versions = history::versions(&mut read, &book, RecordId(1), 0, i64::MAX, 10).await.unwrap();
+    let collection = collection::open(&mut read, "birds").await.unwrap();
+    let versions = history::versions(&mut read, &collection, RecordId(1), 0, i64::MAX, 10).await.unwrap();
     let told: Vec<_> = versions.iter().map(|v| (v.version, v.tick, v.change.name())).collect();
     assert_eq!(told, [(3, 4, "state_changed"), (2, 3, "modified"), (1, 1, "created")]);
     assert_eq!(versions[0].reason.as_deref(), Some("because"));
     let session = Some(own.session.id.clone());
-    let mut check = async |point: Point, expected: Option<i64>| {
-        let found = diff::at(&mut read, &book, RecordId(1), &point).await.ok().map(|r| r.version);
+    let mut check = async |point: VersionPoint, expected: Option<i64>| {
+        let found = diff::at(&mut read, &collection, RecordId(1), &point).await.ok().map(|r| r.version);
         assert_eq!(found, expected, "{point:?}");
     };
-    check(Point::Current, Some(3)).await;
-    check(Point::Version(2), Some(2)).await;
-    check(Point::Version(4), None).await;
-    check(Point::Version(0), None).await;
-    check(Point::Tick(3), Some(2)).await;
-    check(Point::Tick(2), Some(1)).await;
-    check(Point::Tick(0), None).await;
-    check(Point::LastSave { session }, Some(1)).await;
-    check(Point::LastSave { session: None }, None).await;
-    check(Point::Time(versions[1].at_ns), Some(2)).await;
-    check(Point::Time(versions[2].at_ns - 1), None).await;
+    check(VersionPoint::Current, Some(3)).await;
+    check(VersionPoint::Version(2), Some(2)).await;
+    check(VersionPoint::Version(4), None).await;
+    check(VersionPoint::Version(0), None).await;
+    check(VersionPoint::Tick(3), Some(2)).await;
+    check(VersionPoint::Tick(2), Some(1)).await;
+    check(VersionPoint::Tick(0), None).await;
+    check(VersionPoint::LastSave { session }, Some(1)).await;
+    check(VersionPoint::LastSave { session: None }, None).await;
+    check(VersionPoint::Time(versions[1].at_ns), Some(2)).await;
+    check(VersionPoint::Time(versions[2].at_ns - 1), None).await;
 }
 
 /// A session goes on where it was; one that was closed has nothing active and has missed nothing.
@@ -324,7 +350,7 @@ async fn resumed(database: Database) {
     let mut write = ledger.write(Survives::Process).await.unwrap();
     let own = scope(&mut write, "s").await;
     let id = own.session.id.clone();
-    let beginning = Beginning { id: Some(id.clone()), ..Beginning::default() };
+    let beginning = SessionStart { id: Some(id.clone()), ..SessionStart::default() };
     session::start(&mut write, &caller("another host"), beginning.clone()).await.unwrap();
     let same = scope(&mut write, "another host").await;
     assert_eq!(same.session.id, id);
@@ -344,10 +370,10 @@ async fn resumed(database: Database) {
     assert_eq!((synced.before, synced.changes.len()), (2, 0));
     assert_eq!(activation::active(&mut write, &id, 9).await.unwrap().1, 0);
 
-    let branch = Beginning { parent_session: Some(id.clone()), ..Beginning::default() };
+    let branch = SessionStart { parent_session: Some(id.clone()), ..SessionStart::default() };
     let (branched, _) = session::start(&mut write, &caller("u"), branch).await.unwrap();
     assert_eq!(scope(&mut write, "u").await.session.parent_session, Some(id));
-    let wanted = Wanted { limit: 1, ..Wanted::default() };
+    let wanted = ActivityFilter { limit: 1, ..ActivityFilter::default() };
     let told = activity::recent(&mut write, "birds", &wanted).await.unwrap();
     assert_eq!((told[0].kind.name().as_str(), &told[0].session_id), ("session_branched", &branched.id));
 }
@@ -397,8 +423,8 @@ async fn cited(database: Database) {
     create(&ledger, "s", citing("L2-L3")).await.unwrap();
     let suspects = async |id: i64| {
         let mut read = ledger.read().await.unwrap();
-        let book = book::open(&mut read, "birds").await.unwrap();
-        citation::suspects(&mut read, &book, RecordId(id)).await.unwrap()
+        let collection = collection::open(&mut read, "birds").await.unwrap();
+        citation::suspects(&mut read, &collection, RecordId(id)).await.unwrap()
     };
     assert_eq!(suspects(1).await, []);
     revise(&ledger, Some("a\nb\nc\nd\n"), Some("A\nb\nc\nd\n")).await;
@@ -415,8 +441,8 @@ async fn cited(database: Database) {
     revise(&ledger, Some("A\nb\nc\nd\n"), None).await;
     assert_eq!(suspects(2).await[0].diff, None, "the file is gone");
     // Citing it anew is to have looked at it.
-    let cites = Changes { citations: Some(vec!["b.rs#L1".to_owned()]), ..Changes::default() };
-    update(&ledger, "s", 2, cites, Clash::Refuse).await;
+    let cites = RecordChanges { citations: Some(vec!["b.rs#L1".to_owned()]), ..RecordChanges::default() };
+    update(&ledger, "s", 2, cites, OnConflict::Refuse).await;
     assert_eq!(suspects(2).await, []);
     let wrong = create(&ledger, "s", citing("3")).await;
     assert!(matches!(wrong, Err(RecordError::Invalid(why)) if why.contains("src/main.rs#L10-L20")));

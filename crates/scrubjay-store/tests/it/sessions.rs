@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use scrubjay_store::ledger::event::{self, EventKind, Page};
+use scrubjay_store::ledger::event::{self, EventKind, EventPage};
 use scrubjay_store::ledger::plan::{self, StepStatus};
-use scrubjay_store::ledger::session::{self, Beginning, Caller, Session, SessionError, Started};
+use scrubjay_store::ledger::session::{self, Caller, Session, SessionError, SessionStart, StartOutcome};
 use scrubjay_store::ledger::{Ledger, Survives};
 use scrubjay_store::views;
 use scrubjay_tape::claim::ClaimHolder;
@@ -33,8 +33,8 @@ fn child(connection: &str, agent: &str) -> Caller {
     }
 }
 
-fn titled(title: &str) -> Beginning {
-    Beginning { title: Some(title.to_owned()), ..Beginning::default() }
+fn titled(title: &str) -> SessionStart {
+    SessionStart { title: Some(title.to_owned()), ..SessionStart::default() }
 }
 
 async fn work(ledger: &Ledger, caller: &Caller) -> Session {
@@ -44,7 +44,7 @@ async fn work(ledger: &Ledger, caller: &Caller) -> Session {
     session
 }
 
-async fn start(ledger: &Ledger, caller: &Caller, beginning: Beginning) -> (Session, Started) {
+async fn start(ledger: &Ledger, caller: &Caller, beginning: SessionStart) -> (Session, StartOutcome) {
     let mut write = ledger.write(Survives::Process).await.unwrap();
     let started = session::start(&mut write, caller, beginning).await.unwrap();
     write.commit().await.unwrap();
@@ -62,7 +62,7 @@ async fn get(ledger: &Ledger, id: &str) -> Session {
 }
 
 async fn kinds(ledger: &Ledger, session: &str) -> Vec<EventKind> {
-    let page = Page { session, after: 0, limit: 100 };
+    let page = EventPage { session, after: 0, limit: 100 };
     let events = event::page(&mut ledger.read().await.unwrap(), page).await.unwrap();
     events.iter().map(|event| event.kind).collect()
 }
@@ -76,10 +76,10 @@ async fn one_parent_process(database: Database) {
     assert_eq!(work(&ledger, &b).await.id, shared.id);
 
     let (of_a, started) = start(&ledger, &a, titled("A's work")).await;
-    assert_eq!(started, Started::New, "another connection is in the session too: it is not A's to name");
+    assert_eq!(started, StartOutcome::New, "another connection is in the session too: it is not A's to name");
     assert_eq!(work(&ledger, &b).await.id, shared.id);
     let (of_b, started) = start(&ledger, &b, titled("B's work")).await;
-    assert_eq!((started, &of_b.id), (Started::Named, &shared.id), "B is alone in it by now");
+    assert_eq!((started, &of_b.id), (StartOutcome::Named, &shared.id), "B is alone in it by now");
     assert_ne!(of_a.id, of_b.id);
     assert_eq!(work(&ledger, &a).await.id, of_a.id);
     assert_eq!(work(&ledger, &b).await.id, of_b.id);
@@ -120,15 +120,15 @@ async fn closed_refuses(database: Database) {
 
     let mut write = ledger.write(Survives::Process).await.unwrap();
     for bad in ["", "two\nlines", "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB", &"x".repeat(101)] {
-        let beginning = Beginning { id: Some(bad.to_owned()), ..Beginning::default() };
+        let beginning = SessionStart { id: Some(bad.to_owned()), ..SessionStart::default() };
         let refused = session::start(&mut write, &agent, beginning).await;
         assert!(matches!(refused, Err(SessionError::BadId)), "{bad:?}");
     }
     drop(write);
 
-    let again = Beginning { id: Some(first.id.clone()), ..Beginning::default() };
+    let again = SessionStart { id: Some(first.id.clone()), ..SessionStart::default() };
     let (resumed, started) = start(&ledger, &agent, again).await;
-    assert_eq!((started, resumed.ended_ns), (Started::Resumed, None));
+    assert_eq!((started, resumed.ended_ns), (StartOutcome::Resumed, None));
     assert_eq!(kinds(&ledger, &first.id).await.last(), Some(&EventKind::SessionResumed));
 }
 
@@ -211,7 +211,7 @@ async fn the_tape_hears_of_a_move(database: Database) {
     let agent = caller("a");
     work(&ledger, &agent).await;
     assert_eq!(*heard.lock().unwrap(), []);
-    let chosen = Beginning { id: Some("my-session".to_owned()), ..Beginning::default() };
+    let chosen = SessionStart { id: Some("my-session".to_owned()), ..SessionStart::default() };
     start(&ledger, &agent, chosen.clone()).await;
     assert_eq!(*heard.lock().unwrap(), [("a".to_owned(), "my-session".to_owned())]);
     let mut write = ledger.write(Survives::Process).await.unwrap();

@@ -3,14 +3,14 @@
 
 mod moved;
 
-use scrubjay_store::files::{Action, Body};
+use scrubjay_store::files::{Action, NewContent};
 use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
 use scrubjay_store::ledger::plan::{self, StepStatus};
 use scrubjay_store::ledger::session::{self, Session};
 use scrubjay_store::ledger::{Survives, blob};
 use scrubjay_store::views::address::Side;
 use scrubjay_store::views::budget::{self, Window};
-use scrubjay_store::views::content::{self, At};
+use scrubjay_store::views::content::{self, StatePoint};
 use scrubjay_store::views::steps::StepTotals;
 use scrubjay_store::views::{ViewError, evolution, story, timeline};
 use serde_json::json;
@@ -71,7 +71,7 @@ impl Place {
         ended
     }
 
-    async fn content(&self, path: &str, at: At, side: Side) -> Result<Vec<u8>, ViewError> {
+    async fn content(&self, path: &str, at: StatePoint, side: Side) -> Result<Vec<u8>, ViewError> {
         let session = self.session().await;
         let mut read = self.ledger.read().await.unwrap();
         content::read(&mut read, &session, path, at, side).await.map(|content| content.bytes)
@@ -100,7 +100,7 @@ async fn every_content_can_be_read(database: Database) {
     let states: [Option<Vec<u8>>; 4] =
         [Some(b"one\n".to_vec()), Some(bytes.clone()), None, Some(b"two\n".to_vec())];
     place.change("f", Action::Create(text("one\n"))).await.unwrap();
-    place.change("f", Action::Edit(Body::Bytes(bytes))).await.unwrap();
+    place.change("f", Action::Edit(NewContent::Bytes(bytes))).await.unwrap();
     place.change("f", Action::Delete).await.unwrap();
     let last = place.change("f", Action::Create(text("two\n"))).await.unwrap();
     let session = place.session().await;
@@ -109,30 +109,34 @@ async fn every_content_can_be_read(database: Database) {
     let mut before = None;
     for (revision, state) in revisions.iter().zip(&states) {
         for (side, expected) in [(Side::After, state), (Side::Before, &before)] {
-            match (place.content("f", At::Revision(revision.id), side).await, expected) {
+            match (place.content("f", StatePoint::Revision(revision.id), side).await, expected) {
                 (Ok(content), Some(expected)) => assert_eq!(&content, expected),
                 (Err(ViewError::NoContent { revision: id, .. }), None) => assert_eq!(id, revision.id),
                 (other, _) => panic!("revision {} {side:?}: {other:?}", revision.id),
             }
         }
         if let Some(expected) = state {
-            let by_event = place.content("f", At::Event(revision.event_id), Side::After).await.unwrap();
+            let by_event =
+                place.content("f", StatePoint::Event(revision.event_id), Side::After).await.unwrap();
             assert_eq!(&by_event, expected);
         }
         before.clone_from(state);
     }
-    let now = place.content("f", At::Newest, Side::After).await.unwrap();
-    let by_time = place.content("f", At::Time(i64::MAX), Side::After).await.unwrap();
+    let now = place.content("f", StatePoint::Newest, Side::After).await.unwrap();
+    let by_time = place.content("f", StatePoint::Time(i64::MAX), Side::After).await.unwrap();
     assert_eq!((now.as_slice(), by_time.as_slice()), (&b"two\n"[..], &b"two\n"[..]));
-    assert!(matches!(place.content("f", At::Time(0), Side::After).await, Err(ViewError::NoRevision(..))));
+    assert!(matches!(
+        place.content("f", StatePoint::Time(0), Side::After).await,
+        Err(ViewError::NoRevision(..))
+    ));
     // Another file's revision is none of this one's.
     place.change("g", Action::Create(text("g\n"))).await.unwrap();
     let id = last.revision.unwrap().id;
     assert!(matches!(
-        place.content("g", At::Revision(id), Side::After).await,
-        Err(ViewError::NoRevision(_, At::Revision(wrong))) if wrong == id
+        place.content("g", StatePoint::Revision(id), Side::After).await,
+        Err(ViewError::NoRevision(_, StatePoint::Revision(wrong))) if wrong == id
     ));
-    assert!(matches!(place.content("h", At::Newest, Side::After).await, Err(ViewError::NoFile(..))));
+    assert!(matches!(place.content("h", StatePoint::Newest, Side::After).await, Err(ViewError::NoFile(..))));
 
     // Each event says where the contents before and after are.
     for event in place.timeline(&session, all()).await.events {
@@ -140,7 +144,7 @@ async fn every_content_can_be_read(database: Database) {
         for (content, side) in [(change.before, Side::Before), (change.after, Side::After)] {
             let Some(content) = content else { continue };
             let path = event.subject.as_deref().unwrap();
-            let bytes = place.content(path, At::Revision(change.revision), side).await.unwrap();
+            let bytes = place.content(path, StatePoint::Revision(change.revision), side).await.unwrap();
             assert_eq!(blob::hex(&blob::hash(&bytes)), content.hash);
             let tail = if side == Side::Before { "&side=before" } else { "" };
             let uri = format!(
@@ -239,12 +243,12 @@ async fn one_that_is_too_long_is_cut_and_says_so(database: Database) {
     for page in [&first, &second] {
         assert!(budget::tokens_of(&page.revisions) <= 2000, "{}", budget::tokens_of(&page.revisions));
     }
-    let whole = place.content("f", At::Newest, Side::After).await.unwrap();
+    let whole = place.content("f", StatePoint::Newest, Side::After).await.unwrap();
     assert_eq!(whole.len(), long.len() + 20_000);
 
     // Part by part, a text is all of it.
     let mut read = place.ledger.read().await.unwrap();
-    let content = content::read(&mut read, &session, "f", At::Newest, Side::Before).await.unwrap();
+    let content = content::read(&mut read, &session, "f", StatePoint::Newest, Side::Before).await.unwrap();
     let (mut parts, mut offset) = (String::new(), 0);
     loop {
         let piece = content.piece(offset, 500).unwrap();
@@ -348,7 +352,7 @@ async fn a_story_is_in_order_and_ends_with_its_summary(database: Database) {
 
     // A session that went on has not ended: what came of it then is told where it happened.
     let mut write = place.ledger.write(Survives::Power).await.unwrap();
-    let again = session::Beginning { id: Some(ended.id.clone()), ..Default::default() };
+    let again = session::SessionStart { id: Some(ended.id.clone()), ..Default::default() };
     let (open, _) = session::start(&mut write, &caller("agent"), again).await.unwrap();
     write.commit().await.unwrap();
     let story = place.story(&open).await;

@@ -9,7 +9,9 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use scrubjay_store::workspace::{Content, Expect, FilePath, Kind, Refusal, Workspace, WorkspaceError};
+use scrubjay_store::workspace::{
+    ExpectedContent, FilePath, FileSnapshot, NotFileKind, Refusal, Workspace, WorkspaceError,
+};
 use tempfile::TempDir;
 
 use crate::fixture::{run_in_a_process_of_its_own, scratch};
@@ -53,11 +55,11 @@ impl Lab {
         self.workspace.locate(path).unwrap()
     }
 
-    fn read(&self, path: &str) -> Option<Content> {
+    fn read(&self, path: &str) -> Option<FileSnapshot> {
         self.workspace.read(&self.at(path), MAX).unwrap()
     }
 
-    fn write(&self, path: &str, bytes: &str, expected: Expect) -> Result<(), WorkspaceError> {
+    fn write(&self, path: &str, bytes: &str, expected: ExpectedContent) -> Result<(), WorkspaceError> {
         self.workspace.stage(&self.at(path), bytes.as_bytes(), None)?.commit(expected)
     }
 }
@@ -66,8 +68,8 @@ fn mode(path: &Path) -> u32 {
     std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-fn content(bytes: &str) -> Expect {
-    Expect::Content(blake3::hash(bytes.as_bytes()))
+fn content(bytes: &str) -> ExpectedContent {
+    ExpectedContent::Content(blake3::hash(bytes.as_bytes()))
 }
 
 fn code<T: std::fmt::Debug>(outcome: Result<T, WorkspaceError>) -> &'static str {
@@ -187,7 +189,7 @@ fn names_that_may_be_one_are_twins() {
 fn a_file_is_created_edited_and_removed() {
     for lab in [Lab::new(), Lab::step_by_step()] {
         assert_eq!(lab.read("new/deep/a.txt"), None);
-        lab.write("new/deep/a.txt", "one", Expect::Missing).unwrap();
+        lab.write("new/deep/a.txt", "one", ExpectedContent::Missing).unwrap();
         let read = lab.read("new/deep/a.txt").unwrap();
         assert_eq!((read.bytes.as_slice(), read.links, read.owned), (&b"one"[..], 1, true));
         assert_eq!(read.hash, blake3::hash(b"one"));
@@ -197,7 +199,7 @@ fn a_file_is_created_edited_and_removed() {
         lab.workspace.remove(&lab.at("new/deep/a.txt"), blake3::hash(b"two\r\n\0")).unwrap();
         assert_eq!(lab.read("new/deep/a.txt"), None);
         assert!(names(&lab.disk("new/deep")).is_empty());
-        lab.write("top", "", Expect::Missing).unwrap();
+        lab.write("top", "", ExpectedContent::Missing).unwrap();
         assert_eq!(lab.read("top").unwrap().bytes, b"");
     }
 }
@@ -206,7 +208,7 @@ fn a_file_is_created_edited_and_removed() {
 fn what_is_not_as_expected_is_left_alone() {
     let lab = Lab::new();
     let path = lab.put("src/a", "one", 0o644);
-    assert_eq!(code(lab.write("src/a", "x", Expect::Missing)), "exists");
+    assert_eq!(code(lab.write("src/a", "x", ExpectedContent::Missing)), "exists");
     assert_eq!(code(lab.write("src/a", "x", content("other"))), "changed");
     assert_eq!(code(lab.write("src/b", "x", content("one"))), "missing");
     assert_eq!(code(lab.workspace.remove(&path, blake3::hash(b"other"))), "changed");
@@ -215,7 +217,7 @@ fn what_is_not_as_expected_is_left_alone() {
     assert_eq!(code(lab.write("new/b", "x", content("one"))), "missing");
     let staged = lab.workspace.stage(&path, b"x", None).unwrap();
     std::fs::remove_file(lab.disk("src/a")).unwrap();
-    assert_eq!(code(staged.commit(Expect::Missing)), "changed");
+    assert_eq!(code(staged.commit(ExpectedContent::Missing)), "changed");
     assert!(names(&lab.disk("src")).is_empty());
     assert_eq!(names(&lab.disk("")), ["src"], "directories made for nothing go");
     drop(lab.workspace.stage(&lab.at("x/y/z"), b"x", None).unwrap());
@@ -240,11 +242,15 @@ fn what_is_not_a_regular_file_is_refused_without_hanging() {
         let fifo = Mode::from_raw_mode(0o666);
         mknodat(CWD, lab.disk("fifo"), FileType::Fifo, fifo, 0).unwrap();
         let _listener = UnixListener::bind(lab.disk("socket")).unwrap();
-        let mut kinds = vec![("fifo", Kind::Fifo), ("socket", Kind::Socket), ("src", Kind::Directory)];
+        let mut kinds = vec![
+            ("fifo", NotFileKind::Fifo),
+            ("socket", NotFileKind::Socket),
+            ("src", NotFileKind::Directory),
+        ];
         // Only root makes devices: this one is /dev/zero, which has no end.
         if mknodat(CWD, lab.disk("zero"), FileType::CharacterDevice, fifo, rustix::fs::makedev(1, 5)).is_ok()
         {
-            kinds.push(("zero", Kind::Device));
+            kinds.push(("zero", NotFileKind::Device));
         }
         for (name, kind) in kinds {
             let path = lab.at(name);
@@ -254,14 +260,14 @@ fn what_is_not_a_regular_file_is_refused_without_hanging() {
                 other => panic!("{name}: {other:?}"),
             };
             check(lab.workspace.read(&path, MAX).map(|_| ()));
-            check(lab.write(name, "x", Expect::Missing));
+            check(lab.write(name, "x", ExpectedContent::Missing));
             check(lab.write(name, "x", content("")));
             check(lab.workspace.remove(&path, blake3::hash(b"")));
             assert!(std::fs::symlink_metadata(lab.disk(name)).is_ok());
         }
         lab.put("file", "x", 0o644);
         assert_eq!(code(lab.workspace.read(&lab.at("file/below"), MAX)), "not_a_directory");
-        assert_eq!(code(lab.write("file/below", "x", Expect::Missing)), "not_a_directory");
+        assert_eq!(code(lab.write("file/below", "x", ExpectedContent::Missing)), "not_a_directory");
     }
 }
 
@@ -278,7 +284,7 @@ fn no_symbolic_link_is_followed() {
         for name in ["file", "dangling", "dir/canary", "dir/new", "dir/new/x", "magic/x", "inside/a", "dir"] {
             let path = lab.at(name);
             assert_eq!(code(lab.workspace.read(&path, MAX)), "symlink", "{name}");
-            assert_eq!(code(lab.write(name, "x", Expect::Missing)), "symlink", "{name}");
+            assert_eq!(code(lab.write(name, "x", ExpectedContent::Missing)), "symlink", "{name}");
             assert_eq!(code(lab.write(name, "x", content("canary"))), "symlink", "{name}");
             assert_eq!(code(lab.workspace.remove(&path, blake3::hash(b"canary"))), "symlink", "{name}");
             lab.workspace.sweep_temporaries(&path, u64::MAX, &|_| true).unwrap();
@@ -332,7 +338,7 @@ fn permissions_are_kept() {
     staged.commit(content("one")).unwrap();
     assert_eq!(mode(&lab.disk("late")), 0o640, "as it was at the last moment");
     let given = lab.workspace.stage(&lab.at("given"), b"", Some(0o4711)).unwrap();
-    given.commit(Expect::Missing).unwrap();
+    given.commit(ExpectedContent::Missing).unwrap();
     assert_eq!(mode(&lab.disk("given")), 0o711);
 }
 
@@ -381,5 +387,5 @@ fn one_umask_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let workspace = Workspace::open(&directory).unwrap();
     let path = workspace.locate("made/here").unwrap();
-    workspace.stage(&path, b"", None).unwrap().commit(Expect::Missing).unwrap();
+    workspace.stage(&path, b"", None).unwrap().commit(ExpectedContent::Missing).unwrap();
 }

@@ -6,18 +6,18 @@ use jiff::tz::TimeZone;
 use rmcp::model::JsonObject;
 use serde_json::Value;
 
-use super::Refused;
-use crate::arguments::Problem;
+use super::ProgressFailure;
+use crate::arguments::ArgumentProblem;
 
 /// A call's arguments, and what is wrong with them.
 pub(super) struct Arguments {
     object: JsonObject,
-    problems: Vec<Problem>,
+    problems: Vec<ArgumentProblem>,
 }
 
 /// Whether a day is meant from its beginning or to its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Edge {
+pub(super) enum DayEdge {
     Start,
     End,
 }
@@ -28,25 +28,27 @@ impl Arguments {
     }
 
     /// Ends the checks.
-    pub(super) fn finish(self) -> Result<(), Refused> {
-        if self.problems.is_empty() { Ok(()) } else { Err(Refused::Problems(self.problems)) }
+    pub(super) fn finish(self) -> Result<(), ProgressFailure> {
+        if self.problems.is_empty() { Ok(()) } else { Err(ProgressFailure::Problems(self.problems)) }
     }
 
     /// Says what is wrong with an argument.
     pub(super) fn problem(&mut self, name: &str, message: impl Into<String>) {
-        self.problems.push(Problem::new(name, message));
+        self.problems.push(ArgumentProblem::new(name, message));
     }
 
     /// Says that an argument must be one of a few words.
     pub(super) fn problem_choice(&mut self, name: &str, words: &[&str]) {
         let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-        let problem = Problem::new(name, format!("must be {}", quoted.join(" or ")));
-        self.problems.push(Problem { allowed: words.iter().map(|word| (*word).into()).collect(), ..problem });
+        let problem = ArgumentProblem::new(name, format!("must be {}", quoted.join(" or ")));
+        self.problems
+            .push(ArgumentProblem { allowed: words.iter().map(|word| (*word).into()).collect(), ..problem });
     }
 
     /// Says what is wrong with an argument, in a sentence of its own.
     pub(super) fn problem_told(&mut self, name: &str, message: &str, sentence: impl Into<String>) {
-        self.problems.push(Problem { sentence: Some(sentence.into()), ..Problem::new(name, message) });
+        self.problems
+            .push(ArgumentProblem { sentence: Some(sentence.into()), ..ArgumentProblem::new(name, message) });
     }
 
     /// Tells whether something was given under a name; nothing and `null` are the same.
@@ -144,7 +146,7 @@ impl Arguments {
     }
 
     /// Takes a date, and returns its first or last microsecond.
-    pub(super) fn date(&mut self, name: &str, edge: Edge) -> Option<i64> {
+    pub(super) fn date(&mut self, name: &str, edge: DayEdge) -> Option<i64> {
         let value = self.take(name)?;
         let moment = value.as_str().and_then(|text| moment(text.trim(), edge));
         if moment.is_none() {
@@ -157,13 +159,13 @@ impl Arguments {
 
 /// Reads a date, or a date and time, which is in UTC where it does not say; entries show milliseconds, so the
 /// last of a moment is the last of its millisecond.
-fn moment(text: &str, edge: Edge) -> Option<i64> {
+fn moment(text: &str, edge: DayEdge) -> Option<i64> {
     if !text.contains(['T', 't', ' ']) {
         let day: Date = text.parse().ok()?;
         let start = day.to_zoned(TimeZone::UTC).ok()?.timestamp().as_microsecond();
         return Some(match edge {
-            Edge::Start => start,
-            Edge::End => start + 24 * 3_600_000_000 - 1,
+            DayEdge::Start => start,
+            DayEdge::End => start + 24 * 3_600_000_000 - 1,
         });
     }
     let moment = text.parse::<Timestamp>().ok().or_else(|| {
@@ -171,8 +173,8 @@ fn moment(text: &str, edge: Edge) -> Option<i64> {
         Some(moment.to_zoned(TimeZone::UTC).ok()?.timestamp())
     })?;
     Some(match edge {
-        Edge::Start => moment.as_microsecond(),
-        Edge::End => moment.as_microsecond().div_euclid(1000) * 1000 + 999,
+        DayEdge::Start => moment.as_microsecond(),
+        DayEdge::End => moment.as_microsecond().div_euclid(1000) * 1000 + 999,
     })
 }
 
@@ -193,8 +195,8 @@ mod tests {
 
     fn check(text: &str, start: &str, end: &str) {
         let shown = |edge| moment(text, edge).map(|at| Timestamp::from_microsecond(at).unwrap().to_string());
-        assert_eq!(shown(Edge::Start).as_deref(), Some(start), "{text}");
-        assert_eq!(shown(Edge::End).as_deref(), Some(end), "{text}");
+        assert_eq!(shown(DayEdge::Start).as_deref(), Some(start), "{text}");
+        assert_eq!(shown(DayEdge::End).as_deref(), Some(end), "{text}");
     }
 
     #[test]
@@ -206,7 +208,7 @@ mod tests {
         check("2025-06-15T23:30:00-05:00", "2025-06-16T04:30:00Z", "2025-06-16T04:30:00.000999Z");
         check("2025-06-15T14:32", "2025-06-15T14:32:00Z", "2025-06-15T14:32:00.000999Z");
         for odd in ["", "yesterday", "15.06.2025", "2025-13-01", "2025-06-31", "2025-06-15T25:00:00Z", "12"] {
-            assert_eq!(moment(odd, Edge::Start), None, "{odd}");
+            assert_eq!(moment(odd, DayEdge::Start), None, "{odd}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! How much of each entry fits into a number of tokens: all of it, its summary, or its title. Pure.
 
-use scrubjay_store::ledger::progress::Entry;
+use scrubjay_store::ledger::progress::ProgressEntry;
 
 use super::summary::cut;
 
@@ -23,12 +23,12 @@ impl Detail {
 }
 
 /// An entry, and how much of it is told.
-pub(super) struct Told {
-    pub(super) entry: Entry,
+pub(super) struct BudgetedEntry {
+    pub(super) entry: ProgressEntry,
     pub(super) detail: Detail,
 }
 
-impl Told {
+impl BudgetedEntry {
     /// Returns what is told beside the title.
     pub(super) fn text(&self) -> Option<String> {
         match self.detail {
@@ -41,7 +41,7 @@ impl Told {
 
 /// Chooses for each entry, in order of importance: as many titles as fit, then summaries, then contents.
 /// Returns the chosen, and how many were left out.
-pub(super) fn spend(entries: Vec<Entry>, tokens_max: usize) -> (Vec<Told>, usize) {
+pub(super) fn spend(entries: Vec<ProgressEntry>, tokens_max: usize) -> (Vec<BudgetedEntry>, usize) {
     let count = entries.len();
     let mut left = tokens_max;
     let mut told = Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn spend(entries: Vec<Entry>, tokens_max: usize) -> (Vec<Told>, usize
             break;
         }
         left = left.saturating_sub(cost);
-        told.push(Told { entry, detail: Detail::Title });
+        told.push(BudgetedEntry { entry, detail: Detail::Title });
     }
     for one in &mut told {
         let cost = tokens(&short(&one.entry));
@@ -73,7 +73,7 @@ pub(super) fn spend(entries: Vec<Entry>, tokens_max: usize) -> (Vec<Told>, usize
     (told, omitted)
 }
 
-fn short(entry: &Entry) -> String {
+fn short(entry: &ProgressEntry) -> String {
     entry.summary.clone().unwrap_or_else(|| cut(&entry.content, false))
 }
 
@@ -86,8 +86,8 @@ pub(super) fn tokens(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn entry(n: usize, content: usize) -> Entry {
-        Entry {
+    fn entry(n: usize, content: usize) -> ProgressEntry {
+        ProgressEntry {
             id: format!("{n:012}"),
             project_id: "p".to_owned(),
             at_us: 0,

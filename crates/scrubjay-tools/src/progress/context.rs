@@ -4,15 +4,15 @@ use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use scrubjay_store::ledger::Read;
-use scrubjay_store::ledger::progress::search::{self, Says, Search};
-use scrubjay_store::ledger::progress::{self, Entry};
+use scrubjay_store::ledger::progress::search::{self, EntrySearch, TextFilter};
+use scrubjay_store::ledger::progress::{self, ProgressEntry};
 use scrubjay_store::ledger::project;
 use serde_json::{Value, json};
 
-use super::arguments::{Arguments, Edge, iso};
+use super::arguments::{Arguments, DayEdge, iso};
 use super::budget::{spend, tokens};
 use super::log::NAME_CHARS_MAX;
-use super::{Answer, Progress, Refused, digest, schema, summary};
+use super::{Answer, Progress, ProgressFailure, digest, schema, summary};
 use crate::shared::Shared;
 
 /// No id that is asked for is longer.
@@ -33,20 +33,20 @@ impl Progress {
         &self,
         arguments: JsonObject,
         _context: RequestContext<RoleServer>,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, ProgressFailure> {
         get_context(&self.shared, arguments).await
     }
 }
 
 /// What is asked for.
-struct Asked {
+struct ContextRequest {
     project: String,
-    which: Which,
+    which: RequestedEntries,
     include_full: bool,
     max_tokens: Option<usize>,
 }
 
-enum Which {
+enum RequestedEntries {
     One(String),
     Several(Vec<String>),
     Between(i64, i64),
@@ -56,25 +56,27 @@ enum Which {
 ///
 /// # Errors
 /// The arguments are wrong, an entry is not there, or the ledger failed.
-pub async fn get_context(shared: &Shared, arguments: JsonObject) -> Result<Answer, Refused> {
-    let asked = Asked::read(arguments)?;
+pub async fn get_context(shared: &Shared, arguments: JsonObject) -> Result<Answer, ProgressFailure> {
+    let asked = ContextRequest::read(arguments)?;
     let mut read = shared.ledger().await?.read().await?;
     let (entries, more) = match &asked.which {
-        Which::One(id) => {
+        RequestedEntries::One(id) => {
             let entry = several(&mut read, &asked.project, std::slice::from_ref(id)).await?.remove(0);
             drop(read);
             return one(shared, &asked, entry).await;
         }
-        Which::Several(ids) => (several(&mut read, &asked.project, ids).await?, 0),
-        Which::Between(from_us, until_us) => between(&mut read, &asked.project, *from_us, *until_us).await?,
+        RequestedEntries::Several(ids) => (several(&mut read, &asked.project, ids).await?, 0),
+        RequestedEntries::Between(from_us, until_us) => {
+            between(&mut read, &asked.project, *from_us, *until_us).await?
+        }
     };
     drop(read);
     let (told, omitted) = spend(entries, asked.max_tokens.unwrap_or(TOKENS as usize));
     digest::of(shared, &asked.project, &told, omitted + more).await
 }
 
-impl Asked {
-    fn read(arguments: JsonObject) -> Result<Self, Refused> {
+impl ContextRequest {
+    fn read(arguments: JsonObject) -> Result<Self, ProgressFailure> {
         let mut arguments = Arguments::new(arguments);
         let project = arguments.required("projectId", NAME_CHARS_MAX, "is required");
         let several = arguments.has("ids");
@@ -85,8 +87,8 @@ impl Asked {
             Some(arguments.required("id", ID_CHARS_MAX, "is required"))
         };
         let mut ids = arguments.texts("ids", ENTRIES_MAX, ID_CHARS_MAX);
-        let from_us = arguments.date("startDate", Edge::Start);
-        let until_us = arguments.date("endDate", Edge::End);
+        let from_us = arguments.date("startDate", DayEdge::Start);
+        let until_us = arguments.date("endDate", DayEdge::End);
         if several && dated {
             arguments.problem("ids", "and a range of dates exclude each other");
         }
@@ -94,15 +96,15 @@ impl Asked {
             arguments.problem("id", "and a range of dates exclude each other");
         }
         let which = if dated {
-            Which::Between(from_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX))
+            RequestedEntries::Between(from_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX))
         } else if several {
             ids.extend(id.filter(|id| !ids.contains(id)));
             if ids.is_empty() {
                 arguments.problem("ids", "must name an entry");
             }
-            Which::Several(ids)
+            RequestedEntries::Several(ids)
         } else {
-            Which::One(id.unwrap_or_default())
+            RequestedEntries::One(id.unwrap_or_default())
         };
         let include_full = arguments.flag("includeFull");
         let max_tokens = arguments.number("maxTokens", 1, TOKENS_MAX).map(|tokens| tokens as usize);
@@ -112,8 +114,12 @@ impl Asked {
 }
 
 /// Returns entries by their ids, all of them.
-async fn several(read: &mut Read, project: &str, ids: &[String]) -> Result<Vec<Entry>, Refused> {
-    let mut entries: Vec<Entry> = Vec::new();
+async fn several(
+    read: &mut Read,
+    project: &str,
+    ids: &[String],
+) -> Result<Vec<ProgressEntry>, ProgressFailure> {
+    let mut entries: Vec<ProgressEntry> = Vec::new();
     let mut missing = Vec::new();
     for id in ids {
         match progress::get(read, project, id).await? {
@@ -125,7 +131,7 @@ async fn several(read: &mut Read, project: &str, ids: &[String]) -> Result<Vec<E
     if missing.is_empty() {
         return Ok(entries);
     }
-    Err(Refused::NotFound(format!("Entry not found: {} in project {project}", missing.join(", "))))
+    Err(ProgressFailure::NotFound(format!("Entry not found: {} in project {project}", missing.join(", "))))
 }
 
 /// Returns the newest entries of a time, and how many more there are.
@@ -134,24 +140,35 @@ async fn between(
     project: &str,
     from_us: i64,
     until_us: i64,
-) -> Result<(Vec<Entry>, usize), Refused> {
+) -> Result<(Vec<ProgressEntry>, usize), ProgressFailure> {
     if project::get(read, project).await?.is_none() {
-        return Err(Refused::NotFound(format!("Project not found: {project}")));
+        return Err(ProgressFailure::NotFound(format!("Project not found: {project}")));
     }
     let entries = progress::between(read, project, from_us, until_us, ENTRIES_MAX as i64).await?;
     if entries.is_empty() {
-        return Err(Refused::NotFound(format!(
+        return Err(ProgressFailure::NotFound(format!(
             "Entry not found: none between these dates in project {project}"
         )));
     }
-    let search =
-        Search { project, says: Says::Anything, tags: &[], session: None, from_us, until_us, limit: 1 };
+    let search = EntrySearch {
+        project,
+        says: TextFilter::Anything,
+        tags: &[],
+        session: None,
+        from_us,
+        until_us,
+        limit: 1,
+    };
     let total = search::find(read, &search).await?.total as usize;
     let more = total.saturating_sub(entries.len());
     Ok((entries, more))
 }
 
-async fn one(shared: &Shared, asked: &Asked, entry: Entry) -> Result<Answer, Refused> {
+async fn one(
+    shared: &Shared,
+    asked: &ContextRequest,
+    entry: ProgressEntry,
+) -> Result<Answer, ProgressFailure> {
     let (summary, source) = summary::of(shared, &entry).await?;
     let mut data = json!({
         "id": entry.id,

@@ -12,9 +12,9 @@ use scrubjay_store::ledger::progress::{self, ID_CHARS};
 use serde_json::{Value, json};
 
 use super::arguments::{day, iso};
-use super::budget::Told;
-use super::summary::{Source, Subject, TEMPERATURE, Wanted, ask};
-use super::{Answer, Refused};
+use super::budget::BudgetedEntry;
+use super::summary::{SummaryRequest, SummarySource, SummarySubject, TEMPERATURE, ask};
+use super::{Answer, ProgressFailure};
 use crate::shared::Shared;
 
 /// No digest has more tokens.
@@ -30,16 +30,16 @@ const SYSTEM_PROMPT: &str = "You are a technical summariser. Write one digest of
 pub(super) async fn of(
     shared: &Shared,
     project: &str,
-    told: &[Told],
+    told: &[BudgetedEntry],
     omitted: usize,
-) -> Result<Answer, Refused> {
+) -> Result<Answer, ProgressFailure> {
     let user: Vec<String> = told.iter().map(written).collect();
     let user = user.join("\n\n");
     let model = shared.llm().map(|client| client.config().model.clone()).unwrap_or_default();
     let inputs = blob::hash(format!("digest 1\n{model}\n{SYSTEM_PROMPT}\n{user}").as_bytes());
     let known = progress::digest(&mut shared.ledger().await?.read().await?, &inputs).await?;
     let (text, source) = match known {
-        Some(text) => (text, Source::Cache),
+        Some(text) => (text, SummarySource::Cache),
         None => {
             let question = ChatRequest {
                 max_tokens: Some(TOKENS_MAX),
@@ -47,10 +47,10 @@ pub(super) async fn of(
                 ..ChatRequest::new(SYSTEM_PROMPT, user)
             };
             let shape = |reply: &ChatReply| checked(reply.text.trim(), told);
-            let wanted = Wanted { subject: &Subject::Digest(inputs), question, shape: &shape };
+            let wanted = SummaryRequest { subject: &SummarySubject::Digest(inputs), question, shape: &shape };
             match ask(shared, wanted).await? {
-                Some(text) => (text, Source::Model),
-                None => (listed(told), Source::Fallback),
+                Some(text) => (text, SummarySource::Model),
+                None => (listed(told), SummarySource::Fallback),
             }
         }
     };
@@ -59,10 +59,10 @@ pub(super) async fn of(
 
 fn answer(
     project: &str,
-    told: &[Told],
+    told: &[BudgetedEntry],
     omitted: usize,
     inputs: &blob::Hash,
-    (text, source): (String, Source),
+    (text, source): (String, SummarySource),
 ) -> Answer {
     let mut whole = text.clone();
     for one in told.iter() {
@@ -103,7 +103,7 @@ fn answer(
     }
 }
 
-fn shown(one: &Told) -> Value {
+fn shown(one: &BudgetedEntry) -> Value {
     let entry = &one.entry;
     let mut shown = json!({
         "id": entry.id, "title": entry.title, "createdAt": iso(entry.at_us), "tags": entry.tags,
@@ -117,14 +117,14 @@ fn shown(one: &Told) -> Value {
 }
 
 /// Writes an entry for the model.
-fn written(one: &Told) -> String {
+fn written(one: &BudgetedEntry) -> String {
     let entry = &one.entry;
     let head = format!("[{}] {}\nTitle: {}", entry.id, iso(entry.at_us), entry.title);
     one.text().map_or_else(|| head.clone(), |text| format!("{head}\n\nContent:\n{text}"))
 }
 
 /// Takes out what looks like an id and is none; returns nothing where no id is left.
-fn checked(text: &str, told: &[Told]) -> Option<String> {
+fn checked(text: &str, told: &[BudgetedEntry]) -> Option<String> {
     let mut kept = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('[') {
@@ -153,7 +153,7 @@ fn bracketed(text: &str) -> Option<&str> {
 }
 
 /// Returns the entries that a digest names, in order.
-fn citations<'a>(text: &str, told: &'a [Told]) -> Vec<&'a str> {
+fn citations<'a>(text: &str, told: &'a [BudgetedEntry]) -> Vec<&'a str> {
     let mut cited = Vec::new();
     for (at, _) in text.match_indices('[') {
         let named = bracketed(&text[at..]).and_then(|id| told.iter().find(|one| one.entry.id == id));
@@ -165,7 +165,7 @@ fn citations<'a>(text: &str, told: &'a [Told]) -> Vec<&'a str> {
 }
 
 /// Lists the titles, where there is no model.
-fn listed(told: &[Told]) -> String {
+fn listed(told: &[BudgetedEntry]) -> String {
     let lines: Vec<String> =
         told.iter().map(|one| format!("- {} [{}]", one.entry.title, one.entry.id)).collect();
     lines.join("\n")

@@ -4,12 +4,12 @@ use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use scrubjay_store::ledger::Survives;
-use scrubjay_store::ledger::progress::{self, NewEntry};
+use scrubjay_store::ledger::progress::{self, NewProgressEntry};
 use scrubjay_store::ledger::session::{self, Caller};
 use serde_json::{Value, json};
 
 use super::arguments::{Arguments, iso};
-use super::{Answer, Progress, Refused, schema};
+use super::{Answer, Progress, ProgressFailure, schema};
 use crate::shared::Shared;
 
 /// No project id, title or agent id is longer.
@@ -29,7 +29,7 @@ impl Progress {
         &self,
         arguments: JsonObject,
         context: RequestContext<RoleServer>,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, ProgressFailure> {
         log_progress(&self.shared, &self.shared.caller(&context), arguments).await
     }
 }
@@ -42,7 +42,7 @@ pub async fn log_progress(
     shared: &Shared,
     caller: &Caller,
     arguments: JsonObject,
-) -> Result<Answer, Refused> {
+) -> Result<Answer, ProgressFailure> {
     let mut arguments = Arguments::new(arguments);
     let project = arguments.required("projectId", NAME_CHARS_MAX, "is required");
     let title = arguments.required("title", NAME_CHARS_MAX, "is required");
@@ -52,7 +52,7 @@ pub async fn log_progress(
     arguments.finish()?;
     let mut write = shared.ledger().await?.write(Survives::Power).await?;
     let session = session::current(&mut write, caller, None).await?;
-    let new = NewEntry {
+    let new = NewProgressEntry {
         project: &project,
         title: &title,
         content: &content,

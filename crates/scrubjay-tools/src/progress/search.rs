@@ -6,15 +6,15 @@ use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use scrubjay_core::units::counted;
-use scrubjay_store::ledger::progress::search::{self, Found, Hit, Says, Search};
+use scrubjay_store::ledger::progress::search::{self, EntryHit, EntrySearch, EntrySearchResults, TextFilter};
 use scrubjay_store::ledger::progress::words::{Term, terms};
 use scrubjay_store::ledger::project;
 use scrubjay_store::views::{self, ViewError};
 use serde_json::{Value, json};
 
-use super::arguments::{Arguments, Edge, day, iso};
+use super::arguments::{Arguments, DayEdge, day, iso};
 use super::log::{NAME_CHARS_MAX, TAG_CHARS_MAX};
-use super::{Answer, Progress, Refused, schema, snippet};
+use super::{Answer, Progress, ProgressFailure, schema, snippet};
 use crate::shared::Shared;
 
 /// No query is longer.
@@ -36,13 +36,13 @@ impl Progress {
         &self,
         arguments: JsonObject,
         _context: RequestContext<RoleServer>,
-    ) -> Result<Answer, Refused> {
+    ) -> Result<Answer, ProgressFailure> {
         search_logs(&self.shared, arguments).await
     }
 }
 
 /// What is searched for.
-struct Asked {
+struct SearchRequest {
     project: String,
     query: Option<String>,
     terms: Option<Vec<Term>>,
@@ -57,26 +57,26 @@ struct Asked {
 ///
 /// # Errors
 /// The arguments are wrong, the project is not known, or the ledger failed.
-pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answer, Refused> {
-    let asked = Asked::read(arguments)?;
+pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answer, ProgressFailure> {
+    let asked = SearchRequest::read(arguments)?;
     let mut read = shared.ledger().await?.read().await?;
     if project::get(&mut read, &asked.project).await?.is_none() {
-        return Err(Refused::NotFound(format!("Project not found: {}", asked.project)));
+        return Err(ProgressFailure::NotFound(format!("Project not found: {}", asked.project)));
     }
     let says = match (&asked.terms, &asked.query) {
-        (Some(terms), _) => Says::Words(terms),
-        (None, Some(part)) => Says::InTitle(part),
-        (None, None) => Says::Anything,
+        (Some(terms), _) => TextFilter::Words(terms),
+        (None, Some(part)) => TextFilter::InTitle(part),
+        (None, None) => TextFilter::Anything,
     };
     let session = match &asked.session {
         Some(name) => match views::find_session(&mut read, name).await {
             Ok(session) => Some(session.id),
             Err(ViewError::Ledger(error)) => return Err(error.into()),
-            Err(error) => return Err(Refused::NotFound(error.to_string())),
+            Err(error) => return Err(ProgressFailure::NotFound(error.to_string())),
         },
         None => None,
     };
-    let search = Search {
+    let search = EntrySearch {
         project: &asked.project,
         says,
         tags: &asked.tags,
@@ -89,8 +89,8 @@ pub async fn search_logs(shared: &Shared, arguments: JsonObject) -> Result<Answe
     Ok(answer(&asked, &found))
 }
 
-impl Asked {
-    fn read(arguments: JsonObject) -> Result<Self, Refused> {
+impl SearchRequest {
+    fn read(arguments: JsonObject) -> Result<Self, ProgressFailure> {
         let mut arguments = Arguments::new(arguments);
         let project = arguments.required("projectId", NAME_CHARS_MAX, "is required");
         let query = arguments.text("query", QUERY_CHARS_MAX).filter(|query| !query.is_empty());
@@ -114,8 +114,8 @@ impl Asked {
             terms,
             tags: arguments.texts("tags", TAGS_MAX, TAG_CHARS_MAX),
             session: arguments.text("sessionId", NAME_CHARS_MAX).filter(|session| !session.is_empty()),
-            from_us: arguments.date("startDate", Edge::Start),
-            until_us: arguments.date("endDate", Edge::End),
+            from_us: arguments.date("startDate", DayEdge::Start),
+            until_us: arguments.date("endDate", DayEdge::End),
             limit: arguments.number("limit", 1, LIMIT_MAX).unwrap_or(LIMIT),
         };
         arguments.finish()?;
@@ -123,7 +123,7 @@ impl Asked {
     }
 }
 
-fn answer(asked: &Asked, found: &Found) -> Answer {
+fn answer(asked: &SearchRequest, found: &EntrySearchResults) -> Answer {
     let mut text = format!("Found {}", counted(found.total, "entry"));
     if let Some(query) = &asked.query {
         write!(text, " matching '{query}'").expect("a string takes any text");
@@ -154,7 +154,7 @@ fn answer(asked: &Asked, found: &Found) -> Answer {
     Answer { text, data: json!({ "entries": listed, "total": found.total }) }
 }
 
-fn snippet_of(hit: &Hit, terms: Option<&[Term]>) -> Option<String> {
+fn snippet_of(hit: &EntryHit, terms: Option<&[Term]>) -> Option<String> {
     Some(snippet::of(&hit.title, hit.content.as_deref()?, terms?))
 }
 

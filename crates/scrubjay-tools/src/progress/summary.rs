@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use scrubjay_llm::{ChatReply, ChatRequest};
-use scrubjay_store::ledger::progress::{self, Entry, claim};
+use scrubjay_store::ledger::progress::{self, ProgressEntry, claim};
 use scrubjay_store::ledger::{Ledger, LedgerError, Survives};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep};
@@ -31,13 +31,13 @@ const SYSTEM_PROMPT: &str = "You are a technical summariser. Summarise the follo
 
 /// Where a summary comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum SummarySource {
     Model,
     Cache,
     Fallback,
 }
 
-impl Source {
+impl SummarySource {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -48,9 +48,12 @@ impl Source {
 }
 
 /// Returns an entry's summary.
-pub(super) async fn of(shared: &Shared, entry: &Entry) -> Result<(String, Source), LedgerError> {
+pub(super) async fn of(
+    shared: &Shared,
+    entry: &ProgressEntry,
+) -> Result<(String, SummarySource), LedgerError> {
     if let Some(summary) = &entry.summary {
-        return Ok((summary.clone(), Source::Cache));
+        return Ok((summary.clone(), SummarySource::Cache));
     }
     let user = format!("Title: {}\n\nContent:\n{}", entry.title, entry.content);
     let question = ChatRequest {
@@ -58,10 +61,10 @@ pub(super) async fn of(shared: &Shared, entry: &Entry) -> Result<(String, Source
         temperature: Some(TEMPERATURE),
         ..ChatRequest::new(SYSTEM_PROMPT, user)
     };
-    let wanted = Wanted { subject: &Subject::Summary(entry), question, shape: &shape };
+    let wanted = SummaryRequest { subject: &SummarySubject::Summary(entry), question, shape: &shape };
     Ok(match ask(shared, wanted).await? {
-        Some(summary) => (summary, Source::Model),
-        None => (entry.content.chars().take(CHARS_MAX).collect(), Source::Fallback),
+        Some(summary) => (summary, SummarySource::Model),
+        None => (entry.content.chars().take(CHARS_MAX).collect(), SummarySource::Fallback),
     })
 }
 
@@ -101,14 +104,14 @@ pub(super) fn cut(text: &str, broken_off: bool) -> String {
 }
 
 /// What a model is asked for.
-pub(super) enum Subject<'a> {
+pub(super) enum SummarySubject<'a> {
     /// An entry's summary.
-    Summary(&'a Entry),
+    Summary(&'a ProgressEntry),
     /// Several entries' digest, by its inputs.
     Digest([u8; 32]),
 }
 
-impl Subject<'_> {
+impl SummarySubject<'_> {
     fn key(&self) -> String {
         match self {
             Self::Summary(entry) => entry.id.clone(),
@@ -127,14 +130,14 @@ impl Subject<'_> {
 }
 
 /// A question, and what makes an answer of the reply.
-pub(super) struct Wanted<'a> {
-    pub(super) subject: &'a Subject<'a>,
+pub(super) struct SummaryRequest<'a> {
+    pub(super) subject: &'a SummarySubject<'a>,
     pub(super) question: ChatRequest,
     pub(super) shape: &'a (dyn Fn(&ChatReply) -> Option<String> + Sync),
 }
 
 /// Asks the model, together with whoever else wants the answer; returns nothing where there is none.
-pub(super) async fn ask(shared: &Shared, wanted: Wanted<'_>) -> Result<Option<String>, LedgerError> {
+pub(super) async fn ask(shared: &Shared, wanted: SummaryRequest<'_>) -> Result<Option<String>, LedgerError> {
     let Some(client) = shared.llm() else {
         tracing::warn!("there is no model to summarise with: set OPENAI_API_KEY or llm.api_key");
         return Ok(None);
@@ -160,7 +163,7 @@ async fn ask_alone(
     ledger: &Ledger,
     client: &scrubjay_llm::Client,
     owner: &str,
-    wanted: &Wanted<'_>,
+    wanted: &SummaryRequest<'_>,
 ) -> Result<Option<String>, LedgerError> {
     let timeout = client.config().timeout;
     let deadline = Instant::now() + timeout;
@@ -198,10 +201,10 @@ async fn ask_alone(
     claim::give_up(&mut write, &key, owner).await?;
     let kept = match (&answer, wanted.subject) {
         (None, _) => None,
-        (Some(text), Subject::Summary(entry)) => {
+        (Some(text), SummarySubject::Summary(entry)) => {
             Some(progress::keep_summary(&mut write, &entry.id, text, &client.config().model).await?)
         }
-        (Some(text), Subject::Digest(inputs)) => {
+        (Some(text), SummarySubject::Digest(inputs)) => {
             progress::keep_digest(&mut write, inputs, text).await?;
             Some(text.clone())
         }
@@ -210,28 +213,28 @@ async fn ask_alone(
     Ok(kept)
 }
 
-type Cell = Arc<OnceCell<Option<String>>>;
+type SharedAnswer = Arc<OnceCell<Option<String>>>;
 
 /// The questions that this process asks at the moment.
 #[derive(Debug, Default)]
-pub(crate) struct Flights(Mutex<HashMap<String, Cell>>);
+pub(crate) struct InFlightSummaries(Mutex<HashMap<String, SharedAnswer>>);
 
-impl Flights {
-    fn place(&self, key: String) -> Place<'_> {
+impl InFlightSummaries {
+    fn place(&self, key: String) -> InFlightSlot<'_> {
         let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let cell = Arc::clone(cells.entry(key.clone()).or_default());
-        Place { flights: self, key, cell }
+        InFlightSlot { flights: self, key, cell }
     }
 }
 
 /// A place among those who wait for an answer; who comes after the answer asks anew.
-struct Place<'a> {
-    flights: &'a Flights,
+struct InFlightSlot<'a> {
+    flights: &'a InFlightSummaries,
     key: String,
-    cell: Cell,
+    cell: SharedAnswer,
 }
 
-impl Drop for Place<'_> {
+impl Drop for InFlightSlot<'_> {
     fn drop(&mut self) {
         let mut cells = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ours = cells.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell));

@@ -7,7 +7,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
-use scrubjay_store::files::{Action, Body, Change, Made, TextEdit};
+use scrubjay_store::files::{Action, AppliedChange, Change, NewContent, TextEdit};
 use scrubjay_store::ledger::blob::{from_hex, hex};
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +86,7 @@ pub(super) struct FileReply {
 }
 
 impl FileReply {
-    pub(super) fn new(made: &Made, action: &str) -> Self {
+    pub(super) fn new(made: &AppliedChange, action: &str) -> Self {
         let revision = made.revision.as_ref();
         Self {
             session_id: made.session_id.clone(),
@@ -158,15 +158,15 @@ fn body(
     content: Option<String>,
     edits: Option<Vec<EditArgs>>,
     encoding: Option<Encoding>,
-) -> Result<Body, Failure> {
+) -> Result<NewContent, Failure> {
     match (content, edits) {
         (Some(content), None) => match encoding {
-            Some(Encoding::Base64) => STANDARD.decode(content.trim()).map(Body::Bytes).map_err(|e| {
+            Some(Encoding::Base64) => STANDARD.decode(content.trim()).map(NewContent::Bytes).map_err(|e| {
                 Failure::new("INVALID_CONTENT", format!("content is not base64: {e}"), "Encode it again.")
             }),
-            _ => Ok(Body::Text(content)),
+            _ => Ok(NewContent::Text(content)),
         },
-        (None, Some(edits)) => Ok(Body::Edits(
+        (None, Some(edits)) => Ok(NewContent::Edits(
             edits
                 .into_iter()
                 .map(|e| TextEdit { old_text: e.old_text, new_text: e.new_text, replace_all: e.replace_all })

@@ -5,7 +5,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
-use scrubjay_store::ledger::plan::{self, STEP_CHARS_MAX, Step, StepStatus};
+use scrubjay_store::ledger::plan::{self, PlanStep, STEP_CHARS_MAX, StepStatus};
 use scrubjay_store::ledger::session::{self, Session};
 use scrubjay_store::ledger::{Survives, Write};
 use scrubjay_store::views::steps::number;
@@ -147,12 +147,12 @@ impl Recorder {
     }
 }
 
-fn latest(steps: Vec<Step>) -> Vec<Step> {
+fn latest(steps: Vec<PlanStep>) -> Vec<PlanStep> {
     let plan = steps.iter().map(|step| step.plan).max().unwrap_or(0);
     steps.into_iter().filter(|step| step.plan == plan).collect()
 }
 
-fn no_step(known: &[Step]) -> Failure {
+fn no_step(known: &[PlanStep]) -> Failure {
     let steps: Vec<_> = known.iter().map(|s| json!({ "index": s.index, "step": s.text })).collect();
     Failure::new(
         "STEP_NOT_FOUND",

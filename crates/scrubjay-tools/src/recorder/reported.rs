@@ -6,7 +6,7 @@ use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
-use scrubjay_store::files::{Report, Reported};
+use scrubjay_store::files::{ChangeReport, ReportedAction};
 use serde::Deserialize;
 
 use super::Recorder;
@@ -52,8 +52,9 @@ impl Recorder {
         Parameters(args): Parameters<CreatedArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let action = Reported::Create(args.content);
-        self.take(Report { session: args.session_id, path: args.path, action }, "create", &context).await
+        let action = ReportedAction::Create(args.content);
+        self.take(ChangeReport { session: args.session_id, path: args.path, action }, "create", &context)
+            .await
     }
 
     /// Record that you changed a file by other means. Writes nothing; prefer file_op.
@@ -63,8 +64,8 @@ impl Recorder {
         Parameters(args): Parameters<EditedArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let action = Reported::Edit(args.old_content, args.new_content);
-        self.take(Report { session: args.session_id, path: args.path, action }, "edit", &context).await
+        let action = ReportedAction::Edit(args.old_content, args.new_content);
+        self.take(ChangeReport { session: args.session_id, path: args.path, action }, "edit", &context).await
     }
 
     /// Record that you deleted a file by other means. Deletes nothing; prefer file_op.
@@ -74,11 +75,12 @@ impl Recorder {
         Parameters(args): Parameters<DeletedArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let report = Report { session: args.session_id, path: args.path, action: Reported::Delete };
+        let report =
+            ChangeReport { session: args.session_id, path: args.path, action: ReportedAction::Delete };
         self.take(report, "delete", &context).await
     }
 
-    async fn take(&self, report: Report, action: &str, context: &RequestContext<RoleServer>) -> Reply {
+    async fn take(&self, report: ChangeReport, action: &str, context: &RequestContext<RoleServer>) -> Reply {
         let caller = self.shared.caller(context);
         let made = self.shared.files().await?.report(&caller, report).await?;
         self.shared.tell_news();

@@ -19,7 +19,7 @@ use rmcp::{ErrorData, RoleServer};
 use scrubjay_store::ledger::{LedgerError, event, session};
 use scrubjay_store::views::address::{self, Side};
 use scrubjay_store::views::budget::{self, Window};
-use scrubjay_store::views::content::{self, At, Content};
+use scrubjay_store::views::content::{self, StatePoint, StoredContent};
 use scrubjay_store::views::{self, SessionView, ViewError, evolution, story, timeline};
 use serde::Serialize;
 use serde_json::json;
@@ -39,7 +39,7 @@ const FOLLOWED_MAX: usize = 1000;
 
 /// What a URI leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum ResourceAddress {
     Sessions,
     Timeline(String, Query),
     Story(String, Query),
@@ -57,7 +57,7 @@ struct Query {
     side: Side,
 }
 
-impl Place {
+impl ResourceAddress {
     fn parse(uri: &str) -> Option<Self> {
         let rest = uri.strip_prefix(address::SESSIONS)?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -205,7 +205,7 @@ pub(super) async fn list(shared: &Shared, cursor: Option<String>) -> Result<List
 }
 
 pub(super) async fn read(shared: &Shared, uri: &str) -> Result<ReadResourceResponse, ErrorData> {
-    let place = Place::parse(uri).ok_or_else(|| unknown(uri))?;
+    let place = ResourceAddress::parse(uri).ok_or_else(|| unknown(uri))?;
     shared.settle().await;
     let contents = render(shared, &place, uri).await.map_err(|e| match e {
         ViewError::Ledger(e) => Failure::from(e).into_error(ErrorCode::INTERNAL_ERROR),
@@ -223,7 +223,7 @@ fn unknown(uri: &str) -> ErrorData {
     ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
 }
 
-async fn render(shared: &Shared, place: &Place, uri: &str) -> Result<ResourceContents, ViewError> {
+async fn render(shared: &Shared, place: &ResourceAddress, uri: &str) -> Result<ResourceContents, ViewError> {
     let json = |text: String| ResourceContents::text(text, uri).with_mime_type(JSON);
     let mut read = shared.ledger().await?.read().await?;
     let Some(id) = place.session() else {
@@ -233,31 +233,32 @@ async fn render(shared: &Shared, place: &Place, uri: &str) -> Result<ResourceCon
     };
     let session = views::find_session(&mut read, id).await?;
     Ok(match place {
-        Place::Story(_, query) => {
+        ResourceAddress::Story(_, query) => {
             let mut story = story::read(&mut read, &session).await?;
             drop(read);
             narrative::add(shared, &mut story).await?;
             let story = story.fit(query.tokens_max());
             ResourceContents::text(story.markdown(), uri).with_mime_type(MARKDOWN)
         }
-        Place::Files(_, query) => {
+        ResourceAddress::Files(_, query) => {
             json(written(&evolution::files(&mut read, &session, Some(query.tokens_max())).await?))
         }
-        Place::File(_, path, Query { revision: Some(revision), side, .. }) => {
-            content(&content::read(&mut read, &session, path, At::Revision(*revision), *side).await?, uri)
-        }
-        Place::File(_, path, query) => {
+        ResourceAddress::File(_, path, Query { revision: Some(revision), side, .. }) => content(
+            &content::read(&mut read, &session, path, StatePoint::Revision(*revision), *side).await?,
+            uri,
+        ),
+        ResourceAddress::File(_, path, query) => {
             json(written(&evolution::read(&mut read, &session, path, query.window()).await?))
         }
-        Place::Sessions => json(String::new()),
-        Place::Timeline(_, query) => {
+        ResourceAddress::Sessions => json(String::new()),
+        ResourceAddress::Timeline(_, query) => {
             json(written(&timeline::read(&mut read, &session, query.window()).await?))
         }
     })
 }
 
 /// Shows all of a content: as text, or as bytes where it is none.
-fn content(content: &Content, uri: &str) -> ResourceContents {
+fn content(content: &StoredContent, uri: &str) -> ResourceContents {
     match content.as_text() {
         Some(text) => ResourceContents::text(text, uri).with_mime_type(PLAIN),
         None => ResourceContents::blob(STANDARD.encode(&content.bytes), uri).with_mime_type(BYTES),
@@ -270,12 +271,12 @@ fn written(value: &impl Serialize) -> String {
 
 /// What one client of the older era follows, and how far it has been told.
 #[derive(Default)]
-pub(super) struct Followed {
+pub(super) struct Subscriptions {
     uris: Mutex<BTreeMap<String, i64>>,
     is_running: AtomicBool,
 }
 
-impl Followed {
+impl Subscriptions {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, i64>> {
         self.uris.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -292,7 +293,7 @@ impl Recorder {
         uri: String,
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let place = Place::parse(&uri).ok_or_else(|| unknown(&uri))?;
+        let place = ResourceAddress::parse(&uri).ok_or_else(|| unknown(&uri))?;
         let version = version(&self.shared, &place)
             .await
             .map_err(|e| Failure::from(e).into_error(ErrorCode::INTERNAL_ERROR))?;
@@ -329,10 +330,10 @@ impl Recorder {
     pub(super) async fn tell_while(&self, context: SubscriptionContext) {
         let accepted = context.accepted().clone();
         let uris = accepted.resource_subscriptions.clone().unwrap_or_default();
-        let places: Vec<(String, Place)> = uris
+        let places: Vec<(String, ResourceAddress)> = uris
             .into_iter()
             .take(FOLLOWED_MAX)
-            .filter_map(|uri| Some((uri.clone(), Place::parse(&uri)?)))
+            .filter_map(|uri| Some((uri.clone(), ResourceAddress::parse(&uri)?)))
             .collect();
         let mut versions = BTreeMap::new();
         for (uri, place) in &places {
@@ -363,13 +364,13 @@ impl Recorder {
 
 async fn tell(
     shared: &Shared,
-    followed: &Followed,
+    followed: &Subscriptions,
     peer: &Peer<RoleServer>,
     sessions: &mut i64,
 ) -> Result<(), LedgerError> {
     let uris: Vec<(String, i64)> = followed.lock().iter().map(|(uri, seen)| (uri.clone(), *seen)).collect();
     for (uri, seen) in uris {
-        let Some(place) = Place::parse(&uri) else { continue };
+        let Some(place) = ResourceAddress::parse(&uri) else { continue };
         let now = version(shared, &place).await?;
         if now != seen && followed.lock().insert(uri.clone(), now).is_some() {
             // A client that is gone is noticed by whoever calls.
@@ -384,7 +385,7 @@ async fn tell(
 }
 
 /// Returns a number that changes whenever a resource does.
-async fn version(shared: &Shared, place: &Place) -> Result<i64, LedgerError> {
+async fn version(shared: &Shared, place: &ResourceAddress) -> Result<i64, LedgerError> {
     let mut read = shared.ledger().await?.read().await?;
     event::last(&mut read, place.session()).await
 }
@@ -399,18 +400,20 @@ mod tests {
 
     #[test]
     fn places_are_found() {
-        let check = |uri: &str, expected: Option<Place>| assert_eq!(Place::parse(uri), expected, "{uri}");
+        let check = |uri: &str, expected: Option<ResourceAddress>| {
+            assert_eq!(ResourceAddress::parse(uri), expected, "{uri}")
+        };
         let a = || "a".to_owned();
-        check("scrubjay://sessions", Some(Place::Sessions));
-        check("scrubjay://sessions/a%20b/story", Some(Place::Story("a b".to_owned(), Query::NONE)));
-        check("scrubjay://sessions/a/timeline", Some(Place::Timeline(a(), Query::NONE)));
+        check("scrubjay://sessions", Some(ResourceAddress::Sessions));
+        check("scrubjay://sessions/a%20b/story", Some(ResourceAddress::Story("a b".to_owned(), Query::NONE)));
+        check("scrubjay://sessions/a/timeline", Some(ResourceAddress::Timeline(a(), Query::NONE)));
         let page = Query { after: 3, limit: 5, max_tokens: Some(700), ..Query::NONE };
         check(
             "scrubjay://sessions/a/timeline?after=3&limit=5&max_tokens=700",
-            Some(Place::Timeline(a(), page)),
+            Some(ResourceAddress::Timeline(a(), page)),
         );
-        check("scrubjay://sessions/a/evolution", Some(Place::Files(a(), Query::NONE)));
-        let file = |query| Some(Place::File(a(), "src/m n.rs".to_owned(), query));
+        check("scrubjay://sessions/a/evolution", Some(ResourceAddress::Files(a(), Query::NONE)));
+        let file = |query| Some(ResourceAddress::File(a(), "src/m n.rs".to_owned(), query));
         check("scrubjay://sessions/a/evolution/src/m%20n.rs", file(Query::NONE));
         let old = Query { revision: Some(7), side: Side::Before, ..Query::NONE };
         check("scrubjay://sessions/a/evolution/src/m%20n.rs?revision=7&side=before", file(old));

@@ -6,7 +6,7 @@ use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::session::{
-    self, Beginning, MESSAGE_CHARS_MAX, Session, SessionError, Started, TITLE_CHARS_MAX,
+    self, MESSAGE_CHARS_MAX, Session, SessionError, SessionStart, StartOutcome, TITLE_CHARS_MAX,
 };
 use scrubjay_store::ledger::{Survives, event};
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ impl Recorder {
         limits::check("title", args.title.as_deref(), TITLE_CHARS_MAX)?;
         limits::check("user_message", args.user_message.as_deref(), MESSAGE_CHARS_MAX)?;
         let caller = self.shared.caller(&context);
-        let beginning = Beginning {
+        let beginning = SessionStart {
             id: args.id,
             title: args.title,
             user_message: args.user_message,
@@ -86,7 +86,7 @@ impl Recorder {
         let events = event::count(&mut write, &session.id).await?;
         write.commit().await?;
         self.shared.tell_news();
-        let resumed = started == Started::Resumed;
+        let resumed = started == StartOutcome::Resumed;
         let verb = if resumed { "goes on" } else { "began" };
         let text = format!("Session {} {verb} in project {}.", session.id, session.project_id);
         reply(text, &SessionReply::new(&session, resumed, events))

@@ -12,7 +12,7 @@ use scrubjay_store::ledger::session::{self, Session};
 use scrubjay_store::ledger::{LedgerError, Read};
 use scrubjay_store::views::address::{self, Side};
 use scrubjay_store::views::budget::{self, Window};
-use scrubjay_store::views::content::{self, At};
+use scrubjay_store::views::content::{self, StatePoint};
 use scrubjay_store::views::{self, SessionView, evolution, story, timeline};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -187,7 +187,7 @@ impl Recorder {
                     Some(SideArg::Before) => Side::Before,
                     _ => Side::After,
                 };
-                let at = At::Revision(revision);
+                let at = StatePoint::Revision(revision);
                 let content = content::read(&mut read, &session, path, at, side).await?;
                 let offset = usize::try_from(args.offset.unwrap_or(0)).unwrap_or(usize::MAX);
                 show_content(&session, &content, offset, tokens_max)
@@ -229,7 +229,7 @@ fn window(after: Option<i64>, limit: i64, asked: Option<u64>) -> Window {
     Window { after: after.unwrap_or(0), limit, tokens_max: Some(tokens_max(asked)) }
 }
 
-fn show_files(files: &evolution::Files) -> Reply {
+fn show_files(files: &evolution::ChangedFiles) -> Reply {
     let line = |f: &evolution::FileView| {
         format!("{} ({}, +{} -{})", f.path, counted(f.revisions, "revision"), f.added, f.removed)
     };
@@ -261,7 +261,12 @@ fn show_revisions(page: &evolution::Evolution) -> Reply {
     reply(text, page)
 }
 
-fn show_content(session: &Session, content: &content::Content, offset: usize, tokens_max: usize) -> Reply {
+fn show_content(
+    session: &Session,
+    content: &content::StoredContent,
+    offset: usize,
+    tokens_max: usize,
+) -> Reply {
     let revision = &content.revision;
     let uri = address::content(&session.id, &revision.path, revision.id, content.side);
     let piece = content.piece(offset, tokens_max);

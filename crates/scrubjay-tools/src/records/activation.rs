@@ -5,9 +5,9 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::diff::unified;
-use scrubjay_store::ledger::records::activation::{self, Activated, Held};
+use scrubjay_store::ledger::records::activation::{self, Activation, SeenVersion};
 use scrubjay_store::ledger::records::bundle::{self, Bundle};
-use scrubjay_store::ledger::records::{Record, RecordRef, Scope, State, citation, full, history};
+use scrubjay_store::ledger::records::{Record, RecordRef, RecordState, Scope, citation, full, history};
 use scrubjay_store::ledger::{Survives, Write};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -98,7 +98,7 @@ impl Records {
         let (mut write, scope) = self.work(&context, Survives::Process, project, session).await?;
         let id = args.id.parse()?;
         let activated = activation::activate(&mut write, &scope, id, args.overridden).await?;
-        let bundle = bundle::gather(&mut write, &scope.book, id).await?;
+        let bundle = bundle::load(&mut write, &scope.collection, id).await?;
         let changed = match activated.before {
             Some(held) => changed(&mut write, &scope, &bundle, held).await?,
             None => None,
@@ -112,7 +112,7 @@ impl Records {
         }));
         warnings.extend(suspects(&mut write, &scope, &bundle.target).await?);
         let siblings = match args.max_tokens {
-            Some(_) => Some(bundle::siblings(&mut write, &scope.book, &bundle.target.now).await?),
+            Some(_) => Some(bundle::siblings(&mut write, &scope.collection, &bundle.target.now).await?),
             None => None,
         };
         write.commit().await?;
@@ -133,7 +133,7 @@ impl Records {
         reply(text, &ActivateReply { session_id, context, already_loaded, changed, conflict })
     }
 
-    fn warnings(&self, scope: &Scope, activated: &Activated, bundle: &Bundle) -> Vec<Warning> {
+    fn warnings(&self, scope: &Scope, activated: &Activation, bundle: &Bundle) -> Vec<Warning> {
         let mut warnings = Vec::new();
         let (tick, seen) = (activated.tick, scope.session.last_sync_tick);
         if self.is_stale(tick, seen) {
@@ -143,12 +143,10 @@ impl Records {
                 details: json!({ "project_tick": tick, "last_sync_tick": seen, "tick_gap": tick - seen }),
             });
         }
-        let living = [State::Open, State::Later].contains(&activated.now.state);
-        let ended = bundle
-            .parent
-            .as_ref()
-            .map(|parent| &parent.now)
-            .filter(|parent| living && [State::Resolved, State::Discarded].contains(&parent.state));
+        let living = [RecordState::Open, RecordState::Later].contains(&activated.now.state);
+        let ended = bundle.parent.as_ref().map(|parent| &parent.now).filter(|parent| {
+            living && [RecordState::Resolved, RecordState::Discarded].contains(&parent.state)
+        });
         if let Some(RecordRef { id, state, .. }) = ended {
             warnings.push(Warning {
                 kind: "orphan",
@@ -160,7 +158,7 @@ impl Records {
     }
 }
 
-fn conflict(activated: &Activated) -> Option<ConflictView> {
+fn conflict(activated: &Activation) -> Option<ConflictView> {
     let other = activated.others.first()?;
     let more = match activated.others.len() {
         1 => String::new(),
@@ -178,26 +176,26 @@ async fn changed(
     write: &mut Write,
     scope: &Scope,
     bundle: &Bundle,
-    held: Held,
+    held: SeenVersion,
 ) -> Result<Option<ChangedView>, Failure> {
-    let (target, book) = (&bundle.target, &scope.book);
+    let (target, collection) = (&bundle.target, &scope.collection);
     let mut around = Vec::new();
     let whole = bundle.parent.iter().chain(&bundle.open).map(|record| &record.now);
     for now in whole.chain(&bundle.other).chain(&bundle.grandchildren).filter(|now| now.tick > held.tick) {
-        if history::author(write, book, now.id, now.version).await? != scope.session.id {
+        if history::author(write, collection, now.id, now.version).await? != scope.session.id {
             around.push(now.id.to_string());
         }
     }
     if held.version == target.version && around.is_empty() {
         return Ok(None);
     }
-    let old = full(write, book, target.now.id, Some(held.version)).await?;
+    let old = full(write, collection, target.now.id, Some(held.version)).await?;
     let names = [held.version, target.version].map(|version| format!("{}@{version}", target.now.id));
     Ok(Some(ChangedView {
         from_version: held.version,
         to_version: target.version,
         fields: old.content.differences(&target.content),
-        by_session: history::author(write, book, target.now.id, target.version).await?,
+        by_session: history::author(write, collection, target.now.id, target.version).await?,
         diff: unified(old.content.body.as_bytes(), target.content.body.as_bytes(), &names[0], &names[1]),
         around,
     }))
@@ -207,7 +205,7 @@ async fn suspects(write: &mut Write, scope: &Scope, target: &Record) -> Result<O
     if target.now.cited == 0 {
         return Ok(None);
     }
-    let suspects = citation::suspects(write, &scope.book, target.now.id).await?;
+    let suspects = citation::suspects(write, &scope.collection, target.now.id).await?;
     let Some(first) = suspects.first() else { return Ok(None) };
     let details: Vec<_> =
         suspects.iter().map(|s| json!({ "citation": s.citation, "diff": s.diff })).collect();

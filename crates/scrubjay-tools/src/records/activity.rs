@@ -6,14 +6,14 @@ use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::event::{Event, EventKind};
-use scrubjay_store::ledger::records::activity::{self, KINDS, Wanted};
+use scrubjay_store::ledger::records::activity::{self, ActivityFilter, KINDS};
 use scrubjay_store::ledger::records::{self, RecordId, activation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::time::{iso, since};
 use super::view::limit;
-use super::{Looking, Records};
+use super::{ReadScope, Records};
 use crate::reply::{Failure, Reply, reply};
 
 const ACTIVITY_SHOWN: i64 = 50;
@@ -108,11 +108,12 @@ impl Records {
         context: RequestContext<RoleServer>,
     ) -> Reply {
         self.shared.end_departed().await?;
-        let Looking { mut read, caller, book, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, caller, collection, .. } =
+            self.look(&context, args.project_id.as_deref()).await?;
         let id: RecordId = args.record_id.parse()?;
-        records::require(&mut read, &book, id).await?;
-        let own = records::current(&mut read, &caller, &book.project).await?.map(|session| session.id);
-        let holders = activation::holders(&mut read, &book, id).await?;
+        records::require(&mut read, &collection, id).await?;
+        let own = records::current(&mut read, &caller, &collection.project).await?.map(|session| session.id);
+        let holders = activation::active_sessions(&mut read, &collection, id).await?;
         let mut text = format!("Active in {}: {id}.\n", counted(holders.len(), "session"));
         let sessions: Vec<_> = holders
             .into_iter()
@@ -136,12 +137,13 @@ impl Records {
         Parameters(args): Parameters<ActivityArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let Looking { mut read, project, book, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, project, collection, .. } =
+            self.look(&context, args.project_id.as_deref()).await?;
         let record = args.record_id.as_deref().map(str::parse::<RecordId>).transpose()?;
         if let Some(id) = record {
-            records::require(&mut read, &book, id).await?;
+            records::require(&mut read, &collection, id).await?;
         }
-        let wanted = Wanted {
+        let wanted = ActivityFilter {
             kinds: args.types.unwrap_or_default().iter().map(|name| kind(name)).collect::<Result<_, _>>()?,
             since_ns: since(args.since.as_deref())?,
             record,

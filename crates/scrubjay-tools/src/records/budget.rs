@@ -73,13 +73,13 @@ fn ref_tokens(now: &RecordRef) -> i64 {
 }
 
 /// What room is left, and what did not find any.
-struct Room {
+struct TokenRoom {
     max: Option<i64>,
     used: i64,
     left_out: Vec<LeftOut>,
 }
 
-impl Room {
+impl TokenRoom {
     fn has(&self, tokens: i64) -> bool {
         self.max.is_none_or(|max| self.used + tokens <= max)
     }
@@ -117,7 +117,7 @@ pub(super) fn fit(
     max: Option<i64>,
     warnings: Vec<Warning>,
 ) -> ContextView {
-    let mut room = Room { max, used: 0, left_out: Vec::new() };
+    let mut room = TokenRoom { max, used: 0, left_out: Vec::new() };
     let target = target(&bundle.target, &mut room);
     let whole = |record: &Record| RecordView::of(record);
     fn now(record: &Record) -> &RecordRef {
@@ -137,13 +137,13 @@ pub(super) fn fit(
     let other = room.take("other_children", other, ref_tokens, same, RefView::of);
     let grandchildren = (bundle.grandchildren.as_slice(), bundle.grandchildren_total);
     let grandchildren = room.take("grandchildren", grandchildren, ref_tokens, same, RefView::of);
-    let Room { used, left_out, .. } = room;
+    let TokenRoom { used, left_out, .. } = room;
     let children = ChildrenView { open, other };
     ContextView { target, parent, children, grandchildren, siblings, warnings, left_out, tokens: used }
 }
 
 /// The target is always there; of its body as much as there is room for.
-fn target(record: &Record, room: &mut Room) -> RecordView {
+fn target(record: &Record, room: &mut TokenRoom) -> RecordView {
     let mut view = RecordView::of(record);
     room.used = record_tokens(record);
     if let Some(max) = room.max.filter(|max| room.used > *max) {

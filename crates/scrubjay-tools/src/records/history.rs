@@ -5,14 +5,14 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::diff::unified;
-use scrubjay_store::ledger::records::diff::{self, Point};
-use scrubjay_store::ledger::records::history::{self, Change, Version};
+use scrubjay_store::ledger::records::diff::{self, VersionPoint};
+use scrubjay_store::ledger::records::history::{self, Version, VersionChange};
 use scrubjay_store::ledger::records::{self, RecordId};
 use serde::{Deserialize, Serialize};
 
 use super::time::{iso, parse, since};
 use super::view::{RecordView, ids, limit};
-use super::{Looking, Records};
+use super::{ReadScope, Records};
 use crate::reply::{Failure, Reply, reply};
 
 const VERSIONS_SHOWN: i64 = 50;
@@ -115,16 +115,16 @@ impl Records {
         Parameters(args): Parameters<HistoryArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let Looking { mut read, book, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, collection, .. } = self.look(&context, args.project_id.as_deref()).await?;
         let id: RecordId = args.id.parse()?;
         let since_ns = since(args.since.as_deref())?;
         let limit = limit(args.limit, VERSIONS_SHOWN, VERSIONS_MAX);
         let before = args.before_version.unwrap_or(i64::MAX);
-        let versions = history::versions(&mut read, &book, id, since_ns, before, limit).await?;
+        let versions = history::versions(&mut read, &collection, id, since_ns, before, limit).await?;
         // The last one shown needs the one before it to be compared with.
         let older = match versions.last() {
             Some(last) if last.version > 1 => {
-                history::versions(&mut read, &book, id, 0, last.version, 1).await?
+                history::versions(&mut read, &collection, id, 0, last.version, 1).await?
             }
             _ => vec![],
         };
@@ -148,15 +148,18 @@ impl Records {
         Parameters(args): Parameters<DiffArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let Looking { mut read, caller, book, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, caller, collection, .. } =
+            self.look(&context, args.project_id.as_deref()).await?;
         let id: RecordId = args.id.parse()?;
         let own = match args.session_id {
             Some(session) => Some(session),
-            None => records::current(&mut read, &caller, &book.project).await?.map(|session| session.id),
+            None => {
+                records::current(&mut read, &caller, &collection.project).await?.map(|session| session.id)
+            }
         };
         let (from, to) = (point(&args.from, &own)?, point(args.to.as_deref().unwrap_or("current"), &own)?);
-        let old = diff::at(&mut read, &book, id, &from).await?;
-        let new = diff::at(&mut read, &book, id, &to).await?;
+        let old = diff::at(&mut read, &collection, id, &from).await?;
+        let new = diff::at(&mut read, &collection, id, &to).await?;
         let (a, b) = (&old.content, &new.content);
         let names = [old.version, new.version].map(|version| format!("{id}@{version}"));
         let body = unified(a.body.as_bytes(), b.body.as_bytes(), &names[0], &names[1]);
@@ -166,7 +169,7 @@ impl Records {
             new.version,
             a.differences(b).join(", ")
         );
-        let by = |content: &records::Content| content.resolved_by.map(|id| id.to_string());
+        let by = |content: &records::RecordContent| content.resolved_by.map(|id| id.to_string());
         let diff = FieldsView {
             title: Pair::of(a.title.clone(), b.title.clone()),
             summary: Pair::of(a.summary.clone(), b.summary.clone()),
@@ -182,16 +185,16 @@ impl Records {
 }
 
 /// Reads which version is meant.
-fn point(text: &str, session: &Option<String>) -> Result<Point, Failure> {
+fn point(text: &str, session: &Option<String>) -> Result<VersionPoint, Failure> {
     let text = text.trim();
     let number = |start: &str| text.strip_prefix(start).and_then(|n| n.parse().ok());
     let found = match text {
-        "current" => Some(Point::Current),
-        "last_save" => Some(Point::LastSave { session: session.clone() }),
+        "current" => Some(VersionPoint::Current),
+        "last_save" => Some(VersionPoint::LastSave { session: session.clone() }),
         _ => number("version:")
-            .map(Point::Version)
-            .or_else(|| number("tick:").map(Point::Tick))
-            .or_else(|| parse(text).map(Point::Time)),
+            .map(VersionPoint::Version)
+            .or_else(|| number("tick:").map(VersionPoint::Tick))
+            .or_else(|| parse(text).map(VersionPoint::Time)),
     };
     found.ok_or_else(|| {
         Failure::new(
@@ -205,12 +208,12 @@ fn point(text: &str, session: &Option<String>) -> Result<Point, Failure> {
 impl VersionView {
     fn of(id: RecordId, new: &Version, old: Option<&Version>) -> Self {
         let summary = match (new.change, old) {
-            (Change::Created, _) | (_, None) => format!("created: {}", new.content.title),
-            (Change::Modified, Some(old)) => match old.content.differences(&new.content) {
+            (VersionChange::Created, _) | (_, None) => format!("created: {}", new.content.title),
+            (VersionChange::Modified, Some(old)) => match old.content.differences(&new.content) {
                 fields if fields.is_empty() => "written again, unchanged".to_owned(),
                 fields => format!("changed {}", fields.join(", ")),
             },
-            (Change::StateChanged, Some(old)) => {
+            (VersionChange::StateChanged, Some(old)) => {
                 let mut summary = format!("{} → {}", old.content.state.name(), new.content.state.name());
                 if let Some(by) = new.content.resolved_by {
                     summary += &format!(", resolved by {by}");

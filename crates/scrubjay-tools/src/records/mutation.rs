@@ -6,7 +6,8 @@ use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_store::ledger::Survives;
 use scrubjay_store::ledger::records::{
-    self, Changes, Clash, NewRecord, Outcome, RecordError, RecordId, State, Updated,
+    self, NewRecord, OnConflict, RecordChanges, RecordError, RecordId, RecordState, UpdateOutcome,
+    UpdateResult,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -132,7 +133,7 @@ impl Records {
             title: args.title,
             summary: args.summary,
             body: args.body,
-            state: args.state.map_or(State::Open, State::from),
+            state: args.state.map_or(RecordState::Open, RecordState::from),
             related: parsed(args.related.unwrap_or_default())?,
             metadata: args.metadata.unwrap_or_default(),
             citations: args.citations.unwrap_or_default(),
@@ -155,7 +156,7 @@ impl Records {
         Parameters(args): Parameters<UpdateArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let changes = Changes {
+        let changes = RecordChanges {
             title: args.title,
             summary: args.summary,
             body: args.body,
@@ -164,9 +165,9 @@ impl Records {
             citations: args.citations,
         };
         let clash = match (args.force, args.merge) {
-            (true, _) => Clash::Force,
-            (false, true) => Clash::Merge,
-            (false, false) => Clash::Refuse,
+            (true, _) => OnConflict::Force,
+            (false, true) => OnConflict::Merge,
+            (false, false) => OnConflict::Refuse,
         };
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
         let (mut write, mut scope) = self.work(&context, Survives::Power, project, session).await?;
@@ -178,7 +179,7 @@ impl Records {
 }
 
 impl UpdateReply {
-    fn of(updated: Updated, session_id: String) -> (String, Self) {
+    fn of(updated: UpdateResult, session_id: String) -> (String, Self) {
         let record = RecordView::of(&updated.record);
         let id = record.id.clone();
         let mut answer = Self {
@@ -191,8 +192,8 @@ impl UpdateReply {
         };
         let version = updated.record.version;
         let text = match updated.outcome {
-            Outcome::Written => format!("Updated {id} to version {version}."),
-            Outcome::Merged(theirs) => {
+            UpdateOutcome::Written => format!("Updated {id} to version {version}."),
+            UpdateOutcome::Merged(theirs) => {
                 let text = format!(
                     "Updated {id} to version {version}, merged with another session's changes of {}:\n{}",
                     theirs.join(", "),
@@ -201,12 +202,12 @@ impl UpdateReply {
                 answer.merged = Some(theirs);
                 text
             }
-            Outcome::Forced { by } => {
+            UpdateOutcome::Forced { by } => {
                 let text = format!("Updated {id} to version {version}, instead of session {by}'s version.");
                 answer.overridden_session = Some(by);
                 text
             }
-            Outcome::Conflict { by, activated, fields } => {
+            UpdateOutcome::Conflict { by, activated, fields } => {
                 let message = format!(
                     "{id} was changed by session {by} since you activated it (version {activated} → {version}); \
                      nothing was written. Show both versions to the user, then call update_record with force, \

@@ -5,17 +5,17 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_core::units::counted;
-use scrubjay_store::ledger::records::activity::{self, Wanted};
-use scrubjay_store::ledger::records::book::Totals;
-use scrubjay_store::ledger::records::listing::{self, Filter, Place};
-use scrubjay_store::ledger::records::search::{self, Search};
-use scrubjay_store::ledger::records::{RecordId, State, activation, require};
+use scrubjay_store::ledger::records::activity::{self, ActivityFilter};
+use scrubjay_store::ledger::records::collection::Totals;
+use scrubjay_store::ledger::records::listing::{self, RecordFilter, TreePlace};
+use scrubjay_store::ledger::records::search::{self, RecordSearch};
+use scrubjay_store::ledger::records::{RecordId, RecordState, activation, require};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::activity::ActivityView;
 use super::project::ProjectView;
 use super::view::{RefView, WorkflowState, ids, limit, refs, section, states};
-use super::{Looking, Records};
+use super::{ReadScope, Records};
 use crate::reply::{Failure, Reply, reply};
 
 /// How many records of each kind an overview shows.
@@ -178,16 +178,16 @@ impl Records {
         self.shared.end_departed().await?;
         let mut at = self.look(&context, args.project_id.as_deref()).await?;
         let (open_sessions, sessions) = self.sessions(&mut at).await?;
-        let Looking { mut read, project, book, .. } = at;
-        let roots = listing::newest(&mut read, &book, None, OVERVIEW_SHOWN).await?;
-        let root_records = refs(&mut read, &book, &roots).await?;
-        let open = listing::newest(&mut read, &book, Some(State::Open), OVERVIEW_SHOWN).await?;
-        let open_records = refs(&mut read, &book, &open).await?;
-        let later = listing::newest(&mut read, &book, Some(State::Later), OVERVIEW_SHOWN).await?;
-        let later_records = refs(&mut read, &book, &later).await?;
-        let wanted = Wanted { limit: ACTIVITY_SHOWN, ..Wanted::default() };
+        let ReadScope { mut read, project, collection, .. } = at;
+        let roots = listing::newest(&mut read, &collection, None, OVERVIEW_SHOWN).await?;
+        let root_records = refs(&mut read, &collection, &roots).await?;
+        let open = listing::newest(&mut read, &collection, Some(RecordState::Open), OVERVIEW_SHOWN).await?;
+        let open_records = refs(&mut read, &collection, &open).await?;
+        let later = listing::newest(&mut read, &collection, Some(RecordState::Later), OVERVIEW_SHOWN).await?;
+        let later_records = refs(&mut read, &collection, &later).await?;
+        let wanted = ActivityFilter { limit: ACTIVITY_SHOWN, ..ActivityFilter::default() };
         let recent = activity::recent(&mut read, &project.id, &wanted).await?;
-        let totals = TotalsView::new(book.totals, sessions);
+        let totals = TotalsView::new(collection.totals, sessions);
         let mut text = format!(
             "Project {}: {}, at tick {}. {}, {} open, {} later; {}.\n",
             project.id,
@@ -225,21 +225,21 @@ impl Records {
         Parameters(args): Parameters<SearchArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let Looking { mut read, book, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, collection, .. } = self.look(&context, args.project_id.as_deref()).await?;
         let below = args.parent_id.as_deref().map(str::parse::<RecordId>).transpose()?;
-        let search = Search {
+        let search = RecordSearch {
             query: args.query,
             types: args.types.unwrap_or_default(),
             states: states(args.states),
             below,
             limit: limit(args.limit, SEARCH_SHOWN, SEARCH_MAX) as usize,
         };
-        let found = search::search(&mut read, &book, &search).await?;
+        let found = search::search(&mut read, &collection, &search).await?;
         let mut results = Vec::new();
         let mut text = format!("Found {} for \"{}\"", counted(found.total, "record"), search.query);
         text += if found.all_words { ".\n" } else { "; none has all the words.\n" };
         for hit in found.hits {
-            let views = refs(&mut read, &book, std::slice::from_ref(&hit.now)).await?;
+            let views = refs(&mut read, &collection, std::slice::from_ref(&hit.now)).await?;
             for record in views {
                 text += &format!("- {} [{}] {}: {}\n", record.id, record.state, record.title, hit.snippet);
                 results.push(HitView { record, relevance: hit.relevance, snippet: hit.snippet.clone() });
@@ -259,16 +259,16 @@ impl Records {
         Parameters(args): Parameters<ListArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let Looking { mut read, book, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let ReadScope { mut read, collection, .. } = self.look(&context, args.project_id.as_deref()).await?;
         let depth = args.depth.unwrap_or(1).max(1);
         // Not every model can say null; the empty text means the same.
         let parent = args.parent_id.map(|parent| parent.filter(|id| !id.is_empty()));
         let place = match (&parent, args.depth) {
-            (Some(Some(parent)), _) => Place::Below(parent.parse()?, depth),
-            (Some(None), _) | (None, Some(_)) => Place::Roots(depth),
-            (None, None) => Place::Anywhere,
+            (Some(Some(parent)), _) => TreePlace::Below(parent.parse()?, depth),
+            (Some(None), _) | (None, Some(_)) => TreePlace::Roots(depth),
+            (None, None) => TreePlace::Anywhere,
         };
-        let filter = Filter {
+        let filter = RecordFilter {
             states: states(args.states),
             types: args.types.unwrap_or_default(),
             place,
@@ -276,10 +276,10 @@ impl Records {
             after: args.after.as_deref().map(str::parse::<RecordId>).transpose()?,
             limit: limit(args.limit, LIST_SHOWN, LIST_MAX),
         };
-        let (page, total) = listing::list(&mut read, &book, &filter).await?;
+        let (page, total) = listing::list(&mut read, &collection, &filter).await?;
         let next =
             (page.len() as i64 == filter.limit).then(|| page.last().map(|r| r.id.to_string())).flatten();
-        let records = refs(&mut read, &book, &page).await?;
+        let records = refs(&mut read, &collection, &page).await?;
         let mut text = section("Records", &records, total.max(records.len() as i64));
         if records.is_empty() {
             "No records.".clone_into(&mut text);
@@ -294,13 +294,13 @@ impl Records {
         Parameters(args): Parameters<RefArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let Looking { mut read, book, .. } = self.look(&context, args.project_id.as_deref()).await?;
-        let now = require(&mut read, &book, args.id.parse()?).await?;
-        let view = refs(&mut read, &book, &[now]).await?.remove(0);
+        let ReadScope { mut read, collection, .. } = self.look(&context, args.project_id.as_deref()).await?;
+        let now = require(&mut read, &collection, args.id.parse()?).await?;
+        let view = refs(&mut read, &collection, &[now]).await?.remove(0);
         reply(view.line(), &view)
     }
 
-    async fn sessions(&self, at: &mut Looking) -> Result<(Vec<OpenSessionView>, i64), Failure> {
+    async fn sessions(&self, at: &mut ReadScope) -> Result<(Vec<OpenSessionView>, i64), Failure> {
         let open = activity::open_sessions(&mut at.read, &at.project.id, SESSIONS_SHOWN).await?;
         let mut views = Vec::new();
         for session in open {

@@ -8,7 +8,7 @@ use scrubjay_core::id::TapeId;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::Survives;
 use scrubjay_store::ledger::project::{self, Project};
-use scrubjay_store::ledger::records::{activity, book};
+use scrubjay_store::ledger::records::{activity, collection};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -136,9 +136,9 @@ impl Records {
         let mut projects = Vec::new();
         let mut text = format!("{} projects\n", all.len());
         for project in all {
-            let book = book::open(&mut read, &project.id).await?;
+            let collection = collection::open(&mut read, &project.id).await?;
             let open_sessions = activity::count_open_sessions(&mut read, &project.id).await?;
-            let open_records = book.totals.open;
+            let open_records = collection.totals.open;
             text +=
                 &format!("- {}: {} ({})\n", project.id, project.name, counted(open_records, "open record"));
             let Project { id, name, description, tick, .. } = project;

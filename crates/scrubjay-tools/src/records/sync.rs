@@ -5,9 +5,9 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use schemars::JsonSchema;
 use scrubjay_store::ledger::Survives;
-use scrubjay_store::ledger::records::history::Change;
-use scrubjay_store::ledger::records::sync::{self, Foreign, Synced};
-use scrubjay_store::ledger::records::{Content, RecordId};
+use scrubjay_store::ledger::records::history::VersionChange;
+use scrubjay_store::ledger::records::sync::{self, ForeignChange, SyncResult};
+use scrubjay_store::ledger::records::{RecordContent, RecordId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -87,7 +87,7 @@ impl Records {
         let (mut write, mut scope) = self.work(&context, Survives::Process, project, session).await?;
         let synced = sync::sync(&mut write, &mut scope).await?;
         write.commit().await?;
-        let Synced { tick, before, seen, ref changes, total, nearness } = synced;
+        let SyncResult { tick, before, seen, ref changes, total, nearness } = synced;
         let gap = tick - before;
         let stale = self.is_stale(tick, before);
         let near = nearness.active + nearness.parents + nearness.children;
@@ -128,10 +128,10 @@ impl Records {
 }
 
 impl ChangeView {
-    fn of(change: &Foreign) -> Self {
-        let Foreign { id, version, old } = change;
+    fn of(change: &ForeignChange) -> Self {
+        let ForeignChange { id, version, old } = change;
         let fields = match (version.change, old) {
-            (Change::Created, _) | (_, None) => vec!["type", "title", "summary", "body", "state"],
+            (VersionChange::Created, _) | (_, None) => vec!["type", "title", "summary", "body", "state"],
             (_, Some(old)) => old.differences(&version.content),
         };
         Self {
@@ -147,7 +147,7 @@ impl ChangeView {
 }
 
 /// Returns some fields of a content.
-fn value(content: &Content, fields: &[&'static str]) -> Value {
+fn value(content: &RecordContent, fields: &[&'static str]) -> Value {
     let mut value = Map::new();
     for field in fields {
         let one = match *field {

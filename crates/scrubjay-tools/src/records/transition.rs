@@ -71,7 +71,7 @@ impl Records {
             Err(error) => return Err(error.into()),
         };
         let open = moved.record.now.open_children;
-        let open_children = refs(&mut write, &scope.book, &moved.open_children).await?;
+        let open_children = refs(&mut write, &scope.collection, &moved.open_children).await?;
         write.commit().await?;
         let record = RecordView::of(&moved.record);
         let mut text = format!("{} is {}: {}", record.id, record.state, record.title);

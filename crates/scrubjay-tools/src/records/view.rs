@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use schemars::JsonSchema;
-use scrubjay_store::ledger::records::book::Book;
-use scrubjay_store::ledger::records::{Record, RecordId, RecordRef, State, citation};
+use scrubjay_store::ledger::records::collection::RecordCollection;
+use scrubjay_store::ledger::records::{Record, RecordId, RecordRef, RecordState, citation};
 use scrubjay_store::ledger::{Conn, LedgerError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ pub(super) enum WorkflowState {
     Discarded,
 }
 
-impl From<WorkflowState> for State {
+impl From<WorkflowState> for RecordState {
     fn from(state: WorkflowState) -> Self {
         match state {
             WorkflowState::Open => Self::Open,
@@ -33,8 +33,8 @@ impl From<WorkflowState> for State {
 }
 
 /// Reads states.
-pub(super) fn states(given: Option<Vec<WorkflowState>>) -> Vec<State> {
-    given.unwrap_or_default().into_iter().map(State::from).collect()
+pub(super) fn states(given: Option<Vec<WorkflowState>>) -> Vec<RecordState> {
+    given.unwrap_or_default().into_iter().map(RecordState::from).collect()
 }
 
 /// Writes ids.
@@ -169,13 +169,13 @@ impl RefView {
 /// Shows records in brief, and which of them are suspect.
 pub(super) async fn refs(
     on: &mut impl Conn,
-    book: &Book,
+    collection: &RecordCollection,
     records: &[RecordRef],
 ) -> Result<Vec<RefView>, LedgerError> {
     let mut views = Vec::with_capacity(records.len());
     for now in records {
         let mut view = RefView::of(now);
-        view.suspect = now.cited > 0 && !citation::suspects(on, book, now.id).await?.is_empty();
+        view.suspect = now.cited > 0 && !citation::suspects(on, collection, now.id).await?.is_empty();
         views.push(view);
     }
     Ok(views)

@@ -16,7 +16,7 @@ const PARAGRAPH_SENTENCES: u32 = 6;
 pub(super) fn write(bytes: usize) -> String {
     let words: Vec<&str> = WORDS.split(' ').collect();
     let mut text = String::with_capacity(bytes.saturating_add(256));
-    let mut dice = Dice(0x5c12_ab1a);
+    let mut dice = RandomNumbers(0x5c12_ab1a);
     let mut sentences = 0_u32;
     while text.len() < bytes {
         write_sentence(&mut text, &words, &mut dice);
@@ -27,7 +27,7 @@ pub(super) fn write(bytes: usize) -> String {
     text
 }
 
-fn write_sentence(text: &mut String, words: &[&str], dice: &mut Dice) {
+fn write_sentence(text: &mut String, words: &[&str], dice: &mut RandomNumbers) {
     let start = text.len();
     for _ in 0..SENTENCE_WORDS_MIN + dice.roll(SENTENCE_WORDS_SPREAD) {
         text.push_str(words[dice.roll(words.len() as u64) as usize]);
@@ -39,9 +39,9 @@ fn write_sentence(text: &mut String, words: &[&str], dice: &mut Dice) {
 }
 
 /// A linear congruential generator (Knuth's MMIX constants): even enough for prose, and repeatable.
-struct Dice(u64);
+struct RandomNumbers(u64);
 
-impl Dice {
+impl RandomNumbers {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides

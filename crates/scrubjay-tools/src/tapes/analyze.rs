@@ -10,7 +10,7 @@ use scrubjay_tape::home::FindError;
 use serde::Deserialize;
 
 use super::analysis::AnalysisView;
-use super::{Desk, Tapes};
+use super::{IndexThread, Tapes};
 use crate::reply::{Failure, Reply, reply};
 
 /// So many rows of each list where nobody says, and whatever somebody says.
@@ -50,11 +50,11 @@ impl Tapes {
         Parameters(args): Parameters<AnalyzeArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        let (desk, behind) = self.index().await?;
-        let tape = self.chosen(desk, &args, &context).await?;
-        let analysis = desk.ask(async move |index| {
+        let (index, behind) = self.index().await?;
+        let tape = self.chosen(index, &args, &context).await?;
+        let analysis = index.run(async move |index| {
             let Some(now) = index.calls(tape).await? else { return Ok(None) };
-            Ok(Some(analyse(&now, &index.past(tape).await?)))
+            Ok(Some(analyse(&now, &index.earlier_calls(tape).await?)))
         });
         let analysis = analysis.await?.ok_or_else(|| {
             let what = format!("tape {tape} is not in the index yet, or was removed");
@@ -69,7 +69,7 @@ impl Tapes {
     /// Finds the tape that is meant.
     async fn chosen(
         &self,
-        desk: &Desk,
+        index: &IndexThread,
         args: &AnalyzeArgs,
         context: &RequestContext<RoleServer>,
     ) -> Result<TapeId, Failure> {
@@ -102,7 +102,7 @@ impl Tapes {
             },
         };
         let wanted = session.clone();
-        let found = desk.ask(async move |index| index.newest_of_session(&wanted).await).await?;
+        let found = index.run(async move |index| index.newest_of_session(&wanted).await).await?;
         found.ok_or_else(|| not_found(format!("no tape is of session \"{session}\"")))
     }
 }

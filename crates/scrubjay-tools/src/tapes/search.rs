@@ -5,7 +5,7 @@ use rmcp::{tool, tool_router};
 
 use super::Tapes;
 use super::arguments::SearchArgs;
-use super::found::FoundView;
+use super::search_view::FoundView;
 use crate::reply::{Reply, reply};
 
 /// About how long an answer may be where nobody says.
@@ -26,9 +26,9 @@ impl Tapes {
     async fn search_tapes(&self, Parameters(args): Parameters<SearchArgs>) -> Reply {
         let query = args.meaning()?;
         let max_tokens = args.max_tokens.unwrap_or(TOKENS).min(TOKENS_MAX);
-        let (desk, behind) = self.index().await?;
+        let (index, behind) = self.index().await?;
         let offset = query.offset;
-        let found = desk.ask(async move |index| index.search(&query).await).await?;
+        let found = index.run(async move |index| index.search(&query).await).await?;
         let notes = behind.map(str::to_owned).into_iter().collect();
         let view = FoundView::fit(&found, offset, max_tokens, notes);
         reply(view.text(), &view)

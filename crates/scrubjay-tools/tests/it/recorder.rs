@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use scrubjay_core::redact::Redactor;
-use scrubjay_store::ledger::event::{self, Event, EventKind, Page};
-use scrubjay_store::ledger::revision::{self, State};
+use scrubjay_store::ledger::event::{self, Event, EventKind, EventPage};
+use scrubjay_store::ledger::revision::{self, RevisionState};
 use scrubjay_store::ledger::{Ledger, Storage, blob};
 use scrubjay_tools::{Setup, Shared, serve_recorder};
 use serde_json::{Value, json};
@@ -80,7 +80,9 @@ fn storage(home: &Path) -> Storage {
 }
 
 async fn timeline(ledger: &Ledger, session: &str) -> Vec<Event> {
-    event::page(&mut ledger.read().await.unwrap(), Page { session, after: 0, limit: 1000 }).await.unwrap()
+    event::page(&mut ledger.read().await.unwrap(), EventPage { session, after: 0, limit: 1000 })
+        .await
+        .unwrap()
 }
 
 /// Puts things that are no regular files into the workspace; returns their names.
@@ -176,7 +178,7 @@ async fn names_that_look_alike_are_two_files() {
         for (path, last) in pair.into_iter().zip([Some(blob::hash(b"edited\n")), None]) {
             let evolution = revision::page(&mut read, root.to_str().unwrap(), path, 0, 10).await.unwrap();
             assert_eq!(evolution.len(), 2, "{path}");
-            assert!(evolution.iter().all(|revision| revision.state == State::Done));
+            assert!(evolution.iter().all(|revision| revision.state == RevisionState::Done));
             assert_eq!(evolution[1].after, last, "{path}");
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use scrubjay_core::redact::Redactor;
-use scrubjay_store::ledger::revision::{self, Revision, Source, State};
+use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use scrubjay_store::ledger::{Ledger, Storage, Survives, blob};
 use scrubjay_tools::{Setup, Shared, serve_recorder};
 use serde_json::{Value, json};
@@ -204,8 +204,8 @@ async fn leave_open(home: &Path, workspace: &str, event_id: i64, path: &str, aft
         workspace: root.to_str().unwrap().to_owned(),
         path: path.to_owned(),
         event_id,
-        source: Source::Enforced,
-        state: State::Pending,
+        source: RevisionSource::Enforced,
+        state: RevisionState::Pending,
         before: None,
         after: Some(after),
         size: 1,

@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use scrubjay_core::query::SearchQuery;
 use scrubjay_core::units;
-use scrubjay_store::index::{CaughtUp, Found, Index, IndexError, Progress};
+use scrubjay_store::index::{CaughtUp, Index, IndexError, Progress, SearchResults};
 use scrubjay_store::ledger::Storage;
 use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
@@ -145,7 +145,7 @@ pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runt
 }
 
 /// Searches in a process that does other things: as far as the index can be filled.
-pub(crate) fn search(home: &Home, storage: &Storage, query: &SearchQuery) -> anyhow::Result<Found> {
+pub(crate) fn search(home: &Home, storage: &Storage, query: &SearchQuery) -> anyhow::Result<SearchResults> {
     super::runtime()?.block_on(async {
         let index = Index::open(home, storage).await?;
         let filled = match index.catch_up(|_| ()).await {

@@ -120,7 +120,7 @@ pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<E
             let mut answer = answer?;
             let changed = redacted::changed_arguments(&arguments, &stored, &shared.setup().redactor);
             if !changed.is_empty() {
-                answer.text = format!("{}\n{}", answer.text, redacted::told(&changed));
+                answer.text = format!("{}\n{}", answer.text, redacted::describe_changed(&changed));
                 answer.data["redacted"] = json!(changed);
             }
             answer

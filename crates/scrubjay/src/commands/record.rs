@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use scrubjay_store::ledger::records::book::{self, Book};
+use scrubjay_store::ledger::records::collection::{self, RecordCollection};
 use scrubjay_store::ledger::{Read, project};
 
 use super::ledger;
@@ -49,7 +49,7 @@ pub(crate) fn run(global: &Global, command: &RecordCommand) -> anyhow::Result<Ex
 fn look<T>(
     global: &Global,
     whose: &Whose,
-    with: impl AsyncFnOnce(&mut Read, &Book) -> anyhow::Result<T>,
+    with: impl AsyncFnOnce(&mut Read, &RecordCollection) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let directory = std::env::current_dir().context("cannot tell the working directory")?;
     ledger::within(global, async |ledger, loaded| {
@@ -60,7 +60,7 @@ fn look<T>(
             let known: Vec<_> = known.iter().map(|project| project.id.as_str()).collect();
             bail!("there is no project \"{project}\": name one with --project; known are {known:?}");
         }
-        let book = book::open(&mut read, &project).await?;
-        with(&mut read, &book).await
+        let collection = collection::open(&mut read, &project).await?;
+        with(&mut read, &collection).await
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use scrubjay_core::redact::Redactor;
-use scrubjay_store::ledger::revision::{self, Revision, Source, State};
+use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use scrubjay_store::ledger::{Ledger, Storage, Survives, blob};
 use serde_json::json;
 
@@ -183,8 +183,8 @@ fn leave_open(lab: &Lab, workspace: &str, event_id: i64, path: &str) {
             workspace: std::fs::canonicalize(workspace).unwrap().to_str().unwrap().to_owned(),
             path: path.to_owned(),
             event_id,
-            source: Source::Enforced,
-            state: State::Pending,
+            source: RevisionSource::Enforced,
+            state: RevisionState::Pending,
             before: None,
             after,
             size: 1,

@@ -7,7 +7,7 @@ use scrubjay_core::protocol::method;
 use serde::Serialize;
 use sqlx::{AnyConnection, Row as _};
 
-use super::narrow::Narrowed;
+use super::row_conditions::RowConditions;
 use super::{Row, Sql, Tapes, names, uint};
 
 /// Of each facet the most frequent values are told.
@@ -67,7 +67,7 @@ impl Group {
 /// Counts in the database.
 pub(super) async fn count(
     connection: &mut AnyConnection,
-    narrowed: &Narrowed,
+    narrowed: &RowConditions,
     tapes: &Tapes,
 ) -> Result<Facets, sqlx::Error> {
     let call: Option<i64> = sqlx::query_scalar("SELECT id FROM names WHERE name = 'tools/call'")

@@ -24,11 +24,11 @@ const TITLE_FOLDED_CHARS_MAX: usize = 300;
 
 /// Which entries are wanted.
 #[derive(Clone, Debug)]
-pub struct Search<'a> {
+pub struct EntrySearch<'a> {
     /// Of which project.
     pub project: &'a str,
     /// What they say.
-    pub says: Says<'a>,
+    pub says: TextFilter<'a>,
     /// The tags they have, all of them.
     pub tags: &'a [String],
     /// The session in which they were logged.
@@ -43,7 +43,7 @@ pub struct Search<'a> {
 
 /// What wanted entries say.
 #[derive(Clone, Debug)]
-pub enum Says<'a> {
+pub enum TextFilter<'a> {
     /// Anything.
     Anything,
     /// This somewhere in the title, in upper or lower case.
@@ -54,7 +54,7 @@ pub enum Says<'a> {
 
 /// An entry that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hit {
+pub struct EntryHit {
     /// Its id.
     pub id: String,
     /// When it was logged, microseconds since the Unix epoch.
@@ -73,9 +73,9 @@ pub struct Hit {
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct EntrySearchResults {
     /// The newest, or the best where words were searched for.
-    pub hits: Vec<Hit>,
+    pub hits: Vec<EntryHit>,
     /// How many there are.
     pub total: i64,
 }
@@ -84,22 +84,24 @@ pub struct Found {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn find(on: &mut impl Conn, search: &Search<'_>) -> Result<Found, LedgerError> {
+pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntrySearchResults, LedgerError> {
     let mut tags: Vec<&str> = search.tags.iter().map(String::as_str).collect();
     tags.sort_unstable();
     tags.dedup();
     if tags.len() > TAGS_MAX {
-        return Ok(Found::default());
+        return Ok(EntrySearchResults::default());
     }
-    let Some(scope) = scope_of(on, search.project).await? else { return Ok(Found::default()) };
+    let Some(scope) = scope_of(on, search.project).await? else { return Ok(EntrySearchResults::default()) };
     let pattern = match search.says {
-        Says::Words(terms) => {
+        TextFilter::Words(terms) => {
             let query = text::query(on.dialect(), scope, terms, &tags);
             return ranked(on, search, scope, &query).await;
         }
-        Says::InTitle(part) if part.chars().count() > TITLE_FOLDED_CHARS_MAX => return Ok(Found::default()),
-        Says::InTitle(part) if !part.is_empty() => Some(like(&fold(part))),
-        Says::InTitle(_) | Says::Anything => None,
+        TextFilter::InTitle(part) if part.chars().count() > TITLE_FOLDED_CHARS_MAX => {
+            return Ok(EntrySearchResults::default());
+        }
+        TextFilter::InTitle(part) if !part.is_empty() => Some(like(&fold(part))),
+        TextFilter::InTitle(_) | TextFilter::Anything => None,
     };
     rarest_first(on, scope, &mut tags).await?;
     newest(on, search, scope, pattern.as_deref(), &tags).await
@@ -127,14 +129,14 @@ async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Resu
 }
 
 /// What a statement is given: the scope, the first and last moment, then texts.
-struct Given<'a> {
+struct SearchBinds<'a> {
     scope: i64,
     from_us: i64,
     until_us: i64,
     texts: Vec<&'a str>,
 }
 
-impl Given<'_> {
+impl SearchBinds<'_> {
     fn bind(&self, sql: String) -> Statement<'static, Any, AnyArguments> {
         let statement = select(AssertSqlSafe(sql)).bind(self.scope).bind(self.from_us).bind(self.until_us);
         self.texts.iter().fold(statement, |statement, text| statement.bind((*text).to_owned()))
@@ -144,13 +146,13 @@ impl Given<'_> {
 /// Finds by title, tags and time: the newest first.
 async fn newest(
     on: &mut impl Conn,
-    search: &Search<'_>,
+    search: &EntrySearch<'_>,
     scope: i64,
     pattern: Option<&str>,
     tags: &[&str],
-) -> Result<Found, LedgerError> {
+) -> Result<EntrySearchResults, LedgerError> {
     let texts: Vec<&str> = tags.iter().copied().chain(pattern).chain(search.session).collect();
-    let mut given = Given { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    let mut given = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
     let table = if tags.is_empty() { "progress_entries" } else { "progress_tags" };
     let mut from = format!("FROM {table} e WHERE e.scope = $1 AND e.at_us BETWEEN $2 AND $3");
     for n in 0..tags.len() {
@@ -176,26 +178,26 @@ async fn newest(
         search.limit
     );
     let rows = given.bind(page).fetch_all(on.conn()).await?;
-    let hits = rows.iter().map(|row| Hit::of(row, None)).collect::<Result<Vec<_>, _>>()?;
+    let hits = rows.iter().map(|row| EntryHit::of(row, None)).collect::<Result<Vec<_>, _>>()?;
     let mut total = hits.len() as i64;
     if let Some(last) = hits.last().filter(|_| total >= search.limit) {
         given.until_us = last.at_us - 1;
         let row = given.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
         total += row.try_get::<i64, _>(0)?;
     }
-    Ok(Found { hits, total })
+    Ok(EntrySearchResults { hits, total })
 }
 
 /// Finds by words: the best first.
 async fn ranked(
     on: &mut impl Conn,
-    search: &Search<'_>,
+    search: &EntrySearch<'_>,
     scope: i64,
     query: &str,
-) -> Result<Found, LedgerError> {
+) -> Result<EntrySearchResults, LedgerError> {
     let texts: Vec<&str> = std::iter::once(query).chain(search.session).collect();
-    let given = Given { scope, from_us: search.from_us, until_us: search.until_us, texts };
-    let fork = text::fork(on.dialect());
+    let given = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
+    let fork = text::search_sql(on.dialect());
     let (key, rank) = (fork.key, fork.rank);
     // The scope is in every word; that it is named here too costs nothing.
     let mut from =
@@ -213,19 +215,19 @@ async fn ranked(
         search.limit
     );
     let rows = given.bind(page).fetch_all(on.conn()).await?;
-    let hits = rows.iter().map(|row| Hit::of(row, Some(6))).collect::<Result<Vec<_>, _>>()?;
+    let hits = rows.iter().map(|row| EntryHit::of(row, Some(6))).collect::<Result<Vec<_>, _>>()?;
     let mut total = hits.len() as i64;
     if total >= search.limit {
         let row = given.bind(format!("SELECT count(*) {from}")).fetch_one(on.conn()).await?;
         total = row.try_get(0)?;
     }
-    Ok(Found { hits, total })
+    Ok(EntrySearchResults { hits, total })
 }
 
 /// The columns of a hit.
 const HIT: &str = "x.id, x.at_us, x.title, x.tags, s.id, s.host_session";
 
-impl Hit {
+impl EntryHit {
     fn of(row: &AnyRow, content: Option<usize>) -> Result<Self, LedgerError> {
         Ok(Self {
             id: row.try_get(0)?,

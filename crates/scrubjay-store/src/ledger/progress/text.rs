@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::Texts;
+use super::EntryTexts;
 use super::words::{Term, words};
 use crate::ledger::dialect::Dialect;
 use crate::ledger::statement::{SearchWords, change};
@@ -20,7 +20,7 @@ const WORDS_PER_PAGE: usize = 16;
 const POSITION_MAX: usize = 16_383;
 
 /// Where the words of an entry are, and how they are asked for: texts of statements.
-pub(super) struct Fork {
+pub(super) struct TextSearchSql {
     /// The column that says which entry it is.
     pub(super) key: &'static str,
     /// The condition on it, with the query as `$4`.
@@ -30,14 +30,14 @@ pub(super) struct Fork {
 }
 
 /// Returns how a database is asked.
-pub(super) fn fork(dialect: Dialect) -> Fork {
+pub(super) fn search_sql(dialect: Dialect) -> TextSearchSql {
     match dialect {
-        Dialect::Sqlite => Fork {
+        Dialect::Sqlite => TextSearchSql {
             key: "progress_text.rowid",
             matches: "progress_text MATCH $4",
             rank: "bm25(progress_text, 5.0, 1.0, 0.0)",
         },
-        Dialect::Postgres => Fork {
+        Dialect::Postgres => TextSearchSql {
             key: "progress_text.at_us",
             matches: "words @@ CAST($4 AS tsquery)",
             rank: "CAST(-ts_rank('{0.1, 0.2, 0.2, 1.0}', words, CAST($4 AS tsquery)) AS DOUBLE PRECISION)",
@@ -73,7 +73,7 @@ pub(super) async fn index(
     write: &mut Write,
     scope: i64,
     at_us: i64,
-    texts: &Texts,
+    texts: &EntryTexts,
 ) -> Result<(), LedgerError> {
     let tags: Vec<String> = texts.tags.iter().map(|tag| tag_word(scope, tag.as_str())).collect();
     let sources: Vec<_> = [&texts.title, &texts.content].into_iter().chain(&texts.tags).collect();

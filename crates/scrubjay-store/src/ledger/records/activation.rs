@@ -3,7 +3,7 @@
 use serde_json::json;
 use sqlx::Row;
 
-use super::book::Book;
+use super::collection::RecordCollection;
 use super::scope::Scope;
 use super::{RecordError, RecordId, RecordRef, row};
 use crate::ledger::event::{self, EventKind, NewEvent};
@@ -15,7 +15,7 @@ const HOLDERS_SHOWN_MAX: i64 = 50;
 
 /// What a session has seen of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct SeenVersion {
     /// Which version.
     pub version: i64,
     /// The project's tick at that time.
@@ -24,7 +24,7 @@ pub struct Held {
 
 /// A session that has a record activated and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct ActiveSession {
     /// Which.
     pub session_id: String,
     /// When something last happened in it.
@@ -33,13 +33,13 @@ pub struct Holder {
 
 /// What came of an activation.
 #[derive(Clone, Debug)]
-pub struct Activated {
+pub struct Activation {
     /// The record.
     pub now: RecordRef,
     /// What the session had seen of it before, where it did.
-    pub before: Option<Held>,
+    pub before: Option<SeenVersion>,
     /// Who else works with it, the most recently active first.
-    pub others: Vec<Holder>,
+    pub others: Vec<ActiveSession>,
     /// The project's tick.
     pub tick: i64,
 }
@@ -48,20 +48,24 @@ pub struct Activated {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn held(on: &mut impl Conn, session: &str, id: RecordId) -> Result<Option<Held>, LedgerError> {
+pub async fn seen_version(
+    on: &mut impl Conn,
+    session: &str,
+    id: RecordId,
+) -> Result<Option<SeenVersion>, LedgerError> {
     let row = select("SELECT version, tick FROM record_actives WHERE session_id = $1 AND number = $2")
         .bind(session)
         .bind(id.0)
         .fetch_optional(on.conn())
         .await?;
     Ok(match row {
-        Some(row) => Some(Held { version: row.try_get(0)?, tick: row.try_get(1)? }),
+        Some(row) => Some(SeenVersion { version: row.try_get(0)?, tick: row.try_get(1)? }),
         None => None,
     })
 }
 
 /// Notes that the session has seen a record as it is now.
-pub(super) async fn hold(
+pub(super) async fn note_seen(
     write: &mut Write,
     scope: &Scope,
     now: &RecordRef,
@@ -73,7 +77,7 @@ pub(super) async fn hold(
     )
     .bind(Key::known(&scope.session.id))
     .bind(now.id.0)
-    .bind(scope.book.id)
+    .bind(scope.collection.id)
     .bind(now.version)
     .bind(tick)
     .execute(write)
@@ -90,13 +94,13 @@ pub async fn activate(
     scope: &Scope,
     id: RecordId,
     overridden: bool,
-) -> Result<Activated, RecordError> {
-    let now = row::require(write, &scope.book, id).await?;
-    let before = held(write, &scope.session.id, id).await?;
-    let mut others = holders(write, &scope.book, id).await?;
+) -> Result<Activation, RecordError> {
+    let now = row::require(write, &scope.collection, id).await?;
+    let before = seen_version(write, &scope.session.id, id).await?;
+    let mut others = active_sessions(write, &scope.collection, id).await?;
     others.retain(|holder| holder.session_id != scope.session.id);
-    let tick = project::get(write, &scope.book.project).await?.map_or(0, |p| p.tick);
-    hold(write, scope, &now, tick).await?;
+    let tick = project::get(write, &scope.collection.project).await?.map_or(0, |p| p.tick);
+    note_seen(write, scope, &now, tick).await?;
     let mut told = json!({ "version": now.version, "tick": tick, "already_loaded": before.is_some() });
     if let Some(other) = others.first() {
         told["also_active_in"] = json!(other.session_id);
@@ -104,26 +108,30 @@ pub async fn activate(
     }
     let event = NewEvent::new(EventKind::Activation, format!("activated {id}: {}", now.title));
     event::append(write, &scope.session, &scope.caller, event.about(id.to_string()).with(told)).await?;
-    Ok(Activated { now, before, others, tick })
+    Ok(Activation { now, before, others, tick })
 }
 
 /// Returns the sessions that have a record activated and have not ended, the most recently active first.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn holders(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Holder>, LedgerError> {
+pub async fn active_sessions(
+    on: &mut impl Conn,
+    collection: &RecordCollection,
+    id: RecordId,
+) -> Result<Vec<ActiveSession>, LedgerError> {
     let rows = select(
         "SELECT s.id, s.last_activity_ns FROM record_actives a JOIN sessions s ON s.id = a.session_id
          WHERE a.book = $1 AND a.number = $2 AND s.ended_ns IS NULL
          ORDER BY s.last_activity_ns DESC, s.id LIMIT $3",
     )
-    .bind(book.id)
+    .bind(collection.id)
     .bind(id.0)
     .bind(HOLDERS_SHOWN_MAX)
     .fetch_all(on.conn())
     .await?;
     rows.iter()
-        .map(|row| Ok(Holder { session_id: row.try_get(0)?, last_activity_ns: row.try_get(1)? }))
+        .map(|row| Ok(ActiveSession { session_id: row.try_get(0)?, last_activity_ns: row.try_get(1)? }))
         .collect()
 }
 

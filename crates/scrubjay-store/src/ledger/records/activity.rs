@@ -23,7 +23,7 @@ pub const KINDS: [EventKind; 10] = [
 
 /// Which events to return.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct ActivityFilter {
     /// Of these kinds; of [`KINDS`] where there are none.
     pub kinds: Vec<EventKind>,
     /// No older than this, nanoseconds since the Unix epoch.
@@ -38,7 +38,11 @@ pub struct Wanted {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn recent(on: &mut impl Conn, project: &str, wanted: &Wanted) -> Result<Vec<Event>, LedgerError> {
+pub async fn recent(
+    on: &mut impl Conn,
+    project: &str,
+    wanted: &ActivityFilter,
+) -> Result<Vec<Event>, LedgerError> {
     let kinds = if wanted.kinds.is_empty() { &KINDS[..] } else { &wanted.kinds };
     let kinds: Vec<_> = kinds.iter().map(|kind| format!("'{}'", kind.name())).collect();
     let about = if wanted.record.is_some() { "subject = $2" } else { "$2 = ''" };

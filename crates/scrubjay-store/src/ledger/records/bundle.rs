@@ -2,9 +2,9 @@
 
 use sqlx::Row;
 
-use super::book::Book;
+use super::collection::RecordCollection;
 use super::row::{REF, VERSION, sql};
-use super::{Record, RecordError, RecordId, RecordRef, State, listing, row};
+use super::{Record, RecordError, RecordId, RecordRef, RecordState, listing, row};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
@@ -34,27 +34,35 @@ pub struct Bundle {
 ///
 /// # Errors
 /// There is no such record, or the ledger failed.
-pub async fn gather(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Bundle, RecordError> {
-    let target = row::full(on, book, id, None).await?;
+pub async fn load(
+    on: &mut impl Conn,
+    collection: &RecordCollection,
+    id: RecordId,
+) -> Result<Bundle, RecordError> {
+    let target = row::full(on, collection, id, None).await?;
     let parent = match target.now.parent {
-        Some(parent) => Some(row::full(on, book, parent, None).await?),
+        Some(parent) => Some(row::full(on, collection, parent, None).await?),
         None => None,
     };
     let mut bundle =
         Bundle { target, parent, open: vec![], other: vec![], grandchildren: vec![], grandchildren_total: 0 };
     if bundle.target.now.open_children > 0 {
-        bundle.open = open_children(on, book, id).await?;
+        bundle.open = open_children(on, collection, id).await?;
     }
     if bundle.target.now.children > bundle.target.now.open_children {
-        bundle.other = listing::children(on, book, id, None, REFS_MAX).await?;
+        bundle.other = listing::children(on, collection, id, None, REFS_MAX).await?;
     }
     if bundle.target.now.children > 0 {
-        (bundle.grandchildren, bundle.grandchildren_total) = grandchildren(on, book, id).await?;
+        (bundle.grandchildren, bundle.grandchildren_total) = grandchildren(on, collection, id).await?;
     }
     Ok(bundle)
 }
 
-async fn open_children(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Record>, LedgerError> {
+async fn open_children(
+    on: &mut impl Conn,
+    collection: &RecordCollection,
+    id: RecordId,
+) -> Result<Vec<Record>, LedgerError> {
     let rows = select(sql!(
         "SELECT ",
         REF,
@@ -64,9 +72,9 @@ async fn open_children(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<
          ON v.book = r.book AND v.number = r.number AND v.version = r.version
          WHERE r.book = $1 AND r.parent = $2 AND r.state = $3 ORDER BY r.number LIMIT $4",
     ))
-    .bind(book.id)
+    .bind(collection.id)
     .bind(id.0)
-    .bind(State::Open.name())
+    .bind(RecordState::Open.name())
     .bind(OPEN_CHILDREN_MAX)
     .fetch_all(on.conn())
     .await?;
@@ -75,13 +83,13 @@ async fn open_children(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<
 
 async fn grandchildren(
     on: &mut impl Conn,
-    book: &Book,
+    collection: &RecordCollection,
     id: RecordId,
 ) -> Result<(Vec<RecordRef>, i64), LedgerError> {
     let total = select(
         "SELECT CAST(coalesce(sum(children), 0) AS BIGINT) FROM records WHERE book = $1 AND parent = $2",
     )
-    .bind(book.id)
+    .bind(collection.id)
     .bind(id.0)
     .fetch_one(on.conn())
     .await?
@@ -93,7 +101,7 @@ async fn grandchildren(
          AND r.parent IN (SELECT c.number FROM records c WHERE c.book = $1 AND c.parent = $2)
          ORDER BY r.parent, r.number LIMIT $3",
     ))
-    .bind(book.id)
+    .bind(collection.id)
     .bind(id.0)
     .bind(REFS_MAX)
     .fetch_all(on.conn())
@@ -107,7 +115,7 @@ async fn grandchildren(
 /// The ledger failed.
 pub async fn siblings(
     on: &mut impl Conn,
-    book: &Book,
+    collection: &RecordCollection,
     target: &RecordRef,
 ) -> Result<(Vec<RecordRef>, i64), LedgerError> {
     let rows = select(sql!(
@@ -116,15 +124,15 @@ pub async fn siblings(
         " FROM records r WHERE r.book = $1 AND r.parent = $2 AND r.number <> $3
          ORDER BY r.number LIMIT $4",
     ))
-    .bind(book.id)
+    .bind(collection.id)
     .bind(target.parent.map_or(0, |p| p.0))
     .bind(target.id.0)
     .bind(REFS_MAX)
     .fetch_all(on.conn())
     .await?;
     let total = match target.parent {
-        Some(parent) => row::find(on, book, parent).await?.map_or(0, |p| p.children),
-        None => book.totals.roots,
+        Some(parent) => row::find(on, collection, parent).await?.map_or(0, |p| p.children),
+        None => collection.totals.roots,
     };
     Ok((rows.iter().map(RecordRef::of).collect::<Result<_, _>>()?, total - 1))
 }

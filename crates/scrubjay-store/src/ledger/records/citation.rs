@@ -6,7 +6,7 @@
 use scrubjay_core::diff;
 use sqlx::Row;
 
-use super::book::Book;
+use super::collection::RecordCollection;
 use super::scope::Scope;
 use super::{RecordError, RecordId};
 use crate::ledger::blob::{self, Hash};
@@ -31,7 +31,7 @@ pub struct Citation {
 
 /// A citation whose lines have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Suspect {
+pub struct SuspectCitation {
     /// The record that cites.
     pub id: RecordId,
     /// What it cites, as it was written.
@@ -81,7 +81,7 @@ pub(super) async fn keep(
     citations: &[String],
 ) -> Result<(), LedgerError> {
     change("DELETE FROM record_citations WHERE book = $1 AND number = $2")
-        .bind(scope.book.id)
+        .bind(scope.collection.id)
         .bind(id.0)
         .execute(write)
         .await?;
@@ -101,7 +101,7 @@ pub(super) async fn keep(
             "INSERT INTO record_citations (book, number, place, workspace, path, first_line, last_line,
                  revision, content) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         )
-        .bind(scope.book.id)
+        .bind(scope.collection.id)
         .bind(id.0)
         .bind(place as i64)
         .bind(write.clean(workspace))
@@ -120,12 +120,16 @@ pub(super) async fn keep(
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Vec<Suspect>, LedgerError> {
+pub async fn suspects(
+    on: &mut impl Conn,
+    collection: &RecordCollection,
+    id: RecordId,
+) -> Result<Vec<SuspectCitation>, LedgerError> {
     let rows = select(
         "SELECT workspace, path, first_line, last_line, revision, content FROM record_citations
          WHERE book = $1 AND number = $2 ORDER BY place",
     )
-    .bind(book.id)
+    .bind(collection.id)
     .bind(id.0)
     .fetch_all(on.conn())
     .await?;
@@ -133,7 +137,7 @@ pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<V
     for row in &rows {
         let (workspace, cited): (String, i64) = (row.try_get(0)?, row.try_get(4)?);
         let citation = Citation { path: row.try_get(1)?, first: row.try_get(2)?, last: row.try_get(3)? };
-        let workspace = moves::now_at(on, &workspace, cited).await?;
+        let workspace = moves::current_root(on, &workspace, cited).await?;
         let Some(newest) = revision::latest(on, &workspace, &citation.path).await? else { continue };
         if newest.id == cited {
             continue;
@@ -158,7 +162,7 @@ pub async fn suspects(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<V
         if now.as_ref() != Some(&then) {
             let written = format!("{}#L{}-L{}", citation.path, citation.first, citation.last);
             let diff = now.map(|now| diff::unified(then.as_bytes(), now.as_bytes(), &written, &written));
-            suspects.push(Suspect { id, citation: written, diff });
+            suspects.push(SuspectCitation { id, citation: written, diff });
         }
     }
     Ok(suspects)

@@ -1,8 +1,8 @@
 //! What a record may say, and how a version of it is kept.
 
-use super::book::Book;
+use super::collection::RecordCollection;
 use super::scope::Scope;
-use super::{Content, RecordError, RecordId, citation, row};
+use super::{RecordContent, RecordError, RecordId, citation, row};
 use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 
@@ -21,7 +21,7 @@ const METADATA_BYTES_MAX: usize = 64 * 1024;
 
 /// How a version came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum VersionChange {
     /// The record was created with it.
     Created,
     /// What it says changed.
@@ -30,7 +30,7 @@ pub enum Change {
     StateChanged,
 }
 
-impl Change {
+impl VersionChange {
     /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -50,10 +50,10 @@ impl Change {
 }
 
 /// Takes secrets out of what a record says.
-pub(super) fn cleaned(write: &Write, content: Content) -> Content {
+pub(super) fn cleaned(write: &Write, content: RecordContent) -> RecordContent {
     let metadata = write.clean_json(&serde_json::Value::Object(content.metadata));
     let text = |text: &str| write.clean(text).into_string();
-    Content {
+    RecordContent {
         kind: text(&content.kind),
         title: text(&content.title),
         summary: text(&content.summary),
@@ -65,7 +65,7 @@ pub(super) fn cleaned(write: &Write, content: Content) -> Content {
 }
 
 /// Checks what is to be kept, except whether the records it names are there.
-pub(super) fn check(content: &Content) -> Result<(), RecordError> {
+pub(super) fn check(content: &RecordContent) -> Result<(), RecordError> {
     let texts = [
         ("type", &content.kind, TYPE_CHARS_MAX, false),
         ("title", &content.title, TITLE_CHARS_MAX, false),
@@ -97,11 +97,11 @@ pub(super) fn check(content: &Content) -> Result<(), RecordError> {
 /// Checks that the records one names are there.
 pub(super) async fn check_related(
     write: &mut Write,
-    book: &Book,
+    collection: &RecordCollection,
     related: &[RecordId],
 ) -> Result<(), RecordError> {
     for id in related {
-        row::require(write, book, *id).await?;
+        row::require(write, collection, *id).await?;
     }
     Ok(())
 }
@@ -111,9 +111,9 @@ pub(super) struct NewVersion<'a> {
     pub(super) id: RecordId,
     pub(super) version: i64,
     pub(super) tick: i64,
-    pub(super) change: Change,
+    pub(super) change: VersionChange,
     pub(super) reason: Option<&'a str>,
-    pub(super) content: &'a Content,
+    pub(super) content: &'a RecordContent,
 }
 
 /// Keeps a version, whole.
@@ -125,7 +125,7 @@ pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>)
              title, summary, body, state, resolved_by, related, metadata, citations)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
     )
-    .bind(scope.book.id)
+    .bind(scope.collection.id)
     .bind(new.id.0)
     .bind(new.version)
     .bind(new.tick)
@@ -148,12 +148,16 @@ pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>)
 }
 
 /// Moves a record on to a version that was kept.
-pub(super) async fn advance(write: &mut Write, book: &Book, new: &NewVersion<'_>) -> Result<(), LedgerError> {
+pub(super) async fn advance(
+    write: &mut Write,
+    collection: &RecordCollection,
+    new: &NewVersion<'_>,
+) -> Result<(), LedgerError> {
     change(
         "UPDATE records SET version = $3, tick = $4, modified_ns = $5, title = $6, summary = $7, state = $8,
              cited = $9 WHERE book = $1 AND number = $2",
     )
-    .bind(book.id)
+    .bind(collection.id)
     .bind(new.id.0)
     .bind(new.version)
     .bind(new.tick)

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::content::{self, Change, NewVersion};
+use super::content::{self, NewVersion, VersionChange};
 use super::scope::Scope;
 use super::{
-    Content, DEPTH_MAX, Record, RecordError, RecordId, RecordRef, State, activation, book, citation, row,
-    words,
+    DEPTH_MAX, Record, RecordContent, RecordError, RecordId, RecordRef, RecordState, activation, citation,
+    collection, row, words,
 };
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::statement::{Key, change};
@@ -26,7 +26,7 @@ pub struct NewRecord {
     /// All of it.
     pub body: String,
     /// Where its life begins.
-    pub state: State,
+    pub state: RecordState,
     /// What it has to do with.
     pub related: Vec<RecordId>,
     /// Whatever else the user keeps with it.
@@ -44,7 +44,7 @@ pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Res
         Some(id) => Some(parent(write, scope, id).await?),
         None => None,
     };
-    let content = Content {
+    let content = RecordContent {
         kind: new.kind,
         title: new.title,
         summary: new.summary,
@@ -57,17 +57,23 @@ pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Res
     };
     content::check(&content)?;
     let content = content::cleaned(write, content);
-    content::check_related(write, &scope.book, &content.related).await?;
+    content::check_related(write, &scope.collection, &content.related).await?;
     let tick = scope.tick(write).await?;
-    scope.book.totals.born(content.state, parent.is_none());
-    book::update(write, &scope.book).await?;
+    scope.collection.totals.born(content.state, parent.is_none());
+    collection::update(write, &scope.collection).await?;
     let now = place(write, scope, parent.as_ref(), &content, tick).await?;
-    let first =
-        NewVersion { id: now.id, version: 1, tick, change: Change::Created, reason: None, content: &content };
+    let first = NewVersion {
+        id: now.id,
+        version: 1,
+        tick,
+        change: VersionChange::Created,
+        reason: None,
+        content: &content,
+    };
     content::keep(write, scope, &first).await?;
     citation::keep(write, scope, now.id, &content.citations).await?;
-    words::put(write, &scope.book, &now, &content).await?;
-    activation::hold(write, scope, &now, tick).await?;
+    words::put(write, &scope.collection, &now, &content).await?;
+    activation::note_seen(write, scope, &now, tick).await?;
     let told = json!({ "tick": tick, "version": 1, "type": content.kind, "state": content.state,
         "parent_id": now.parent });
     let event = NewEvent::new(EventKind::RecordCreated, format!("created {}: {}", now.id, content.title));
@@ -76,8 +82,8 @@ pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Res
 }
 
 async fn parent(write: &mut Write, scope: &Scope, id: RecordId) -> Result<RecordRef, RecordError> {
-    let parent = row::require(write, &scope.book, id).await?;
-    if activation::held(write, &scope.session.id, id).await?.is_none() {
+    let parent = row::require(write, &scope.collection, id).await?;
+    if activation::seen_version(write, &scope.session.id, id).await?.is_none() {
         return Err(RecordError::ParentNotActivated(id));
     }
     if parent.depth >= DEPTH_MAX {
@@ -91,10 +97,10 @@ async fn place(
     write: &mut Write,
     scope: &Scope,
     parent: Option<&RecordRef>,
-    content: &Content,
+    content: &RecordContent,
     tick: i64,
 ) -> Result<RecordRef, LedgerError> {
-    let id = RecordId(scope.book.totals.records);
+    let id = RecordId(scope.collection.totals.records);
     let now = RecordRef {
         id,
         kind: content.kind.clone(),
@@ -117,7 +123,7 @@ async fn place(
              open_children, version, tick, cited, created_ns, modified_ns)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, 1, $10, $11, $12, $12)",
     )
-    .bind(scope.book.id)
+    .bind(scope.collection.id)
     .bind(id.0)
     .bind(write.clean(&now.kind))
     .bind(write.clean(&now.title))
@@ -132,7 +138,7 @@ async fn place(
     .execute(write)
     .await?;
     if let Some(parent) = parent {
-        count_child(write, scope, parent.id, 1, i64::from(content.state == State::Open)).await?;
+        count_child(write, scope, parent.id, 1, i64::from(content.state == RecordState::Open)).await?;
     }
     Ok(now)
 }
@@ -149,7 +155,7 @@ pub(super) async fn count_child(
         "UPDATE records SET children = children + $3, open_children = open_children + $4
          WHERE book = $1 AND number = $2",
     )
-    .bind(scope.book.id)
+    .bind(scope.collection.id)
     .bind(parent.0)
     .bind(more)
     .bind(more_open)

@@ -2,14 +2,14 @@
 
 use sqlx::Row;
 
-use super::book::Book;
+use super::collection::RecordCollection;
 use super::{Record, RecordError, RecordId, row, saving};
 use crate::ledger::Conn;
 use crate::ledger::statement::select;
 
 /// Which version is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Point {
+pub enum VersionPoint {
     /// The newest.
     Current,
     /// The one with that number.
@@ -25,7 +25,7 @@ pub enum Point {
     },
 }
 
-impl Point {
+impl VersionPoint {
     fn wanted(&self) -> String {
         match self {
             Self::Current => "current".to_owned(),
@@ -41,16 +41,21 @@ impl Point {
 ///
 /// # Errors
 /// There is no such record, or it was not there yet.
-pub async fn at(on: &mut impl Conn, book: &Book, id: RecordId, point: &Point) -> Result<Record, RecordError> {
-    row::require(on, book, id).await?;
+pub async fn at(
+    on: &mut impl Conn,
+    collection: &RecordCollection,
+    id: RecordId,
+    point: &VersionPoint,
+) -> Result<Record, RecordError> {
+    row::require(on, collection, id).await?;
     let missing = || RecordError::NoVersion { id, wanted: point.wanted() };
     let (tick, time) = match point {
-        Point::Current => return row::full(on, book, id, None).await,
-        Point::Version(n) if *n > 0 => return row::full(on, book, id, Some(*n)).await,
-        Point::Version(_) => return Err(missing()),
-        Point::Tick(tick) => (*tick, i64::MAX),
-        Point::Time(time) => (i64::MAX, *time),
-        Point::LastSave { session } => {
+        VersionPoint::Current => return row::full(on, collection, id, None).await,
+        VersionPoint::Version(n) if *n > 0 => return row::full(on, collection, id, Some(*n)).await,
+        VersionPoint::Version(_) => return Err(missing()),
+        VersionPoint::Tick(tick) => (*tick, i64::MAX),
+        VersionPoint::Time(time) => (i64::MAX, *time),
+        VersionPoint::LastSave { session } => {
             let session = session.as_deref().ok_or_else(missing)?;
             (saving::last(on, session).await?.ok_or_else(missing)?, i64::MAX)
         }
@@ -59,12 +64,12 @@ pub async fn at(on: &mut impl Conn, book: &Book, id: RecordId, point: &Point) ->
         "SELECT max(version) FROM record_versions
          WHERE book = $1 AND number = $2 AND tick <= $3 AND at_ns <= $4",
     )
-    .bind(book.id)
+    .bind(collection.id)
     .bind(id.0)
     .bind(tick)
     .bind(time)
     .fetch_one(on.conn())
     .await?;
     let version: Option<i64> = found.try_get(0)?;
-    row::full(on, book, id, Some(version.ok_or_else(missing)?)).await
+    row::full(on, collection, id, Some(version.ok_or_else(missing)?)).await
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{Record, RecordId, State};
+use super::{Record, RecordId, RecordState};
 use crate::ledger::LedgerError;
 use crate::ledger::session::SessionError;
 
@@ -24,15 +24,15 @@ pub enum RecordError {
         /// Which.
         id: RecordId,
         /// Where it is.
-        from: State,
+        from: RecordState,
         /// Where it was to go.
-        to: State,
+        to: RecordState,
     },
     /// A transition lacks what its target needs.
     #[error("{} needs {needs}", to.name())]
     Incomplete {
         /// Where it was to go.
-        to: State,
+        to: RecordState,
         /// What is missing.
         needs: &'static str,
     },

@@ -2,13 +2,13 @@
 
 use sqlx::Row;
 
-use super::book::Book;
+use super::collection::RecordCollection;
 use super::row::{VERSION, VERSION_COLUMNS, sql};
-use super::{Content, RecordError, RecordId, row};
+use super::{RecordContent, RecordError, RecordId, row};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
-pub use super::content::Change;
+pub use super::content::VersionChange;
 
 /// A version, with how it came to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub struct Version {
     /// Whose.
     pub session_id: String,
     /// How.
-    pub change: Change,
+    pub change: VersionChange,
     /// Why.
     pub reason: Option<String>,
     /// What it says.
-    pub content: Content,
+    pub content: RecordContent,
 }
 
 impl Version {
@@ -36,10 +36,10 @@ impl Version {
         Ok(Self {
             version: row.try_get(0)?,
             at_ns: row.try_get(1)?,
-            content: Content::of(row, 0)?,
+            content: RecordContent::of(row, 0)?,
             tick: row.try_get(VERSION_COLUMNS)?,
             session_id: row.try_get(VERSION_COLUMNS + 1)?,
-            change: Change::from_name(&change)?,
+            change: VersionChange::from_name(&change)?,
             reason: row.try_get(VERSION_COLUMNS + 3)?,
         })
     }
@@ -54,13 +54,13 @@ pub(super) const HOW: &str = ", v.tick, v.session_id, v.change, v.reason";
 /// There is no such record, or the ledger failed.
 pub async fn versions(
     on: &mut impl Conn,
-    book: &Book,
+    collection: &RecordCollection,
     id: RecordId,
     since_ns: i64,
     before: i64,
     limit: i64,
 ) -> Result<Vec<Version>, RecordError> {
-    row::require(on, book, id).await?;
+    row::require(on, collection, id).await?;
     let rows = select(sql!(
         "SELECT ",
         VERSION,
@@ -69,7 +69,7 @@ pub async fn versions(
          WHERE v.book = $1 AND v.number = $2 AND v.version < $3 AND v.at_ns >= $4
          ORDER BY v.version DESC LIMIT $5",
     ))
-    .bind(book.id)
+    .bind(collection.id)
     .bind(id.0)
     .bind(before)
     .bind(since_ns)
@@ -85,13 +85,13 @@ pub async fn versions(
 /// The ledger failed.
 pub async fn author(
     on: &mut impl Conn,
-    book: &Book,
+    collection: &RecordCollection,
     id: RecordId,
     version: i64,
 ) -> Result<String, LedgerError> {
     let row =
         select("SELECT session_id FROM record_versions WHERE book = $1 AND number = $2 AND version = $3")
-            .bind(book.id)
+            .bind(collection.id)
             .bind(id.0)
             .bind(version)
             .fetch_one(on.conn())

@@ -2,9 +2,9 @@
 
 use sqlx::Row;
 
-use super::book::Book;
+use super::collection::RecordCollection;
 use super::row::{REF, sql};
-use super::{RecordError, RecordId, RecordRef, State, row};
+use super::{RecordError, RecordId, RecordRef, RecordState, row};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
@@ -13,13 +13,13 @@ pub const TYPES_MAX: usize = 20;
 
 /// Which records to list.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct RecordFilter {
     /// In one of these states; any where there are none.
-    pub states: Vec<State>,
+    pub states: Vec<RecordState>,
     /// Of one of these types; any where there are none.
     pub types: Vec<String>,
     /// Where in the tree.
-    pub place: Place,
+    pub place: TreePlace,
     /// Changed by this session, its creation included.
     pub session: Option<String>,
     /// The last record of the page before.
@@ -30,7 +30,7 @@ pub struct Filter {
 
 /// Where in the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum TreePlace {
     /// Anywhere, in the order of creation.
     #[default]
     Anywhere,
@@ -46,15 +46,15 @@ pub enum Place {
 /// The record to begin at or after is not there, or the ledger failed.
 pub async fn list(
     on: &mut impl Conn,
-    book: &Book,
-    filter: &Filter,
+    collection: &RecordCollection,
+    filter: &RecordFilter,
 ) -> Result<(Vec<RecordRef>, i64), RecordError> {
     if filter.types.len() > TYPES_MAX {
         return Err(RecordError::Invalid(format!("at most {TYPES_MAX} types can be asked for")));
     }
-    let place = placed(on, book, filter.place).await?;
+    let place = placed(on, collection, filter.place).await?;
     let after = match filter.after {
-        Some(id) => Some(row::require(on, book, id).await?),
+        Some(id) => Some(row::require(on, collection, id).await?),
         None => None,
     };
     let mut condition = place.condition.to_owned();
@@ -85,7 +85,7 @@ pub async fn list(
     let mut total = 0;
     for (text, counts) in [(page, false), (count, true)] {
         let mut query = select(sqlx::AssertSqlSafe(text))
-            .bind(book.id)
+            .bind(collection.id)
             .bind(&place.first)
             .bind(&place.end)
             .bind(after.as_ref().map_or(0, |r| r.id.0))
@@ -106,7 +106,7 @@ pub async fn list(
 }
 
 /// A place in words of the database; numbers in it are ours.
-struct Placed {
+struct PlaceSql {
     condition: String,
     first: String,
     end: String,
@@ -114,10 +114,14 @@ struct Placed {
     by_path: bool,
 }
 
-async fn placed(on: &mut impl Conn, book: &Book, place: Place) -> Result<Placed, RecordError> {
+async fn placed(
+    on: &mut impl Conn,
+    collection: &RecordCollection,
+    place: TreePlace,
+) -> Result<PlaceSql, RecordError> {
     // Every bind is named, whether or not it matters.
     let any = "r.book = $1 AND $2 >= '' AND $3 >= ''";
-    let by_number = |condition: String| Placed {
+    let by_number = |condition: String| PlaceSql {
         condition,
         first: String::new(),
         end: String::new(),
@@ -125,23 +129,23 @@ async fn placed(on: &mut impl Conn, book: &Book, place: Place) -> Result<Placed,
         by_path: false,
     };
     Ok(match place {
-        Place::Anywhere => by_number(any.to_owned()),
-        Place::Roots(depth) if depth <= 1 => by_number(format!("{any} AND r.parent = 0")),
-        Place::Roots(depth) => Placed {
+        TreePlace::Anywhere => by_number(any.to_owned()),
+        TreePlace::Roots(depth) if depth <= 1 => by_number(format!("{any} AND r.parent = 0")),
+        TreePlace::Roots(depth) => PlaceSql {
             condition: format!("{any} AND r.depth <= {depth}"),
             first: String::new(),
             end: String::new(),
             order: "r.path",
             by_path: true,
         },
-        Place::Below(id, depth) => {
-            let top = row::require(on, book, id).await?;
+        TreePlace::Below(id, depth) => {
+            let top = row::require(on, collection, id).await?;
             if depth <= 1 {
                 by_number(format!("{any} AND r.parent = {}", id.0))
             } else {
                 let (first, end) = top.subtree();
                 let deepest = top.depth.saturating_add(depth);
-                Placed {
+                PlaceSql {
                     condition: format!(
                         "r.book = $1 AND r.path > $2 AND r.path < $3 AND r.depth <= {deepest}"
                     ),
@@ -161,9 +165,9 @@ async fn placed(on: &mut impl Conn, book: &Book, place: Place) -> Result<Placed,
 /// The ledger failed.
 pub async fn children(
     on: &mut impl Conn,
-    book: &Book,
+    collection: &RecordCollection,
     id: RecordId,
-    state: Option<State>,
+    state: Option<RecordState>,
     limit: i64,
 ) -> Result<Vec<RecordRef>, LedgerError> {
     let condition = if state.is_some() { "r.state = $3" } else { "r.state <> $3" };
@@ -174,9 +178,9 @@ pub async fn children(
         condition,
         " ORDER BY r.number LIMIT $4",
     ))
-    .bind(book.id)
+    .bind(collection.id)
     .bind(id.0)
-    .bind(state.unwrap_or(State::Open).name())
+    .bind(state.unwrap_or(RecordState::Open).name())
     .bind(limit)
     .fetch_all(on.conn())
     .await?;
@@ -189,8 +193,8 @@ pub async fn children(
 /// The ledger failed.
 pub async fn newest(
     on: &mut impl Conn,
-    book: &Book,
-    state: Option<State>,
+    collection: &RecordCollection,
+    state: Option<RecordState>,
     limit: i64,
 ) -> Result<Vec<RecordRef>, LedgerError> {
     let condition = if state.is_some() { "r.state = $2" } else { "r.parent = 0 AND $2 = ''" };
@@ -201,8 +205,8 @@ pub async fn newest(
         condition,
         " ORDER BY r.number DESC LIMIT $3",
     ))
-    .bind(book.id)
-    .bind(state.map_or("", State::name))
+    .bind(collection.id)
+    .bind(state.map_or("", RecordState::name))
     .bind(limit)
     .fetch_all(on.conn())
     .await?;

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::book::Book;
-use super::{Content, Record, RecordError, RecordId, RecordRef, State};
+use super::collection::RecordCollection;
+use super::{Record, RecordContent, RecordError, RecordId, RecordRef, RecordState};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
@@ -66,8 +66,8 @@ pub(super) fn path(above: &str, id: RecordId) -> String {
     format!("{above}{:0PATH_DIGITS$}", id.0)
 }
 
-fn state(name: String) -> Result<State, LedgerError> {
-    State::from_name(&name).ok_or_else(|| LedgerError::Damaged(format!("unknown state \"{name}\"")))
+fn state(name: String) -> Result<RecordState, LedgerError> {
+    RecordState::from_name(&name).ok_or_else(|| LedgerError::Damaged(format!("unknown state \"{name}\"")))
 }
 
 fn json<T: serde::de::DeserializeOwned>(row: &AnyRow, column: usize) -> Result<T, LedgerError> {
@@ -75,7 +75,7 @@ fn json<T: serde::de::DeserializeOwned>(row: &AnyRow, column: usize) -> Result<T
     serde_json::from_str(&text).map_err(|e| LedgerError::Damaged(format!("a record: {e}")))
 }
 
-impl Content {
+impl RecordContent {
     /// Reads the columns of a version that begin there.
     pub(super) fn of(row: &AnyRow, at: usize) -> Result<Self, LedgerError> {
         let related: Vec<i64> = json(row, at + 8)?;
@@ -101,7 +101,7 @@ impl Record {
             now: RecordRef::of(row)?,
             version: row.try_get(REF_COLUMNS)?,
             at_ns: row.try_get(REF_COLUMNS + 1)?,
-            content: Content::of(row, REF_COLUMNS)?,
+            content: RecordContent::of(row, REF_COLUMNS)?,
         })
     }
 }
@@ -116,9 +116,13 @@ pub(super) use sql;
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn find(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Option<RecordRef>, LedgerError> {
+pub async fn find(
+    on: &mut impl Conn,
+    collection: &RecordCollection,
+    id: RecordId,
+) -> Result<Option<RecordRef>, LedgerError> {
     let row = select(sql!("SELECT ", REF, " FROM records r WHERE r.book = $1 AND r.number = $2"))
-        .bind(book.id)
+        .bind(collection.id)
         .bind(id.0)
         .fetch_optional(on.conn())
         .await?;
@@ -129,8 +133,12 @@ pub async fn find(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Optio
 ///
 /// # Errors
 /// There is no such record, or the ledger failed.
-pub async fn require(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<RecordRef, RecordError> {
-    find(on, book, id).await?.ok_or_else(|| RecordError::NotFound(id.to_string()))
+pub async fn require(
+    on: &mut impl Conn,
+    collection: &RecordCollection,
+    id: RecordId,
+) -> Result<RecordRef, RecordError> {
+    find(on, collection, id).await?.ok_or_else(|| RecordError::NotFound(id.to_string()))
 }
 
 /// Returns a record whole, in one version, or in its newest.
@@ -139,7 +147,7 @@ pub async fn require(on: &mut impl Conn, book: &Book, id: RecordId) -> Result<Re
 /// There is no such record or version, or the ledger failed.
 pub async fn full(
     on: &mut impl Conn,
-    book: &Book,
+    collection: &RecordCollection,
     id: RecordId,
     version: Option<i64>,
 ) -> Result<Record, RecordError> {
@@ -152,7 +160,7 @@ pub async fn full(
          ON v.book = r.book AND v.number = r.number AND v.version = CASE $3 WHEN 0 THEN r.version ELSE $3 END
          WHERE r.book = $1 AND r.number = $2",
     ))
-    .bind(book.id)
+    .bind(collection.id)
     .bind(id.0)
     .bind(version.unwrap_or(0))
     .fetch_optional(on.conn())
@@ -160,7 +168,7 @@ pub async fn full(
     match row {
         Some(row) => Ok(Record::of(&row)?),
         None => {
-            require(on, book, id).await?;
+            require(on, collection, id).await?;
             let wanted = format!("version {}", version.unwrap_or(0));
             Err(RecordError::NoVersion { id, wanted })
         }

@@ -15,7 +15,7 @@ pub const NAMED_MAX: i64 = 1_000;
 
 /// What was saved.
 #[derive(Clone, Debug)]
-pub struct Saved {
+pub struct SaveResult {
     /// The records this session changed since it was last saved: the first ones.
     pub records: Vec<RecordId>,
     /// How many there are.
@@ -28,7 +28,7 @@ pub struct Saved {
 
 /// What was closed.
 #[derive(Clone, Debug)]
-pub struct Closed {
+pub struct CloseResult {
     /// The session as it is now.
     pub session: Session,
     /// The records it had activated: the first ones.
@@ -57,7 +57,11 @@ pub async fn last(on: &mut impl Conn, session: &str) -> Result<Option<i64>, Ledg
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn save(write: &mut Write, scope: &mut Scope, summary: Option<&str>) -> Result<Saved, LedgerError> {
+pub async fn save(
+    write: &mut Write,
+    scope: &mut Scope,
+    summary: Option<&str>,
+) -> Result<SaveResult, LedgerError> {
     let (records, count) = unsaved(write, &scope.session.id).await?;
     let tick = scope.tick(write).await?;
     let at_ns = write.at_ns();
@@ -72,18 +76,22 @@ pub async fn save(write: &mut Write, scope: &mut Scope, summary: Option<&str>) -
     let told = json!({ "tick": tick, "saved_records": records, "saved_count": count });
     let event = NewEvent::new(EventKind::SessionSaved, summary.unwrap_or("session saved")).with(told);
     event::append(write, &scope.session, &scope.caller, event).await?;
-    Ok(Saved { records, count, at_ns, tick })
+    Ok(SaveResult { records, count, at_ns, tick })
 }
 
 /// Ends a session.
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn close(write: &mut Write, scope: Scope, summary: Option<&str>) -> Result<Closed, LedgerError> {
+pub async fn close(
+    write: &mut Write,
+    scope: Scope,
+    summary: Option<&str>,
+) -> Result<CloseResult, LedgerError> {
     let (deactivated, count) = activation::active(write, &scope.session.id, NAMED_MAX).await?;
     let (unsaved, unsaved_count) = unsaved(write, &scope.session.id).await?;
     let session = session::end(write, &scope.caller, scope.session, summary).await?;
-    Ok(Closed { session, deactivated, count, unsaved, unsaved_count })
+    Ok(CloseResult { session, deactivated, count, unsaved, unsaved_count })
 }
 
 async fn unsaved(write: &mut Write, session: &str) -> Result<(Vec<RecordId>, i64), LedgerError> {

@@ -1,7 +1,7 @@
 //! Where a call works: whose session, in which project, on which book.
 
 use super::RecordError;
-use super::book::{self, Book};
+use super::collection::{self, RecordCollection};
 use crate::ledger::project::{self, Project};
 use crate::ledger::session::{self, Caller, Session, SessionError};
 use crate::ledger::{Conn, LedgerError, Write};
@@ -14,7 +14,7 @@ pub struct Scope {
     /// The session.
     pub session: Session,
     /// The project's records.
-    pub book: Book,
+    pub collection: RecordCollection,
 }
 
 /// Returns the project meant: the one named, or the caller's own, which may not have begun yet.
@@ -59,8 +59,8 @@ pub async fn enter(
             own(write, &mut caller, project).await?
         }
     };
-    let book = book::begin(write, &session.project_id).await?;
-    Ok(Scope { caller, session, book })
+    let collection = collection::begin(write, &session.project_id).await?;
+    Ok(Scope { caller, session, collection })
 }
 
 /// Returns the caller's session in a project, where it has one.
@@ -98,7 +98,7 @@ async fn own(write: &mut Write, caller: &mut Caller, project: Option<&str>) -> R
 impl Scope {
     /// Moves the project's clock on. A session that had seen everything has seen its own write too.
     pub(super) async fn tick(&mut self, write: &mut Write) -> Result<i64, LedgerError> {
-        let tick = project::tick(write, &self.book.project).await?;
+        let tick = project::tick(write, &self.collection.project).await?;
         if self.session.last_sync_tick == tick - 1 {
             self.session.last_sync_tick = tick;
             session::update(write, &self.session).await?;

@@ -5,10 +5,10 @@
 
 use sqlx::Row;
 
-use super::book::Book;
+use super::collection::RecordCollection;
 use super::row::sql;
 use super::words::{self, Word, of_ancestor, of_state, of_text, of_type, words};
-use super::{RecordError, RecordId, RecordRef, State, listing, row};
+use super::{RecordError, RecordId, RecordRef, RecordState, listing, row};
 use crate::ledger::dialect::Dialect;
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
@@ -26,13 +26,13 @@ const LEAD_CHARS: usize = 50;
 
 /// What to look for.
 #[derive(Clone, Debug, Default)]
-pub struct Search {
+pub struct RecordSearch {
     /// Words, "phrases" and beginnings of words*.
     pub query: String,
     /// Of one of these types; any where there are none.
     pub types: Vec<String>,
     /// In one of these states; any where there are none.
-    pub states: Vec<State>,
+    pub states: Vec<RecordState>,
     /// Below this record.
     pub below: Option<RecordId>,
     /// How many at most.
@@ -41,9 +41,9 @@ pub struct Search {
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct RecordSearchResults {
     /// The best matches.
-    pub hits: Vec<Hit>,
+    pub hits: Vec<RecordHit>,
     /// How many match.
     pub total: i64,
     /// Whether they have all the words, or some.
@@ -54,7 +54,7 @@ pub struct Found {
 
 /// A record that matches.
 #[derive(Clone, Debug)]
-pub struct Hit {
+pub struct RecordHit {
     /// The record.
     pub now: RecordRef,
     /// How well it matches, from 0 to 1; the best has 1.
@@ -74,7 +74,11 @@ struct Term {
 ///
 /// # Errors
 /// The query has no words, the record to look below is not there, or the ledger failed.
-pub async fn search(on: &mut impl Conn, book: &Book, search: &Search) -> Result<Found, RecordError> {
+pub async fn search(
+    on: &mut impl Conn,
+    collection: &RecordCollection,
+    search: &RecordSearch,
+) -> Result<RecordSearchResults, RecordError> {
     if search.query.chars().count() > QUERY_CHARS_MAX {
         return Err(RecordError::Invalid(format!("query has at most {QUERY_CHARS_MAX} characters")));
     }
@@ -87,11 +91,11 @@ pub async fn search(on: &mut impl Conn, book: &Book, search: &Search) -> Result<
     }
     let mut filters: Vec<Vec<String>> = Vec::new();
     if let Some(below) = search.below {
-        row::require(on, book, below).await?;
-        filters.push(vec![of_ancestor(book, below)]);
+        row::require(on, collection, below).await?;
+        filters.push(vec![of_ancestor(collection, below)]);
     }
-    filters.push(search.states.iter().map(|state| of_state(book, *state)).collect());
-    filters.push(search.types.iter().map(|kind| of_type(book, kind)).collect());
+    filters.push(search.states.iter().map(|state| of_state(collection, *state)).collect());
+    filters.push(search.types.iter().map(|kind| of_type(collection, kind)).collect());
     filters.retain(|any_of| !any_of.is_empty());
 
     let (mut all_words, mut ranked, mut total) = (true, vec![], 0);
@@ -100,8 +104,8 @@ pub async fn search(on: &mut impl Conn, book: &Book, search: &Search) -> Result<
             break;
         }
         all_words = all;
-        let text = expression(on.dialect(), book, &terms, all, &filters);
-        (ranked, total) = matches(on, book, &text).await?;
+        let text = expression(on.dialect(), collection, &terms, all, &filters);
+        (ranked, total) = matches(on, collection, &text).await?;
     }
     let newest_only = total > ranked.len() as i64;
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
@@ -109,19 +113,19 @@ pub async fn search(on: &mut impl Conn, book: &Book, search: &Search) -> Result<
     ranked.truncate(search.limit);
     let mut hits = Vec::new();
     for (id, score) in ranked {
-        let record = row::full(on, book, id, None).await?;
+        let record = row::full(on, collection, id, None).await?;
         let content = &record.content;
         let snippet = snippet(&[&content.body, &content.summary, &content.title], &terms);
         let relevance = if best > 0.0 { (score / best).clamp(0.0, 1.0) } else { 1.0 };
-        hits.push(Hit { now: record.now, relevance, snippet });
+        hits.push(RecordHit { now: record.now, relevance, snippet });
     }
-    Ok(Found { hits, total, all_words, newest_only })
+    Ok(RecordSearchResults { hits, total, all_words, newest_only })
 }
 
 /// Returns the newest matches with their scores, and how many there are in all.
 async fn matches(
     on: &mut impl Conn,
-    book: &Book,
+    collection: &RecordCollection,
     expression: &str,
 ) -> Result<(Vec<(RecordId, f64)>, i64), LedgerError> {
     let (page, count) = match on.dialect() {
@@ -142,7 +146,8 @@ async fn matches(
                   WHERE words @@ CAST($1 AS tsquery) AND book = $2 AND $3 >= 0"),
         ),
     };
-    let rows = select(page).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_all(on.conn()).await?;
+    let rows =
+        select(page).bind(expression).bind(collection.id).bind(RANKED_MAX).fetch_all(on.conn()).await?;
     let score =
         |row: &sqlx::any::AnyRow| Ok((words::record_of(row.try_get(0)?), row.try_get::<f64, _>(1)?.max(0.0)));
     let ranked = rows.iter().map(score).collect::<Result<Vec<_>, LedgerError>>()?;
@@ -150,7 +155,8 @@ async fn matches(
         let total = ranked.len() as i64;
         return Ok((ranked, total));
     }
-    let row = select(count).bind(expression).bind(book.id).bind(RANKED_MAX).fetch_one(on.conn()).await?;
+    let row =
+        select(count).bind(expression).bind(collection.id).bind(RANKED_MAX).fetch_one(on.conn()).await?;
     Ok((ranked, row.try_get(0)?))
 }
 
@@ -171,13 +177,19 @@ fn terms(query: &str) -> Vec<Term> {
 }
 
 /// Writes what must match the way the database reads it. It holds only letters, digits and words of ours.
-fn expression(dialect: Dialect, book: &Book, terms: &[Term], all: bool, filters: &[Vec<String>]) -> String {
+fn expression(
+    dialect: Dialect,
+    collection: &RecordCollection,
+    terms: &[Term],
+    all: bool,
+    filters: &[Vec<String>],
+) -> String {
     let (and, or) = match dialect {
         Dialect::Sqlite => (" AND ", " OR "),
         Dialect::Postgres => (" & ", " | "),
     };
     let term = |term: &Term| {
-        let kept: Vec<String> = term.words.iter().map(|word| of_text(book, word)).collect();
+        let kept: Vec<String> = term.words.iter().map(|word| of_text(collection, word)).collect();
         match dialect {
             Dialect::Sqlite => format!("\"{}\"{}", kept.join(" "), if term.begins { " *" } else { "" }),
             Dialect::Postgres => {
@@ -237,16 +249,16 @@ fn around(text: &str, at: usize, matches: &[Word]) -> String {
 mod tests {
     use super::*;
 
-    fn book() -> Book {
-        Book { id: 7, project: String::new(), totals: Default::default() }
+    fn collection() -> RecordCollection {
+        RecordCollection { id: 7, project: String::new(), totals: Default::default() }
     }
 
     #[test]
     fn queries_become_expressions_that_cannot_be_escaped_from() {
         let check = |query: &str, sqlite: &str, postgres: &str| {
             let terms = terms(query);
-            assert_eq!(expression(Dialect::Sqlite, &book(), &terms, true, &[]), sqlite);
-            assert_eq!(expression(Dialect::Postgres, &book(), &terms, true, &[]), postgres);
+            assert_eq!(expression(Dialect::Sqlite, &collection(), &terms, true, &[]), sqlite);
+            assert_eq!(expression(Dialect::Postgres, &collection(), &terms, true, &[]), postgres);
         };
         check("Blue jay*", "(\"7xblue\" AND \"7xjay\" *)", "(('7xblue') & ('7xjay':*))");
         check("\"blue jay\"", "(\"7xblue 7xjay\")", "(('7xblue' <-> '7xjay'))");
@@ -256,7 +268,7 @@ mod tests {
             "(('7xa') & ('7xor') & ('7xnear' <-> '7xb'))",
         );
         let filters = [vec!["7sopen".to_owned(), "7slater".to_owned()]];
-        let text = expression(Dialect::Sqlite, &book(), &terms("x y"), false, &filters);
+        let text = expression(Dialect::Sqlite, &collection(), &terms("x y"), false, &filters);
         assert_eq!(text, "(\"7xx\" OR \"7xy\") AND (\"7sopen\" OR \"7slater\")");
     }
 

@@ -5,7 +5,7 @@ use sqlx::Row;
 use super::history::{HOW, Version};
 use super::row::{VERSION, VERSION_COLUMNS, sql};
 use super::scope::Scope;
-use super::{Content, RecordError, RecordId, row};
+use super::{RecordContent, RecordError, RecordId, row};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, Write, project, session};
 
@@ -16,7 +16,7 @@ const TEXT_BYTES_MAX: usize = 256 * 1024;
 
 /// What others wrote.
 #[derive(Clone, Debug)]
-pub struct Synced {
+pub struct SyncResult {
     /// The project's tick.
     pub tick: i64,
     /// What the session had seen before.
@@ -24,7 +24,7 @@ pub struct Synced {
     /// What it has seen now; less than the project's tick where there is more to show.
     pub seen: i64,
     /// What changed, in order.
-    pub changes: Vec<Foreign>,
+    pub changes: Vec<ForeignChange>,
     /// How many of the writes since were others' changes of records.
     pub total: i64,
     /// How near they were.
@@ -33,13 +33,13 @@ pub struct Synced {
 
 /// A change that another session made.
 #[derive(Clone, Debug)]
-pub struct Foreign {
+pub struct ForeignChange {
     /// Which record.
     pub id: RecordId,
     /// What it says since, and who made it so.
     pub version: Version,
     /// What it said before.
-    pub old: Option<Content>,
+    pub old: Option<RecordContent>,
 }
 
 /// How many changes were about records near to a session, each counted once.
@@ -59,8 +59,8 @@ pub struct Nearness {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn sync(write: &mut Write, scope: &mut Scope) -> Result<Synced, RecordError> {
-    let tick = project::get(write, &scope.book.project).await?.map_or(0, |p| p.tick);
+pub async fn sync(write: &mut Write, scope: &mut Scope) -> Result<SyncResult, RecordError> {
+    let tick = project::get(write, &scope.collection.project).await?.map_or(0, |p| p.tick);
     let before = scope.session.last_sync_tick;
     let nearness = nearness(write, scope, before).await?;
     let total = nearness.active + nearness.parents + nearness.children + nearness.elsewhere;
@@ -68,10 +68,14 @@ pub async fn sync(write: &mut Write, scope: &mut Scope) -> Result<Synced, Record
     let seen = if whole { tick } else { changes.last().map_or(tick, |change| change.version.tick) };
     scope.session.last_sync_tick = seen;
     session::update(write, &scope.session).await?;
-    Ok(Synced { tick, before, seen, changes, total, nearness })
+    Ok(SyncResult { tick, before, seen, changes, total, nearness })
 }
 
-async fn changes(write: &mut Write, scope: &Scope, before: i64) -> Result<(Vec<Foreign>, bool), RecordError> {
+async fn changes(
+    write: &mut Write,
+    scope: &Scope,
+    before: i64,
+) -> Result<(Vec<ForeignChange>, bool), RecordError> {
     let rows = select(sql!(
         "SELECT ",
         VERSION,
@@ -79,7 +83,7 @@ async fn changes(write: &mut Write, scope: &Scope, before: i64) -> Result<(Vec<F
         ", v.number FROM record_versions v
          WHERE v.book = $1 AND v.tick > $2 AND v.session_id <> $3 ORDER BY v.tick LIMIT $4",
     ))
-    .bind(scope.book.id)
+    .bind(scope.collection.id)
     .bind(before)
     .bind(&scope.session.id)
     .bind(CHANGES_MAX + 1)
@@ -94,10 +98,10 @@ async fn changes(write: &mut Write, scope: &Scope, before: i64) -> Result<(Vec<F
         let (id, version) = (RecordId(row.try_get(VERSION_COLUMNS + 4)?), Version::of(row)?);
         let old = match version.version {
             1 => None,
-            n => Some(row::full(write, &scope.book, id, Some(n - 1)).await?.content),
+            n => Some(row::full(write, &scope.collection, id, Some(n - 1)).await?.content),
         };
         bytes += version.content.body.len() + old.as_ref().map_or(0, |old| old.body.len());
-        changes.push(Foreign { id, version, old });
+        changes.push(ForeignChange { id, version, old });
     }
     Ok((changes, true))
 }
@@ -118,7 +122,7 @@ async fn nearness(write: &mut Write, scope: &Scope, before: i64) -> Result<Nearn
              WHERE v.book = $1 AND v.tick > $2 AND v.session_id <> $3) AS writes
          GROUP BY near",
     )
-    .bind(scope.book.id)
+    .bind(scope.collection.id)
     .bind(before)
     .bind(&scope.session.id)
     .fetch_all(write.conn())

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::content::{self, Change, NewVersion};
+use super::content::{self, NewVersion, VersionChange};
 use super::scope::Scope;
 use super::{
-    Record, RecordError, RecordId, RecordRef, State, activation, book, create, history, listing, row, update,
-    words,
+    Record, RecordError, RecordId, RecordRef, RecordState, activation, collection, create, history, listing,
+    row, update, words,
 };
 use crate::ledger::Write;
 use crate::ledger::event::{self, EventKind, NewEvent};
@@ -15,7 +15,7 @@ use crate::ledger::event::{self, EventKind, NewEvent};
 #[derive(Clone, Debug)]
 pub struct Transition {
     /// Where to.
-    pub to: State,
+    pub to: RecordState,
     /// Why.
     pub reason: Option<String>,
     /// What answered it.
@@ -24,7 +24,7 @@ pub struct Transition {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Moved {
+pub struct TransitionResult {
     /// The record as it is now.
     pub record: Record,
     /// Its children that are still open, where it is not any more: the first ones.
@@ -46,12 +46,12 @@ pub async fn transition(
     scope: &mut Scope,
     id: RecordId,
     transition: Transition,
-) -> Result<Moved, RecordError> {
-    let current = row::full(write, &scope.book, id, None).await?;
-    let held = activation::held(write, &scope.session.id, id).await?;
+) -> Result<TransitionResult, RecordError> {
+    let current = row::full(write, &scope.collection, id, None).await?;
+    let held = activation::seen_version(write, &scope.session.id, id).await?;
     let held = held.ok_or(RecordError::NotActivated(id))?;
     if held.version != current.version {
-        let by = history::author(write, &scope.book, id, current.version).await?;
+        let by = history::author(write, &scope.collection, id, current.version).await?;
         update::detected(write, scope, &current, held, &by).await?;
         return Err(RecordError::Conflict { by, activated: held.version, other: Box::new(current) });
     }
@@ -65,31 +65,35 @@ pub async fn transition(
 
     let mut content = current.content.clone();
     content.state = to;
-    content.resolved_by = transition.resolved_by.filter(|_| to == State::Resolved);
+    content.resolved_by = transition.resolved_by.filter(|_| to == RecordState::Resolved);
     let tick = scope.tick(write).await?;
     let version = current.version + 1;
-    let new = NewVersion { id, version, tick, change: Change::StateChanged, reason, content: &content };
+    let new =
+        NewVersion { id, version, tick, change: VersionChange::StateChanged, reason, content: &content };
     content::keep(write, scope, &new).await?;
-    content::advance(write, &scope.book, &new).await?;
-    scope.book.totals.moved(from, to);
-    book::update(write, &scope.book).await?;
-    let opened = i64::from(to == State::Open) - i64::from(from == State::Open);
+    content::advance(write, &scope.collection, &new).await?;
+    scope.collection.totals.moved(from, to);
+    collection::update(write, &scope.collection).await?;
+    let opened = i64::from(to == RecordState::Open) - i64::from(from == RecordState::Open);
     if let Some(parent) = current.now.parent.filter(|_| opened != 0) {
         create::count_child(write, scope, parent, 0, opened).await?;
     }
-    let record = row::full(write, &scope.book, id, None).await?;
-    words::put(write, &scope.book, &record.now, &content).await?;
-    activation::hold(write, scope, &record.now, tick).await?;
+    let record = row::full(write, &scope.collection, id, None).await?;
+    words::put(write, &scope.collection, &record.now, &content).await?;
+    activation::note_seen(write, scope, &record.now, tick).await?;
     let told = json!({ "tick": tick, "version": version, "from": from, "to": to, "reason": reason,
         "resolved_by": content.resolved_by });
     let summary = format!("{id}: {} → {}", from.name(), to.name());
     let event = NewEvent::new(EventKind::StateTransition, summary).about(id.to_string()).with(told);
     event::append(write, &scope.session, &scope.caller, event).await?;
     let open_children = match to {
-        State::Open => Vec::new(),
-        _ => listing::children(write, &scope.book, id, Some(State::Open), CHILDREN_SHOWN_MAX).await?,
+        RecordState::Open => Vec::new(),
+        _ => {
+            listing::children(write, &scope.collection, id, Some(RecordState::Open), CHILDREN_SHOWN_MAX)
+                .await?
+        }
     };
-    Ok(Moved { record, open_children })
+    Ok(TransitionResult { record, open_children })
 }
 
 async fn check(
@@ -100,14 +104,14 @@ async fn check(
 ) -> Result<(), RecordError> {
     let to = transition.to;
     match to {
-        State::Later | State::Discarded if reason.is_none() => {
+        RecordState::Later | RecordState::Discarded if reason.is_none() => {
             Err(RecordError::Incomplete { to, needs: "a reason" })
         }
-        State::Resolved => {
+        RecordState::Resolved => {
             let by = transition.resolved_by;
             let by =
                 by.ok_or(RecordError::Incomplete { to, needs: "resolved_by, the record that resolved it" })?;
-            row::require(write, &scope.book, by).await.map(drop)
+            row::require(write, &scope.collection, by).await.map(drop)
         }
         _ => Ok(()),
     }?;

@@ -6,16 +6,16 @@
 use scrubjay_core::merge::merge;
 use serde_json::{Map, Value, json};
 
-use super::activation::{self, Held};
-use super::content::{self, Change, NewVersion};
+use super::activation::{self, SeenVersion};
+use super::content::{self, NewVersion, VersionChange};
 use super::scope::Scope;
-use super::{Content, Record, RecordError, RecordId, citation, history, row, words};
+use super::{Record, RecordContent, RecordError, RecordId, citation, history, row, words};
 use crate::ledger::Write;
 use crate::ledger::event::{self, EventKind, NewEvent};
 
 /// What is to change; the rest stays.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
+pub struct RecordChanges {
     /// What it is about.
     pub title: Option<String>,
     /// The gist.
@@ -32,7 +32,7 @@ pub struct Changes {
 
 /// What to do when another session was faster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clash {
+pub enum OnConflict {
     /// Write nothing.
     #[default]
     Refuse,
@@ -44,16 +44,16 @@ pub enum Clash {
 
 /// What came of a change.
 #[derive(Clone, Debug)]
-pub struct Updated {
+pub struct UpdateResult {
     /// The record as it is now.
     pub record: Record,
     /// How it went.
-    pub outcome: Outcome,
+    pub outcome: UpdateOutcome,
 }
 
 /// How a change went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum UpdateOutcome {
     /// Nobody else had changed it.
     Written,
     /// The other's changes were kept too: these fields of theirs.
@@ -82,36 +82,39 @@ pub async fn update(
     write: &mut Write,
     scope: &mut Scope,
     id: RecordId,
-    changes: Changes,
-    clash: Clash,
-) -> Result<Updated, RecordError> {
-    let current = row::full(write, &scope.book, id, None).await?;
-    let held = activation::held(write, &scope.session.id, id).await?;
+    changes: RecordChanges,
+    clash: OnConflict,
+) -> Result<UpdateResult, RecordError> {
+    let current = row::full(write, &scope.collection, id, None).await?;
+    let held = activation::seen_version(write, &scope.session.id, id).await?;
     let held = held.ok_or(RecordError::NotActivated(id))?;
     if changes.is_empty() {
         return Err(RecordError::Invalid("nothing to change was given".to_owned()));
     }
     if held.version == current.version {
         let content = changes.onto(&current.content);
-        return write_down(write, scope, &current, content, Outcome::Written).await;
+        return write_down(write, scope, &current, content, UpdateOutcome::Written).await;
     }
-    let by = history::author(write, &scope.book, id, current.version).await?;
-    if clash == Clash::Force {
+    let by = history::author(write, &scope.collection, id, current.version).await?;
+    if clash == OnConflict::Force {
         let content = changes.onto(&current.content);
-        return write_down(write, scope, &current, content, Outcome::Forced { by }).await;
+        return write_down(write, scope, &current, content, UpdateOutcome::Forced { by }).await;
     }
     let mut fields = Vec::new();
-    if clash == Clash::Merge {
-        let base = row::full(write, &scope.book, id, Some(held.version)).await?;
+    if clash == OnConflict::Merge {
+        let base = row::full(write, &scope.collection, id, Some(held.version)).await?;
         match merged(&base.content, &changes, &current.content) {
             Ok((content, theirs)) => {
-                return write_down(write, scope, &current, content, Outcome::Merged(theirs)).await;
+                return write_down(write, scope, &current, content, UpdateOutcome::Merged(theirs)).await;
             }
             Err(touched) => fields = touched,
         }
     }
     detected(write, scope, &current, held, &by).await?;
-    Ok(Updated { record: current, outcome: Outcome::Conflict { by, activated: held.version, fields } })
+    Ok(UpdateResult {
+        record: current,
+        outcome: UpdateOutcome::Conflict { by, activated: held.version, fields },
+    })
 }
 
 /// Tells that two sessions changed one record.
@@ -119,7 +122,7 @@ pub(super) async fn detected(
     write: &mut Write,
     scope: &Scope,
     current: &Record,
-    held: Held,
+    held: SeenVersion,
     by: &str,
 ) -> Result<(), RecordError> {
     let id = current.now.id;
@@ -133,36 +136,37 @@ async fn write_down(
     write: &mut Write,
     scope: &mut Scope,
     current: &Record,
-    content: Content,
-    outcome: Outcome,
-) -> Result<Updated, RecordError> {
+    content: RecordContent,
+    outcome: UpdateOutcome,
+) -> Result<UpdateResult, RecordError> {
     let id = current.now.id;
     content::check(&content)?;
     let content = content::cleaned(write, content);
     if content.related != current.content.related {
-        content::check_related(write, &scope.book, &content.related).await?;
+        content::check_related(write, &scope.collection, &content.related).await?;
     }
     let tick = scope.tick(write).await?;
     let version = current.version + 1;
-    let new = NewVersion { id, version, tick, change: Change::Modified, reason: None, content: &content };
+    let new =
+        NewVersion { id, version, tick, change: VersionChange::Modified, reason: None, content: &content };
     content::keep(write, scope, &new).await?;
-    content::advance(write, &scope.book, &new).await?;
+    content::advance(write, &scope.collection, &new).await?;
     if content.citations != current.content.citations {
         citation::keep(write, scope, id, &content.citations).await?;
     }
-    let record = row::full(write, &scope.book, id, None).await?;
-    words::put(write, &scope.book, &record.now, &content).await?;
-    activation::hold(write, scope, &record.now, tick).await?;
+    let record = row::full(write, &scope.collection, id, None).await?;
+    words::put(write, &scope.collection, &record.now, &content).await?;
+    activation::note_seen(write, scope, &record.now, tick).await?;
     let fields = current.content.differences(&content);
     let mut told = json!({ "tick": tick, "version": version, "fields": fields });
     match &outcome {
-        Outcome::Merged(theirs) => told["merged"] = json!(theirs),
-        Outcome::Forced { by } => resolved(write, scope, id, by, current.version).await?,
-        Outcome::Written | Outcome::Conflict { .. } => {}
+        UpdateOutcome::Merged(theirs) => told["merged"] = json!(theirs),
+        UpdateOutcome::Forced { by } => resolved(write, scope, id, by, current.version).await?,
+        UpdateOutcome::Written | UpdateOutcome::Conflict { .. } => {}
     }
     let event = NewEvent::new(EventKind::RecordUpdated, format!("updated {id}: {}", fields.join(", ")));
     event::append(write, &scope.session, &scope.caller, event.about(id.to_string()).with(told)).await?;
-    Ok(Updated { record, outcome })
+    Ok(UpdateResult { record, outcome })
 }
 
 async fn resolved(
@@ -179,7 +183,7 @@ async fn resolved(
     Ok(())
 }
 
-impl Changes {
+impl RecordChanges {
     fn is_empty(&self) -> bool {
         self.title.is_none()
             && self.summary.is_none()
@@ -189,9 +193,9 @@ impl Changes {
             && self.citations.is_none()
     }
 
-    fn onto(self, old: &Content) -> Content {
+    fn onto(self, old: &RecordContent) -> RecordContent {
         let old = old.clone();
-        Content {
+        RecordContent {
             title: self.title.unwrap_or(old.title),
             summary: self.summary.unwrap_or(old.summary),
             body: self.body.unwrap_or(old.body),
@@ -203,7 +207,7 @@ impl Changes {
     }
 }
 
-impl Content {
+impl RecordContent {
     /// Returns the names of the fields in which two differ.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
@@ -223,10 +227,10 @@ impl Content {
 
 /// Puts two changes together; tells which fields the other changed, or which both did.
 fn merged(
-    base: &Content,
-    changes: &Changes,
-    theirs: &Content,
-) -> Result<(Content, Vec<&'static str>), Vec<&'static str>> {
+    base: &RecordContent,
+    changes: &RecordChanges,
+    theirs: &RecordContent,
+) -> Result<(RecordContent, Vec<&'static str>), Vec<&'static str>> {
     let ours = changes.clone().onto(base);
     let mut content = theirs.clone();
     let mut touched = Vec::new();

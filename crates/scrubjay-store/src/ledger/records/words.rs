@@ -10,8 +10,8 @@ use std::ops::Range;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-use super::book::Book;
-use super::{Content, RecordId, RecordRef, State};
+use super::collection::RecordCollection;
+use super::{RecordContent, RecordId, RecordRef, RecordState};
 use crate::ledger::dialect::Dialect;
 use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::{Conn, LedgerError, Write};
@@ -66,28 +66,28 @@ fn stands_alone(c: char) -> bool {
 }
 
 /// Returns a word of a text as it is kept.
-pub(super) fn of_text(book: &Book, word: &str) -> String {
-    format!("{}x{word}", book.id)
+pub(super) fn of_text(collection: &RecordCollection, word: &str) -> String {
+    format!("{}x{word}", collection.id)
 }
 
 /// Returns the word for a state.
-pub(super) fn of_state(book: &Book, state: State) -> String {
-    format!("{}s{}", book.id, state.name().to_lowercase())
+pub(super) fn of_state(collection: &RecordCollection, state: RecordState) -> String {
+    format!("{}s{}", collection.id, state.name().to_lowercase())
 }
 
 /// Returns the word for a type; any text may be one, so it is a hash.
-pub(super) fn of_type(book: &Book, kind: &str) -> String {
-    format!("{}t{}", book.id, &blake3::hash(kind.as_bytes()).to_hex()[..16])
+pub(super) fn of_type(collection: &RecordCollection, kind: &str) -> String {
+    format!("{}t{}", collection.id, &blake3::hash(kind.as_bytes()).to_hex()[..16])
 }
 
 /// Returns the word for whatever hangs on a record, however far below.
-pub(super) fn of_ancestor(book: &Book, id: RecordId) -> String {
-    format!("{}a{}", book.id, id.0)
+pub(super) fn of_ancestor(collection: &RecordCollection, id: RecordId) -> String {
+    format!("{}a{}", collection.id, id.0)
 }
 
 /// Returns the row a record's words are kept in.
-fn row_of(book: &Book, id: RecordId) -> i64 {
-    (book.id << BOOK_SHIFT) | id.0
+fn row_of(collection: &RecordCollection, id: RecordId) -> i64 {
+    (collection.id << BOOK_SHIFT) | id.0
 }
 
 /// Returns the record whose words are kept in a row.
@@ -95,39 +95,40 @@ pub(super) fn record_of(row: i64) -> RecordId {
     RecordId(row & ((1 << BOOK_SHIFT) - 1))
 }
 
-fn facets(book: &Book, now: &RecordRef, content: &Content) -> Vec<String> {
-    let mut facets = vec![of_state(book, content.state), of_type(book, &content.kind)];
+fn facets(collection: &RecordCollection, now: &RecordRef, content: &RecordContent) -> Vec<String> {
+    let mut facets = vec![of_state(collection, content.state), of_type(collection, &content.kind)];
     let lineage = now.lineage();
-    facets.extend(lineage.iter().filter(|id| **id != now.id).map(|id| of_ancestor(book, *id)));
+    facets.extend(lineage.iter().filter(|id| **id != now.id).map(|id| of_ancestor(collection, *id)));
     facets
 }
 
 /// Keeps the words of a record's newest version, in place of those before.
 pub(super) async fn put(
     write: &mut Write,
-    book: &Book,
+    collection: &RecordCollection,
     now: &RecordRef,
-    content: &Content,
+    content: &RecordContent,
 ) -> Result<(), LedgerError> {
     let clean =
         [&content.title, &content.summary, &content.body, &content.kind].map(|text| write.clean(text));
-    let kept = |text: &str| words(text).iter().map(|word| of_text(book, &word.text)).collect::<Vec<_>>();
+    let kept =
+        |text: &str| words(text).iter().map(|word| of_text(collection, &word.text)).collect::<Vec<_>>();
     let texts = clean.each_ref().map(|text| kept(text));
     let sources = clean.each_ref();
     let cut = |words: String| SearchWords::cut_from(&sources, words);
-    let facets = facets(book, now, content);
+    let facets = facets(collection, now, content);
     match write.dialect() {
         Dialect::Sqlite => {
             let [title, summary, body, kind] = texts.map(|words| cut(words.join(" ")));
             let columns = [title, summary, body, kind, cut(facets.join(" "))];
-            put_sqlite(write, row_of(book, now.id), now.version > 1, columns).await
+            put_sqlite(write, row_of(collection, now.id), now.version > 1, columns).await
         }
         Dialect::Postgres => {
             change(
                 "INSERT INTO record_texts (book, number, words) VALUES ($1, $2, CAST($3 AS tsvector))
                  ON CONFLICT (book, number) DO UPDATE SET words = excluded.words",
             )
-            .bind(book.id)
+            .bind(collection.id)
             .bind(now.id.0)
             .bind(cut(vector(&texts, &facets)))
             .execute(write)
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn rows_tell_their_record() {
-        let book = Book { id: 77, project: String::new(), totals: Default::default() };
-        assert_eq!(record_of(row_of(&book, RecordId(123_456))), RecordId(123_456));
+        let collection = RecordCollection { id: 77, project: String::new(), totals: Default::default() };
+        assert_eq!(record_of(row_of(&collection, RecordId(123_456))), RecordId(123_456));
     }
 }

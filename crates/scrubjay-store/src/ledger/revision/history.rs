@@ -29,7 +29,7 @@ pub async fn as_of(
     event: i64,
 ) -> Result<Option<Revision>, LedgerError> {
     let mut last: Option<Revision> = None;
-    for place in moves::places(on, workspace).await? {
+    for place in moves::roots(on, workspace).await? {
         let row = select(select!(
             "WHERE workspace = $1 AND path = $2 AND state = 'done' AND event_id <= $3 AND id <= $4
              ORDER BY id DESC LIMIT 1"
@@ -65,7 +65,7 @@ pub async fn first_after(
     after: i64,
 ) -> Result<Option<Revision>, LedgerError> {
     let mut first: Option<Revision> = None;
-    for place in moves::places(on, workspace).await? {
+    for place in moves::roots(on, workspace).await? {
         let row = select(select!(
             "WHERE workspace = $1 AND path = $2 AND state = 'done' AND id > $3 AND id <= $4 ORDER BY id LIMIT 1"
         ))
@@ -93,7 +93,7 @@ pub async fn page(
     limit: i64,
 ) -> Result<Vec<Revision>, LedgerError> {
     let mut page: Vec<Revision> = Vec::new();
-    for place in moves::places(on, workspace).await? {
+    for place in moves::roots(on, workspace).await? {
         let rows = select(select!(
             "WHERE workspace = $1 AND path = $2 AND id > $3 AND id <= $4 ORDER BY id LIMIT $5"
         ))
@@ -117,7 +117,7 @@ pub async fn page(
 /// The ledger failed.
 pub async fn paths(on: &mut impl Conn, workspace: &str, limit: i64) -> Result<Vec<String>, LedgerError> {
     let mut paths = std::collections::BTreeSet::new();
-    for place in moves::places(on, workspace).await? {
+    for place in moves::roots(on, workspace).await? {
         let rows = select(
             "SELECT DISTINCT path FROM revisions WHERE workspace = $1 AND id <= $2 AND state = 'done'
              ORDER BY path LIMIT $3",
@@ -140,7 +140,7 @@ pub async fn paths(on: &mut impl Conn, workspace: &str, limit: i64) -> Result<Ve
 /// The ledger failed.
 pub async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i64, LedgerError> {
     let mut total = 0;
-    for place in moves::places(on, workspace).await? {
+    for place in moves::roots(on, workspace).await? {
         let row = select("SELECT count(*) FROM revisions WHERE workspace = $1 AND path = $2 AND id <= $3")
             .bind(&place.root)
             .bind(path)
@@ -162,7 +162,7 @@ pub async fn pending(
     path: Option<&str>,
 ) -> Result<Vec<Revision>, LedgerError> {
     let mut pending: Vec<Revision> = Vec::new();
-    for place in moves::places(on, workspace).await? {
+    for place in moves::roots(on, workspace).await? {
         let rows = select(select!(
             "WHERE state = 'pending' AND workspace = $1 AND id <= $2 AND ($3 = '' OR path = $3) ORDER BY id"
         ))

@@ -80,7 +80,7 @@ pub async fn current(
             return Err(SessionError::Ended(session.id));
         }
         let is_free = of_connection(write, caller).await?.is_none();
-        let session = reopen(write, caller, session, &Beginning::default()).await?;
+        let session = reopen(write, caller, session, &SessionStart::default()).await?;
         if is_free {
             put_in(write, caller, &session.id).await?;
         }
@@ -91,19 +91,19 @@ pub async fn current(
     }
     match of_conversation(write, caller).await? {
         Some(session) if session.ended_ns.is_some() => {
-            Ok(resume(write, caller, session, &Beginning::default()).await?)
+            Ok(resume(write, caller, session, &SessionStart::default()).await?)
         }
         Some(session) => {
             put_in(write, caller, &session.id).await?;
             Ok(session)
         }
-        None => Ok(begin(write, caller, Beginning::default()).await?),
+        None => Ok(begin(write, caller, SessionStart::default()).await?),
     }
 }
 
 /// What is said of a session when it begins.
 #[derive(Clone, Debug, Default)]
-pub struct Beginning {
+pub struct SessionStart {
     /// Its id, where the agent chose one.
     pub id: Option<String>,
     /// What it is called.
@@ -116,7 +116,7 @@ pub struct Beginning {
 
 /// How a session was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Started {
+pub enum StartOutcome {
     /// It is new.
     New,
     /// It went on.
@@ -132,8 +132,8 @@ pub enum Started {
 pub async fn start(
     write: &mut Write,
     caller: &Caller,
-    beginning: Beginning,
-) -> Result<(Session, Started), SessionError> {
+    beginning: SessionStart,
+) -> Result<(Session, StartOutcome), SessionError> {
     if let Some(id) = &beginning.id {
         // It is written wherever the session is named, so it must not be what is never written.
         let is_bad = id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control);
@@ -144,7 +144,7 @@ pub async fn start(
             if session.project_id != caller.project {
                 return Err(SessionError::OtherProject(id.clone(), session.project_id));
             }
-            return Ok((resume(write, caller, session, &beginning).await?, Started::Resumed));
+            return Ok((resume(write, caller, session, &beginning).await?, StartOutcome::Resumed));
         }
     }
     if let Some(parent) = &beginning.parent_session
@@ -159,10 +159,10 @@ pub async fn start(
         && session.ended_ns.is_none()
         && !(caller.is_guessed() && is_shared(write, caller, &session).await?)
     {
-        return Ok((name(write, caller, session, &beginning).await?, Started::Named));
+        return Ok((name(write, caller, session, &beginning).await?, StartOutcome::Named));
     }
     let session = begin(write, caller, beginning).await?;
-    Ok((session, Started::New))
+    Ok((session, StartOutcome::New))
 }
 
 /// Tells whether another connection is in a session too.
@@ -176,7 +176,7 @@ async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Res
 }
 
 /// Begins a session, and puts the caller in it.
-async fn begin(write: &mut Write, caller: &Caller, beginning: Beginning) -> Result<Session, LedgerError> {
+async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> Result<Session, LedgerError> {
     project::ensure(write, &caller.project).await?;
     let tick = project::get(write, &caller.project).await?.map_or(0, |p| p.tick);
     let is_implicit = beginning.id.is_none() && beginning.parent_session.is_none();
@@ -286,7 +286,7 @@ async fn resume(
     write: &mut Write,
     caller: &Caller,
     session: Session,
-    beginning: &Beginning,
+    beginning: &SessionStart,
 ) -> Result<Session, LedgerError> {
     put_in(write, caller, &session.id).await?;
     reopen(write, caller, session, beginning).await
@@ -296,7 +296,7 @@ async fn reopen(
     write: &mut Write,
     caller: &Caller,
     mut session: Session,
-    beginning: &Beginning,
+    beginning: &SessionStart,
 ) -> Result<Session, LedgerError> {
     let ended = session.ended_ns.take().is_some();
     let tick = project::get(write, &session.project_id).await?.map_or(0, |p| p.tick);
@@ -322,7 +322,7 @@ async fn name(
     write: &mut Write,
     caller: &Caller,
     mut session: Session,
-    beginning: &Beginning,
+    beginning: &SessionStart,
 ) -> Result<Session, LedgerError> {
     describe(write, &mut session, beginning);
     update(write, &session).await?;
@@ -341,7 +341,7 @@ async fn name(
     Ok(session)
 }
 
-fn describe(write: &Write, session: &mut Session, beginning: &Beginning) {
+fn describe(write: &Write, session: &mut Session, beginning: &SessionStart) {
     session.title = kept(write, beginning.title.as_deref()).or_else(|| session.title.take());
     session.user_message =
         kept(write, beginning.user_message.as_deref()).or_else(|| session.user_message.take());

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use scrubjay_store::files::{Action, Body, Change, FILE_BYTES_MAX, FileError, Files, Made};
+use scrubjay_store::files::{Action, AppliedChange, Change, FILE_BYTES_MAX, FileError, Files, NewContent};
 use scrubjay_store::ledger::blob::{self, Hash};
-use scrubjay_store::ledger::event::{self, Event, EventKind, Page};
-use scrubjay_store::ledger::revision::{self, Revision, Source, State};
+use scrubjay_store::ledger::event::{self, Event, EventKind, EventPage};
+use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use scrubjay_store::ledger::{Ledger, Storage, session};
 use scrubjay_store::workspace::Workspace;
 use tempfile::TempDir;
@@ -40,8 +40,8 @@ fn change(path: &str, action: Action, expected: Option<Hash>) -> Change {
     Change { session: None, path: path.to_owned(), action, expected, mode: None, rewinds_to: None }
 }
 
-fn body(text: &str) -> Body {
-    Body::Bytes(text.as_bytes().to_vec())
+fn body(text: &str) -> NewContent {
+    NewContent::Bytes(text.as_bytes().to_vec())
 }
 
 async fn evolution(ledger: &Ledger, files: &Files, path: &str) -> Vec<Revision> {
@@ -51,7 +51,7 @@ async fn evolution(ledger: &Ledger, files: &Files, path: &str) -> Vec<Revision> 
 async fn timeline(ledger: &Ledger, key: &str) -> Vec<Event> {
     let mut read = ledger.read().await.unwrap();
     let session = session::of_caller(&mut read, &caller(key)).await.unwrap().unwrap().id;
-    event::page(&mut read, Page { session: &session, after: 0, limit: 100_000 }).await.unwrap()
+    event::page(&mut read, EventPage { session: &session, after: 0, limit: 100_000 }).await.unwrap()
 }
 
 /// Each state of a file follows from the one before, in the order of the ledger, and the last is on disk.
@@ -61,13 +61,13 @@ fn check_chain(revisions: &[Revision], on_disk: Option<&[u8]>) {
         assert!(pair[0].id < pair[1].id && pair[0].event_id < pair[1].event_id, "{pair:?}");
     }
     for revision in revisions {
-        assert_eq!(revision.source, Source::Enforced, "nobody else was there: {revision:?}");
+        assert_eq!(revision.source, RevisionSource::Enforced, "nobody else was there: {revision:?}");
         match revision.state {
-            State::Done => {
+            RevisionState::Done => {
                 assert_eq!(revision.before, at, "{revision:?} does not follow");
                 at = revision.after;
             }
-            State::Failed => {}
+            RevisionState::Failed => {}
             open => panic!("{open:?}: {revision:?}"),
         }
     }
@@ -173,7 +173,7 @@ async fn check_crowd(scratch: &TempDir, all: &Tally) {
         let revisions = evolution(&ledger, &files, path).await;
         let on_disk = std::fs::read(scratch.path().join("workspace").join(path)).ok();
         check_chain(&revisions, on_disk.as_deref());
-        done += revisions.iter().filter(|revision| revision.state == State::Done).count();
+        done += revisions.iter().filter(|revision| revision.state == RevisionState::Done).count();
     }
     assert_eq!(done, all.made, "as many as were acknowledged");
     let (mut conflicts, mut others) = (0, 0);
@@ -253,7 +253,7 @@ async fn change_while_swapped(files: &Arc<Files>) -> (u64, u64) {
             _ => Action::Delete,
         };
         match files.change(&caller("agent"), change("src/file", action, None)).await {
-            Ok(Made { revision, .. }) => done += u64::from(revision.is_some()),
+            Ok(AppliedChange { revision, .. }) => done += u64::from(revision.is_some()),
             Err(FileError::Refused { .. }) => refused += 1,
             Err(error) => panic!("{error:?}"),
         }

@@ -11,9 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use scrubjay_store::files::{Action, Body, Change, FILE_BYTES_MAX, FileError, Files, Made};
+use scrubjay_store::files::{Action, AppliedChange, Change, FILE_BYTES_MAX, FileError, Files, NewContent};
 use scrubjay_store::ledger::blob;
-use scrubjay_store::ledger::revision::{self, State};
+use scrubjay_store::ledger::revision::{self, RevisionState};
 use scrubjay_store::ledger::{Ledger, Storage};
 use scrubjay_store::workspace::Workspace;
 use tempfile::TempDir;
@@ -80,8 +80,13 @@ impl Lab {
         Self { files, ledger }
     }
 
-    async fn change(&self, path: &str, before: Option<&str>, after: Option<&str>) -> Result<Made, FileError> {
-        let body = |text: &str| Body::Bytes(text.as_bytes().to_vec());
+    async fn change(
+        &self,
+        path: &str,
+        before: Option<&str>,
+        after: Option<&str>,
+    ) -> Result<AppliedChange, FileError> {
+        let body = |text: &str| NewContent::Bytes(text.as_bytes().to_vec());
         let action = match (before, after) {
             (None, Some(after)) => Action::Create(body(after)),
             (_, Some(after)) => Action::Edit(body(after)),
@@ -255,7 +260,7 @@ struct Tally {
     kills: usize,
     /// Those that did not acknowledge every change.
     unmade: usize,
-    states: BTreeMap<State, usize>,
+    states: BTreeMap<RevisionState, usize>,
 }
 
 /// A thread that has nothing to do may end before it is traced, on a machine that is busy.
@@ -297,7 +302,10 @@ fn killed_at_every_call_it_leaves_disk_and_ledger_agreed() {
     let tally = harm_at_each(&runs, counted, "signal=KILL", &[]);
     // Threads take turns differently each time, the more so on a busy machine: some calls do not come.
     assert!(tally.kills > 200 && tally.kills * 10 > tally.points * 6, "{tally:?}");
-    assert!(tally.states[&State::Done] > 200 && tally.states[&State::Failed] > 20, "{tally:?}");
+    assert!(
+        tally.states[&RevisionState::Done] > 200 && tally.states[&RevisionState::Failed] > 20,
+        "{tally:?}"
+    );
 }
 
 #[test]
@@ -322,7 +330,7 @@ fn after_a_call_that_fails_disk_and_ledger_agree() {
 }
 
 /// Looks at what a killed process left, settles it, and goes on; returns how each change it began ended.
-async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<State> {
+async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<RevisionState> {
     let lab = Lab::open(place).await;
     lab.files.settle(&caller("next")).await.unwrap();
     let mut read = lab.ledger.read().await.unwrap();
@@ -333,13 +341,13 @@ async fn check(place: &Path, made: &BTreeSet<String>, what: &str) -> Vec<State> 
         let there = std::fs::read(place.join("workspace").join(path)).ok();
         let intent = revisions.iter().find(|r| r.after == after.map(|a| blob::hash(a.as_bytes())));
         let expected = match intent.map(|intent| intent.state) {
-            Some(State::Done) => after,
-            Some(State::Failed) | None => before,
+            Some(RevisionState::Done) => after,
+            Some(RevisionState::Failed) | None => before,
             other => panic!("{what}: {path} is {other:?}"),
         };
         assert_eq!(there.as_deref(), expected.map(str::as_bytes), "{what}: {path} is {revisions:?}");
         assert!(!made.contains(path) || expected == after, "{what}: {path} was acknowledged and is lost");
-        if let Some(last) = revisions.iter().rev().find(|r| r.state == State::Done) {
+        if let Some(last) = revisions.iter().rev().find(|r| r.state == RevisionState::Done) {
             assert_eq!(last.after, there.as_deref().map(blob::hash), "{what}: {path}");
         }
         for hash in revisions.iter().flat_map(|r| [r.before, r.after]).flatten() {

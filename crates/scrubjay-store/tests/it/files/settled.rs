@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use scrubjay_store::files::{Action, FILE_BYTES_MAX, FileError};
 use scrubjay_store::ledger::event::{self, EventKind, NewEvent};
-use scrubjay_store::ledger::revision::{self, Revision, Source, State};
+use scrubjay_store::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use scrubjay_store::ledger::{Survives, blob, session};
 
 use super::{Place, text};
@@ -25,8 +25,8 @@ async fn mean(place: &Place, path: &str, before: &str, after: &str) {
         workspace: place.files.root(),
         path: path.to_owned(),
         event_id,
-        source: Source::Enforced,
-        state: State::Pending,
+        source: RevisionSource::Enforced,
+        state: RevisionState::Pending,
         before: Some(blob::put(&mut write, before.as_bytes()).await.unwrap()),
         after: Some(blob::put(&mut write, after.as_bytes()).await.unwrap()),
         size: after.len() as i64,
@@ -42,15 +42,15 @@ async fn mean(place: &Place, path: &str, before: &str, after: &str) {
 async fn whatever_stands_there(database: Database) {
     let place = Place::new(database).await;
     let cases = [
-        ("after", State::Done, 1),
-        ("before", State::Failed, 1),
-        ("other", State::Changed, 2),
-        ("nothing", State::Changed, 1),
-        ("directory", State::Changed, 1),
-        ("link", State::Changed, 1),
-        ("pipe", State::Changed, 1),
-        ("large", State::Changed, 1),
-        ("file/below", State::Changed, 1),
+        ("after", RevisionState::Done, 1),
+        ("before", RevisionState::Failed, 1),
+        ("other", RevisionState::Changed, 2),
+        ("nothing", RevisionState::Changed, 1),
+        ("directory", RevisionState::Changed, 1),
+        ("link", RevisionState::Changed, 1),
+        ("pipe", RevisionState::Changed, 1),
+        ("large", RevisionState::Changed, 1),
+        ("file/below", RevisionState::Changed, 1),
     ];
     for (path, ..) in cases {
         mean(&place, path, "before", "after").await;

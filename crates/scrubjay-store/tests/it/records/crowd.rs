@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use scrubjay_store::ledger::records::{self, Changes, Clash, Outcome, RecordId, activation, book, history};
+use scrubjay_store::ledger::records::{
+    self, OnConflict, RecordChanges, RecordId, UpdateOutcome, activation, collection, history,
+};
 use scrubjay_store::ledger::{Ledger, Survives};
 
 use super::{new, scope};
@@ -30,15 +32,15 @@ async fn crowded(database: Database) {
     assert_eq!(created, (2..2 + (WRITERS * ROUNDS) as i64).collect::<Vec<_>>(), "no gap, no number twice");
 
     let mut read = first.read().await.unwrap();
-    let book = book::open(&mut read, "birds").await.unwrap();
-    let shared = records::full(&mut read, &book, RecordId(1), None).await.unwrap();
+    let collection = collection::open(&mut read, "birds").await.unwrap();
+    let shared = records::full(&mut read, &collection, RecordId(1), None).await.unwrap();
     let mut lines: Vec<_> = shared.content.body.lines().map(str::to_owned).collect();
     lines.sort();
     let mut expected: Vec<_> =
         (0..WRITERS).flat_map(|n| (0..ROUNDS).map(move |i| format!("{n}/{i}"))).collect();
     expected.sort();
     assert_eq!(lines, expected, "no update is lost");
-    let versions = history::versions(&mut read, &book, RecordId(1), 0, i64::MAX, 1000).await.unwrap();
+    let versions = history::versions(&mut read, &collection, RecordId(1), 0, i64::MAX, 1000).await.unwrap();
     assert_eq!(versions.len(), 1 + WRITERS * ROUNDS);
     assert!(versions.windows(2).all(|two| two[0].tick > two[1].tick), "ticks follow the order of writes");
 }
@@ -64,18 +66,18 @@ async fn append(ledger: &Ledger, key: &str, line: &str) {
         let mut write = ledger.write(Survives::Process).await.unwrap();
         let own = scope(&mut write, key).await;
         activation::activate(&mut write, &own, RecordId(1), true).await.unwrap();
-        let seen = records::full(&mut write, &own.book, RecordId(1), None).await.unwrap();
+        let seen = records::full(&mut write, &own.collection, RecordId(1), None).await.unwrap();
         write.commit().await.unwrap();
         tokio::task::yield_now().await;
 
         let body = format!("{}{line}\n", seen.content.body);
         let mut write = ledger.write(Survives::Process).await.unwrap();
         let mut own = scope(&mut write, key).await;
-        let changes = Changes { body: Some(body), ..Changes::default() };
+        let changes = RecordChanges { body: Some(body), ..RecordChanges::default() };
         let updated =
-            records::update(&mut write, &mut own, RecordId(1), changes, Clash::Refuse).await.unwrap();
+            records::update(&mut write, &mut own, RecordId(1), changes, OnConflict::Refuse).await.unwrap();
         write.commit().await.unwrap();
-        if updated.outcome == Outcome::Written {
+        if updated.outcome == UpdateOutcome::Written {
             return;
         }
     }

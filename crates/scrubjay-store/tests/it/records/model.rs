@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use scrubjay_store::ledger::records::listing::{self, Filter};
-use scrubjay_store::ledger::records::search::{self, Search};
+use scrubjay_store::ledger::records::listing::{self, RecordFilter};
+use scrubjay_store::ledger::records::search::{self, RecordSearch};
 use scrubjay_store::ledger::records::{
-    self, Changes, Clash, Outcome, RecordError, RecordId, State, Transition, activation, book, saving, sync,
+    self, OnConflict, RecordChanges, RecordError, RecordId, RecordState, Transition, UpdateOutcome,
+    activation, collection, saving, sync,
 };
 use scrubjay_store::ledger::session::Caller;
 use scrubjay_store::ledger::{Ledger, Survives, project};
@@ -22,9 +23,9 @@ const CASES: u32 = 32;
 
 #[derive(Clone, Debug)]
 enum Command {
-    Create { parent: Option<usize>, state: State },
-    Update { id: usize, title: bool, clash: Clash },
-    Go { id: usize, to: State, reason: bool, by: Option<usize> },
+    Create { parent: Option<usize>, state: RecordState },
+    Update { id: usize, title: bool, clash: OnConflict },
+    Go { id: usize, to: RecordState, reason: bool, by: Option<usize> },
     Activate { id: usize },
     Sync,
     Save,
@@ -32,8 +33,8 @@ enum Command {
 }
 
 fn commands() -> impl Strategy<Value = Vec<(usize, Command)>> {
-    let state = prop::sample::select(State::ALL.to_vec());
-    let clash = prop::sample::select(vec![Clash::Refuse, Clash::Merge, Clash::Force]);
+    let state = prop::sample::select(RecordState::ALL.to_vec());
+    let clash = prop::sample::select(vec![OnConflict::Refuse, OnConflict::Merge, OnConflict::Force]);
     // One id in so many is of a record that is not there.
     let id = 1..9_usize;
     let command = prop_oneof![
@@ -64,7 +65,7 @@ struct Model {
 #[derive(Clone, Debug)]
 struct Modelled {
     parent: Option<usize>,
-    state: State,
+    state: RecordState,
     /// Title and body of every version.
     versions: Vec<(String, String)>,
 }
@@ -128,7 +129,7 @@ impl Model {
 
     fn open_children(&self, id: usize) -> Vec<usize> {
         let children = self.records.iter().enumerate().filter(|(_, r)| r.parent == Some(id));
-        children.filter(|(_, r)| r.state == State::Open).map(|(n, _)| n + 1).collect()
+        children.filter(|(_, r)| r.state == RecordState::Open).map(|(n, _)| n + 1).collect()
     }
 
     fn run(&mut self, s: usize, n: usize, command: &Command) -> Effect {
@@ -174,7 +175,7 @@ impl Model {
         }
     }
 
-    fn update(&mut self, s: usize, n: usize, id: usize, title: bool, clash: Clash) -> Effect {
+    fn update(&mut self, s: usize, n: usize, id: usize, title: bool, clash: OnConflict) -> Effect {
         let Some(held) = self.sessions[s].active.get(&id).copied() else {
             return Effect::Failed("not activated");
         };
@@ -183,8 +184,8 @@ impl Model {
         let both = if title { base.0 != theirs.0 } else { base.1 != theirs.1 };
         let outcome = match clash {
             _ if held == versions.len() => "written",
-            Clash::Force => "forced",
-            Clash::Merge if !both => "merged",
+            OnConflict::Force => "forced",
+            OnConflict::Merge if !both => "merged",
             _ => return Effect::Updated("conflict", versions.len()),
         };
         let mut next = theirs.clone();
@@ -194,15 +195,15 @@ impl Model {
         Effect::Updated(outcome, self.records[id - 1].versions.len())
     }
 
-    fn go(&mut self, s: usize, id: usize, to: State, reason: bool, by: Option<usize>) -> Effect {
+    fn go(&mut self, s: usize, id: usize, to: RecordState, reason: bool, by: Option<usize>) -> Effect {
         let Some(held) = self.sessions[s].active.get(&id).copied() else {
             return Effect::Failed("not activated");
         };
         let from = self.records[id - 1].state;
         let allowed = match (from, to) {
-            (State::Open, to) => to != State::Open,
-            (State::Later, to) => to == State::Open || to == State::Discarded,
-            (_, to) => to == State::Open,
+            (RecordState::Open, to) => to != RecordState::Open,
+            (RecordState::Later, to) => to == RecordState::Open || to == RecordState::Discarded,
+            (_, to) => to == RecordState::Open,
         };
         if held != self.records[id - 1].versions.len() {
             return Effect::Failed("conflict");
@@ -211,21 +212,21 @@ impl Model {
             return Effect::Failed("invalid transition");
         }
         let complete = match to {
-            State::Open => true,
-            State::Later | State::Discarded => reason,
-            State::Resolved => by.is_some(),
+            RecordState::Open => true,
+            RecordState::Later | RecordState::Discarded => reason,
+            RecordState::Resolved => by.is_some(),
         };
         if !complete {
             return Effect::Failed("incomplete");
         }
-        if to == State::Resolved && by.is_some_and(|by| by > self.records.len()) {
+        if to == RecordState::Resolved && by.is_some_and(|by| by > self.records.len()) {
             return Effect::Failed("not found");
         }
         let record = &mut self.records[id - 1];
         record.state = to;
         record.versions.push(record.versions.last().unwrap().clone());
         self.wrote(s, Some(id));
-        Effect::Moved(if to == State::Open { vec![] } else { self.open_children(id) })
+        Effect::Moved(if to == RecordState::Open { vec![] } else { self.open_children(id) })
     }
 
     fn sync(&mut self, s: usize) -> Effect {
@@ -282,17 +283,17 @@ async fn real(ledger: &Ledger, caller: &Caller, n: usize, command: &Command) -> 
         Command::Update { id, title, clash } => {
             let text = Some(format!("changed w{n}"));
             let changes = if *title {
-                Changes { title: text, ..Changes::default() }
+                RecordChanges { title: text, ..RecordChanges::default() }
             } else {
-                Changes { body: text, ..Changes::default() }
+                RecordChanges { body: text, ..RecordChanges::default() }
             };
             records::update(write_ref, &mut scope, RecordId(*id as i64), changes, *clash).await.map(
                 |updated| {
                     let outcome = match updated.outcome {
-                        Outcome::Written => "written",
-                        Outcome::Merged(_) => "merged",
-                        Outcome::Forced { .. } => "forced",
-                        Outcome::Conflict { .. } => "conflict",
+                        UpdateOutcome::Written => "written",
+                        UpdateOutcome::Merged(_) => "merged",
+                        UpdateOutcome::Forced { .. } => "forced",
+                        UpdateOutcome::Conflict { .. } => "conflict",
                     };
                     Effect::Updated(outcome, updated.record.version as usize)
                 },
@@ -349,25 +350,29 @@ async fn real(ledger: &Ledger, caller: &Caller, n: usize, command: &Command) -> 
 async fn compare(ledger: &Ledger, project: &str, model: &Model) {
     let mut read = ledger.read().await.unwrap();
     assert_eq!(project::get(&mut read, project).await.unwrap().unwrap().tick, model.tick);
-    let book = book::open(&mut read, project).await.unwrap();
-    let filter = Filter { limit: 1000, ..Filter::default() };
-    let (all, total) = listing::list(&mut read, &book, &filter).await.unwrap();
-    assert_eq!((all.len(), total, book.totals.records), (model.records.len(), total, total));
-    let open = model.records.iter().filter(|r| r.state == State::Open).count() as i64;
+    let collection = collection::open(&mut read, project).await.unwrap();
+    let filter = RecordFilter { limit: 1000, ..RecordFilter::default() };
+    let (all, total) = listing::list(&mut read, &collection, &filter).await.unwrap();
+    assert_eq!((all.len(), total, collection.totals.records), (model.records.len(), total, total));
+    let open = model.records.iter().filter(|r| r.state == RecordState::Open).count() as i64;
     let roots = model.records.iter().filter(|r| r.parent.is_none()).count() as i64;
-    assert_eq!((book.totals.open, book.totals.roots), (open, roots));
+    assert_eq!((collection.totals.open, collection.totals.roots), (open, roots));
     for (n, (now, modelled)) in all.iter().zip(&model.records).enumerate() {
         let (title, body) = modelled.versions.last().unwrap();
         let children = model.records.iter().filter(|r| r.parent == Some(n + 1)).count() as i64;
         let counted = (now.state, now.version as usize, now.children, now.open_children as usize);
         let expected = (modelled.state, modelled.versions.len(), children, model.open_children(n + 1).len());
         assert_eq!((counted, &now.title), (expected, title), "{}", now.id);
-        let whole = records::full(&mut read, &book, now.id, None).await.unwrap();
+        let whole = records::full(&mut read, &collection, now.id, None).await.unwrap();
         assert_eq!(&whole.content.body, body);
         let word = body.split(' ').next_back().unwrap().to_owned();
-        let search =
-            Search { query: word.clone(), states: vec![modelled.state], limit: 100, ..Search::default() };
-        let found = search::search(&mut read, &book, &search).await.unwrap();
+        let search = RecordSearch {
+            query: word.clone(),
+            states: vec![modelled.state],
+            limit: 100,
+            ..RecordSearch::default()
+        };
+        let found = search::search(&mut read, &collection, &search).await.unwrap();
         assert!(found.hits.iter().any(|hit| hit.now.id == now.id), "{} is found by {word}", now.id);
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use scrubjay_store::files::moved::{MoveError, workspace_of};
 use scrubjay_store::files::{Action, Change, FILE_BYTES_MAX, Files};
-use scrubjay_store::ledger::event::{self, EventKind, Page};
-use scrubjay_store::ledger::revision::Source;
+use scrubjay_store::ledger::event::{self, EventKind, EventPage};
+use scrubjay_store::ledger::revision::RevisionSource;
 use scrubjay_store::views::address::Side;
-use scrubjay_store::views::content::At;
+use scrubjay_store::views::content::StatePoint;
 use scrubjay_store::views::evolution;
 use scrubjay_store::workspace::Workspace;
 
@@ -53,9 +53,9 @@ async fn one_life_across_a_move(database: Database) {
     let told: Vec<_> =
         evolution.revisions.iter().map(|r| (r.source, r.workspace.as_deref(), r.added, r.removed)).collect();
     let expected = [
-        (Source::Enforced, Some(old.as_str()), 1, 0),
-        (Source::Enforced, Some(old.as_str()), 1, 1),
-        (Source::Enforced, None, 1, 1),
+        (RevisionSource::Enforced, Some(old.as_str()), 1, 0),
+        (RevisionSource::Enforced, Some(old.as_str()), 1, 1),
+        (RevisionSource::Enforced, None, 1, 1),
     ];
     assert_eq!(told, expected);
     assert_eq!((&evolution.workspace, &evolution.moved_from), (&there.root(), &vec![old.clone()]));
@@ -66,12 +66,12 @@ async fn one_life_across_a_move(database: Database) {
         [("a.txt", 3)]
     );
     assert_eq!(workspace_of(&mut read, &session.id).await.unwrap(), Some(there.root()));
-    let page = Page { session: &session.id, after: 0, limit: 100 };
+    let page = EventPage { session: &session.id, after: 0, limit: 100 };
     let events = event::page(&mut read, page).await.unwrap();
     assert_eq!(events.iter().filter(|e| e.kind == EventKind::WorkspaceMoved).count(), 1);
     drop(read);
     let first = created.revision.unwrap().id;
-    assert_eq!(place.content("a.txt", At::Revision(first), Side::After).await.unwrap(), b"one\n");
+    assert_eq!(place.content("a.txt", StatePoint::Revision(first), Side::After).await.unwrap(), b"one\n");
 
     let plan = there.plan_rewind(&session.id, created.event_id, None).await.unwrap();
     there.rewind(&caller("cli"), &session.id, created.event_id, plan, false).await.unwrap();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
-use scrubjay_store::workspace::{Durability, Expect, FilePath, Workspace, WorkspaceError};
+use scrubjay_store::workspace::{Durability, ExpectedContent, FilePath, Workspace, WorkspaceError};
 
 use super::{DIRECTORY, Lab, code, content, names};
 use crate::fixture::run_in_a_process_of_its_own;
@@ -39,7 +39,7 @@ fn one_full_disk_in_child_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
     let workspace = Workspace::open(&directory).unwrap();
     let path = workspace.locate("src/a").unwrap();
-    workspace.stage(&path, b"old", None).unwrap().commit(Expect::Missing).unwrap();
+    workspace.stage(&path, b"old", None).unwrap().commit(ExpectedContent::Missing).unwrap();
     for name in ["src/a", "src/new", "made/new"] {
         let error = workspace.stage(&workspace.locate(name).unwrap(), &[0; LONG], None).unwrap_err();
         assert!(matches!(error, WorkspaceError::Io { .. }), "{error:?}");
@@ -109,7 +109,7 @@ fn one_that_is_killed_in_child_process() {
         let before = workspace.read(&path, 1 << 20).unwrap().unwrap();
         let after = if before.bytes[0] == b'a' { "b" } else { "a" }.repeat(LONG);
         let staged = workspace.stage(&path, after.as_bytes(), None).unwrap();
-        staged.commit(Expect::Content(before.hash)).unwrap();
+        staged.commit(ExpectedContent::Content(before.hash)).unwrap();
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use scrubjay_store::workspace::{Durability, Expect, Workspace, WorkspaceError};
+use scrubjay_store::workspace::{Durability, ExpectedContent, Workspace, WorkspaceError};
 
 use crate::fixture::Dice;
 
@@ -46,7 +46,9 @@ fn check_swapped(lab: &Lab, workspace: &Workspace, operations: u64) {
                 0 => workspace.read(&path, MAX).map(|read| {
                     assert!(read.is_none_or(|read| read.bytes != b"canary"), "outside was read");
                 }),
-                1 => workspace.stage(&path, b"mine", None).and_then(|staged| staged.commit(Expect::Missing)),
+                1 => workspace
+                    .stage(&path, b"mine", None)
+                    .and_then(|staged| staged.commit(ExpectedContent::Missing)),
                 2 => workspace.stage(&path, b"mine", None).and_then(|s| s.commit(content(expected))),
                 _ => workspace.remove(&path, blake3::hash(expected.as_bytes())),
             };
@@ -103,7 +105,7 @@ fn of_two_creations_one_is_made() {
         let path = lab.at(&format!("src/{round}"));
         let staged = ["a", "b"].map(|bytes| lab.workspace.stage(&path, bytes.as_bytes(), None).unwrap());
         let outcomes = std::thread::scope(|scope| {
-            let threads = staged.map(|staged| scope.spawn(|| staged.commit(Expect::Missing)));
+            let threads = staged.map(|staged| scope.spawn(|| staged.commit(ExpectedContent::Missing)));
             threads.map(|thread| thread.join().unwrap())
         });
         let (made, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);

@@ -28,10 +28,10 @@ pub(crate) struct DiffArgs {
 
 pub(super) fn run(global: &Global, args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
-    let (old, new) = look(global, &args.whose, async |read, book| {
-        let new = full(read, book, id, args.to).await?;
+    let (old, new) = look(global, &args.whose, async |read, collection| {
+        let new = full(read, collection, id, args.to).await?;
         let from = args.from.unwrap_or((new.version - 1).max(1));
-        let old = full(read, book, id, Some(from)).await?;
+        let old = full(read, collection, id, Some(from)).await?;
         Ok((old, new))
     })?;
     let (a, b) = (&old.content, &new.content);

@@ -26,8 +26,8 @@ pub(crate) struct HistoryArgs {
 pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
     // One more, for the last one shown to be compared with.
-    let (versions, hosts) = look(global, &args.whose, async |read, book| {
-        let versions = history::versions(read, book, id, 0, i64::MAX, args.limit + 1).await?;
+    let (versions, hosts) = look(global, &args.whose, async |read, collection| {
+        let versions = history::versions(read, collection, id, 0, i64::MAX, args.limit + 1).await?;
         let hosts = session::host_ids(read, versions.iter().map(|v| v.session_id.as_str())).await?;
         Ok((versions, hosts))
     })?;

@@ -2,7 +2,7 @@
 
 use scrubjay_core::export::iso_time;
 use scrubjay_store::ledger::records::history::Version;
-use scrubjay_store::ledger::records::{Content, Record, RecordRef};
+use scrubjay_store::ledger::records::{Record, RecordContent, RecordRef};
 use serde_json::{Value, json};
 
 /// Writes an instant.
@@ -21,7 +21,7 @@ pub(super) fn brief(now: &RecordRef) -> Value {
 }
 
 /// Returns what a version says.
-pub(super) fn content(content: &Content) -> Value {
+pub(super) fn content(content: &RecordContent) -> Value {
     json!({
         "type": content.kind, "title": content.title, "summary": content.summary, "body": content.body,
         "state": content.state, "resolved_by": content.resolved_by, "related": content.related,

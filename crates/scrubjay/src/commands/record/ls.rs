@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use scrubjay_store::ledger::records::State;
-use scrubjay_store::ledger::records::listing::{self, Filter, Place};
+use scrubjay_store::ledger::records::RecordState;
+use scrubjay_store::ledger::records::listing::{self, RecordFilter, TreePlace};
 use scrubjay_store::views;
 
 use super::{Whose, json, look};
@@ -18,7 +18,7 @@ pub(crate) struct LsArgs {
     whose: Whose,
     /// Only records in this state: open, later, resolved or discarded
     #[arg(long, value_name = "STATE", value_parser = state)]
-    state: Vec<State>,
+    state: Vec<RecordState>,
     /// Only records of this type
     #[arg(long = "type", value_name = "TYPE")]
     kind: Vec<String>,
@@ -36,28 +36,28 @@ pub(crate) struct LsArgs {
     limit: i64,
 }
 
-fn state(text: &str) -> Result<State, String> {
-    State::from_name(&text.to_uppercase())
+fn state(text: &str) -> Result<RecordState, String> {
+    RecordState::from_name(&text.to_uppercase())
         .ok_or_else(|| "known are open, later, resolved and discarded".to_owned())
 }
 
 pub(super) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let mut filter = Filter {
+    let mut filter = RecordFilter {
         states: args.state.clone(),
         types: args.kind.clone(),
         place: match &args.parent {
-            Some(id) => Place::Below(id.parse()?, 1),
-            None => Place::Anywhere,
+            Some(id) => TreePlace::Below(id.parse()?, 1),
+            None => TreePlace::Anywhere,
         },
         session: None,
         after: args.after.as_deref().map(str::parse).transpose()?,
         limit: args.limit,
     };
-    let (records, total) = look(global, &args.whose, async |read, book| {
+    let (records, total) = look(global, &args.whose, async |read, collection| {
         if let Some(name) = &args.session {
             filter.session = Some(views::find_session(read, name).await?.id);
         }
-        Ok(listing::list(read, book, &filter).await?)
+        Ok(listing::list(read, collection, &filter).await?)
     })?;
     if global.json {
         print_json(&records.iter().map(json::brief).collect::<Vec<_>>())?;

@@ -24,10 +24,10 @@ pub(crate) struct ShowArgs {
 
 pub(super) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
-    let (record, holders, suspects) = look(global, &args.whose, async |read, book| {
-        let record = full(read, book, id, args.version).await?;
-        let holders = activation::holders(read, book, id).await?;
-        let suspects = citation::suspects(read, book, id).await?;
+    let (record, holders, suspects) = look(global, &args.whose, async |read, collection| {
+        let record = full(read, collection, id, args.version).await?;
+        let holders = activation::active_sessions(read, collection, id).await?;
+        let suspects = citation::suspects(read, collection, id).await?;
         Ok((record, holders, suspects))
     })?;
     if global.json {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_store::ledger::records::RecordRef;
-use scrubjay_store::ledger::records::listing::{self, Filter, Place};
+use scrubjay_store::ledger::records::listing::{self, RecordFilter, TreePlace};
 use scrubjay_store::ledger::records::require;
 
 use super::{Whose, json, look};
@@ -28,14 +28,14 @@ pub(crate) struct TreeArgs {
 
 pub(super) fn run(global: &Global, args: &TreeArgs) -> anyhow::Result<ExitCode> {
     let top = args.id.as_deref().map(str::parse).transpose()?;
-    let place = top.map_or(Place::Roots(args.depth), |id| Place::Below(id, args.depth));
-    let filter = Filter { place, limit: args.limit, ..Filter::default() };
-    let (records, total) = look(global, &args.whose, async |read, book| {
+    let place = top.map_or(TreePlace::Roots(args.depth), |id| TreePlace::Below(id, args.depth));
+    let filter = RecordFilter { place, limit: args.limit, ..RecordFilter::default() };
+    let (records, total) = look(global, &args.whose, async |read, collection| {
         let mut records: Vec<RecordRef> = Vec::new();
         if let Some(id) = top {
-            records.push(require(read, book, id).await?);
+            records.push(require(read, collection, id).await?);
         }
-        let (below, total) = listing::list(read, book, &filter).await?;
+        let (below, total) = listing::list(read, collection, &filter).await?;
         records.extend(below);
         Ok((records, total + i64::from(top.is_some())))
     })?;

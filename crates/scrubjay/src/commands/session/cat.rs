@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use jiff::Timestamp;
 use scrubjay_store::views::address::Side;
-use scrubjay_store::views::content::{self, At};
+use scrubjay_store::views::content::{self, StatePoint};
 
 use super::opened;
 use crate::cli::Global;
@@ -22,23 +22,28 @@ pub(crate) struct CatArgs {
     /// Which state: a revision's number, event:N for the state after an event, or a time such as
     /// 2026-11-17T08:00:00Z [default: the newest]
     #[arg(long, value_name = "REVISION|event:N|TIME", value_parser = parse_at, allow_hyphen_values = true)]
-    at: Option<At>,
+    at: Option<StatePoint>,
     /// What the revision found in the file instead of what it left there
     #[arg(long)]
     before: bool,
 }
 
-fn parse_at(text: &str) -> Result<At, String> {
+fn parse_at(text: &str) -> Result<StatePoint, String> {
     if let Ok(revision) = text.parse() {
-        return Ok(At::Revision(revision));
+        return Ok(StatePoint::Revision(revision));
     }
     if let Some(event) = text.strip_prefix("event:") {
-        return event.parse().map(At::Event).map_err(|_| format!("\"{event}\" is not an event's number"));
+        return event
+            .parse()
+            .map(StatePoint::Event)
+            .map_err(|_| format!("\"{event}\" is not an event's number"));
     }
     let time: Timestamp = text.parse().map_err(|_| {
         "give a revision's number, event:N, or a time such as 2026-11-17T08:00:00Z".to_owned()
     })?;
-    i64::try_from(time.as_nanosecond()).map(At::Time).map_err(|_| "that time is too far away".to_owned())
+    i64::try_from(time.as_nanosecond())
+        .map(StatePoint::Time)
+        .map_err(|_| "that time is too far away".to_owned())
 }
 
 pub(crate) fn run(global: &Global, args: &CatArgs) -> anyhow::Result<ExitCode> {
@@ -60,9 +65,9 @@ mod tests {
 
     #[test]
     fn states_are_named() {
-        assert_eq!(parse_at("41"), Ok(At::Revision(41)));
-        assert_eq!(parse_at("event:7"), Ok(At::Event(7)));
-        assert_eq!(parse_at("1970-01-01T00:00:01Z"), Ok(At::Time(1_000_000_000)));
+        assert_eq!(parse_at("41"), Ok(StatePoint::Revision(41)));
+        assert_eq!(parse_at("event:7"), Ok(StatePoint::Event(7)));
+        assert_eq!(parse_at("1970-01-01T00:00:01Z"), Ok(StatePoint::Time(1_000_000_000)));
         for wrong in ["event:x", "yesterday", "", "event:"] {
             assert!(parse_at(wrong).is_err(), "{wrong}");
         }

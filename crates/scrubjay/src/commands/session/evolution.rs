@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::units::counted;
-use scrubjay_store::ledger::revision::State;
+use scrubjay_store::ledger::revision::RevisionState;
 use scrubjay_store::views::budget::Window;
 use scrubjay_store::views::evolution;
 
@@ -42,7 +42,7 @@ pub(crate) fn run(global: &Global, args: &EvolutionArgs) -> anyhow::Result<ExitC
     })
 }
 
-fn show_files(global: &Global, files: &evolution::Files) -> anyhow::Result<ExitCode> {
+fn show_files(global: &Global, files: &evolution::ChangedFiles) -> anyhow::Result<ExitCode> {
     if global.json {
         print_json(files)?;
         return Ok(ExitCode::SUCCESS);
@@ -94,7 +94,7 @@ fn show_revisions(global: &Global, page: &evolution::Evolution) -> anyhow::Resul
 
 fn heading(revision: &evolution::RevisionView) -> String {
     let state = match revision.state {
-        State::Done => String::new(),
+        RevisionState::Done => String::new(),
         other => format!(", {}", other.name()),
     };
     let step = revision.step.as_ref().map(|step| format!(" · {step}")).unwrap_or_default();

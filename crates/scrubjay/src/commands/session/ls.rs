@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_store::ledger::session;
-use scrubjay_store::views::sessions::{self, Listed};
+use scrubjay_store::views::sessions::{self, SessionSummary};
 use scrubjay_tape::catalog;
 
 use crate::cli::Global;
@@ -30,8 +30,9 @@ pub(crate) struct LsArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let wanted =
-        |session: &Listed| args.project.is_none() || session.project_id.as_ref() == args.project.as_ref();
+    let wanted = |session: &SessionSummary| {
+        args.project.is_none() || session.project_id.as_ref() == args.project.as_ref()
+    };
     let (shown, total) = some(global, wanted, args.limit)?;
     if global.json {
         print_json(&shown)?;
@@ -55,15 +56,15 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
 /// Reads the first of those sessions of the ledger and of the tapes that are wanted; tells how many there are.
 pub(super) fn some(
     global: &Global,
-    wanted: impl Fn(&Listed) -> bool,
+    wanted: impl Fn(&SessionSummary) -> bool,
     limit: usize,
-) -> anyhow::Result<(Vec<Listed>, usize)> {
+) -> anyhow::Result<(Vec<SessionSummary>, usize)> {
     ledger::within(global, async |ledger, loaded| {
         let home = loaded.home()?;
         let mut read = ledger.read().await?;
         let known = session::list(&mut read, None, None, i64::MAX).await?;
         let tapes = catalog::read_all(&home, &home.list()?);
-        let mut all = sessions::listed(&known, &tapes);
+        let mut all = sessions::list(&known, &tapes);
         all.retain(wanted);
         let total = all.len();
         all.truncate(limit);
@@ -72,7 +73,7 @@ pub(super) fn some(
     })
 }
 
-fn print(sessions: &[Listed], with_host_ids: bool) -> anyhow::Result<()> {
+fn print(sessions: &[SessionSummary], with_host_ids: bool) -> anyhow::Result<()> {
     let left = |name| (name, Align::Left);
     let mut columns =
         vec![left("SESSION"), left("LAST ACTIVE"), left("STATUS"), left("PROJECT"), left("AGENT")];

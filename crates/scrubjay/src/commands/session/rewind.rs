@@ -8,7 +8,7 @@ use clap::Args;
 use scrubjay_core::diff;
 use scrubjay_core::units::counted;
 use scrubjay_store::files::moved;
-use scrubjay_store::files::rewind::Step;
+use scrubjay_store::files::rewind::RewindStep;
 use scrubjay_store::views;
 use serde_json::json;
 
@@ -77,7 +77,7 @@ pub(crate) fn run(global: &Global, args: &RewindArgs) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(steps: &[Step]) -> anyhow::Result<()> {
+fn show(steps: &[RewindStep]) -> anyhow::Result<()> {
     for step in steps.iter().filter(|step| step.changes()) {
         if step.unrecorded {
             print_lines(&format!("{} was changed by someone else since it was last recorded:", step.path))?;
@@ -95,10 +95,10 @@ fn tell(
     global: &Global,
     args: &RewindArgs,
     session: &str,
-    steps: &[Step],
+    steps: &[RewindStep],
     done: usize,
 ) -> anyhow::Result<()> {
-    let wanted: Vec<&Step> = steps.iter().filter(|step| step.changes()).collect();
+    let wanted: Vec<&RewindStep> = steps.iter().filter(|step| step.changes()).collect();
     if global.json {
         let files: Vec<_> = wanted
             .iter()

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use scrubjay_core::units;
-use scrubjay_store::views::sessions::Listed;
+use scrubjay_store::views::sessions::SessionSummary;
 use scrubjay_tape::catalog::{self, Overview};
 use serde_json::json;
 
@@ -45,20 +45,21 @@ pub(crate) fn run(global: &Global, args: &ShowArgs) -> anyhow::Result<ExitCode> 
 }
 
 /// Tells whether a name may mean a session.
-fn is_meant(session: &Listed, name: &str) -> bool {
+fn is_meant(session: &SessionSummary, name: &str) -> bool {
     name == scrubjay_store::views::LATEST
         || session.host_session.as_deref() == Some(name)
         || (!name.is_empty() && session.id.starts_with(name))
 }
 
 /// Finds the one session that a name means, of those that it may mean.
-fn find(all: Vec<Listed>, name: &str) -> anyhow::Result<Listed> {
+fn find(all: Vec<SessionSummary>, name: &str) -> anyhow::Result<SessionSummary> {
     if name == scrubjay_store::views::LATEST
         && let Some(newest) = all.first()
     {
         return Ok(newest.clone());
     }
-    let is_it = |session: &&Listed| session.id == name || session.host_session.as_deref() == Some(name);
+    let is_it =
+        |session: &&SessionSummary| session.id == name || session.host_session.as_deref() == Some(name);
     if let Some(session) = all.iter().find(is_it) {
         return Ok(session.clone());
     }
@@ -72,7 +73,7 @@ fn find(all: Vec<Listed>, name: &str) -> anyhow::Result<Listed> {
     }
 }
 
-fn describe(session: &Listed) -> anyhow::Result<()> {
+fn describe(session: &SessionSummary) -> anyhow::Result<()> {
     let mut note = Table::note();
     let mut line = |name: &str, value: Option<&str>| match value {
         Some(value) => note.line(&format!("{name:<12} {value}")),

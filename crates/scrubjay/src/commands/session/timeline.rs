@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use scrubjay_core::units::counted;
 use scrubjay_store::ledger::event::EventKind;
-use scrubjay_store::ledger::revision::State;
+use scrubjay_store::ledger::revision::RevisionState;
 use scrubjay_store::views::budget::{Window, cut};
 use scrubjay_store::views::timeline;
 
@@ -49,7 +49,7 @@ pub(crate) fn run(global: &Global, args: &TimelineArgs) -> anyhow::Result<ExitCo
     ];
     let mut table = Table::new(&columns);
     for event in &timeline.events {
-        let is_open = event.outcome.is_some_and(|outcome| outcome != State::Done);
+        let is_open = event.outcome.is_some_and(|outcome| outcome != RevisionState::Done);
         let bad = event.kind == EventKind::FileRefused || is_open;
         let time = event.at.get(11..19).unwrap_or(&event.at);
         let step = event.step.as_ref().map(|step| cut(&step.to_string(), STEP_CHARS_MAX).into_owned());

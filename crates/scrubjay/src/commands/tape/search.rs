@@ -8,7 +8,7 @@ use clap::Args;
 use scrubjay_core::inert::inert;
 use scrubjay_core::query::{self, SearchQuery};
 use scrubjay_core::units;
-use scrubjay_store::index::{Facet, Found, Hit, Snippet};
+use scrubjay_store::index::{Facet, SearchResults, Snippet, TapeHit};
 use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
 
@@ -95,7 +95,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &SearchArgs) -> anyhow::Re
 }
 
 /// Writes an answer, with the question as it was understood.
-pub(crate) fn found_json(query: &SearchQuery, found: &Found) -> serde_json::Value {
+pub(crate) fn found_json(query: &SearchQuery, found: &SearchResults) -> serde_json::Value {
     serde_json::json!({
         "query": query,
         "total": found.total,
@@ -125,7 +125,7 @@ fn pointed(typed: &str, at: Range<usize>) -> Vec<String> {
     vec![format!("  {before}{place}{behind}"), format!("  {}{marks}", " ".repeat(before.chars().count()))]
 }
 
-fn print(found: &Found, facets: bool) -> anyhow::Result<()> {
+fn print(found: &SearchResults, facets: bool) -> anyhow::Result<()> {
     let mut note = Table::note();
     let bounded = found.why_bounded.zip(found.looked_at_only);
     let bounded = bounded.map(|(why, count)| format!("; only {count} {}", why.words())).unwrap_or_default();
@@ -145,7 +145,7 @@ fn print(found: &Found, facets: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn headline(hit: &Hit) -> String {
+fn headline(hit: &TapeHit) -> String {
     let subject: Vec<&str> = [hit.method.as_deref(), hit.name.as_deref()].into_iter().flatten().collect();
     let mut words = vec![
         local_time(hit.wall_ns),
@@ -180,7 +180,7 @@ fn marked(snippet: &Snippet) -> String {
     out
 }
 
-fn print_facets(found: &Found) -> anyhow::Result<()> {
+fn print_facets(found: &SearchResults) -> anyhow::Result<()> {
     let facets = &found.facets;
     let mut table = Table::new(&[("OF", Align::Left), ("VALUE", Align::Left), ("COUNT", Align::Right)]);
     let lists: [(&str, &[Facet]); 5] = [

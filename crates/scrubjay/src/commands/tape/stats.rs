@@ -47,7 +47,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     let tape = home.find(&args.id)?;
     let (runtime, index) = index::open_current(global, home)?;
     let (now, past) = runtime.block_on(async {
-        let read = (index.calls(tape.id).await?, index.past(tape.id).await?);
+        let read = (index.calls(tape.id).await?, index.earlier_calls(tape.id).await?);
         index.close().await;
         anyhow::Ok(read)
     })?;

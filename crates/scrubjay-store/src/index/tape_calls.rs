@@ -9,9 +9,9 @@ use scrubjay_core::id::TapeId;
 use scrubjay_core::protocol::method;
 use sqlx::AnyConnection;
 
-use super::detail;
+use super::call_details;
+use super::entry_lookup::TapeKey;
 use super::fill::{BY_CLIENT, BY_GATEWAY, SECOND_LEG};
-use super::look::TapeKey;
 use super::search::names;
 use super::{Index, IndexError, uint};
 
@@ -35,7 +35,7 @@ impl Index {
         let calls = load(&mut tx, number, tape.to_string(), server, i64::MAX).await?;
         tx.commit().await?;
         let key = TapeKey { number, id: calls.tape.clone(), started_ns: uint(started_ns) };
-        Ok(detail::of_calls(&self.home, key, calls).await)
+        Ok(call_details::of_calls(&self.home, key, calls).await)
     }
 
     /// Returns the newest tape of a session, by its id, the beginning of it, or the host's own id of the conversation.
@@ -61,7 +61,7 @@ impl Index {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn past(&self, tape: TapeId) -> Result<Vec<TapeCalls>, IndexError> {
+    pub async fn earlier_calls(&self, tape: TapeId) -> Result<Vec<TapeCalls>, IndexError> {
         let mut tx = self.read().await?;
         let rows: Vec<(i64, String, String, i64, i64)> = sqlx::query_as(
             "SELECT p.number, p.id, p.server, p.started_ns, t.number FROM tapes t JOIN tapes p ON p.server = t.server \
@@ -81,7 +81,7 @@ impl Index {
             past.push(load(&mut tx, number, id, server, PAST_CALLS_MAX).await?);
         }
         tx.commit().await?;
-        Ok(detail::of_definitions(&self.home, keys, now, past).await)
+        Ok(call_details::of_definitions(&self.home, keys, now, past).await)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::index::Snippet;
 
 /// The answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct SearchResults {
     /// How many fit: exactly, or, where not everything was looked at, at least.
     pub total: u64,
     /// Whether it is exactly so many.
@@ -22,7 +22,7 @@ pub struct Found {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_bounded: Option<WhyBounded>,
     /// The page that was asked for.
-    pub hits: Vec<Hit>,
+    pub hits: Vec<TapeHit>,
     /// What all that fit are made of.
     pub facets: Facets,
 }
@@ -56,7 +56,7 @@ impl WhyBounded {
 
 /// One thing that was found: a request with its answer, or what stands alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Hit {
+pub struct TapeHit {
     /// The tape it is on.
     pub tape: String,
     /// The connection's name.

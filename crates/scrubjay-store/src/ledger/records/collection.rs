@@ -5,13 +5,13 @@
 use serde::Serialize;
 use sqlx::Row;
 
-use super::State;
+use super::RecordState;
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
 /// A project's book.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Book {
+pub struct RecordCollection {
     /// What its records are filed under; 0 while there are none.
     pub(crate) id: i64,
     /// Which project's.
@@ -38,22 +38,22 @@ pub struct Totals {
 }
 
 impl Totals {
-    fn of(&mut self, state: State) -> &mut i64 {
+    fn of(&mut self, state: RecordState) -> &mut i64 {
         match state {
-            State::Open => &mut self.open,
-            State::Later => &mut self.later,
-            State::Resolved => &mut self.resolved,
-            State::Discarded => &mut self.discarded,
+            RecordState::Open => &mut self.open,
+            RecordState::Later => &mut self.later,
+            RecordState::Resolved => &mut self.resolved,
+            RecordState::Discarded => &mut self.discarded,
         }
     }
 
-    pub(super) fn born(&mut self, state: State, root: bool) {
+    pub(super) fn born(&mut self, state: RecordState, root: bool) {
         self.records += 1;
         self.roots += i64::from(root);
         *self.of(state) += 1;
     }
 
-    pub(super) fn moved(&mut self, from: State, to: State) {
+    pub(super) fn moved(&mut self, from: RecordState, to: RecordState) {
         *self.of(from) -= 1;
         *self.of(to) += 1;
     }
@@ -63,17 +63,17 @@ impl Totals {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn open(on: &mut impl Conn, project: &str) -> Result<Book, LedgerError> {
+pub async fn open(on: &mut impl Conn, project: &str) -> Result<RecordCollection, LedgerError> {
     let row = select(
         "SELECT id, last, roots, open, later, resolved, discarded FROM record_books WHERE project_id = $1",
     )
     .bind(project)
     .fetch_optional(on.conn())
     .await?;
-    let mut book = Book { id: 0, project: project.to_owned(), totals: Totals::default() };
+    let mut collection = RecordCollection { id: 0, project: project.to_owned(), totals: Totals::default() };
     if let Some(row) = row {
-        book.id = row.try_get(0)?;
-        book.totals = Totals {
+        collection.id = row.try_get(0)?;
+        collection.totals = Totals {
             records: row.try_get(1)?,
             roots: row.try_get(2)?,
             open: row.try_get(3)?,
@@ -82,13 +82,13 @@ pub async fn open(on: &mut impl Conn, project: &str) -> Result<Book, LedgerError
             discarded: row.try_get(6)?,
         };
     }
-    Ok(book)
+    Ok(collection)
 }
 
 /// Opens a project's book for writing, and begins it where there is none.
-pub(super) async fn begin(write: &mut Write, project: &str) -> Result<Book, LedgerError> {
-    let mut book = open(write, project).await?;
-    if book.id == 0 {
+pub(super) async fn begin(write: &mut Write, project: &str) -> Result<RecordCollection, LedgerError> {
+    let mut collection = open(write, project).await?;
+    if collection.id == 0 {
         project::ensure(write, project).await?;
         let row = change(
             "INSERT INTO record_books (project_id, last, roots, open, later, resolved, discarded)
@@ -97,19 +97,19 @@ pub(super) async fn begin(write: &mut Write, project: &str) -> Result<Book, Ledg
         .bind(Key::known(project))
         .fetch_one(write)
         .await?;
-        book.id = row.try_get(0)?;
+        collection.id = row.try_get(0)?;
     }
-    Ok(book)
+    Ok(collection)
 }
 
 /// Stores the totals.
-pub(super) async fn update(write: &mut Write, book: &Book) -> Result<(), LedgerError> {
-    let totals = &book.totals;
+pub(super) async fn update(write: &mut Write, collection: &RecordCollection) -> Result<(), LedgerError> {
+    let totals = &collection.totals;
     change(
         "UPDATE record_books SET last = $2, roots = $3, open = $4, later = $5, resolved = $6, discarded = $7
          WHERE id = $1",
     )
-    .bind(book.id)
+    .bind(collection.id)
     .bind(totals.records)
     .bind(totals.roots)
     .bind(totals.open)

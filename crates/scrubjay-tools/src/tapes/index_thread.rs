@@ -12,7 +12,7 @@ use crate::reply::Failure;
 
 /// The index and its thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct IndexThread {
     index: Index,
     thread: Thread,
 }
@@ -42,7 +42,7 @@ impl Thread {
     }
 }
 
-impl Desk {
+impl IndexThread {
     /// Opens the index; it may be behind the tapes.
     pub(crate) async fn open(home: Home, storage: Storage) -> Result<Self, Failure> {
         let thread = Thread::start().map_err(internal)?;
@@ -51,7 +51,7 @@ impl Desk {
     }
 
     /// Works with the index. The work goes on to its end when nobody waits for it any more.
-    pub(crate) async fn ask<T, F>(&self, work: impl FnOnce(Index) -> F) -> Result<T, Failure>
+    pub(crate) async fn run<T, F>(&self, work: impl FnOnce(Index) -> F) -> Result<T, Failure>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, IndexError>> + Send + 'static,

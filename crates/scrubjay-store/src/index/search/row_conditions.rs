@@ -13,14 +13,14 @@ use serde_json::Value;
 use sqlx::{AnyConnection, Row as _};
 
 use super::super::dialect::{any_text, from_texts, has_text, matches, text_query, text_without};
-use super::super::fill::{CLIPPED, ORIGINAL, RULE, SECOND_LEG, TAG, kept_name};
+use super::super::fill::{CLIPPED, ORIGINAL, RULE, SECOND_LEG, TAG, stored_name};
 use super::super::int;
 use super::{Sql, Tapes, is_one_of, list};
 use crate::ledger::dialect::Dialect;
 
 /// The rows that a query is about.
 #[derive(Debug)]
-pub(super) struct Narrowed {
+pub(super) struct RowConditions {
     dialect: Dialect,
     /// What the text must be like, in the words of the full-text search.
     text: Option<String>,
@@ -86,20 +86,20 @@ impl Expression {
 }
 
 /// What is known of the names and tapes in a query.
-struct Known<'a> {
+struct KnownNames<'a> {
     dialect: Dialect,
     names: HashMap<String, Vec<i64>>,
     tapes: &'a Tapes,
 }
 
-impl Narrowed {
+impl RowConditions {
     pub(super) async fn new(
         connection: &mut AnyConnection,
         dialect: Dialect,
         query: &Conditions,
         tapes: &Tapes,
     ) -> Result<Self, sqlx::Error> {
-        let known = Known { dialect, names: names_in(connection, query).await?, tapes };
+        let known = KnownNames { dialect, names: names_in(connection, query).await?, tapes };
         let (text, rest) = driving_text(dialect, query);
         let mut conditions = known.own(query, false);
         conditions.extend(known.within(&rest, true));
@@ -223,7 +223,7 @@ impl Narrowed {
     }
 }
 
-impl Known<'_> {
+impl KnownNames<'_> {
     /// Returns all that conditions say of a row. Whether a field is as it must be is not known: where `may` is set
     /// it may be, and otherwise it is not.
     fn all(&self, conditions: &Conditions, may: bool) -> Expression {
@@ -378,7 +378,7 @@ async fn names_in(
 async fn numbers_of(connection: &mut AnyConnection, name: &str) -> Result<Vec<i64>, sqlx::Error> {
     if !name.contains('*') {
         return sqlx::query_scalar("SELECT id FROM names WHERE name = $1")
-            .bind(kept_name(name).into_owned())
+            .bind(stored_name(name).into_owned())
             .fetch_all(connection)
             .await;
     }
@@ -386,7 +386,7 @@ async fn numbers_of(connection: &mut AnyConnection, name: &str) -> Result<Vec<i6
     let pattern = name.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('*', "%");
     let found: Vec<(i64, String)> =
         sqlx::query_as("SELECT id, name FROM names WHERE name LIKE $1 ESCAPE '\\'")
-            .bind(kept_name(&pattern).into_owned())
+            .bind(stored_name(&pattern).into_owned())
             .fetch_all(connection)
             .await?;
     // One of the databases is less exact about upper and lower case.

@@ -2,7 +2,7 @@
 
 use super::budget::cut;
 use crate::ledger::event::{Event, EventKind};
-use crate::ledger::revision::{Revision, State};
+use crate::ledger::revision::{Revision, RevisionState};
 
 /// How much of an event is said.
 const CHARS_MAX: usize = 400;
@@ -10,7 +10,7 @@ const CHARS_MAX: usize = 400;
 const ENDED: &str = "session ended";
 
 /// Says what happened.
-pub(super) fn said(event: &Event, revision: Option<&Revision>) -> String {
+pub(super) fn event_text(event: &Event, revision: Option<&Revision>) -> String {
     let summary = event.summary.as_str();
     let told = match event.kind {
         EventKind::FileCreate | EventKind::FileEdit | EventKind::FileDelete => changed(event, revision),
@@ -27,7 +27,7 @@ pub(super) fn said(event: &Event, revision: Option<&Revision>) -> String {
 }
 
 /// Returns what came of a session, where its end says so.
-pub(super) fn closing(event: &Event) -> Option<&str> {
+pub(super) fn closing_text(event: &Event) -> Option<&str> {
     let is_said = event.kind == EventKind::SessionClosed && event.details["deserted"] != true;
     Some(event.summary.as_str()).filter(|summary| is_said && *summary != ENDED)
 }
@@ -46,10 +46,10 @@ fn changed(event: &Event, revision: Option<&Revision>) -> String {
         _ => ("edited", "edit"),
     };
     let mut told = match revision.map(|revision| revision.state) {
-        None | Some(State::Done) => format!("{done} {path}"),
-        Some(State::Pending) => format!("{meant} {path} (outcome not known yet)"),
-        Some(State::Failed) => format!("{meant} {path} (not done)"),
-        Some(State::Changed) => format!("{meant} {path} (changed by someone else)"),
+        None | Some(RevisionState::Done) => format!("{done} {path}"),
+        Some(RevisionState::Pending) => format!("{meant} {path} (outcome not known yet)"),
+        Some(RevisionState::Failed) => format!("{meant} {path} (not done)"),
+        Some(RevisionState::Changed) => format!("{meant} {path} (changed by someone else)"),
     };
     if details["reported"] == true {
         told.push_str(" (reported)");

@@ -13,7 +13,7 @@ use scrubjay_core::exchange::{Definition, Exchange, Exchanges};
 use scrubjay_core::reading::Reader;
 use tokio::sync::mpsc::Sender;
 
-use super::catch_up::Planned;
+use super::catch_up::TapeToRead;
 use scrubjay_tape::format::entries::Entries;
 use scrubjay_tape::format::reader::OpenError;
 use scrubjay_tape::home::Home;
@@ -26,7 +26,7 @@ const LOAD_TEXT_BYTES: usize = 16 << 20;
 
 /// A piece of what is new on one tape.
 #[derive(Debug, Default)]
-pub(super) struct Step {
+pub(super) struct IndexStep {
     /// The tape's number in the index.
     pub(super) number: i64,
     /// Whether what the index has of this tape is to be thrown away first.
@@ -57,7 +57,7 @@ pub(super) struct TapeFacts {
 }
 
 /// Nobody listens any more.
-struct Gone;
+struct ReceiverGone;
 
 /// Why a tape was not read whole.
 enum Unread {
@@ -74,27 +74,27 @@ impl From<io::Error> for Unread {
 }
 
 /// Steps that are written together: many small tapes cost no more than one large one.
-struct Load<'a> {
-    sender: &'a Sender<Vec<Step>>,
-    steps: Vec<Step>,
+struct StepBatch<'a> {
+    sender: &'a Sender<Vec<IndexStep>>,
+    steps: Vec<IndexStep>,
     entries: u64,
     text_bytes: usize,
 }
 
-impl Load<'_> {
+impl StepBatch<'_> {
     fn is_full(&self) -> bool {
         self.entries >= LOAD_ENTRIES || self.text_bytes >= LOAD_TEXT_BYTES
     }
 
-    fn send(&mut self) -> Result<(), Gone> {
+    fn send(&mut self) -> Result<(), ReceiverGone> {
         (self.entries, self.text_bytes) = (0, 0);
-        self.sender.blocking_send(std::mem::take(&mut self.steps)).map_err(|_| Gone)
+        self.sender.blocking_send(std::mem::take(&mut self.steps)).map_err(|_| ReceiverGone)
     }
 }
 
 /// Everything that is known of a tape that was read up to an entry.
 #[derive(Debug, Default)]
-struct Fold {
+struct TapeFold {
     facts: TapeFacts,
     reader: Reader,
     exchanges: Exchanges,
@@ -105,20 +105,20 @@ struct Fold {
 #[derive(Debug)]
 struct OpenTape {
     number: i64,
-    fold: Fold,
+    fold: TapeFold,
     entries: Entries,
 }
 
 /// The live tapes that stay open.
 #[derive(Debug, Default)]
-pub(super) struct Open {
+pub(super) struct OpenTapes {
     tapes: VecDeque<OpenTape>,
 }
 
-impl Open {
+impl OpenTapes {
     /// Takes out a tape, where the index has just what was read of it here; tells whether its writer took entries
     /// back since, which the index has too.
-    fn take(&mut self, planned: &Planned) -> (Option<OpenTape>, bool) {
+    fn take(&mut self, planned: &TapeToRead) -> (Option<OpenTape>, bool) {
         let id = planned.seen.file.id.as_str();
         let at = self.tapes.iter().position(|tape| tape.fold.facts.id == id);
         let tape = at.and_then(|at| self.tapes.remove(at));
@@ -144,11 +144,16 @@ impl Open {
 }
 
 /// Reads all of them, one after the other; returns those that stay open.
-pub(super) fn gather(home: &Home, tapes: &[Planned], mut open: Open, sender: &Sender<Vec<Step>>) -> Open {
-    let mut load = Load { sender, steps: Vec::new(), entries: 0, text_bytes: 0 };
+pub(super) fn read_all(
+    home: &Home,
+    tapes: &[TapeToRead],
+    mut open: OpenTapes,
+    sender: &Sender<Vec<IndexStep>>,
+) -> OpenTapes {
+    let mut load = StepBatch { sender, steps: Vec::new(), entries: 0, text_bytes: 0 };
     for planned in tapes {
         if read(home, planned, &mut open, &mut load).is_err() {
-            return Open::default();
+            return OpenTapes::default();
         }
     }
     // Nobody left to hear it has no need of it.
@@ -156,16 +161,21 @@ pub(super) fn gather(home: &Home, tapes: &[Planned], mut open: Open, sender: &Se
     open
 }
 
-fn read(home: &Home, planned: &Planned, open: &mut Open, load: &mut Load<'_>) -> Result<(), Gone> {
+fn read(
+    home: &Home,
+    planned: &TapeToRead,
+    open: &mut OpenTapes,
+    load: &mut StepBatch<'_>,
+) -> Result<(), ReceiverGone> {
     let (known, was_taken_back) = open.take(planned);
-    let mut gathering = Gathering::new(planned, known);
+    let mut gathering = TapeReading::new(planned, known);
     let mut outcome = Ok(());
     if !was_taken_back {
         outcome = gathering.read(home, planned.next_entry, load)?;
     }
     // Fewer entries than were there before: damage took some, or their writer, and what the index has may be of those.
     if was_taken_back || (gathering.fold.next_entry < planned.next_entry && !has_failed(&outcome)) {
-        gathering = Gathering::new(planned, None);
+        gathering = TapeReading::new(planned, None);
         gathering.begins_anew = true;
         outcome = gathering.read(home, 0, load)?;
     }
@@ -178,7 +188,7 @@ fn read(home: &Home, planned: &Planned, open: &mut Open, load: &mut Load<'_>) ->
     gathering.fold.facts.damage = outcome.err().map(|(Unread::Damaged(what) | Unread::Failed(what))| what);
     gathering.fold.facts.is_sealed = planned.seen.is_sealed;
     gathering.put(load, planned.seen.file_bytes);
-    let Gathering { fold, entries, .. } = gathering;
+    let TapeReading { fold, entries, .. } = gathering;
     if let Some(entries) = entries.filter(|_| !planned.seen.is_sealed && fold.facts.damage.is_none()) {
         open.keep(OpenTape { number: planned.number, fold, entries });
     }
@@ -189,9 +199,9 @@ fn has_failed(outcome: &Result<(), Unread>) -> bool {
     matches!(outcome, Err(Unread::Failed(_)))
 }
 
-struct Gathering<'a> {
-    planned: &'a Planned,
-    fold: Fold,
+struct TapeReading<'a> {
+    planned: &'a TapeToRead,
+    fold: TapeFold,
     entries: Option<Entries>,
     begins_anew: bool,
     rows: Vec<(Exchange, bool)>,
@@ -201,13 +211,13 @@ struct Gathering<'a> {
     told_bytes: u64,
 }
 
-impl<'a> Gathering<'a> {
-    fn new(planned: &'a Planned, open: Option<OpenTape>) -> Self {
+impl<'a> TapeReading<'a> {
+    fn new(planned: &'a TapeToRead, open: Option<OpenTape>) -> Self {
         let (fold, entries) = match open {
             Some(open) => (open.fold, Some(open.entries)),
             None => {
                 let facts = TapeFacts { id: planned.seen.file.id.to_string(), ..TapeFacts::default() };
-                (Fold { facts, ..Fold::default() }, None)
+                (TapeFold { facts, ..TapeFold::default() }, None)
             }
         };
         Self {
@@ -241,7 +251,12 @@ impl<'a> Gathering<'a> {
     }
 
     /// Reads the tape to its end; what cannot be read is told, and what can be is kept.
-    fn read(&mut self, home: &Home, known_to: u64, load: &mut Load<'_>) -> Result<Result<(), Unread>, Gone> {
+    fn read(
+        &mut self,
+        home: &Home,
+        known_to: u64,
+        load: &mut StepBatch<'_>,
+    ) -> Result<Result<(), Unread>, ReceiverGone> {
         let mut entries = match self.entries(home) {
             Ok(entries) => entries,
             Err(e) => return Ok(Err(e)),
@@ -292,14 +307,14 @@ impl<'a> Gathering<'a> {
     }
 
     /// Hands over what is complete, and what waits as it stands; so far the file was read.
-    fn put(&mut self, load: &mut Load<'_>, read_to: u64) {
+    fn put(&mut self, load: &mut StepBatch<'_>, read_to: u64) {
         let read_bytes = read_to.min(self.planned.seen.file_bytes).saturating_sub(self.told_bytes);
         self.told_bytes += read_bytes;
         let exchanges = &mut self.fold.exchanges;
         self.rows.extend(exchanges.waiting().map(|(exchange, was_given)| (exchange.clone(), was_given)));
         // In this order the text of many is written at once.
         self.rows.sort_by_key(|(exchange, _)| exchange.place);
-        load.steps.push(Step {
+        load.steps.push(IndexStep {
             number: self.planned.number,
             begins_anew: std::mem::take(&mut self.begins_anew),
             rows: std::mem::take(&mut self.rows),

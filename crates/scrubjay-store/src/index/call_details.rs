@@ -9,7 +9,7 @@ use scrubjay_core::exchange::{
 };
 use scrubjay_core::protocol::method;
 
-use super::look::{TapeKey, look};
+use super::entry_lookup::{TapeKey, visit_entries};
 use scrubjay_tape::home::Home;
 
 /// A request for a list that is looked up itself is short.
@@ -37,7 +37,7 @@ fn look_at_calls(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCalls {
     entries.dedup();
     let mut requests: HashMap<usize, Vec<u8>> = HashMap::new();
     let (calls, tool_lists) = (&mut tape.calls, &mut tape.tool_lists);
-    look(home, &BTreeMap::from([(key, entries)]), |_, number, entry| {
+    visit_entries(home, &BTreeMap::from([(key, entries)]), |_, number, entry| {
         if let Some(at) = asked.get(&number) {
             calls[*at].asks = request_identity(entry.payload);
             if is_list(&calls[*at]) && entry.payload.len() <= LIST_REQUEST_BYTES_MAX {
@@ -84,7 +84,7 @@ fn look_at_definitions(
         entries.dedup();
     }
     let mut found: HashMap<i64, ToolLists> = HashMap::new();
-    look(home, &wanted, |key, number, entry| {
+    visit_entries(home, &wanted, |key, number, entry| {
         if let Some(hashes) = hashes.get(&(key.number, number)) {
             found.entry(key.number).or_default().observe_definitions(entry.payload, hashes);
         }

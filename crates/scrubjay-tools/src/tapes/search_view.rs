@@ -1,7 +1,7 @@
 //! What was found as an agent sees it, in no more than so many tokens.
 
 use schemars::JsonSchema;
-use scrubjay_store::index::{Facet, Facets, Found, Hit, Snippet};
+use scrubjay_store::index::{Facet, Facets, SearchResults, Snippet, TapeHit};
 use serde::Serialize;
 
 use super::{ms, quoted, tokens};
@@ -91,7 +91,7 @@ struct FacetView {
 
 impl FoundView {
     /// Takes as much as there is room for; at least one hit.
-    pub(super) fn fit(found: &Found, offset: usize, max_tokens: u64, mut notes: Vec<String>) -> Self {
+    pub(super) fn fit(found: &SearchResults, offset: usize, max_tokens: u64, mut notes: Vec<String>) -> Self {
         if let Some((why, count)) = found.why_bounded.zip(found.looked_at_only) {
             notes.push(format!("Only {count} {}.", why.words()));
         }
@@ -150,7 +150,7 @@ fn cost(data: &impl Serialize) -> u64 {
 }
 
 impl HitView {
-    fn of(hit: &Hit) -> Self {
+    fn of(hit: &TapeHit) -> Self {
         let quote = |text: &Option<String>| text.as_deref().map(quoted);
         Self {
             tape: hit.tape.clone(),
@@ -240,8 +240,8 @@ mod tests {
     use super::*;
     use scrubjay_core::exchange::What;
 
-    fn hit(entry: u64) -> Hit {
-        Hit {
+    fn hit(entry: u64) -> TapeHit {
+        TapeHit {
             tape: "t".to_owned(),
             server: "s\u{1b}[31m".to_owned(),
             session: String::new(),
@@ -268,8 +268,8 @@ mod tests {
         }
     }
 
-    fn found(hits: u64) -> Found {
-        Found {
+    fn found(hits: u64) -> SearchResults {
+        SearchResults {
             total: 50,
             total_is_exact: true,
             looked_at_only: None,

@@ -15,7 +15,7 @@ const WALK_MAX: u64 = 512;
 /// Calls back with each wanted entry that can be read: tapes by their file, entries in order.
 ///
 /// A tape that is gone or cannot be read is passed over: the index is only ever behind the tapes.
-pub(super) fn look(
+pub(super) fn visit_entries(
     home: &Home,
     wanted: &BTreeMap<TapeKey, Vec<u64>>,
     mut show: impl FnMut(&TapeKey, u64, &Entry<'_>),

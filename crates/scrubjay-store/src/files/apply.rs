@@ -4,27 +4,29 @@ use scrubjay_core::diff;
 use scrubjay_core::redact::cut;
 use serde_json::json;
 
-use super::{Action, Change, Draft, FileError, Files, Made, Report, Reported, edit};
+use super::{
+    Action, AppliedChange, Change, ChangeReport, FileError, Files, ReportedAction, RevisionDraft, edit,
+};
 use crate::ledger::blob::{self, Hash, hex};
 use crate::ledger::event::{self, EventKind, NewEvent};
-use crate::ledger::revision::{self, Revision, Source, State};
+use crate::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use crate::ledger::session::{self, Caller, Session};
 use crate::ledger::{LedgerError, Survives, Write};
-use crate::workspace::{Content, Expect, FilePath, Refusal, WorkspaceError};
+use crate::workspace::{ExpectedContent, FilePath, FileSnapshot, Refusal, WorkspaceError};
 
 /// So much of a path that was refused is recorded: no system allows a longer one.
 const SHOWN_CHARS_MAX: usize = 4096;
 
 /// What is there, what it becomes, and where.
-struct Intent {
+struct ChangeIntent {
     path: FilePath,
-    before: Option<Content>,
+    before: Option<FileSnapshot>,
     after: Option<Vec<u8>>,
     mode: Option<u32>,
 }
 
 impl Files {
-    pub(super) async fn make(&self, caller: &Caller, change: Change) -> Result<Made, FileError> {
+    pub(super) async fn make(&self, caller: &Caller, change: Change) -> Result<AppliedChange, FileError> {
         let path = match self.workspace.locate(&change.path) {
             Ok(path) => path,
             Err(refusal) => return Err(self.refuse(caller, &change, refusal.into()).await?),
@@ -46,7 +48,7 @@ impl Files {
             return Err(self.refuse(caller, &change, refused).await?);
         }
         let mode = change.mode.or(before.as_ref().map(|b| b.mode));
-        let intent = Intent { path, before, after, mode };
+        let intent = ChangeIntent { path, before, after, mode };
         let made = match self.intend(caller, &change, &intent).await? {
             Some(made) => made,
             None => {
@@ -58,23 +60,23 @@ impl Files {
         let Some(revision) = made.revision.clone() else { return Ok(made) };
         let outcome = self.act(intent).await;
         let state = match &outcome {
-            Ok(()) => State::Done,
+            Ok(()) => RevisionState::Done,
             Err(WorkspaceError::Refused(_) | WorkspaceError::Io { .. } | WorkspaceError::Gone(_)) => {
-                State::Failed
+                RevisionState::Failed
             }
             // It is not known: the next look at the file settles it.
-            Err(WorkspaceError::Unsynced { .. } | WorkspaceError::Stranded { .. }) => State::Pending,
+            Err(WorkspaceError::Unsynced { .. } | WorkspaceError::Stranded { .. }) => RevisionState::Pending,
         };
         self.conclude(&made.path, revision.id, state).await?;
         drop(lock);
         match outcome {
-            Ok(()) => Ok(Made { revision: Some(Revision { state, ..revision }), ..made }),
+            Ok(()) => Ok(AppliedChange { revision: Some(Revision { state, ..revision }), ..made }),
             Err(error) => Err(self.refuse_or_fail(caller, &change, error).await?),
         }
     }
 
     /// Reads what is there, beside everything else.
-    pub(super) async fn look(&self, path: &FilePath) -> Result<Option<Content>, WorkspaceError> {
+    pub(super) async fn look(&self, path: &FilePath) -> Result<Option<FileSnapshot>, WorkspaceError> {
         let (workspace, path, bytes_max) = (self.workspace.clone(), path.clone(), self.bytes_max);
         let looking = tokio::task::spawn_blocking(move || workspace.read(&path, bytes_max));
         looking.await.unwrap_or_else(|e| {
@@ -87,8 +89,8 @@ impl Files {
         &self,
         caller: &Caller,
         change: &Change,
-        intent: &Intent,
-    ) -> Result<Option<Made>, FileError> {
+        intent: &ChangeIntent,
+    ) -> Result<Option<AppliedChange>, FileError> {
         let before = intent.before.as_ref().map(|b| b.bytes.as_slice());
         // Whatever takes time is done before the turn comes: others wait for it.
         let counted = diff::count(before.unwrap_or_default(), intent.after.as_deref().unwrap_or_default());
@@ -127,15 +129,21 @@ impl Files {
         let revision = match unchanged {
             true => None,
             false => {
-                let draft =
-                    Draft { path, source: Source::Enforced, before, after, counted, mode: intent.mode };
-                Some(self.add(&mut write, event_id, State::Pending, draft).await?)
+                let draft = RevisionDraft {
+                    path,
+                    source: RevisionSource::Enforced,
+                    before,
+                    after,
+                    counted,
+                    mode: intent.mode,
+                };
+                Some(self.add(&mut write, event_id, RevisionState::Pending, draft).await?)
             }
         };
         let (hash, size) = (after.map(blob::hash), after.map_or(0, |after| after.len() as i64));
         write.commit().await?;
         let (session_id, path) = (session.id, path.to_owned());
-        Ok(Some(Made { session_id, event_id, revision, path, hash, size, observed }))
+        Ok(Some(AppliedChange { session_id, event_id, revision, path, hash, size, observed }))
     }
 
     /// Records what someone else made of a file since it was last seen.
@@ -145,7 +153,7 @@ impl Files {
         caller: &Caller,
         session: &Session,
         path: &FilePath,
-        found: Option<&Content>,
+        found: Option<&FileSnapshot>,
     ) -> Result<bool, LedgerError> {
         let known = revision::latest(write, &self.root(), path.as_str()).await?;
         let found_hash = found.map(|content| *content.hash.as_bytes());
@@ -174,9 +182,9 @@ impl Files {
         let event_id = event::append(write, session, caller, event).await?;
         let mode = found.map(|content| content.mode);
         let counted = diff::count(before.unwrap_or_default(), found_bytes.unwrap_or_default());
-        let (path, source) = (path.as_str(), Source::Observed);
-        let draft = Draft { path, source, before, after: found_bytes, counted, mode };
-        self.add(write, event_id, State::Done, draft).await?;
+        let (path, source) = (path.as_str(), RevisionSource::Observed);
+        let draft = RevisionDraft { path, source, before, after: found_bytes, counted, mode };
+        self.add(write, event_id, RevisionState::Done, draft).await?;
         Ok(!first_seen)
     }
 
@@ -184,8 +192,8 @@ impl Files {
         &self,
         write: &mut Write,
         event_id: i64,
-        state: State,
-        draft: Draft<'_>,
+        state: RevisionState,
+        draft: RevisionDraft<'_>,
     ) -> Result<Revision, LedgerError> {
         let mut revision = Revision {
             id: 0,
@@ -196,8 +204,8 @@ impl Files {
             state,
             before: match draft.source {
                 // The ledger has it: it was the last state, or was observed just now.
-                Source::Enforced => draft.before.map(blob::hash),
-                Source::Reported | Source::Observed => kept(write, draft.before).await?,
+                RevisionSource::Enforced => draft.before.map(blob::hash),
+                RevisionSource::Reported | RevisionSource::Observed => kept(write, draft.before).await?,
             },
             after: kept(write, draft.after).await?,
             size: draft.after.map_or(0, |after| after.len() as i64),
@@ -211,15 +219,16 @@ impl Files {
     }
 
     /// Touches the file.
-    async fn act(&self, intent: Intent) -> Result<(), WorkspaceError> {
+    async fn act(&self, intent: ChangeIntent) -> Result<(), WorkspaceError> {
         let workspace = self.workspace.clone();
         let acting = tokio::task::spawn_blocking(move || {
-            let Intent { path, before, after, mode } = intent;
-            let expected = before.map_or(Expect::Missing, |before| Expect::Content(before.hash));
+            let ChangeIntent { path, before, after, mode } = intent;
+            let expected =
+                before.map_or(ExpectedContent::Missing, |before| ExpectedContent::Content(before.hash));
             match (after, expected) {
                 (Some(after), expected) => workspace.stage(&path, &after, mode)?.commit(expected),
-                (None, Expect::Content(hash)) => workspace.remove(&path, hash),
-                (None, Expect::Missing) => Ok(()),
+                (None, ExpectedContent::Content(hash)) => workspace.remove(&path, hash),
+                (None, ExpectedContent::Missing) => Ok(()),
             }
         });
         acting.await.unwrap_or_else(|e| {
@@ -260,9 +269,9 @@ impl Files {
         &self,
         caller: &Caller,
         change: &Change,
-        refused: Refused,
+        refused: RefusedChange,
     ) -> Result<FileError, FileError> {
-        let Refused { code, message, hint, found } = refused;
+        let RefusedChange { code, message, hint, found } = refused;
         let session = change.session.as_deref();
         let event_id =
             self.tell_refusal(caller, session, &change.path, change.action.name(), code, &message).await?;
@@ -289,7 +298,7 @@ impl Files {
     }
 
     /// Refuses a path that cannot be recorded: it is how a file is found again, so it cannot be kept without its secret.
-    fn secret_in(&self, path: &FilePath) -> Option<Refused> {
+    fn secret_in(&self, path: &FilePath) -> Option<RefusedChange> {
         let what = if !self.ledger.is_clean(path.as_str()) {
             "the path"
         } else if !self.ledger.is_clean(&self.root()) {
@@ -297,7 +306,7 @@ impl Files {
         } else {
             return None;
         };
-        Some(Refused {
+        Some(RefusedChange {
             code: "secret_path",
             message: format!("{what} holds what looks like a secret, and secrets are never recorded"),
             hint: "Use a path without it, or change the files by other means.",
@@ -309,21 +318,25 @@ impl Files {
     async fn refuse_report(
         &self,
         caller: &Caller,
-        report: &Report,
+        report: &ChangeReport,
         action: &str,
-        refused: Refused,
+        refused: RefusedChange,
     ) -> Result<FileError, FileError> {
-        let Refused { code, message, hint, found } = refused;
+        let RefusedChange { code, message, hint, found } = refused;
         let session = report.session.as_deref();
         let event = self.tell_refusal(caller, session, &report.path, action, code, &message).await?;
         Ok(FileError::Refused { code, message, hint, event_id: Some(event), found })
     }
 
-    pub(super) async fn take_report(&self, caller: &Caller, report: Report) -> Result<Made, FileError> {
+    pub(super) async fn take_report(
+        &self,
+        caller: &Caller,
+        report: ChangeReport,
+    ) -> Result<AppliedChange, FileError> {
         let (kind, name) = match report.action {
-            Reported::Create(_) => (EventKind::FileCreate, "create"),
-            Reported::Edit(..) => (EventKind::FileEdit, "edit"),
-            Reported::Delete => (EventKind::FileDelete, "delete"),
+            ReportedAction::Create(_) => (EventKind::FileCreate, "create"),
+            ReportedAction::Edit(..) => (EventKind::FileEdit, "edit"),
+            ReportedAction::Delete => (EventKind::FileDelete, "delete"),
         };
         let path = match self.workspace.locate(&report.path) {
             Ok(path) => path,
@@ -344,11 +357,11 @@ impl Files {
         };
         let on_disk = found.as_ref().map(|f| f.bytes.clone());
         let (before, after) = match report.action {
-            Reported::Create(content) => (None, content.map(String::into_bytes).or(on_disk)),
-            Reported::Edit(old, new) => {
+            ReportedAction::Create(content) => (None, content.map(String::into_bytes).or(on_disk)),
+            ReportedAction::Edit(old, new) => {
                 (old.map(String::into_bytes).or(known), new.map(String::into_bytes).or(on_disk))
             }
-            Reported::Delete => (known, None),
+            ReportedAction::Delete => (known, None),
         };
         let details = json!({
             "path": path.as_str(), "action": name, "reported": true,
@@ -359,19 +372,27 @@ impl Files {
         let event_id =
             event::append(&mut write, &session, caller, event.about(path.as_str()).with(details)).await?;
         let mode = found.map(|f| f.mode);
-        let draft = Draft {
+        let draft = RevisionDraft {
             path: path.as_str(),
-            source: Source::Reported,
+            source: RevisionSource::Reported,
             before: before.as_deref(),
             after: after.as_deref(),
             counted: diff::count(before.as_deref().unwrap_or_default(), after.as_deref().unwrap_or_default()),
             mode,
         };
-        let revision = self.add(&mut write, event_id, State::Done, draft).await?;
+        let revision = self.add(&mut write, event_id, RevisionState::Done, draft).await?;
         write.commit().await?;
         let (hash, size) = (revision.after, revision.size);
         let (session_id, path) = (session.id, path.as_str().to_owned());
-        Ok(Made { session_id, event_id, revision: Some(revision), path, hash, size, observed: false })
+        Ok(AppliedChange {
+            session_id,
+            event_id,
+            revision: Some(revision),
+            path,
+            hash,
+            size,
+            observed: false,
+        })
     }
 }
 
@@ -383,14 +404,14 @@ async fn kept(write: &mut Write, content: Option<&[u8]>) -> Result<Option<Hash>,
 }
 
 /// A refusal that is not recorded yet.
-struct Refused {
+struct RefusedChange {
     code: &'static str,
     message: String,
     hint: &'static str,
     found: Option<Hash>,
 }
 
-impl From<Refusal> for Refused {
+impl From<Refusal> for RefusedChange {
     fn from(refusal: Refusal) -> Self {
         let (code, hint) = (refusal.code(), refusal.hint());
         Self { code, message: refusal.to_string(), hint, found: None }
@@ -398,10 +419,10 @@ impl From<Refusal> for Refused {
 }
 
 /// Works out what the file becomes, or why it may not.
-fn plan(change: &Change, before: Option<&Content>) -> Result<Option<Vec<u8>>, Refused> {
+fn plan(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<Vec<u8>>, RefusedChange> {
     let path = &change.path;
     let found = before.map(|content| *content.hash.as_bytes());
-    let refused = |code, message, hint| Err(Refused { code, message, hint, found });
+    let refused = |code, message, hint| Err(RefusedChange { code, message, hint, found });
     match (&change.action, before) {
         (Action::Create(_), Some(_)) => {
             return refused("exists", format!("{path} is there already"), "Change it with action edit.");
@@ -432,9 +453,9 @@ fn plan(change: &Change, before: Option<&Content>) -> Result<Option<Vec<u8>>, Re
     }
 }
 
-fn too_large(path: &str, size: usize, max: u64) -> Refused {
+fn too_large(path: &str, size: usize, max: u64) -> RefusedChange {
     let message = format!("{path} would have {size} bytes, and {max} are allowed");
-    Refused { code: "too_large", message, hint: "Write it by other means.", found: None }
+    RefusedChange { code: "too_large", message, hint: "Write it by other means.", found: None }
 }
 
 fn full(error: &WorkspaceError) -> String {
