@@ -84,6 +84,15 @@ pub enum IndexError {
     Busy(Duration),
 }
 
+/// Whether the index holds everything that is on the tapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// It holds every entry that was on the tapes when it was asked for.
+    Current,
+    /// Another process is still filling it: what that process has not read yet cannot be found.
+    Behind,
+}
+
 /// The index of a data directory. Cheap to clone; all clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Index {
@@ -150,6 +159,32 @@ impl Index {
                 self.catch_up_once(tell).await
             }
             caught_up => caught_up,
+        }
+    }
+
+    /// Opens the index and reads what the tapes have grown by since the last time.
+    ///
+    /// # Errors
+    /// The index cannot be opened or filled. Another process that is filling it is no error: see [`Freshness::Behind`].
+    pub async fn open_current(
+        home: &Home,
+        storage: &Storage,
+        report: impl FnMut(Progress),
+    ) -> Result<(Self, Freshness), IndexError> {
+        let index = Self::open(home, storage).await?;
+        let freshness = index.refresh(report).await?;
+        Ok((index, freshness))
+    }
+
+    /// Catches up like [`Index::catch_up`], but leaves it to another process that has been at it for long.
+    ///
+    /// # Errors
+    /// The tapes cannot be listed, or the index cannot be written.
+    pub async fn refresh(&self, report: impl FnMut(Progress)) -> Result<Freshness, IndexError> {
+        match self.catch_up(report).await {
+            Ok(_) => Ok(Freshness::Current),
+            Err(IndexError::Busy(_)) => Ok(Freshness::Behind),
+            Err(error) => Err(error),
         }
     }
 

@@ -20,7 +20,7 @@ use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{ServerHandler, tool_handler};
 use scrubjay_core::inert::inert;
 use scrubjay_core::tokens::tokens;
-use scrubjay_store::index::IndexError;
+use scrubjay_store::index::{Freshness, IndexError};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::reply::Failure;
@@ -69,13 +69,14 @@ impl Tapes {
     /// Returns the index, up to date where that does not take long; else with what to say about it.
     async fn index(&self) -> Result<(&IndexThread, Option<&'static str>), Failure> {
         let index = self.shared.index().await?;
-        let work = index.run(async |index| match index.catch_up(|_| ()).await {
-            Err(IndexError::Busy(_)) => Ok(Some(BEHIND)),
-            caught_up => caught_up.map(|_| None),
-        });
-        // What is begun goes on by itself: the next call finds more.
-        let behind = tokio::time::timeout(CATCHING_UP_MAX, work).await.unwrap_or(Ok(Some(BEHIND)))?;
-        Ok((index, behind))
+        let work = index.run(async |index| index.refresh(|_| ()).await);
+        // Catching up goes on after the time-out, on the index's own thread: the next call finds more.
+        let freshness = tokio::time::timeout(CATCHING_UP_MAX, work).await.unwrap_or(Ok(Freshness::Behind))?;
+        let note = match freshness {
+            Freshness::Current => None,
+            Freshness::Behind => Some(BEHIND),
+        };
+        Ok((index, note))
     }
 }
 

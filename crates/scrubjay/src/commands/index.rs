@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use scrubjay_core::query::SearchQuery;
 use scrubjay_core::units;
-use scrubjay_store::index::{CaughtUp, Index, IndexError, Progress, SearchResults};
+use scrubjay_store::index::{CaughtUp, Freshness, Index, IndexError, Progress, SearchResults};
 use scrubjay_store::ledger::Storage;
 use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
@@ -129,32 +129,22 @@ pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runt
     let storage = config::load(global)?.storage()?;
     let runtime = super::runtime()?;
     let mut bar = Bar::new(global);
-    let index = runtime.block_on(async {
-        let index = Index::open(home, &storage).await?;
-        match index.catch_up(|progress| bar.show(progress)).await {
-            Err(IndexError::Busy(_)) if !global.quiet => {
-                tell("another process is filling the index: what it has not come to yet is missing here");
-            }
-            Ok(_) | Err(IndexError::Busy(_)) => {}
-            Err(e) => return Err(e.into()),
-        }
-        anyhow::Ok(index)
-    })?;
+    let opened = Index::open_current(home, &storage, |progress| bar.show(progress));
+    let (index, freshness) = runtime.block_on(opened)?;
     bar.clear();
+    if freshness == Freshness::Behind && !global.quiet {
+        tell("another process is filling the index: what it has not come to yet is missing here");
+    }
     Ok((runtime, index))
 }
 
 /// Searches in a process that does other things: as far as the index can be filled.
 pub(crate) fn search(home: &Home, storage: &Storage, query: &SearchQuery) -> anyhow::Result<SearchResults> {
     super::runtime()?.block_on(async {
-        let index = Index::open(home, storage).await?;
-        let filled = match index.catch_up(|_| ()).await {
-            // Another process is at it; what it has come to can be found.
-            Ok(_) | Err(IndexError::Busy(_)) => index.search(query).await,
-            Err(e) => Err(e),
-        };
+        let (index, _) = Index::open_current(home, storage, |_| ()).await?;
+        let found = index.search(query).await;
         index.close().await;
-        Ok(filled?)
+        Ok(found?)
     })
 }
 
