@@ -1,4 +1,4 @@
-//! Sentences a model wrote, kept under a hash of what it was given: the same facts are told once.
+//! Texts that a model wrote (a story's narrative, a digest of progress entries), cached under a hash of its inputs.
 
 use sqlx::Row;
 
@@ -6,7 +6,7 @@ use super::blob::Hash;
 use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 
-/// Returns what was told of these facts.
+/// Returns the text that was made of these inputs before.
 ///
 /// # Errors
 /// The ledger failed.
@@ -18,7 +18,7 @@ pub async fn get(on: &mut impl Conn, inputs: &Hash) -> Result<Option<String>, Le
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Keeps what was told of these facts; the first telling stays.
+/// Caches the text made of some inputs; where there is one already, that one stays.
 ///
 /// # Errors
 /// The ledger failed.

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use scrubjay_core::units::counted;
 use scrubjay_llm::{ChatReply, ChatRequest};
 use scrubjay_store::ledger::blob;
-use scrubjay_store::ledger::progress::{self, ID_CHARS};
+use scrubjay_store::ledger::narrative;
+use scrubjay_store::ledger::progress::ID_CHARS;
 use serde_json::{Value, json};
 
 use super::arguments::{day, iso};
@@ -37,7 +38,7 @@ pub(super) async fn of(
     let user = user.join("\n\n");
     let model = shared.llm().map(|client| client.config().model.clone()).unwrap_or_default();
     let inputs = blob::hash(format!("digest 1\n{model}\n{SYSTEM_PROMPT}\n{user}").as_bytes());
-    let known = progress::digest(&mut shared.ledger().await?.read().await?, &inputs).await?;
+    let known = narrative::get(&mut shared.ledger().await?.read().await?, &inputs).await?;
     let (text, source) = match known {
         Some(text) => (text, SummarySource::Cache),
         None => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use scrubjay_llm::{ChatReply, ChatRequest};
 use scrubjay_store::ledger::progress::{self, ProgressEntry, claim};
-use scrubjay_store::ledger::{Ledger, LedgerError, Survives};
+use scrubjay_store::ledger::{Ledger, LedgerError, Survives, narrative};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep};
 
@@ -124,7 +124,7 @@ impl SummarySubject<'_> {
             Self::Summary(entry) => {
                 Ok(progress::get(on, &entry.project_id, &entry.id).await?.and_then(|entry| entry.summary))
             }
-            Self::Digest(inputs) => progress::digest(on, inputs).await,
+            Self::Digest(inputs) => narrative::get(on, inputs).await,
         }
     }
 }
@@ -205,7 +205,7 @@ async fn ask_alone(
             Some(progress::keep_summary(&mut write, &entry.id, text, &client.config().model).await?)
         }
         (Some(text), SummarySubject::Digest(inputs)) => {
-            progress::keep_digest(&mut write, inputs, text).await?;
+            narrative::put(&mut write, inputs, text).await?;
             Some(text.clone())
         }
     };
