@@ -8,10 +8,10 @@
 
 use std::time::Duration;
 
-use scrubjay_store::ledger::progress::search::{self, RecordSearch, TextFilter};
-use scrubjay_store::ledger::progress::words::terms;
-use scrubjay_store::ledger::progress::{self, NewProgressEntry};
+use scrubjay_store::ledger::progress::search::{self, EntrySearch, TextFilter};
+use scrubjay_store::ledger::progress::{self, FOLDING, NewProgressEntry};
 use scrubjay_store::ledger::session::{self, Caller};
+use scrubjay_store::ledger::words::terms;
 use scrubjay_store::ledger::{Conn, Ledger, Storage, Survives};
 use scrubjay_tape::clock;
 use sqlx::{AssertSqlSafe, Row};
@@ -157,7 +157,7 @@ fn processor() -> Duration {
 
 async fn find(ledger: &Ledger, says: TextFilter<'_>, tags: &[String]) -> i64 {
     let mut read = ledger.read().await.unwrap();
-    let search = RecordSearch {
+    let search = EntrySearch {
         project: "large",
         says,
         tags,
@@ -194,10 +194,10 @@ async fn measure(ledger: &Ledger, dice: &mut Dice, times: usize) {
             _ => word.clone(),
         };
         let words = match n % 4 {
-            0 => terms("fixed"),
-            1 => terms(&format!("fixed {word}")),
-            2 => terms(&format!("{word} {}", dice.word())),
-            _ => terms(&word),
+            0 => terms("fixed", FOLDING),
+            1 => terms(&format!("fixed {word}"), FOLDING),
+            2 => terms(&format!("{word} {}", dice.word()), FOLDING),
+            _ => terms(&word, FOLDING),
         };
         for (which, (says, tags)) in [
             (TextFilter::InTitle(&part), &[][..]),

@@ -19,6 +19,7 @@ mod schema;
 pub mod session;
 pub(crate) mod statement;
 mod unsynced;
+pub mod words;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

@@ -12,9 +12,11 @@ use super::{CONNECTIONS_MAX, IndexError, PATIENCE};
 use crate::database::Renewal;
 use crate::ledger::Storage;
 use crate::ledger::dialect::{Dialect, sqlite_code, sqlite_url};
-use crate::ledger::records::words::words;
+use crate::ledger::words::{Folding, words};
 use scrubjay_tape::home::Home;
 
+/// How the texts of the index are cut into words for PostgreSQL.
+const FOLDING: Folding = Folding::DropAccents;
 /// PostgreSQL keeps no more places of one word, and none beyond.
 const PLACES_MAX: usize = 255;
 const PLACE_MAX: usize = 16_383;
@@ -270,7 +272,7 @@ pub(super) fn text_query(dialect: Dialect, terms: &[Term]) -> String {
             }
             Dialect::Postgres => {
                 let words: Vec<String> =
-                    words(term.as_str()).iter().map(|word| format!("'{}'", word.text)).collect();
+                    words(term.as_str(), FOLDING).iter().map(|word| format!("'{}'", word.folded)).collect();
                 let all = format!("({}{})", words.join(" <-> "), if is_prefix { ":*" } else { "" });
                 (!words.is_empty()).then_some(all)
             }
@@ -316,19 +318,19 @@ fn vector(text: &str) -> (String, bool) {
     let mut order: Vec<(String, Vec<usize>)> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
     let (mut bytes, mut clipped) = (0, false);
-    for (at, word) in words(text).into_iter().enumerate() {
-        let number = match known.get(&word.text) {
+    for (at, word) in words(text, FOLDING).into_iter().enumerate() {
+        let number = match known.get(&word.folded) {
             Some(number) => *number,
             None => {
                 // The word, its place in a list, and what makes it even.
-                let cost = word.text.len() + 6;
+                let cost = word.folded.len() + 6;
                 if bytes + cost > VECTOR_BYTES_MAX {
                     clipped = true;
                     continue;
                 }
                 bytes += cost;
-                known.insert(word.text.clone(), order.len());
-                order.push((word.text, Vec::new()));
+                known.insert(word.folded.clone(), order.len());
+                order.push((word.folded, Vec::new()));
                 order.len() - 1
             }
         };

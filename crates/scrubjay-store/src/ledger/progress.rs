@@ -7,7 +7,6 @@
 pub mod claim;
 pub mod search;
 mod text;
-pub mod words;
 
 use serde_json::json;
 use sqlx::Row;
@@ -16,10 +15,13 @@ use sqlx::any::AnyRow;
 use super::event::{self, EventKind, NewEvent};
 use super::session::{Caller, Session};
 use super::statement::{Key, SearchWords, change, select};
+use super::words::{Folding, fold_case};
 use super::{Conn, LedgerError, Write, project};
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::RedactedText;
 
+/// How titles, contents and queries are cut into words. The words of every entry are kept, so this cannot change.
+pub const FOLDING: Folding = Folding::KeepAccents;
 /// How long an id is.
 pub const ID_CHARS: usize = 12;
 
@@ -142,7 +144,7 @@ async fn insert(
     entry: &ProgressEntry,
     texts: &EntryTexts,
 ) -> Result<(), LedgerError> {
-    let title_folded = SearchWords::cut_from(&[&texts.title], words::fold(texts.title.as_str()));
+    let title_folded = SearchWords::cut_from(&[&texts.title], fold_case(texts.title.as_str()));
     change(
         "INSERT INTO progress_entries (at_us, scope, id, session_id, event_id, agent_id, title, title_folded,
              tags, content) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
@@ -281,33 +283,4 @@ pub async fn keep_summary(
     .fetch_one(write)
     .await?;
     Ok(row.try_get(0)?)
-}
-
-/// Returns what was made of the same inputs before.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn digest(on: &mut impl Conn, inputs: &[u8; 32]) -> Result<Option<String>, LedgerError> {
-    let row = select("SELECT text FROM narratives WHERE inputs = $1")
-        .bind(inputs.to_vec())
-        .fetch_optional(on.conn())
-        .await?;
-    Ok(row.map(|row| row.try_get(0)).transpose()?)
-}
-
-/// Keeps what was made of some inputs.
-///
-/// # Errors
-/// The ledger failed.
-pub async fn keep_digest(write: &mut Write, inputs: &[u8; 32], text: &str) -> Result<(), LedgerError> {
-    let now_ns = write.at_ns();
-    change(
-        "INSERT INTO narratives (inputs, text, created_ns) VALUES ($1, $2, $3) ON CONFLICT (inputs) DO NOTHING",
-    )
-    .bind(*inputs)
-    .bind(write.clean(text))
-    .bind(now_ns)
-    .execute(write)
-    .await?;
-    Ok(())
 }

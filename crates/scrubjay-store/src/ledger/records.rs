@@ -20,9 +20,9 @@ pub mod saving;
 mod scope;
 pub mod search;
 pub mod sync;
+mod text_index;
 mod transition;
 mod update;
-pub(crate) mod words;
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,10 +1,10 @@
 //! Progress entries: kept as they were given, and found by everything they say, the same on both databases.
 
 use scrubjay_store::ledger::event::{self, EventKind, EventPage};
-use scrubjay_store::ledger::progress::search::{self, RecordSearch, SearchResults, TextFilter};
-use scrubjay_store::ledger::progress::words::terms;
-use scrubjay_store::ledger::progress::{self, NewProgressEntry, ProgressEntry};
-use scrubjay_store::ledger::{Ledger, Survives, project, session};
+use scrubjay_store::ledger::progress::search::{self, EntrySearch, EntrySearchResults, TextFilter};
+use scrubjay_store::ledger::progress::{self, FOLDING, NewProgressEntry, ProgressEntry};
+use scrubjay_store::ledger::words::terms;
+use scrubjay_store::ledger::{Ledger, Survives, narrative, project, session};
 
 use crate::database::{Database, caller, on_both};
 
@@ -39,10 +39,10 @@ async fn find(
     says: TextFilter<'_>,
     tags: &[&str],
     (from_us, until_us): (i64, i64),
-) -> SearchResults {
+) -> EntrySearchResults {
     let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
     let search =
-        RecordSearch { project: "birds", says, tags: &tags, session: None, from_us, until_us, limit: 20 };
+        EntrySearch { project: "birds", says, tags: &tags, session: None, from_us, until_us, limit: 20 };
     search::find(&mut ledger.read().await.unwrap(), &search).await.unwrap()
 }
 
@@ -81,7 +81,7 @@ async fn kept_as_given(database: Database) {
         assert_eq!(progress::get(&mut read, "elsewhere", &entry.id).await.unwrap(), None);
         assert!(entry.id.len() == 12 && entry.id.bytes().all(|b| b.is_ascii_alphanumeric()), "{}", entry.id);
         let tags = [entry.title.clone()];
-        let search = RecordSearch {
+        let search = EntrySearch {
             project: &entry.project_id,
             says: TextFilter::InTitle(&entry.title),
             tags: &tags,
@@ -94,7 +94,7 @@ async fn kept_as_given(database: Database) {
         assert_eq!((found.total, &found.hits[0].id), (1, &entry.id), "{}", entry.title);
     }
     for hard in HARD {
-        let wanted = terms(hard);
+        let wanted = terms(hard, FOLDING);
         assert!(find(&ledger, TextFilter::Words(&wanted), &[], EVER).await.total >= 1, "{hard}");
     }
 }
@@ -143,8 +143,8 @@ async fn tags_and_time(database: Database) {
     let one = log(&ledger, "birds", "one jay", "c", &["a"]).await;
     let two = log(&ledger, "birds", "two jays", "c", &["a", "b"]).await;
     let three = log(&ledger, "birds", "three jays", "c", &["b", "A", "b"]).await;
-    let found = |found: SearchResults| found.hits.into_iter().map(|hit| hit.id).collect::<Vec<_>>();
-    let jays = terms("jays");
+    let found = |found: EntrySearchResults| found.hits.into_iter().map(|hit| hit.id).collect::<Vec<_>>();
+    let jays = terms("jays", FOLDING);
     for (says, tags, time, expected) in [
         (TextFilter::Anything, &["a"][..], EVER, vec![&two, &one]),
         (TextFilter::Anything, &["b", "a", "b"], EVER, vec![&two]),
@@ -175,7 +175,7 @@ async fn words(database: Database) {
     let kanji = log(&ledger, "birds", "x", "認証モジュール、src/auth/jwt.ts", &[]).await.id;
     let found = |query: &'static str| {
         let ledger = &ledger;
-        async move { ids(ledger, TextFilter::Words(&terms(query))).await }
+        async move { ids(ledger, TextFilter::Words(&terms(query, FOLDING))).await }
     };
     assert_eq!(found("login").await, [title.as_str(), &often, &once], "the title first, then the denser");
     assert_eq!(found("LOGIN page").await, [often.as_str()]);
@@ -196,7 +196,7 @@ async fn projects_are_apart(database: Database) {
     for n in 0..12 {
         log(&ledger, &format!("other {n}"), "shared words", "shared words", &["t"]).await;
     }
-    let words = terms("shared words");
+    let words = terms("shared words", FOLDING);
     for says in [TextFilter::Anything, TextFilter::InTitle("shared"), TextFilter::Words(&words)] {
         assert_eq!(ids(&ledger, says).await, [mine.as_str()]);
     }
@@ -209,7 +209,7 @@ async fn totals_and_limits(database: Database) {
     for n in 0..45 {
         all.insert(0, log(&ledger, "birds", &format!("entry {n}"), "word", &["t"]).await.id);
     }
-    let words = terms("word");
+    let words = terms("word", FOLDING);
     for (says, tags) in [
         (TextFilter::Anything, &[][..]),
         (TextFilter::Anything, &["t"]),
@@ -249,10 +249,10 @@ async fn summaries_once(database: Database) {
         write.commit().await.unwrap();
     }
     let mut write = ledger.write(Survives::Power).await.unwrap();
-    assert_eq!(progress::digest(&mut write, &[7; 32]).await.unwrap(), None);
-    progress::keep_digest(&mut write, &[7; 32], "d").await.unwrap();
-    progress::keep_digest(&mut write, &[7; 32], "e").await.unwrap();
-    assert_eq!(progress::digest(&mut write, &[7; 32]).await.unwrap().as_deref(), Some("d"));
+    assert_eq!(narrative::get(&mut write, &[7; 32]).await.unwrap(), None);
+    narrative::put(&mut write, &[7; 32], "d").await.unwrap();
+    narrative::put(&mut write, &[7; 32], "e").await.unwrap();
+    assert_eq!(narrative::get(&mut write, &[7; 32]).await.unwrap().as_deref(), Some("d"));
 }
 
 /// Sixteen at once, each with a ledger of its own: nothing is lost, nobody fails.
@@ -272,7 +272,7 @@ async fn logged_by_many(database: Database) {
         writer.await.unwrap();
     }
     let ledger = database.open().await;
-    let words = terms("once");
+    let words = terms("once", FOLDING);
     assert_eq!(find(&ledger, TextFilter::Anything, &["t"], EVER).await.total, 160);
     assert_eq!(find(&ledger, TextFilter::Words(&words), &[], EVER).await.total, 160);
 }

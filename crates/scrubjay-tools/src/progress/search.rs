@@ -6,9 +6,10 @@ use rmcp::model::JsonObject;
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, tool, tool_router};
 use scrubjay_core::units::counted;
+use scrubjay_store::ledger::progress::FOLDING;
 use scrubjay_store::ledger::progress::search::{self, EntryHit, EntrySearch, EntrySearchResults, TextFilter};
-use scrubjay_store::ledger::progress::words::{Term, terms};
 use scrubjay_store::ledger::project;
+use scrubjay_store::ledger::words::{Term, terms};
 use scrubjay_store::views::{self, ViewError};
 use serde_json::{Value, json};
 
@@ -96,7 +97,7 @@ impl SearchRequest {
         let query = arguments.text("query", QUERY_CHARS_MAX).filter(|query| !query.is_empty());
         let terms = match arguments.text("match", NAME_CHARS_MAX).as_deref() {
             None | Some("title") => None,
-            Some("fulltext") => query.as_deref().map(terms),
+            Some("fulltext") => query.as_deref().map(|query| terms(query, FOLDING)),
             Some(_) => {
                 arguments.problem_choice("match", &["title", "fulltext"]);
                 None

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use scrubjay_store::ledger::progress::words::{Term, Word, words};
+use scrubjay_store::ledger::progress::FOLDING;
+use scrubjay_store::ledger::words::{Term, Word, words};
 
 /// How many words a snippet shows.
 const WORDS: usize = 24;
@@ -19,7 +20,7 @@ pub(super) fn of(title: &str, content: &str, terms: &[Term]) -> String {
 
 /// Returns the best place of a text, and how many different words are there.
 fn best(text: &str, terms: &[Term]) -> (String, usize) {
-    let words = words(text);
+    let words = words(text, FOLDING);
     let hits: Vec<(usize, usize)> =
         words.iter().enumerate().filter_map(|(n, word)| Some((n, term_of(word, terms)?))).collect();
     let mut start = 0;
@@ -49,8 +50,8 @@ fn term_of(word: &Word, terms: &[Term]) -> Option<usize> {
 
 fn shown(text: &str, window: &[Word], cut_before: bool, cut_after: bool, terms: &[Term]) -> String {
     let (Some(first), Some(last)) = (window.first(), window.last()) else { return String::new() };
-    let start = if cut_before { first.start } else { 0 };
-    let end = if cut_after { last.end } else { text.trim_end().len() };
+    let start = if cut_before { first.at.start } else { 0 };
+    let end = if cut_after { last.at.end } else { text.trim_end().len() };
     let mut snippet = if cut_before { "…".to_owned() } else { String::new() };
     let mut at = start;
     let mut left = CHARS_MAX;
@@ -62,13 +63,13 @@ fn shown(text: &str, window: &[Word], cut_before: bool, cut_after: bool, terms: 
         left > 0
     };
     for word in window.iter().filter(|word| term_of(word, terms).is_some()) {
-        if !put(&text[at..word.start], &mut snippet) {
+        if !put(&text[at..word.at.start], &mut snippet) {
             break;
         }
         snippet.push_str("**");
-        put(&text[word.start..word.end], &mut snippet);
+        put(&text[word.at.start..word.at.end], &mut snippet);
         snippet.push_str("**");
-        at = word.end;
+        at = word.at.end;
     }
     let whole = put(&text[at..end], &mut snippet);
     if cut_after || !whole {
@@ -80,10 +81,10 @@ fn shown(text: &str, window: &[Word], cut_before: bool, cut_after: bool, terms: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use scrubjay_store::ledger::progress::words::terms;
+    use scrubjay_store::ledger::words::terms;
 
     fn check(query: &str, title: &str, content: &str, expected: &str) {
-        assert_eq!(of(title, content, &terms(query)), expected);
+        assert_eq!(of(title, content, &terms(query, FOLDING)), expected);
     }
 
     #[test]
@@ -93,7 +94,7 @@ mod tests {
         check("証", "t", "認証。", "認**証**。");
         check("login", "Login repaired", "nothing", "**Login** repaired");
         let long = format!("login {} the login page\nopened {}", "and then ".repeat(40), "so on ".repeat(40));
-        let snippet = of("t", &long, &terms("login page"));
+        let snippet = of("t", &long, &terms("login page", FOLDING));
         assert!(snippet.starts_with("…") && snippet.ends_with('…'), "{snippet}");
         assert!(snippet.contains("the **login** **page** opened"), "{snippet}");
     }
@@ -102,9 +103,10 @@ mod tests {
     fn a_snippet_is_short() {
         for text in ["x".repeat(10_000), format!("{} y", "x".repeat(10_000)), "🚀".repeat(5_000)] {
             assert!(
-                of("t", &text, &terms("y xxxx 🚀")).chars().filter(|c| *c != '*').count() <= CHARS_MAX + 2
+                of("t", &text, &terms("y xxxx 🚀", FOLDING)).chars().filter(|c| *c != '*').count()
+                    <= CHARS_MAX + 2
             );
         }
-        assert_eq!(of("", "", &terms("x")), "");
+        assert_eq!(of("", "", &terms("x", FOLDING)), "");
     }
 }

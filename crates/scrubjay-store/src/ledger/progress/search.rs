@@ -8,9 +8,9 @@ use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query as Statement;
 use sqlx::{Any, AssertSqlSafe, Row};
 
-use super::words::{Term, fold};
 use super::{read_tags, scope_of, text};
 use crate::ledger::statement::select;
+use crate::ledger::words::{Term, fold_case};
 use crate::ledger::{Conn, LedgerError};
 
 /// Of more matches only so many, the newest, are ranked.
@@ -100,7 +100,7 @@ pub async fn find(on: &mut impl Conn, search: &EntrySearch<'_>) -> Result<EntryS
         TextFilter::InTitle(part) if part.chars().count() > TITLE_FOLDED_CHARS_MAX => {
             return Ok(EntrySearchResults::default());
         }
-        TextFilter::InTitle(part) if !part.is_empty() => Some(like(&fold(part))),
+        TextFilter::InTitle(part) if !part.is_empty() => Some(like(&fold_case(part))),
         TextFilter::InTitle(_) | TextFilter::Anything => None,
     };
     rarest_first(on, scope, &mut tags).await?;

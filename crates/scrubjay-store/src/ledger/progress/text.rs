@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::EntryTexts;
-use super::words::{Term, words};
+use super::{EntryTexts, FOLDING};
 use crate::ledger::dialect::Dialect;
 use crate::ledger::statement::{SearchWords, change};
+use crate::ledger::words::{Term, words};
 use crate::ledger::{Conn, LedgerError, Write};
 
 /// How many pages of the index are tidied with each entry: a few each time, so that no entry waits for many.
@@ -116,7 +116,7 @@ fn tag_word(scope: i64, tag: &str) -> String {
 
 fn scoped(scope: i64, text: &str) -> (String, usize) {
     let mut all = String::with_capacity(text.len() * 2);
-    let words = words(text);
+    let words = words(text, FOLDING);
     for word in &words {
         write!(all, "{scope}x{} ", word.folded).expect("a string takes any text");
     }
@@ -125,7 +125,7 @@ fn scoped(scope: i64, text: &str) -> (String, usize) {
 
 /// Writes a `tsvector`: each word with its positions, those of the title with more weight.
 fn vector(scope: i64, title: &str, content: &str) -> String {
-    let (title, content) = (words(title), words(content));
+    let (title, content) = (words(title, FOLDING), words(content, FOLDING));
     // A gap, so that no phrase reaches from one into the other.
     let start = title.len() + 10;
     let mut places: BTreeMap<&str, String> = BTreeMap::new();

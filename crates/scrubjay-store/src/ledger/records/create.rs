@@ -6,7 +6,7 @@ use super::content::{self, NewVersion, VersionChange};
 use super::scope::Scope;
 use super::{
     DEPTH_MAX, Record, RecordContent, RecordError, RecordId, RecordRef, RecordState, activation, citation,
-    collection, row, words,
+    collection, row, text_index,
 };
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::statement::{Key, change};
@@ -72,7 +72,7 @@ pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Res
     };
     content::keep(write, scope, &first).await?;
     citation::keep(write, scope, now.id, &content.citations).await?;
-    words::put(write, &scope.collection, &now, &content).await?;
+    text_index::put(write, &scope.collection, &now, &content).await?;
     activation::note_seen(write, scope, &now, tick).await?;
     let told = json!({ "tick": tick, "version": 1, "type": content.kind, "state": content.state,
         "parent_id": now.parent });

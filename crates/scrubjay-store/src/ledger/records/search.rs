@@ -7,10 +7,11 @@ use sqlx::Row;
 
 use super::collection::RecordCollection;
 use super::row::sql;
-use super::words::{self, Word, of_ancestor, of_state, of_text, of_type, words};
+use super::text_index::{FOLDING, of_ancestor, of_state, of_text, of_type, record_of};
 use super::{RecordError, RecordId, RecordRef, RecordState, listing, row};
 use crate::ledger::dialect::Dialect;
 use crate::ledger::statement::select;
+use crate::ledger::words::{self, Term, Word, words};
 use crate::ledger::{Conn, LedgerError};
 
 /// How many matches are ranked.
@@ -61,13 +62,6 @@ pub struct RecordHit {
     pub relevance: f64,
     /// Where it matches, with the matches between `**`.
     pub snippet: String,
-}
-
-/// A word, a phrase, or the beginning of a word.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Term {
-    words: Vec<String>,
-    begins: bool,
 }
 
 /// Looks for records.
@@ -149,7 +143,7 @@ async fn matches(
     let rows =
         select(page).bind(expression).bind(collection.id).bind(RANKED_MAX).fetch_all(on.conn()).await?;
     let score =
-        |row: &sqlx::any::AnyRow| Ok((words::record_of(row.try_get(0)?), row.try_get::<f64, _>(1)?.max(0.0)));
+        |row: &sqlx::any::AnyRow| Ok((record_of(row.try_get(0)?), row.try_get::<f64, _>(1)?.max(0.0)));
     let ranked = rows.iter().map(score).collect::<Result<Vec<_>, LedgerError>>()?;
     if (ranked.len() as i64) < RANKED_MAX {
         let total = ranked.len() as i64;
@@ -160,20 +154,10 @@ async fn matches(
     Ok((ranked, row.try_get(0)?))
 }
 
-/// Reads a query: words, "phrases" and beginnings*. Text without spaces between its words is a phrase.
+/// Reads a query. Text without spaces between its words is a phrase, and a phrase has no open end.
 fn terms(query: &str) -> Vec<Term> {
-    let mut terms = Vec::new();
-    for (n, part) in query.split('"').enumerate() {
-        let pieces: Vec<&str> = if n % 2 == 1 { vec![part] } else { part.split_whitespace().collect() };
-        for piece in pieces {
-            let found: Vec<String> = words(piece).into_iter().map(|word| word.text).collect();
-            let begins = n % 2 == 0 && piece.ends_with('*') && found.len() == 1;
-            if !found.is_empty() {
-                terms.push(Term { words: found, begins });
-            }
-        }
-    }
-    terms
+    let terms = words::terms(query, FOLDING).into_iter();
+    terms.map(|term| Term { prefix: term.prefix && term.words.len() == 1, ..term }).collect()
 }
 
 /// Writes what must match the way the database reads it. It holds only letters, digits and words of ours.
@@ -191,10 +175,10 @@ fn expression(
     let term = |term: &Term| {
         let kept: Vec<String> = term.words.iter().map(|word| of_text(collection, word)).collect();
         match dialect {
-            Dialect::Sqlite => format!("\"{}\"{}", kept.join(" "), if term.begins { " *" } else { "" }),
+            Dialect::Sqlite => format!("\"{}\"{}", kept.join(" "), if term.prefix { " *" } else { "" }),
             Dialect::Postgres => {
                 let quoted: Vec<_> = kept.iter().map(|word| format!("'{word}'")).collect();
-                format!("({}{})", quoted.join(" <-> "), if term.begins { ":*" } else { "" })
+                format!("({}{})", quoted.join(" <-> "), if term.prefix { ":*" } else { "" })
             }
         }
     };
@@ -215,12 +199,12 @@ fn expression(
 fn snippet(texts: &[&str], terms: &[Term]) -> String {
     let matching = |word: &Word| {
         terms.iter().any(|term| {
-            let whole = term.words.contains(&word.text);
-            whole || term.begins && term.words.iter().any(|start| word.text.starts_with(start))
+            let whole = term.words.contains(&word.folded);
+            whole || term.prefix && term.words.iter().any(|start| word.folded.starts_with(start))
         })
     };
     for text in texts {
-        let matches: Vec<Word> = words(text).into_iter().filter(matching).collect();
+        let matches: Vec<Word> = words(text, FOLDING).into_iter().filter(matching).collect();
         if let Some(first) = matches.first() {
             return around(text, first.at.start, &matches);
         }

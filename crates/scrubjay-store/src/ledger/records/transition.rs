@@ -6,7 +6,7 @@ use super::content::{self, NewVersion, VersionChange};
 use super::scope::Scope;
 use super::{
     Record, RecordError, RecordId, RecordRef, RecordState, activation, collection, create, history, listing,
-    row, update, words,
+    row, text_index, update,
 };
 use crate::ledger::Write;
 use crate::ledger::event::{self, EventKind, NewEvent};
@@ -79,7 +79,7 @@ pub async fn transition(
         create::count_child(write, scope, parent, 0, opened).await?;
     }
     let record = row::full(write, &scope.collection, id, None).await?;
-    words::put(write, &scope.collection, &record.now, &content).await?;
+    text_index::put(write, &scope.collection, &record.now, &content).await?;
     activation::note_seen(write, scope, &record.now, tick).await?;
     let told = json!({ "tick": tick, "version": version, "from": from, "to": to, "reason": reason,
         "resolved_by": content.resolved_by });

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::activation::{self, SeenVersion};
 use super::content::{self, NewVersion, VersionChange};
 use super::scope::Scope;
-use super::{Record, RecordContent, RecordError, RecordId, citation, history, row, words};
+use super::{Record, RecordContent, RecordError, RecordId, citation, history, row, text_index};
 use crate::ledger::Write;
 use crate::ledger::event::{self, EventKind, NewEvent};
 
@@ -155,7 +155,7 @@ async fn write_down(
         citation::keep(write, scope, id, &content.citations).await?;
     }
     let record = row::full(write, &scope.collection, id, None).await?;
-    words::put(write, &scope.collection, &record.now, &content).await?;
+    text_index::put(write, &scope.collection, &record.now, &content).await?;
     activation::note_seen(write, scope, &record.now, tick).await?;
     let fields = current.content.differences(&content);
     let mut told = json!({ "tick": tick, "version": version, "fields": fields });

@@ -5,65 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::ops::Range;
-
-use unicode_normalization::UnicodeNormalization;
-use unicode_normalization::char::is_combining_mark;
 
 use super::collection::RecordCollection;
 use super::{RecordContent, RecordId, RecordRef, RecordState};
 use crate::ledger::dialect::Dialect;
 use crate::ledger::statement::{SearchWords, change};
+use crate::ledger::words::{Folding, words};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// No word is longer; the rest of it is not looked at.
-const WORD_CHARS_MAX: usize = 64;
+/// How records were always cut into words: the words are kept, so this cannot change.
+pub(super) const FOLDING: Folding = Folding::DropAccents;
 /// Above the numbers of a book's records.
 const BOOK_SHIFT: u32 = 40;
-
-/// A word of a text, and where it stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Word {
-    pub(crate) text: String,
-    pub(crate) at: Range<usize>,
-}
-
-/// Cuts a text into words: letters and digits, without case and accents. Where a script writes no spaces
-/// each character is one.
-pub(crate) fn words(text: &str) -> Vec<Word> {
-    let mut words = Vec::new();
-    let mut start = None;
-    for (at, c) in text.char_indices() {
-        let alone = stands_alone(c);
-        if alone || !(c.is_alphanumeric() || is_combining_mark(c)) {
-            push(&mut words, text, start.take(), at);
-        }
-        if alone {
-            push(&mut words, text, Some(at), at + c.len_utf8());
-        } else if start.is_none() && c.is_alphanumeric() {
-            start = Some(at);
-        }
-    }
-    push(&mut words, text, start, text.len());
-    words
-}
-
-fn push(words: &mut Vec<Word>, text: &str, start: Option<usize>, end: usize) {
-    let Some(start) = start else { return };
-    let folded: String = text[start..end]
-        .nfkd()
-        .flat_map(char::to_lowercase)
-        .filter(|c| c.is_alphanumeric() && !is_combining_mark(*c))
-        .take(WORD_CHARS_MAX)
-        .collect();
-    if !folded.is_empty() {
-        words.push(Word { text: folded, at: start..end });
-    }
-}
-
-fn stands_alone(c: char) -> bool {
-    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
-}
 
 /// Returns a word of a text as it is kept.
 pub(super) fn of_text(collection: &RecordCollection, word: &str) -> String {
@@ -111,8 +64,9 @@ pub(super) async fn put(
 ) -> Result<(), LedgerError> {
     let clean =
         [&content.title, &content.summary, &content.body, &content.kind].map(|text| write.clean(text));
-    let kept =
-        |text: &str| words(text).iter().map(|word| of_text(collection, &word.text)).collect::<Vec<_>>();
+    let kept = |text: &str| {
+        words(text, FOLDING).iter().map(|word| of_text(collection, &word.folded)).collect::<Vec<_>>()
+    };
     let texts = clean.each_ref().map(|text| kept(text));
     let sources = clean.each_ref();
     let cut = |words: String| SearchWords::cut_from(&sources, words);
@@ -191,21 +145,6 @@ fn vector(texts: &[Vec<String>; 4], facets: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_have_no_case_and_no_accents_and_know_their_place() {
-        let check = |text: &str, expected: &[&str]| {
-            let words = words(text);
-            assert_eq!(words.iter().map(|w| w.text.as_str()).collect::<Vec<_>>(), expected, "{text}");
-            assert!(words.iter().all(|w| text.get(w.at.clone()).is_some()));
-        };
-        check("The Blue-Jay's nest, 2nd!", &["the", "blue", "jay", "s", "nest", "2nd"]);
-        check("Élan über cafe\u{301}", &["elan", "uber", "cafe"]);
-        check("東京 Tower", &["東", "京", "tower"]);
-        check("ﬁne ΣΑΣ", &["fine", "σασ"]);
-        check(" \n'' \u{301}", &[]);
-        assert_eq!(words("a b")[1].at, 2..3);
-    }
 
     #[test]
     fn rows_tell_their_record() {
