@@ -8,9 +8,10 @@ mod prose;
 
 use std::time::Duration;
 
+use rmcp::handler::server::tool::IntoCallToolResult;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{
-    CallToolResult, ContentBlock, GetPromptResult, Implementation, ListResourceTemplatesResult,
+    CallToolResponse, CallToolResult, ContentBlock, GetPromptResult, Implementation, ListResourceTemplatesResult,
     ListResourcesResult, PaginatedRequestParams, ProgressNotificationParam, PromptMessage,
     ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource, ResourceContents,
     ResourceTemplate, Role, ServerCapabilities, ServerConfig,
@@ -22,6 +23,7 @@ use rmcp::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::serve::{ServeError, serve_until_eof};
@@ -132,7 +134,7 @@ impl SampleServer {
         &self,
         Parameters(args): Parameters<SlowArgs>,
         context: RequestContext<RoleServer>,
-    ) -> Result<Json<Waited>, String> {
+    ) -> Result<Json<Waited>, SampleError> {
         check_at_most("ms", args.ms, SLOW_MS_MAX)?;
         pause(args.ms, &context).await?;
         Ok(Json(Waited { waited_ms: args.ms }))
@@ -147,7 +149,7 @@ impl SampleServer {
 
     /// Answer with a text of exactly the given size.
     #[tool(title = "Large answer", annotations(read_only_hint = true, open_world_hint = false))]
-    fn large(&self, Parameters(args): Parameters<LargeArgs>) -> Result<String, String> {
+    fn large(&self, Parameters(args): Parameters<LargeArgs>) -> Result<String, SampleError> {
         check_at_most("bytes", args.bytes, LARGE_BYTES_MAX)?;
         Ok(prose::write(args.bytes as usize))
     }
@@ -158,7 +160,7 @@ impl SampleServer {
         &self,
         Parameters(args): Parameters<CountArgs>,
         context: RequestContext<RoleServer>,
-    ) -> Result<Json<Counted>, String> {
+    ) -> Result<Json<Counted>, SampleError> {
         check_at_most("to", args.to, COUNT_TO_MAX)?;
         check_at_most("delay_ms", args.delay_ms, COUNT_DELAY_MS_MAX)?;
         for step in 1..=args.to {
@@ -169,28 +171,48 @@ impl SampleServer {
     }
 }
 
-fn check_at_most(name: &str, value: u32, max: u32) -> Result<(), String> {
-    if value <= max { Ok(()) } else { Err(format!("`{name}` is {value}; it may be {max} at most")) }
+/// Why a tool of the sample server failed.
+#[derive(Debug, Error)]
+enum SampleError {
+    /// An argument is out of its range.
+    #[error("`{name}` is {value}; it may be {max} at most")]
+    TooLarge { name: &'static str, value: u32, max: u32 },
+    /// The client cancelled the request.
+    #[error("cancelled")]
+    Cancelled,
+    /// The client cannot be told of the progress.
+    #[error("progress not sent: {0}")]
+    Progress(#[from] rmcp::ServiceError),
+}
+
+impl IntoCallToolResult for SampleError {
+    fn into_call_tool_result(self) -> Result<CallToolResponse, ErrorData> {
+        Ok(CallToolResult::error(vec![ContentBlock::text(self.to_string())]).into())
+    }
+}
+
+fn check_at_most(name: &'static str, value: u32, max: u32) -> Result<(), SampleError> {
+    if value <= max { Ok(()) } else { Err(SampleError::TooLarge { name, value, max }) }
 }
 
 /// Waits unless the request is cancelled first.
-async fn pause(delay_ms: u32, context: &RequestContext<RoleServer>) -> Result<(), String> {
+async fn pause(delay_ms: u32, context: &RequestContext<RoleServer>) -> Result<(), SampleError> {
     // A timer takes a millisecond even for a delay of zero, which a count of thousands would feel.
     if delay_ms == 0 && !context.ct.is_cancelled() {
         return Ok(());
     }
     tokio::select! {
-        () = context.ct.cancelled() => Err("cancelled".to_owned()),
+        () = context.ct.cancelled() => Err(SampleError::Cancelled),
         () = tokio::time::sleep(Duration::from_millis(delay_ms.into())) => Ok(()),
     }
 }
 
-async fn report_progress(step: u32, total: u32, context: &RequestContext<RoleServer>) -> Result<(), String> {
+async fn report_progress(step: u32, total: u32, context: &RequestContext<RoleServer>) -> Result<(), SampleError> {
     let Some(token) = context.meta.get_progress_token() else { return Ok(()) };
     let progress = ProgressNotificationParam::new(token, step.into())
         .with_total(total.into())
         .with_message(format!("{step} of {total}"));
-    context.peer.notify_progress(progress).await.map_err(|error| format!("progress not sent: {error}"))
+    Ok(context.peer.notify_progress(progress).await?)
 }
 
 #[expect(missing_docs, reason = "rmcp generates an undocumented public function per prompt")]
