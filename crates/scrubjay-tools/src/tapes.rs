@@ -19,7 +19,6 @@ use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
 use rmcp::{ServerHandler, tool_handler};
 use scrubjay_core::inert::inert;
-use scrubjay_core::tokens::tokens;
 use scrubjay_store::index::{Freshness, IndexError};
 use tokio::io::{AsyncRead, AsyncWrite};
 

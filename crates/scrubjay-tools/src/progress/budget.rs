@@ -1,6 +1,7 @@
 //! How much of each entry fits into a number of tokens: all of it, its summary, or its title. Pure.
 
 use scrubjay_store::ledger::progress::ProgressEntry;
+use scrubjay_store::views::budget::tokens;
 
 use super::summary::cut;
 
@@ -75,11 +76,6 @@ pub(super) fn spend(entries: Vec<ProgressEntry>, tokens_max: usize) -> (Vec<Budg
 
 fn short(entry: &ProgressEntry) -> String {
     entry.summary.clone().unwrap_or_else(|| cut(&entry.content, false))
-}
-
-/// Estimates how many tokens a text has.
-pub(super) fn tokens(text: &str) -> usize {
-    usize::try_from(scrubjay_core::tokens::tokens(text)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

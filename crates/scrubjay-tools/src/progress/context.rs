@@ -7,10 +7,11 @@ use scrubjay_store::ledger::Read;
 use scrubjay_store::ledger::progress::search::{self, EntrySearch, TextFilter};
 use scrubjay_store::ledger::progress::{self, ProgressEntry};
 use scrubjay_store::ledger::project;
+use scrubjay_store::views::budget::tokens;
 use serde_json::{Value, json};
 
 use super::arguments::{Arguments, DayEdge, iso};
-use super::budget::{spend, tokens};
+use super::budget::spend;
 use super::log::NAME_CHARS_MAX;
 use super::{Answer, Progress, ProgressFailure, digest, schema, summary};
 use crate::shared::Shared;

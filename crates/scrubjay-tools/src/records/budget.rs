@@ -7,15 +7,16 @@ use schemars::JsonSchema;
 use scrubjay_core::tokens::beginning;
 use scrubjay_store::ledger::records::bundle::Bundle;
 use scrubjay_store::ledger::records::{Record, RecordRef};
+use scrubjay_store::views::budget::tokens;
 use serde::Serialize;
 
 use super::activation::Warning;
 use super::view::{RecordView, RefView, section};
 
 /// What a record costs beside its texts.
-const RECORD_TOKENS: i64 = 60;
+const RECORD_TOKENS: usize = 60;
 /// What a reference costs beside its texts.
-const REF_TOKENS: i64 = 40;
+const REF_TOKENS: usize = 40;
 /// How many ids of one kind are named among what was left out.
 const NAMED_MAX: usize = 20;
 
@@ -59,28 +60,24 @@ struct LeftOut {
     ids: Vec<String>,
 }
 
-fn tokens(text: &str) -> i64 {
-    i64::try_from(scrubjay_core::tokens::tokens(text)).unwrap_or(i64::MAX)
-}
-
-fn record_tokens(record: &Record) -> i64 {
+fn record_tokens(record: &Record) -> usize {
     let content = &record.content;
     RECORD_TOKENS + tokens(&content.title) + tokens(&content.summary) + tokens(&content.body)
 }
 
-fn ref_tokens(now: &RecordRef) -> i64 {
+fn ref_tokens(now: &RecordRef) -> usize {
     REF_TOKENS + tokens(&now.title) + tokens(&now.summary)
 }
 
 /// What room is left, and what did not find any.
 struct TokenRoom {
-    max: Option<i64>,
-    used: i64,
+    max: Option<usize>,
+    used: usize,
     left_out: Vec<LeftOut>,
 }
 
 impl TokenRoom {
-    fn has(&self, tokens: i64) -> bool {
+    fn has(&self, tokens: usize) -> bool {
         self.max.is_none_or(|max| self.used + tokens <= max)
     }
 
@@ -89,7 +86,7 @@ impl TokenRoom {
         &mut self,
         what: &'static str,
         (all, total): (&[T], i64),
-        cost: impl Fn(&T) -> i64,
+        cost: impl Fn(&T) -> usize,
         now: impl Fn(&T) -> &RecordRef,
         view: impl Fn(&T) -> V,
     ) -> Vec<V> {
@@ -117,6 +114,7 @@ pub(super) fn fit(
     max: Option<i64>,
     warnings: Vec<Warning>,
 ) -> ContextView {
+    let max = max.map(|max| usize::try_from(max).unwrap_or(0));
     let mut room = TokenRoom { max, used: 0, left_out: Vec::new() };
     let target = target(&bundle.target, &mut room);
     let whole = |record: &Record| RecordView::of(record);
@@ -139,7 +137,7 @@ pub(super) fn fit(
     let grandchildren = room.take("grandchildren", grandchildren, ref_tokens, same, RefView::of);
     let TokenRoom { used, left_out, .. } = room;
     let children = ChildrenView { open, other };
-    ContextView { target, parent, children, grandchildren, siblings, warnings, left_out, tokens: used }
+    ContextView { target, parent, children, grandchildren, siblings, warnings, left_out, tokens: used as i64 }
 }
 
 /// The target is always there; of its body as much as there is room for.
@@ -148,10 +146,10 @@ fn target(record: &Record, room: &mut TokenRoom) -> RecordView {
     room.used = record_tokens(record);
     if let Some(max) = room.max.filter(|max| room.used > *max) {
         let body = tokens(&view.body);
-        let kept = (body - (room.used - max)).max(0);
-        view.body = beginning(&view.body, kept.unsigned_abs()).to_owned();
+        let kept = body.saturating_sub(room.used - max);
+        view.body = beginning(&view.body, kept as u64).to_owned();
         room.used -= body - kept;
-        room.left_out.push(LeftOut { what: "target_body", count: body - kept, ids: vec![view.id.clone()] });
+        room.left_out.push(LeftOut { what: "target_body", count: (body - kept) as i64, ids: vec![view.id.clone()] });
     }
     view
 }

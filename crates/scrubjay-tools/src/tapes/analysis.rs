@@ -5,9 +5,10 @@ use scrubjay_core::analysis::{
     Analysis, Anomaly, Bottleneck, ContextCost, ErrorGroup, Finding, Flow, Profile, Sequence, ToolCost,
 };
 use scrubjay_core::units::counted;
+use scrubjay_store::views::budget::{tokens, tokens_of};
 use serde::Serialize;
 
-use super::{ms, quoted, tokens};
+use super::{ms, quoted};
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct AnalysisView {
@@ -173,8 +174,7 @@ impl AnalysisView {
         let mut rows = rows;
         loop {
             let mut view = Self::of(analysis, rows, note);
-            let data = serde_json::to_string(&view).unwrap_or_default();
-            view.tokens = tokens(&data) + tokens(&view.text());
+            view.tokens = (tokens_of(&view) + tokens(&view.text())) as u64;
             if view.tokens <= max_tokens || rows <= 1 {
                 return view;
             }

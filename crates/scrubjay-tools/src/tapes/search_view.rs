@@ -2,9 +2,10 @@
 
 use schemars::JsonSchema;
 use scrubjay_store::index::{Facet, Facets, SearchResults, Snippet, TapeHit};
+use scrubjay_store::views::budget::{tokens, tokens_of};
 use serde::Serialize;
 
-use super::{ms, quoted, tokens};
+use super::{ms, quoted};
 
 /// So many values of each facet are told.
 const FACETS_MAX: usize = 10;
@@ -96,13 +97,13 @@ impl FoundView {
             notes.push(format!("Only {count} {}.", why.words()));
         }
         let facets = FacetsView::of(&found.facets);
-        let mut used = notes.iter().map(|note| tokens(note)).sum::<u64>() + cost(&facets) + 40;
+        let mut used = notes.iter().map(|note| tokens(note)).sum::<usize>() + tokens_of(&facets) + 40;
         let mut hits = Vec::new();
         for hit in &found.hits {
             let hit = HitView::of(hit);
             // Each hit is there twice: as data and as text.
-            let more = cost(&hit) + tokens(&hit.line());
-            if !hits.is_empty() && used + more > max_tokens {
+            let more = tokens_of(&hit) + tokens(&hit.line());
+            if !hits.is_empty() && used as u64 + more as u64 > max_tokens {
                 notes.push(
                     "There was no room for more hits: go on at next_offset, or allow more max_tokens."
                         .to_owned(),
@@ -122,7 +123,7 @@ impl FoundView {
             hits,
             next_offset,
             facets,
-            tokens: used,
+            tokens: used as u64,
         }
     }
 
@@ -143,10 +144,6 @@ impl FoundView {
         }
         text
     }
-}
-
-fn cost(data: &impl Serialize) -> u64 {
-    serde_json::to_string(data).map_or(0, |text| tokens(&text))
 }
 
 impl HitView {
@@ -284,7 +281,7 @@ mod tests {
         let view = FoundView::fit(&found(20), 10, 1000, Vec::new());
         assert!(view.tokens <= 1000 && !view.hits.is_empty() && view.hits.len() < 20, "{}", view.tokens);
         assert_eq!(view.next_offset, Some(10 + view.hits.len() as u64));
-        assert!(tokens(&view.text()) + cost(&view) <= 1200, "{}", view.text());
+        assert!(tokens(&view.text()) + tokens_of(&view) <= 1200, "{}", view.text());
         assert_eq!(FoundView::fit(&found(20), 0, 1, Vec::new()).hits.len(), 1);
         assert_eq!(FoundView::fit(&found(5), 45, 100_000, Vec::new()).next_offset, None);
         assert_eq!(FoundView::fit(&found(0), 60, 100_000, Vec::new()).next_offset, None);
