@@ -329,7 +329,7 @@ pub(crate) fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32>
 
 /// Says where a PostgreSQL database is, without who uses it and how they are let in.
 #[must_use]
-pub fn postgres_place(url: &str) -> String {
+pub(crate) fn postgres_place(url: &str) -> String {
     let Ok(options) = url.parse::<PgConnectOptions>() else {
         return "PostgreSQL, at an address that cannot be read".to_owned();
     };

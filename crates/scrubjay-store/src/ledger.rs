@@ -342,7 +342,7 @@ impl Write {
 
     /// Returns a value as it may be stored: its texts without secrets.
     #[must_use]
-    pub fn clean_json(&self, value: &serde_json::Value) -> RedactedText {
+    pub(crate) fn clean_json(&self, value: &serde_json::Value) -> RedactedText {
         let text = value.to_string();
         let clean = self.redactor.text(&text);
         if clean.as_str() != text {

@@ -12,7 +12,7 @@ use crate::home::{FindError, Home, TapeFile, started_wall_ms};
 use crate::removed::RemovedBy;
 
 /// So many old tapes are looked at in one start.
-pub const EXPIRED_MAX: usize = 1000;
+const EXPIRED_MAX: usize = 1000;
 
 /// What became of tapes that may be too old.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Home {
     ///
     /// Only sealed ones: what is being written, or waits to be sealed, is not touched, nor what belongs to a
     /// conversation that goes on, nor what was recorded while the clock was behind. The file must be as old as the tape
-    /// says. At most [`EXPIRED_MAX`] that may go are looked at, so that a start never has much to do.
+    /// says. At most 1000 of them are looked at in one start, so that no start takes long.
     ///
     /// # Errors
     /// The directory cannot be read, or a file cannot be removed.

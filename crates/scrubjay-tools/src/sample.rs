@@ -11,10 +11,10 @@ use std::time::Duration;
 use rmcp::handler::server::tool::IntoCallToolResult;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{
-    CallToolResponse, CallToolResult, ContentBlock, GetPromptResult, Implementation, ListResourceTemplatesResult,
-    ListResourcesResult, PaginatedRequestParams, ProgressNotificationParam, PromptMessage,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource, ResourceContents,
-    ResourceTemplate, Role, ServerCapabilities, ServerConfig,
+    CallToolResponse, CallToolResult, ContentBlock, GetPromptResult, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, PaginatedRequestParams, ProgressNotificationParam,
+    PromptMessage, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Resource,
+    ResourceContents, ResourceTemplate, Role, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{
@@ -207,7 +207,11 @@ async fn pause(delay_ms: u32, context: &RequestContext<RoleServer>) -> Result<()
     }
 }
 
-async fn report_progress(step: u32, total: u32, context: &RequestContext<RoleServer>) -> Result<(), SampleError> {
+async fn report_progress(
+    step: u32,
+    total: u32,
+    context: &RequestContext<RoleServer>,
+) -> Result<(), SampleError> {
     let Some(token) = context.meta.get_progress_token() else { return Ok(()) };
     let progress = ProgressNotificationParam::new(token, step.into())
         .with_total(total.into())

@@ -53,7 +53,11 @@ pub async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>,
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn current_root(on: &mut impl Conn, root: &str, revision: i64) -> Result<String, LedgerError> {
+pub(crate) async fn current_root(
+    on: &mut impl Conn,
+    root: &str,
+    revision: i64,
+) -> Result<String, LedgerError> {
     let (mut root, mut revision, mut last) = (root.to_owned(), revision, 0);
     for _ in 0..MOVES_MAX {
         let row = select(
@@ -102,7 +106,10 @@ pub async fn record(
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn of_project(on: &mut impl Conn, project: &str) -> Result<Vec<(String, String)>, LedgerError> {
+pub(crate) async fn of_project(
+    on: &mut impl Conn,
+    project: &str,
+) -> Result<Vec<(String, String)>, LedgerError> {
     let rows = select(
         "SELECT r.workspace, max(r.id) FROM revisions r JOIN events e ON e.id = r.event_id
          WHERE e.project_id = $1 AND r.state = 'done' GROUP BY r.workspace ORDER BY 2 DESC",

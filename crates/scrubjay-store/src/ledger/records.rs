@@ -30,7 +30,6 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use content::{BODY_CHARS_MAX, RELATED_MAX, SUMMARY_CHARS_MAX, TITLE_CHARS_MAX, TYPE_CHARS_MAX};
 pub use create::{NewRecord, create};
 pub use error::RecordError;
 pub use row::{find, full, require};

@@ -24,7 +24,8 @@ macro_rules! select {
 
 mod history;
 
-pub use history::{as_of, count, first, first_after, latest, page, paths, pending};
+pub(crate) use history::{as_of, first_after};
+pub use history::{count, first, latest, page, paths, pending};
 
 /// How we know of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -200,7 +201,7 @@ pub async fn get(on: &mut impl Conn, id: i64) -> Result<Option<Revision>, Ledger
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn of_events(
+pub(crate) async fn of_events(
     on: &mut impl Conn,
     session: &str,
     after: i64,

@@ -59,7 +59,7 @@ pub fn words(text: &str, folding: Folding) -> Vec<Word> {
 
 /// Returns a text in which upper and lower case are the same; accents stay.
 #[must_use]
-pub fn fold_case(text: &str) -> String {
+pub(crate) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
     }

@@ -122,7 +122,7 @@ impl Entries {
     }
 
     /// Returns the next entry as the bytes that stand on the tape, with its number.
-    pub fn next_frame(&mut self) -> io::Result<Option<(u64, &[u8])>> {
+    pub(crate) fn next_frame(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         let Some(length) = self.find()? else { return Ok(None) };
         let number = self.next;
         let start = self.at;

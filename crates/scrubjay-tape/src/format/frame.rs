@@ -11,11 +11,11 @@ const PREFIX: usize = 8;
 /// Bytes of the fixed facts.
 const FIXED: usize = 24;
 /// Bytes that a frame adds to its payload.
-pub const OVERHEAD: usize = PREFIX + FIXED;
+pub(crate) const OVERHEAD: usize = PREFIX + FIXED;
 /// No frame is longer than this; a larger length is damage.
-pub const FRAME_BYTES_MAX: usize = 1 << 30;
+pub(crate) const FRAME_BYTES_MAX: usize = 1 << 30;
 /// No payload is longer: facts, neighbours and what compression may add have room in a block of that size.
-pub const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 20);
+pub(crate) const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 20);
 
 /// Writes the part of a frame that stands before the payload.
 ///

@@ -14,7 +14,7 @@ use super::sealed::Footer;
 
 /// By which rules entries are added up. Raise it whenever the same entries would add up to something else, as in a new
 /// version of the format: what other rules added up may differ, and nobody has altered it.
-pub const TOTALS_VERSION: u32 = 1;
+pub(crate) const TOTALS_VERSION: u32 = 1;
 
 /// What every version of the program takes from the entries in the same way.
 const ALWAYS_ALIKE: [&str; 3] = ["ended_wall_ns", "duration_ns", "end"];

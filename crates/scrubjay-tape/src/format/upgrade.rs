@@ -8,14 +8,14 @@ use scrubjay_core::entry::Entry;
 use super::header::VERSION;
 
 /// Turns an entry of one version into one of the next.
-pub type UpgradeStep = for<'a> fn(Entry<'a>) -> Entry<'a>;
+pub(crate) type UpgradeStep = for<'a> fn(Entry<'a>) -> Entry<'a>;
 
 /// The step at place n turns version n + 1 into version n + 2.
 const STEPS: [UpgradeStep; VERSION as usize - 1] = [];
 
 /// Returns the steps that a tape of this version needs.
 #[must_use]
-pub fn steps_from(version: u16) -> &'static [UpgradeStep] {
+pub(crate) fn steps_from(version: u16) -> &'static [UpgradeStep] {
     STEPS.get(usize::from(version.max(1)) - 1..).unwrap_or(&[])
 }
 

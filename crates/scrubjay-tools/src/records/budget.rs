@@ -149,7 +149,11 @@ fn target(record: &Record, room: &mut TokenRoom) -> RecordView {
         let kept = body.saturating_sub(room.used - max);
         view.body = beginning(&view.body, kept as u64).to_owned();
         room.used -= body - kept;
-        room.left_out.push(LeftOut { what: "target_body", count: (body - kept) as i64, ids: vec![view.id.clone()] });
+        room.left_out.push(LeftOut {
+            what: "target_body",
+            count: (body - kept) as i64,
+            ids: vec![view.id.clone()],
+        });
     }
     view
 }

@@ -48,7 +48,7 @@ pub struct Activation {
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn seen_version(
+pub(crate) async fn seen_version(
     on: &mut impl Conn,
     session: &str,
     id: RecordId,

@@ -9,9 +9,9 @@ use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 /// How many open children are whole.
-pub const OPEN_CHILDREN_MAX: i64 = 50;
+const OPEN_CHILDREN_MAX: i64 = 50;
 /// How many references there are of each kind.
-pub const REFS_MAX: i64 = 100;
+const REFS_MAX: i64 = 100;
 
 /// A record with what surrounds it.
 #[derive(Clone, Debug)]

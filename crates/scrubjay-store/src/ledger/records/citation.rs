@@ -14,19 +14,19 @@ use crate::ledger::statement::{change, select};
 use crate::ledger::{Conn, LedgerError, Write, moves, revision};
 
 /// How many pieces of code a record cites.
-pub const CITATIONS_MAX: usize = 20;
+const CITATIONS_MAX: usize = 20;
 /// No path is longer.
 const PATH_CHARS_MAX: usize = 1_000;
 
 /// A piece of code: some lines of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Citation {
+struct Citation {
     /// The file, relative to the workspace.
-    pub path: String,
+    path: String,
     /// The first line, from 1.
-    pub first: i64,
+    first: i64,
     /// The last line.
-    pub last: i64,
+    last: i64,
 }
 
 /// A citation whose lines have changed.

@@ -7,15 +7,15 @@ use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 
 /// No type is longer.
-pub const TYPE_CHARS_MAX: usize = 100;
+const TYPE_CHARS_MAX: usize = 100;
 /// No title is longer.
-pub const TITLE_CHARS_MAX: usize = 500;
+const TITLE_CHARS_MAX: usize = 500;
 /// No summary is longer.
-pub const SUMMARY_CHARS_MAX: usize = 5_000;
+pub(super) const SUMMARY_CHARS_MAX: usize = 5_000;
 /// No body is longer.
-pub const BODY_CHARS_MAX: usize = 100_000;
+const BODY_CHARS_MAX: usize = 100_000;
 /// No record is related to more.
-pub const RELATED_MAX: usize = 100;
+const RELATED_MAX: usize = 100;
 /// No metadata is larger, as JSON.
 const METADATA_BYTES_MAX: usize = 64 * 1024;
 

@@ -9,7 +9,7 @@ use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
 /// How many types a list is filtered by.
-pub const TYPES_MAX: usize = 20;
+pub(crate) const TYPES_MAX: usize = 20;
 
 /// Which records to list.
 #[derive(Clone, Debug, Default)]

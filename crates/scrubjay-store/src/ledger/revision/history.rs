@@ -22,7 +22,7 @@ pub async fn latest(
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn as_of(
+pub(crate) async fn as_of(
     on: &mut impl Conn,
     workspace: &str,
     path: &str,
@@ -58,7 +58,7 @@ pub async fn first(on: &mut impl Conn, workspace: &str, path: &str) -> Result<Op
 ///
 /// # Errors
 /// The ledger failed.
-pub async fn first_after(
+pub(crate) async fn first_after(
     on: &mut impl Conn,
     workspace: &str,
     path: &str,
