@@ -17,6 +17,7 @@ mod urls;
 use std::ops::Range;
 
 pub(super) use self::headers::is_pair;
+pub(super) use self::private_keys::LABEL_BYTES_MAX;
 use super::shape::{self, Class};
 
 /// All families.

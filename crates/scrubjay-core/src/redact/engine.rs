@@ -10,7 +10,7 @@ use super::action::{Action, Key, Left, is_mark};
 use super::control::{self, Stripped};
 use super::detectors::{self, Detector};
 use super::encoded;
-use super::lines::KeyLines;
+use super::lines::{self, KeyLines};
 use super::name::{Names, PAIR_STEMS, SENSITIVE, STEMS, normal, spellings};
 use super::prefilter::{Hit, Kind, Prefilter};
 use super::rules::{self, Param, Pattern, RuleError};
@@ -384,7 +384,11 @@ impl Redactor {
             let suspicious = match self.owners[usize::from(hit.owner)] {
                 // What goes by the raw bytes alone has words for anchors, which ordinary text has too.
                 Owner::Format(detector, _) if detector.goes_by_raw_bytes() => detector.is_near(raw, hit.at),
-                Owner::Format(detector, _) => !detector.find(raw, hit.at).is_empty() || escaped(),
+                Owner::Format(detector, _) => {
+                    !detector.find(raw, hit.at).is_empty()
+                        || escaped()
+                        || detector.name == PRIVATE_KEY && lines::may_begin_key(&raw[hit.at..])
+                }
                 Owner::Name => {
                     let name = text::name_at(raw, hit.at);
                     text::may_have_value(raw, &name) && self.names.tell(&raw[name]).is_some()

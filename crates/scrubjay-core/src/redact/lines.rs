@@ -8,6 +8,7 @@ use memchr::memmem::{find, rfind};
 use serde::de::IgnoredAny;
 
 use super::action::is_mark;
+use super::detectors::LABEL_BYTES_MAX;
 use super::name::Telling;
 use super::shape::Class;
 use super::{Redacted, Redactor, block, control};
@@ -19,6 +20,12 @@ const KEY_LINES_MAX: u32 = 256;
 /// No password has more lines than this.
 const BLOCK_LINES_MAX: u32 = 64;
 const MARK: &str = "[redacted:private-key]";
+/// What stands before the label of a key.
+const BEGIN: &[u8] = b"-----BEGIN ";
+/// What the label of a key holds.
+const PRIVATE: &[u8] = b"PRIVATE KEY";
+/// In JSON within JSON, as deep as it is looked into, a byte of a label is written with up to this many.
+const ESCAPED_BYTES_MAX: usize = 64;
 /// What the last line of a key holds.
 const ENDS: [&[u8]; 2] = [b"-----END ", b"Private-MAC:"];
 
@@ -195,13 +202,21 @@ fn is_end(line: &[u8]) -> bool {
 /// Tells whether the lines of a private key follow, of the usual form or of PuTTY's.
 fn begins_key(text: &[u8]) -> bool {
     let is_pem = || {
-        rfind(text, b"-----BEGIN ").is_some_and(|at| {
-            find(&text[at..], b"PRIVATE KEY").is_some() && find(&text[at..], b"-----END ").is_none()
+        rfind(text, BEGIN).is_some_and(|at| {
+            let label = &text[at..text.len().min(at + BEGIN.len() + LABEL_BYTES_MAX)];
+            find(label, PRIVATE).is_some() && find(&text[at..], b"-----END ").is_none()
         })
     };
     let is_putty =
-        || rfind(text, b"Private-Lines:").is_some_and(|at| find(&text[at..], b"Private-MAC:").is_none());
+        || rfind(text, b"Private-Lines: ").is_some_and(|at| find(&text[at..], b"Private-MAC:").is_none());
     is_pem() || is_putty()
+}
+
+/// Tells whether what stands at the anchor of a private key may begin one whose lines follow, from the raw bytes of a
+/// message: a label that no detector takes for one does so, too.
+pub(super) fn may_begin_key(raw: &[u8]) -> bool {
+    let near = &raw[..raw.len().min(BEGIN.len() + LABEL_BYTES_MAX * ESCAPED_BYTES_MAX)];
+    find(near, PRIVATE).is_some()
 }
 
 /// Returns the base64 that a line ends in, before what code and JSON put behind it.
@@ -287,6 +302,23 @@ mod tests {
         assert_eq!(redact_lines(&text.join("\n")), [mark.clone(), mark.clone(), mark, line(body)]);
         let json = redact_lines("-----BEGIN RSA PRIVATE KEY-----\n1234\nnull\n\"abcd\"");
         assert!(json[1..].iter().all(|line| is_json(line.as_bytes())), "{json:?}");
+    }
+
+    #[test]
+    fn the_quick_look_sees_a_key_that_begins_with_an_unfinished_label() {
+        let redactor = Redactor::standard();
+        let message =
+            |label: &str| format!(r#"["{label}","","MIIEc4n4ryAKCAQEAu5FqWmPtX8s3vZ1bQ2nYc7dKe0gH"]"#);
+        let check = |label: &str, is_key: bool| {
+            let message = message(label);
+            let quick = redactor.redact(message.as_bytes());
+            assert_eq!(quick.is_changed(), is_key, "{message}");
+            assert_eq!(quick.as_bytes(), redactor.explain(message.as_bytes()).0.as_bytes());
+        };
+        check("-----BEGIN RSA PRIVATE KEY", true);
+        check(r"-----BEGIN \\\\\\\\ RSA PRIVATE KEY", true);
+        check(r"-----BEGIN RSA PRIVATE\u0020KEY", true);
+        check("-----BEGIN a certificate, and in the same breath somebody speaks of a PRIVATE KEY", false);
     }
 
     #[test]

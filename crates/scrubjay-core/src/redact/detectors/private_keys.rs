@@ -16,7 +16,7 @@ pub(super) const ALL: &[Detector] = &[
 ];
 
 /// A label is no longer than this.
-const LABEL_BYTES_MAX: usize = 64;
+pub(in crate::redact) const LABEL_BYTES_MAX: usize = 64;
 
 fn pem(text: &[u8], at: usize) -> Option<Range<usize>> {
     let label_at = at + "-----BEGIN ".len();
