@@ -1,6 +1,6 @@
 //! A backend: an MCP server behind the gateway, kept running and spoken to under our own ids.
 //!
-//! A legacy server has a connection for each client, a modern one serves all clients on one (`places.rs`). Each
+//! A legacy server has a connection for each client, a modern one serves all clients on one (`slots.rs`). Each
 //! starts when first needed, is restarted with back-off when it fails, and never makes anyone wait longer than a
 //! deadline. Its answers reach only the call that asked; what it says of its own accord goes to its owner.
 
@@ -8,13 +8,13 @@ pub mod caller;
 mod connecting;
 pub mod connection;
 mod handshake;
-mod known;
 mod leg_tape;
-pub(crate) mod offer;
-mod places;
+pub(crate) mod list;
 mod process;
+mod profile;
 pub(crate) mod questions;
 mod retiring;
+mod slots;
 mod state;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,18 +31,18 @@ use tokio::sync::mpsc;
 
 use crate::budget::{Budget, Charge, MemoryLimits};
 use crate::config::{BackendConfig, BackendLink};
-use crate::keeping::shared;
-use crate::memory::Memory;
+use crate::profile_store::ProfileStore;
+use crate::record_first::shared;
 use crate::relay::Options;
-use crate::ruling::{ConnectionJudge, RulesInForce};
+use crate::rules_in_force::{ConnectionJudge, RulesInForce};
 use crate::session::{Call, Session, lock, seal};
-use connection::{Connection, Served};
+use connection::{ClientsSeen, Connection};
 pub(crate) use handshake::modern_meta;
-pub(crate) use known::Greeting;
-use known::Known;
-pub(crate) use places::Owner;
-use places::Places;
+use profile::BackendProfile;
+pub(crate) use profile::Greeting;
 use questions::Questions;
+use slots::ConnectionSlots;
+pub(crate) use slots::Owner;
 pub use state::BackendState;
 
 /// How long a backend may take to start.
@@ -105,7 +105,7 @@ pub enum Event {
         /// The calls under way on it.
         busy: Vec<Arc<Call>>,
         /// The clients that have spoken on it.
-        served: Served,
+        clients_seen: ClientsSeen,
         /// The room it takes while it waits.
         room: Charge,
     },
@@ -140,7 +140,7 @@ pub struct Question {
     /// The one of them that it belongs to, as far as that can be told.
     pub(crate) only: Option<Arc<Call>>,
     /// The clients that have spoken on the connection.
-    pub(crate) served: Served,
+    pub(crate) clients_seen: ClientsSeen,
     /// Where the answer goes.
     pub(crate) reply: tokio::sync::oneshot::Sender<Answer>,
 }
@@ -180,15 +180,15 @@ pub struct Backend {
     /// Whether one legacy connection serves all clients.
     is_shared: bool,
     connections_max: usize,
-    places: Places,
-    pub(crate) known: Known,
+    slots: ConnectionSlots,
+    pub(crate) known: BackendProfile,
     /// The connections that are being greeted.
-    starting: Mutex<Vec<std::sync::Weak<connection::Wire>>>,
+    starting: Mutex<Vec<std::sync::Weak<connection::RpcChannel>>>,
     /// Held while it is found out whether it speaks the modern era: once, for everybody.
     probing: tokio::sync::Mutex<()>,
     /// The one client it serves, where it serves one and nothing is put together.
     owner: Option<Arc<Session>>,
-    keeping: Options,
+    record_options: Options,
     budget: Budget,
     /// The rules for what is said to it and by it, where any are in force.
     rules: Arc<RulesInForce>,
@@ -249,12 +249,12 @@ impl Backend {
             workspace: None,
             is_shared: false,
             connections_max: BackendConfig::CONNECTIONS_MAX,
-            places: Places::default(),
-            known: Known::new(budget.backend()),
+            slots: ConnectionSlots::default(),
+            known: BackendProfile::new(budget.backend()),
             starting: Mutex::default(),
             probing: tokio::sync::Mutex::default(),
             owner: None,
-            keeping: Options::default(),
+            record_options: Options::default(),
             budget,
             rules: Arc::default(),
             retired: OnceLock::new(),
@@ -266,14 +266,14 @@ impl Backend {
 
     /// Records as safely as this says.
     #[must_use]
-    pub fn keeping(self, keeping: Options) -> Self {
-        Self { keeping, ..self }
+    pub fn record_options(self, record_options: Options) -> Self {
+        Self { record_options, ..self }
     }
 
     /// Takes the room for what is said to it and by it from this budget.
     #[must_use]
     pub(crate) fn within(self, budget: Budget) -> Self {
-        Self { known: Known::new(budget.backend()), budget, ..self }
+        Self { known: BackendProfile::new(budget.backend()), budget, ..self }
     }
 
     /// Lets rules know it by another name than its id.
@@ -289,7 +289,7 @@ impl Backend {
     }
 
     /// Takes up what earlier runs knew of it; a toolset of this process is known by heart.
-    pub fn remember_in(&self, memory: &Arc<Memory>) {
+    pub fn remember_in(&self, memory: &Arc<ProfileStore>) {
         if let Link::Configured(link) = &self.link {
             let name = memory.name(&self.id, &format!("{:?} {}", self.workspace, link.spelled()));
             self.known.remember_in(memory.clone(), name);
@@ -299,7 +299,7 @@ impl Backend {
     /// Returns what judges the lines of a new connection.
     fn judge(&self) -> ConnectionJudge {
         let name = self.known_as.as_deref().unwrap_or(&self.id);
-        ConnectionJudge::new(self.rules.clone(), name, self.keeping.message_bytes_max)
+        ConnectionJudge::new(self.rules.clone(), name, self.record_options.message_bytes_max)
     }
 
     /// Serves one client alone: whatever it says is said to that one.
@@ -317,10 +317,10 @@ impl Backend {
     }
 
     /// Notes a connection that is being greeted.
-    fn note_start(&self, wire: &Arc<connection::Wire>) {
+    fn note_start(&self, channel: &Arc<connection::RpcChannel>) {
         let mut starting = lock(&self.starting);
-        starting.retain(|wire| wire.strong_count() > 0);
-        starting.push(Arc::downgrade(wire));
+        starting.retain(|channel| channel.strong_count() > 0);
+        starting.push(Arc::downgrade(channel));
     }
 
     /// Returns how much processor time those of its processes have used that start and have said nothing yet; `None`
@@ -329,8 +329,8 @@ impl Backend {
         let starting: Vec<_> = lock(&self.starting).iter().filter_map(std::sync::Weak::upgrade).collect();
         starting
             .iter()
-            .filter(|wire| wire.is_open())
-            .filter_map(|wire| wire.silent_ticks())
+            .filter(|channel| channel.is_open())
+            .filter_map(|channel| channel.silent_ticks())
             .reduce(|a, b| a + b)
     }
 
@@ -343,24 +343,24 @@ impl Backend {
     /// Returns the connections that are up, without starting any.
     #[must_use]
     pub fn open_connections(&self) -> Vec<Arc<Connection>> {
-        self.places.open()
+        self.slots.open()
     }
 
     /// Returns the connections that are up and serve a client.
     pub(crate) fn connections_of(&self, session: &Session, era: Era) -> Vec<Arc<Connection>> {
-        self.places.open_for(&session.client, era)
+        self.slots.open_for(&session.client, era)
     }
 
     /// Ends the connection of a client that is gone.
     pub(crate) fn end_client(&self, client: &Arc<str>, reason: &str) {
-        if let Some(connection) = self.places.remove(&Some(client.clone())) {
+        if let Some(connection) = self.slots.remove(&Some(client.clone())) {
             connection.close(reason);
         }
     }
 
     /// Ends the connections of clients that did not use them for a while; the next use opens another.
     pub fn end_idle(&self, silence: Duration) {
-        for connection in self.places.remove_idle(silence) {
+        for connection in self.slots.remove_idle(silence) {
             connection.take_away("it was not used for a while");
         }
     }
@@ -381,7 +381,7 @@ impl Backend {
 
     /// Returns how long a message may be.
     pub(crate) fn message_bytes_max(&self) -> usize {
-        self.keeping.message_bytes_max
+        self.record_options.message_bytes_max
     }
 
     /// Returns how long a call may take.

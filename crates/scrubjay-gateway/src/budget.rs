@@ -67,7 +67,7 @@ pub enum Use {
     /// What a client said of itself and follows.
     State,
     /// What backends list, and who owns which name.
-    Offer,
+    BackendList,
 }
 
 impl Use {
@@ -75,7 +75,7 @@ impl Use {
 
     fn bytes_max(self, process_bytes_max: usize) -> usize {
         match self {
-            Self::Body | Self::State | Self::Offer => process_bytes_max / 4,
+            Self::Body | Self::State | Self::BackendList => process_bytes_max / 4,
             Self::Call | Self::Backend | Self::Delivery => process_bytes_max / 2,
         }
     }
@@ -290,7 +290,7 @@ impl Charge {
         }
         let small_max = match (&self.account, self.what) {
             (None, _) => SMALL_UNOWNED_BYTES,
-            (Some(_), Use::State | Use::Offer) => SMALL_STATE_BYTES,
+            (Some(_), Use::State | Use::BackendList) => SMALL_STATE_BYTES,
             (Some(_), _) => SMALL_BYTES,
         };
         let may_use_reserve = self.is_trusted && keeps_little && bytes <= small_max;

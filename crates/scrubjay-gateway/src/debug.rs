@@ -29,22 +29,22 @@ use crate::config::Secret;
 use crate::front::http::body::Response;
 use crate::front::http::plain;
 use crate::gateway::{self, Gateway};
-use crate::listener::{self, ConnectionLimits, Connections, Place};
+use crate::listener::{self, ConnectionLimits, Connections, TrackedConnection};
 use ring::Ring;
 
 /// No more connections at once.
 const CONNECTIONS_MAX: usize = 64;
 
 /// Takes out of a text what must not be seen: the secrets of the configuration, and what acts on a terminal.
-pub type Clean = Arc<dyn Fn(&str) -> String + Send + Sync>;
+pub type Sanitizer = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// Searches all recordings: a query as a person types it in, the answer as JSON.
 pub type Search =
-    Box<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Value, Unsearched>> + Send>> + Send + Sync>;
+    Box<dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Value, SearchError>> + Send>> + Send + Sync>;
 
 /// Why nothing was searched.
 #[derive(Debug)]
-pub enum Unsearched {
+pub enum SearchError {
     /// The query is wrong; how.
     Wrong(String),
     /// It could not be done; why.
@@ -53,19 +53,19 @@ pub enum Unsearched {
 
 /// What is kept for the endpoints.
 #[derive(Clone)]
-pub struct Kept {
+pub struct DebugBuffers {
     logs: Arc<Ring>,
     trace: Arc<Ring>,
     /// Messages that came faster than they could be kept.
     lost: Arc<AtomicU64>,
 }
 
-impl Kept {
+impl DebugBuffers {
     /// Begins to keep what recordings write.
     ///
     /// # Errors
     /// The thread that does it cannot be started, or somebody else watches already.
-    pub fn begin(watch: &Watch, clean: &Clean) -> std::io::Result<Self> {
+    pub fn begin(watch: &Watch, clean: &Sanitizer) -> std::io::Result<Self> {
         let kept = Self { logs: Arc::default(), trace: Arc::default(), lost: Arc::default() };
         let trace = trace::Trace::begin(kept.trace.clone(), kept.lost.clone(), clean.clone())?;
         if watch.begin(Box::new(trace)) {
@@ -90,9 +90,9 @@ pub fn new_token() -> Secret {
 }
 
 /// What the endpoints tell of.
-pub struct Shown {
+pub struct DebugSources {
     /// What is kept.
-    pub kept: Kept,
+    pub kept: DebugBuffers,
     /// The gateway, while there is one.
     pub gateway: Weak<Gateway>,
     /// The configuration as it is now, secrets masked.
@@ -102,16 +102,16 @@ pub struct Shown {
     /// Takes secrets out of what backends complain about.
     pub redactor: Arc<Redactor>,
     /// Takes the rest out of everything that is not kept clean already.
-    pub clean: Clean,
+    pub clean: Sanitizer,
     /// What a client must show.
     pub token: Secret,
 }
 
-struct Server {
-    shown: Shown,
+struct DebugServer {
+    shown: DebugSources,
     address: SocketAddr,
     started: Moment,
-    rate: rate::Rate,
+    rate: rate::RateLimiter,
     /// A search takes a thread and reads much: one after the other.
     searching: tokio::sync::Mutex<()>,
 }
@@ -120,16 +120,16 @@ struct Server {
 ///
 /// # Errors
 /// The listener fails.
-pub async fn serve(shown: Shown, listener: TcpListener) -> std::io::Result<()> {
+pub async fn serve(shown: DebugSources, listener: TcpListener) -> std::io::Result<()> {
     let address = listener.local_addr()?;
-    let rate = rate::Rate::new(rate::REQUESTS);
+    let rate = rate::RateLimiter::new(rate::REQUESTS);
     let (started, searching) = (clock::now(), tokio::sync::Mutex::default());
-    let server = Arc::new(Server { shown, address, started, rate, searching });
+    let server = Arc::new(DebugServer { shown, address, started, rate, searching });
     let limits = ConnectionLimits { connections_max: CONNECTIONS_MAX, ..ConnectionLimits::default() };
     let told =
         Box::new(|why: &'static str| tracing::debug!(why, "a connection to the debug endpoints was closed"));
     let connections = Connections::new(limits, told);
-    let meet = |place: Arc<Place>, _| {
+    let meet = |place: Arc<TrackedConnection>, _| {
         let server = server.clone();
         move |request| handle(server.clone(), place.clone(), request)
     };
@@ -137,7 +137,7 @@ pub async fn serve(shown: Shown, listener: TcpListener) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn handle(server: Arc<Server>, place: Arc<Place>, request: Request) -> Response {
+async fn handle(server: Arc<DebugServer>, place: Arc<TrackedConnection>, request: Request) -> Response {
     let (mut head, _) = request.into_parts();
     let mut response = match guard::check(&server, &head) {
         Err(refused) => *refused,
@@ -162,7 +162,7 @@ async fn handle(server: Arc<Server>, place: Arc<Place>, request: Request) -> Res
     response
 }
 
-async fn answer(server: &Arc<Server>, head: &mut request::Parts) -> Response {
+async fn answer(server: &Arc<DebugServer>, head: &mut request::Parts) -> Response {
     if head.method != Method::GET {
         return plain(StatusCode::METHOD_NOT_ALLOWED, "use GET");
     }
@@ -184,7 +184,7 @@ async fn answer(server: &Arc<Server>, head: &mut request::Parts) -> Response {
     }
 }
 
-impl Kept {
+impl DebugBuffers {
     fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }

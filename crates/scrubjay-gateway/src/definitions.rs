@@ -17,7 +17,10 @@ use std::sync::Arc;
 use scrubjay_core::redact::{Finding, Redactor, cut};
 use thiserror::Error;
 
-pub use server::{By, Change, Entry, Item, Pending, Server, Shown, What, Why};
+pub use server::{
+    Approver, DefinitionChange, DefinitionHistory, DefinitionKind, DefinitionText, HeldReason,
+    ObservedDefinition, PendingDefinition, ServerDefinitions,
+};
 pub use spelling::spelled;
 
 use crate::config::BackendLink;
@@ -31,7 +34,7 @@ const STRETCHES_MAX: usize = 64;
 const PLACE_CHARS_MAX: usize = 200;
 
 /// The name of a server's file, and what it says or why it cannot be read.
-pub type Listed = (String, Result<Server, DefinitionsError>);
+pub type StoredServer = (String, Result<ServerDefinitions, DefinitionsError>);
 
 /// Where definitions are kept.
 pub struct Definitions {
@@ -128,7 +131,7 @@ impl Definitions {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn list(&self) -> Result<Vec<Listed>, DefinitionsError> {
+    pub fn list(&self) -> Result<Vec<StoredServer>, DefinitionsError> {
         let names = match fs::read_dir(&self.directory) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             names => names.map_err(|source| failed(&self.directory, source))?,
@@ -151,7 +154,7 @@ impl Definitions {
     pub fn update<T>(
         &self,
         name: &str,
-        change: impl FnOnce(&mut Server) -> T,
+        change: impl FnOnce(&mut ServerDefinitions) -> T,
     ) -> Result<T, DefinitionsError> {
         self.update_stamped(name, change).map(|(returned, ..)| returned)
     }
@@ -160,8 +163,8 @@ impl Definitions {
     pub(crate) fn update_stamped<T>(
         &self,
         name: &str,
-        change: impl FnOnce(&mut Server) -> T,
-    ) -> Result<(T, Server, Stamp), DefinitionsError> {
+        change: impl FnOnce(&mut ServerDefinitions) -> T,
+    ) -> Result<(T, ServerDefinitions, Stamp), DefinitionsError> {
         let path = self.directory.join(name);
         let _lock = self.lock().map_err(|source| failed(&self.directory, source))?;
         let (before, stamp) = self.load(name)?;
@@ -181,7 +184,7 @@ impl Definitions {
     }
 
     /// Reads what is kept of a server.
-    pub(crate) fn load(&self, name: &str) -> Result<(Option<Server>, Stamp), DefinitionsError> {
+    pub(crate) fn load(&self, name: &str) -> Result<(Option<ServerDefinitions>, Stamp), DefinitionsError> {
         let path = self.directory.join(name);
         let stamp = self.stamp(name);
         if stamp.bytes > FILE_BYTES_MAX {
@@ -191,7 +194,7 @@ impl Definitions {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((None, Stamp::default())),
             bytes => bytes.map_err(|source| failed(&path, source))?,
         };
-        let server: Server =
+        let server: ServerDefinitions =
             serde_json::from_slice(&bytes).map_err(|_| DefinitionsError::Damaged { path })?;
         Ok((Some(server), stamp))
     }

@@ -26,23 +26,23 @@ pub struct Receipt {
     why: WhyUndelivered,
     is_delivered: bool,
     /// Where it is listed, and under which number.
-    listed: Option<(Arc<OnTheirWay>, u64)>,
+    listed: Option<(Arc<InTransit>, u64)>,
 }
 
 /// The messages of a session that are on their way: when its tape ends, they are noted as undelivered.
 #[derive(Debug, Default)]
-pub(crate) struct OnTheirWay {
-    open: Mutex<Open>,
+pub(crate) struct InTransit {
+    open: Mutex<InTransitEntries>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct InTransitEntries {
     next: u64,
     entries: HashMap<u64, (EntryRef, WhyUndelivered)>,
     is_stopping: bool,
 }
 
-impl Open {
+impl InTransitEntries {
     /// Returns why a message was not delivered: a client that is there when we stop did not leave.
     fn reason(&self, why: WhyUndelivered) -> WhyUndelivered {
         match why {
@@ -52,7 +52,7 @@ impl Open {
     }
 }
 
-impl OnTheirWay {
+impl InTransit {
     fn add(&self, entry: EntryRef, why: WhyUndelivered) -> u64 {
         let mut open = lock(&self.open);
         open.next += 1;
@@ -102,7 +102,7 @@ impl Receipt {
 
     /// Lists it among what is on its way.
     #[must_use]
-    pub(crate) fn listed_in(mut self, list: &Arc<OnTheirWay>) -> Self {
+    pub(crate) fn listed_in(mut self, list: &Arc<InTransit>) -> Self {
         self.listed = Some((list.clone(), list.add(self.entry, self.why)));
         self
     }

@@ -3,13 +3,13 @@
 //! One gateway serves all sessions of all fronts. Lists are put together from every backend; a call goes to
 //! the one that owns the name. A backend that is down is missing from lists and nothing else.
 
+mod aggregate;
 mod calls;
 mod events;
 mod greeting;
-mod lists;
+mod list_deadline;
 mod names;
 mod own_answers;
-mod patience;
 mod quarantine;
 mod reload;
 mod request_state;
@@ -17,7 +17,7 @@ mod route;
 mod shutdown;
 mod subscriptions;
 mod tasks;
-mod through;
+mod transparent;
 mod unreadable;
 
 use std::collections::HashMap;
@@ -40,16 +40,16 @@ use crate::backend::{Answer, Backend, Event};
 use crate::budget::{Budget, Charge, Full, Use};
 use crate::config::{BackendConfig, Naming};
 use crate::delivery::Outgoing;
-use crate::keeping::Kept;
-use crate::memory::Memory;
+use crate::profile_store::ProfileStore;
+use crate::record_first::RecordedEntry;
 use crate::relay::Options;
-use crate::ruling::RulesInForce;
+use crate::rules_in_force::RulesInForce;
 use crate::session::{
     Call, CallGuard, ClientFacts, LEAST_LOG_LEVEL, Outbox, Sealing, Session, lock, log_level,
 };
 
-pub use names::Mirrored;
-pub(crate) use names::Table;
+pub use names::MirroredArgument;
+pub(crate) use names::NameTable;
 pub use reload::{Reload, Reloaded};
 pub use route::{Consent, PlanBook, Planned, RouteWith, StepMark, Writing};
 pub(crate) use tasks::related as related_task;
@@ -102,11 +102,11 @@ pub struct Gateway {
     /// In the order of the configuration.
     backends: Mutex<Arc<[Arc<Backend>]>>,
     naming: Mutex<Naming>,
-    routes: Mutex<lists::Routes>,
+    routes: Mutex<aggregate::NameRegistry>,
     /// What backends said of their tools before, and what of that is held back.
-    seen: quarantine::Seen,
+    observed: quarantine::ObservedDefinitions,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
-    parked: calls::Parked,
+    parked: calls::ParkedCalls,
     tasks: tasks::Tasks,
     /// Binds what modern backends let clients come back with to those clients.
     states: request_state::StateSeal,
@@ -120,14 +120,14 @@ pub struct Gateway {
     events: mpsc::Sender<Event>,
     options: Option<TakeOptions>,
     /// The one server everything goes to, where nothing is put together.
-    through: Option<through::Through>,
-    keeping: Options,
+    transparent: Option<transparent::TransparentServer>,
+    record_options: Options,
     /// What is kept in memory.
     budget: Budget,
     /// The rules for what is said to backends and by them, where any are in force.
     rules: Arc<RulesInForce>,
     /// What is known of backends from earlier runs, where that is kept.
-    memory: OnceLock<Arc<Memory>>,
+    memory: OnceLock<Arc<ProfileStore>>,
     /// Hears of clients that left.
     on_leave: OnceLock<OnLeave>,
 }
@@ -143,7 +143,7 @@ pub enum Accepted {
     /// A request: answer it.
     Request(Box<Request>),
     /// Something that needs no answer.
-    Told,
+    NoReply,
     /// Not acceptable; the line to answer with.
     Refused(String),
     /// There is no room for it now; the line to answer with.
@@ -187,41 +187,41 @@ impl Request {
 }
 
 impl Gateway {
-    /// Makes a gateway that records as safely as `keeping` says; `backends` gets the queue for what backends say
+    /// Makes a gateway that records as safely as `record_options` says; `backends` gets the queue for what backends say
     /// by themselves.
     pub fn new(
         naming: Naming,
         new_recording: NewRecording,
-        keeping: Options,
+        record_options: Options,
         options: Option<TakeOptions>,
         backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>,
     ) -> Arc<Self> {
-        Self::make(naming, new_recording, options, None, keeping, backends)
+        Self::make(naming, new_recording, options, None, record_options, backends)
     }
 
     fn make(
         naming: Naming,
         new_recording: NewRecording,
         options: Option<TakeOptions>,
-        through: Option<through::Through>,
-        keeping: Options,
+        transparent: Option<transparent::TransparentServer>,
+        record_options: Options,
         backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>,
     ) -> Arc<Self> {
         let (events, heard) = mpsc::channel(EVENTS_MAX);
         let backends = backends(&events, &new_recording);
         let rules = Arc::<RulesInForce>::default();
-        let budget = Budget::new(keeping.memory);
+        let budget = Budget::new(record_options.memory);
         let made = |backend: Backend| {
-            Arc::new(backend.keeping(keeping).within(budget.clone()).ruled_by(rules.clone()))
+            Arc::new(backend.record_options(record_options).within(budget.clone()).ruled_by(rules.clone()))
         };
         let backends = backends.into_iter().map(made).collect();
         let gateway = Arc::new(Self {
             backends: Mutex::new(backends),
             naming: Mutex::new(naming),
             routes: Mutex::default(),
-            seen: quarantine::Seen::default(),
+            observed: quarantine::ObservedDefinitions::default(),
             sessions: Mutex::default(),
-            parked: calls::Parked::default(),
+            parked: calls::ParkedCalls::default(),
             tasks: tasks::Tasks::default(),
             states: request_state::StateSeal::default(),
             routing: Mutex::default(),
@@ -231,8 +231,8 @@ impl Gateway {
             new_recording,
             events,
             options,
-            through,
-            keeping,
+            transparent,
+            record_options,
             budget,
             rules,
             memory: OnceLock::new(),
@@ -271,8 +271,8 @@ impl Gateway {
     }
 
     /// Returns how safely messages are recorded.
-    pub(crate) fn keeping(&self) -> Options {
-        self.keeping
+    pub(crate) fn record_options(&self) -> Options {
+        self.record_options
     }
 
     /// Returns what is kept in memory.
@@ -284,13 +284,13 @@ impl Gateway {
     /// Returns whether everything goes to one server that nothing is changed of.
     #[must_use]
     pub fn is_transparent(&self) -> bool {
-        self.through.is_some()
+        self.transparent.is_some()
     }
 
     /// Returns how long a message may be.
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
-        self.keeping.message_bytes_max
+        self.record_options.message_bytes_max
     }
 
     /// Begins a session.
@@ -313,7 +313,7 @@ impl Gateway {
     fn begin_session(&self, name: &str, client: Option<&str>, may_be_several: bool) -> Arc<Session> {
         let handle = handle();
         let recording = self.new_tape(NewTape { name, kind: TapeKind::Conversation, client: Some(&handle) });
-        let mut session = Session::new(handle, recording, self.keeping, &self.budget, client);
+        let mut session = Session::new(handle, recording, self.record_options, &self.budget, client);
         session.may_be_several = may_be_several;
         let session = Arc::new(session);
         lock(&self.sessions).insert(session.id.clone(), session.clone());
@@ -342,7 +342,7 @@ impl Gateway {
     /// Tells whether a session was begun in vain, because `initialize` earned an error.
     #[must_use]
     pub fn refused_to_open(&self, session: &Session) -> bool {
-        self.through.is_none() && !session.is_opened()
+        self.transparent.is_none() && !session.is_opened()
     }
 
     /// Ends a session and seals its tape; returns whether it existed.
@@ -364,8 +364,8 @@ impl Gateway {
             self.parked.forget_client(&session.client);
             self.backends().iter().for_each(|backend| backend.end_client(&session.client, reason));
         }
-        if let Some(through) = &self.through {
-            self.end_server_of(through, id, reason);
+        if let Some(transparent) = &self.transparent {
+            self.end_server_of(transparent, id, reason);
         }
         session.finish(self.new_tape(NewTape::late()), reason, sealing);
         if let Some(hear) = self.on_leave.get() {
@@ -404,8 +404,8 @@ impl Gateway {
             let is_late = began.elapsed() >= sealing_max;
             self.end_session(&id, reason, if is_late { Sealing::Later } else { Sealing::Now });
         }
-        if let Some(through) = &self.through {
-            self.end_shared_server(through, reason);
+        if let Some(transparent) = &self.transparent {
+            self.end_shared_server(transparent, reason);
         }
         self.close_backends(reason);
         for backend in self.backends().iter() {
@@ -433,7 +433,7 @@ impl Gateway {
 
     /// Takes up what earlier runs knew of backends, before any of them starts, and of those that come later. With rules
     /// in force nothing is: what they hide must not come back from a run without them.
-    pub fn remember_in(&self, memory: &Arc<Memory>) {
+    pub fn remember_in(&self, memory: &Arc<ProfileStore>) {
         if self.rules.now().is_some() {
             return;
         }
@@ -463,7 +463,10 @@ impl Gateway {
     fn new_backend(&self, config: &BackendConfig, workspace: Option<std::path::PathBuf>) -> Arc<Backend> {
         let tape = self.new_tape(NewTape::of_backend(&format!("backend {}", config.id)));
         let backend = Backend::new(config, workspace, tape, self.events.clone());
-        let backend = backend.keeping(self.keeping).within(self.budget.clone()).ruled_by(self.rules.clone());
+        let backend = backend
+            .record_options(self.record_options)
+            .within(self.budget.clone())
+            .ruled_by(self.rules.clone());
         if let Some(memory) = self.memory.get() {
             backend.remember_in(memory);
         }
@@ -475,7 +478,7 @@ impl Gateway {
         if let Some(refused) = self.refuse_unreadable(session, line.as_bytes()) {
             return refused;
         }
-        let recorded = match session.record_heard(line) {
+        let recorded = match session.record_inbound(line) {
             Ok(recorded) => recorded,
             Err(e) => {
                 let id = Parts::of(line).ok().and_then(|p| p.json_id());
@@ -501,10 +504,10 @@ impl Gateway {
             (Some(method), Some(id)) => self.accept_request(session, method, id, &parts, recorded, outbox),
             (Some(method), None) if !parts.has_id => {
                 match session.account.charge(Use::Call, CALL_BYTES + CALL_COPIES * line.len()) {
-                    Ok(room) => self.told(session, method, &parts, room),
+                    Ok(room) => self.accept_notification(session, method, &parts, room),
                     Err(full) => return refuse_full(None, &full),
                 }
-                Accepted::Told
+                Accepted::NoReply
             }
             (None, Some(id)) if parts.result.is_some() || parts.error.is_some() => {
                 let answer = match (parts.error, parts.result) {
@@ -513,7 +516,7 @@ impl Gateway {
                 };
                 // An answer to nothing is on tape, and that is all.
                 session.take_answer(&id, answer);
-                Accepted::Told
+                Accepted::NoReply
             }
             (_, id) => {
                 refuse(id.as_ref(), code::INVALID_REQUEST, "neither a request, a notification nor an answer")
@@ -527,7 +530,7 @@ impl Gateway {
         method: &str,
         id: JsonId,
         parts: &Parts<'_>,
-        recorded: Kept,
+        recorded: Option<RecordedEntry>,
         outbox: &Outbox,
     ) -> Accepted {
         let facts = match self.facts_of(session, method, parts) {
@@ -629,8 +632,8 @@ impl Gateway {
     }
 
     async fn dispatch(self: &Arc<Self>, request: &mut Request) -> Answer {
-        if let Some(through) = &self.through {
-            return self.pass_through(through, request).await;
+        if let Some(transparent) = &self.transparent {
+            return self.pass_transparently(transparent, request).await;
         }
         if !request.has_readable_params() {
             return unreadable_params();
@@ -674,7 +677,13 @@ impl Gateway {
     }
 
     /// Takes a notification from a client.
-    fn told(self: &Arc<Self>, session: &Arc<Session>, method: &str, parts: &Parts<'_>, room: Charge) {
+    fn accept_notification(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        method: &str,
+        parts: &Parts<'_>,
+        room: Charge,
+    ) {
         let params = parts.params.map(RawValue::get);
         match method {
             method::NOTIFICATIONS_CANCELLED => {
@@ -683,9 +692,9 @@ impl Gateway {
                     call.cancel();
                 }
             }
-            _ if self.through.is_some() => {
-                if let Some(through) = &self.through {
-                    self.tell_server(through, session, method, params, room);
+            _ if self.transparent.is_some() => {
+                if let Some(transparent) = &self.transparent {
+                    self.tell_server(transparent, session, method, params, room);
                 }
             }
             method::NOTIFICATIONS_INITIALIZED => {}
@@ -701,13 +710,16 @@ impl Gateway {
                 let serving = all.iter().flat_map(|b| b.connections_of(session, era));
                 // What names a request or a task of the server's is not for a connection on which it may be another's.
                 let concerns = |c: &Arc<Connection>| c.owner().is_some() || !names_a_handle(method);
-                let told: Arc<(String, Option<String>, Charge)> =
+                let accept_notification: Arc<(String, Option<String>, Charge)> =
                     Arc::new((method.to_owned(), params.map(str::to_owned), room));
                 for connection in serving.filter(concerns) {
                     connection.note_client(session);
-                    let told = told.clone();
+                    let accept_notification = accept_notification.clone();
                     tokio::spawn(async move {
-                        if let Err(e) = connection.notify(None, &told.0, told.1.as_deref()).await {
+                        if let Err(e) = connection
+                            .notify(None, &accept_notification.0, accept_notification.1.as_deref())
+                            .await
+                        {
                             tracing::debug!(error = %e, "a notification did not reach a backend");
                         }
                     });

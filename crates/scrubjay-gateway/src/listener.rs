@@ -71,7 +71,7 @@ pub(crate) type OnClose = Box<dyn Fn(&'static str) + Send + Sync>;
 /// The connections of one listener.
 pub(crate) struct Connections {
     limits: ConnectionLimits,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
     next: AtomicU64,
     /// Whether nothing is written any more.
     is_held: AtomicBool,
@@ -80,27 +80,27 @@ pub(crate) struct Connections {
 
 /// By number, so that the oldest come first.
 #[derive(Default)]
-struct Open {
-    strangers: BTreeMap<u64, Arc<Place>>,
-    known: BTreeMap<u64, Arc<Place>>,
+struct OpenConnections {
+    strangers: BTreeMap<u64, Arc<TrackedConnection>>,
+    known: BTreeMap<u64, Arc<TrackedConnection>>,
 }
 
-impl Open {
-    fn all(&self) -> impl Iterator<Item = &Arc<Place>> {
+impl OpenConnections {
+    fn all(&self) -> impl Iterator<Item = &Arc<TrackedConnection>> {
         self.strangers.values().chain(self.known.values())
     }
 }
 
 /// One connection.
-pub(crate) struct Place {
+pub(crate) struct TrackedConnection {
     number: u64,
     connections: Arc<Connections>,
-    doing: Mutex<Doing>,
+    doing: Mutex<ConnectionActivity>,
     close: Notify,
 }
 
 #[derive(Clone, Copy)]
-struct Doing {
+struct ConnectionActivity {
     stage: Stage,
     since: Instant,
     /// Since when the client takes nothing of what is written.
@@ -124,11 +124,11 @@ impl Connections {
     }
 
     /// Finds a place for one more; `None` where nobody can be asked to leave.
-    fn enter(self: &Arc<Self>) -> Option<Arc<Place>> {
+    fn enter(self: &Arc<Self>) -> Option<Arc<TrackedConnection>> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let doing = Doing { stage: Stage::Heading, since: Instant::now(), stalled: None };
+        let doing = ConnectionActivity { stage: Stage::Heading, since: Instant::now(), stalled: None };
         let (doing, close) = (Mutex::new(doing), Notify::new());
-        let place = Arc::new(Place { number, connections: self.clone(), doing, close });
+        let place = Arc::new(TrackedConnection { number, connections: self.clone(), doing, close });
         let mut open = lock(&self.open);
         let max = self.limits.connections_max;
         let strangers_max = (max / STRANGERS_PART).max(1);
@@ -147,8 +147,8 @@ impl Connections {
     }
 
     /// Returns the oldest stranger without a request, else the oldest stranger, else the oldest idle connection of all.
-    fn least_missed(open: &Open) -> Option<Arc<Place>> {
-        let waits = |place: &&Arc<Place>| lock(&place.doing).stage != Stage::Answering;
+    fn least_missed(open: &OpenConnections) -> Option<Arc<TrackedConnection>> {
+        let waits = |place: &&Arc<TrackedConnection>| lock(&place.doing).stage != Stage::Answering;
         let stranger = open.strangers.values().find(waits).or_else(|| open.strangers.values().next());
         stranger.or_else(|| open.known.values().find(waits)).cloned()
     }
@@ -176,7 +176,7 @@ impl Connections {
         }
     }
 
-    fn close(&self, place: &Place, why: Option<&'static str>) {
+    fn close(&self, place: &TrackedConnection, why: Option<&'static str>) {
         place.close.notify_one();
         self.leave(place.number);
         if let Some(why) = why {
@@ -193,7 +193,7 @@ impl Connections {
     pub(crate) fn close_most_stalled(&self, at_least: Duration) -> bool {
         let stalled = {
             let open = lock(&self.open);
-            let since = |place: &Arc<Place>| lock(&place.doing).stalled;
+            let since = |place: &Arc<TrackedConnection>| lock(&place.doing).stalled;
             open.all()
                 .filter_map(|place| Some((since(place)?, place.clone())))
                 .min_by_key(|(since, _)| *since)
@@ -204,7 +204,7 @@ impl Connections {
     }
 }
 
-impl Place {
+impl TrackedConnection {
     /// Notes that its client has a session: it is no stranger any more.
     pub(crate) fn is_known(&self) {
         let mut open = lock(&self.connections.open);
@@ -214,7 +214,7 @@ impl Place {
     }
 
     fn is_late(&self, limits: &ConnectionLimits) -> Option<Option<&'static str>> {
-        let Doing { stage, since, stalled } = *lock(&self.doing);
+        let ConnectionActivity { stage, since, stalled } = *lock(&self.doing);
         if stalled.is_some_and(|since| since.elapsed() > limits.write_timeout) {
             return Some(Some("does not read"));
         }
@@ -259,7 +259,7 @@ pub(crate) type Ends = Option<(SocketAddr, SocketAddr)>;
 /// Serves connections until the future is dropped; `meet` makes what answers the requests of each.
 pub(crate) async fn serve<M, S, F, B>(listener: TcpListener, connections: Arc<Connections>, meet: M)
 where
-    M: Fn(Arc<Place>, Ends) -> S,
+    M: Fn(Arc<TrackedConnection>, Ends) -> S,
     S: Fn(Request) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: AnswerBody<Data: Send, Error = std::io::Error> + Send + Unpin + 'static,
@@ -291,7 +291,7 @@ where
     }
 }
 
-async fn attend<S, F, B>(stream: TcpStream, place: Arc<Place>, answer: S)
+async fn attend<S, F, B>(stream: TcpStream, place: Arc<TrackedConnection>, answer: S)
 where
     S: Fn(Request) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,

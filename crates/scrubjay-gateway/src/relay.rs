@@ -108,7 +108,7 @@ struct Outlet {
 
 /// The receiving side is gone.
 #[derive(Debug)]
-struct Gone;
+struct ReceiverGone;
 
 impl Outlet {
     fn new(sink: Sink) -> Self {
@@ -120,14 +120,14 @@ impl Outlet {
     }
 
     /// Writes all bytes, and counts those that are written.
-    async fn write(&self, bytes: &[u8], written: &Cell<usize>) -> Result<(), Gone> {
+    async fn write(&self, bytes: &[u8], written: &Cell<usize>) -> Result<(), ReceiverGone> {
         let _turn = self.turn.lock().await;
-        let sink = self.sink().ok_or(Gone)?;
+        let sink = self.sink().ok_or(ReceiverGone)?;
         while written.get() < bytes.len() {
             let Ok(more) = sink.write_some(&bytes[written.get()..]).await else {
                 self.abandoned.set(true);
                 self.close();
-                return Err(Gone);
+                return Err(ReceiverGone);
             };
             written.set(written.get() + more);
         }
@@ -224,7 +224,7 @@ impl Relay {
                     Step::Oversize(line) => self.refuse(direction, arrived, &line).await,
                     Step::Starved => break,
                 };
-                if let Err(Gone) = passed {
+                if let Err(ReceiverGone) = passed {
                     return Ok(());
                 }
             }
@@ -310,7 +310,12 @@ impl Relay {
         self.recording.into_inner()
     }
 
-    async fn pass(&self, direction: Direction, arrived: Moment, batch: Batch<'_>) -> Result<(), Gone> {
+    async fn pass(
+        &self,
+        direction: Direction,
+        arrived: Moment,
+        batch: Batch<'_>,
+    ) -> Result<(), ReceiverGone> {
         if let Some(judge) = &self.judge {
             return self.pass_judged(judge, direction, arrived, batch).await;
         }
@@ -353,7 +358,12 @@ impl Relay {
     }
 
     /// Deals with messages that could not be recorded.
-    async fn fail(&self, direction: Direction, batch: Batch<'_>, error: &RecordError) -> Result<(), Gone> {
+    async fn fail(
+        &self,
+        direction: Direction,
+        batch: Batch<'_>,
+        error: &RecordError,
+    ) -> Result<(), ReceiverGone> {
         if self.note_failure(batch.lines().len() as u64, batch.bytes().len() as u64, error) {
             return Unsent::new(self, direction, None, Messages::Batch(batch)).write(batch.bytes()).await;
         }
@@ -380,7 +390,7 @@ impl Relay {
         direction: Direction,
         line: &[u8],
         error: &RecordError,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ReceiverGone> {
         for notice in notice::not_recorded(direction, line, &error.to_string()) {
             self.tell(&notice, None).await?;
         }
@@ -388,7 +398,12 @@ impl Relay {
     }
 
     /// Records that a line was too long, and tells whoever waits for it.
-    async fn refuse(&self, direction: Direction, arrived: Moment, line: &Oversize) -> Result<(), Gone> {
+    async fn refuse(
+        &self,
+        direction: Direction,
+        arrived: Moment,
+        line: &Oversize,
+    ) -> Result<(), ReceiverGone> {
         let notice = notice::too_long(direction, line, self.options.message_bytes_max);
         let facts = serde_json::to_vec(line).expect("an oversize is plain data");
         let told =
@@ -408,7 +423,7 @@ impl Relay {
     }
 
     /// Sends a message of our own, with the number of its entry where it is on tape.
-    async fn tell(&self, notice: &Notice, number: Option<u64>) -> Result<(), Gone> {
+    async fn tell(&self, notice: &Notice, number: Option<u64>) -> Result<(), ReceiverGone> {
         let message = Messages::One(notice.line.len());
         Unsent::new(self, notice.direction, number, message).write(&notice.line).await
     }

@@ -3,7 +3,7 @@
 //! Everything a client says and hears is recorded here before it moves on, and so is what backends are asked
 //! on its behalf. A session does not know how its client is connected: it hands lines to an [`Outbox`].
 
-mod aside;
+mod standing_stream;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,13 +21,13 @@ use scrubjay_tape::format::header::{SessionRef, SessionSource};
 use scrubjay_tape::recording::{Item, RecordError, Recording};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use self::aside::Aside;
-use crate::backend::offer::{Digest, Kind, Offer};
+use self::standing_stream::StandingStream;
+use crate::backend::list::{BackendList, ListDigest, ListKind};
 use crate::backend::{Answer, Owner};
 use crate::budget::{Account, Budget, Charge, Full, PROCESS_KEY, Use};
-use crate::delivery::{OnTheirWay, Outgoing, Receipt};
-use crate::gateway::{ANSWER_WAIT_MAX, Table};
-use crate::keeping::{Kept, keep, keep_marking, shared};
+use crate::delivery::{InTransit, Outgoing, Receipt};
+use crate::gateway::{ANSWER_WAIT_MAX, NameTable};
+use crate::record_first::{RecordedEntry, record_first, record_first_marking, shared};
 use crate::relay::Options;
 
 /// How many lines may wait for a client that does not read.
@@ -144,7 +144,7 @@ pub struct Session {
     /// Who may speak in it: a hash of the credentials that its client showed when it opened it, where it can show any.
     principal: OnceLock<String>,
     recording: Arc<Mutex<Recording>>,
-    keeping: Options,
+    record_options: Options,
     /// What is kept in memory for it.
     pub(crate) account: Arc<Account>,
     facts: Mutex<ClientFacts>,
@@ -160,29 +160,29 @@ pub struct Session {
     asks: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
     next_ask: AtomicU64,
     /// What belongs to no request.
-    aside: Aside,
-    dropped: Mutex<Dropped>,
+    standing: StandingStream,
+    dropped: Mutex<DroppedCount>,
     /// What is recorded and not yet handed over.
-    on_their_way: Arc<OnTheirWay>,
+    in_transit: Arc<InTransit>,
     seen: Mutex<std::time::Instant>,
     /// The resources whose changes the client wants to hear of, and on whose connection each is followed.
     pub(crate) subscriptions: Mutex<BTreeMap<String, (Owner, Charge)>>,
     /// What the newest lists said, by kind: who owns which name.
-    pub(crate) tables: Mutex<HashMap<Kind, Arc<Table>>>,
+    pub(crate) tables: Mutex<HashMap<ListKind, Arc<NameTable>>>,
     /// Lets one call at a time ask all backends for a name, by kind.
-    pub(crate) gathering: [Gathering; Kind::COUNT],
+    pub(crate) name_lookups: [NameLookup; ListKind::COUNT],
     /// The newest list of each backend, by kind and id.
-    pub(crate) lists: Mutex<HashMap<(Kind, String), RememberedList>>,
+    pub(crate) lists: Mutex<HashMap<(ListKind, String), RememberedList>>,
     /// The least level of log messages the client asked for, where it did.
     pub log_level: Mutex<Option<&'static str>>,
 }
 
 /// A list that a client was given: what stands for it, and itself where there was room for it.
-pub(crate) type RememberedList = (Digest, Option<Arc<Offer>>);
+pub(crate) type RememberedList = (ListDigest, Option<Arc<BackendList>>);
 
 /// Calls of one client that look for a name: who waits while another asks all backends goes by what that one heard.
 #[derive(Debug, Default)]
-pub(crate) struct Gathering {
+pub(crate) struct NameLookup {
     pub(crate) turn: tokio::sync::Mutex<()>,
     /// How often all backends were asked.
     pub(crate) done: AtomicU64,
@@ -193,7 +193,7 @@ type Ticket = (JsonId, u64);
 
 /// What was dropped for want of room, and is not on the tape yet.
 #[derive(Debug, Default)]
-struct Dropped {
+struct DroppedCount {
     messages: usize,
     bytes: usize,
     noted: Option<std::time::Instant>,
@@ -207,7 +207,7 @@ pub struct Call {
     /// The id its client gave it, as JSON.
     pub id: JsonId,
     /// The entry that began it, and the tape that is on.
-    pub recorded: Kept,
+    pub recorded: Option<RecordedEntry>,
     /// Where what belongs to it goes; changes when its client comes back with a new request.
     outbox: Mutex<Outbox>,
     /// The facts of the client as this request states them.
@@ -234,7 +234,7 @@ impl Call {
     pub fn new(
         session: Arc<Session>,
         id: JsonId,
-        recorded: Kept,
+        recorded: Option<RecordedEntry>,
         outbox: Outbox,
         facts: ClientFacts,
         log_level: Option<&'static str>,
@@ -366,7 +366,7 @@ impl Session {
     pub fn new(
         id: String,
         recording: Recording,
-        keeping: Options,
+        record_options: Options,
         budget: &Budget,
         client: Option<&str>,
     ) -> Self {
@@ -380,7 +380,7 @@ impl Session {
             client: client.unwrap_or(&id).into(),
             id,
             recording: shared(recording),
-            keeping,
+            record_options,
             facts: Mutex::default(),
             is_opened: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -389,13 +389,13 @@ impl Session {
             held: Arc::new(Semaphore::new(HELD_MAX)),
             asks: Mutex::default(),
             next_ask: AtomicU64::new(1),
-            aside: Aside::default(),
+            standing: StandingStream::default(),
             dropped: Mutex::default(),
-            on_their_way: Arc::default(),
+            in_transit: Arc::default(),
             seen: Mutex::new(clock::now().instant),
             subscriptions: Mutex::default(),
             tables: Mutex::default(),
-            gathering: Default::default(),
+            name_lookups: Default::default(),
             lists: Mutex::default(),
             log_level: Mutex::default(),
         }
@@ -502,7 +502,7 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on.
-    pub fn record_heard(&self, line: &str) -> Result<Kept, RecordError> {
+    pub fn record_inbound(&self, line: &str) -> Result<Option<RecordedEntry>, RecordError> {
         let item = Item::new(EntryKind::Message, Direction::ClientToServer, Terminator::Lf, line.as_bytes());
         self.record_item(item, |_| ())
     }
@@ -511,7 +511,7 @@ impl Session {
     ///
     /// # Errors
     /// It could not be recorded, so it must not move on.
-    pub fn record(&self, direction: Direction, line: &str) -> Result<Kept, RecordError> {
+    pub fn record(&self, direction: Direction, line: &str) -> Result<Option<RecordedEntry>, RecordError> {
         self.record_then(direction, line, |_| ())
     }
 
@@ -523,8 +523,8 @@ impl Session {
         &self,
         direction: Direction,
         line: &str,
-        then: impl FnOnce(Kept),
-    ) -> Result<Kept, RecordError> {
+        then: impl FnOnce(Option<RecordedEntry>),
+    ) -> Result<Option<RecordedEntry>, RecordError> {
         let item = Item::new(EntryKind::Message, direction, Terminator::Lf, line.as_bytes());
         self.record_item(item, then)
     }
@@ -537,15 +537,15 @@ impl Session {
         &self,
         items: &[Item<'_>],
         marked: usize,
-        then: impl FnOnce(Kept),
-    ) -> Result<Kept, RecordError> {
-        keep_marking(&self.recording, self.keeping, items, marked, then)
+        then: impl FnOnce(Option<RecordedEntry>),
+    ) -> Result<Option<RecordedEntry>, RecordError> {
+        record_first_marking(&self.recording, self.record_options, items, marked, then)
     }
 
     /// Returns the receipt of something recorded here; `why` is noted if it is dropped before it is delivered.
     #[must_use]
-    pub fn receipt(&self, kept: Kept, why: WhyUndelivered) -> Option<Receipt> {
-        let receipt = |mark| Receipt::new(self.recording.clone(), mark, why).listed_in(&self.on_their_way);
+    pub fn receipt(&self, kept: Option<RecordedEntry>, why: WhyUndelivered) -> Option<Receipt> {
+        let receipt = |mark| Receipt::new(self.recording.clone(), mark, why).listed_in(&self.in_transit);
         kept.map(|place| receipt(place.mark))
     }
 
@@ -596,8 +596,12 @@ impl Session {
         }
     }
 
-    fn record_item(&self, item: Item<'_>, then: impl FnOnce(Kept)) -> Result<Kept, RecordError> {
-        keep(&self.recording, self.keeping, &[item], then)
+    fn record_item(
+        &self,
+        item: Item<'_>,
+        then: impl FnOnce(Option<RecordedEntry>),
+    ) -> Result<Option<RecordedEntry>, RecordError> {
+        record_first(&self.recording, self.record_options, &[item], then)
     }
 
     /// Sends a line to the client, recorded first; returns whether it is on its way. What cannot be recorded is not sent.
@@ -642,7 +646,7 @@ impl Session {
             if dropped.noted.is_some_and(|noted| now.duration_since(noted) < NOTE_AGAIN) {
                 return;
             }
-            std::mem::replace(&mut *dropped, Dropped { noted: Some(now), ..Dropped::default() })
+            std::mem::replace(&mut *dropped, DroppedCount { noted: Some(now), ..DroppedCount::default() })
         };
         self.record_note(&serde_json::json!({
             "event": "undelivered", "why": "dropped by limit", "limit": key,
@@ -660,7 +664,7 @@ impl Session {
         place: Option<mpsc::Permit<'_, Outgoing>>,
         line: String,
         why: WhyUndelivered,
-    ) -> Result<Kept, RecordError> {
+    ) -> Result<Option<RecordedEntry>, RecordError> {
         let room = self.room_for(&line);
         self.say_in_room(place, room, line, why)
     }
@@ -675,7 +679,7 @@ impl Session {
         room: Result<Charge, Full>,
         line: String,
         why: WhyUndelivered,
-    ) -> Result<Kept, RecordError> {
+    ) -> Result<Option<RecordedEntry>, RecordError> {
         let why = if place.is_some() && room.is_err() { WhyUndelivered::DroppedByLimit } else { why };
         let Some((place, room)) = place.zip(room.ok()) else {
             let kept = self.record(Direction::ServerToClient, &line)?;
@@ -690,7 +694,7 @@ impl Session {
     }
 
     /// Sends what belongs to no request: on the client's standing stream, or kept until there is one.
-    pub fn say_aside(&self, line: String) {
+    pub fn say_on_standing_stream(&self, line: String) {
         let room = self.room_for(&line);
         let line = match self.record_outgoing(line) {
             Ok(line) => line,
@@ -703,28 +707,28 @@ impl Session {
             Ok(room) => line.in_room(room),
             Err(_) => return line.drop_because(WhyUndelivered::DroppedByLimit),
         };
-        self.aside.say(line);
+        self.standing.say(line);
     }
 
     /// Gives up what waits for a client that listens to nothing.
     pub(crate) fn drop_kept(&self) {
-        self.aside.drop_kept();
+        self.standing.drop_kept();
     }
 
     /// Takes a standing stream, and returns what is to go out on it first.
     pub fn attach(&self, outbox: Outbox) -> VecDeque<Outgoing> {
-        self.aside.attach(outbox)
+        self.standing.attach(outbox)
     }
 
     /// Ends the standing stream, and returns what was kept for it: it is newer than what is on the stream.
     pub(crate) fn detach(&self) -> VecDeque<Outgoing> {
-        self.aside.detach()
+        self.standing.detach()
     }
 
     /// Returns where the client can be asked something now: its standing stream, or that of a request under way.
     #[must_use]
     pub fn reachable(&self) -> Option<Outbox> {
-        self.aside.outbox().or_else(|| lock(&self.calls).values().next().map(|call| call.outbox()))
+        self.standing.outbox().or_else(|| lock(&self.calls).values().next().map(|call| call.outbox()))
     }
 
     /// Asks the client something, and waits for its answer: on a stream, or on the standing one, once it has
@@ -739,12 +743,12 @@ impl Session {
             }
             asks.insert(number, reply);
         }
-        let _forget = Forget { session: self, number };
+        let _forget = AskGuard { session: self, number };
         let question = message::request(&format!("\"scrubjay-{number}\""), method, params);
         let is_on_its_way = match outbox {
             Some(outbox) => self.say(outbox, question).await,
             None => {
-                self.say_aside(question);
+                self.say_on_standing_stream(question);
                 true
             }
         };
@@ -791,7 +795,7 @@ impl Session {
 
     /// Remembers a list the client was given; returns whether it is another than before. What there was no room for is
     /// asked for again when it is needed.
-    pub(crate) fn remember_list(&self, kind: Kind, backend: &str, offer: &Arc<Offer>) -> bool {
+    pub(crate) fn remember_list(&self, kind: ListKind, backend: &str, offer: &Arc<BackendList>) -> bool {
         let kept = offer.may_be_kept().then(|| offer.clone());
         if kept.is_none() {
             let (list, bytes) = (kind.method(), offer.bytes());
@@ -810,12 +814,12 @@ impl Session {
 
     /// Notes that we are about to stop: what its client does not take from here on it did not leave behind.
     pub(crate) fn stopping(&self) {
-        self.on_their_way.stopping();
+        self.in_transit.stopping();
     }
 
     /// Waits until nothing is on its way to its client any more.
     pub(crate) async fn all_said(&self) {
-        while !self.on_their_way.is_empty() {
+        while !self.in_transit.is_empty() {
             tokio::time::sleep(LAST_WORDS_LOOK).await;
         }
     }
@@ -833,23 +837,23 @@ impl Session {
     /// Ends the session: what is under way, its standing stream and its recording.
     pub(crate) fn finish(&self, replacement: Recording, reason: &str, sealing: Sealing) {
         // What nobody came for is noted before the tape ends.
-        drop(self.aside.detach());
+        drop(self.standing.detach());
         lock(&self.asks).clear();
         for call in lock(&self.calls).values() {
             call.cancel();
         }
-        self.on_their_way.give_up(&self.recording);
+        self.in_transit.give_up(&self.recording);
         end_recording(&self.recording, replacement, reason, sealing);
     }
 }
 
 /// Forgets a question when nobody waits for its answer any more.
-struct Forget<'a> {
+struct AskGuard<'a> {
     session: &'a Session,
     number: u64,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for AskGuard<'_> {
     fn drop(&mut self) {
         lock(&self.session.asks).remove(&self.number);
     }

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::bridge::endpoint::Endpoint;
-use crate::bridge::http::{self, Ended, OnSent};
+use crate::bridge::http::{self, BridgeEnd, OnSent};
 use crate::child::{self, Server, StartError};
 use crate::pipe::{self, Sink, Source};
 use crate::relay::{Options, Relay, Report};
@@ -78,7 +78,7 @@ pub async fn run(
 
     let server = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let burial = tokio::spawn(tree::bury_orphans(server));
-    let mut life = Life::default();
+    let mut life = WrapState::default();
     {
         let mut up = pin!(relay.pump(Direction::ClientToServer, from_host));
         let mut down = pin!(relay.pump(Direction::ServerToClient, stdout));
@@ -186,8 +186,10 @@ pub async fn run_remote(
     }
     let (reason, exit_code) = match (by_signal, ended) {
         (Some(signal), _) => (format!("the host sent signal {}", signal.as_raw()), signal_code(signal)),
-        (None, Some(Ended::SessionLost)) => ("the server ended the session".to_owned(), 1),
-        (None, ended) if host_gone || ended == Some(Ended::Unread) => ("the host went away".to_owned(), 0),
+        (None, Some(BridgeEnd::SessionLost)) => ("the server ended the session".to_owned(), 1),
+        (None, ended) if host_gone || ended == Some(BridgeEnd::Unread) => {
+            ("the host went away".to_owned(), 0)
+        }
         (None, _) => ("the host closed its stream".to_owned(), 0),
     };
     let end = End { reason, exit_code: None, signal: None, continues_on: None };
@@ -207,7 +209,7 @@ fn passed_on() -> io::Result<Vec<(Signal, tokio::signal::unix::Signal)>> {
 
 /// How far the connection has come to its end.
 #[derive(Default)]
-struct Life {
+struct WrapState {
     up_ended: bool,
     down_ended: bool,
     aside_ended: bool,
@@ -220,7 +222,7 @@ struct Life {
     hurried: bool,
 }
 
-impl Life {
+impl WrapState {
     fn is_over(&self) -> bool {
         self.status.is_some() && self.down_ended && self.aside_ended
     }

@@ -12,7 +12,7 @@ use scrubjay_core::protocol::method;
 use scrubjay_core::units::counted;
 
 use super::connection::Connection;
-use super::places::{Owner, Place, Rest};
+use super::slots::{BackOff, ConnectionSlot, Owner};
 use super::{Backend, CallError, Event, START_MAX, handshake};
 use crate::session::{ClientFacts, Session, lock};
 
@@ -22,8 +22,8 @@ const FIRST_QUESTION_MAX: Duration = Duration::from_millis(100);
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// How long a client waits for a place while all are taken; longer than it takes until an unused one is given up.
-const PLACE_MAX: Duration = Duration::from_secs(6);
-const PLACE_LOOK: Duration = Duration::from_millis(100);
+const SLOT_WAIT_MAX: Duration = Duration::from_secs(6);
+const SLOT_LOOK: Duration = Duration::from_millis(100);
 
 /// On whose behalf a connection is opened.
 #[derive(Clone, Copy)]
@@ -58,8 +58,8 @@ impl Backend {
     /// Returns the open connection that serves a client, if there is one.
     pub(crate) fn open_connection(&self, session: &Session, era: Era) -> Option<Arc<Connection>> {
         let open = match self.era_for(era) {
-            Era::Modern => self.places.modern.open(),
-            Era::Legacy => self.places.legacy(&self.owner_for(session)),
+            Era::Modern => self.slots.modern.open(),
+            Era::Legacy => self.slots.legacy(&self.owner_for(session)),
         };
         open.inspect(|connection| connection.touch())
     }
@@ -88,7 +88,7 @@ impl Backend {
 
     async fn connect(self: &Arc<Self>, starter: Starter<'_>) -> Result<Arc<Connection>, CallError> {
         let era = starter.facts.era;
-        if self.place_of(starter).await?.has_closed() {
+        if self.slot_of(starter).await?.has_closed() {
             // A server that ended may come back as another.
             self.known.forget_eras();
         }
@@ -103,28 +103,28 @@ impl Backend {
             (Era::Modern, _) => &[Era::Modern, Era::Legacy],
             (Era::Legacy, _) => &[Era::Legacy, Era::Modern],
         };
-        let place = self.place_of(starter).await?;
-        let connection = self.connect_in(&place, starter, eras).await;
+        let slot = self.slot_of(starter).await?;
+        let connection = self.connect_in(&slot, starter, eras).await;
         drop(probing);
         connection
     }
 
     /// Returns the place for the connection that serves a client, as far as its era is known.
-    async fn place_of(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
+    async fn slot_of(&self, starter: Starter<'_>) -> Result<Arc<ConnectionSlot>, CallError> {
         match self.era_for(starter.facts.era) {
-            Era::Modern => Ok(self.places.modern.clone()),
-            Era::Legacy => self.legacy_place(starter).await,
+            Era::Modern => Ok(self.slots.modern.clone()),
+            Era::Legacy => self.legacy_slot(starter).await,
         }
     }
 
     /// Returns the place for a client's legacy connection, waiting for one while all are taken: clients often leave
     /// without a word.
-    async fn legacy_place(&self, starter: Starter<'_>) -> Result<Arc<Place>, CallError> {
+    async fn legacy_slot(&self, starter: Starter<'_>) -> Result<Arc<ConnectionSlot>, CallError> {
         let owner = self.owner_for(starter.session);
-        let deadline = tokio::time::Instant::now() + PLACE_MAX;
+        let deadline = tokio::time::Instant::now() + SLOT_WAIT_MAX;
         loop {
-            if let Some(place) = self.places.legacy_place(&owner, self.connections_max) {
-                return Ok(place);
+            if let Some(slot) = self.slots.legacy_slot(&owner, self.connections_max) {
+                return Ok(slot);
             }
             if tokio::time::Instant::now() >= deadline || starter.session.is_over() {
                 return Err(self.unavailable(&format!(
@@ -133,31 +133,31 @@ impl Backend {
                     counted(self.connections_max, "client")
                 )));
             }
-            tokio::time::sleep(PLACE_LOOK).await;
+            tokio::time::sleep(SLOT_LOOK).await;
         }
     }
 
     /// Opens a connection in its place, unless somebody has meanwhile; one of another era goes to its own place.
     async fn connect_in(
         self: &Arc<Self>,
-        place: &Arc<Place>,
+        slot: &Arc<ConnectionSlot>,
         starter: Starter<'_>,
         eras: &[Era],
     ) -> Result<Arc<Connection>, CallError> {
-        let mut rest: tokio::sync::MutexGuard<'_, Rest> = place.starting.lock().await;
+        let mut back_off: tokio::sync::MutexGuard<'_, BackOff> = slot.starting.lock().await;
         self.refuse_if_retired()?;
         if starter.session.is_over() {
             return Err(self.unavailable("the client's session is over"));
         }
-        if let Some(connection) = place.open() {
+        if let Some(connection) = slot.open() {
             return Ok(connection);
         }
-        if let Some(closed) = place.take_closed() {
+        if let Some(closed) = slot.take_closed() {
             let why = closed.why_closed();
             tracing::warn!(backend = self.id, why, "backend went away");
-            rest.begin(why);
+            back_off.begin(why);
         }
-        if let Some(why) = rest.is_due() {
+        if let Some(why) = back_off.is_due() {
             return Err(self.unavailable(why));
         }
         let started = tokio::time::timeout(START_MAX, handshake::start(self, starter, eras)).await;
@@ -167,18 +167,18 @@ impl Backend {
                 Err(why) => {
                     tracing::warn!(backend = self.id, ?eras, why, "backend does not start");
                     self.known.forget_eras();
-                    rest.begin(why.clone());
+                    back_off.begin(why.clone());
                     return Err(self.unavailable(&why));
                 }
             };
-        rest.end();
+        back_off.end();
         let era = connection.era;
         self.known.learn_era(era, true);
-        let place = match era {
-            _ if era == eras[0] => place.clone(),
-            Era::Modern => self.places.modern.clone(),
+        let slot = match era {
+            _ if era == eras[0] => slot.clone(),
+            Era::Modern => self.slots.modern.clone(),
             Era::Legacy => {
-                self.legacy_place(starter).await.inspect_err(|e| connection.close(&e.to_string()))?
+                self.legacy_slot(starter).await.inspect_err(|e| connection.close(&e.to_string()))?
             }
         };
         if era != eras[0] {
@@ -187,11 +187,11 @@ impl Backend {
         if connection.owner().is_some() {
             self.introduce(&connection, starter).await;
         }
-        let connection = place.put(connection);
-        drop(rest);
+        let connection = slot.put(connection);
+        drop(back_off);
         // It may have been retired while it started, or its client may have left.
         self.refuse_if_retired().inspect_err(|e| connection.close(&e.to_string()))?;
-        if era == Era::Legacy && !self.places.holds(&connection.owner(), &place) {
+        if era == Era::Legacy && !self.slots.holds(&connection.owner(), &slot) {
             connection.close("its client left");
         }
         // With the queue full there is news enough to make everyone look again.

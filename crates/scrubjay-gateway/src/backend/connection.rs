@@ -2,11 +2,11 @@
 //!
 //! Ids towards the backend are numbers of our own, so that no two clients can be mistaken for each other.
 
-mod flights;
-mod hearing;
-mod judging;
+mod clients_seen;
+mod inbound;
 mod notes;
-mod served;
+mod rules;
+mod single_flight;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,22 +23,22 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-pub(crate) use self::flights::Flights;
-pub(super) use self::hearing::Incoming;
-pub use self::served::Served;
+pub use self::clients_seen::ClientsSeen;
+pub(super) use self::inbound::Incoming;
+pub(crate) use self::single_flight::SingleFlight;
 use super::caller::with_caller;
 use super::leg_tape::LegTape;
-use super::offer::{Kind, Offer};
-use super::places::Owner;
+use super::list::{BackendList, ListKind};
 use super::process::{Complaints, Exit, Program};
 use super::questions::Questions;
+use super::slots::Owner;
 use super::{Answer, CallError, Event};
 use crate::budget::{Account, Budget, Queued, Use};
 use crate::delivery::{HandedOver, LineBatch, Outgoing};
-use crate::judged::Judged;
-use crate::keeping::keep;
+use crate::record_first::record_first;
 use crate::relay::Options;
-use crate::ruling::ConnectionJudge;
+use crate::ruled_line::RuledLine;
+use crate::rules_in_force::ConnectionJudge;
 use crate::session::{Call, HELD_MAX, Session, lock};
 
 /// How many calls may be under way on one backend.
@@ -75,14 +75,14 @@ pub struct Connection {
     followed: AtomicU64,
     used: Mutex<tokio::time::Instant>,
     /// The lists that are being read from it, so that nobody asks for one twice at the same time.
-    pub(crate) flights: Flights,
+    pub(crate) list_reads: SingleFlight,
     /// The newest list of definitions of each kind that was read from it, where there was room to keep it.
-    newest: Mutex<HashMap<Kind, Arc<Offer>>>,
-    wire: Arc<Wire>,
+    newest: Mutex<HashMap<ListKind, Arc<BackendList>>>,
+    channel: Arc<RpcChannel>,
 }
 
 /// The part of a connection that exists before the handshake.
-pub(crate) struct Wire {
+pub(crate) struct RpcChannel {
     backend: String,
     /// What its entries name it: its id, without a secret that somebody put there.
     recorded_as: String,
@@ -96,11 +96,11 @@ pub(crate) struct Wire {
     /// The era it speaks and the client whose it is, once it has been greeted.
     settled: OnceLock<(Era, Owner)>,
     questions: Arc<Questions>,
-    keeping: Options,
+    record_options: Options,
     /// The rules at work on it.
     judge: ConnectionJudge,
     /// The clients that have spoken on it.
-    served: Mutex<Served>,
+    clients_seen: Mutex<ClientsSeen>,
     /// Places for what rules hold back and is no one client's of several.
     held: Arc<Semaphore>,
     /// Lines on their way to the backend; dropped, its input ends.
@@ -110,7 +110,7 @@ pub(crate) struct Wire {
     queue: Arc<Account>,
     /// Room for questions of the backend that have no answer yet, and for calls that are called off.
     open_ends: Arc<Semaphore>,
-    pending: Mutex<HashMap<u64, Pending>>,
+    pending: Mutex<HashMap<u64, PendingCall>>,
     /// Makes progress tokens that nobody but this connection's backend knows.
     token_key: [u8; 32],
     next_id: AtomicU64,
@@ -126,7 +126,7 @@ pub(crate) struct Wire {
     program: Mutex<Option<Program>>,
 }
 
-struct Pending {
+struct PendingCall {
     call: Option<Arc<Call>>,
     /// Whether its answer may demand input of a modern client.
     may_demand: bool,
@@ -138,30 +138,30 @@ struct Pending {
 }
 
 impl Connection {
-    pub(super) fn new(wire: Arc<Wire>, era: Era, capabilities: &str) -> Self {
+    pub(super) fn new(channel: Arc<RpcChannel>, era: Era, capabilities: &str) -> Self {
         let all = serde_json::from_str::<&RawValue>(capabilities).ok();
         let is_declared = |name: &&str| message::member(all, name).is_some_and(|c| c.get() != "null");
         Self {
-            backend: wire.backend.clone(),
+            backend: channel.backend.clone(),
             era,
             declared: CAPABILITIES.into_iter().filter(is_declared).collect(),
             attended: AtomicBool::new(false),
             followed: AtomicU64::new(0),
             used: Mutex::new(tokio::time::Instant::now()),
-            flights: Flights::default(),
+            list_reads: SingleFlight::default(),
             newest: Mutex::default(),
-            wire,
+            channel,
         }
     }
 
     /// Returns the client whose it is; `None` where it serves all clients.
     #[must_use]
     pub fn owner(&self) -> Option<Arc<str>> {
-        self.wire.settled.get().and_then(|(_, owner)| owner.clone())
+        self.channel.settled.get().and_then(|(_, owner)| owner.clone())
     }
 
     /// Notes the newest list of definitions that was read from it.
-    pub(crate) fn learn_list(&self, kind: Kind, offer: &Arc<Offer>) {
+    pub(crate) fn learn_list(&self, kind: ListKind, offer: &Arc<BackendList>) {
         if kind.is_definition() && offer.may_be_kept() {
             lock(&self.newest).insert(kind, offer.clone());
         } else {
@@ -170,7 +170,7 @@ impl Connection {
     }
 
     /// Returns the newest list of definitions that was read from it, as far as it was kept.
-    pub(crate) fn newest_list(&self, kind: Kind) -> Option<Arc<Offer>> {
+    pub(crate) fn newest_list(&self, kind: ListKind) -> Option<Arc<BackendList>> {
         lock(&self.newest).get(&kind).cloned()
     }
 
@@ -181,12 +181,12 @@ impl Connection {
 
     /// Returns what its backend asked, and no request of the client has taken along.
     pub(crate) fn questions(&self) -> Arc<Questions> {
-        self.wire.questions.clone()
+        self.channel.questions.clone()
     }
 
     /// Notes that a client speaks on it.
     pub(crate) fn note_client(&self, session: &Session) {
-        lock(&self.wire.served).add(session);
+        lock(&self.channel.clients_seen).add(session);
     }
 
     /// Notes that its client needs it.
@@ -206,14 +206,14 @@ impl Connection {
 
     /// Returns for how long it was not used; `None` while it is.
     pub(super) fn idle(&self) -> Option<Duration> {
-        let in_use = self.followed.load(Ordering::Acquire) > 0 || !lock(&self.wire.pending).is_empty();
+        let in_use = self.followed.load(Ordering::Acquire) > 0 || !lock(&self.channel.pending).is_empty();
         (!in_use).then(|| lock(&self.used).elapsed())
     }
 
     /// Returns how many calls of clients are under way on it.
     #[must_use]
     pub fn open_calls(&self) -> usize {
-        lock(&self.wire.pending).values().filter(|pending| pending.call.is_some()).count()
+        lock(&self.channel.pending).values().filter(|pending| pending.call.is_some()).count()
     }
 
     /// Returns whether nobody looked at how it greets, and listened to it for changes, before this call.
@@ -224,19 +224,19 @@ impl Connection {
     /// Returns whether the backend still listens.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.wire.open.load(Ordering::Acquire)
+        self.channel.open.load(Ordering::Acquire)
     }
 
     /// Waits until it does not any more.
     pub async fn closed(&self) {
         // The sender lives as long as the wire, and so longer than this.
-        let _ = self.wire.closed.subscribe().wait_for(|closed| *closed).await;
+        let _ = self.channel.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
     /// Returns why it does not.
     #[must_use]
     pub fn why_closed(&self) -> String {
-        self.wire.why_closed()
+        self.channel.why_closed()
     }
 
     /// Returns whether the backend declared one of `CAPABILITIES`.
@@ -256,7 +256,7 @@ impl Connection {
         params: Option<&str>,
         timeout: Duration,
     ) -> Result<Answer, CallError> {
-        self.wire.call(call, method, params, timeout).await
+        self.channel.call(call, method, params, timeout).await
     }
 
     /// Sends a notification.
@@ -269,31 +269,31 @@ impl Connection {
         method: &str,
         params: Option<&str>,
     ) -> Result<(), CallError> {
-        self.wire.send(call, message::notification(method, params)).await
+        self.channel.send(call, message::notification(method, params)).await
     }
 
     /// Sends a notification at once; gives it back where it would have to wait.
     pub(crate) fn notify_now(&self, method: &str, params: Option<&str>) -> Result<(), String> {
-        self.wire.send_now(message::notification(method, params))
+        self.channel.send_now(message::notification(method, params))
     }
 
     /// Sends a line that could not be sent at once.
     pub(crate) async fn send_later(&self, line: String) -> Result<(), CallError> {
-        self.wire.send(None, line).await
+        self.channel.send(None, line).await
     }
 
     /// Ends it with its client or the gateway, whose tape says so.
     pub fn close(&self, why: &str) {
-        self.wire.close(why, !self.wire.busy().is_empty());
+        self.channel.close(why, !self.channel.busy().is_empty());
     }
 
     /// Ends it though its client goes on, which is on tape: what its server kept for the client is lost.
     pub(super) fn take_away(&self, why: &str) {
-        self.wire.close(why, true);
+        self.channel.close(why, true);
     }
 }
 
-impl Wire {
+impl RpcChannel {
     pub(super) fn new(
         backend: &super::Backend,
         (writer, in_bridge): (Writer, InBridge),
@@ -303,7 +303,7 @@ impl Wire {
     ) -> Arc<Self> {
         let (lines, queue) = mpsc::channel(LINES_MAX);
         let redactor = lock(&tape.recording()).redactor();
-        let wire = Arc::new(Self {
+        let channel = Arc::new(Self {
             backend: backend.id.clone(),
             recorded_as: redactor.text(&backend.id).to_string(),
             number: backend.next_connection(),
@@ -312,9 +312,9 @@ impl Wire {
             passes_to: backend.owner.clone(),
             settled: OnceLock::new(),
             questions: Arc::default(),
-            keeping: backend.keeping,
+            record_options: backend.record_options,
             judge: backend.judge(),
-            served: Mutex::default(),
+            clients_seen: Mutex::default(),
             held: Arc::new(Semaphore::new(HELD_MAX)),
             lines: Mutex::new(Some(lines)),
             queue: backend.budget.backend(),
@@ -332,8 +332,8 @@ impl Wire {
             tape,
             program: Mutex::new(program),
         });
-        tokio::spawn(write(Arc::downgrade(&wire), writer, in_bridge, queue));
-        wire
+        tokio::spawn(write(Arc::downgrade(&channel), writer, in_bridge, queue));
+        channel
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -408,7 +408,7 @@ impl Wire {
         let params = told.as_ref().map_or(params, |told| told.as_deref());
         let (params, progress_token) = with_own_token(params, &self.progress_token(id));
         // Dropped before the answer is there, it calls the backend off.
-        let mut guard = Abandon { wire: self, id, call, is_under_way: false, is_answered: false };
+        let mut guard = AbandonGuard { channel: self, id, call, is_under_way: false, is_answered: false };
         let line = self
             .judge(Direction::ClientToServer, message::request(&id.to_string(), method, params.as_deref()));
         line.hold().await;
@@ -417,7 +417,7 @@ impl Wire {
             return recorded.map(|()| answer).map_err(|e| CallError::NotRecorded(e.to_string()));
         }
         if let Some(call) = call {
-            lock(&self.served).add(&call.session);
+            lock(&self.clients_seen).add(&call.session);
         }
         let (reply, mut answer) = oneshot::channel();
         let moves = Arc::new(tokio::sync::Notify::new());
@@ -430,7 +430,7 @@ impl Wire {
             let call = call.cloned();
             let may_demand =
                 matches!(method, method::TOOLS_CALL | method::PROMPTS_GET | method::RESOURCES_READ);
-            pending.insert(id, Pending { call, may_demand, reply, progress_token, moves: moves.clone() });
+            pending.insert(id, PendingCall { call, may_demand, reply, progress_token, moves: moves.clone() });
         }
         guard.is_under_way = true;
         let timed_out = || CallError::TimedOut(self.backend.clone(), timeout);
@@ -456,10 +456,10 @@ impl Wire {
         self.send_judged(call, &line).await
     }
 
-    async fn send_judged(&self, call: Option<&Arc<Call>>, line: &Judged) -> Result<(), CallError> {
+    async fn send_judged(&self, call: Option<&Arc<Call>>, line: &RuledLine) -> Result<(), CallError> {
         let goes_on = line.judgement.onward != Onward::Nothing;
         let leaving = goes_on.then(|| line.text().into_owned());
-        self.leave(Direction::ClientToServer, call, line, leaving).await
+        self.record_and_send(Direction::ClientToServer, call, line, leaving).await
     }
 
     fn send_now(&self, line: String) -> Result<(), String> {
@@ -485,7 +485,7 @@ impl Wire {
         &self,
         direction: Direction,
         call: Option<&Arc<Call>>,
-        line: &Judged,
+        line: &RuledLine,
     ) -> Result<(), RecordError> {
         self.record_then(direction, call, line, None)
     }
@@ -498,7 +498,7 @@ impl Wire {
     /// Records on the backend's own tape.
     fn record_item<'a>(&'a self, mut item: Item<'a>) -> Result<(), RecordError> {
         item.via = Some(self.leg());
-        keep(&self.tape.recording(), self.keeping, &[item], |_| ()).map(|_| ())
+        record_first(&self.tape.recording(), self.record_options, &[item], |_| ()).map(|_| ())
     }
 
     pub(super) fn close(&self, why: &str, is_noted: bool) {
@@ -532,7 +532,7 @@ impl Wire {
 
 /// Writes lines to a backend, each of them whole: whoever sent one may have left half-way.
 async fn write(
-    wire: std::sync::Weak<Wire>,
+    channel: std::sync::Weak<RpcChannel>,
     mut writer: Writer,
     in_bridge: InBridge,
     mut lines: mpsc::Receiver<Outgoing>,
@@ -553,11 +553,11 @@ async fn write(
             drop(batch);
             lines.close();
             while lines.try_recv().is_ok() {}
-            if let Some(wire) = wire.upgrade() {
+            if let Some(channel) = channel.upgrade() {
                 // Mostly because it has ended, and how it did tells more.
-                match wire.exit().await {
-                    Some(exit) => wire.close_ended(Some(exit)),
-                    None => wire.close(&format!("it does not read any more: {e}"), true),
+                match channel.exit().await {
+                    Some(exit) => channel.close_ended(Some(exit)),
+                    None => channel.close(&format!("it does not read any more: {e}"), true),
                 }
             }
             return;
@@ -598,8 +598,8 @@ fn random_key() -> [u8; 32] {
 }
 
 /// Calls a backend off when its caller leaves before the answer.
-struct Abandon<'a> {
-    wire: &'a Arc<Wire>,
+struct AbandonGuard<'a> {
+    channel: &'a Arc<RpcChannel>,
     id: u64,
     call: Option<&'a Arc<Call>>,
     /// Whether the backend may have heard of it.
@@ -607,27 +607,27 @@ struct Abandon<'a> {
     is_answered: bool,
 }
 
-impl Drop for Abandon<'_> {
+impl Drop for AbandonGuard<'_> {
     fn drop(&mut self) {
         if self.is_answered {
             return;
         }
         // What is open in the judge is what is pending here: else calls that nobody waits for push out others.
-        self.wire.judge.forget_call(self.id);
+        self.channel.judge.forget_call(self.id);
         if !self.is_under_way {
             return;
         }
-        lock(&self.wire.pending).remove(&self.id);
+        lock(&self.channel.pending).remove(&self.id);
         // A backend that does not read, and has been called off so often already, need not hear of one more.
-        let end = self.wire.open_ends.clone().try_acquire_owned().ok();
-        if let Some(end) = end.filter(|_| self.wire.is_open()) {
-            let (wire, call, id) = (self.wire.clone(), self.call.cloned(), self.id);
+        let end = self.channel.open_ends.clone().try_acquire_owned().ok();
+        if let Some(end) = end.filter(|_| self.channel.is_open()) {
+            let (channel, call, id) = (self.channel.clone(), self.call.cloned(), self.id);
             tokio::spawn(async move {
                 let _end = end;
                 let params = format!(r#"{{"requestId":{id},"reason":"the caller left"}}"#);
                 let line = message::notification(method::NOTIFICATIONS_CANCELLED, Some(&params));
                 // A backend that is gone needs no calling off.
-                let _ = wire.send(call.as_ref(), line).await;
+                let _ = channel.send(call.as_ref(), line).await;
             });
         }
     }

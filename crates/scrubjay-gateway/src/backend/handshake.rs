@@ -16,9 +16,9 @@ use scrubjay_core::redact::cut;
 use serde_json::value::RawValue;
 
 use super::connecting::Starter;
-use super::connection::{Connection, Incoming, Wire};
-use super::known::{Greeting, INSTRUCTIONS_BYTES_MAX};
+use super::connection::{Connection, Incoming, RpcChannel};
 use super::leg_tape::LegTape;
+use super::profile::{Greeting, INSTRUCTIONS_BYTES_MAX};
 use super::{Answer, Backend, Link, Owner, process};
 use crate::bridge::{self, endpoint::Endpoint, http::OnSent};
 use crate::config::BackendLink;
@@ -45,7 +45,7 @@ pub(super) async fn start(
     starter: Starter<'_>,
     eras: &[Era],
 ) -> Result<Arc<Connection>, String> {
-    let mut start = Start { backend, starter, wire: None, is_greeted: false };
+    let mut start = Handshake { backend, starter, channel: None, is_greeted: false };
     let greeted = match eras {
         [Era::Modern, Era::Legacy] => start.probe().await,
         [Era::Legacy, Era::Modern] => match start.initialize().await {
@@ -55,45 +55,45 @@ pub(super) async fn start(
         [Era::Modern] => start.discover(DISCOVER_MAX).await,
         _ => start.initialize().await,
     };
-    if let (Err(why), Some(wire)) = (&greeted, &start.wire) {
-        wire.close(why, true);
+    if let (Err(why), Some(channel)) = (&greeted, &start.channel) {
+        channel.close(why, true);
     }
     start.is_greeted = greeted.is_ok();
     greeted
 }
 
 /// A start under way; given up, what it started ends.
-struct Start<'a> {
+struct Handshake<'a> {
     backend: &'a Backend,
     starter: Starter<'a>,
-    wire: Option<Arc<Wire>>,
+    channel: Option<Arc<RpcChannel>>,
     is_greeted: bool,
 }
 
-impl Drop for Start<'_> {
+impl Drop for Handshake<'_> {
     fn drop(&mut self) {
-        if let Some(wire) = self.wire.take_if(|_| !self.is_greeted) {
-            wire.close("its start was given up", true);
+        if let Some(channel) = self.channel.take_if(|_| !self.is_greeted) {
+            channel.close("its start was given up", true);
         }
     }
 }
 
-impl Start<'_> {
+impl Handshake<'_> {
     /// Returns the streams to greet on: those that are open, or new ones.
-    fn wire(&mut self) -> Result<Arc<Wire>, String> {
-        if let Some(wire) = self.wire.as_ref().filter(|wire| wire.is_open()) {
-            return Ok(wire.clone());
+    fn channel(&mut self) -> Result<Arc<RpcChannel>, String> {
+        if let Some(channel) = self.channel.as_ref().filter(|channel| channel.is_open()) {
+            return Ok(channel.clone());
         }
         let session = (!self.backend.is_shared).then_some(self.starter.session);
-        let wire = open(self.backend, session)?;
-        self.backend.note_start(&wire);
-        Ok(self.wire.insert(wire).clone())
+        let channel = open(self.backend, session)?;
+        self.backend.note_start(&channel);
+        Ok(self.channel.insert(channel).clone())
     }
 
     /// Finds out the era: by discovering, and where that is refused or ignored by initializing the same process.
     async fn probe(&mut self) -> Result<Arc<Connection>, String> {
-        let wire = self.wire()?;
-        let mut discovering = Box::pin(discover(wire, DISCOVER_MAX));
+        let channel = self.channel()?;
+        let mut discovering = Box::pin(discover(channel, DISCOVER_MAX));
         match tokio::time::timeout(PROBE_MAX, &mut discovering).await {
             Ok(Ok(greeting)) => return Ok(self.settle(greeting, None)),
             Ok(Err(refused)) => return self.initialize().await.map_err(|e| format!("{e}; and {refused}")),
@@ -112,13 +112,13 @@ impl Start<'_> {
     }
 
     async fn discover(&mut self, patience: Duration) -> Result<Arc<Connection>, String> {
-        let wire = self.wire()?;
-        let greeting = discover(wire, patience).await?;
+        let channel = self.channel()?;
+        let greeting = discover(channel, patience).await?;
         Ok(self.settle(greeting, None))
     }
 
     async fn initialize(&mut self) -> Result<Arc<Connection>, String> {
-        let wire = self.wire()?;
+        let channel = self.channel()?;
         let owner = self.backend.owner_for(self.starter.session);
         let (capabilities, info) = match &owner {
             Some(_) => self.client(),
@@ -127,19 +127,20 @@ impl Start<'_> {
         let params = |version: &str| {
             format!(r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"clientInfo":{info}}}"#)
         };
-        let first =
-            wire.call(None, method::INITIALIZE, Some(&params(version::LEGACY_NEWEST)), INITIALIZE_MAX).await;
+        let first = channel
+            .call(None, method::INITIALIZE, Some(&params(version::LEGACY_NEWEST)), INITIALIZE_MAX)
+            .await;
         let answer = match first {
             // It names the versions it speaks: once more in the best of them.
             Ok(Answer::Error(error)) if let Some(version) = supported(&error) => {
-                ask(&wire, method::INITIALIZE, &params(version), INITIALIZE_MAX).await?
+                ask(&channel, method::INITIALIZE, &params(version), INITIALIZE_MAX).await?
             }
             first => answered(method::INITIALIZE, first)?,
         };
-        let greeting = read(wire.clone(), Era::Legacy, &answer)?;
+        let greeting = read(channel.clone(), Era::Legacy, &answer)?;
         let connection = self.settle(greeting, owner);
         let greeted = message::notification(method::NOTIFICATIONS_INITIALIZED, None);
-        wire.send(None, greeted).await.map_err(|e| e.to_string())?;
+        channel.send(None, greeted).await.map_err(|e| e.to_string())?;
         Ok(connection)
     }
 
@@ -153,31 +154,31 @@ impl Start<'_> {
         (capabilities, facts.named().map_or_else(own_info, str::to_owned))
     }
 
-    fn settle(&self, greeted: Greeted, owner: Owner) -> Arc<Connection> {
-        let Greeted { wire, era, greeting } = greeted;
-        let connection = Connection::new(wire.clone(), era, &greeting.capabilities);
+    fn settle(&self, greeted: GreetedServer, owner: Owner) -> Arc<Connection> {
+        let GreetedServer { channel, era, greeting } = greeted;
+        let connection = Connection::new(channel.clone(), era, &greeting.capabilities);
         self.backend.known.learn_greeting(era, greeting);
-        wire.settle(era, owner);
+        channel.settle(era, owner);
         Arc::new(connection)
     }
 }
 
 /// A server that answered a greeting.
-struct Greeted {
-    wire: Arc<Wire>,
+struct GreetedServer {
+    channel: Arc<RpcChannel>,
     era: Era,
     greeting: Greeting,
 }
 
 /// Opens a connection on which nothing has been said.
 pub(super) fn open_as_it_is(backend: &Backend, era: Era) -> Result<Arc<Connection>, String> {
-    let wire = open(backend, None)?;
-    wire.settle(era, None);
-    Ok(Arc::new(Connection::new(wire, era, "{}")))
+    let channel = open(backend, None)?;
+    channel.settle(era, None);
+    Ok(Arc::new(Connection::new(channel, era, "{}")))
 }
 
 /// Opens the streams of a backend and begins to listen; what belongs to no request is on the session's tape.
-fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, String> {
+fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<RpcChannel>, String> {
     let tape = Arc::new(LegTape::new(backend.recording.clone(), session));
     let mut in_bridge = None;
     let (program, (incoming, writer), complaints) = match backend.link() {
@@ -189,7 +190,7 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, 
             let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             let endpoint = Endpoint::new(url, headers)
                 .map_err(|e| e.to_string())?
-                .with_message_bytes_max(backend.keeping.message_bytes_max)
+                .with_message_bytes_max(backend.record_options.message_bytes_max)
                 .with_first_transport(*sse);
             let handed_over = Arc::new(Mutex::new(HandedOver::default()));
             let told = handed_over.clone();
@@ -212,12 +213,12 @@ fn open(backend: &Backend, session: Option<&Arc<Session>>) -> Result<Arc<Wire>, 
         }
     };
     let ended = program.as_ref().map(|program| program.ended.clone());
-    let wire = Wire::new(backend, (writer, in_bridge), program, complaints, tape);
+    let channel = RpcChannel::new(backend, (writer, in_bridge), program, complaints, tape);
     if let Some(ended) = ended {
-        tokio::spawn(Wire::close_after(Arc::downgrade(&wire), ended));
+        tokio::spawn(RpcChannel::close_after(Arc::downgrade(&channel), ended));
     }
-    tokio::spawn(wire.clone().listen(incoming));
-    Ok(wire)
+    tokio::spawn(channel.clone().listen(incoming));
+    Ok(channel)
 }
 
 /// Returns the `_meta` members that every modern request carries.
@@ -236,15 +237,15 @@ fn own_info() -> String {
     format!(r#"{{"name":"scrubjay","version":"{}"}}"#, env!("CARGO_PKG_VERSION"))
 }
 
-async fn discover(wire: Arc<Wire>, patience: Duration) -> Result<Greeted, String> {
+async fn discover(channel: Arc<RpcChannel>, patience: Duration) -> Result<GreetedServer, String> {
     let params = format!(r#"{{"_meta":{{{}}}}}"#, modern_meta(CAPABILITIES, &own_info()));
-    let answer = ask(&wire, method::SERVER_DISCOVER, &params, patience).await?;
+    let answer = ask(&channel, method::SERVER_DISCOVER, &params, patience).await?;
     let result = raw(&answer)?;
     let supported = message::elements(message::member(Some(result), "supportedVersions"));
     if !supported.iter().any(|v| v.get() == format!("\"{}\"", version::MODERN)) {
         return Err(format!("it does not speak {}", version::MODERN));
     }
-    read(wire, Era::Modern, &answer)
+    read(channel, Era::Modern, &answer)
 }
 
 /// Returns the best other version that both know, where an error lists those its sender speaks.
@@ -258,8 +259,13 @@ fn supported(error: &str) -> Option<&'static str> {
         .find(|known| *known != version::LEGACY_NEWEST && listed.iter().any(|version| version == known))
 }
 
-async fn ask(wire: &Arc<Wire>, method: &str, params: &str, timeout: Duration) -> Result<String, String> {
-    answered(method, wire.call(None, method, Some(params), timeout).await)
+async fn ask(
+    channel: &Arc<RpcChannel>,
+    method: &str,
+    params: &str,
+    timeout: Duration,
+) -> Result<String, String> {
+    answered(method, channel.call(None, method, Some(params), timeout).await)
 }
 
 fn answered(method: &str, answer: Result<Answer, super::CallError>) -> Result<String, String> {
@@ -276,14 +282,14 @@ fn raw(result: &str) -> Result<&RawValue, String> {
     serde_json::from_str(result).map_err(|e| format!("its greeting is no JSON: {e}"))
 }
 
-fn read(wire: Arc<Wire>, era: Era, greeting: &str) -> Result<Greeted, String> {
+fn read(channel: Arc<RpcChannel>, era: Era, greeting: &str) -> Result<GreetedServer, String> {
     let greeting = raw(greeting)?;
     let capabilities = message::member(Some(greeting), "capabilities").map_or("{}", RawValue::get).to_owned();
     let instructions = message::string(message::member(Some(greeting), "instructions"));
     let bytes = instructions.as_ref().map_or(0, String::len);
     let greeting = Greeting::new(capabilities, instructions)?;
     if bytes > INSTRUCTIONS_BYTES_MAX {
-        wire.note_cut("instructions", bytes, INSTRUCTIONS_BYTES_MAX);
+        channel.note_cut("instructions", bytes, INSTRUCTIONS_BYTES_MAX);
     }
-    Ok(Greeted { wire, era, greeting })
+    Ok(GreetedServer { channel, era, greeting })
 }

@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A question that waits.
 #[derive(Debug)]
-struct Asked {
+struct WaitingQuestion {
     demand: Demand,
     /// Whether it was asked while no call was under way that it could be part of.
     outside_calls: bool,
@@ -27,7 +27,7 @@ struct Asked {
 
 /// Which call takes questions along.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taker {
+pub(crate) struct QuestionTaker {
     /// Whether it has taken one before.
     pub(crate) was_asked: bool,
     /// Whether it also takes what was asked outside calls: calls of tools do, but who reads a resource expects to
@@ -38,7 +38,7 @@ pub(crate) struct Taker {
 /// The questions of one connection.
 #[derive(Debug)]
 pub(crate) struct Questions {
-    waiting: Mutex<VecDeque<Asked>>,
+    waiting: Mutex<VecDeque<WaitingQuestion>>,
     /// Told to a call that has taken no question yet, and how many of those wait.
     fresh: Notify,
     fresh_calls: AtomicUsize,
@@ -71,7 +71,7 @@ impl Questions {
         if waiting.len() >= WAITING_MAX {
             return Err(demand);
         }
-        waiting.push_back(Asked { demand, outside_calls });
+        waiting.push_back(WaitingQuestion { demand, outside_calls });
         drop(waiting);
         self.tell_a_call();
         Ok(())
@@ -87,9 +87,9 @@ impl Questions {
     }
 
     /// Returns the next question that its backend still wants answered, waiting for one.
-    pub(crate) async fn take(&self, taker: Taker) -> Demand {
+    pub(crate) async fn take(&self, taker: QuestionTaker) -> Demand {
         let is_fresh = !taker.was_asked && taker.takes_all;
-        let _counted = is_fresh.then(|| Fresh::new(&self.fresh_calls));
+        let _counted = is_fresh.then(|| FreshCallGuard::new(&self.fresh_calls));
         let news = if is_fresh { &self.fresh } else { &self.again };
         loop {
             if let Some(demand) = self.try_take(taker) {
@@ -101,7 +101,7 @@ impl Questions {
     }
 
     /// Returns the next question, if one waits.
-    pub(crate) fn try_take(&self, taker: Taker) -> Option<Demand> {
+    pub(crate) fn try_take(&self, taker: QuestionTaker) -> Option<Demand> {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|asked| !asked.demand.reply.is_closed());
         let next = waiting.iter().position(|asked| taker.takes_all || !asked.outside_calls)?;
@@ -115,13 +115,13 @@ impl Questions {
     }
 
     /// Counts a question from the moment it is asked until it is answered.
-    pub(super) fn begin(self: &Arc<Self>, outside_calls: bool) -> Open {
+    pub(super) fn begin(self: &Arc<Self>, outside_calls: bool) -> OpenQuestion {
         self.asked.fetch_add(1, Ordering::AcqRel);
         if outside_calls {
             self.unsettled.send_modify(|count| *count += 1);
         }
         self.arrived.notify_waiters();
-        Open { questions: self.clone(), outside_calls }
+        OpenQuestion { questions: self.clone(), outside_calls }
     }
 
     /// Waits until something has been asked.
@@ -149,28 +149,28 @@ impl Questions {
 }
 
 /// Counts a call that has taken no question yet, while it waits.
-struct Fresh<'a>(&'a AtomicUsize);
+struct FreshCallGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Fresh<'a> {
+impl<'a> FreshCallGuard<'a> {
     fn new(calls: &'a AtomicUsize) -> Self {
         calls.fetch_add(1, Ordering::AcqRel);
         Self(calls)
     }
 }
 
-impl Drop for Fresh<'_> {
+impl Drop for FreshCallGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// A question without an answer.
-pub(super) struct Open {
+pub(super) struct OpenQuestion {
     questions: Arc<Questions>,
     outside_calls: bool,
 }
 
-impl Drop for Open {
+impl Drop for OpenQuestion {
     fn drop(&mut self) {
         if self.outside_calls {
             self.questions.unsettled.send_modify(|count| *count -= 1);

@@ -26,7 +26,7 @@ impl Backend {
             Link::Configured(BackendLink::Http { .. }) => "http",
             Link::Mounted(_) => "toolset",
         };
-        let why = if is_ready { None } else { self.places.why_none() };
+        let why = if is_ready { None } else { self.slots.why_none() };
         BackendState { is_ready, kind, why, connections }
     }
 }

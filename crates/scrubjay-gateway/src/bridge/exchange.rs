@@ -21,11 +21,11 @@ use tokio::time::Instant;
 
 use super::client::root;
 use super::first_transport::FirstTransport;
-use super::http::{Bridge, Ended};
+use super::http::{Bridge, BridgeEnd};
 use super::outgoing::SESSION;
 use super::refusal::{HttpAnswer, excerpt};
 use super::sse::{Event, Parser};
-use super::waiting::{Taken, Waiting, is_message};
+use super::waiting::{BridgedLine, UnansweredRequests, is_message};
 use crate::budget::{Charge, Use};
 use crate::session::lock;
 
@@ -46,7 +46,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What a large answer holds while it is dealt with: its turn among others, and its room.
-type Held<'a> = (Option<SemaphorePermit<'a>>, Charge);
+type LargeAnswerPermit<'a> = (Option<SemaphorePermit<'a>>, Charge);
 
 /// Why a message was not answered by its server.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub(super) struct Exchange<'a> {
     /// The message's number on the stream to the bridge, until it was told what became of it; none where the exchange
     /// only listens.
     number: Mutex<Option<u64>>,
-    waiting: Waiting,
+    waiting: UnansweredRequests,
     /// Told when the client calls the message off.
     cancelled: &'a Notify,
     deadline: Option<Instant>,
@@ -88,7 +88,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn listening(bridge: &'a Bridge, message: &'a Envelope, cancelled: &'a Notify) -> Self {
-        let waiting = Waiting::for_requests(message);
+        let waiting = UnansweredRequests::for_requests(message);
         let is_modern = lock(&bridge.talk).modern_version(message).is_some();
         let (deadline, only_answer, session_lost) = (None, false, false);
         let on = message.id.as_ref().filter(|_| message.kind == MessageKind::Request);
@@ -122,7 +122,7 @@ impl<'a> Exchange<'a> {
         let taken = self.settle(posted).await;
         if self.session_lost {
             // Nothing can be said on this stream any more; whoever was told so may begin another.
-            self.bridge.end(Ended::SessionLost);
+            self.bridge.end(BridgeEnd::SessionLost);
         }
         taken
     }
@@ -238,7 +238,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Reads an answer that is no stream; returns it with what it holds while it is dealt with.
-    async fn collect(&self, mut body: Incoming) -> Result<(Vec<u8>, Held<'a>), Failure> {
+    async fn collect(&self, mut body: Incoming) -> Result<(Vec<u8>, LargeAnswerPermit<'a>), Failure> {
         let bridge = self.bridge;
         let (mut text, mut permit) = (Vec::new(), None);
         let mut room = bridge.budget.nothing(Use::Backend, true);
@@ -400,8 +400,8 @@ impl<'a> Exchange<'a> {
     /// Passes a line of the server on to the client.
     async fn pass(&mut self, line: &[u8], verdict: bool) {
         let line = match self.waiting.take(line, verdict) {
-            Taken::Line(line) => line,
-            Taken::NoAnswer(id) => {
+            BridgedLine::Line(line) => line,
+            BridgedLine::NoAnswer(id) => {
                 let why = format!("the server's answer is no JSON-RPC message{}", excerpt(line));
                 return self.bridge.refuse(id.as_raw(), &why, None).await;
             }

@@ -14,10 +14,10 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::exchange::next_data;
-use super::http::{Bridge, Ended};
+use super::http::{Bridge, BridgeEnd};
 use super::refusal::excerpt;
 use super::sse::{Event, Parser};
-use super::waiting::{Taken, Waiting};
+use super::waiting::{BridgedLine, UnansweredRequests};
 use crate::session::lock;
 
 /// How long a server may take to say where messages go.
@@ -29,14 +29,14 @@ pub(super) struct FirstTransport {
     /// Where messages go.
     pub(super) post: Uri,
     /// What is not answered yet.
-    pub(super) waiting: Mutex<Waiting>,
+    pub(super) waiting: Mutex<UnansweredRequests>,
     /// Told when something was.
     pub(super) answered: Notify,
     reader: Mutex<Option<AbortHandle>>,
 }
 
 /// A stream of which only the beginning was read.
-pub(super) struct Opened {
+pub(super) struct OpenedStream {
     pub(super) post: Uri,
     pub(super) body: Incoming,
     pub(super) parser: Parser,
@@ -46,8 +46,8 @@ pub(super) struct Opened {
 
 impl FirstTransport {
     /// Begins to listen.
-    pub(super) fn begin(bridge: &Bridge, opened: Opened) -> Arc<Self> {
-        let Opened { post, body, parser, more } = opened;
+    pub(super) fn begin(bridge: &Bridge, opened: OpenedStream) -> Arc<Self> {
+        let OpenedStream { post, body, parser, more } = opened;
         let (waiting, answered, reader) = (Mutex::default(), Notify::new(), Mutex::default());
         let this = Arc::new(Self { post, waiting, answered, reader });
         let (own, listener) = (bridge.own.clone(), this.clone());
@@ -101,13 +101,13 @@ async fn listen(
         bridge.refuse(id.as_raw(), "the server closed its stream before it answered", None).await;
     }
     this.answered.notify_waiters();
-    bridge.end(Ended::SessionLost);
+    bridge.end(BridgeEnd::SessionLost);
 }
 
 async fn hear(bridge: &Bridge, this: &FirstTransport, line: &[u8]) {
     let taken = lock(&this.waiting).take(line, false);
     match taken {
-        Taken::Line(line) => {
+        BridgedLine::Line(line) => {
             let answer = Envelope::parse(&line);
             if answer.kind == MessageKind::Response && lock(&bridge.talk).version.is_none() {
                 // Only the answer to `initialize` states one.
@@ -115,7 +115,7 @@ async fn hear(bridge: &Bridge, this: &FirstTransport, line: &[u8]) {
             }
             bridge.emit(&line, None).await;
         }
-        Taken::NoAnswer(id) => {
+        BridgedLine::NoAnswer(id) => {
             let why = format!("the server's answer is no JSON-RPC message{}", excerpt(line));
             bridge.refuse(id.as_raw(), &why, None).await;
         }

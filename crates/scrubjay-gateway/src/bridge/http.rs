@@ -25,8 +25,8 @@ use super::client::Client;
 use super::endpoint::Endpoint;
 use super::exchange::{Exchange, listen_aside};
 use super::first_transport::FirstTransport;
-use super::mirrored::Mirrored;
-use super::outgoing::Talk;
+use super::mirrored::MirroredHeaders;
+use super::outgoing::NegotiatedProtocol;
 use super::received::{Received, Sink};
 use super::refusal::HttpAnswer;
 use crate::budget::{Budget, Charge, MemoryLimits, Use};
@@ -48,7 +48,7 @@ const GOODBYE_MAX: Duration = Duration::from_secs(2);
 
 /// Why a bridge came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum BridgeEnd {
     /// The client closed its stream, or was told to stop.
     ByClient,
     /// The client does not read any more.
@@ -72,16 +72,16 @@ pub async fn all_ended(limit: Duration) -> bool {
 }
 
 /// Counts a bridge as open.
-struct Counted;
+struct OpenBridgeCount;
 
-impl Counted {
+impl OpenBridgeCount {
     fn new() -> Self {
         OPEN.send_modify(|open| *open += 1);
         Self
     }
 }
 
-impl Drop for Counted {
+impl Drop for OpenBridgeCount {
     fn drop(&mut self) {
         OPEN.send_modify(|open| *open -= 1);
     }
@@ -90,8 +90,8 @@ impl Drop for Counted {
 pub(super) struct Bridge {
     pub(super) endpoint: Endpoint,
     pub(super) client: Client,
-    pub(super) talk: Mutex<Talk>,
-    pub(super) mirrored: Mutex<Mirrored>,
+    pub(super) talk: Mutex<NegotiatedProtocol>,
+    pub(super) mirrored: Mutex<MirroredHeaders>,
     /// Held while a large answer is read.
     pub(super) large: Semaphore,
     sink: Sink,
@@ -104,9 +104,9 @@ pub(super) struct Bridge {
     pub(super) own: Weak<Self>,
     /// The modern requests under way, and how to call them off.
     calls: Mutex<HashMap<JsonId, Arc<Notify>>>,
-    ended: Mutex<Option<Ended>>,
+    ended: Mutex<Option<BridgeEnd>>,
     end: Notify,
-    _counted: Counted,
+    _counted: OpenBridgeCount,
 }
 
 /// What runs beside the reading.
@@ -118,7 +118,7 @@ struct Tasks {
 }
 
 /// A message without an answer that waits for its turn.
-struct Quiet {
+struct QueuedMessage {
     /// Its number on the stream to the bridge.
     number: u64,
     line: Bytes,
@@ -161,7 +161,7 @@ pub async fn run(
     reader: impl AsyncRead + Send + Unpin,
     writer: impl AsyncWrite + Send + Unpin + 'static,
     stop: impl Future<Output = ()> + Send,
-) -> io::Result<Ended> {
+) -> io::Result<BridgeEnd> {
     run_telling(endpoint, reader, writer, stop, Box::new(|_, _| ())).await
 }
 
@@ -172,7 +172,7 @@ pub(crate) async fn run_telling(
     writer: impl AsyncWrite + Send + Unpin + 'static,
     stop: impl Future<Output = ()> + Send,
     on_sent: OnSent,
-) -> io::Result<Ended> {
+) -> io::Result<BridgeEnd> {
     let client = Client::new(&endpoint.url)?;
     let usual = MemoryLimits::default();
     let least = endpoint.message_bytes_max.saturating_mul(MemoryLimits::MESSAGES_MIN);
@@ -197,7 +197,7 @@ impl Bridge {
             calls: Mutex::default(),
             ended: Mutex::default(),
             end: Notify::new(),
-            _counted: Counted::new(),
+            _counted: OpenBridgeCount::new(),
         })
     }
 
@@ -205,7 +205,7 @@ impl Bridge {
         self: Arc<Self>,
         reader: impl AsyncRead + Send + Unpin,
         stop: impl Future<Output = ()> + Send,
-    ) -> Ended {
+    ) -> BridgeEnd {
         let mut tasks = Tasks::default();
         let (quiet, waiting) = mpsc::channel(QUIET_MAX);
         tasks.requests.spawn(self.clone().send_quietly(waiting));
@@ -228,14 +228,14 @@ impl Bridge {
             first.leave();
         }
         self.say_goodbye().await;
-        lock(&self.ended).unwrap_or(Ended::ByClient)
+        lock(&self.ended).unwrap_or(BridgeEnd::ByClient)
     }
 
     async fn read(
         self: &Arc<Self>,
         mut reader: impl AsyncRead + Send + Unpin,
         tasks: &mut Tasks,
-        quiet: mpsc::Sender<Quiet>,
+        quiet: mpsc::Sender<QueuedMessage>,
     ) {
         let mut next = 0;
         let mut framer = Framer::new(self.endpoint.message_bytes_max);
@@ -278,7 +278,7 @@ impl Bridge {
         number: u64,
         line: Bytes,
         tasks: &mut Tasks,
-        quiet: &mpsc::Sender<Quiet>,
+        quiet: &mpsc::Sender<QueuedMessage>,
     ) {
         while tasks.requests.try_join_next().is_some() || tasks.standing.try_join_next().is_some() {}
         let message = Envelope::parse(&line);
@@ -306,7 +306,7 @@ impl Bridge {
                 // Waits for room: the client is to slow down, and nothing is lost.
                 let mut room = self.budget.nothing(Use::Backend, true);
                 match room.resize_within(line.len(), QUIET_ONE_MAX).await {
-                    Ok(()) => drop(quiet.send(Quiet { number, line, message, room }).await),
+                    Ok(()) => drop(quiet.send(QueuedMessage { number, line, message, room }).await),
                     Err(full) => {
                         tracing::warn!(error = %full, "a message did not reach the server");
                         (self.on_sent)(number, Some(WhyUndelivered::DroppedByLimit));
@@ -371,8 +371,8 @@ impl Bridge {
         is_modern || lock(&self.talk).version.is_none()
     }
 
-    async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<Quiet>) {
-        while let Some(Quiet { number, line, message, room: _room }) = waiting.recv().await {
+    async fn send_quietly(self: Arc<Self>, mut waiting: mpsc::Receiver<QueuedMessage>) {
+        while let Some(QueuedMessage { number, line, message, room: _room }) = waiting.recv().await {
             let never = Notify::new();
             Exchange::new(&self, number, &message, &never).brief(QUIET_ONE_MAX).run(line).await;
         }
@@ -392,7 +392,7 @@ impl Bridge {
     /// Passes a line on to the client, with the request on whose stream it came.
     pub(super) async fn emit(&self, line: &[u8], on: Option<u64>) {
         if !self.sink.put(line, on).await {
-            self.end(Ended::Unread);
+            self.end(BridgeEnd::Unread);
         }
     }
 
@@ -403,14 +403,14 @@ impl Bridge {
         self.emit(message::raw_error(id, &error).as_bytes(), None).await;
     }
 
-    pub(super) fn end(&self, why: Ended) {
+    pub(super) fn end(&self, why: BridgeEnd) {
         lock(&self.ended).get_or_insert(why);
         self.end.notify_one();
     }
 
     /// Ends the legacy session, where there is one that may still be known.
     async fn say_goodbye(&self) {
-        if *lock(&self.ended) == Some(Ended::SessionLost) {
+        if *lock(&self.ended) == Some(BridgeEnd::SessionLost) {
             return;
         }
         let talk = lock(&self.talk).clone();

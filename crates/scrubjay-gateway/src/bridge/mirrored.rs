@@ -20,12 +20,12 @@ const TOOLS_MAX: usize = 10_000;
 
 /// Which arguments of which tools go into headers.
 #[derive(Debug, Default)]
-pub(super) struct Mirrored {
+pub(super) struct MirroredHeaders {
     /// By tool: where the argument is, and what its header is called.
     tools: HashMap<String, Vec<(Vec<String>, HeaderName)>>,
 }
 
-impl Mirrored {
+impl MirroredHeaders {
     /// Takes note of a list of tools.
     pub(super) fn learn(&mut self, answer: &[u8]) {
         let Ok(text) = std::str::from_utf8(answer) else { return };
@@ -93,9 +93,9 @@ mod tests {
             "ratio":{"type":"number","x-mcp-header":"Ratio"},
             "bad":{"type":"string","x-mcp-header":"a b"},
             "in":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"N"}}}}}}]}}"#;
-        let mut mirrored = Mirrored::default();
+        let mut mirrored = MirroredHeaders::default();
         mirrored.learn(list.as_bytes());
-        let check = |mirrored: &Mirrored, tool: &str, arguments: &str, expected: &[(&str, &str)]| {
+        let check = |mirrored: &MirroredHeaders, tool: &str, arguments: &str, expected: &[(&str, &str)]| {
             let call = format!(
                 r#"{{"id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
             );

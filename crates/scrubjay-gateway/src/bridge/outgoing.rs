@@ -13,7 +13,7 @@ const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// What has been agreed with the server.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Talk {
+pub(super) struct NegotiatedProtocol {
     /// The legacy session's handle.
     pub(super) session: Option<HeaderValue>,
     /// The legacy version agreed on.
@@ -24,7 +24,7 @@ pub(super) struct Talk {
     pub(super) answers_modern: bool,
 }
 
-impl Talk {
+impl NegotiatedProtocol {
     /// Returns the modern version a message belongs to; legacy messages have none.
     pub(super) fn modern_version(&self, message: &Envelope) -> Option<String> {
         if message.era == Some(Era::Modern) {
@@ -84,7 +84,7 @@ pub(crate) fn safe(value: &str) -> HeaderValue {
 mod tests {
     use super::*;
 
-    fn check(talk: &Talk, message: &str, expected: &[(&str, &str)]) {
+    fn check(talk: &NegotiatedProtocol, message: &str, expected: &[(&str, &str)]) {
         let headers = talk.headers(&Envelope::parse(message.as_bytes()));
         let mut said: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn modern_headers_say_what_the_body_says() {
-        let talk = Talk { modern: Some("2026-07-28".into()), ..Talk::default() };
+        let talk = NegotiatedProtocol { modern: Some("2026-07-28".into()), ..NegotiatedProtocol::default() };
         let modern = |method: &str, more: &str| {
             let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{more}{meta}}}}}"#)
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn legacy_headers_name_the_session() {
-        let talk = Talk {
+        let talk = NegotiatedProtocol {
             session: Some(HeaderValue::from_static("s")),
             version: Some("2025-06-18".into()),
             modern: Some("2026-07-28".into()),
@@ -127,9 +127,9 @@ mod tests {
         check(&talk, r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, &both);
         let passed_on = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
         check(&talk, passed_on, &both);
-        let both_eras = Talk { answers_modern: true, ..talk.clone() };
+        let both_eras = NegotiatedProtocol { answers_modern: true, ..talk.clone() };
         check(&both_eras, passed_on, &[("mcp-method", "m"), ("mcp-protocol-version", "2026-07-28")]);
         check(&talk, r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, &[]);
-        check(&Talk::default(), r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, &[]);
+        check(&NegotiatedProtocol::default(), r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, &[]);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 /// What became of a line from the server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Taken<'l> {
+pub(super) enum BridgedLine<'l> {
     /// It goes to the client like this.
     Line(Cow<'l, [u8]>),
     /// It means to answer this request, but is no JSON-RPC answer.
@@ -30,11 +30,11 @@ pub(super) fn is_message(envelope: &Envelope) -> bool {
 
 /// The requests that still wait.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct UnansweredRequests {
     ids: Vec<JsonId>,
 }
 
-impl Waiting {
+impl UnansweredRequests {
     /// Waits for the requests among these messages.
     pub(super) fn for_requests(message: &Envelope) -> Self {
         let all = if message.kind == MessageKind::Batch {
@@ -80,16 +80,16 @@ impl Waiting {
     /// An error without an id answers the one request that waits; a `verdict`, the whole answer to a request
     /// that was refused, does so whatever id it bears. What only looks like an answer is none: clients drop
     /// it and wait on.
-    pub(super) fn take<'l>(&mut self, line: &'l [u8], verdict: bool) -> Taken<'l> {
+    pub(super) fn take<'l>(&mut self, line: &'l [u8], verdict: bool) -> BridgedLine<'l> {
         if self.is_over() {
-            return Taken::Line(line.into());
+            return BridgedLine::Line(line.into());
         }
         let envelope = Envelope::parse(line);
         match envelope.kind {
             MessageKind::Response | MessageKind::Error if !is_message(&envelope) => {
                 if let Some(id) = self.claimed(&envelope, verdict) {
                     self.settle(Some(&id));
-                    return Taken::NoAnswer(id);
+                    return BridgedLine::NoAnswer(id);
                 }
             }
             MessageKind::Response => self.settle(envelope.id.as_ref()),
@@ -107,12 +107,12 @@ impl Waiting {
                     && let Some(adopted) = with_id(line, own)
                 {
                     self.ids.clear();
-                    return Taken::Line(adopted.into());
+                    return BridgedLine::Line(adopted.into());
                 }
             }
             MessageKind::Request | MessageKind::Notification | MessageKind::Opaque => {}
         }
-        Taken::Line(line.into())
+        BridgedLine::Line(line.into())
     }
 
     /// Returns the waiting request that a line means to answer.
@@ -152,10 +152,10 @@ mod tests {
     use super::*;
 
     fn check(request: &str, line: &str, verdict: bool, expected: &str, left: usize) {
-        let mut waiting = Waiting::for_requests(&Envelope::parse(request.as_bytes()));
+        let mut waiting = UnansweredRequests::for_requests(&Envelope::parse(request.as_bytes()));
         let taken = match waiting.take(line.as_bytes(), verdict) {
-            Taken::Line(line) => String::from_utf8(line.into_owned()).unwrap(),
-            Taken::NoAnswer(id) => format!("no answer to {id}"),
+            BridgedLine::Line(line) => String::from_utf8(line.into_owned()).unwrap(),
+            BridgedLine::NoAnswer(id) => format!("no answer to {id}"),
         };
         assert_eq!(taken, expected);
         assert_eq!(waiting.give_up().len(), left, "{line}");

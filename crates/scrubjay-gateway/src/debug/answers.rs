@@ -9,7 +9,7 @@ use scrubjay_tape::clock;
 use serde_json::{Value, json};
 
 use super::ring::{LINES_MAX, Ring};
-use super::{Server, Unsearched};
+use super::{DebugServer, SearchError};
 use crate::backend::Backend;
 use crate::front::http;
 use crate::front::http::body::Response;
@@ -20,7 +20,7 @@ const QUERY_BYTES_MAX: usize = 4096;
 const RECENT: usize = 100;
 
 /// Says that it runs, since when, and how much there is of everything.
-pub(super) fn status(server: &Server) -> Response {
+pub(super) fn status(server: &DebugServer) -> Response {
     let gateway = server.shown.gateway.upgrade();
     let backends = gateway.as_ref().map(|gateway| gateway.backends());
     let backends = backends.as_deref().unwrap_or_default();
@@ -47,13 +47,13 @@ pub(super) fn status(server: &Server) -> Response {
 }
 
 /// Lists the backends and how each is.
-pub(super) fn backends(server: &Server) -> Response {
+pub(super) fn backends(server: &DebugServer) -> Response {
     let backends = server.shown.gateway.upgrade().map(|gateway| gateway.backends());
     let told: Vec<Value> = backends.iter().flat_map(|all| all.iter()).map(|b| backend(server, b)).collect();
     cleaned(server, &told.into())
 }
 
-fn backend(server: &Server, backend: &Arc<Backend>) -> Value {
+fn backend(server: &DebugServer, backend: &Arc<Backend>) -> Value {
     let state = backend.state();
     let connections = state.connections;
     let mut told = json!({ "id": backend.id, "isReady": state.is_ready, "type": state.kind, "connections": connections });
@@ -67,7 +67,7 @@ fn backend(server: &Server, backend: &Arc<Backend>) -> Value {
 }
 
 /// Shows the configuration.
-pub(super) fn config(server: &Server) -> Response {
+pub(super) fn config(server: &DebugServer) -> Response {
     cleaned(server, &(server.shown.config)())
 }
 
@@ -86,7 +86,7 @@ pub(super) fn recent(ring: &Ring, query: Option<&str>) -> Response {
 }
 
 /// Searches the recordings for what `q` says.
-pub(super) async fn search(server: &Server, uri: &Uri) -> Response {
+pub(super) async fn search(server: &DebugServer, uri: &Uri) -> Response {
     let Ok(Query(mut asked)) = Query::<HashMap<String, String>>::try_from_uri(uri) else {
         return http::plain(StatusCode::BAD_REQUEST, "the query string is not one");
     };
@@ -96,13 +96,13 @@ pub(super) async fn search(server: &Server, uri: &Uri) -> Response {
     let _turn = server.searching.lock().await;
     match (server.shown.search)(query).await {
         Ok(found) => cleaned(server, &found),
-        Err(Unsearched::Wrong(what)) => http::plain(StatusCode::BAD_REQUEST, &(server.shown.clean)(&what)),
-        Err(Unsearched::Failed(why)) => {
+        Err(SearchError::Wrong(what)) => http::plain(StatusCode::BAD_REQUEST, &(server.shown.clean)(&what)),
+        Err(SearchError::Failed(why)) => {
             http::plain(StatusCode::INTERNAL_SERVER_ERROR, &(server.shown.clean)(&why))
         }
     }
 }
 
-fn cleaned(server: &Server, value: &Value) -> Response {
+fn cleaned(server: &DebugServer, value: &Value) -> Response {
     http::json(StatusCode::OK, (server.shown.clean)(&value.to_string()))
 }

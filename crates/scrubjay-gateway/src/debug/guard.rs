@@ -2,12 +2,12 @@
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header, request};
 
-use super::Server;
+use super::DebugServer;
 use crate::front::http::guard::{is_loopback, shows, text, without_port};
 use crate::front::http::{Refusal, plain};
 
 /// Turns away who may not look.
-pub(super) fn check(server: &Server, head: &request::Parts) -> Result<(), Refusal> {
+pub(super) fn check(server: &DebugServer, head: &request::Parts) -> Result<(), Refusal> {
     let refuse = |status, why| Err(Box::new(plain(status, why)));
     let headers = &head.headers;
     let host = text(headers, header::HOST.as_str()).or_else(|| head.uri.authority().map(ToString::to_string));

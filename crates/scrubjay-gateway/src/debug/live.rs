@@ -8,8 +8,8 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::http::request;
 use axum::response::IntoResponse;
 
-use super::rate::{Rate, WORDS};
-use super::ring::{Following, Ring};
+use super::rate::{RateLimiter, WORDS};
+use super::ring::{FollowedLines, Ring};
 use crate::front::http::body::Response;
 use crate::front::http::plain;
 
@@ -32,8 +32,8 @@ pub(super) async fn follow(head: &mut request::Parts, ring: &Arc<Ring>) -> Respo
     upgrade.on_upgrade(|socket| send(socket, following)).map(Into::into)
 }
 
-async fn send(mut socket: WebSocket, mut following: Following) {
-    let words = Rate::new(WORDS);
+async fn send(mut socket: WebSocket, mut following: FollowedLines) {
+    let words = RateLimiter::new(WORDS);
     loop {
         tokio::select! {
             biased;

@@ -9,24 +9,24 @@ use crate::session::lock;
 
 /// How much at once, and how much each second.
 #[derive(Clone, Copy)]
-pub(super) struct Allowed {
+pub(super) struct RateLimit {
     burst: f64,
     each_second: f64,
 }
 
 /// Of all clients together: a page that asks for everything each second is far below it.
-pub(super) const REQUESTS: Allowed = Allowed { burst: 200.0, each_second: 50.0 };
+pub(super) const REQUESTS: RateLimit = RateLimit { burst: 200.0, each_second: 50.0 };
 /// Of what one follower says: there is nothing to be said but that it is still there.
-pub(super) const WORDS: Allowed = Allowed { burst: 20.0, each_second: 5.0 };
+pub(super) const WORDS: RateLimit = RateLimit { burst: 20.0, each_second: 5.0 };
 
 /// What is left.
-pub(super) struct Rate {
-    allowed: Allowed,
+pub(super) struct RateLimiter {
+    allowed: RateLimit,
     left: Mutex<(f64, Instant)>,
 }
 
-impl Rate {
-    pub(super) fn new(allowed: Allowed) -> Self {
+impl RateLimiter {
+    pub(super) fn new(allowed: RateLimit) -> Self {
         Self { allowed, left: Mutex::new((allowed.burst, clock::now().instant)) }
     }
 
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn it_runs_dry_and_fills_again() {
-        let rate = Rate::new(Allowed { burst: 3.0, each_second: 2.0 });
+        let rate = RateLimiter::new(RateLimit { burst: 3.0, each_second: 2.0 });
         let start = lock(&rate.left).1;
         assert_eq!((0..5).filter(|_| rate.take_at(start)).count(), 3);
         assert!(!rate.take_at(start + Duration::from_millis(400)));

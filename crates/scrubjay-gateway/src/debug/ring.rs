@@ -35,7 +35,7 @@ struct Follower {
 }
 
 /// Every line from now on.
-pub(super) struct Following {
+pub(super) struct FollowedLines {
     pub(super) lines: mpsc::Receiver<Arc<str>>,
     /// Told when it was too slow.
     pub(super) let_go: Arc<Notify>,
@@ -68,7 +68,7 @@ impl Ring {
     }
 
     /// Follows from now on; none where too many do.
-    pub(super) fn follow(&self) -> Option<Following> {
+    pub(super) fn follow(&self) -> Option<FollowedLines> {
         let mut inner = lock(&self.0);
         inner.followers.retain(|follower| !follower.lines.is_closed());
         if inner.followers.len() >= FOLLOWERS_MAX {
@@ -77,7 +77,7 @@ impl Ring {
         let (sender, lines) = mpsc::channel(BEHIND_MAX);
         let let_go = Arc::new(Notify::new());
         inner.followers.push(Follower { lines: sender, let_go: let_go.clone() });
-        Some(Following { lines, let_go })
+        Some(FollowedLines { lines, let_go })
     }
 
     /// Returns how many lines are kept, and how many follow.

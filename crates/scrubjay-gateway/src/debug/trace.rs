@@ -14,7 +14,7 @@ use scrubjay_tape::recording::{RecordedMessage, Watcher};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::Clean;
+use super::Sanitizer;
 use super::ring::Ring;
 
 /// So many messages may wait to be taken apart.
@@ -47,7 +47,7 @@ struct Message {
 
 impl Trace {
     /// Starts the thread that takes messages apart and keeps them in a ring.
-    pub(super) fn begin(ring: Arc<Ring>, lost: Arc<AtomicU64>, clean: Clean) -> std::io::Result<Self> {
+    pub(super) fn begin(ring: Arc<Ring>, lost: Arc<AtomicU64>, clean: Sanitizer) -> std::io::Result<Self> {
         let (queue, messages) = sync_channel(WAITING_MAX);
         let waiting_bytes = Arc::new(AtomicUsize::new(0));
         let waiting = waiting_bytes.clone();
@@ -75,7 +75,7 @@ impl Watcher for Trace {
     }
 }
 
-fn keep(messages: &Receiver<Message>, waiting_bytes: &AtomicUsize, ring: &Ring, clean: &Clean) {
+fn keep(messages: &Receiver<Message>, waiting_bytes: &AtomicUsize, ring: &Ring, clean: &Sanitizer) {
     let mut methods = Methods::default();
     for message in messages {
         waiting_bytes.fetch_sub(message.payload.len(), Ordering::Relaxed);
@@ -141,13 +141,13 @@ fn raw(json: String) -> Option<Box<RawValue>> {
 }
 
 /// Whose request an answer is to: the recording, the leg, who asked, the id.
-type Asked = (u64, Option<(String, u32)>, bool, String);
+type OpenRequestKey = (u64, Option<(String, u32)>, bool, String);
 
 /// The methods of the requests that have no answer yet.
 #[derive(Default)]
 struct Methods {
-    open: HashMap<Asked, String>,
-    order: VecDeque<Asked>,
+    open: HashMap<OpenRequestKey, String>,
+    order: VecDeque<OpenRequestKey>,
 }
 
 impl Methods {
@@ -168,7 +168,7 @@ impl Methods {
         method
     }
 
-    fn remember(&mut self, asked: Asked, method: &str) {
+    fn remember(&mut self, asked: OpenRequestKey, method: &str) {
         if self.open.insert(asked.clone(), method.to_owned()).is_none() {
             self.order.push_back(asked);
         }

@@ -16,11 +16,11 @@ const TEXT_BYTES_MAX: usize = 256 << 10;
 /// Nor are those that all texts of a server together have no room for.
 const TEXTS_BYTES_MAX: usize = 8 << 20;
 
-const ALL: [What; 3] = [What::Tool, What::Prompt, What::Instructions];
+const ALL: [DefinitionKind; 3] = [DefinitionKind::Tool, DefinitionKind::Prompt, DefinitionKind::Instructions];
 
 /// What is defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum DefinitionKind {
     /// A tool.
     Tool,
     /// A prompt.
@@ -29,7 +29,7 @@ pub enum What {
     Instructions,
 }
 
-impl What {
+impl DefinitionKind {
     /// Returns the word that people and files know it by.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -52,7 +52,7 @@ impl What {
 /// What is kept of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Server {
+pub struct ServerDefinitions {
     /// The id it goes by.
     pub backend: String,
     /// What is started or reached, for people.
@@ -60,7 +60,7 @@ pub struct Server {
     /// What the last gateway that saw it held back: `scrubjay trust` may be run with another configuration.
     #[serde(default)]
     pub quarantine: Quarantine,
-    /// Which of its lists were looked at, as words of [`What`]: an empty one, too, and one that it does not offer.
+    /// Which of its lists were looked at, as words of [`DefinitionKind`]: an empty one, too, and one that it does not offer.
     /// A file from before this was kept is of a server that is known.
     #[serde(default = "all_words")]
     looked_at: BTreeSet<String>,
@@ -68,7 +68,7 @@ pub struct Server {
     #[serde(default)]
     pinned: BTreeSet<String>,
     /// Each definition, by what it is and its name.
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, DefinitionHistory>,
     /// Definitions by their hash, redacted.
     texts: BTreeMap<String, String>,
     /// What redaction took out of them, by their hash: a line for each stretch.
@@ -79,11 +79,11 @@ pub struct Server {
 /// What is known of one definition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct DefinitionHistory {
     /// The newest, by the era it was said in: a server may say the same in other words in another era.
     seen: BTreeMap<String, String>,
     /// Those that may be used where some are held back.
-    approved: BTreeMap<String, By>,
+    approved: BTreeMap<String, Approver>,
     /// How often it changed.
     #[serde(default)]
     changes: u64,
@@ -92,7 +92,7 @@ pub struct Entry {
 /// Who approved a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum Approver {
     /// Nobody: it was there when the server was first seen.
     FirstSight,
     /// A person.
@@ -101,7 +101,7 @@ pub enum By {
 
 /// A definition as a server said it.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct ObservedDefinition {
     /// Its name.
     pub name: String,
     /// What stands for it: made of what it says with its secrets.
@@ -112,7 +112,7 @@ pub struct Item {
     pub removed: Vec<String>,
 }
 
-impl Item {
+impl ObservedDefinition {
     fn bytes(&self) -> usize {
         self.text.len() + self.removed.iter().map(String::len).sum::<usize>()
     }
@@ -120,7 +120,7 @@ impl Item {
 
 /// Something that is not as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct DefinitionChange {
     /// Its name.
     pub name: String,
     /// What stood for it before; none where it is new at a server that is known.
@@ -131,7 +131,7 @@ pub struct Change {
 
 /// Why a definition is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum HeldReason {
     /// It is not what was approved.
     Changed,
     /// It was not there before.
@@ -142,7 +142,7 @@ pub enum Why {
     Unknown,
 }
 
-impl Why {
+impl HeldReason {
     /// Says it, to follow what it is about.
     #[must_use]
     pub fn words(self) -> &'static str {
@@ -157,22 +157,22 @@ impl Why {
 
 /// A definition that waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingDefinition {
     /// What it is.
-    pub what: What,
+    pub what: DefinitionKind,
     /// Its name.
     pub name: String,
     /// What was approved last, where anything was and is known.
-    pub old: Option<Shown>,
+    pub old: Option<DefinitionText>,
     /// What it says now, in as many ways as there are eras in which it differs.
-    pub new: Vec<Shown>,
+    pub new: Vec<DefinitionText>,
     /// Whether it was approved before.
     pub is_change: bool,
 }
 
 /// A definition as a person sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct DefinitionText {
     /// What stands for it, and is approved if the person says so.
     pub hash: String,
     /// What it says, redacted; nothing where it was too long to be kept.
@@ -181,9 +181,15 @@ pub struct Shown {
     pub removed: Vec<String>,
 }
 
-impl Server {
+impl ServerDefinitions {
     /// Takes a list as a server gave it; returns what is not as it was.
-    pub fn observe(&mut self, era: Era, what: What, items: &[Item], mode: Quarantine) -> Vec<Change> {
+    pub fn observe(
+        &mut self,
+        era: Era,
+        what: DefinitionKind,
+        items: &[ObservedDefinition],
+        mode: Quarantine,
+    ) -> Vec<DefinitionChange> {
         let is_first = self.looked_at.insert(what.word().to_owned());
         if mode == Quarantine::Changed {
             self.pin(what);
@@ -199,13 +205,13 @@ impl Server {
             let entry = self.entries.entry(key).or_default();
             let before = entry.seen.insert(spoken(era).to_owned(), item.hash.clone());
             if is_first && mode == Quarantine::Changed {
-                entry.approved.entry(item.hash.clone()).or_insert(By::FirstSight);
+                entry.approved.entry(item.hash.clone()).or_insert(Approver::FirstSight);
             }
             let is_change = before.as_ref().is_some_and(|before| *before != item.hash);
             entry.changes += u64::from(is_change);
             self.keep_text(item, &mut texts_bytes, &mut is_tidy);
             if is_change || (is_new && !is_first) {
-                changes.push(Change { name: item.name.clone(), before, after: item.hash.clone() });
+                changes.push(DefinitionChange { name: item.name.clone(), before, after: item.hash.clone() });
             }
         }
         changes
@@ -215,7 +221,7 @@ impl Server {
     pub(crate) fn has_seen<'a>(
         &self,
         era: Era,
-        what: What,
+        what: DefinitionKind,
         mut said: impl Iterator<Item = (&'a str, &'a str)>,
         mode: Quarantine,
     ) -> bool {
@@ -231,7 +237,7 @@ impl Server {
 
     /// Takes what was last seen of a server as approved, where nothing was yet: it was trusted so far. Only once: what
     /// comes later, be it the first of its kind, waits for a person.
-    fn pin(&mut self, what: What) {
+    fn pin(&mut self, what: DefinitionKind) {
         if !self.pinned.insert(what.word().to_owned()) {
             return;
         }
@@ -241,12 +247,12 @@ impl Server {
             return;
         }
         for (_, entry) in self.entries.iter_mut().filter(|(key, _)| ours(key)) {
-            entry.approved = entry.seen.values().map(|hash| (hash.clone(), By::FirstSight)).collect();
+            entry.approved = entry.seen.values().map(|hash| (hash.clone(), Approver::FirstSight)).collect();
         }
     }
 
     /// Keeps what a definition says, where there is room for it among the texts, which take so many bytes.
-    fn keep_text(&mut self, item: &Item, texts_bytes: &mut usize, is_tidy: &mut bool) {
+    fn keep_text(&mut self, item: &ObservedDefinition, texts_bytes: &mut usize, is_tidy: &mut bool) {
         let bytes = item.bytes();
         if item.text.len() > TEXT_BYTES_MAX || self.texts.contains_key(&item.hash) {
             return;
@@ -266,7 +272,7 @@ impl Server {
 
     /// Returns what stands for the definition of which this is a redacted copy, as far as it is known: the newest or,
     /// where that says something else, one that was approved.
-    pub(crate) fn hash_of_copy(&self, what: What, name: &str, copy: &str) -> Option<&str> {
+    pub(crate) fn hash_of_copy(&self, what: DefinitionKind, name: &str, copy: &str) -> Option<&str> {
         let entry = self.entries.get(&what.key(name))?;
         let is_same = |hash: &&String| self.texts.get(*hash).is_some_and(|text| text == copy);
         entry.seen.values().chain(entry.approved.keys()).find(is_same).map(String::as_str)
@@ -274,28 +280,34 @@ impl Server {
 
     /// Says why a definition is held back that says what stands for it, where it is.
     #[must_use]
-    pub fn why_held(&self, what: What, name: &str, hash: &str, mode: Quarantine) -> Option<Why> {
+    pub fn why_held(
+        &self,
+        what: DefinitionKind,
+        name: &str,
+        hash: &str,
+        mode: Quarantine,
+    ) -> Option<HeldReason> {
         if mode == Quarantine::Off {
             return None;
         }
-        let Some(entry) = self.entries.get(&what.key(name)) else { return Some(Why::Unknown) };
+        let Some(entry) = self.entries.get(&what.key(name)) else { return Some(HeldReason::Unknown) };
         if entry.accepts(hash, mode) {
             return None;
         }
-        Some(match (entry.approved.values().any(|by| *by == By::Person), mode) {
-            (false, Quarantine::New) if !self.is_approved() => Why::Unapproved,
-            (false, _) if entry.approved.is_empty() || mode == Quarantine::New => Why::New,
-            _ => Why::Changed,
+        Some(match (entry.approved.values().any(|by| *by == Approver::Person), mode) {
+            (false, Quarantine::New) if !self.is_approved() => HeldReason::Unapproved,
+            (false, _) if entry.approved.is_empty() || mode == Quarantine::New => HeldReason::New,
+            _ => HeldReason::Changed,
         })
     }
 
     /// Lists what waits for a person.
     #[must_use]
-    pub fn pending(&self, mode: Quarantine) -> Vec<Pending> {
+    pub fn pending(&self, mode: Quarantine) -> Vec<PendingDefinition> {
         let mut all = Vec::new();
         for (key, entry) in &self.entries {
             let Some((what, name)) =
-                key.split_once('/').and_then(|(word, name)| Some((What::of(word)?, name)))
+                key.split_once('/').and_then(|(word, name)| Some((DefinitionKind::of(word)?, name)))
             else {
                 continue;
             };
@@ -305,9 +317,9 @@ impl Server {
                 continue;
             }
             // What a person approved counts before what was merely there.
-            let person = entry.approved.iter().find(|(_, by)| **by == By::Person);
+            let person = entry.approved.iter().find(|(_, by)| **by == Approver::Person);
             let old = person.or_else(|| entry.approved.iter().next()).map(|(hash, _)| hash);
-            all.push(Pending {
+            all.push(PendingDefinition {
                 what,
                 name: name.to_owned(),
                 old: old.filter(|hash| self.texts.contains_key(*hash)).map(|hash| self.shown(hash)),
@@ -318,8 +330,8 @@ impl Server {
         all
     }
 
-    fn shown(&self, hash: &String) -> Shown {
-        Shown {
+    fn shown(&self, hash: &String) -> DefinitionText {
+        DefinitionText {
             hash: hash.clone(),
             text: self.texts.get(hash).cloned().unwrap_or_default(),
             removed: self.removed.get(hash).cloned().unwrap_or_default(),
@@ -328,15 +340,15 @@ impl Server {
 
     /// Approves a definition that says what a person was shown; returns whether that, and nothing else, is what it says
     /// now. What was approved before, and is not said any more, is not approved any more.
-    pub fn approve(&mut self, what: What, name: &str, shown: &[Shown]) -> bool {
+    pub fn approve(&mut self, what: DefinitionKind, name: &str, shown: &[DefinitionText]) -> bool {
         let Some(entry) = self.entries.get_mut(&what.key(name)) else { return false };
         let was_shown = |hash: &String| shown.iter().any(|shown| shown.hash == *hash);
-        let is_said = |shown: &Shown| entry.seen.values().any(|hash| *hash == shown.hash);
+        let is_said = |shown: &DefinitionText| entry.seen.values().any(|hash| *hash == shown.hash);
         let is_known = |hash: &String| entry.approved.contains_key(hash) || was_shown(hash);
         if !shown.iter().all(is_said) || !entry.seen.values().all(is_known) {
             return false;
         }
-        entry.approved = entry.seen.values().map(|hash| (hash.clone(), By::Person)).collect();
+        entry.approved = entry.seen.values().map(|hash| (hash.clone(), Approver::Person)).collect();
         true
     }
 
@@ -353,7 +365,7 @@ impl Server {
     }
 
     fn is_approved(&self) -> bool {
-        self.entries.values().any(|entry| entry.approved.values().any(|by| *by == By::Person))
+        self.entries.values().any(|entry| entry.approved.values().any(|by| *by == Approver::Person))
     }
 
     fn texts_bytes(&self) -> usize {
@@ -373,11 +385,11 @@ impl Server {
     }
 }
 
-impl Entry {
+impl DefinitionHistory {
     fn accepts(&self, hash: &str, mode: Quarantine) -> bool {
         match self.approved.get(hash) {
-            Some(By::Person) => true,
-            Some(By::FirstSight) => mode != Quarantine::New,
+            Some(Approver::Person) => true,
+            Some(Approver::FirstSight) => mode != Quarantine::New,
             None => mode == Quarantine::Off,
         }
     }

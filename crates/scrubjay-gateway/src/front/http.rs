@@ -32,13 +32,13 @@ use scrubjay_core::protocol::code;
 use scrubjay_tape::format::header::TapeKind;
 
 use self::body::{Body, Response};
-use self::refused::{BodyEnd, Reading, Reason, Seen, because};
+use self::refused::{BodyAllowance, BodyEnd, ReadBody, Reason, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Budget, Charge, Full, SESSION_KEY, Use};
 use crate::config::HttpConfig;
 use crate::gateway::{Gateway, NewTape, unreadable_answer};
-use crate::listener::{self, Connections, Place};
+use crate::listener::{self, Connections, TrackedConnection};
 use crate::session::Session;
 
 /// An answer to a request that goes no further.
@@ -130,7 +130,7 @@ async fn run(
     );
     tokio::spawn(relief::relieve(Arc::downgrade(&front), Arc::downgrade(&connections)));
     tokio::spawn(idle_memory::give_back(Arc::downgrade(&connections)));
-    let meet = |place: Arc<Place>, ends| {
+    let meet = |place: Arc<TrackedConnection>, ends| {
         let (front, tcp) = (front.clone(), Tcp::new(ends));
         move |request| handle(front.clone(), tcp.clone(), place.clone(), request)
     };
@@ -212,7 +212,7 @@ impl Front {
 
     /// Keeps on a tape that a connection was closed from our side.
     fn note_closed(&self, why: &'static str) {
-        let (status, seen) = (StatusCode::REQUEST_TIMEOUT, Seen::default());
+        let (status, seen) = (StatusCode::REQUEST_TIMEOUT, ReadBody::default());
         self.refusals.note(&self.gateway, Reason(why), status, &Method::CONNECT, &seen, None);
     }
 
@@ -255,9 +255,9 @@ impl Front {
     }
 }
 
-async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<Place>, request: Request) -> Response {
+async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<TrackedConnection>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    let mut seen = Seen::default();
+    let mut seen = ReadBody::default();
     let admitted = admit(&front, &head);
     let is_admitted = admitted.is_ok();
     // Who was not let in has no session, whatever it says.
@@ -274,7 +274,7 @@ async fn handle(front: Arc<Front>, tcp: Tcp, place: Arc<Place>, request: Request
     };
     let mut response = match admitted {
         Err(refused) => {
-            seen = Seen::skim(&head.headers, body, room).await;
+            seen = ReadBody::skim(&head.headers, body, room).await;
             *refused
         }
         Ok(Some(answer)) => answer,
@@ -317,7 +317,7 @@ async fn answer(
     tcp: &Tcp,
     head: &request::Parts,
     (body, room): (RequestBody, Charge),
-    seen: &mut Seen,
+    seen: &mut ReadBody,
 ) -> Response {
     if head.uri.path() != "/mcp" {
         return plain(StatusCode::NOT_FOUND, "there is nothing here: the endpoint is /mcp");
@@ -331,7 +331,7 @@ async fn answer(
     if head.method == Method::POST {
         return post(front, tcp, &head.headers, (body, room), seen).await;
     }
-    *seen = Seen::skim(&head.headers, body, room).await;
+    *seen = ReadBody::skim(&head.headers, body, room).await;
     match head.method {
         Method::GET => legacy::get(front, &head.headers),
         Method::DELETE => legacy::delete(front, &head.headers),
@@ -344,10 +344,10 @@ async fn read(
     front: &Front,
     headers: &HeaderMap,
     (body, room): (RequestBody, Charge),
-    seen: &mut Seen,
+    seen: &mut ReadBody,
 ) -> Result<(), Refusal> {
     let (limit, timeout) = (front.config.body_bytes_max, front.config.body_timeout);
-    let (read, end) = Seen::read(headers, body, limit, Reading { room, timeout }).await;
+    let (read, end) = ReadBody::read(headers, body, limit, BodyAllowance { room, timeout }).await;
     *seen = read;
     let invalid = |status, why: &str| json_error(status, None, code::INVALID_REQUEST, why);
     let refused = match end {
@@ -397,9 +397,9 @@ enum Next {
     /// It is answered.
     Done(Response),
     /// A request of the legacy era.
-    Legacy(legacy::Asked),
+    Legacy(legacy::LegacyRequest),
     /// A request of the modern era.
-    Modern(modern::Asked),
+    Modern(modern::ModernRequest),
 }
 
 async fn post(
@@ -407,7 +407,7 @@ async fn post(
     tcp: &Tcp,
     headers: &HeaderMap,
     body: (RequestBody, Charge),
-    seen: &mut Seen,
+    seen: &mut ReadBody,
 ) -> Response {
     let next = take_in(front, tcp, headers, body, seen).await;
     if !matches!(next, Next::Done(_)) {
@@ -426,7 +426,7 @@ async fn take_in(
     tcp: &Tcp,
     headers: &HeaderMap,
     body: (RequestBody, Charge),
-    seen: &mut Seen,
+    seen: &mut ReadBody,
 ) -> Next {
     let content = headers::check_content(headers);
     if let Err(refused) = read(front, headers, body, seen).await {

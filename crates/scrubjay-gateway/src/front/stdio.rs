@@ -156,6 +156,6 @@ async fn take(
             });
         }
         Accepted::Refused(answer) | Accepted::Full(answer) => session.refuse(outbox, answer).await,
-        Accepted::Told => {}
+        Accepted::NoReply => {}
     }
 }

@@ -16,14 +16,14 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::aggregate::known_table;
 use super::events::capability_of;
-use super::lists::known_table;
-use super::names::Table;
+use super::names::NameTable;
 use super::request_state::{Foreign, is_sealed};
 use super::{Gateway, Request, not_found};
 use crate::backend::connection::Connection;
-use crate::backend::offer::Kind;
-use crate::backend::questions::{Questions, Taker};
+use crate::backend::list::ListKind;
+use crate::backend::questions::{QuestionTaker, Questions};
 use crate::backend::{Answer, Backend, CallError, modern_meta};
 use crate::session::{Call, Demand, lock, log_level};
 
@@ -40,11 +40,11 @@ const ROUNDS_MAX: usize = 16;
 
 /// Calls whose backend waits for the client's input.
 #[derive(Default)]
-pub(super) struct Parked {
+pub(super) struct ParkedCalls {
     calls: Mutex<HashMap<String, ParkedCall>>,
 }
 
-impl Parked {
+impl ParkedCalls {
     /// Calls off what waits for a client that is gone.
     pub(super) fn forget_client(&self, client: &Arc<str>) {
         lock(&self.calls).retain(|_, parked| parked.running.call.session.client != *client);
@@ -69,13 +69,13 @@ impl Parked {
 }
 
 struct ParkedCall {
-    running: Running,
+    running: RunningCall,
     replies: Vec<(String, oneshot::Sender<Answer>)>,
     since: tokio::time::Instant,
 }
 
 /// A call under way beside whoever asked for it; dropped, it is called off.
-struct Running {
+struct RunningCall {
     task: JoinHandle<Result<Answer, CallError>>,
     demands: mpsc::Receiver<Demand>,
     /// What a legacy backend asks this client, whichever call it is for.
@@ -86,13 +86,13 @@ struct Running {
     method: String,
 }
 
-impl Running {
-    fn taker(&self) -> Taker {
-        Taker { was_asked: self.was_asked, takes_all: self.method == method::TOOLS_CALL }
+impl RunningCall {
+    fn taker(&self) -> QuestionTaker {
+        QuestionTaker { was_asked: self.was_asked, takes_all: self.method == method::TOOLS_CALL }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -127,7 +127,7 @@ impl Gateway {
         if let Some(parked) = self.unpark(request) {
             return parked.await;
         }
-        let kind = if request.method == method::TOOLS_CALL { Kind::Tools } else { Kind::Prompts };
+        let kind = if request.method == method::TOOLS_CALL { ListKind::Tools } else { ListKind::Prompts };
         let Some(name) = request.text_param("name") else {
             return Answer::error(code::INVALID_PARAMS, "params.name is required");
         };
@@ -162,13 +162,13 @@ impl Gateway {
 
     /// Finds the backend of a resource: by its list, its templates, or because it is the only one.
     pub(super) async fn owner_of_uri(self: &Arc<Self>, call: &Arc<Call>, uri: &str) -> Option<Arc<Backend>> {
-        if let Ok((backend, _)) = self.owner(call, Kind::Resources, uri).await {
+        if let Ok((backend, _)) = self.owner(call, ListKind::Resources, uri).await {
             return Some(backend);
         }
-        let known = known_table(&call.session, Kind::Templates);
+        let known = known_table(&call.session, ListKind::Templates);
         let mut fitting = known.and_then(|table| self.fitting_template(&table, uri));
         if fitting.is_none() {
-            let table = self.gather(call, Kind::Templates).await.table;
+            let table = self.aggregate(call, ListKind::Templates).await.table;
             fitting = self.fitting_template(&table, uri);
         }
         if fitting.is_some() {
@@ -186,7 +186,7 @@ impl Gateway {
         if able.len() == 1 { able.pop() } else { None }
     }
 
-    fn fitting_template(&self, table: &Table, uri: &str) -> Option<Arc<Backend>> {
+    fn fitting_template(&self, table: &NameTable, uri: &str) -> Option<Arc<Backend>> {
         let mut templates = self.templates(table);
         // The most specific first.
         templates.sort_by_key(|(template, _)| std::cmp::Reverse(fixed_part(template).len()));
@@ -198,7 +198,7 @@ impl Gateway {
         let text = |key| message::string(message::member(reference, key));
         let (name, uri) = (text("name"), text("uri"));
         if let Some(name) = name {
-            let (backend, own) = match self.owner(&request.call, Kind::Prompts, &name).await {
+            let (backend, own) = match self.owner(&request.call, ListKind::Prompts, &name).await {
                 Ok(owner) => owner,
                 Err(why) => return Answer::error(code::INVALID_PARAMS, &why),
             };
@@ -208,9 +208,9 @@ impl Gateway {
             return self.forward(request, &backend, params).await;
         }
         let Some(uri) = uri else { return Answer::error(code::INVALID_PARAMS, "params.ref is required") };
-        let table = match known_table(&request.call.session, Kind::Templates) {
+        let table = match known_table(&request.call.session, ListKind::Templates) {
             Some(table) if table.names().next().is_some() => table,
-            _ => self.gather(&request.call, Kind::Templates).await.table,
+            _ => self.aggregate(&request.call, ListKind::Templates).await.table,
         };
         let exact = self.templates(&table).into_iter().find(|(template, _)| *template == uri).map(|(_, b)| b);
         let owner = match exact {
@@ -348,7 +348,8 @@ impl Gateway {
         let (_, nothing) = mpsc::channel(1);
         let demands = std::mem::replace(&mut request.demands, nothing);
         let (call, method) = (request.call.clone(), request.method.clone());
-        self.await_or_park(Running { task, demands, questions: None, was_asked: false, call, method }).await
+        self.await_or_park(RunningCall { task, demands, questions: None, was_asked: false, call, method })
+            .await
     }
 
     /// Calls a legacy backend for a modern client: the call outlives the request if the backend asks back.
@@ -376,10 +377,10 @@ impl Gateway {
         };
         let (_, nothing) = mpsc::channel(1);
         let demands = std::mem::replace(&mut request.demands, nothing);
-        self.await_or_park(Running { task, demands, questions, was_asked: false, call, method }).await
+        self.await_or_park(RunningCall { task, demands, questions, was_asked: false, call, method }).await
     }
 
-    async fn await_or_park(self: &Arc<Self>, mut running: Running) -> Answer {
+    async fn await_or_park(self: &Arc<Self>, mut running: RunningCall) -> Answer {
         let taker = running.taker();
         let demand = tokio::select! {
             answered = &mut running.task => {
@@ -477,7 +478,7 @@ pub(super) fn foreign_state() -> Answer {
 }
 
 /// Waits for something that a backend asks its client outside any one call.
-async fn next_question(questions: Option<&Questions>, taker: Taker) -> Demand {
+async fn next_question(questions: Option<&Questions>, taker: QuestionTaker) -> Demand {
     match questions {
         Some(questions) => questions.take(taker).await,
         None => std::future::pending().await,

@@ -12,8 +12,8 @@ use scrubjay_core::protocol::{code, method};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Gateway, tasks};
-use crate::backend::connection::{Served, only_session};
-use crate::backend::offer::Kind;
+use crate::backend::connection::{ClientsSeen, only_session};
+use crate::backend::list::ListKind;
 use crate::backend::{Answer, Event, Owner, Question};
 use crate::session::{Call, Demand, Session, lock};
 
@@ -21,8 +21,11 @@ pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Eve
     while let Some(event) = heard.recv().await {
         let Some(gateway) = gateway.upgrade() else { return };
         match event {
-            Event::Notification { backend, owner, era, method, line, busy, served, room } => {
-                gateway.notified(&Said { backend, owner, served, era, method, line }, &busy);
+            Event::Notification { backend, owner, era, method, line, busy, clients_seen, room } => {
+                gateway.notified(
+                    &BackendNotification { backend, owner, clients_seen, era, method, line },
+                    &busy,
+                );
                 drop(room);
             }
             Event::Request(question) => gateway.asked(question),
@@ -32,16 +35,16 @@ pub(super) async fn attend(gateway: Weak<Gateway>, mut heard: mpsc::Receiver<Eve
 }
 
 /// What a backend says that is part of no call.
-struct Said {
+struct BackendNotification {
     backend: String,
     owner: Owner,
-    served: Served,
+    clients_seen: ClientsSeen,
     era: Era,
     method: String,
     line: String,
 }
 
-impl Said {
+impl BackendNotification {
     /// Returns whether a session is of the client it is for.
     fn is_for(&self, session: &Session) -> bool {
         is_of(session, &self.owner)
@@ -49,7 +52,7 @@ impl Said {
 
     /// Returns whether it can be for no client but that of a session.
     fn is_only_for(&self, session: &Session) -> bool {
-        self.is_for(session) && (self.owner.is_some() || self.served.is_nobody_but(session))
+        self.is_for(session) && (self.owner.is_some() || self.clients_seen.is_nobody_but(session))
     }
 }
 
@@ -59,7 +62,7 @@ fn is_of(session: &Session, owner: &Owner) -> bool {
 }
 
 impl Gateway {
-    fn notified(self: &Arc<Self>, said: &Said, busy: &[Arc<Call>]) {
+    fn notified(self: &Arc<Self>, said: &BackendNotification, busy: &[Arc<Call>]) {
         let (method, line) = (said.method.as_str(), said.line.as_str());
         if said.owner.is_none()
             && let Some(task) = message::Parts::of(line).ok().and_then(|parts| tasks::related(parts.params))
@@ -101,7 +104,7 @@ impl Gateway {
 
     /// Returns whether modern and legacy clients are to hear what a backend says on a connection that serves all: where
     /// it has one of each era, it says everything twice.
-    fn hearers(&self, said: &Said) -> (bool, bool) {
+    fn hearers(&self, said: &BackendNotification) -> (bool, bool) {
         if said.owner.is_some() {
             return (true, true);
         }
@@ -121,27 +124,37 @@ impl Gateway {
     fn tell_legacy_sessions(&self, line: &str, wants: impl Fn(&Session) -> bool) {
         for session in self.all_sessions() {
             if session.is_legacy() && wants(&session) {
-                session.say_aside(line.to_owned());
+                session.say_on_standing_stream(line.to_owned());
             }
         }
     }
 
     /// Tells every client that any list may have changed.
     pub(super) fn tell_lists_changed(&self) {
-        for kind in [Kind::Tools, Kind::Prompts, Kind::Resources] {
+        for kind in [ListKind::Tools, ListKind::Prompts, ListKind::Resources] {
             self.tell_of_change(kind.changed(), |_| true);
         }
     }
 
     /// Puts a backend's question to the client it belongs to.
     fn asked(self: &Arc<Self>, question: Question) {
-        if self.through.is_some() {
+        if self.transparent.is_some() {
             // Only a client with a session can be asked, and its server asks it without us.
             refuse(question.reply, code::METHOD_NOT_FOUND, "no client is there to be asked");
             return;
         }
-        let Question { backend, owner, outside_calls, questions, method, params, busy, only, served, reply } =
-            question;
+        let Question {
+            backend,
+            owner,
+            outside_calls,
+            questions,
+            method,
+            params,
+            busy,
+            only,
+            clients_seen,
+            reply,
+        } = question;
         let task = params.as_deref().and_then(|params| serde_json::from_str(params).ok());
         let mut call = only;
         if let Some(task) = tasks::related(task).filter(|_| owner.is_none()) {
@@ -155,7 +168,7 @@ impl Gateway {
             }
             call = only_session(&of_asked);
         }
-        let is_anybodys = owner.is_none() && (!busy.is_empty() || served == Served::Several);
+        let is_anybodys = owner.is_none() && (!busy.is_empty() || clients_seen == ClientsSeen::Several);
         if call.is_none() && is_anybodys {
             tracing::warn!(backend, method, "a backend asks, and it cannot be told which client");
             let why = "several clients may use this connection, and it cannot be told which of them this is for: \
@@ -164,7 +177,7 @@ impl Gateway {
             return;
         }
         let session =
-            call.as_ref().map(|c| c.session.clone()).or_else(|| self.session_to_ask(&owner, &served));
+            call.as_ref().map(|c| c.session.clone()).or_else(|| self.session_to_ask(&owner, &clients_seen));
         let Some(session) = session else {
             refuse(reply, code::METHOD_NOT_FOUND, "no client is there to be asked");
             return;
@@ -200,14 +213,14 @@ impl Gateway {
 
     /// Returns the session to ask where no call is under way: one of the owner's or, on a connection that serves all,
     /// the only one there is, where it is legacy.
-    fn session_to_ask(&self, owner: &Owner, served: &Served) -> Option<Arc<Session>> {
+    fn session_to_ask(&self, owner: &Owner, clients_seen: &ClientsSeen) -> Option<Arc<Session>> {
         let mut sessions = self.all_sessions().into_iter();
         if owner.is_some() {
             return sessions.find(|session| is_of(session, owner));
         }
         match (sessions.next(), sessions.next()) {
             (Some(only), None) => {
-                Some(only).filter(|session| session.is_legacy() && served.is_nobody_but(session))
+                Some(only).filter(|session| session.is_legacy() && clients_seen.is_nobody_but(session))
             }
             _ => None,
         }
@@ -218,7 +231,7 @@ impl Gateway {
         self.tools_changed();
         for session in self.all_sessions().iter().filter(|session| is_of(session, owner)) {
             let lists = lock(&session.lists);
-            let again: Vec<Kind> =
+            let again: Vec<ListKind> =
                 lists.keys().filter(|(_, listed)| listed == backend).map(|(kind, _)| *kind).collect();
             drop(lists);
             lock(&session.tables).retain(|kind, _| !again.contains(kind));

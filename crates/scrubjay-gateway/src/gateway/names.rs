@@ -11,7 +11,7 @@ use std::sync::Arc;
 use scrubjay_core::message::{self, Splice};
 use serde_json::value::RawValue;
 
-use crate::backend::offer::{Kind, Offer};
+use crate::backend::list::{BackendList, ListKind};
 use crate::budget::{Budget, Charge, Use};
 use crate::config::Naming;
 
@@ -23,26 +23,26 @@ const NAME_BYTES: usize = 160;
 
 /// What one backend lists.
 #[derive(Clone, Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedBackend {
     pub(super) backend: Arc<str>,
     /// Whether it is a toolset of this process, whose tools keep their names.
     pub(super) is_own: bool,
-    pub(super) offer: Arc<Offer>,
+    pub(super) offer: Arc<BackendList>,
 }
 
 /// The backend that owns a name, and what it calls it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedName {
     pub(crate) backend: Arc<str>,
     pub(crate) own: String,
 }
 
 /// What one list said: who owns which name.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Table {
-    by_name: HashMap<String, Owned>,
+pub(crate) struct NameTable {
+    by_name: HashMap<String, OwnedName>,
     /// The arguments that are repeated in headers, by the tool's name as clients see it.
-    mirrored: HashMap<String, Vec<Mirrored>>,
+    mirrored: HashMap<String, Vec<MirroredArgument>>,
     /// The room that it takes for as long as anybody has it.
     room: Room,
 }
@@ -59,10 +59,10 @@ impl PartialEq for Room {
 
 impl Eq for Room {}
 
-impl Table {
+impl NameTable {
     /// Takes room for it; returns whether there was any: where there was none it may not be kept.
     pub(super) fn take_room(&mut self, budget: &Budget) -> bool {
-        self.room = Room(budget.charge(Use::Offer, self.bytes()).ok());
+        self.room = Room(budget.charge(Use::BackendList, self.bytes()).ok());
         self.room.0.is_some()
     }
 
@@ -70,7 +70,7 @@ impl Table {
     fn bytes(&self) -> usize {
         let names = self.by_name.iter().map(|(name, owned)| NAME_BYTES + name.len() + owned.own.len());
         let path = |path: &[String]| path.iter().map(|name| NAME_BYTES + name.len()).sum::<usize>();
-        let argument = |one: &Mirrored| NAME_BYTES + one.header.len() + path(&one.path);
+        let argument = |one: &MirroredArgument| NAME_BYTES + one.header.len() + path(&one.path);
         let mirrored = self
             .mirrored
             .iter()
@@ -78,29 +78,29 @@ impl Table {
         names.sum::<usize>() + mirrored.sum::<usize>()
     }
 
-    pub(super) fn owner(&self, name: &str) -> Option<&Owned> {
+    pub(super) fn owner(&self, name: &str) -> Option<&OwnedName> {
         self.by_name.get(name)
     }
 
     /// Takes out what these own.
-    pub(super) fn leave_out(&mut self, owned: &HashSet<Owned>) {
+    pub(super) fn leave_out(&mut self, owned: &HashSet<OwnedName>) {
         let by_name = &mut self.by_name;
         self.mirrored.retain(|name, _| !by_name.get(name).is_some_and(|owner| owned.contains(owner)));
         by_name.retain(|_, owner| !owned.contains(owner));
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = (&str, &Owned)> {
+    pub(super) fn names(&self) -> impl Iterator<Item = (&str, &OwnedName)> {
         self.by_name.iter().map(|(name, owned)| (name.as_str(), owned))
     }
 
-    pub(super) fn mirrored(&self, tool: &str) -> Vec<Mirrored> {
+    pub(super) fn mirrored(&self, tool: &str) -> Vec<MirroredArgument> {
         self.mirrored.get(tool).cloned().unwrap_or_default()
     }
 }
 
 /// An argument of a tool that HTTP clients repeat in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mirrored {
+pub struct MirroredArgument {
     /// The header's name after `Mcp-Param-`.
     pub header: String,
     /// The property's place among the arguments.
@@ -109,28 +109,28 @@ pub struct Mirrored {
 
 /// One element as clients see it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedItem {
     pub(super) name: String,
-    pub(super) owned: Owned,
+    pub(super) owned: OwnedName,
     pub(super) raw: String,
 }
 
 /// The names of one kind that were given so far.
 #[derive(Debug, Default)]
-pub(super) struct Given {
-    by_owner: HashMap<Owned, String>,
-    by_name: HashMap<String, Owned>,
+pub(super) struct AssignedNames {
+    by_owner: HashMap<OwnedName, String>,
+    by_name: HashMap<String, OwnedName>,
     /// How many bytes the names of each backend take.
     bytes: HashMap<Arc<str>, usize>,
 }
 
-impl Given {
+impl AssignedNames {
     /// Returns whose a name is or was.
-    pub(super) fn owner(&self, name: &str) -> Option<&Owned> {
+    pub(super) fn owner(&self, name: &str) -> Option<&OwnedName> {
         self.by_name.get(name)
     }
 
-    fn give(&mut self, owned: &Owned, name: String) {
+    fn give(&mut self, owned: &OwnedName, name: String) {
         *self.bytes.entry(owned.backend.clone()).or_default() += given_bytes(owned, &name);
         self.by_owner.insert(owned.clone(), name.clone());
         self.by_name.insert(name, owned.clone());
@@ -144,7 +144,7 @@ impl Given {
 
     /// Forgets names of the backends of which too many are remembered: those that are in none of these lists, and
     /// where that is not enough the others.
-    fn stay_bounded(&mut self, listed: &[Listed]) {
+    fn stay_bounded(&mut self, listed: &[ListedBackend]) {
         let large: Vec<Arc<str>> = self.large().collect();
         for backend in large {
             let current: HashSet<&str> = listed
@@ -165,8 +165,8 @@ impl Given {
     }
 
     /// Forgets the names of a backend, but for these.
-    fn forget(&mut self, backend: &str, stays: impl Fn(&Owned) -> bool) {
-        let stays = |owned: &Owned| &*owned.backend != backend || stays(owned);
+    fn forget(&mut self, backend: &str, stays: impl Fn(&OwnedName) -> bool) {
+        let stays = |owned: &OwnedName| &*owned.backend != backend || stays(owned);
         self.by_owner.retain(|owned, _| stays(owned));
         self.by_name.retain(|_, owned| stays(owned));
         self.by_owner.shrink_to_fit();
@@ -178,20 +178,20 @@ impl Given {
 }
 
 /// Returns how many bytes it takes to remember a name: by its owner, by itself, and in its long form.
-fn given_bytes(owned: &Owned, name: &str) -> usize {
+fn given_bytes(owned: &OwnedName, name: &str) -> usize {
     3 * (NAME_BYTES + owned.own.len()) + 2 * name.len() + owned.backend.len() + owned.own.len()
 }
 
 /// Names what all backends list; `is_reserved` tells which names are the gateway's own.
 pub(super) fn name_all(
-    kind: Kind,
-    listed: &[Listed],
+    kind: ListKind,
+    listed: &[ListedBackend],
     naming: Naming,
     is_reserved: impl Fn(&str) -> bool,
-    given: &mut Given,
-) -> (Table, Vec<Named>) {
+    given: &mut AssignedNames,
+) -> (NameTable, Vec<NamedItem>) {
     let items = distinct(listed);
-    let mut table = Table::default();
+    let mut table = NameTable::default();
     let named = if kind.is_definition() {
         let named = name_definitions(kind, &items, naming, is_reserved, given);
         // The long form works too, unless it is the name of something else.
@@ -205,10 +205,12 @@ pub(super) fn name_all(
     } else {
         let mut seen = HashSet::new();
         let first = items.into_iter().filter(|(_, owned, _)| seen.insert(owned.own.clone()));
-        first.map(|(_, owned, raw)| Named { name: owned.own.clone(), owned, raw: raw.to_owned() }).collect()
+        first
+            .map(|(_, owned, raw)| NamedItem { name: owned.own.clone(), owned, raw: raw.to_owned() })
+            .collect()
     };
     for named in &named {
-        if kind == Kind::Tools {
+        if kind == ListKind::Tools {
             let mirrored = mirrored_in(&named.raw);
             if !mirrored.is_empty() {
                 table.mirrored.insert(named.name.clone(), mirrored);
@@ -221,23 +223,23 @@ pub(super) fn name_all(
 }
 
 /// Returns every element with its owner and its text; what a backend lists twice counts once.
-fn distinct(listed: &[Listed]) -> Vec<(&Listed, Owned, &str)> {
+fn distinct(listed: &[ListedBackend]) -> Vec<(&ListedBackend, OwnedName, &str)> {
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     let all = listed.iter().flat_map(|list| list.offer.items.iter().map(move |item| (list, item)));
     all.filter(|(list, item)| seen.insert((&list.backend, &item.name)))
         .map(|(list, item)| {
-            (list, Owned { backend: list.backend.clone(), own: item.name.clone() }, item.raw.as_str())
+            (list, OwnedName { backend: list.backend.clone(), own: item.name.clone() }, item.raw.as_str())
         })
         .collect()
 }
 
 fn name_definitions(
-    kind: Kind,
-    items: &[(&Listed, Owned, &str)],
+    kind: ListKind,
+    items: &[(&ListedBackend, OwnedName, &str)],
     naming: Naming,
     is_reserved: impl Fn(&str) -> bool,
-    given: &mut Given,
-) -> Vec<Named> {
+    given: &mut AssignedNames,
+) -> Vec<NamedItem> {
     let mut users: HashMap<&str, usize> = HashMap::new();
     for (_, owned, _) in items {
         *users.entry(&owned.own).or_default() += 1;
@@ -259,17 +261,17 @@ fn name_definitions(
         .filter_map(|(_, owned, raw)| {
             let name = given.by_owner.get(owned)?.clone();
             let raw = if name == owned.own { (*raw).to_owned() } else { renamed(raw, kind, &name) };
-            Some(Named { name, owned: owned.clone(), raw })
+            Some(NamedItem { name, owned: owned.clone(), raw })
         })
         .collect()
 }
 
-fn long(owned: &Owned) -> String {
+fn long(owned: &OwnedName) -> String {
     format!("{}__{}", owned.backend, owned.own)
 }
 
 /// Returns the long form of a name or, where somebody's tool is called just that, one with a number.
-fn unused(owned: &Owned, given: &Given) -> String {
+fn unused(owned: &OwnedName, given: &AssignedNames) -> String {
     let long = long(owned);
     if given.is_free(&long) {
         return long;
@@ -278,14 +280,14 @@ fn unused(owned: &Owned, given: &Given) -> String {
     numbered.expect("not all numbers are taken")
 }
 
-fn renamed(raw: &str, kind: Kind, name: &str) -> String {
+fn renamed(raw: &str, kind: ListKind, name: &str) -> String {
     let Ok(object) = serde_json::from_str::<&RawValue>(raw) else { return raw.to_owned() };
     let old = message::member(Some(object), kind.key());
     Splice::new(object.get()).replace(old, &serde_json::Value::from(name).to_string()).finish()
 }
 
 /// Reads which arguments a tool's definition wants repeated in headers.
-fn mirrored_in(definition: &str) -> Vec<Mirrored> {
+fn mirrored_in(definition: &str) -> Vec<MirroredArgument> {
     let mut found = Vec::new();
     if definition.contains("x-mcp-header") {
         let definition: serde_json::Value = serde_json::from_str(definition).unwrap_or_default();
@@ -294,12 +296,12 @@ fn mirrored_in(definition: &str) -> Vec<Mirrored> {
     found
 }
 
-fn find_mirrored(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirrored>) {
+fn find_mirrored(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<MirroredArgument>) {
     // Only what `properties` alone leads to has one fixed place among the arguments.
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         path.push(name.clone());
         if let Some(header) = property["x-mcp-header"].as_str() {
-            found.push(Mirrored { header: header.to_owned(), path: path.clone() });
+            found.push(MirroredArgument { header: header.to_owned(), path: path.clone() });
         }
         find_mirrored(property, path, found);
         path.pop();

@@ -13,7 +13,7 @@ use scrubjay_tape::recording::{Item, Leg};
 
 use super::{Gateway, Request, shutdown};
 use crate::backend::Answer;
-use crate::judged::{self, Judged, answer_in};
+use crate::ruled_line::{self, RuledLine, answer_in};
 use crate::session::Call;
 
 /// What rules know the router by.
@@ -48,7 +48,7 @@ impl Gateway {
             method::PING | method::LOGGING_SET_LEVEL | shutdown::SHUTDOWN => GATEWAY,
             _ => return None,
         };
-        let judge = Judge::new(rules, name, self.keeping.message_bytes_max);
+        let judge = Judge::new(rules, name, self.record_options.message_bytes_max);
         judge.is_strict().then(|| OwnLeg { judge, name, call: request.call.clone() })
     }
 
@@ -68,7 +68,7 @@ impl Gateway {
 
     /// Names, in the log, rules that are about backends which nobody has.
     pub(super) fn name_idle_rules(&self) {
-        let Some(rules) = self.rules.now().filter(|_| self.through.is_none()) else { return };
+        let Some(rules) = self.rules.now().filter(|_| self.transparent.is_none()) else { return };
         let backends = self.backends();
         let known: Vec<&str> = backends.iter().map(|b| b.id.as_str()).chain([ROUTER, GATEWAY]).collect();
         for rule in rules.about_none_of(&known) {
@@ -83,11 +83,11 @@ impl Gateway {
 impl OwnLeg {
     /// Judges a line and records it; returns it as it goes on, or what is answered in its place.
     async fn pass(&mut self, direction: Direction, line: String) -> Result<String, Answer> {
-        let line = Judged { judgement: self.judge.line(direction, line.as_bytes()), came: line };
+        let line = RuledLine { judgement: self.judge.line(direction, line.as_bytes()), came: line };
         line.hold().await;
         let via = Some(Leg { backend: self.name, connection: 1, transport: Transport::Memory });
         let operation = self.call.recorded.map(|place| place.number);
-        let items = judged::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
+        let items = ruled_line::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
         let items: Vec<Item<'_>> = items.into_iter().map(|item| Item { via, operation, ..item }).collect();
         let recorded = self.call.session.record_backend(&items, 0, |_| ());
         recorded.map_err(|e| {

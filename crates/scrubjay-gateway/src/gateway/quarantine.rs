@@ -17,70 +17,73 @@ use scrubjay_core::protocol::{code, method};
 use serde_json::json;
 
 use super::Gateway;
-use super::names::{Listed, Named, Owned, Table};
+use super::names::{ListedBackend, NameTable, NamedItem, OwnedName};
 use crate::backend::connection::Connection;
-use crate::backend::offer::{DefinitionHash, Hashes, Kind, Offer};
+use crate::backend::list::{BackendList, DefinitionHash, Hashes, ListKind};
 use crate::backend::{Answer, Backend, Greeting, Link};
 use crate::config::{Quarantine, QuarantineModes};
-use crate::definitions::{Change, Definitions, Item, Server, Stamp, What, Why, spelled};
+use crate::definitions::{
+    DefinitionChange, DefinitionKind, Definitions, HeldReason, ObservedDefinition, ServerDefinitions, Stamp,
+    spelled,
+};
 use crate::session::{Call, Session, lock};
 
 /// What is known of the definitions of all backends.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct ObservedDefinitions {
     store: OnceLock<Arc<Definitions>>,
     modes: Mutex<QuarantineModes>,
-    servers: Mutex<HashMap<String, SeenServer>>,
+    servers: Mutex<HashMap<String, ObservedServer>>,
 }
 
 /// What is known of one server, as it was when its file was last read.
 #[derive(Default)]
-struct SeenServer {
+struct ObservedServer {
     /// The name of its file.
     file: Option<String>,
     described: String,
-    server: Server,
+    server: ServerDefinitions,
     stamp: Stamp,
     /// Whether its file cannot be read: then nothing is approved, and nothing is written over it.
     is_unreadable: bool,
     /// The lists that this process has seen: a change in another is one since an earlier run.
-    looked_at: HashSet<(What, bool)>,
+    looked_at: HashSet<(DefinitionKind, bool)>,
 }
 
 impl Gateway {
     /// Holds back definitions as the user wants it, and keeps what was seen from run to run.
     pub fn remember_definitions(&self, store: Arc<Definitions>) {
         // There is one store, given once.
-        let _ = self.seen.store.set(store);
+        let _ = self.observed.store.set(store);
     }
 
     /// Says which definitions are held back from now on.
     pub fn quarantine(&self, modes: QuarantineModes) {
-        *lock(&self.seen.modes) = modes;
+        *lock(&self.observed.modes) = modes;
         self.tools_changed();
     }
 
     fn mode_of(&self, backend: &Backend) -> Quarantine {
         // A toolset of this process is what it is.
-        if backend.is_own { Quarantine::Off } else { lock(&self.seen.modes).of(&backend.id) }
+        if backend.is_own { Quarantine::Off } else { lock(&self.observed.modes).of(&backend.id) }
     }
 
     /// Looks at what is known of a server, as its file says now.
-    fn with_server<T>(&self, backend: &Backend, look: impl FnOnce(&mut SeenServer) -> T) -> T {
+    fn with_server<T>(&self, backend: &Backend, look: impl FnOnce(&mut ObservedServer) -> T) -> T {
         let Link::Configured(link) = backend.link() else {
-            let mut servers = lock(&self.seen.servers);
+            let mut servers = lock(&self.observed.servers);
             return look(servers.entry(backend.id.clone()).or_default());
         };
         let key = format!("{}\n{}", backend.id, link.identity());
-        let mut servers = lock(&self.seen.servers);
-        let seen = servers.entry(key).or_insert_with(|| {
-            let named = self.seen.store.get().map(|store| store.name(&backend.id, link));
+        let mut servers = lock(&self.observed.servers);
+        let observed = servers.entry(key).or_insert_with(|| {
+            let named = self.observed.store.get().map(|store| store.name(&backend.id, link));
             let (file, described) =
                 named.map(|(file, described)| (Some(file), described)).unwrap_or_default();
-            SeenServer { file, described, ..SeenServer::default() }
+            ObservedServer { file, described, ..ObservedServer::default() }
         });
-        let was_read = self.seen.store.get().is_some_and(|store| seen.refresh(store));
-        let returned = look(seen);
+        let was_read = self.observed.store.get().is_some_and(|store| observed.refresh(store));
+        let returned = look(observed);
         drop(servers);
         if was_read {
             self.tools_changed();
@@ -90,17 +93,17 @@ impl Gateway {
 
     /// Returns the name that a definition is kept under.
     fn kept_name(&self, name: &str) -> String {
-        self.seen.store.get().map_or_else(|| name.to_owned(), |store| store.kept_name(name))
+        self.observed.store.get().map_or_else(|| name.to_owned(), |store| store.kept_name(name))
     }
 
     /// Takes note of a list of definitions; records and reports those that are not what they were.
     pub(super) fn observe_list(
         &self,
         call: &Arc<Call>,
-        kind: Kind,
+        kind: ListKind,
         backend: &Backend,
         era: Era,
-        offer: &Offer,
+        offer: &BackendList,
     ) {
         let Some(what) = what_of(kind).filter(|_| !backend.is_own) else { return };
         let said = self.hashes_of(offer);
@@ -108,13 +111,13 @@ impl Gateway {
     }
 
     /// Returns what stands for each definition of a list.
-    fn hashes_of<'a>(&self, offer: &'a Offer) -> &'a Hashes {
+    fn hashes_of<'a>(&self, offer: &'a BackendList) -> &'a Hashes {
         let one = |(name, text): (&str, String)| (name.to_owned(), self.hash_of(&text, offer.is_copy()));
         offer.hashes(|| texts_of(offer).into_iter().map(one).collect())
     }
 
     fn hash_of(&self, text: &str, is_copy: bool) -> DefinitionHash {
-        let store = self.seen.store.get();
+        let store = self.observed.store.get();
         let hash = store.map_or_else(|| blake3::hash(text.as_bytes()).to_string(), |store| store.hash(text));
         let redacted = || store.map_or_else(|| text.to_owned(), |store| store.redacted(text));
         DefinitionHash { hash, copy: is_copy.then(redacted) }
@@ -123,26 +126,26 @@ impl Gateway {
     fn observe<'a>(
         &self,
         session: &Session,
-        what: What,
+        what: DefinitionKind,
         backend: &Backend,
         era: Era,
         said: &Hashes,
         texts: impl FnOnce() -> BTreeMap<&'a str, String>,
     ) {
         let mode = self.mode_of(backend);
-        let store = self.seen.store.get();
-        let (changes, since_last_run) = self.with_server(backend, |seen| {
-            let since_last_run = seen.looked_at.insert((what, era == Era::Modern));
+        let store = self.observed.store.get();
+        let (changes, since_last_run) = self.with_server(backend, |observed| {
+            let since_last_run = observed.looked_at.insert((what, era == Era::Modern));
             let hashed: Vec<(&str, String, String)> = said
                 .iter()
                 .map(|(name, hash)| {
                     let kept_name = self.kept_name(name);
-                    let hash = seen.known_hash(what, &kept_name, hash).to_owned();
+                    let hash = observed.known_hash(what, &kept_name, hash).to_owned();
                     (&**name, kept_name, hash)
                 })
                 .collect();
             let pairs = hashed.iter().map(|(_, kept_name, hash)| (&**kept_name, &**hash));
-            if seen.server.has_seen(era, what, pairs, mode) || seen.is_unreadable {
+            if observed.server.has_seen(era, what, pairs, mode) || observed.is_unreadable {
                 return (Vec::new(), since_last_run);
             }
             let mut texts = texts();
@@ -152,13 +155,13 @@ impl Gateway {
                     Some(store) => store.without_secrets(&text),
                     None => (text, Vec::new()),
                 };
-                Item { name: kept_name, hash, text, removed }
+                ObservedDefinition { name: kept_name, hash, text, removed }
             };
-            let items: Vec<Item> = hashed.into_iter().map(item).collect();
+            let items: Vec<ObservedDefinition> = hashed.into_iter().map(item).collect();
             let changes =
-                seen.observe(store, backend, mode, |server| server.observe(era, what, &items, mode));
-            let why = |change: Change| {
-                let why = seen.server.why_held(what, &change.name, &change.after, mode);
+                observed.observe(store, backend, mode, |server| server.observe(era, what, &items, mode));
+            let why = |change: DefinitionChange| {
+                let why = observed.server.why_held(what, &change.name, &change.after, mode);
                 (change, why)
             };
             (changes.into_iter().map(why).collect(), since_last_run)
@@ -172,15 +175,21 @@ impl Gateway {
     }
 
     /// Takes out of a list what is held back of it.
-    pub(super) fn hold_back(&self, kind: Kind, listed: &[Listed], table: &mut Table, named: &mut Vec<Named>) {
+    pub(super) fn hold_back(
+        &self,
+        kind: ListKind,
+        listed: &[ListedBackend],
+        table: &mut NameTable,
+        named: &mut Vec<NamedItem>,
+    ) {
         let Some(what) = what_of(kind) else { return };
-        if !lock(&self.seen.modes).hold_any() {
+        if !lock(&self.observed.modes).hold_any() {
             return;
         }
-        let mut held: HashSet<Owned> = HashSet::new();
+        let mut held: HashSet<OwnedName> = HashSet::new();
         for list in listed {
             let names = self.held_in(what, &list.backend, &list.offer);
-            held.extend(names.into_iter().map(|own| Owned { backend: list.backend.clone(), own }));
+            held.extend(names.into_iter().map(|own| OwnedName { backend: list.backend.clone(), own }));
         }
         if !held.is_empty() {
             named.retain(|named| !held.contains(&named.owned));
@@ -189,30 +198,41 @@ impl Gateway {
     }
 
     /// Returns the names of what is held back of a backend's list.
-    fn held_in(&self, what: What, backend: &str, offer: &Offer) -> Vec<String> {
+    fn held_in(&self, what: DefinitionKind, backend: &str, offer: &BackendList) -> Vec<String> {
         let backend = self.backend(backend).filter(|backend| self.mode_of(backend) != Quarantine::Off);
         let Some(backend) = backend else { return Vec::new() };
         let (hashes, mode) = (self.hashes_of(offer), self.mode_of(&backend));
-        self.with_server(&backend, |seen| {
+        self.with_server(&backend, |observed| {
             let is_held = |(name, hash): &(&String, &DefinitionHash)| {
-                seen.why_held(what, &self.kept_name(name), hash, mode).is_some()
+                observed.why_held(what, &self.kept_name(name), hash, mode).is_some()
             };
             hashes.iter().filter(is_held).map(|(name, _)| name.clone()).collect()
         })
     }
 
-    fn why_held(&self, what: What, backend: &Backend, offer: &Offer, name: &str) -> Option<Why> {
+    fn why_held(
+        &self,
+        what: DefinitionKind,
+        backend: &Backend,
+        offer: &BackendList,
+        name: &str,
+    ) -> Option<HeldReason> {
         let mode = self.mode_of(backend);
         if mode == Quarantine::Off {
             return None;
         }
-        let Some(hash) = self.hashes_of(offer).get(name) else { return Some(Why::Unknown) };
-        self.with_server(backend, |seen| seen.why_held(what, &self.kept_name(name), hash, mode))
+        let Some(hash) = self.hashes_of(offer).get(name) else { return Some(HeldReason::Unknown) };
+        self.with_server(backend, |observed| observed.why_held(what, &self.kept_name(name), hash, mode))
     }
 
     /// Says why what goes by a name is held back of the newest list that a client's session has of its backend, and what
     /// to do, where it is.
-    pub(super) fn told_if_held(&self, session: &Session, kind: Kind, owned: &Owned) -> Option<String> {
+    pub(super) fn told_if_held(
+        &self,
+        session: &Session,
+        kind: ListKind,
+        owned: &OwnedName,
+    ) -> Option<String> {
         let (what, backend) = (what_of(kind)?, self.backend(&owned.backend)?);
         let (_, offer) = lock(&session.lists).get(&(kind, backend.id.clone())).cloned()?;
         let offer = offer.filter(|offer| self.hashes_of(offer).contains_key(&owned.own))?;
@@ -230,8 +250,8 @@ impl Gateway {
         params: Option<&str>,
     ) -> Option<Answer> {
         let (what, kind) = match method {
-            method::TOOLS_CALL => (What::Tool, Kind::Tools),
-            method::PROMPTS_GET | method::COMPLETION_COMPLETE => (What::Prompt, Kind::Prompts),
+            method::TOOLS_CALL => (DefinitionKind::Tool, ListKind::Tools),
+            method::PROMPTS_GET | method::COMPLETION_COMPLETE => (DefinitionKind::Prompt, ListKind::Prompts),
             _ => return None,
         };
         if self.mode_of(backend) == Quarantine::Off {
@@ -273,8 +293,8 @@ impl Gateway {
         call: &Arc<Call>,
         backend: &Arc<Backend>,
         connection: &Arc<Connection>,
-        kind: Kind,
-    ) -> Result<Arc<Offer>, Answer> {
+        kind: ListKind,
+    ) -> Result<Arc<BackendList>, Answer> {
         if let Some(offer) = connection.newest_list(kind) {
             return Ok(offer);
         }
@@ -296,7 +316,7 @@ impl Gateway {
         if let Some((era, greeting)) = greeting {
             self.observe_instructions(session, backend, era, &greeting);
         }
-        for kind in [Kind::Tools, Kind::Prompts] {
+        for kind in [ListKind::Tools, ListKind::Prompts] {
             if let Some(what) = what_of(kind).filter(|_| !connection.offers(kind.capability())) {
                 self.observe(session, what, backend, connection.era, &Hashes::new(), BTreeMap::new);
             }
@@ -311,7 +331,7 @@ impl Gateway {
         era: Era,
         greeting: &Greeting,
     ) -> Option<DefinitionHash> {
-        let (what, name) = (What::Instructions, What::Instructions.word());
+        let (what, name) = (DefinitionKind::Instructions, DefinitionKind::Instructions.word());
         let text = greeting.instructions.as_deref();
         let hash = text.map(|text| self.hash_of(text, greeting.is_copy));
         let said: Hashes = hash.iter().map(|hash| (name.to_owned(), hash.clone())).collect();
@@ -332,23 +352,29 @@ impl Gateway {
             return greeting.instructions;
         }
         let hash = self.observe_instructions(session, backend, era, &greeting)?;
-        let (what, name) = (What::Instructions, What::Instructions.word());
+        let (what, name) = (DefinitionKind::Instructions, DefinitionKind::Instructions.word());
         let mode = self.mode_of(backend);
-        match self.with_server(backend, |seen| seen.why_held(what, name, &hash, mode)) {
+        match self.with_server(backend, |observed| observed.why_held(what, name, &hash, mode)) {
             Some(why) => Some(format!("({})", refusal(what, &backend.id, name, why))),
             None => greeting.instructions,
         }
     }
 }
 
-impl SeenServer {
+impl ObservedServer {
     /// Returns what stands for a definition that is kept under a name: of a redacted copy, what stands for the original.
-    fn known_hash<'a>(&'a self, what: What, kept_name: &str, said: &'a DefinitionHash) -> &'a str {
+    fn known_hash<'a>(&'a self, what: DefinitionKind, kept_name: &str, said: &'a DefinitionHash) -> &'a str {
         let original = said.copy.as_ref().and_then(|copy| self.server.hash_of_copy(what, kept_name, copy));
         original.unwrap_or(&said.hash)
     }
 
-    fn why_held(&self, what: What, kept_name: &str, said: &DefinitionHash, mode: Quarantine) -> Option<Why> {
+    fn why_held(
+        &self,
+        what: DefinitionKind,
+        kept_name: &str,
+        said: &DefinitionHash,
+        mode: Quarantine,
+    ) -> Option<HeldReason> {
         self.server.why_held(what, kept_name, self.known_hash(what, kept_name, said), mode)
     }
 
@@ -368,7 +394,7 @@ impl SeenServer {
             Err(e) => {
                 tracing::error!(error = %e, "what is known of a backend's definitions cannot be read");
                 self.is_unreadable = true;
-                self.server = Server::default();
+                self.server = ServerDefinitions::default();
             }
         }
         true
@@ -380,8 +406,8 @@ impl SeenServer {
         store: Option<&Arc<Definitions>>,
         backend: &Backend,
         mode: Quarantine,
-        observe: impl Fn(&mut Server) -> Vec<Change>,
-    ) -> Vec<Change> {
+        observe: impl Fn(&mut ServerDefinitions) -> Vec<DefinitionChange>,
+    ) -> Vec<DefinitionChange> {
         let Some((store, file)) = store.zip(self.file.as_ref()) else {
             self.server.quarantine = mode;
             return observe(&mut self.server);
@@ -407,7 +433,7 @@ impl SeenServer {
 }
 
 /// Returns what a list says under each name, in one spelling.
-fn texts_of(offer: &Offer) -> BTreeMap<&str, String> {
+fn texts_of(offer: &BackendList) -> BTreeMap<&str, String> {
     let mut said: BTreeMap<&str, String> = BTreeMap::new();
     for item in &offer.items {
         // What is listed twice under one name is defined by both: nobody knows which of them a client takes.
@@ -418,19 +444,21 @@ fn texts_of(offer: &Offer) -> BTreeMap<&str, String> {
     said
 }
 
-fn what_of(kind: Kind) -> Option<What> {
+fn what_of(kind: ListKind) -> Option<DefinitionKind> {
     match kind {
-        Kind::Tools => Some(What::Tool),
-        Kind::Prompts => Some(What::Prompt),
+        ListKind::Tools => Some(DefinitionKind::Tool),
+        ListKind::Prompts => Some(DefinitionKind::Prompt),
         // What a client has changes by itself.
-        Kind::Resources | Kind::Templates => None,
+        ListKind::Resources | ListKind::Templates => None,
     }
 }
 
-fn refusal(what: What, backend: &str, name: &str, why: Why) -> String {
+fn refusal(what: DefinitionKind, backend: &str, name: &str, why: HeldReason) -> String {
     let why = why.words();
     let told = match what {
-        What::Instructions => format!("the instructions of backend \"{backend}\" are held back: {why}"),
+        DefinitionKind::Instructions => {
+            format!("the instructions of backend \"{backend}\" are held back: {why}")
+        }
         _ => format!("{} \"{name}\" of backend \"{backend}\" is held back: {why}", what.word()),
     };
     format!("{told}. A person can look at it and approve it with `scrubjay trust tool {backend}/{name}`")
@@ -439,10 +467,10 @@ fn refusal(what: What, backend: &str, name: &str, why: Why) -> String {
 /// Records and reports one change.
 fn tell(
     session: &Session,
-    what: What,
+    what: DefinitionKind,
     backend: &Backend,
-    change: &Change,
-    why: Option<Why>,
+    change: &DefinitionChange,
+    why: Option<HeldReason>,
     since_last_run: bool,
 ) {
     let (id, name) = (&backend.id, &change.name);
@@ -463,7 +491,7 @@ fn tell(
     session.record_note(&json!({
         "event": event,
         "backend": id,
-        "kind": match what { What::Tool => "tools", What::Prompt => "prompts", What::Instructions => "instructions" },
+        "kind": match what { DefinitionKind::Tool => "tools", DefinitionKind::Prompt => "prompts", DefinitionKind::Instructions => "instructions" },
         "name": name,
         "before": change.before,
         "after": change.after,

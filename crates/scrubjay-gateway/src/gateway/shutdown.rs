@@ -61,14 +61,14 @@ impl Gateway {
         method: &str,
         id: Option<&scrubjay_core::envelope::JsonId>,
     ) -> Option<Accepted> {
-        if self.through.is_some() {
+        if self.transparent.is_some() {
             return None;
         }
         let is_allowed = self.has_one_client();
         match (method, id) {
             (EXIT, None) if is_allowed => {
                 self.ending.exit.notify_one();
-                Some(Accepted::Told)
+                Some(Accepted::NoReply)
             }
             (SHUTDOWN | EXIT, _) if !is_allowed => {
                 tracing::warn!(method, "refused to a client on HTTP");
@@ -83,7 +83,7 @@ impl Gateway {
             (_, Some(_)) if self.is_shut_down() => {
                 Some(refuse(id, code::INVALID_REQUEST, "the gateway is shut down: only exit is taken now"))
             }
-            (_, None) if self.is_shut_down() => Some(Accepted::Told),
+            (_, None) if self.is_shut_down() => Some(Accepted::NoReply),
             _ => None,
         }
     }

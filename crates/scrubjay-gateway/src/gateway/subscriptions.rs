@@ -42,13 +42,13 @@ pub(super) struct Listeners {
     all: Mutex<Vec<Arc<Listener>>>,
     next: AtomicU64,
     /// The resources that are followed at their backends, once however many want to hear of them.
-    followed: Mutex<HashMap<FollowKey, Followed>>,
+    followed: Mutex<HashMap<FollowKey, FollowedResource>>,
 }
 
 /// Whose connection a resource is followed on, and its URI.
 pub(super) type FollowKey = (Owner, String);
 
-struct Followed {
+struct FollowedResource {
     followers: usize,
     task: tokio::task::JoinHandle<()>,
     /// What the backend said to it, once it has.
@@ -71,13 +71,13 @@ impl Listeners {
 }
 
 /// Stops listening when its client does.
-struct Leave<'a> {
+struct ListenerGuard<'a> {
     gateway: &'a Gateway,
     number: u64,
     followed: Vec<FollowKey>,
 }
 
-impl Drop for Leave<'_> {
+impl Drop for ListenerGuard<'_> {
     fn drop(&mut self) {
         lock(&self.gateway.listeners.all).retain(|l| l.number != self.number);
         for key in &self.followed {
@@ -87,12 +87,12 @@ impl Drop for Leave<'_> {
 }
 
 /// Tells a legacy backend that nobody follows a resource any more.
-struct Unsubscribe {
+struct UnsubscribeGuard {
     connection: Arc<Connection>,
     params: String,
 }
 
-impl Drop for Unsubscribe {
+impl Drop for UnsubscribeGuard {
     fn drop(&mut self) {
         self.connection.unfollow();
         let (connection, params) = (self.connection.clone(), std::mem::take(&mut self.params));
@@ -143,7 +143,7 @@ impl Gateway {
         let id = request.id.as_raw().to_owned();
         let number = self.listeners.next.fetch_add(1, Ordering::Relaxed);
         let call = request.call.clone();
-        let mut leave = Leave { gateway: self, number, followed: Vec::new() };
+        let mut leave = ListenerGuard { gateway: self, number, followed: Vec::new() };
         let mut outcomes = Vec::new();
         let follows = futures_util::future::join_all(uris.iter().map(|uri| self.follow(&call, uri))).await;
         // What nobody has is not followed; the client learns that when it reads it.
@@ -220,7 +220,7 @@ impl Gateway {
                 tokio::time::sleep(FOLLOW_AGAIN).await;
             }
         });
-        followed.insert(key.clone(), Followed { followers: 1, task, outcome: outcome.clone() });
+        followed.insert(key.clone(), FollowedResource { followers: 1, task, outcome: outcome.clone() });
         Ok((key, outcome))
     }
 
@@ -273,7 +273,7 @@ impl Gateway {
             return Ok(());
         }
         connection.follow();
-        let _unsubscribe = Unsubscribe { connection: connection.clone(), params };
+        let _unsubscribe = UnsubscribeGuard { connection: connection.clone(), params };
         connection.closed().await;
         Err(CallError::Unavailable(backend.id.clone(), connection.why_closed()))
     }

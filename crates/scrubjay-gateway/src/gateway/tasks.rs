@@ -26,14 +26,14 @@ const MODERN_METHODS: [&str; 3] = [method::TASKS_GET, method::TASKS_UPDATE, meth
 /// The tasks of all clients.
 #[derive(Default)]
 pub(super) struct Tasks {
-    known: Mutex<Known>,
+    known: Mutex<TaskTable>,
 }
 
 /// By the client that began it and its id.
 type TaskKey = (Arc<str>, String);
 
 #[derive(Default)]
-struct Known {
+struct TaskTable {
     backends: HashMap<TaskKey, Arc<Backend>>,
     order: VecDeque<TaskKey>,
     /// How many bytes the ids in it have.
@@ -42,7 +42,7 @@ struct Known {
     owners: HashMap<(String, String), Arc<str>>,
 }
 
-impl Known {
+impl TaskTable {
     /// Returns whose a task on a connection is that serves all clients.
     fn owner(&self, backend: &str, task: &str) -> Option<&Arc<str>> {
         self.owners.get(&(backend.to_owned(), task.to_owned()))

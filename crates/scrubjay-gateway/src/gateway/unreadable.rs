@@ -45,7 +45,7 @@ impl Gateway {
             }
         }
         let told = judgement.back.map(|back| String::from_utf8_lossy(&back).into_owned());
-        Some(told.map_or(Accepted::Told, Accepted::Refused))
+        Some(told.map_or(Accepted::NoReply, Accepted::Refused))
     }
 }
 

@@ -9,16 +9,16 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::{Place, Stage};
+use super::{Stage, TrackedConnection};
 
 /// A stream that tells when its client is heard, and when it takes nothing.
 pub(super) struct Watched {
     stream: TcpStream,
-    place: Arc<Place>,
+    place: Arc<TrackedConnection>,
 }
 
 impl Watched {
-    pub(super) fn new(stream: TcpStream, place: Arc<Place>) -> Self {
+    pub(super) fn new(stream: TcpStream, place: Arc<TrackedConnection>) -> Self {
         Self { stream, place }
     }
 
@@ -85,12 +85,12 @@ impl AsyncWrite for Watched {
 
 /// A request that is being answered, until the answer has been taken.
 pub(super) struct Answering {
-    place: Arc<Place>,
+    place: Arc<TrackedConnection>,
     has_no_end: bool,
 }
 
 impl Answering {
-    pub(super) fn begin(place: Arc<Place>) -> Self {
+    pub(super) fn begin(place: Arc<TrackedConnection>) -> Self {
         place.begin(Stage::Answering);
         Self { place, has_no_end: false }
     }

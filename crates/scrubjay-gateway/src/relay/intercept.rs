@@ -13,8 +13,8 @@ use scrubjay_core::rules::{Judge, Judgement, Onward};
 use scrubjay_tape::clock::Moment;
 
 use super::unsent::{Messages, Unsent};
-use super::{Gone, Relay};
-use crate::judged;
+use super::{ReceiverGone, Relay};
+use crate::ruled_line;
 
 impl Relay {
     /// Judges what arrived together, records it, and passes on what is to go on.
@@ -24,7 +24,7 @@ impl Relay {
         direction: Direction,
         arrived: Moment,
         batch: Batch<'_>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ReceiverGone> {
         for line in batch.lines() {
             let (judgement, end) = {
                 let mut judge = judge.borrow_mut();
@@ -32,13 +32,15 @@ impl Relay {
                 (judge.line(direction, line.bytes), end)
             };
             let (recorded, numbers) = {
-                let items = judged::items(direction, line.terminator, line.bytes, &judgement);
+                let items = ruled_line::items(direction, line.terminator, line.bytes, &judgement);
                 let mut recording = self.recording.borrow_mut();
                 let recorded = recording.record(arrived, items.iter().copied());
                 let number =
                     |index| recorded.as_ref().ok().map(|first| recording.number_of(*first, &items, index));
-                let numbers =
-                    (number(judged::onward_index(&judgement)), number(judged::back_index(&judgement)));
+                let numbers = (
+                    number(ruled_line::onward_index(&judgement)),
+                    number(ruled_line::back_index(&judgement)),
+                );
                 (recorded, numbers)
             };
             let mut ready = self.ready(direction, (line.bytes, end), judgement, numbers);
@@ -62,7 +64,7 @@ impl Relay {
         (line, end): (&[u8], &[u8]),
         judgement: Judgement,
         (onward_number, back_number): (Option<u64>, Option<u64>),
-    ) -> Ready<'_> {
+    ) -> RuledMessage<'_> {
         let onward = match judgement.onward {
             Onward::Same => Some([line, end].concat()),
             Onward::Other(other) => Some([&other, end].concat()),
@@ -72,7 +74,7 @@ impl Relay {
         let unsent = |bytes: Vec<u8>, direction, number| {
             (Unsent::new(self, direction, number, Messages::One(bytes.len())), bytes)
         };
-        Ready {
+        RuledMessage {
             delay: judgement.delay,
             onward: onward.map(|bytes| unsent(bytes, direction, onward_number)),
             back: back.map(|bytes| unsent(bytes, direction.reversed(), back_number)),
@@ -85,7 +87,7 @@ impl Relay {
             return;
         }
         let to_client = direction == Direction::ServerToClient;
-        let _held = to_client.then(|| Held::new(&self.held));
+        let _held = to_client.then(|| HeldCount::new(&self.held));
         let server_gone = async {
             match self.to_server.sink() {
                 _ if to_client => std::future::pending().await,
@@ -103,20 +105,20 @@ impl Relay {
 }
 
 /// What comes of a line that was judged and recorded.
-struct Ready<'a> {
+struct RuledMessage<'a> {
     delay: Duration,
     onward: Option<(Unsent<'a>, Vec<u8>)>,
     back: Option<(Unsent<'a>, Vec<u8>)>,
 }
 
-impl Ready<'_> {
+impl RuledMessage<'_> {
     fn is_off_tape(&mut self) {
         for (unsent, _) in self.onward.iter_mut().chain(&mut self.back) {
             unsent.is_off_tape();
         }
     }
 
-    async fn act(self) -> Result<(), Gone> {
+    async fn act(self) -> Result<(), ReceiverGone> {
         for (unsent, bytes) in self.onward.into_iter().chain(self.back) {
             unsent.write(&bytes).await?;
         }
@@ -125,16 +127,16 @@ impl Ready<'_> {
 }
 
 /// Counts a message that is held back on its way to the client.
-struct Held<'a>(&'a std::cell::Cell<usize>);
+struct HeldCount<'a>(&'a std::cell::Cell<usize>);
 
-impl<'a> Held<'a> {
+impl<'a> HeldCount<'a> {
     fn new(count: &'a std::cell::Cell<usize>) -> Self {
         count.set(count.get() + 1);
         Self(count)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldCount<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

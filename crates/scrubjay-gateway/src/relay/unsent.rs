@@ -10,7 +10,7 @@ use scrubjay_core::entry::Direction::ClientToServer;
 use scrubjay_core::entry::{Direction, WhyUndelivered};
 use scrubjay_core::framing::Batch;
 
-use super::{Gone, Relay};
+use super::{ReceiverGone, Relay};
 
 /// The messages of one write.
 #[derive(Clone, Copy)]
@@ -102,7 +102,7 @@ impl<'a> Unsent<'a> {
     }
 
     /// Writes them.
-    pub(super) async fn write(mut self, bytes: &[u8]) -> Result<(), Gone> {
+    pub(super) async fn write(mut self, bytes: &[u8]) -> Result<(), ReceiverGone> {
         if let Some(lines) = self.relay.numbered.as_ref().filter(|_| self.direction == ClientToServer) {
             lines.borrow_mut().push(self.first, self.messages.count());
         }

@@ -74,8 +74,8 @@ impl Rig {
     /// Makes a gateway with these backends.
     pub(crate) fn with(backends: impl FnOnce(&mpsc::Sender<Event>, &NewRecording) -> Vec<Backend>) -> Self {
         let (data, new_recording) = tapes();
-        let keeping = Options::default();
-        let gateway = Gateway::new(Naming::WhereNeeded, new_recording, keeping, None, backends);
+        let record_options = Options::default();
+        let gateway = Gateway::new(Naming::WhereNeeded, new_recording, record_options, None, backends);
         Self { gateway, data }
     }
 
@@ -217,7 +217,7 @@ impl Client {
     /// Says something that is no request.
     pub(crate) fn tell(&self, message: &Value) {
         let accepted = self.gateway.accept(&self.session, &message.to_string(), &self.outbox);
-        assert!(matches!(accepted, Accepted::Told), "{message}");
+        assert!(matches!(accepted, Accepted::NoReply), "{message}");
     }
 
     /// Ends its session.
@@ -291,7 +291,7 @@ impl Client {
                 answered.expect("every request is answered in time").expect("nobody calls it off")
             }
             Accepted::Refused(line) | Accepted::Full(line) => line,
-            Accepted::Told => panic!("not a request: {line}"),
+            Accepted::NoReply => panic!("not a request: {line}"),
         }
     }
 

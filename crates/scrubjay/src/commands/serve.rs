@@ -22,7 +22,7 @@ use scrubjay_gateway::bridge::http::all_ended;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, QuarantineModes, ServeConfig};
 use scrubjay_gateway::front;
 use scrubjay_gateway::gateway::{Gateway, NewRecording, NewTape, TakeOptions};
-use scrubjay_gateway::memory::Memory;
+use scrubjay_gateway::profile_store::ProfileStore;
 use scrubjay_gateway::{tree, warden};
 use scrubjay_store::ledger::{Ledger, session};
 use scrubjay_tape::format::header::{Origin, SessionRef};
@@ -316,10 +316,10 @@ async fn end_sessions(shared: &Shared) {
 }
 
 /// Returns where it is kept what backends offered the last time.
-fn memory(loaded: &Loaded) -> anyhow::Result<Arc<Memory>> {
+fn memory(loaded: &Loaded) -> anyhow::Result<Arc<ProfileStore>> {
     let home = loaded.home()?;
     let key = home.hash_key().context("cannot read the key for hashes")?;
-    Ok(Arc::new(Memory::new(home.backends(), loaded.redactor(Some(&home))?, key)))
+    Ok(Arc::new(ProfileStore::new(home.backends(), loaded.redactor(Some(&home))?, key)))
 }
 
 fn workspace(config: &ServeConfig) -> Option<PathBuf> {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use scrubjay_core::entry::{BackendEnded, Direction, EntryKind, Terminator};
 use scrubjay_tape::recording::Item;
 
-use super::Wire;
+use super::RpcChannel;
 use crate::backend::process::Exit;
 use crate::session::{Session, lock};
 
-impl Wire {
+impl RpcChannel {
     /// Puts on tape that only a part of something that the backend says of itself is passed on.
     pub(in crate::backend) fn note_cut(&self, what: &str, bytes: usize, bytes_max: usize) {
         tracing::warn!(

@@ -5,7 +5,7 @@ use hyper::Request;
 use hyper::body::Bytes;
 
 use super::{Exchange, Failure, next_data, redirect_text};
-use crate::bridge::first_transport::{ENDPOINT_MAX, FirstTransport, Opened, resolve};
+use crate::bridge::first_transport::{ENDPOINT_MAX, FirstTransport, OpenedStream, resolve};
 use crate::bridge::refusal::{HttpAnswer, excerpt};
 use crate::bridge::sse::{Event, Parser};
 use crate::session::lock;
@@ -50,7 +50,7 @@ impl Exchange<'_> {
     }
 
     /// Opens the stream of a server of the first transport, and reads where messages go.
-    pub(super) async fn open_first_transport(&self) -> Result<Opened, Failure> {
+    pub(super) async fn open_first_transport(&self) -> Result<OpenedStream, Failure> {
         let mut body = self.open_stream(None).await?;
         let mut parser = Parser::new(self.bridge.endpoint.message_bytes_max);
         let first = async {
@@ -71,6 +71,6 @@ impl Exchange<'_> {
             let why = format!("the server wants messages sent to another origin{}", excerpt(&named));
             return Err(Failure::said(why));
         };
-        Ok(Opened { post, body, parser, more })
+        Ok(OpenedStream { post, body, parser, more })
     }
 }

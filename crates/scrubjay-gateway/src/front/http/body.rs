@@ -13,33 +13,33 @@ use axum::http::{HeaderValue, StatusCode, header};
 use futures_util::{Stream, StreamExt};
 use hyper::body::{Body as HttpBody, Buf, Frame, SizeHint};
 
-use super::stream::Reader;
+use super::stream::EventReader;
 use crate::delivery::{Outgoing, Receipt};
 
 /// An answer to a request.
 pub(crate) type Response = axum::http::Response<Body>;
 
 /// Some bytes of an answer, on their way to the connection.
-pub(crate) struct Parcel {
+pub(crate) struct BodyChunk {
     bytes: Bytes,
-    told: Told,
+    told: OnWritten,
 }
 
 /// Who is told when a parcel is written.
-enum Told {
+enum OnWritten {
     Nobody,
     Receipt(Receipt),
     /// The log that it is an event of, by its number: the log keeps the receipt, for another reader may come for it.
-    Log(Arc<Reader>, u64),
+    EventLog(Arc<EventReader>, u64),
 }
 
-impl Parcel {
+impl BodyChunk {
     pub(super) fn new(bytes: impl Into<Bytes>, receipt: Option<Receipt>) -> Self {
-        Self { bytes: bytes.into(), told: receipt.map_or(Told::Nobody, Told::Receipt) }
+        Self { bytes: bytes.into(), told: receipt.map_or(OnWritten::Nobody, OnWritten::Receipt) }
     }
 
-    pub(super) fn of_log(event: Bytes, reader: Arc<Reader>, number: u64) -> Self {
-        Self { bytes: event, told: Told::Log(reader, number) }
+    pub(super) fn of_log(event: Bytes, reader: Arc<EventReader>, number: u64) -> Self {
+        Self { bytes: event, told: OnWritten::EventLog(reader, number) }
     }
 
     /// Makes a parcel of a line between these; its room is given back with its bytes.
@@ -49,7 +49,7 @@ impl Parcel {
     }
 }
 
-impl Buf for Parcel {
+impl Buf for BodyChunk {
     fn remaining(&self) -> usize {
         self.bytes.len()
     }
@@ -63,20 +63,20 @@ impl Buf for Parcel {
         if !self.bytes.is_empty() {
             return;
         }
-        match std::mem::replace(&mut self.told, Told::Nobody) {
-            Told::Nobody => {}
-            Told::Receipt(receipt) => receipt.delivered(),
-            Told::Log(reader, number) => reader.was_written(number),
+        match std::mem::replace(&mut self.told, OnWritten::Nobody) {
+            OnWritten::Nobody => {}
+            OnWritten::Receipt(receipt) => receipt.delivered(),
+            OnWritten::EventLog(reader, number) => reader.was_written(number),
         }
     }
 }
 
-type Parcels = Pin<Box<dyn Stream<Item = io::Result<Parcel>> + Send>>;
+type Parcels = Pin<Box<dyn Stream<Item = io::Result<BodyChunk>> + Send>>;
 
 /// The body of an answer.
 pub(crate) enum Body {
     /// What it has, until it is handed over.
-    Whole(Option<Parcel>),
+    Whole(Option<BodyChunk>),
     /// What comes bit by bit.
     Parts(Parcels),
 }
@@ -86,35 +86,38 @@ impl Body {
         Self::Whole(None)
     }
 
-    pub(super) fn parts(parts: impl Stream<Item = io::Result<Parcel>> + Send + 'static) -> Self {
+    pub(super) fn parts(parts: impl Stream<Item = io::Result<BodyChunk>> + Send + 'static) -> Self {
         Self::Parts(Box::pin(parts))
     }
 }
 
-impl From<Parcel> for Body {
-    fn from(parcel: Parcel) -> Self {
+impl From<BodyChunk> for Body {
+    fn from(parcel: BodyChunk) -> Self {
         Self::Whole(parcel.has_remaining().then_some(parcel))
     }
 }
 
 impl From<String> for Body {
     fn from(text: String) -> Self {
-        Parcel::new(text, None).into()
+        BodyChunk::new(text, None).into()
     }
 }
 
 impl From<axum::body::Body> for Body {
     fn from(body: axum::body::Body) -> Self {
         let parts = body.into_data_stream();
-        Self::parts(parts.map(|part| part.map(|bytes| Parcel::new(bytes, None)).map_err(io::Error::other)))
+        Self::parts(parts.map(|part| part.map(|bytes| BodyChunk::new(bytes, None)).map_err(io::Error::other)))
     }
 }
 
 impl HttpBody for Body {
-    type Data = Parcel;
+    type Data = BodyChunk;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Parcel>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<BodyChunk>>>> {
         match &mut *self {
             Self::Whole(parcel) => Poll::Ready(parcel.take().map(|parcel| Ok(Frame::data(parcel)))),
             Self::Parts(parts) => {
@@ -137,7 +140,7 @@ impl HttpBody for Body {
 
 /// Answers with a line that is on tape.
 pub(super) fn json_line(status: StatusCode, line: Outgoing) -> Response {
-    let mut response = Response::new(Parcel::of_line(line, "", "").into());
+    let mut response = Response::new(BodyChunk::of_line(line, "", "").into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

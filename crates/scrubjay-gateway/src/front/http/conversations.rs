@@ -85,11 +85,11 @@ fn token(headers: &HeaderMap) -> String {
 /// The live conversations, by handle of their session.
 #[derive(Debug, Default)]
 pub(super) struct Conversations {
-    known: Mutex<Known>,
+    known: Mutex<ConversationTable>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct ConversationTable {
     traced: HashMap<String, String>,
     /// The newest of each client.
     newest: HashMap<String, String>,

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::refused::because;
 use super::{Refusal, json as answer, json_error, plain};
-use crate::gateway::Mirrored;
+use crate::gateway::MirroredArgument;
 
 pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 pub(super) const SESSION: &str = "mcp-session-id";
@@ -109,9 +109,9 @@ pub(super) fn check_modern(
 pub(super) fn check_mirrored(
     headers: &HeaderMap,
     parts: &Parts<'_>,
-    mirrored: &[Mirrored],
+    mirrored: &[MirroredArgument],
 ) -> Result<(), Refusal> {
-    for Mirrored { header, path } in mirrored {
+    for MirroredArgument { header, path } in mirrored {
         let name = format!("mcp-param-{}", header.to_ascii_lowercase());
         let mut argument = parts.param("arguments");
         for key in path {
@@ -138,7 +138,7 @@ pub(super) fn mismatch(id: Option<&str>, header: &str) -> Refusal {
 
 /// What a header says of a value in the body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stated {
+pub(super) enum StatedValue {
     /// Wrapped, since a header could not hold it: every character counts.
     Wrapped(String),
     /// As it stood there, without the white space around it.
@@ -146,17 +146,17 @@ pub(super) enum Stated {
 }
 
 /// Reads a header value that may be wrapped for characters a header cannot hold.
-pub(super) fn stated(value: &str) -> Option<Stated> {
+pub(super) fn stated(value: &str) -> Option<StatedValue> {
     let value = value.trim_matches(OPTIONAL_SPACE);
     match value.strip_prefix("=?base64?").and_then(|v| v.strip_suffix("?=")) {
         Some(wrapped) => {
-            Some(Stated::Wrapped(String::from_utf8(BASE64_STANDARD.decode(wrapped).ok()?).ok()?))
+            Some(StatedValue::Wrapped(String::from_utf8(BASE64_STANDARD.decode(wrapped).ok()?).ok()?))
         }
-        None => Some(Stated::Plain(value.to_owned())),
+        None => Some(StatedValue::Plain(value.to_owned())),
     }
 }
 
-impl Stated {
+impl StatedValue {
     /// Compares it with a value of the body: numbers by value, the rest by spelling.
     pub(super) fn says(&self, argument: &RawValue) -> bool {
         let (Self::Wrapped(stated) | Self::Plain(stated)) = self;
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn wrapped_values_are_read() {
-        assert_eq!(stated(" plain\t"), Some(Stated::Plain("plain".to_owned())));
-        assert_eq!(stated("=?base64?w6k=?="), Some(Stated::Wrapped("é".to_owned())));
+        assert_eq!(stated(" plain\t"), Some(StatedValue::Plain("plain".to_owned())));
+        assert_eq!(stated("=?base64?w6k=?="), Some(StatedValue::Wrapped("é".to_owned())));
         assert_eq!(stated("=?base64?w6k?="), None);
         assert_eq!(stated("=?base64?!!!!?="), None);
     }

@@ -22,7 +22,7 @@ const STREAM_AFTER: Duration = Duration::from_millis(200);
 const FIRST_WITH_PRIMING: &str = "2025-11-25";
 
 /// A request that is to be answered.
-pub(super) struct Asked {
+pub(super) struct LegacyRequest {
     session: Arc<Session>,
     request: Box<Request>,
     lines: mpsc::Receiver<Outgoing>,
@@ -48,7 +48,7 @@ pub(super) fn take_in(front: &Front, headers: &HeaderMap, parts: &Parts<'_>, lin
     };
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
     let response = match front.gateway.accept(&session, line, &outbox) {
-        Accepted::Told => accepted(),
+        Accepted::NoReply => accepted(),
         Accepted::Refused(line) => {
             // Legacy clients look for errors in the body, and throw away the body of any other status.
             let status = if parts.id.is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
@@ -59,7 +59,7 @@ pub(super) fn take_in(front: &Front, headers: &HeaderMap, parts: &Parts<'_>, lin
             let refused = json_line(StatusCode::OK, session.record_refusal(line));
             if parts.id.is_some() { refused } else { retry_later(refused) }
         }
-        Accepted::Request(request) => return Next::Legacy(Asked { session, request, lines, opens }),
+        Accepted::Request(request) => return Next::Legacy(LegacyRequest { session, request, lines, opens }),
     };
     Next::Done(if opens { opened(front, &session, response) } else { response })
 }
@@ -75,8 +75,8 @@ fn opened(front: &Front, session: &Arc<Session>, mut response: Response) -> Resp
 }
 
 /// Answers a request.
-pub(super) async fn answer(front: &Arc<Front>, asked: Asked) -> Response {
-    let Asked { session, request, lines, opens } = asked;
+pub(super) async fn answer(front: &Arc<Front>, asked: LegacyRequest) -> Response {
+    let LegacyRequest { session, request, lines, opens } = asked;
     let response = answer_on_stream(front, &session, request, lines).await;
     if opens { opened(front, &session, response) } else { response }
 }

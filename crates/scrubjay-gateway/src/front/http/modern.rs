@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::body::{Body, Parcel, Response, json_line};
+use super::body::{Body, BodyChunk, Response, json_line};
 use super::conversations::Sender;
 use super::headers::{check_mirrored, check_modern};
 use super::tcp::Tcp;
@@ -22,7 +22,7 @@ use crate::gateway::{Accepted, Request};
 use crate::session::OUTBOX_MAX;
 
 /// A request that is to be answered.
-pub(super) struct Asked {
+pub(super) struct ModernRequest {
     request: Box<Request>,
     lines: mpsc::Receiver<Outgoing>,
 }
@@ -44,7 +44,7 @@ pub(super) async fn take_in(
     session.touch();
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
     Next::Done(match front.gateway.accept(&session, line, &outbox) {
-        Accepted::Told => accepted(),
+        Accepted::NoReply => accepted(),
         Accepted::Refused(line) => {
             // A refusal is an answer: it is recorded as one.
             json_line(StatusCode::BAD_REQUEST, session.record_refusal(line))
@@ -52,13 +52,13 @@ pub(super) async fn take_in(
         Accepted::Full(line) => {
             retry_later(json_line(StatusCode::SERVICE_UNAVAILABLE, session.record_refusal(line)))
         }
-        Accepted::Request(request) => return Next::Modern(Asked { request, lines }),
+        Accepted::Request(request) => return Next::Modern(ModernRequest { request, lines }),
     })
 }
 
 /// Answers a request.
-pub(super) async fn answer(front: &Arc<Front>, asked: Asked) -> Response {
-    let Asked { request, lines } = asked;
+pub(super) async fn answer(front: &Arc<Front>, asked: ModernRequest) -> Response {
+    let ModernRequest { request, lines } = asked;
     let gateway = front.gateway.clone();
     let task = tokio::spawn(async move { gateway.answer_outgoing(request).await });
     answer_on_stream(Answering { task }, lines).await
@@ -121,8 +121,8 @@ async fn answer_on_stream(mut answering: Answering, mut lines: mpsc::Receiver<Ou
 }
 
 /// Makes an event of a line.
-fn event(line: Outgoing) -> std::io::Result<Parcel> {
-    Ok(Parcel::of_line(line, "data: ", "\n\n"))
+fn event(line: Outgoing) -> std::io::Result<BodyChunk> {
+    Ok(BodyChunk::of_line(line, "data: ", "\n\n"))
 }
 
 /// Returns the status that goes with an answer.

@@ -28,7 +28,7 @@ use scrubjay_core::rules::{Judge, Judgement, Onward};
 use serde_json::json;
 
 use self::following::Following;
-use super::body::{Body, Parcel, Response, json_line};
+use super::body::{Body, BodyChunk, Response, json_line};
 use super::conversations::Sender;
 use super::headers::SESSION;
 use super::refused::because;
@@ -38,9 +38,9 @@ use crate::bridge::client::{Client, SendFailure, root};
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Charge, Use};
 use crate::delivery::Receipt;
-use crate::keeping::Place;
+use crate::record_first::RecordedEntry;
 use crate::session::{Session, lock};
-use crate::{judged, notice};
+use crate::{notice, ruled_line};
 
 /// The server that requests are passed on to.
 pub(super) struct Upstream {
@@ -48,11 +48,11 @@ pub(super) struct Upstream {
     client: Client,
     /// What rules know it by.
     name: String,
-    known: Mutex<Known>,
+    known: Mutex<UpstreamState>,
 }
 
 #[derive(Default)]
-struct Known {
+struct UpstreamState {
     /// The tape's session for each session of the server.
     sessions: HashMap<Vec<u8>, String>,
     /// The rules at work in each session.
@@ -158,7 +158,7 @@ impl Upstream {
 }
 
 /// Returns the session of the tape for a session of the server.
-fn live(known: &Known, front: &Front, named: &HeaderValue) -> Option<Arc<Session>> {
+fn live(known: &UpstreamState, front: &Front, named: &HeaderValue) -> Option<Arc<Session>> {
     known.sessions.get(named.as_bytes()).and_then(|id| front.gateway.session(id))
 }
 
@@ -188,11 +188,11 @@ pub(super) async fn pass(
         judge: upstream.judge(front, &session),
         headers: headers::up(&head.headers, token_is_ours, &upstream.endpoint),
         id: message.id,
-        _busy: Busy::new(front, &session.id),
+        _busy: BusyGuard::new(front, &session.id),
         front: front.clone(),
         session,
     };
-    let Heard { headers, body, receipt } = match exchange.hear(&line, body).await {
+    let ForwardedRequest { headers, body, receipt } = match exchange.hear(&line, body).await {
         Ok(heard) => heard,
         Err(answer) => return answer,
     };
@@ -240,7 +240,7 @@ pub(super) async fn pass(
 }
 
 /// What goes to the server.
-struct Heard {
+struct ForwardedRequest {
     headers: HeaderMap,
     body: Bytes,
     receipt: Option<Receipt>,
@@ -255,7 +255,7 @@ struct Exchange {
     headers: HeaderMap,
     /// The request's id.
     id: Option<JsonId>,
-    _busy: Busy,
+    _busy: BusyGuard,
 }
 
 impl Exchange {
@@ -276,8 +276,8 @@ impl Exchange {
         line: &[u8],
         judgement: &Judgement,
     ) -> Result<(Option<Receipt>, Option<Receipt>), Vec<u8>> {
-        let items = judged::items(direction, Terminator::Lf, line, judgement);
-        let recorded = self.session.record_backend(&items, judged::onward_index(judgement), |_| ());
+        let items = ruled_line::items(direction, Terminator::Lf, line, judgement);
+        let recorded = self.session.record_backend(&items, ruled_line::onward_index(judgement), |_| ());
         let kept = recorded.map_err(|e| {
             let told = notice::not_recorded(direction, line, &e.to_string()).into_iter().next();
             told.map(|told| told.line.trim_ascii_end().to_vec()).unwrap_or_default()
@@ -288,14 +288,14 @@ impl Exchange {
         };
         let goes_on = kept.filter(|_| judgement.onward != Onward::Nothing);
         let goes_back = kept.filter(|_| judgement.back.is_some());
-        let goes_back = goes_back.map(|place| Place { mark: place.mark.next(), ..place });
+        let goes_back = goes_back.map(|place| RecordedEntry { mark: place.mark.next(), ..place });
         Ok((self.session.receipt(goes_on, onward), self.session.receipt(goes_back, back)))
     }
 
     /// Takes the host's message; returns what goes to the server, or the answer in its place.
-    async fn hear(&self, line: &[u8], body: Bytes) -> Result<Heard, Response> {
+    async fn hear(&self, line: &[u8], body: Bytes) -> Result<ForwardedRequest, Response> {
         if body.is_empty() {
-            return Ok(Heard { headers: self.headers.clone(), body, receipt: None });
+            return Ok(ForwardedRequest { headers: self.headers.clone(), body, receipt: None });
         }
         let is_strict = self.is_strict();
         if is_strict {
@@ -324,12 +324,12 @@ impl Exchange {
             }
             (Onward::Nothing, Some(back)) => Err(json_body(StatusCode::OK, back, back_receipt)),
             (Onward::Nothing, None) => Err(accepted()),
-            (Onward::Other(other), None) => Ok(Heard { headers, body: other.into(), receipt }),
+            (Onward::Other(other), None) => Ok(ForwardedRequest { headers, body: other.into(), receipt }),
             // With rules in force exactly what was judged goes on.
             (Onward::Same, None) if is_strict => {
-                Ok(Heard { headers, body: Bytes::copy_from_slice(line), receipt })
+                Ok(ForwardedRequest { headers, body: Bytes::copy_from_slice(line), receipt })
             }
-            (Onward::Same, None) => Ok(Heard { headers, body, receipt }),
+            (Onward::Same, None) => Ok(ForwardedRequest { headers, body, receipt }),
         }
     }
 
@@ -378,7 +378,7 @@ impl Exchange {
     }
 
     /// Reads an answer that is no stream, and records it.
-    async fn collect(&self, mut body: Incoming) -> Result<Parcel, Response> {
+    async fn collect(&self, mut body: Incoming) -> Result<BodyChunk, Response> {
         let limit = self.front.gateway.message_bytes_max();
         let mut text = Vec::new();
         let mut room = self.front.gateway.budget().nothing(Use::Backend, true);
@@ -399,35 +399,35 @@ impl Exchange {
         }
         let line = line_of(&text);
         if line.is_empty() {
-            return Ok(Parcel::new(text, None));
+            return Ok(BodyChunk::new(text, None));
         }
         let (answer, receipt) = match self.say(&line).await {
-            Said::AsItCame(receipt) if self.is_strict() => (line, receipt),
-            Said::AsItCame(receipt) => (text, receipt),
-            Said::Other(other, receipt) => (other, receipt),
-            Said::Nothing => return Ok(Parcel::new(Bytes::new(), None)),
+            HostDelivery::AsItCame(receipt) if self.is_strict() => (line, receipt),
+            HostDelivery::AsItCame(receipt) => (text, receipt),
+            HostDelivery::Other(other, receipt) => (other, receipt),
+            HostDelivery::Nothing => return Ok(BodyChunk::new(Bytes::new(), None)),
         };
         // Less than it was, so there is room.
         let _ = room.resize(answer.len());
-        Ok(Parcel::new(Bytes::from_owner(Waiting { answer, _room: room }), receipt))
+        Ok(BodyChunk::new(Bytes::from_owner(RoomedAnswer { answer, _room: room }), receipt))
     }
 
     /// Records a message of the server, and returns what the host is to hear of it.
-    async fn say(&self, line: &[u8]) -> Said {
+    async fn say(&self, line: &[u8]) -> HostDelivery {
         self.session.touch();
         let judgement = self.judged(Direction::ServerToClient, line);
         let (receipt, back_receipt) = match self.record(Direction::ServerToClient, line, &judgement) {
             Ok(receipts) => receipts,
-            Err(told) => return Said::Other(told, None),
+            Err(told) => return HostDelivery::Other(told, None),
         };
         tokio::time::sleep(judgement.delay).await;
         if let Some(back) = judgement.back {
             self.answer_server(back, back_receipt);
         }
         match judgement.onward {
-            Onward::Same => Said::AsItCame(receipt),
-            Onward::Other(other) => Said::Other(other, receipt),
-            Onward::Nothing => Said::Nothing,
+            Onward::Same => HostDelivery::AsItCame(receipt),
+            Onward::Other(other) => HostDelivery::Other(other, receipt),
+            Onward::Nothing => HostDelivery::Nothing,
         }
     }
 
@@ -449,7 +449,7 @@ impl Exchange {
     }
 
     /// Passes events on, each as soon as it is complete and on the tape.
-    fn events(self, body: Incoming) -> impl futures_util::Stream<Item = io::Result<Parcel>> {
+    fn events(self, body: Incoming) -> impl futures_util::Stream<Item = io::Result<BodyChunk>> {
         let state = Following::new(self, body);
         futures_util::stream::unfold(state, |mut state| async move {
             let next = state.next().await?;
@@ -462,19 +462,19 @@ impl Exchange {
 const ROOM_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// An answer, with the room it takes until the host has taken it.
-struct Waiting {
+struct RoomedAnswer {
     answer: Vec<u8>,
     _room: Charge,
 }
 
-impl AsRef<[u8]> for Waiting {
+impl AsRef<[u8]> for RoomedAnswer {
     fn as_ref(&self) -> &[u8] {
         &self.answer
     }
 }
 
 /// What the host hears of a message.
-enum Said {
+enum HostDelivery {
     AsItCame(Option<Receipt>),
     Other(Vec<u8>, Option<Receipt>),
     Nothing,
@@ -491,12 +491,12 @@ fn settle(receipt: Option<Receipt>, failure: Option<&SendFailure>) {
 }
 
 /// Keeps a session counted as busy.
-struct Busy {
+struct BusyGuard {
     front: Arc<Front>,
     session: String,
 }
 
-impl Busy {
+impl BusyGuard {
     fn new(front: &Arc<Front>, session: &str) -> Self {
         if let Some(upstream) = &front.upstream {
             *lock(&upstream.known).under_way.entry(session.to_owned()).or_default() += 1;
@@ -505,7 +505,7 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         let Some(upstream) = &self.front.upstream else { return };
         let mut known = lock(&upstream.known);
@@ -551,7 +551,7 @@ fn has_id(answer: &[u8]) -> bool {
 }
 
 fn json_body(status: StatusCode, line: Vec<u8>, receipt: Option<Receipt>) -> Response {
-    let mut response = Response::new(Parcel::new(line, receipt).into());
+    let mut response = Response::new(BodyChunk::new(line, receipt).into());
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::body::Response;
 use crate::budget::{Charge, Full};
 use crate::gateway::{Gateway, NewTape};
-use crate::keeping::{keep, shared};
+use crate::record_first::{record_first, shared};
 use crate::session::{Session, lock, seal};
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -62,14 +62,14 @@ pub(super) enum BodyEnd {
 }
 
 /// The room for a body that is being read, and how long that may take.
-pub(super) struct Reading {
+pub(super) struct BodyAllowance {
     pub(super) room: Charge,
     pub(super) timeout: Duration,
 }
 
 /// What was read of a request's body.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct ReadBody {
     /// The room it takes.
     room: Option<Charge>,
     bytes: Bytes,
@@ -77,15 +77,15 @@ pub(super) struct Seen {
     length: Option<u64>,
 }
 
-impl Seen {
+impl ReadBody {
     /// Reads a body up to a limit, taking room as it grows; returns how it ended.
     pub(super) async fn read(
         headers: &HeaderMap,
         mut body: Body,
         limit: usize,
-        reading: Reading,
+        reading: BodyAllowance,
     ) -> (Self, BodyEnd) {
-        let Reading { mut room, timeout } = reading;
+        let BodyAllowance { mut room, timeout } = reading;
         let stated = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         let (mut read, mut rest) = (Vec::new(), None);
         let begun = tokio::time::Instant::now();
@@ -136,7 +136,7 @@ impl Seen {
 
     /// Reads the beginning of a body that nobody wants.
     pub(super) async fn skim(headers: &HeaderMap, body: Body, room: Charge) -> Self {
-        Self::read(headers, body, SKIMMED_BYTES_MAX, Reading { room, timeout: SKIM_MAX }).await.0
+        Self::read(headers, body, SKIMMED_BYTES_MAX, BodyAllowance { room, timeout: SKIM_MAX }).await.0
     }
 
     /// Gives back what was read, when it is needed no more.
@@ -167,12 +167,12 @@ impl Seen {
 #[derive(Debug)]
 pub(super) struct Refusals {
     tape: Arc<Mutex<Recording>>,
-    counted: Mutex<HashMap<(String, &'static str), Counted>>,
+    counted: Mutex<HashMap<(String, &'static str), CountedRefusal>>,
 }
 
 /// How often one reason was given since it was written last.
 #[derive(Debug)]
-struct Counted {
+struct CountedRefusal {
     session: Option<Arc<Session>>,
     note: Value,
     count: u64,
@@ -192,14 +192,14 @@ impl Refusals {
         Reason(reason): Reason,
         status: StatusCode,
         method: &Method,
-        seen: &Seen,
+        seen: &ReadBody,
         session: Option<Arc<Session>>,
     ) {
         let now = clock::now().instant;
         let mut counted = lock(&self.counted);
         let session = session.filter(|_| counted.len() < COUNTED_MAX);
         let key = (session.as_ref().map(|s| s.id.clone()).unwrap_or_default(), reason);
-        let one = counted.entry(key).or_insert_with(|| Counted {
+        let one = counted.entry(key).or_insert_with(|| CountedRefusal {
             session,
             note: Value::Null,
             count: 0,
@@ -221,7 +221,7 @@ impl Refusals {
         }
     }
 
-    fn write(&self, gateway: &Gateway, one: &mut Counted, now: Instant) {
+    fn write(&self, gateway: &Gateway, one: &mut CountedRefusal, now: Instant) {
         let mut note = one.note.take();
         if one.count > 1 {
             note["count"] = json!(one.count);
@@ -234,7 +234,7 @@ impl Refusals {
                 let facts = note.to_string();
                 let item =
                     Item::new(EntryKind::Note, Direction::ClientToServer, Terminator::Eof, facts.as_bytes());
-                if let Err(e) = keep(&self.tape, gateway.keeping(), &[item], |_| ()) {
+                if let Err(e) = record_first(&self.tape, gateway.record_options(), &[item], |_| ()) {
                     tracing::error!(error = %e, "a refusal could not be recorded");
                 }
             }

@@ -13,7 +13,7 @@ use scrubjay_core::entry::WhyUndelivered;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::body::{Body, Parcel, Response};
+use super::body::{Body, BodyChunk, Response};
 use crate::budget::SharedRoom;
 use crate::delivery::{Outgoing, Receipt};
 use crate::session::lock;
@@ -33,11 +33,11 @@ const SESSION_BYTES_MAX: usize = 8 << 20;
 
 /// A stream of lines, with what was said on it lately.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(super) struct EventLog {
     number: u64,
     /// Whether it is the stream for what belongs to no request.
     is_standing: bool,
-    said: Mutex<Said>,
+    said: Mutex<EventLogState>,
     news: Notify,
     /// Told when lines were read, or whoever read them left.
     room: Notify,
@@ -45,7 +45,7 @@ pub(super) struct Log {
 
 /// A line of a log: its receipt is here until it is written to somebody for the first time.
 #[derive(Debug)]
-struct LogLine {
+struct EventLogLine {
     /// As an event; it takes room until it is forgotten here and has been written.
     event: Bytes,
     receipt: Option<Receipt>,
@@ -53,8 +53,8 @@ struct LogLine {
 }
 
 #[derive(Debug, Default)]
-struct Said {
-    lines: VecDeque<LogLine>,
+struct EventLogState {
+    lines: VecDeque<EventLogLine>,
     bytes: usize,
     /// The number of the first line kept.
     first: u64,
@@ -66,7 +66,7 @@ struct Said {
     ended: bool,
 }
 
-impl Said {
+impl EventLogState {
     fn is_full(&self) -> bool {
         self.lines.len() > LINES_MAX || (self.bytes > LOG_BYTES_MAX && self.lines.len() > 1)
     }
@@ -94,7 +94,7 @@ impl Said {
     }
 }
 
-impl Log {
+impl EventLog {
     /// Adds a line; waits for whoever reads, where there is somebody.
     pub(super) async fn push(&self, line: Outgoing) {
         self.push_now(line);
@@ -118,7 +118,7 @@ impl Log {
         let (event, receipt, room) =
             line.into_bytes(&format!("id: {}-{number}\n{retry}data: ", self.number), "\n\n");
         said.bytes += event.len();
-        said.lines.push_back(LogLine { event, receipt, room });
+        said.lines.push_back(EventLogLine { event, receipt, room });
         drop(said);
         self.news.notify_waiters();
     }
@@ -180,18 +180,18 @@ impl Log {
 /// The logs of all legacy sessions.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    by_session: Mutex<HashMap<String, VecDeque<Arc<Log>>>>,
+    by_session: Mutex<HashMap<String, VecDeque<Arc<EventLog>>>>,
     next: AtomicU64,
 }
 
 impl Streams {
     /// Begins a log.
-    pub(super) fn begin(&self, session: &str) -> Arc<Log> {
+    pub(super) fn begin(&self, session: &str) -> Arc<EventLog> {
         self.begin_log(session, false)
     }
 
     /// Begins the log of what belongs to no request.
-    pub(super) fn begin_standing(&self, session: &str) -> Arc<Log> {
+    pub(super) fn begin_standing(&self, session: &str) -> Arc<EventLog> {
         self.begin_log(session, true)
     }
 
@@ -238,9 +238,9 @@ impl Streams {
         }
     }
 
-    fn begin_log(&self, session: &str, is_standing: bool) -> Arc<Log> {
+    fn begin_log(&self, session: &str, is_standing: bool) -> Arc<EventLog> {
         let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        let log = Arc::new(Log { number, is_standing, ..Log::default() });
+        let log = Arc::new(EventLog { number, is_standing, ..EventLog::default() });
         let mut all = lock(&self.by_session);
         let logs = all.entry(session.to_owned()).or_default();
         let mut kept: usize = logs.iter().map(|log| log.bytes()).sum();
@@ -253,7 +253,7 @@ impl Streams {
     }
 
     /// Finds the log and the place after an event.
-    pub(super) fn after(&self, session: &str, event: &str) -> Option<(Arc<Log>, u64)> {
+    pub(super) fn after(&self, session: &str, event: &str) -> Option<(Arc<EventLog>, u64)> {
         let (number, line) = event.split_once('-')?;
         let (number, line) = (number.parse::<u64>().ok()?, line.parse::<u64>().ok()?);
         let all = lock(&self.by_session);
@@ -278,12 +278,12 @@ impl Streams {
 }
 
 /// Somebody who reads a log, until the last event that was handed over is written or lost with the connection.
-pub(super) struct Reader {
-    log: Arc<Log>,
+pub(super) struct EventReader {
+    log: Arc<EventLog>,
 }
 
-impl Reader {
-    fn new(log: Arc<Log>) -> Self {
+impl EventReader {
+    fn new(log: Arc<EventLog>) -> Self {
         lock(&log.said).readers += 1;
         Self { log }
     }
@@ -294,7 +294,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for EventReader {
     fn drop(&mut self) {
         let mut said = lock(&self.log.said);
         said.readers -= 1;
@@ -305,11 +305,11 @@ impl Drop for Reader {
 }
 
 /// Answers with the events of a log from a place on.
-pub(super) fn events(log: Arc<Log>, from: u64) -> Response {
-    let reader = Arc::new(Reader::new(log));
+pub(super) fn events(log: Arc<EventLog>, from: u64) -> Response {
+    let reader = Arc::new(EventReader::new(log));
     let stream = futures_util::stream::unfold((reader, from), |(reader, from)| async move {
         let (number, event) = reader.log.next(from).await?;
-        Some((Ok(Parcel::of_log(event, reader.clone(), number)), (reader, number + 1)))
+        Some((Ok(BodyChunk::of_log(event, reader.clone(), number)), (reader, number + 1)))
     });
     event_stream(Body::parts(stream))
 }
@@ -333,7 +333,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_log_nobody_reads_keeps_so_many_lines_and_bytes() {
-        let log = Log::default();
+        let log = EventLog::default();
         for number in 0..LINES_MAX + 10 {
             log.push(line(number)).await;
         }
@@ -348,8 +348,8 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_lost_on_whoever_reads() {
-        let log = Arc::new(Log::default());
-        let reader = Reader::new(log.clone());
+        let log = Arc::new(EventLog::default());
+        let reader = EventReader::new(log.clone());
         log.push(line("small")).await;
         let fed = log.clone();
         let feeding = tokio::spawn(async move { fed.push(line("x".repeat(LOG_BYTES_MAX))).await });
@@ -388,7 +388,8 @@ mod tests {
     async fn a_client_has_left_when_all_its_streams_broke_off() {
         let grace = std::time::Duration::from_secs(60);
         let streams = Streams::default();
-        let (standing, asked) = (Reader::new(streams.begin_standing("s")), Reader::new(streams.begin("s")));
+        let (standing, asked) =
+            (EventReader::new(streams.begin_standing("s")), EventReader::new(streams.begin("s")));
         drop(standing);
         tokio::time::advance(grace * 2).await;
         assert!(streams.left_for(grace).is_empty(), "it reads another");
@@ -397,7 +398,7 @@ mod tests {
         tokio::time::advance(grace * 2).await;
         assert_eq!(streams.left_for(grace), ["s"]);
         // One that never had a standing stream may be between two requests.
-        drop(Reader::new(streams.begin("t")));
+        drop(EventReader::new(streams.begin("t")));
         tokio::time::advance(grace * 2).await;
         assert_eq!(streams.left_for(grace), ["s"]);
     }
@@ -406,7 +407,7 @@ mod tests {
     async fn what_was_read_goes_first_when_memory_is_short() {
         let streams = Streams::default();
         let log = streams.begin("s");
-        let reader = Reader::new(log.clone());
+        let reader = EventReader::new(log.clone());
         log.push_now(line("read"));
         log.push_now(line("unread"));
         log.next(0).await.expect("an event");

@@ -5,27 +5,27 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::backend::offer::Item;
+use crate::backend::list::ListItem;
 
-fn listed(backend: &str, names: &[&str]) -> Listed {
-    let item = |name: &&str| Item { name: (*name).to_owned(), raw: format!(r#"{{"name":"{name}"}}"#) };
-    let offer = Offer::of(names.iter().map(item).collect());
-    Listed { backend: backend.into(), is_own: backend.starts_with("own"), offer: Arc::new(offer) }
+fn listed(backend: &str, names: &[&str]) -> ListedBackend {
+    let item = |name: &&str| ListItem { name: (*name).to_owned(), raw: format!(r#"{{"name":"{name}"}}"#) };
+    let offer = BackendList::of(names.iter().map(item).collect());
+    ListedBackend { backend: backend.into(), is_own: backend.starts_with("own"), offer: Arc::new(offer) }
 }
 
-fn name(listed: &[Listed], given: &mut Given) -> (Table, Vec<String>) {
+fn name(listed: &[ListedBackend], given: &mut AssignedNames) -> (NameTable, Vec<String>) {
     let reserved = |name: &str| name == "orchestrate_task";
-    let (table, named) = name_all(Kind::Tools, listed, Naming::WhereNeeded, reserved, given);
+    let (table, named) = name_all(ListKind::Tools, listed, Naming::WhereNeeded, reserved, given);
     (table, named.into_iter().map(|named| named.name).collect())
 }
 
-fn owner(table: &Table, name: &str) -> String {
+fn owner(table: &NameTable, name: &str) -> String {
     table.owner(name).map(|o| format!("{}/{}", o.backend, o.own)).unwrap_or_default()
 }
 
 #[test]
 fn names_are_prefixed_where_two_backends_collide() {
-    let mut given = Given::default();
+    let mut given = AssignedNames::default();
     let (table, names) =
         name(&[listed("a", &["x", "y"]), listed("b", &["x", "orchestrate_task"])], &mut given);
     assert_eq!(names, ["a__x", "y", "b__x", "b__orchestrate_task"]);
@@ -36,7 +36,7 @@ fn names_are_prefixed_where_two_backends_collide() {
 
 #[test]
 fn a_name_stays_with_its_owner_as_backends_come_and_go() {
-    let mut given = Given::default();
+    let mut given = AssignedNames::default();
     assert_eq!(name(&[listed("b", &["x"])], &mut given).1, ["x"]);
     // Another comes: the first keeps what it has.
     let (table, names) = name(&[listed("a", &["x"]), listed("b", &["x"])], &mut given);
@@ -51,7 +51,7 @@ fn a_name_stays_with_its_owner_as_backends_come_and_go() {
 
 #[test]
 fn a_tool_named_like_the_long_form_of_another_takes_nothing_from_it() {
-    let mut given = Given::default();
+    let mut given = AssignedNames::default();
     let (table, names) =
         name(&[listed("a", &["x"]), listed("b", &["x"]), listed("c", &["a__x"])], &mut given);
     assert_eq!(names, ["a__x", "b__x", "c__a__x"]);
@@ -60,7 +60,7 @@ fn a_tool_named_like_the_long_form_of_another_takes_nothing_from_it() {
 
 #[test]
 fn only_so_many_names_of_a_backend_are_remembered_and_none_of_another_is_forgotten_for_them() {
-    let mut given = Given::default();
+    let mut given = AssignedNames::default();
     let (long, flood) = ("x".repeat(1000), |round: usize| -> Vec<String> {
         (0..100).map(|n| format!("{round}_{n}_{}", "x".repeat(1000))).collect()
     });
@@ -83,7 +83,7 @@ fn only_so_many_names_of_a_backend_are_remembered_and_none_of_another_is_forgott
 
 #[test]
 fn toolsets_of_this_process_keep_their_names() {
-    let mut given = Given::default();
+    let mut given = AssignedNames::default();
     let (_, names) = name(&[listed("a", &["file_op"]), listed("own", &["file_op"])], &mut given);
     assert_eq!(names, ["a__file_op", "file_op"]);
 }
@@ -91,11 +91,11 @@ fn toolsets_of_this_process_keep_their_names() {
 #[test]
 fn the_first_of_two_resources_with_one_uri_is_listed() {
     let (table, named) = name_all(
-        Kind::Resources,
+        ListKind::Resources,
         &[listed("a", &["u", "u"]), listed("b", &["u", "v"])],
         Naming::WhereNeeded,
         |_| false,
-        &mut Given::default(),
+        &mut AssignedNames::default(),
     );
     let owners: Vec<String> = named.iter().map(|n| format!("{}/{}", n.owned.backend, n.name)).collect();
     assert_eq!(owners, ["a/u", "b/v"]);
@@ -113,15 +113,15 @@ proptest! {
         ),
         always in any::<bool>(),
     ) {
-        let mut given = Given::default();
-        let mut ever: HashMap<String, Owned> = HashMap::new();
+        let mut given = AssignedNames::default();
+        let mut ever: HashMap<String, OwnedName> = HashMap::new();
         let naming = if always { Naming::Always } else { Naming::WhereNeeded };
         for state in history {
-            let lists: Vec<Listed> = state
+            let lists: Vec<ListedBackend> = state
                 .iter()
                 .map(|(backend, names)| listed(backend, &names.iter().map(String::as_str).collect::<Vec<_>>()))
                 .collect();
-            let (table, named) = name_all(Kind::Tools, &lists, naming, |name| name == "y", &mut given);
+            let (table, named) = name_all(ListKind::Tools, &lists, naming, |name| name == "y", &mut given);
             let mut seen = HashSet::new();
             for one in &named {
                 prop_assert!(seen.insert(one.name.clone()), "{} is listed twice", one.name);
@@ -131,9 +131,9 @@ proptest! {
                 prop_assert!(one.name != "y", "a reserved name is given away");
             }
             // Everything listed can be called, and nothing leads to a backend that does not list it.
-            let all: HashSet<Owned> = lists
+            let all: HashSet<OwnedName> = lists
                 .iter()
-                .flat_map(|l| l.offer.items.iter().map(|i| Owned { backend: l.backend.clone(), own: i.name.clone() }))
+                .flat_map(|l| l.offer.items.iter().map(|i| OwnedName { backend: l.backend.clone(), own: i.name.clone() }))
                 .collect();
             prop_assert_eq!(named.len(), all.len());
             for (name, owned) in table.names() {

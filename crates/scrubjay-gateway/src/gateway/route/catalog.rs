@@ -9,10 +9,10 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::super::Gateway;
-use super::super::lists::Listing;
-use super::super::names::Named;
+use super::super::aggregate::AggregatedList;
+use super::super::names::NamedItem;
 use super::Routing;
-use crate::backend::offer::Kind;
+use crate::backend::list::ListKind;
 use crate::budget::{Charge, Use};
 use crate::session::Call;
 
@@ -25,12 +25,12 @@ const TIMES_ITS_TEXT: usize = 4;
 /// One catalog for each era: a backend may describe its tools to each in other words.
 #[derive(Default)]
 pub(super) struct Catalogs {
-    kept: [tokio::sync::Mutex<Option<Kept>>; 2],
+    kept: [tokio::sync::Mutex<Option<CachedCatalog>>; 2],
     /// Counts what may have changed a list.
     changes: AtomicU64,
 }
 
-struct Kept {
+struct CachedCatalog {
     catalog: Arc<Catalog>,
     changes: u64,
     /// Until then, where it is not whole.
@@ -90,15 +90,15 @@ impl Gateway {
         let until = (!is_whole).then(|| Instant::now() + PARTIAL_FOR);
         // The one before gives its room back first. Where there is none, the next task asks for all tools again.
         *kept = None;
-        let room = self.budget.charge(Use::Offer, bytes.saturating_mul(TIMES_ITS_TEXT));
-        *kept = room.ok().map(|room| Kept { catalog: catalog.clone(), changes, until, _room: room });
+        let room = self.budget.charge(Use::BackendList, bytes.saturating_mul(TIMES_ITS_TEXT));
+        *kept = room.ok().map(|room| CachedCatalog { catalog: catalog.clone(), changes, until, _room: room });
         catalog
     }
 
     /// Asks every backend for its tools, under their own names; tells whether all answered, and how many bytes they have.
     async fn all_tools(self: &Arc<Self>, call: &Arc<Call>) -> (Vec<Tool>, bool, usize) {
-        let Listing { named, incomplete, .. } = self.gather(call, Kind::Tools).await;
-        let tool = |named: Named| {
+        let AggregatedList { named, incomplete, .. } = self.aggregate(call, ListKind::Tools).await;
+        let tool = |named: NamedItem| {
             let mut definition: Value = serde_json::from_str(&named.raw).ok()?;
             definition["name"] = named.owned.own.into();
             Some(Tool { backend: named.owned.backend.to_string(), listed_as: named.name, definition })

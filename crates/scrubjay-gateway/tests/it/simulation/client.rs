@@ -220,7 +220,9 @@ impl Actor {
                 }
                 visit.session.refuse(&visit.outbox, line).await;
             }
-            Accepted::Told => self.world.violation(format!("a request was taken for something else: {line}")),
+            Accepted::NoReply => {
+                self.world.violation(format!("a request was taken for something else: {line}"))
+            }
         }
     }
 
@@ -251,7 +253,7 @@ impl Actor {
                 .to_string();
         count(&mut self.world.log().clients_said, &line);
         let accepted = self.gateway.accept(&visit.session, &line, &visit.outbox);
-        self.world.check(matches!(accepted, Accepted::Told), || "a cancellation is no request".to_owned());
+        self.world.check(matches!(accepted, Accepted::NoReply), || "a cancellation is no request".to_owned());
     }
 
     /// Uses an id that is in use; where clients are only inferred, that may be another client's.

@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use scrubjay_core::inert::inert_json;
 use scrubjay_core::query;
 use scrubjay_core::redact::Redactor;
-use scrubjay_gateway::debug::{self, Clean, Kept, Search, Shown, Unsearched};
+use scrubjay_gateway::debug::{self, DebugBuffers, DebugSources, Sanitizer, Search, SearchError};
 use scrubjay_gateway::gateway::Gateway;
 use scrubjay_store::ledger::Storage;
 use scrubjay_tape::clock;
@@ -82,11 +82,11 @@ impl Debug {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (token, file) = TokenFile::create(&self.home.debug(), address.port())?;
         let hidden = self.log.hidden().clone();
-        let clean: Clean = Arc::new(move |text| inert_json(&hidden.hide(text)).into_owned());
-        let kept = Kept::begin(&self.watch, &clean)?;
+        let clean: Sanitizer = Arc::new(move |text| inert_json(&hidden.hide(text)).into_owned());
+        let kept = DebugBuffers::begin(&self.watch, &clean)?;
         self.log.mirror(loaded, kept.log_taker());
         let (config, redactor) = (self.config.clone(), self.redactor.clone());
-        let shown = Shown {
+        let shown = DebugSources {
             kept,
             gateway: self.gateway.get().cloned().unwrap_or_default(),
             config: Box::new(move || {
@@ -124,11 +124,11 @@ fn search(home: Home, storage: Storage) -> Search {
         let (home, storage) = (home.clone(), storage.clone());
         let found = tokio::task::spawn_blocking(move || {
             let query = query::parse(&typed, clock::now().wall_ns, &TimeZone::system())
-                .map_err(|wrong| Unsearched::Wrong(wrong.to_string()))?;
+                .map_err(|wrong| SearchError::Wrong(wrong.to_string()))?;
             let looking = super::super::index::search(&home, &storage, &query);
-            looking.map(|found| found_json(&query, &found)).map_err(|e| Unsearched::Failed(format!("{e:#}")))
+            looking.map(|found| found_json(&query, &found)).map_err(|e| SearchError::Failed(format!("{e:#}")))
         });
-        Box::pin(async move { found.await.unwrap_or_else(|e| Err(Unsearched::Failed(e.to_string()))) })
+        Box::pin(async move { found.await.unwrap_or_else(|e| Err(SearchError::Failed(e.to_string()))) })
     })
 }
 

@@ -11,7 +11,9 @@ use scrubjay_core::analysis::changes;
 use scrubjay_core::diff::unified;
 use scrubjay_core::inert::{unseen, visible};
 use scrubjay_gateway::config::{Quarantine, QuarantineModes};
-use scrubjay_gateway::definitions::{Definitions, Pending, Server, Shown, What, spelled};
+use scrubjay_gateway::definitions::{
+    DefinitionKind, DefinitionText, Definitions, PendingDefinition, ServerDefinitions, spelled,
+};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -41,8 +43,8 @@ pub(super) struct ToolArgs {
 /// A definition that waits, and whose it is.
 pub(super) struct Waiting {
     file: String,
-    server: Server,
-    pending: Pending,
+    server: ServerDefinitions,
+    pending: PendingDefinition,
 }
 
 pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> {
@@ -73,7 +75,7 @@ pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> 
         approved.push(waiting);
     }
     for waiting in &approved {
-        let Pending { what, name, new, .. } = &waiting.pending;
+        let PendingDefinition { what, name, new, .. } = &waiting.pending;
         // What was shown is what is approved: one that changed meanwhile waits on.
         let same = store.update(&waiting.file, |server| server.approve(*what, name, new))?;
         anyhow::ensure!(same, "{} changed while you looked at it: run this again", waiting.title());
@@ -105,7 +107,7 @@ pub(super) fn waiting(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Ve
 
 /// Returns what holds a server's definitions back. A gateway that was configured elsewhere may hold back what this
 /// configuration does not.
-fn mode_of(modes: &QuarantineModes, server: &Server) -> Quarantine {
+fn mode_of(modes: &QuarantineModes, server: &ServerDefinitions) -> Quarantine {
     let elsewhere = if server.has_approvals() { Quarantine::Changed } else { Quarantine::Off };
     modes.of(&server.backend).max(server.quarantine).max(elsewhere)
 }
@@ -113,7 +115,7 @@ fn mode_of(modes: &QuarantineModes, server: &Server) -> Quarantine {
 /// Says what waits; nothing where nothing does.
 pub(super) fn list(loaded: &Loaded, store: &Definitions) -> anyhow::Result<Vec<Value>> {
     let told = |waiting: Waiting| {
-        let Pending { what, name, old, new, .. } = &waiting.pending;
+        let PendingDefinition { what, name, old, new, .. } = &waiting.pending;
         json!({
             "backend": waiting.server.backend,
             "server": waiting.server.described,
@@ -172,7 +174,7 @@ impl Waiting {
 /// Shows one definition, with what it was before where it was approved before; standard output is for the outcome.
 fn show(waiting: &Waiting) -> io::Result<()> {
     let mut out = io::stderr().lock();
-    let Pending { what, old, new, .. } = &waiting.pending;
+    let PendingDefinition { what, old, new, .. } = &waiting.pending;
     let (title, server) = (waiting.title(), &waiting.server.described);
     writeln!(out, "{} {} ({}): {}", what.word(), visible(&title), visible(server), waiting.why())?;
     for change in waiting.changes() {
@@ -218,11 +220,11 @@ fn unescaped(text: &str) -> String {
 }
 
 /// Writes a definition line by line, its texts as they read, everything in it visible, and what is not shown of it.
-fn lines(what: What, shown: &Shown) -> String {
+fn lines(what: DefinitionKind, shown: &DefinitionText) -> String {
     let mut out = String::new();
     let text = &*shown.text;
     let definition = parsed(text);
-    match definition.as_object().filter(|_| what != What::Instructions) {
+    match definition.as_object().filter(|_| what != DefinitionKind::Instructions) {
         Some(members) => {
             for (key, value) in members {
                 write_value(&visible(key), value, "", &mut out);

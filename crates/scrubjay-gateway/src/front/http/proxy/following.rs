@@ -8,8 +8,8 @@ use hyper::body::Incoming;
 use serde_json::json;
 
 use super::events::{self, Cutter};
-use super::{Exchange, Said};
-use crate::front::http::body::Parcel;
+use super::{Exchange, HostDelivery};
+use crate::front::http::body::BodyChunk;
 
 /// A stream of the server's on its way to the host.
 pub(super) struct Following {
@@ -17,7 +17,7 @@ pub(super) struct Following {
     body: Incoming,
     cutter: Cutter,
     /// Events for the host.
-    ready: VecDeque<Parcel>,
+    ready: VecDeque<BodyChunk>,
     over: bool,
 }
 
@@ -27,13 +27,13 @@ impl Following {
     }
 
     /// Returns the next bytes for the host; an error is the last.
-    pub(super) async fn next(&mut self) -> Option<io::Result<Parcel>> {
+    pub(super) async fn next(&mut self) -> Option<io::Result<BodyChunk>> {
         let next = self.read().await?;
         self.over |= next.is_err();
         Some(next)
     }
 
-    async fn read(&mut self) -> Option<io::Result<Parcel>> {
+    async fn read(&mut self) -> Option<io::Result<BodyChunk>> {
         let limit = self.exchange.front.gateway.message_bytes_max();
         loop {
             if let Some(ready) = self.ready.pop_front() {
@@ -50,7 +50,7 @@ impl Following {
                     // What is not complete counts for nobody, and passes; under rules no reader may try.
                     let rest = self.cutter.rest();
                     if !self.exchange.is_strict() {
-                        self.ready.push_back(Parcel::new(rest, None));
+                        self.ready.push_back(BodyChunk::new(rest, None));
                     }
                     continue;
                 }
@@ -62,15 +62,17 @@ impl Following {
                     None => (event, None),
                     Some(line) => match self.exchange.say(&line).await {
                         // Exactly what was judged, in an event that every reader reads alike.
-                        Said::AsItCame(receipt) if is_strict => {
+                        HostDelivery::AsItCame(receipt) if is_strict => {
                             (events::with_message(&event, Some(&line)), receipt)
                         }
-                        Said::AsItCame(receipt) => (event, receipt),
-                        Said::Other(other, receipt) => (events::with_message(&event, Some(&other)), receipt),
-                        Said::Nothing => (events::with_message(&event, None), None),
+                        HostDelivery::AsItCame(receipt) => (event, receipt),
+                        HostDelivery::Other(other, receipt) => {
+                            (events::with_message(&event, Some(&other)), receipt)
+                        }
+                        HostDelivery::Nothing => (events::with_message(&event, None), None),
                     },
                 };
-                self.ready.push_back(Parcel::new(event, receipt));
+                self.ready.push_back(BodyChunk::new(event, receipt));
             }
             if self.cutter.is_too_long(limit) {
                 let held = self.cutter.rest();

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::bridge::mirrored::spelled;
 use crate::bridge::outgoing::safe;
 use crate::front::http::Refusal;
-use crate::front::http::headers::{Stated, mismatch, stated, text};
+use crate::front::http::headers::{StatedValue, mismatch, stated, text};
 
 const METHOD: &str = "mcp-method";
 const NAME: &str = "mcp-name";
@@ -103,7 +103,7 @@ fn parts(line: &[u8]) -> Option<Parts<'_>> {
     std::str::from_utf8(line).ok().and_then(|line| Parts::of(line).ok())
 }
 
-fn said(headers: &HeaderMap, name: &str) -> Option<Stated> {
+fn said(headers: &HeaderMap, name: &str) -> Option<StatedValue> {
     text(headers, name).and_then(stated)
 }
 

@@ -85,7 +85,7 @@ impl Stage {
 
     async fn list(&self, session: &Arc<Session>) -> Vec<String> {
         let request = self.accept(session, "tools/list", &json!({}));
-        described(self.gateway.gather(&request.call, Kind::Tools).await)
+        described(self.gateway.aggregate(&request.call, ListKind::Tools).await)
     }
 
     async fn call(&self, session: &Arc<Session>) -> Value {
@@ -95,8 +95,8 @@ impl Stage {
     }
 }
 
-fn described(listing: Listing) -> Vec<String> {
-    let description = |named: Named| {
+fn described(listing: AggregatedList) -> Vec<String> {
+    let description = |named: NamedItem| {
         let tool: Value = serde_json::from_str(&named.raw).expect("a tool is JSON");
         tool["description"].as_str().expect("it has one").to_owned()
     };
@@ -114,15 +114,15 @@ async fn a_list_is_judged_by_what_it_says_whatever_another_client_saw_meanwhile(
     assert_eq!(stage.list(&good).await, ["Echoes text."], "what is first seen counts as approved");
     // The list of the evil process has come in, and the good one is seen again before it is put together.
     let request = stage.accept(&evil, "tools/list", &json!({}));
-    let gathered = stage.gateway.gather_for(&request.call, Kind::Tools, None).await;
+    let gathered = stage.gateway.collect_lists(&request.call, ListKind::Tools, None).await;
     assert_eq!(stage.list(&good).await, ["Echoes text."]);
-    let listing = stage.gateway.put_together(&request.call, Kind::Tools, gathered);
+    let listing = stage.gateway.put_together(&request.call, ListKind::Tools, gathered);
     assert!(listing.table.owner("echo").is_none() && described(listing).is_empty());
     // The other way round nobody loses what was approved.
     let request = stage.accept(&good, "tools/list", &json!({}));
-    let gathered = stage.gateway.gather_for(&request.call, Kind::Tools, None).await;
+    let gathered = stage.gateway.collect_lists(&request.call, ListKind::Tools, None).await;
     assert!(stage.list(&evil).await.is_empty());
-    let listing = stage.gateway.put_together(&request.call, Kind::Tools, gathered);
+    let listing = stage.gateway.put_together(&request.call, ListKind::Tools, gathered);
     assert_eq!(described(listing), ["Echoes text."]);
     assert_eq!(stage.call(&good).await["result"]["content"][0]["text"], "Echoes text.");
     assert!(is_held(&stage.call(&evil).await));

@@ -17,14 +17,14 @@ const HASH_BYTES: usize = 160;
 
 /// What is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ListKind {
     Tools,
     Prompts,
     Resources,
     Templates,
 }
 
-impl Kind {
+impl ListKind {
     /// How many there are.
     pub(crate) const COUNT: usize = 4;
 
@@ -109,10 +109,10 @@ impl Kind {
 
 /// One of a backend's lists.
 #[derive(Debug, Default)]
-pub(crate) struct Offer {
-    pub(crate) items: Vec<Item>,
+pub(crate) struct BackendList {
+    pub(crate) items: Vec<ListItem>,
     /// What stands for it, once it is whole.
-    digest: Digest,
+    digest: ListDigest,
     /// Whether it is what an earlier run kept of a list: without its secrets.
     is_copy: bool,
     /// What stands for each definition in it, by name, once somebody wanted to know.
@@ -134,9 +134,9 @@ pub(crate) struct DefinitionHash {
 }
 
 /// Stands for a list: two that are equal have the same.
-pub(crate) type Digest = [u8; 32];
+pub(crate) type ListDigest = [u8; 32];
 
-impl PartialEq for Offer {
+impl PartialEq for BackendList {
     fn eq(&self, other: &Self) -> bool {
         self.items == other.items
     }
@@ -144,21 +144,21 @@ impl PartialEq for Offer {
 
 /// An element of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct ListItem {
     /// Its name at its backend.
     pub(crate) name: String,
     /// The element as the backend gave it.
     pub(crate) raw: String,
 }
 
-impl Offer {
+impl BackendList {
     /// Makes one of its elements.
-    pub(crate) fn of(items: Vec<Item>) -> Self {
+    pub(crate) fn of(items: Vec<ListItem>) -> Self {
         Self { items, ..Self::default() }
     }
 
     /// Makes one of what an earlier run kept of it.
-    pub(super) fn copied(items: Vec<Item>) -> Self {
+    pub(super) fn copied(items: Vec<ListItem>) -> Self {
         Self { is_copy: true, ..Self::of(items) }
     }
 
@@ -173,7 +173,7 @@ impl Offer {
     }
 
     /// Adds the elements of one page; what has no name cannot be asked for and is left out.
-    pub(crate) fn add_page(&mut self, kind: Kind, result: &RawValue) {
+    pub(crate) fn add_page(&mut self, kind: ListKind, result: &RawValue) {
         for item in message::elements(message::member(Some(result), kind.member())) {
             self.add(kind, item);
         }
@@ -181,12 +181,12 @@ impl Offer {
 
     /// Returns how many bytes it takes to keep it.
     pub(crate) fn bytes(&self) -> usize {
-        let item = |item: &Item| ITEM_BYTES + HASH_BYTES + 2 * item.name.len() + item.raw.len();
+        let item = |item: &ListItem| ITEM_BYTES + HASH_BYTES + 2 * item.name.len() + item.raw.len();
         self.items.iter().map(item).sum()
     }
 
     /// Returns what stands for it.
-    pub(crate) fn digest(&self) -> Digest {
+    pub(crate) fn digest(&self) -> ListDigest {
         self.digest
     }
 
@@ -215,9 +215,9 @@ impl Offer {
         self.items.is_empty() || self.room.is_some()
     }
 
-    fn add(&mut self, kind: Kind, item: &RawValue) {
+    fn add(&mut self, kind: ListKind, item: &RawValue) {
         if let Some(name) = message::string(message::member(Some(item), kind.key())) {
-            self.items.push(Item { name, raw: item.get().to_owned() });
+            self.items.push(ListItem { name, raw: item.get().to_owned() });
         }
     }
 }

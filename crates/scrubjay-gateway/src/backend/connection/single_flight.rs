@@ -5,32 +5,32 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 
-use crate::backend::offer::{Kind, Offer};
+use crate::backend::list::{BackendList, ListKind};
 use crate::session::lock;
 
 /// What came of reading a list: the list, or why there is none.
-pub(crate) type Landed = Result<Arc<Offer>, String>;
+pub(crate) type ListResult = Result<Arc<BackendList>, String>;
 
 /// The kind, and the session where the list may differ between sessions.
-type Key = (Kind, Option<String>);
+type Key = (ListKind, Option<String>);
 
 /// The lists under way.
-type UnderWay = Mutex<HashMap<Key, watch::Receiver<Option<Landed>>>>;
+type UnderWay = Mutex<HashMap<Key, watch::Receiver<Option<ListResult>>>>;
 
 /// The lists under way; what has landed is kept by nobody but those who wait for it.
 #[derive(Default)]
-pub(crate) struct Flights(Arc<UnderWay>);
+pub(crate) struct SingleFlight(Arc<UnderWay>);
 
-impl Flights {
+impl SingleFlight {
     /// Reads a list, unless somebody does already: then returns what comes of that.
     pub(crate) async fn join(
         &self,
         key: Key,
-        read: impl FnOnce() -> tokio::task::JoinHandle<Landed>,
-    ) -> Landed {
+        read: impl FnOnce() -> tokio::task::JoinHandle<ListResult>,
+    ) -> ListResult {
         let mut landed = {
-            let mut flights = lock(&self.0);
-            match flights.get(&key) {
+            let mut list_reads = lock(&self.0);
+            match list_reads.get(&key) {
                 Some(flight) => flight.clone(),
                 None => {
                     let (land, landed) = watch::channel(None);
@@ -42,7 +42,7 @@ impl Flights {
                         lock(&under_way).remove(&own);
                         land.send_replace(Some(came));
                     });
-                    flights.insert(key, landed.clone());
+                    list_reads.insert(key, landed.clone());
                     landed
                 }
             }
@@ -58,14 +58,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_landed_is_kept_by_nobody() {
-        let flights = Flights::default();
-        let read = || tokio::spawn(async { Ok(Arc::new(Offer::default())) });
-        let key = || (Kind::Tools, None);
-        let (one, two) = tokio::join!(flights.join(key(), read), flights.join(key(), read));
+        let list_reads = SingleFlight::default();
+        let read = || tokio::spawn(async { Ok(Arc::new(BackendList::default())) });
+        let key = || (ListKind::Tools, None);
+        let (one, two) = tokio::join!(list_reads.join(key(), read), list_reads.join(key(), read));
         let (one, two) = (one.expect("it was read"), two.expect("it was read"));
         assert!(Arc::ptr_eq(&one, &two), "read once");
         drop(two);
         assert_eq!(Arc::strong_count(&one), 1, "only we have it");
-        assert!(lock(&flights.0).is_empty());
+        assert!(lock(&list_reads.0).is_empty());
     }
 }

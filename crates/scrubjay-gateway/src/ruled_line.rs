@@ -10,13 +10,13 @@ use scrubjay_tape::recording::Item;
 use crate::backend::Answer;
 
 /// A line with what rules made of it.
-pub(crate) struct Judged {
+pub(crate) struct RuledLine {
     /// As it came.
     pub(crate) came: String,
     pub(crate) judgement: Judgement,
 }
 
-impl Judged {
+impl RuledLine {
     /// Returns the line as it goes on; empty where nothing does.
     pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
         match &self.judgement.onward {

@@ -1,6 +1,6 @@
 //! What is known of a backend: the eras it speaks, how it greets, and the lists it gave last.
 //!
-//! Part of it outlives the process (`memory.rs`), so that a client can be greeted, and a name be told from
+//! Part of it outlives the process (`profile_store.rs`), so that a client can be greeted, and a name be told from
 //! another's, before a server has started.
 
 use std::collections::HashMap;
@@ -11,9 +11,9 @@ use scrubjay_core::redact::cut;
 use scrubjay_tape::clock;
 use serde_json::{Value, json};
 
-use super::offer::{Digest, Item, Kind, Offer};
+use super::list::{BackendList, ListDigest, ListItem, ListKind};
 use crate::budget::{Account, Use};
-use crate::memory::Memory;
+use crate::profile_store::ProfileStore;
 use crate::session::lock;
 
 /// How a backend greets in one era.
@@ -58,35 +58,35 @@ impl Greeting {
 }
 
 /// What is known of one backend.
-pub(crate) struct Known {
-    facts: Mutex<Facts>,
-    memory: OnceLock<(Arc<Memory>, String)>,
+pub(crate) struct BackendProfile {
+    facts: Mutex<ProfileData>,
+    memory: OnceLock<(Arc<ProfileStore>, String)>,
     /// The room for its lists.
     account: Arc<Account>,
     /// The lists that anybody has, so that those that are equal are kept once; copies apart.
-    shared: Mutex<HashMap<(Kind, bool, Digest), Weak<Offer>>>,
+    shared: Mutex<HashMap<(ListKind, bool, ListDigest), Weak<BackendList>>>,
 }
 
 #[derive(Clone, Default)]
-struct Facts {
+struct ProfileData {
     /// Whether it speaks each era.
     speaks: [Option<bool>; 2],
     greetings: [Option<Greeting>; 2],
-    lists: HashMap<(bool, Kind), Arc<Offer>>,
+    lists: HashMap<(bool, ListKind), Arc<BackendList>>,
     /// Whether a client waited for its greeting or a list in vain.
     kept_waiting: bool,
 }
 
-impl Known {
+impl BackendProfile {
     /// Knows nothing yet; what it will is kept in this room.
     pub(super) fn new(account: Arc<Account>) -> Self {
         Self { facts: Mutex::default(), memory: OnceLock::new(), account, shared: Mutex::default() }
     }
 
     /// Takes up what an earlier run knew, and keeps what this one learns.
-    pub(super) fn remember_in(&self, memory: Arc<Memory>, name: String) {
+    pub(super) fn remember_in(&self, memory: Arc<ProfileStore>, name: String) {
         if let Some(remembered) = memory.load(&name) {
-            *lock(&self.facts) = Facts::read(&remembered, |kind, offer| self.share(kind, offer));
+            *lock(&self.facts) = ProfileData::read(&remembered, |kind, offer| self.share(kind, offer));
         }
         // There is one memory, given once.
         let _ = self.memory.set((memory, name));
@@ -133,25 +133,25 @@ impl Known {
     }
 
     /// Returns the newest list of definitions that any client was given.
-    pub(crate) fn list(&self, era: Era, kind: Kind) -> Option<Arc<Offer>> {
+    pub(crate) fn list(&self, era: Era, kind: ListKind) -> Option<Arc<BackendList>> {
         lock(&self.facts).lists.get(&(era == Era::Modern, kind)).cloned()
     }
 
     /// Returns whether a list of this kind is known, whichever era it was given in.
-    pub(crate) fn has_list(&self, kind: Kind) -> bool {
+    pub(crate) fn has_list(&self, kind: ListKind) -> bool {
         lock(&self.facts).lists.keys().any(|(_, known)| *known == kind)
     }
 
     /// Returns the one copy of a list that is kept: this one, with the room that it takes, or an equal one that somebody
     /// has. Where there is no room it may not be kept.
-    pub(crate) fn share(&self, kind: Kind, offer: Offer) -> Arc<Offer> {
+    pub(crate) fn share(&self, kind: ListKind, offer: BackendList) -> Arc<BackendList> {
         let offer = offer.whole();
         let mut shared = lock(&self.shared);
         let key = (kind, offer.is_copy(), offer.digest());
         if let Some(same) = shared.get(&key).and_then(Weak::upgrade) {
             return same;
         }
-        let room = self.account.charge(Use::Offer, offer.bytes()).ok();
+        let room = self.account.charge(Use::BackendList, offer.bytes()).ok();
         let offer = Arc::new(offer.in_room(room));
         shared.retain(|_, offer| offer.strong_count() > 0);
         shared.insert(key, Arc::downgrade(&offer));
@@ -159,7 +159,7 @@ impl Known {
     }
 
     /// Notes a list of definitions.
-    pub(crate) fn learn_list(&self, era: Era, kind: Kind, offer: &Arc<Offer>) {
+    pub(crate) fn learn_list(&self, era: Era, kind: ListKind, offer: &Arc<BackendList>) {
         let mut facts = lock(&self.facts);
         facts.kept_waiting = false;
         if !kind.is_definition() || !offer.may_be_kept() {
@@ -197,9 +197,9 @@ impl Known {
 /// A week: a server that was updated since may speak more eras, and is asked again.
 const ERAS_FOR_S: u64 = 7 * 24 * 3600;
 const ERAS: [(Era, &str); 2] = [(Era::Legacy, "legacy"), (Era::Modern, "modern")];
-const KINDS: [Kind; 2] = [Kind::Tools, Kind::Prompts];
+const KINDS: [ListKind; 2] = [ListKind::Tools, ListKind::Prompts];
 
-impl Facts {
+impl ProfileData {
     fn write(&self) -> Value {
         let at_s = clock::now().wall_ns / 1_000_000_000;
         let mut all = json!({ "version": 1, "at": at_s, "keptWaiting": self.kept_waiting });
@@ -221,7 +221,7 @@ impl Facts {
     }
 
     /// Reads what was written; what there is no room for is not taken up.
-    fn read(all: &Value, share: impl Fn(Kind, Offer) -> Arc<Offer>) -> Self {
+    fn read(all: &Value, share: impl Fn(ListKind, BackendList) -> Arc<BackendList>) -> Self {
         let mut facts =
             Self { kept_waiting: all["keptWaiting"].as_bool().unwrap_or_default(), ..Self::default() };
         let age_s =
@@ -239,9 +239,9 @@ impl Facts {
             for kind in KINDS {
                 let Some(items) = said[kind.member()].as_array() else { continue };
                 let item = |raw: &Value| {
-                    Some(Item { name: raw[kind.key()].as_str()?.to_owned(), raw: raw.to_string() })
+                    Some(ListItem { name: raw[kind.key()].as_str()?.to_owned(), raw: raw.to_string() })
                 };
-                let offer = share(kind, Offer::copied(items.iter().filter_map(item).collect()));
+                let offer = share(kind, BackendList::copied(items.iter().filter_map(item).collect()));
                 if offer.may_be_kept() {
                     facts.lists.insert((era == Era::Modern, kind), offer);
                 }
@@ -256,24 +256,24 @@ mod tests {
     use super::*;
     use crate::budget::{Budget, MemoryLimits};
 
-    fn offer(text: &str) -> Offer {
-        Offer::of(vec![Item { name: "echo".to_owned(), raw: text.to_owned() }])
+    fn offer(text: &str) -> BackendList {
+        BackendList::of(vec![ListItem { name: "echo".to_owned(), raw: text.to_owned() }])
     }
 
     #[test]
     fn equal_lists_are_kept_once_and_what_has_no_room_is_not() {
         const MIB: usize = 1 << 20;
         let budget = Budget::new(MemoryLimits { process_bytes_max: 16 * MIB, session_bytes_max: 4 * MIB });
-        let known = Known::new(budget.backend());
+        let known = BackendProfile::new(budget.backend());
         let long = |n: usize| format!("{n}{}", "x".repeat(MIB));
-        let one = known.share(Kind::Tools, offer(&long(1)));
-        assert!(Arc::ptr_eq(&one, &known.share(Kind::Tools, offer(&long(1)))));
-        let others: Vec<_> = (2..9).map(|n| known.share(Kind::Tools, offer(&long(n)))).collect();
+        let one = known.share(ListKind::Tools, offer(&long(1)));
+        assert!(Arc::ptr_eq(&one, &known.share(ListKind::Tools, offer(&long(1)))));
+        let others: Vec<_> = (2..9).map(|n| known.share(ListKind::Tools, offer(&long(n)))).collect();
         let kept = others.iter().filter(|offer| offer.may_be_kept()).count();
         assert!(kept == 0, "a backend has an eighth: {kept}");
-        known.learn_list(Era::Legacy, Kind::Tools, &others[0]);
-        assert_eq!(known.list(Era::Legacy, Kind::Tools), None);
-        known.learn_list(Era::Legacy, Kind::Tools, &one);
+        known.learn_list(Era::Legacy, ListKind::Tools, &others[0]);
+        assert_eq!(known.list(Era::Legacy, ListKind::Tools), None);
+        known.learn_list(Era::Legacy, ListKind::Tools, &one);
         drop((one, others));
         assert!(budget.used() > MIB, "the newest that fits stays");
         known.forget_offers();
@@ -296,24 +296,26 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let mut facts = Facts { speaks: [Some(true), Some(false)], kept_waiting: true, ..Facts::default() };
+        let mut facts =
+            ProfileData { speaks: [Some(true), Some(false)], kept_waiting: true, ..ProfileData::default() };
         facts.greetings[Era::Legacy as usize] = Some(Greeting {
             capabilities: r#"{"tools":{}}"#.to_owned(),
             instructions: Some("be kind".to_owned()),
             is_copy: true,
         });
-        let item = Item { name: "echo".to_owned(), raw: r#"{"name":"echo"}"#.to_owned() };
-        facts.lists.insert((false, Kind::Tools), Arc::new(Offer::of(vec![item])));
-        let share =
-            |_, offer| Known::new(Budget::new(MemoryLimits::default()).backend()).share(Kind::Tools, offer);
-        let read = Facts::read(&facts.write(), share);
+        let item = ListItem { name: "echo".to_owned(), raw: r#"{"name":"echo"}"#.to_owned() };
+        facts.lists.insert((false, ListKind::Tools), Arc::new(BackendList::of(vec![item])));
+        let share = |_, offer| {
+            BackendProfile::new(Budget::new(MemoryLimits::default()).backend()).share(ListKind::Tools, offer)
+        };
+        let read = ProfileData::read(&facts.write(), share);
         assert_eq!(read.speaks, facts.speaks);
         assert_eq!(read.greetings, facts.greetings);
         assert_eq!(read.lists, facts.lists);
         assert!(read.kept_waiting);
         // A damaged file is read as an empty one.
         for odd in [json!(null), json!([1]), json!({ "legacy": 3, "modern": { "tools": [1, {}] } })] {
-            assert_eq!(Facts::read(&odd, share).speaks, [None, None]);
+            assert_eq!(ProfileData::read(&odd, share).speaks, [None, None]);
         }
     }
 }

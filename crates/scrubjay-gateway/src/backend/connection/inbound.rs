@@ -17,13 +17,13 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{BEFORE_GREETING_BYTES_MAX, Pending, Wire, only_session};
+use super::{BEFORE_GREETING_BYTES_MAX, PendingCall, RpcChannel, only_session};
 use crate::backend::process::Exit;
 use crate::backend::{Answer, Event, Question};
 use crate::bridge::received::Received;
 use crate::budget::{Charge, Use};
 use crate::gateway::related_task;
-use crate::judged::Judged;
+use crate::ruled_line::RuledLine;
 use crate::session::{Call, lock};
 
 /// A line beyond this is large: the room it takes is counted while it is read.
@@ -45,7 +45,7 @@ pub(in crate::backend) enum Incoming {
     Received(mpsc::Receiver<Received>),
 }
 
-impl Wire {
+impl RpcChannel {
     /// Hears what the backend says until it stops.
     pub(in crate::backend) async fn listen(self: Arc<Self>, incoming: Incoming) {
         match incoming {
@@ -63,14 +63,14 @@ impl Wire {
                 _ = closed.wait_for(|closed| *closed) => return,
             };
             match heard {
-                Some(heard) => self.hear(&heard.line, heard.on).await,
+                Some(heard) => self.receive(&heard.line, heard.on).await,
                 None => return self.close_ended(None),
             }
         }
     }
 
     async fn listen_to_lines(self: Arc<Self>, mut reader: Box<dyn AsyncRead + Send + Unpin>) {
-        let mut framer = Framer::new(self.keeping.message_bytes_max);
+        let mut framer = Framer::new(self.record_options.message_bytes_max);
         let mut room = self.budget.nothing(Use::Backend, true);
         let mut closed = self.closed.subscribe();
         loop {
@@ -84,7 +84,7 @@ impl Wire {
                 match if read == 0 { framer.finish() } else { framer.step() } {
                     Step::Batch(batch) => {
                         for line in batch.lines() {
-                            self.hear(line.bytes, None).await;
+                            self.receive(line.bytes, None).await;
                         }
                     }
                     Step::Oversize(line) => self.too_long(&line),
@@ -122,7 +122,7 @@ impl Wire {
 
     /// Closes the connection of a program that has ended, though something it started may hold its streams.
     pub(in crate::backend) async fn close_after(
-        wire: std::sync::Weak<Self>,
+        channel: std::sync::Weak<Self>,
         mut ended: tokio::sync::watch::Receiver<Option<Exit>>,
     ) {
         let exit = match ended.wait_for(|ended| ended.is_some()).await {
@@ -130,8 +130,8 @@ impl Wire {
             Err(_) => return,
         };
         tokio::time::sleep(LAST_WORDS).await;
-        if let Some(wire) = wire.upgrade() {
-            wire.close_ended(exit);
+        if let Some(channel) = channel.upgrade() {
+            channel.close_ended(exit);
         }
     }
 
@@ -144,7 +144,7 @@ impl Wire {
         }
         let id = line.id.as_deref().and_then(|id| id.parse::<u64>().ok());
         if let Some(pending) = id.and_then(|id| lock(&self.pending).remove(&id)) {
-            let why = if line.bytes > self.keeping.message_bytes_max as u64 {
+            let why = if line.bytes > self.record_options.message_bytes_max as u64 {
                 format!("the backend's answer of {} bytes is beyond the limit", line.bytes)
             } else {
                 let key = crate::budget::PROCESS_KEY;
@@ -157,7 +157,7 @@ impl Wire {
         }
     }
 
-    async fn hear(self: &Arc<Self>, bytes: &[u8], on: Option<u64>) {
+    async fn receive(self: &Arc<Self>, bytes: &[u8], on: Option<u64>) {
         if !self.is_greeted()
             && self.bytes_before.fetch_add(bytes.len() + 1, Ordering::Relaxed) > BEFORE_GREETING_BYTES_MAX
         {
@@ -174,10 +174,14 @@ impl Wire {
             // Understood as well as can be; what it really said is on its own tape.
             self.record_own(bytes);
         }
-        let line = self.judge_heard(bytes, line);
+        let line = self.judge_inbound(bytes, line);
         let stops = line.judgement.onward == Onward::Nothing;
         if line.judgement.delay.is_zero() && line.judgement.back.is_none() {
-            return if stops { self.stop(&line, on).await } else { self.hear_judged(&line, on).await };
+            return if stops {
+                self.deal_with_stopped(&line, on).await
+            } else {
+                self.hear_judged(&line, on).await
+            };
         }
         // An answer is given though its backend should end meanwhile; one that rules stopped is given to nobody.
         let pending = if stops { None } else { self.pending_of(&line) };
@@ -185,13 +189,13 @@ impl Wire {
             Some(pending) => pending.call.clone(),
             None => self.addressee(&line, on),
         };
-        let (place, room) = match self.place_to_wait(&line, call.as_ref()).await {
+        let (place, room) = match self.hold_permit(&line, call.as_ref()).await {
             Ok(place) => place,
             // It goes nowhere, so it need not wait.
-            Err(_) if stops => return self.stop(&line, on).await,
-            Err(full) => return self.turn_away(&line, call, pending, &full).await,
+            Err(_) if stops => return self.deal_with_stopped(&line, on).await,
+            Err(full) => return self.refuse_held(&line, call, pending, &full).await,
         };
-        let wire = self.clone();
+        let channel = self.clone();
         // Beside the reading: what others wait for is not held up, and a backend that does not read is still heard.
         tokio::spawn(async move {
             line.hold().await;
@@ -199,17 +203,17 @@ impl Wire {
             drop(room);
             let text = line.text();
             if stops {
-                wire.stop(&line, on).await
+                channel.deal_with_stopped(&line, on).await
             } else if let Some((pending, parts)) = pending.zip(Parts::of(&text).ok()) {
-                wire.answer(pending, &parts, &line);
+                channel.answer(pending, &parts, &line);
             } else {
-                wire.hear_judged(&line, on).await
+                channel.hear_judged(&line, on).await
             }
             drop(place);
         });
     }
 
-    async fn hear_judged(self: &Arc<Self>, line: &Judged, on: Option<u64>) {
+    async fn hear_judged(self: &Arc<Self>, line: &RuledLine, on: Option<u64>) {
         let text = line.text();
         let Ok(parts) = Parts::of(&text) else {
             // Stray text on the stream: kept on the backend's own tape, and nobody else is bothered.
@@ -220,15 +224,15 @@ impl Wire {
             return;
         };
         match (&parts.method, parts.id) {
-            (None, Some(id)) => self.hear_answer(id, &parts, line),
+            (None, Some(id)) => self.receive_answer(id, &parts, line),
             (Some(method), Some(id)) => {
                 let (method, id) = (method.clone(), id.get().to_owned());
                 let params = parts.params.map(|p| p.get().to_owned());
-                self.clone().hear_request(method, id, params, line, on).await;
+                self.clone().receive_request(method, id, params, line, on).await;
             }
             (Some(method), None) => {
                 let method = method.clone();
-                self.hear_notification(method, line, &text, on).await;
+                self.receive_notification(method, line, &text, on).await;
             }
             (None, None) => self.record_own(line.came.as_bytes()),
         }
@@ -242,13 +246,13 @@ impl Wire {
     }
 
     /// Takes the call that a line answers, where it answers one.
-    fn pending_of(&self, line: &Judged) -> Option<Pending> {
+    fn pending_of(&self, line: &RuledLine) -> Option<PendingCall> {
         let parts = Parts::of(&line.came).ok().filter(|parts| parts.method.is_none())?;
         let id = parts.id?.get().parse().ok()?;
         lock(&self.pending).remove(&id)
     }
 
-    fn hear_answer(&self, id: &RawValue, parts: &Parts<'_>, line: &Judged) {
+    fn receive_answer(&self, id: &RawValue, parts: &Parts<'_>, line: &RuledLine) {
         let pending = id.get().parse::<u64>().ok().and_then(|id| lock(&self.pending).remove(&id));
         match pending {
             Some(pending) => self.answer(pending, parts, line),
@@ -257,7 +261,7 @@ impl Wire {
         }
     }
 
-    fn answer(&self, pending: Pending, parts: &Parts<'_>, line: &Judged) {
+    fn answer(&self, pending: PendingCall, parts: &Parts<'_>, line: &RuledLine) {
         if let Err(e) = self.record(Direction::ServerToClient, pending.call.as_ref(), line) {
             let why = format!("the answer was not passed on, because it could not be recorded: {e}");
             let _ = pending.reply.send(Answer::error(code::INTERNAL, &why));
@@ -294,12 +298,12 @@ impl Wire {
         let _ = pending.reply.send(answer);
     }
 
-    async fn hear_request(
+    async fn receive_request(
         self: Arc<Self>,
         method: String,
         id: String,
         params: Option<String>,
-        line: &Judged,
+        line: &RuledLine,
         on: Option<u64>,
     ) {
         let busy = self.callers(on);
@@ -330,7 +334,7 @@ impl Wire {
                 let (reply, answer) = oneshot::channel();
                 let backend = self.backend.clone();
                 let (owner, questions) = (self.owner(), questions.clone());
-                let (only, served) = (only.clone(), lock(&self.served).clone());
+                let (only, clients_seen) = (only.clone(), lock(&self.clients_seen).clone());
                 let question = Question {
                     backend,
                     owner,
@@ -340,7 +344,7 @@ impl Wire {
                     params,
                     busy,
                     only,
-                    served,
+                    clients_seen,
                     reply,
                 };
                 match self.events.send(Event::Request(question)).await {
@@ -361,9 +365,9 @@ impl Wire {
         });
     }
 
-    async fn hear_notification(&self, method: String, judged: &Judged, line: &str, on: Option<u64>) {
+    async fn receive_notification(&self, method: String, judged: &RuledLine, line: &str, on: Option<u64>) {
         if method == method::NOTIFICATIONS_PROGRESS {
-            return self.hear_progress(judged, line, on).await;
+            return self.receive_progress(judged, line, on).await;
         }
         if let Some((call, line)) = self.subscribed(judged, line, on) {
             self.say(&call, line).await;
@@ -388,7 +392,7 @@ impl Wire {
             return;
         }
         if let Some(owner) = &self.passes_to {
-            owner.say_aside(line.to_owned());
+            owner.say_on_standing_stream(line.to_owned());
             return;
         }
         if !self.is_greeted() {
@@ -408,7 +412,7 @@ impl Wire {
             method,
             line: line.to_owned(),
             busy,
-            served: lock(&self.served).clone(),
+            clients_seen: lock(&self.clients_seen).clone(),
             room,
         };
         // Waits when the gateway cannot keep up: nothing is dropped silently.
@@ -429,7 +433,7 @@ impl Wire {
 
     /// Passes progress on to the call that the token was made for. Any other token, and that of a call on whose stream
     /// it did not come, is on tape and reaches nobody.
-    async fn hear_progress(&self, judged: &Judged, line: &str, on: Option<u64>) {
+    async fn receive_progress(&self, judged: &RuledLine, line: &str, on: Option<u64>) {
         let parts = Parts::of(line).ok();
         let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));
         let Some((token, (call, own))) = token.and_then(|token| Some((token, self.progressing(token, on)?)))
@@ -472,7 +476,7 @@ impl Wire {
     }
 
     /// Returns whose subscription a notification is part of, and how that client knows it; recorded.
-    fn subscribed(&self, judged: &Judged, line: &str, on: Option<u64>) -> Option<(Arc<Call>, String)> {
+    fn subscribed(&self, judged: &RuledLine, line: &str, on: Option<u64>) -> Option<(Arc<Call>, String)> {
         let parts = Parts::of(line).ok()?;
         let subscription = parts.meta(meta::SUBSCRIPTION_ID)?;
         let id = subscription.get().parse::<u64>().ok().filter(|id| on.is_none_or(|on| on == *id))?;
@@ -489,11 +493,12 @@ impl Wire {
         if self.is_one_clients() {
             return busy.first().cloned();
         }
-        only_session(busy).filter(|call| on.is_some() || lock(&self.served).is_nobody_but(&call.session))
+        only_session(busy)
+            .filter(|call| on.is_some() || lock(&self.clients_seen).is_nobody_but(&call.session))
     }
 
     /// Returns the call that something is for which answers none, as far as that can be told.
-    fn addressee(&self, line: &Judged, on: Option<u64>) -> Option<Arc<Call>> {
+    fn addressee(&self, line: &RuledLine, on: Option<u64>) -> Option<Arc<Call>> {
         let text = line.text();
         let parts = Parts::of(&text).ok();
         let token = parts.as_ref().and_then(|parts| parts.param("progressToken"));

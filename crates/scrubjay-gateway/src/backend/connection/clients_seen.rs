@@ -9,7 +9,7 @@ use crate::session::Session;
 
 /// The clients that have spoken on a connection: as much of them as matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Served {
+pub enum ClientsSeen {
     /// Nobody yet.
     #[default]
     Nobody,
@@ -19,7 +19,7 @@ pub enum Served {
     Several,
 }
 
-impl Served {
+impl ClientsSeen {
     /// Notes that a session's client speaks on the connection.
     pub(super) fn add(&mut self, session: &Session) {
         match self {

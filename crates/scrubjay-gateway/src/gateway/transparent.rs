@@ -28,22 +28,22 @@ use crate::session::{ClientFacts, Session, lock};
 const FOR_EVER: Duration = Duration::from_secs(31_536_000);
 
 /// The one server, and its lives.
-pub(super) struct Through {
+pub(super) struct TransparentServer {
     server: BackendConfig,
     workspace: Option<PathBuf>,
     /// By the session each belongs to.
-    own: Mutex<HashMap<String, Life>>,
+    own: Mutex<HashMap<String, ServerRun>>,
     /// The one that requests without a session share.
-    shared: Mutex<Option<Life>>,
+    shared: Mutex<Option<ServerRun>>,
 }
 
 #[derive(Clone)]
-struct Life {
+struct ServerRun {
     backend: Arc<Backend>,
     connection: Arc<Connection>,
 }
 
-impl Life {
+impl ServerRun {
     fn end(&self, recording: scrubjay_tape::recording::Recording, reason: &str) {
         self.connection.close(reason);
         self.backend.finish_recording(recording, reason);
@@ -58,8 +58,9 @@ impl Gateway {
         options: Options,
         new_recording: NewRecording,
     ) -> Arc<Self> {
-        let through = Through { server, workspace, own: Mutex::default(), shared: Mutex::default() };
-        Self::make(Naming::default(), new_recording, None, Some(through), options, |_, _| Vec::new())
+        let transparent =
+            TransparentServer { server, workspace, own: Mutex::default(), shared: Mutex::default() };
+        Self::make(Naming::default(), new_recording, None, Some(transparent), options, |_, _| Vec::new())
     }
 
     /// Returns what a request says of its client, or the error it earns; which versions a server passed through
@@ -73,7 +74,7 @@ impl Gateway {
         let checked = greeting::facts_of(session, method, parts);
         let version = message::string(parts.meta(meta::PROTOCOL_VERSION));
         let is_other_version = version.as_deref().is_some_and(|version| version != version::MODERN);
-        if self.through.is_none() || checked.is_ok() || !is_other_version {
+        if self.transparent.is_none() || checked.is_ok() || !is_other_version {
             return checked;
         }
         let unknown = ClientFacts::default();
@@ -87,15 +88,19 @@ impl Gateway {
     }
 
     /// Passes a request to the client's server and returns what that answers.
-    pub(super) async fn pass_through(self: &Arc<Self>, through: &Through, request: &Request) -> Answer {
+    pub(super) async fn pass_transparently(
+        self: &Arc<Self>,
+        transparent: &TransparentServer,
+        request: &Request,
+    ) -> Answer {
         let unavailable = |why| {
-            let why = format!("\"{}\" is not available: {why}", through.server.id);
+            let why = format!("\"{}\" is not available: {why}", transparent.server.id);
             Answer::error(code::INTERNAL, &why)
         };
         if request.call.facts.era == Era::Modern && !is_plainly_modern(request) {
             // A server on standard streams may take it for the beginning of a legacy conversation and serve nobody
             // else any more, so it gets one that nobody else uses.
-            return match self.start(through, Era::Modern, None) {
+            return match self.start(transparent, Era::Modern, None) {
                 Ok(life) => {
                     let answer = pass(&life.connection, request).await;
                     life.end(self.new_tape(NewTape::late()), "its one request was answered");
@@ -105,24 +110,24 @@ impl Gateway {
             };
         }
         if request.call.facts.era == Era::Modern {
-            return match self.shared_server(through) {
+            return match self.shared_server(transparent) {
                 Ok(life) => self.pass_shared(&life, request).await,
                 Err(why) => unavailable(why),
             };
         }
-        match self.server_for(through, request) {
+        match self.server_for(transparent, request) {
             Ok(connection) => pass(&connection, request).await,
             Err(why) => unavailable(why),
         }
     }
 
     /// Returns the server that requests without a session share.
-    fn shared_server(&self, through: &Through) -> Result<Life, String> {
-        let mut shared = lock(&through.shared);
+    fn shared_server(&self, transparent: &TransparentServer) -> Result<ServerRun, String> {
+        let mut shared = lock(&transparent.shared);
         if let Some(life) = shared.as_ref().filter(|life| life.connection.is_open()) {
             return Ok(life.clone());
         }
-        let life = self.start(through, Era::Modern, None)?;
+        let life = self.start(transparent, Era::Modern, None)?;
         if let Some(before) = shared.replace(life.clone()) {
             before.end(self.new_tape(NewTape::late()), "the server exited");
         }
@@ -130,7 +135,7 @@ impl Gateway {
     }
 
     /// Passes a request to the server that several clients share: what it gives one to come back with is for that one.
-    async fn pass_shared(&self, life: &Life, request: &Request) -> Answer {
+    async fn pass_shared(&self, life: &ServerRun, request: &Request) -> Answer {
         let session = &request.call.session;
         let (client, server) = (&session.client, &life.backend.id);
         if !request.has_readable_params() {
@@ -158,9 +163,13 @@ impl Gateway {
         }
     }
 
-    fn server_for(self: &Arc<Self>, through: &Through, request: &Request) -> Result<Arc<Connection>, String> {
+    fn server_for(
+        self: &Arc<Self>,
+        transparent: &TransparentServer,
+        request: &Request,
+    ) -> Result<Arc<Connection>, String> {
         let session = &request.call.session;
-        if let Some(life) = lock(&through.own).get(&session.id) {
+        if let Some(life) = lock(&transparent.own).get(&session.id) {
             return Ok(life.connection.clone());
         }
         if request.method != method::INITIALIZE {
@@ -170,24 +179,30 @@ impl Gateway {
         if session.set_facts(facts_in(request)).is_err() {
             session.set_facts(ClientFacts::default()).map_err(|full| full.to_string())?;
         }
-        let life = self.start(through, Era::Legacy, Some(session))?;
+        let life = self.start(transparent, Era::Legacy, Some(session))?;
         let connection = life.connection.clone();
-        lock(&through.own).insert(session.id.clone(), life);
+        lock(&transparent.own).insert(session.id.clone(), life);
         self.close_with(&connection, session.id.clone());
         Ok(connection)
     }
 
-    fn start(&self, through: &Through, era: Era, owner: Option<&Arc<Session>>) -> Result<Life, String> {
+    fn start(
+        &self,
+        transparent: &TransparentServer,
+        era: Era,
+        owner: Option<&Arc<Session>>,
+    ) -> Result<ServerRun, String> {
         let client = owner.map(|session| session.id.as_str());
         let tape = self.new_tape(NewTape { client, ..NewTape::of_backend("server") });
-        let backend = Backend::new(&through.server, through.workspace.clone(), tape, self.events.clone())
-            .keeping(self.keeping)
-            .within(self.budget.clone())
-            .known_as(through.server.display_name.clone())
-            .belonging_to(owner.cloned())
-            .ruled_by(self.rules.clone());
+        let backend =
+            Backend::new(&transparent.server, transparent.workspace.clone(), tape, self.events.clone())
+                .record_options(self.record_options)
+                .within(self.budget.clone())
+                .known_as(transparent.server.display_name.clone())
+                .belonging_to(owner.cloned())
+                .ruled_by(self.rules.clone());
         let connection = backend.open_as_it_is(era)?;
-        Ok(Life { backend: Arc::new(backend), connection })
+        Ok(ServerRun { backend: Arc::new(backend), connection })
     }
 
     /// Ends a session whose server has ended: its client opens another.
@@ -205,13 +220,13 @@ impl Gateway {
     /// Tells a client's server what the client tells.
     pub(super) fn tell_server(
         &self,
-        through: &Through,
+        transparent: &TransparentServer,
         session: &Session,
         method: &str,
         params: Option<&str>,
         room: Charge,
     ) {
-        let own = lock(&through.own).get(&session.id).map(|life| life.connection.clone());
+        let own = lock(&transparent.own).get(&session.id).map(|life| life.connection.clone());
         let Some(connection) = own else { return };
         if let Err(line) = connection.notify_now(method, params) {
             // Its queue is full; behind what waits there.
@@ -224,15 +239,15 @@ impl Gateway {
         }
     }
 
-    pub(super) fn end_server_of(&self, through: &Through, session: &str, reason: &str) {
-        let life = lock(&through.own).remove(session);
+    pub(super) fn end_server_of(&self, transparent: &TransparentServer, session: &str, reason: &str) {
+        let life = lock(&transparent.own).remove(session);
         if let Some(life) = life {
             life.end(self.new_tape(NewTape::late()), reason);
         }
     }
 
-    pub(super) fn end_shared_server(&self, through: &Through, reason: &str) {
-        let life = lock(&through.shared).take();
+    pub(super) fn end_shared_server(&self, transparent: &TransparentServer, reason: &str) {
+        let life = lock(&transparent.shared).take();
         if let Some(life) = life {
             life.end(self.new_tape(NewTape::late()), reason);
         }

@@ -23,13 +23,13 @@ pub(crate) type Owner = Option<Arc<str>>;
 
 /// The place for one connection.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     /// Held while a connection is being opened.
-    pub(super) starting: tokio::sync::Mutex<Rest>,
+    pub(super) starting: tokio::sync::Mutex<BackOff>,
     open: Mutex<Option<Arc<Connection>>>,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Returns the connection, if there is one that is open.
     pub(super) fn open(&self) -> Option<Arc<Connection>> {
         lock(&self.open).as_ref().filter(|connection| connection.is_open()).cloned()
@@ -58,20 +58,20 @@ impl Place {
 
     /// Tells why it holds no open connection, as far as that is known.
     pub(super) fn why_empty(&self) -> Option<String> {
-        let Ok(rest) = self.starting.try_lock() else { return Some("it is being started".to_owned()) };
+        let Ok(back_off) = self.starting.try_lock() else { return Some("it is being started".to_owned()) };
         let closed = lock(&self.open).as_ref().map(|connection| connection.why_closed());
-        closed.or_else(|| rest.why())
+        closed.or_else(|| back_off.why())
     }
 }
 
 /// A pause after failures, longer with each.
 #[derive(Default)]
-pub(super) struct Rest {
+pub(super) struct BackOff {
     failures: u32,
     until: Option<(Instant, String)>,
 }
 
-impl Rest {
+impl BackOff {
     /// Notes a failure. The first is forgiven at once: a server may just have been restarted.
     pub(super) fn begin(&mut self, why: String) {
         self.failures += 1;
@@ -98,32 +98,31 @@ impl Rest {
 
 /// All places of one backend.
 #[derive(Default)]
-pub(super) struct Places {
-    pub(super) modern: Arc<Place>,
-    legacy: Mutex<HashMap<Owner, Arc<Place>>>,
+pub(super) struct ConnectionSlots {
+    pub(super) modern: Arc<ConnectionSlot>,
+    legacy: Mutex<HashMap<Owner, Arc<ConnectionSlot>>>,
 }
 
-impl Places {
+impl ConnectionSlots {
     /// Returns the legacy connection of an owner, if it is open.
     pub(super) fn legacy(&self, owner: &Owner) -> Option<Arc<Connection>> {
         lock(&self.legacy).get(owner)?.open()
     }
 
     /// Returns the place for an owner's legacy connection; `None` where all are taken by others.
-    pub(super) fn legacy_place(&self, owner: &Owner, places_max: usize) -> Option<Arc<Place>> {
+    pub(super) fn legacy_slot(&self, owner: &Owner, slots_max: usize) -> Option<Arc<ConnectionSlot>> {
         let mut legacy = lock(&self.legacy);
-        if let Some(place) = legacy.get(owner) {
-            return Some(place.clone());
+        if let Some(slot) = legacy.get(owner) {
+            return Some(slot.clone());
         }
-        if legacy.len() >= places_max {
-            legacy.retain(|_, place| place.open().is_some() || place.starting.try_lock().is_err());
+        if legacy.len() >= slots_max {
+            legacy.retain(|_, slot| slot.open().is_some() || slot.starting.try_lock().is_err());
         }
-        if legacy.len() >= places_max {
-            let idle = |place: &Place| place.open().and_then(|connection| connection.idle());
-            let longest =
-                legacy.iter().filter_map(|(owner, place)| Some((idle(place)?, owner.clone()))).max();
+        if legacy.len() >= slots_max {
+            let idle = |slot: &ConnectionSlot| slot.open().and_then(|connection| connection.idle());
+            let longest = legacy.iter().filter_map(|(owner, slot)| Some((idle(slot)?, owner.clone()))).max();
             let (_, evicted) = longest.filter(|(idle, _)| *idle >= EVICT_AFTER)?;
-            let closed = legacy.remove(&evicted).and_then(|place| place.open());
+            let closed = legacy.remove(&evicted).and_then(|slot| slot.open());
             if let Some(connection) = closed {
                 connection.take_away("another client needed its place, and it was not in use");
             }
@@ -132,8 +131,8 @@ impl Places {
     }
 
     /// Returns whether a place is still its owner's: one that was given up is known to nobody who could end what is in it.
-    pub(super) fn holds(&self, owner: &Owner, place: &Arc<Place>) -> bool {
-        lock(&self.legacy).get(owner).is_some_and(|held| Arc::ptr_eq(held, place))
+    pub(super) fn holds(&self, owner: &Owner, slot: &Arc<ConnectionSlot>) -> bool {
+        lock(&self.legacy).get(owner).is_some_and(|held| Arc::ptr_eq(held, slot))
     }
 
     /// Gives up the place of an owner; returns the connection that was in it.
@@ -144,20 +143,20 @@ impl Places {
     /// Gives up the places whose connections were not used for a while.
     pub(super) fn remove_idle(&self, silence: Duration) -> Vec<Arc<Connection>> {
         let mut idle = Vec::new();
-        lock(&self.legacy).retain(|owner, place| match place.open() {
+        lock(&self.legacy).retain(|owner, slot| match slot.open() {
             Some(connection) if owner.is_some() && connection.idle().is_some_and(|i| i > silence) => {
                 idle.push(connection);
                 false
             }
             Some(_) => true,
-            None => place.starting.try_lock().is_err(),
+            None => slot.starting.try_lock().is_err(),
         });
         idle
     }
 
     /// Returns the connections that are open.
     pub(super) fn open(&self) -> Vec<Arc<Connection>> {
-        let legacy: Vec<_> = lock(&self.legacy).values().filter_map(|place| place.open()).collect();
+        let legacy: Vec<_> = lock(&self.legacy).values().filter_map(|slot| slot.open()).collect();
         self.modern.open().into_iter().chain(legacy).collect()
     }
 
@@ -170,6 +169,6 @@ impl Places {
     /// Tells why there is no connection, as far as that is known.
     pub(super) fn why_none(&self) -> Option<String> {
         let legacy: Vec<_> = lock(&self.legacy).values().cloned().collect();
-        legacy.iter().chain([&self.modern]).find_map(|place| place.why_empty())
+        legacy.iter().chain([&self.modern]).find_map(|slot| slot.why_empty())
     }
 }

@@ -1,7 +1,7 @@
 //! Puts the lists of all backends together.
 //!
 //! Every list is asked of every backend, one request at a time for each connection. A backend that is slow does not
-//! hold up the others (`patience.rs`): its last good list stands in, or it is missing and named, and the client hears
+//! hold up the others (`list_deadline.rs`): its last good list stands in, or it is missing and named, and the client hears
 //! of it when it comes. What a list holds is passed on as it came, but for names (`names.rs`).
 
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use super::names::{self, Given, Listed, Mirrored, Named, Owned, Table};
-use super::patience::Patience;
+use super::list_deadline::ListDeadline;
+use super::names::{self, AssignedNames, ListedBackend, MirroredArgument, NameTable, NamedItem, OwnedName};
 use super::{Gateway, Request};
 use crate::backend::connection::Connection;
-use crate::backend::offer::{Kind, Offer};
+use crate::backend::list::{BackendList, ListKind};
 use crate::backend::{Answer, Backend};
 use crate::budget::Use;
 use crate::session::{Call, Session, lock};
@@ -35,30 +35,30 @@ const LARGE_BYTES: usize = 256 * 1024;
 
 /// Who owns which name, for everybody.
 #[derive(Default)]
-pub(super) struct Routes {
+pub(super) struct NameRegistry {
     /// The names given so far, by kind.
-    given: BTreeMap<Kind, Given>,
+    given: BTreeMap<ListKind, AssignedNames>,
     /// What the newest list said, by kind and whether it was for a modern client.
-    newest: BTreeMap<(Kind, bool), Arc<Table>>,
+    newest: BTreeMap<(ListKind, bool), Arc<NameTable>>,
 }
 
 /// The lists of all backends as one.
-pub(super) struct Listing {
-    pub(super) named: Vec<Named>,
+pub(super) struct AggregatedList {
+    pub(super) named: Vec<NamedItem>,
     /// Who owns which name: also where there is no room to keep that.
-    pub(super) table: Arc<Table>,
+    pub(super) table: Arc<NameTable>,
     /// What is missing, or is only the last good list.
-    pub(super) incomplete: Vec<Incomplete>,
+    pub(super) incomplete: Vec<IncompleteBackend>,
 }
 
 /// What backends list, before it is put together.
-struct Gathered {
-    listed: Vec<Listed>,
-    incomplete: Vec<Incomplete>,
+struct BackendLists {
+    listed: Vec<ListedBackend>,
+    incomplete: Vec<IncompleteBackend>,
 }
 
 /// A backend whose list did not come.
-pub(super) struct Incomplete {
+pub(super) struct IncompleteBackend {
     backend: String,
     why: String,
     /// Whether the last good list stands in for it.
@@ -66,26 +66,26 @@ pub(super) struct Incomplete {
 }
 
 /// What one backend said when it was asked for its list.
-struct Heard {
+struct BackendReply {
     place: usize,
-    came: Result<(Era, Arc<Offer>), String>,
+    came: Result<(Era, Arc<BackendList>), String>,
 }
 
 impl Gateway {
     pub(super) async fn list(self: &Arc<Self>, request: &Request) -> Answer {
-        let kind = Kind::of_list(&request.method);
+        let kind = ListKind::of_list(&request.method);
         if message::member(request.raw_params(), "cursor").is_some_and(|c| c.get() != "null") {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
-        let gathered = self.gather_for(&request.call, kind, None).await;
+        let gathered = self.collect_lists(&request.call, kind, None).await;
         let bytes = gathered.listed.iter().map(|list| list.offer.bytes()).sum();
         if bytes > LARGE_BYTES
             && let Err(full) = request.call.take_answer_room(bytes).await
         {
             return Answer::error(super::code::INTERNAL, &format!("the list has {bytes} bytes: {full}"));
         }
-        let Listing { named, incomplete, .. } = self.put_together(&request.call, kind, gathered);
-        let has_ours = kind == Kind::Tools && self.offers_router_tools();
+        let AggregatedList { named, incomplete, .. } = self.put_together(&request.call, kind, gathered);
+        let has_ours = kind == ListKind::Tools && self.offers_router_tools();
         let ours = has_ours.then(super::route::definitions).into_iter().flatten();
         let (member, meta) = (kind.member(), meta_of(&incomplete));
         let (before, after) = match request.call.facts.era {
@@ -111,7 +111,7 @@ impl Gateway {
     pub(super) async fn owner(
         self: &Arc<Self>,
         call: &Arc<Call>,
-        kind: Kind,
+        kind: ListKind,
         name: &str,
     ) -> Result<(Arc<Backend>, String), String> {
         let found = self.known_owner(call, kind, name);
@@ -137,21 +137,21 @@ impl Gateway {
 
     /// Asks all backends for a name, unless another call of this client has while this one waited for its turn; returns
     /// who owns which.
-    async fn look_for(self: &Arc<Self>, call: &Arc<Call>, kind: Kind, name: &str) -> Arc<Table> {
-        let gathering = &call.session.gathering[kind as usize];
-        let before = gathering.done.load(Ordering::Acquire);
-        let _turn = gathering.turn.lock().await;
-        let has_been_asked = gathering.done.load(Ordering::Acquire) != before;
+    async fn look_for(self: &Arc<Self>, call: &Arc<Call>, kind: ListKind, name: &str) -> Arc<NameTable> {
+        let name_lookups = &call.session.name_lookups[kind as usize];
+        let before = name_lookups.done.load(Ordering::Acquire);
+        let _turn = name_lookups.turn.lock().await;
+        let has_been_asked = name_lookups.done.load(Ordering::Acquire) != before;
         if let Some(table) = has_been_asked.then(|| known_table(&call.session, kind)).flatten() {
             return table;
         }
-        let gathered = self.gather_for(call, kind, Some(name)).await;
+        let gathered = self.collect_lists(call, kind, Some(name)).await;
         let table = self.put_together(call, kind, gathered).table;
-        gathering.done.fetch_add(1, Ordering::AcqRel);
+        name_lookups.done.fetch_add(1, Ordering::AcqRel);
         table
     }
 
-    fn known_owner(&self, call: &Call, kind: Kind, name: &str) -> Option<Owned> {
+    fn known_owner(&self, call: &Call, kind: ListKind, name: &str) -> Option<OwnedName> {
         let table = match known_table(&call.session, kind) {
             Some(table) => table,
             // What one client has is no other's business; what servers can do is the same for all.
@@ -164,7 +164,7 @@ impl Gateway {
     }
 
     /// Says why there is nothing by a name: never was, or its owner does not offer it now.
-    fn why_unknown(&self, session: &Session, kind: Kind, name: &str) -> String {
+    fn why_unknown(&self, session: &Session, kind: ListKind, name: &str) -> String {
         let owned = lock(&self.routes).given.get(&kind).and_then(|given| given.owner(name).cloned());
         let word = kind.word();
         let Some(owned) = owned else { return format!("unknown {word}: {name}{}", self.absent()) };
@@ -194,7 +194,7 @@ impl Gateway {
     }
 
     /// Returns the templates that a table names, and their owners.
-    pub(super) fn templates(&self, table: &Table) -> Vec<(String, Arc<Backend>)> {
+    pub(super) fn templates(&self, table: &NameTable) -> Vec<(String, Arc<Backend>)> {
         table
             .names()
             .filter_map(|(name, owned)| Some((name.to_owned(), self.backend(&owned.backend)?)))
@@ -202,13 +202,18 @@ impl Gateway {
     }
 
     /// Asks every backend for its list; returns the elements by their names for clients.
-    pub(super) async fn gather(self: &Arc<Self>, call: &Arc<Call>, kind: Kind) -> Listing {
-        let gathered = self.gather_for(call, kind, None).await;
+    pub(super) async fn aggregate(self: &Arc<Self>, call: &Arc<Call>, kind: ListKind) -> AggregatedList {
+        let gathered = self.collect_lists(call, kind, None).await;
         self.put_together(call, kind, gathered)
     }
 
     /// Asks every backend for its list, waiting longer for those that may have what is wanted.
-    async fn gather_for(self: &Arc<Self>, call: &Arc<Call>, kind: Kind, wanted: Option<&str>) -> Gathered {
+    async fn collect_lists(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        kind: ListKind,
+        wanted: Option<&str>,
+    ) -> BackendLists {
         let backends = self.backends();
         let (heard, mut hears) = mpsc::channel(backends.len().max(1));
         for (place, backend) in backends.iter().enumerate() {
@@ -221,12 +226,12 @@ impl Gateway {
             ));
         }
         drop(heard);
-        let mut patience = Patience::new(&backends, &call.session, kind, wanted.is_some());
-        let mut came: BTreeMap<usize, Result<(Era, Arc<Offer>), String>> = BTreeMap::new();
+        let mut patience = ListDeadline::new(&backends, &call.session, kind, wanted.is_some());
+        let mut came: BTreeMap<usize, Result<(Era, Arc<BackendList>), String>> = BTreeMap::new();
         while came.len() < backends.len() {
             let answered: Vec<usize> = came.keys().copied().collect();
             let more = patience.wait(&backends, &answered, hears.recv());
-            let Some(Heard { place, came: said }) = more.await else { break };
+            let Some(BackendReply { place, came: said }) = more.await else { break };
             patience.answered(&backends[place], said.is_ok());
             if let (Some(wanted), Ok((_, offer))) = (wanted, &said)
                 && offer.items.iter().any(|item| wanted.ends_with(&item.name))
@@ -237,7 +242,7 @@ impl Gateway {
         }
         // A list that comes later is announced with `list_changed`.
         hears.close();
-        while let Ok(Heard { place, came: said }) = hears.try_recv() {
+        while let Ok(BackendReply { place, came: said }) = hears.try_recv() {
             came.insert(place, said);
         }
         self.stand_in(call, kind, &backends, came)
@@ -247,10 +252,10 @@ impl Gateway {
     fn stand_in(
         &self,
         call: &Arc<Call>,
-        kind: Kind,
+        kind: ListKind,
         backends: &[Arc<Backend>],
-        mut came: BTreeMap<usize, Result<(Era, Arc<Offer>), String>>,
-    ) -> Gathered {
+        mut came: BTreeMap<usize, Result<(Era, Arc<BackendList>), String>>,
+    ) -> BackendLists {
         let session = &call.session;
         let mut incomplete = Vec::new();
         let mut listed = Vec::with_capacity(backends.len());
@@ -260,7 +265,11 @@ impl Gateway {
                 Some(Err(why)) => {
                     tracing::debug!(backend = backend.id, why, ?kind, "missing from a list");
                     lock(&session.lists).remove(&(kind, backend.id.clone()));
-                    incomplete.push(Incomplete { backend: backend.id.clone(), why, is_last_good: false });
+                    incomplete.push(IncompleteBackend {
+                        backend: backend.id.clone(),
+                        why,
+                        is_last_good: false,
+                    });
                     continue;
                 }
                 None => {
@@ -269,7 +278,7 @@ impl Gateway {
                     tracing::warn!(backend = backend.id, ?kind, "too slow to be listed");
                     backend.known.keeps_waiting();
                     let (backend, why, is_last_good) = (backend.id.clone(), why.to_owned(), last.is_some());
-                    incomplete.push(Incomplete { backend, why, is_last_good });
+                    incomplete.push(IncompleteBackend { backend, why, is_last_good });
                     match last {
                         Some(last) => last,
                         None => continue,
@@ -277,24 +286,29 @@ impl Gateway {
                 }
             };
             session.remember_list(kind, &backend.id, &offer);
-            listed.push(Listed { backend: backend.id.as_str().into(), is_own: backend.is_own, offer });
+            listed.push(ListedBackend { backend: backend.id.as_str().into(), is_own: backend.is_own, offer });
         }
         if !incomplete.is_empty() {
             session.record_note(&json!({
                 "event": "list_incomplete", "list": kind.method(), "backends": described(&incomplete),
             }));
         }
-        Gathered { listed, incomplete }
+        BackendLists { listed, incomplete }
     }
 
-    fn put_together(&self, call: &Arc<Call>, kind: Kind, gathered: Gathered) -> Listing {
+    fn put_together(&self, call: &Arc<Call>, kind: ListKind, gathered: BackendLists) -> AggregatedList {
         let (named, table) = self.name_for_client(call, kind, &gathered.listed);
-        Listing { named, table, incomplete: gathered.incomplete }
+        AggregatedList { named, table, incomplete: gathered.incomplete }
     }
 
     /// Names what was listed and notes who owns which name, for this client and as the newest of all.
-    fn name_for_client(&self, call: &Arc<Call>, kind: Kind, listed: &[Listed]) -> (Vec<Named>, Arc<Table>) {
-        let is_ours = kind == Kind::Tools && self.offers_router_tools();
+    fn name_for_client(
+        &self,
+        call: &Arc<Call>,
+        kind: ListKind,
+        listed: &[ListedBackend],
+    ) -> (Vec<NamedItem>, Arc<NameTable>) {
+        let is_ours = kind == ListKind::Tools && self.offers_router_tools();
         let naming = *lock(&self.naming);
         let is_reserved = |name: &str| is_ours && super::route::is_own(name);
         let mut routes = lock(&self.routes);
@@ -334,11 +348,11 @@ impl Gateway {
         place: usize,
         backend: Arc<Backend>,
         call: Arc<Call>,
-        kind: Kind,
-        heard: mpsc::Sender<Heard>,
+        kind: ListKind,
+        heard: mpsc::Sender<BackendReply>,
     ) {
         let came = self.list_of(&backend, &call, kind).await;
-        if let Err(unheard) = heard.send(Heard { place, came }).await
+        if let Err(unheard) = heard.send(BackendReply { place, came }).await
             && let Ok((_, offer)) = unheard.0.came
         {
             drop(heard);
@@ -347,7 +361,7 @@ impl Gateway {
     }
 
     /// Tells a client that a list it was given is not what it was told.
-    fn came_late(&self, backend: &Backend, session: &Arc<Session>, kind: Kind, offer: &Arc<Offer>) {
+    fn came_late(&self, backend: &Backend, session: &Arc<Session>, kind: ListKind, offer: &Arc<BackendList>) {
         if session.remember_list(kind, &backend.id, offer) {
             self.tools_changed();
             self.tell_of_change(kind.changed(), |one| one.client == session.client);
@@ -359,8 +373,8 @@ impl Gateway {
         self: &Arc<Self>,
         backend: &Arc<Backend>,
         call: &Arc<Call>,
-        kind: Kind,
-    ) -> Result<(Era, Arc<Offer>), String> {
+        kind: ListKind,
+    ) -> Result<(Era, Arc<BackendList>), String> {
         let connection = self.connect(backend, call).await.map_err(|e| e.to_string())?;
         let offer = self.list_on(backend, &connection, call, kind).await?;
         Ok((connection.era, offer))
@@ -372,8 +386,8 @@ impl Gateway {
         backend: &Arc<Backend>,
         connection: &Arc<Connection>,
         call: &Arc<Call>,
-        kind: Kind,
-    ) -> Result<Arc<Offer>, String> {
+        kind: ListKind,
+    ) -> Result<Arc<BackendList>, String> {
         if !connection.offers(kind.capability()) {
             return Ok(Arc::default());
         }
@@ -391,13 +405,13 @@ impl Gateway {
                 Ok(offer)
             })
         };
-        connection.flights.join((kind, apart), read).await
+        connection.list_reads.join((kind, apart), read).await
     }
 
     /// Returns the arguments of a tool that are repeated in headers, as far as the tool is known.
     #[must_use]
-    pub fn mirrored(&self, tool: &str) -> Vec<Mirrored> {
-        let newest = lock(&self.routes).newest.get(&(Kind::Tools, true)).cloned();
+    pub fn mirrored(&self, tool: &str) -> Vec<MirroredArgument> {
+        let newest = lock(&self.routes).newest.get(&(ListKind::Tools, true)).cloned();
         newest.map(|table| table.mirrored(tool)).unwrap_or_default()
     }
 
@@ -417,8 +431,8 @@ impl Gateway {
 
     /// Forgets what lists said that a backend has changed, for those whom it serves: the next call asks again.
     pub(super) fn forget_lists(&self, method: &str, concerns: impl Fn(&Session) -> bool) {
-        let kinds = Kind::of_change(method);
-        if kinds.contains(&Kind::Tools) {
+        let kinds = ListKind::of_change(method);
+        if kinds.contains(&ListKind::Tools) {
             self.tools_changed();
         }
         lock(&self.routes).newest.retain(|(kind, _), _| !kinds.contains(kind));
@@ -429,13 +443,13 @@ impl Gateway {
 }
 
 /// Returns who owns which name, as the newest list said that this client was given.
-pub(super) fn known_table(session: &Session, kind: Kind) -> Option<Arc<Table>> {
+pub(super) fn known_table(session: &Session, kind: ListKind) -> Option<Arc<NameTable>> {
     lock(&session.tables).get(&kind).cloned()
 }
 
 /// Returns the list that stands in for one that does not come: what this client was given last or, of what servers
 /// can do, what anybody was.
-fn last_good(backend: &Backend, session: &Session, era: Era, kind: Kind) -> Option<Arc<Offer>> {
+fn last_good(backend: &Backend, session: &Session, era: Era, kind: ListKind) -> Option<Arc<BackendList>> {
     let own = lock(&session.lists).get(&(kind, backend.id.clone())).and_then(|(_, offer)| offer.clone());
     let other = if era == Era::Modern { Era::Legacy } else { Era::Modern };
     own.or_else(|| backend.known.list(era, kind)).or_else(|| backend.known.list(other, kind))
@@ -445,9 +459,9 @@ async fn read_list(
     backend: &Backend,
     connection: &Connection,
     call: &Arc<Call>,
-    kind: Kind,
-) -> Result<Arc<Offer>, String> {
-    let mut offer = Offer::default();
+    kind: ListKind,
+) -> Result<Arc<BackendList>, String> {
+    let mut offer = BackendList::default();
     let mut cursor: Option<String> = None;
     let bytes_max = backend.message_bytes_max();
     let (mut bytes, mut room) = (0, backend.budget().nothing(Use::Backend, true));
@@ -459,7 +473,7 @@ async fn read_list(
         let result = match answer.map_err(|e| e.to_string())? {
             Answer::Result(result) => result,
             // A server may offer resources and know nothing of templates.
-            Answer::Error(_) if kind == Kind::Templates => break,
+            Answer::Error(_) if kind == ListKind::Templates => break,
             Answer::Error(error) => return Err(format!("it refuses {}: {error}", kind.method())),
         };
         bytes += result.len();
@@ -486,8 +500,8 @@ async fn read_list(
     Ok(backend.known.share(kind, offer))
 }
 
-fn described(incomplete: &[Incomplete]) -> serde_json::Value {
-    let one = |i: &Incomplete| {
+fn described(incomplete: &[IncompleteBackend]) -> serde_json::Value {
+    let one = |i: &IncompleteBackend| {
         let state = if i.is_last_good { "last_good" } else { "missing" };
         json!({ "backend": i.backend, "state": state, "why": i.why })
     };
@@ -495,7 +509,7 @@ fn described(incomplete: &[Incomplete]) -> serde_json::Value {
 }
 
 /// Returns the member that tells a client what is not in a list, with a comma before it; nothing where all is.
-fn meta_of(incomplete: &[Incomplete]) -> String {
+fn meta_of(incomplete: &[IncompleteBackend]) -> String {
     if incomplete.is_empty() {
         return String::new();
     }

@@ -14,17 +14,17 @@ use crate::delivery::Outgoing;
 
 /// The standing stream of a client, where it has one, and what waits for it.
 #[derive(Debug, Default)]
-pub(super) struct Aside(Arc<Mutex<State>>);
+pub(super) struct StandingStream(Arc<Mutex<StandingState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct StandingState {
     outbox: Option<Outbox>,
     kept: VecDeque<Outgoing>,
     /// Whether what is kept is being passed on, as the stream has room.
     is_passing: bool,
 }
 
-impl Aside {
+impl StandingStream {
     /// Sends a line, or keeps it.
     pub(super) fn say(&self, line: Outgoing) {
         let mut state = lock(&self.0);
@@ -51,7 +51,7 @@ impl Aside {
 
     /// Takes a standing stream, and returns what is to go out on it first.
     pub(super) fn attach(&self, outbox: Outbox) -> VecDeque<Outgoing> {
-        let new = State { outbox: Some(outbox), ..State::default() };
+        let new = StandingState { outbox: Some(outbox), ..StandingState::default() };
         // The old stream is dropped without the lock: what it holds is noted on the tape.
         let old = std::mem::replace(&mut *lock(&self.0), new);
         old.kept
@@ -78,7 +78,7 @@ impl Aside {
 }
 
 /// Passes on what is kept as a stream has room, until nothing is left or another stream has taken its place.
-async fn pass_on(state: Arc<Mutex<State>>, outbox: Outbox) {
+async fn pass_on(state: Arc<Mutex<StandingState>>, outbox: Outbox) {
     loop {
         let place = outbox.reserve().await;
         let mut state = lock(&state);
@@ -103,8 +103,8 @@ mod tests {
 
     use super::*;
 
-    fn say(aside: &Aside, numbers: std::ops::Range<usize>) {
-        numbers.for_each(|number| aside.say(Outgoing::unrecorded(number.to_string())));
+    fn say(standing: &StandingStream, numbers: std::ops::Range<usize>) {
+        numbers.for_each(|number| standing.say(Outgoing::unrecorded(number.to_string())));
     }
 
     async fn hear(lines: &mut mpsc::Receiver<Outgoing>, numbers: std::ops::Range<usize>) {
@@ -116,28 +116,28 @@ mod tests {
     #[tokio::test]
     async fn what_is_kept_follows_as_the_stream_has_room_and_nothing_overtakes_it() {
         let (outbox, mut lines) = mpsc::channel(4);
-        let aside = Aside::default();
-        say(&aside, 0..3);
-        assert_eq!(aside.attach(outbox).len(), 3);
-        say(&aside, 3..20);
+        let standing = StandingStream::default();
+        say(&standing, 0..3);
+        assert_eq!(standing.attach(outbox).len(), 3);
+        say(&standing, 3..20);
         hear(&mut lines, 3..6).await;
-        say(&aside, 20..30);
+        say(&standing, 20..30);
         hear(&mut lines, 6..30).await;
         // It moves again, and a second time it does not.
-        say(&aside, 30..50);
+        say(&standing, 30..50);
         hear(&mut lines, 30..50).await;
     }
 
     #[tokio::test]
     async fn the_next_stream_begins_with_what_the_last_one_had_no_room_for() {
         let (first, mut lines) = mpsc::channel(4);
-        let aside = Aside::default();
-        aside.attach(first);
-        say(&aside, 0..10);
+        let standing = StandingStream::default();
+        standing.attach(first);
+        say(&standing, 0..10);
         let (second, mut more) = mpsc::channel(4);
-        let kept = aside.attach(second).into_iter().map(Outgoing::deliver).collect::<Vec<_>>();
+        let kept = standing.attach(second).into_iter().map(Outgoing::deliver).collect::<Vec<_>>();
         assert_eq!(kept, (4..10).map(|number| number.to_string()).collect::<Vec<_>>());
-        say(&aside, 10..12);
+        say(&standing, 10..12);
         hear(&mut lines, 0..4).await;
         assert!(lines.recv().await.is_none(), "nothing goes to a stream that was replaced");
         hear(&mut more, 10..12).await;
@@ -145,9 +145,9 @@ mod tests {
 
     #[tokio::test]
     async fn only_so_much_is_kept_and_the_oldest_goes_first() {
-        let aside = Aside::default();
-        say(&aside, 0..OUTBOX_MAX + 5);
-        let kept = aside.detach();
+        let standing = StandingStream::default();
+        say(&standing, 0..OUTBOX_MAX + 5);
+        let kept = standing.detach();
         assert_eq!((kept.len(), kept.front().map(Outgoing::text)), (OUTBOX_MAX, Some("5")));
     }
 }

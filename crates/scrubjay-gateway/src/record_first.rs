@@ -12,12 +12,9 @@ use scrubjay_tape::recording::{EntryRef, Item, RecordError, Recording};
 use crate::relay::{Durability, OnRecordFailure, Options};
 use crate::session::lock;
 
-/// What became of a message; `None` where it moves on though it could not be recorded.
-pub type Kept = Option<Place>;
-
 /// A message that was recorded, or that the user does not want recorded.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct RecordedEntry {
     /// By what messages of the same operation name it.
     pub number: u64,
     /// Where it is, once it is on a tape.
@@ -49,13 +46,13 @@ pub(crate) fn shared(recording: Recording) -> Arc<Mutex<Recording>> {
 ///
 /// # Errors
 /// It could not be recorded, so none of it must move on, and nothing was done.
-pub(crate) fn keep(
+pub(crate) fn record_first(
     recording: &Mutex<Recording>,
     options: Options,
     items: &[Item<'_>],
-    then: impl FnOnce(Kept),
-) -> Result<Kept, RecordError> {
-    keep_marking(recording, options, items, 0, then)
+    then: impl FnOnce(Option<RecordedEntry>),
+) -> Result<Option<RecordedEntry>, RecordError> {
+    record_first_marking(recording, options, items, 0, then)
 }
 
 /// Records what belongs together, and does something before anything else is recorded; the place that is told has the
@@ -63,13 +60,13 @@ pub(crate) fn keep(
 ///
 /// # Errors
 /// It could not be recorded, so none of it must move on, and nothing was done.
-pub(crate) fn keep_marking(
+pub(crate) fn record_first_marking(
     recording: &Mutex<Recording>,
     options: Options,
     items: &[Item<'_>],
     marked: usize,
-    then: impl FnOnce(Kept),
-) -> Result<Kept, RecordError> {
+    then: impl FnOnce(Option<RecordedEntry>),
+) -> Result<Option<RecordedEntry>, RecordError> {
     let bytes = items.iter().map(|item| item.payload.len() as u64).sum();
     let mut recording = lock(recording);
     let is_synced = options.durability == Durability::Power;
@@ -83,7 +80,7 @@ pub(crate) fn keep_marking(
     match recorded {
         Ok(entry) => {
             let mark = recording.entry_ref(recording.number_of(entry, items, marked));
-            let kept = Some(Place { number: entry, entry: recording.tape_position(entry), mark });
+            let kept = Some(RecordedEntry { number: entry, entry: recording.tape_position(entry), mark });
             then(kept);
             Ok(kept)
         }

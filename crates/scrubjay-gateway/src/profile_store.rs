@@ -16,14 +16,14 @@ use serde_json::Value;
 const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// Where it is kept.
-pub struct Memory {
+pub struct ProfileStore {
     directory: PathBuf,
     redactor: Arc<Redactor>,
     /// Keys the names of files: they are made of command lines, which may hold secrets.
     key: [u8; 32],
 }
 
-impl Memory {
+impl ProfileStore {
     /// Keeps it in a directory, which is made when something is first kept.
     #[must_use]
     pub fn new(directory: PathBuf, redactor: Arc<Redactor>, key: [u8; 32]) -> Self {
@@ -92,7 +92,7 @@ mod tests {
     fn what_is_kept_is_private_and_redacted() {
         let directory = tempfile::tempdir().expect("there is a temporary directory");
         let kept = directory.path().join("backends");
-        let memory = Arc::new(Memory::new(kept.clone(), Arc::new(Redactor::standard()), [7; 32]));
+        let memory = Arc::new(ProfileStore::new(kept.clone(), Arc::new(Redactor::standard()), [7; 32]));
         let name = memory.name("files", "npx server --key hunter2");
         assert!(name.starts_with("files-") && !name.contains("hunter2"));
         assert_ne!(name, memory.name("files", "npx server --key other"));

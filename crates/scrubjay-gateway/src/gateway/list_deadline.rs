@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::Backend;
-use crate::backend::offer::Kind;
+use crate::backend::list::ListKind;
 use crate::session::{Session, lock};
 
 /// How long a list waits after the last good answer.
@@ -23,7 +23,7 @@ const NEW_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether a server is at work: some ticks of the processor clock, which has 100 a second.
 const LOOK: Duration = Duration::from_millis(250);
 
-pub(super) struct Patience {
+pub(super) struct ListDeadline {
     begun: Instant,
     /// When a good answer came last.
     last_good: Instant,
@@ -37,8 +37,13 @@ pub(super) struct Patience {
     at_work: Vec<(u64, Instant)>,
 }
 
-impl Patience {
-    pub(super) fn new(backends: &[Arc<Backend>], session: &Session, kind: Kind, is_wanting: bool) -> Self {
+impl ListDeadline {
+    pub(super) fn new(
+        backends: &[Arc<Backend>],
+        session: &Session,
+        kind: ListKind,
+        is_wanting: bool,
+    ) -> Self {
         let now = Instant::now();
         let lists = lock(&session.lists);
         let is_known = |backend: &Arc<Backend>| {

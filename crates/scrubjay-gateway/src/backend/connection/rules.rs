@@ -12,39 +12,39 @@ use scrubjay_core::message::{self, Parts};
 use scrubjay_core::protocol::code;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{CallError, Pending, QUEUE_WAIT_MAX, Wire};
+use super::{CallError, PendingCall, QUEUE_WAIT_MAX, RpcChannel};
 use crate::backend::Answer;
 use crate::budget::{Charge, Full, Queued, Use};
 use crate::delivery::{Outgoing, Receipt};
-use crate::judged::{self, Judged};
-use crate::keeping::keep_marking;
+use crate::record_first::record_first_marking;
+use crate::ruled_line::{self, RuledLine};
 use crate::session::{Call, HELD_MAX, lock};
 
 /// What the limit of what waits for one client is called on tapes.
 const HELD_KEY: &str = "messages that delay rules hold back";
 
 /// Why something that rules hold back cannot wait.
-pub(super) struct NoPlace {
+pub(super) struct HoldRefused {
     key: &'static str,
     why: String,
 }
 
-impl From<Full> for NoPlace {
+impl From<Full> for HoldRefused {
     fn from(full: Full) -> Self {
         Self { key: full.key, why: full.to_string() }
     }
 }
 
-impl Wire {
-    pub(super) fn judge(&self, direction: Direction, line: String) -> Judged {
+impl RpcChannel {
+    pub(super) fn judge(&self, direction: Direction, line: String) -> RuledLine {
         let judgement = self.judge.line(direction, line.as_bytes());
-        Judged { came: line, judgement }
+        RuledLine { came: line, judgement }
     }
 
     /// Judges what a backend said, by the bytes it said; a byte order mark before it reaches nobody else.
-    pub(super) fn judge_heard(&self, bytes: &[u8], line: String) -> Judged {
+    pub(super) fn judge_inbound(&self, bytes: &[u8], line: String) -> RuledLine {
         let said = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
-        Judged { judgement: self.judge.line(Direction::ServerToClient, said), came: line }
+        RuledLine { judgement: self.judge.line(Direction::ServerToClient, said), came: line }
     }
 
     /// Records what was judged, and sends a line to the backend before anything else is recorded.
@@ -52,20 +52,20 @@ impl Wire {
         &self,
         direction: Direction,
         call: Option<&Arc<Call>>,
-        line: &Judged,
+        line: &RuledLine,
         leaving: Option<(mpsc::Permit<'_, Outgoing>, Queued)>,
     ) -> Result<(), RecordError> {
         let operation = call.and_then(|call| call.recorded).map(|place| place.number);
-        let items = judged::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
+        let items = ruled_line::items(direction, Terminator::Lf, line.came.as_bytes(), &line.judgement);
         let of_backend = |item| Item { via: Some(self.leg()), operation, ..item };
         let items: Vec<Item<'_>> = items.into_iter().map(of_backend).collect();
         // What goes to the backend is what the client's side said, or what rules answer the backend.
         let marked = match direction {
-            Direction::ClientToServer => judged::onward_index(&line.judgement),
-            Direction::ServerToClient => judged::back_index(&line.judgement),
+            Direction::ClientToServer => ruled_line::onward_index(&line.judgement),
+            Direction::ServerToClient => ruled_line::back_index(&line.judgement),
         };
         let recording = call.map_or_else(|| self.tape.recording(), |call| call.session.recording());
-        keep_marking(&recording, self.keeping, &items, marked, |kept| {
+        record_first_marking(&recording, self.record_options, &items, marked, |kept| {
             if let Some((place, leaving)) = leaving {
                 let receipt = match call {
                     Some(call) => call.session.receipt(kept, ServerLeft),
@@ -78,12 +78,12 @@ impl Wire {
     }
 
     /// Deals with what a backend said and nobody is to hear; a request gets the answer that the rules give.
-    pub(super) async fn stop(&self, line: &Judged, on: Option<u64>) {
+    pub(super) async fn deal_with_stopped(&self, line: &RuledLine, on: Option<u64>) {
         let only = self.belongs_to(&self.callers(on), on);
         let recorded = match line.judgement.back.as_deref() {
             Some(back) => {
                 let leaving = String::from_utf8_lossy(back).into_owned();
-                self.leave(Direction::ServerToClient, only.as_ref(), line, Some(leaving)).await
+                self.record_and_send(Direction::ServerToClient, only.as_ref(), line, Some(leaving)).await
             }
             None => self
                 .record_then(Direction::ServerToClient, only.as_ref(), line, None)
@@ -96,11 +96,11 @@ impl Wire {
 
     /// Takes a place for something a backend said that waits because of the rules. On a connection of one client's own the
     /// backend is not heard before there is one; where it serves others, nobody waits for the places of one client.
-    pub(super) async fn place_to_wait(
+    pub(super) async fn hold_permit(
         &self,
-        line: &Judged,
+        line: &RuledLine,
         call: Option<&Arc<Call>>,
-    ) -> Result<(Option<OwnedSemaphorePermit>, Charge), NoPlace> {
+    ) -> Result<(Option<OwnedSemaphorePermit>, Charge), HoldRefused> {
         let room = self.budget.charge(Use::Backend, line.came.len())?;
         if self.is_one_clients() {
             // Never closed.
@@ -111,19 +111,19 @@ impl Wire {
             Ok(place) => Ok((Some(place), room)),
             Err(_) => {
                 let why = format!("{HELD_MAX} others for this client wait already, because rules delay them");
-                Err(NoPlace { key: HELD_KEY, why })
+                Err(HoldRefused { key: HELD_KEY, why })
             }
         }
     }
 
     /// Deals with what cannot wait though rules say so: it is on tape and goes no further, and who waits for it gets an
     /// error.
-    pub(super) async fn turn_away(
+    pub(super) async fn refuse_held(
         self: &Arc<Self>,
-        line: &Judged,
+        line: &RuledLine,
         call: Option<Arc<Call>>,
-        pending: Option<Pending>,
-        no_place: &NoPlace,
+        pending: Option<PendingCall>,
+        no_place: &HoldRefused,
     ) {
         if let Err(e) = self.record_then(Direction::ServerToClient, call.as_ref(), line, None) {
             tracing::error!(backend = self.backend, error = %e, "cannot record what the backend said");
@@ -145,21 +145,21 @@ impl Wire {
         let refusal = message::raw_error(id.get(), &message::error(code::INTERNAL, &why, None));
         // Not read on while so many have no answer: each is a task that waits.
         let Ok(end) = self.open_ends.clone().acquire_owned().await else { return };
-        let wire = self.clone();
+        let channel = self.clone();
         tokio::spawn(async move {
-            if let Err(e) = wire.send(call.as_ref(), refusal).await {
-                tracing::warn!(backend = wire.backend, error = %e, "an answer did not reach the backend");
+            if let Err(e) = channel.send(call.as_ref(), refusal).await {
+                tracing::warn!(backend = channel.backend, error = %e, "an answer did not reach the backend");
             }
             drop(end);
         });
     }
 
     /// Records what was judged and sends a line to the backend, in one step: lines leave in the order of the tape.
-    pub(super) async fn leave(
+    pub(super) async fn record_and_send(
         &self,
         direction: Direction,
         call: Option<&Arc<Call>>,
-        line: &Judged,
+        line: &RuledLine,
         leaving: Option<String>,
     ) -> Result<(), CallError> {
         let gone = || CallError::Unavailable(self.backend.clone(), self.why_closed());
