@@ -196,11 +196,13 @@ fn end(child: &mut Child) {
 }
 
 // Another process might take the port before the peer does; then the peer fails and is noted.
-fn free_port() -> io::Result<u16> {
+/// Returns a port that nobody listens on.
+pub(crate) fn free_port() -> io::Result<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr().map(|address| address.port())
 }
 
-fn connect(port: u16) -> io::Result<TcpStream> {
+/// Connects as soon as somebody listens.
+pub(crate) fn connect(port: u16) -> io::Result<TcpStream> {
     let begin = clock::now();
     loop {
         match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {

@@ -51,7 +51,11 @@ impl Connection {
         let mut answer = self.buffer[start..whole].to_vec();
         self.buffer.drain(..whole);
         answer.push(b'\n');
-        if wire::is_echo_result(&answer, calls) { Ok(()) } else { Err(io::Error::other("a wrong answer")) }
+        if wire::is_echo_result(&answer, calls) {
+            return Ok(());
+        }
+        let head = String::from_utf8_lossy(&answer[..answer.len().min(300)]).into_owned();
+        Err(io::Error::other(format!("a wrong answer to call {calls}: {head}")))
     }
 
     /// Lists the tools and returns how many there are.
@@ -67,7 +71,10 @@ impl Connection {
 
     /// Sends a body and waits for the answer, which stays in the buffer for a call; returns its head.
     fn post(&mut self, body: &[u8]) -> io::Result<String> {
-        let session = self.session.as_ref().map(|s| format!("Mcp-Session-Id: {s}\r\n")).unwrap_or_default();
+        let session = self.session.as_ref();
+        let session =
+            session.map(|id| format!("Mcp-Session-Id: {id}\r\nMCP-Protocol-Version: {}\r\n", wire::VERSION));
+        let session = session.unwrap_or_default();
         let head = format!(
             "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{session}Content-Length: {}\r\n\r\n",
             body.len()
@@ -96,7 +103,7 @@ impl Connection {
     }
 }
 
-/// What a load came to.
+/// The result of a load.
 pub struct Outcome {
     /// Calls made.
     pub calls: u64,
@@ -106,7 +113,7 @@ pub struct Outcome {
     pub samples_us: Vec<f64>,
 }
 
-/// Calls on all connections at once for so long; with a pace, each connection calls at that interval.
+/// Calls on all connections at once for some time; with a pace, each connection calls at that interval.
 pub fn run(
     connections: Vec<Connection>,
     time: Duration,

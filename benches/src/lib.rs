@@ -5,6 +5,7 @@
 //! both and `scrubjay wrap` through the same calls, interleaved. Nothing here knows how Scrubjay
 //! works inside: a target is a command line, and what it costs is read from `/proc`.
 
+pub mod aggregator;
 pub mod answers;
 pub mod clock;
 pub mod http;

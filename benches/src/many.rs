@@ -62,7 +62,7 @@ impl Drop for Gateway {
     }
 }
 
-/// Starts many backends so many times, each time a gateway of its own, and looks at the memory of the last.
+/// Starts many backends behind a new gateway in each round, and measures the memory of the last.
 pub fn measure(series: &mut Series, beside: &Path, data: &Path, rounds: usize) -> io::Result<()> {
     std::fs::create_dir_all(data)?;
     let backend = beside.join("bench-server");

@@ -1,4 +1,4 @@
-//! Other relays, as far as they are installed below `tests/peers` and can do the job.
+//! Other relays, if they are installed below `tests/peers` and can do the job.
 //!
 //! Looked at in November 2026: `fastmcp run mcp.json` (3.4) relays stdio to stdio by terminating
 //! MCP on both sides. `mcp-proxy` from npm (6.7) and `mcp-proxy` from PyPI (0.13) only turn a
@@ -24,7 +24,7 @@ pub struct HttpPeer {
     pub program: PathBuf,
     /// What to run it with, before the port and the server's command.
     pub options: Vec<String>,
-    /// How it is told the port: an option, and what stands before the number.
+    /// The option for the port, and what precedes the number.
     pub port: (&'static str, &'static str),
 }
 

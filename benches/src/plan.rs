@@ -25,7 +25,7 @@ pub struct Plan {
     pub peer_starts: usize,
     /// How often memory is read at idle.
     pub idles: usize,
-    /// No block goes on for longer, whatever its count.
+    /// The longest time a block may take, even if its count is not reached.
     pub block_limit: Duration,
     /// No target lives longer: one that does is killed, and the run fails.
     pub session_limit: Duration,

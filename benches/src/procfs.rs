@@ -2,7 +2,7 @@
 //!
 //! A relay may be several processes (a parent that watches over a worker), so everything is
 //! summed over the descendants of the one that was started. The benchmark's own server, which
-//! hangs below the relay, is told by its executable and left out.
+//! is a child of the relay, is recognised by its executable and left out.
 
 use std::collections::HashMap;
 use std::fs;

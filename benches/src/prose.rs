@@ -19,7 +19,7 @@ const HOME_PLACES: [&str; 3] = [".cargo/registry/src", ".rustup/toolchains", ".p
 const EXTENSIONS: [&str; 10] = ["md", "txt", "rst", "rs", "py", "html", "pm", "pod", "toml", "json"];
 /// Smaller files are licences and stubs; larger ones are data.
 const FILE_BYTES: std::ops::Range<u64> = 500..400_000;
-/// No more of these than one of so many: markup is not what most tools answer with.
+/// At most one in this many: most tools do not answer with markup.
 const HTML_EVERY: usize = 8;
 
 /// Pieces of real text, one after the other, each once until all were used.
@@ -49,7 +49,7 @@ impl Prose {
         (!other.is_empty()).then_some(Self { files: other, next_file: 0, text: String::new(), at: 0 })
     }
 
-    /// Returns the file that is read, and the next piece of it, about so long.
+    /// Returns the current file, and its next piece of about this length.
     pub fn piece(&mut self, bytes: usize) -> (&Path, &str) {
         while self.at >= self.text.len() {
             let path = &self.files[self.next_file % self.files.len()];

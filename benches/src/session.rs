@@ -303,7 +303,7 @@ impl Drop for Session {
     }
 }
 
-/// The ids of the calls that are not answered yet, whatever the order of the answers.
+/// The ids of the calls that are not answered yet; answers may come in any order.
 struct UnderWay(Vec<u64>);
 
 impl UnderWay {

@@ -74,7 +74,7 @@ impl Target {
     }
 }
 
-/// Keeps the configuration of whoever runs the benchmark out of it.
+/// Keeps the user's own configuration out of the benchmark.
 pub fn isolate(command: &mut Command, scratch: &Scratch) {
     for (key, _) in std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with("SCRUBJAY_")) {
         command.env_remove(key);

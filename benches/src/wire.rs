@@ -26,6 +26,9 @@ pub const TEXT_AFTER: &[u8] = b"\"}],\"isError\":false}}\n";
 /// The notification that ends the handshake.
 pub const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
 
+/// The protocol version of the handshake.
+pub const VERSION: &str = "2025-06-18";
+
 const INITIALIZE: &[u8] = b",\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\
 \"capabilities\":{},\"clientInfo\":{\"name\":\"wrap-bench\",\"version\":\"1\"}}}\n";
 
@@ -55,7 +58,7 @@ pub fn is_echo_answer(line: &[u8], id: u64) -> bool {
     starts_answer(line, id).is_some_and(|rest| rest == ECHO_ANSWER)
 }
 
-/// Tells whether `line` is a result for the small call `id`, in whatever form a relay wrote it.
+/// Tells whether `line` is a result for the small call `id`, in any spelling that a relay writes.
 pub fn is_echo_result(line: &[u8], id: u64) -> bool {
     answer_id(line) == Some(id)
         && after(line, b"src/relay/session.rs:118").is_some()

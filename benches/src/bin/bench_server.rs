@@ -13,7 +13,7 @@ const READ_BYTES: usize = 64 * 1024;
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 const TEXT_BYTES_MAX: usize = 256 * 1024 * 1024;
 const TEXTS_MAX: usize = 4;
-// Room before a ready-made text for the head of an answer, whatever the length of its id.
+// Room before a ready-made text for the head of an answer with an id of any length.
 const HEADROOM_BYTES: usize = 256;
 
 fn main() -> io::Result<()> {

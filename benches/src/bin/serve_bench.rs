@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use scrubjay_bench::aggregator::Aggregator;
 use scrubjay_bench::http_load::{Connection, Outcome, run};
 use scrubjay_bench::json::Json;
 use scrubjay_bench::many::{self, Gateway};
@@ -24,17 +25,22 @@ fn main() -> io::Result<()> {
     let data = beside.join("serve-bench-data");
     let mut raw = Series::of("raw relay");
     let mut own = Series::of("scrubjay serve");
+    let mut aggregator = Series::of("mcp-aggregator");
     {
         let targets = Targets::start(&beside, &data)?;
         for connections in [16, 64] {
             for round in 0..rounds {
-                let order: [bool; 2] = if round % 2 == 0 { [true, false] } else { [false, true] };
-                for is_raw in order {
-                    let (series, port, pids) = if is_raw {
-                        (&mut raw, targets.raw_port, vec![targets.relay.id()])
-                    } else {
-                        (&mut own, targets.own.port, targets.own_pids()?)
-                    };
+                let mut contenders = vec![
+                    (&mut raw, targets.raw_port, vec![targets.relay.id()]),
+                    (&mut own, targets.own.port, targets.own_pids()?),
+                ];
+                if let Some(other) = targets.aggregator.as_ref().filter(|_| connections == 16) {
+                    contenders.push((&mut aggregator, other.port, other.pids(&targets.backend)?));
+                }
+                // Each comes first as often as any other.
+                let first = round % contenders.len();
+                contenders.rotate_left(first);
+                for (series, port, pids) in contenders {
                     measure(series, connections, port, &pids, time)?;
                 }
             }
@@ -49,16 +55,13 @@ fn main() -> io::Result<()> {
     many::measure(&mut own, &beside, &data, rounds)?;
     let others = in_turn(&beside, &data, quick)?;
     std::fs::remove_dir_all(&data)?;
-    report(&raw, &own, &others)
+    report(&raw, &own, &aggregator, &others)
 }
 
 /// Makes calls one at a time, to `scrubjay` and, with `--peers-dir`, to others that offer a stdio server
 /// over HTTP.
 fn in_turn(beside: &Path, data: &Path, quick: bool) -> io::Result<Vec<Series>> {
-    let mut arguments = std::env::args().skip_while(|a| a != "--peers-dir").skip(1);
-    let Some(directory) = arguments.next() else { return Ok(Vec::new()) };
-    // Each is started elsewhere.
-    let directory = std::fs::canonicalize(directory)?;
+    let Some(directory) = peers_directory()? else { return Ok(Vec::new()) };
     let plan = if quick { Plan::QUICK } else { Plan::FULL };
     let (server, scrubjay) = (beside.join("bench-server"), beside.join("scrubjay"));
     let mut peers = peers::find(&directory, &server, data, &plan);
@@ -70,11 +73,18 @@ fn in_turn(beside: &Path, data: &Path, quick: bool) -> io::Result<Vec<Series>> {
     peers::run_http(&peers, &server, data, &plan)
 }
 
+/// Returns where the other relays are installed, if they are to be measured.
+fn peers_directory() -> io::Result<Option<PathBuf>> {
+    // Absolute: each is started in a directory of its own.
+    std::env::args().skip_while(|a| a != "--peers-dir").nth(1).map(std::fs::canonicalize).transpose()
+}
+
 /// The servers under load, ended when dropped.
 struct Targets {
     server: Child,
     relay: Child,
     own: Gateway,
+    aggregator: Option<Aggregator>,
     raw_port: u16,
     backend: PathBuf,
 }
@@ -94,7 +104,9 @@ impl Targets {
         own.arg("--config").arg(config).arg("--data").arg(data);
         own.args(["serve", "--toolsets", "none", "--http", "127.0.0.1:0"]);
         let own = Gateway::start(own)?;
-        Ok(Self { server, relay, own, raw_port, backend })
+        let program = peers_directory()?.and_then(|peers| Aggregator::find(&peers));
+        let aggregator = program.map(|program| Aggregator::start(&program, &backend, data)).transpose()?;
+        Ok(Self { server, relay, own, aggregator, raw_port, backend })
     }
 
     fn own_pids(&self) -> io::Result<Vec<u32>> {
@@ -126,7 +138,11 @@ fn measure(
     pids: &[u32],
     time: Duration,
 ) -> io::Result<()> {
-    let open = (0..connections).map(|_| Connection::open(port)).collect::<io::Result<Vec<_>>>()?;
+    let mut open = (0..connections).map(|_| Connection::open(port)).collect::<io::Result<Vec<_>>>()?;
+    for connection in &mut open {
+        // As clients do. Without it mcp-aggregator may not know the tool.
+        connection.list()?;
+    }
     let (open, _) = run(open, time / 5, None)?;
     let before = procfs::cpu(pids)?;
     let (_, outcome) = run(open, time, None)?;
@@ -140,7 +156,7 @@ fn rate(outcome: &Outcome) -> f64 {
     outcome.calls as f64 / outcome.elapsed.as_secs_f64()
 }
 
-/// Measures latency with 16 connections that call so many times a second together.
+/// Measures latency with 16 connections that together call at a fixed rate.
 fn at_load(series: &mut Series, port: u16, rate: f64, time: Duration) -> io::Result<()> {
     let open = (0..16).map(|_| Connection::open(port)).collect::<io::Result<Vec<_>>>()?;
     let (_, outcome) = run(open, time, Some(Duration::from_secs_f64(16.0 / rate)))?;
@@ -161,17 +177,17 @@ fn many_sessions(series: &mut Series, targets: &Targets) -> io::Result<()> {
     Ok(())
 }
 
-fn report(raw: &Series, own: &Series, others: &[Series]) -> io::Result<()> {
+fn report(raw: &Series, own: &Series, aggregator: &Series, others: &[Series]) -> io::Result<()> {
     let mut text = String::new();
     let mut table = Table::new("small calls over HTTP", &["calls/s", "% of raw", "CPU µs/call"]);
     for connections in [16, 64] {
         let (calls, cpu) = (format!("calls/s {connections}"), format!("cpu {connections}"));
-        let share = median(&ratios(own.rounds(&calls), raw.rounds(&calls))).unwrap_or(0.0) * 100.0;
-        for (series, share) in [(raw, 100.0), (own, share)] {
-            let name =
-                format!("{} × {connections}", if share == 100.0 { "raw relay" } else { "scrubjay serve" });
+        for series in [raw, own, aggregator] {
+            // No share: it was not measured.
+            let Some(share) = median(&ratios(series.rounds(&calls), raw.rounds(&calls))) else { continue };
+            let name = format!("{} × {connections}", series.target);
             let figure = |name: &str| series.median(name).map(|v| format!("{v:.1}")).unwrap_or_default();
-            table.push(&name, [figure(&calls), format!("{share:.0}"), figure(&cpu)]);
+            table.push(&name, [figure(&calls), format!("{:.0}", share * 100.0), figure(&cpu)]);
         }
     }
     table.push_to(&mut text);
@@ -204,6 +220,6 @@ fn report(raw: &Series, own: &Series, others: &[Series]) -> io::Result<()> {
     }
     io::stdout().write_all(text.as_bytes())?;
     std::fs::create_dir_all("bench-results")?;
-    let json = Json::List([raw, own].into_iter().chain(others).map(Series::to_json).collect());
+    let json = Json::List([raw, own, aggregator].into_iter().chain(others).map(Series::to_json).collect());
     std::fs::write("bench-results/serve.json", format!("{json}\n"))
 }
