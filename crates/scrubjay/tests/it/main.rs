@@ -17,6 +17,7 @@ mod delivered;
 mod demo;
 mod doctor;
 mod faults;
+mod house;
 mod injected;
 mod keeping;
 mod killed;

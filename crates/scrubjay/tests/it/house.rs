@@ -1,0 +1,110 @@
+//! What the documents for contributors say of the repository: files are there, searches find, versions agree, and tests
+//! that are ignored say what they need.
+
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+
+/// What a test may need of the machine, as `scripts/test --without` knows it.
+const NEEDS: [&str; 6] = ["peers", "postgres", "strace", "faketime", "go", "root"];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Returns all source files below a directory, or the file itself, as paths from the repository's root.
+fn sources(below: &str) -> Vec<String> {
+    let root = repository();
+    let (mut found, mut waiting) = (Vec::new(), vec![root.join(below)]);
+    while let Some(path) = waiting.pop() {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+            waiting.extend(entries.filter(|entry| !entry.ends_with("target")));
+        } else if path.extension().is_some_and(|extension| extension == "rs") || path == root.join(below) {
+            found.push(path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
+        }
+    }
+    found
+}
+
+/// Returns what stands in backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Returns the cells of each row of the table below a heading of CONTRIBUTING.md.
+fn rows<'a>(manual: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let (_, section) = manual.split_once(heading).expect("the heading");
+    let section = section.split("\n## ").next().unwrap();
+    let table = section.lines().filter(|line| line.starts_with("| ")).skip(1);
+    table.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+#[test]
+fn each_question_of_a_newcomer_is_answered_by_files_and_a_search_that_finds() {
+    let manual = read("CONTRIBUTING.md");
+    let rows = rows(&manual, "\n## Ten questions\n");
+    assert_eq!(rows.len(), 10);
+    let form = Regex::new(r"^rg '([^']+)' (\S+)$").unwrap();
+    for row in rows {
+        let [question, files, search] = row[..] else { panic!("{row:?} has three cells") };
+        let files = quoted(files);
+        assert!((1..=3).contains(&files.len()), "{question}: {files:?}");
+        for file in &files {
+            assert!(repository().join(file).is_file(), "{question}: there is no {file}");
+        }
+        let search = form.captures(quoted(search)[0]).unwrap_or_else(|| panic!("{question}: {search}"));
+        let pattern = Regex::new(&search[1]).unwrap();
+        let finds = |file: &String| read(file).lines().any(|line| pattern.is_match(line));
+        let found: Vec<String> = sources(&search[2]).into_iter().filter(finds).collect();
+        assert!(
+            found.iter().any(|file| files.contains(&file.as_str())),
+            "{question}: {} finds nothing in {files:?}, but in {found:?}",
+            &search[0]
+        );
+    }
+}
+
+#[test]
+fn the_map_names_files_that_are_there() {
+    let all = sources("crates").into_iter().chain(sources("benches")).chain(sources("tests"));
+    let all: Vec<String> = all.filter(|path| path.contains("/src/") || path.starts_with("tests/")).collect();
+    let map = read("ARCHITECTURE.md");
+    assert!(map.lines().count() < 400);
+    let named = quoted(&map).into_iter().filter(|name| name.ends_with(".rs") && !name.contains([' ', '<']));
+    let missing: Vec<&str> =
+        named.filter(|name| !all.iter().any(|path| path.ends_with(&format!("/{name}")))).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names what is not there: {missing:?}");
+}
+
+#[test]
+fn a_test_that_is_ignored_says_what_it_needs() {
+    // Spelled so that this file has none.
+    let attribute = Regex::new(concat!("#", r#"\[ignore(?: = "([^"]*)")?\]"#)).unwrap();
+    let name = Regex::new(r"\bfn ([$\w]+)").unwrap();
+    for file in sources("crates") {
+        let text = read(&file);
+        for found in attribute.captures_iter(&text) {
+            let reason = found.get(1).map_or("", |reason| reason.as_str());
+            let test = &name.captures(&text[found.get(0).unwrap().end()..]).expect("a function")[1];
+            let is_need = reason
+                .strip_prefix("needs ")
+                .is_some_and(|needs| needs.split(" and ").all(|need| NEEDS.contains(&need)));
+            assert!(
+                is_need || test.ends_with("_in_child_process"),
+                "{file}: {test} is ignored because \"{reason}\", and scripts/test would not run it"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_changelog_begins_with_this_version() {
+    let changelog = read("CHANGELOG.md");
+    let newest = changelog.lines().find_map(|line| line.strip_prefix("## ")).expect("a release");
+    assert_eq!(newest.split(' ').next(), Some(env!("CARGO_PKG_VERSION")));
+}
