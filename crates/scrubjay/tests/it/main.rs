@@ -16,6 +16,7 @@ mod damaged;
 mod delivered;
 mod demo;
 mod doctor;
+mod examples;
 mod faults;
 mod house;
 mod injected;
