@@ -13,6 +13,8 @@ use crate::json::escape::unicode;
 
 /// How an escape character is spelled in text, where a sequence follows; what search for them looks for.
 pub(super) const SPELLED: &[&str] = &[r"\x1b[", r"\x1B[", r"\u{1b}[", r"\033[", r"\e[", "^[["];
+/// How every escape in JSON that spells a control character begins.
+pub(super) const ESCAPED: &[u8] = br"\u00";
 /// No colour has more parameters than this in bytes.
 const PARAMETERS_BYTES_MAX: usize = 64;
 /// A title or hyperlink that does not end within this is none: what follows stays.
@@ -40,6 +42,16 @@ pub(super) fn are_in(text: &[u8]) -> bool {
 /// Tells whether a JSON escape here spells a control character.
 pub(super) fn is_escaped(raw: &[u8], at: usize) -> bool {
     unicode(&raw[at..]).is_some_and(|(c, _)| is_control(c))
+}
+
+/// Returns a text as a terminal shows it, where it has sequences that are looked for, raw or spelled; else the text itself:
+/// other control characters do not make anybody look.
+pub(super) fn shown(text: &[u8]) -> Cow<'_, [u8]> {
+    let is_escaped = || memchr::memmem::find_iter(text, ESCAPED).any(|at| is_escaped(text, at));
+    let is_spelled =
+        || SPELLED.iter().any(|spelling| memchr::memmem::find(text, spelling.as_bytes()).is_some());
+    let has_sequences = are_in(text) || is_escaped() || is_spelled();
+    if has_sequences { without(text) } else { Cow::Borrowed(text) }
 }
 
 /// Returns a text without control sequences; itself, where it has none.

@@ -262,7 +262,7 @@ impl Redactor {
         for digit in 0..10 {
             self.own_base64(&format!("{digit}:AA"));
         }
-        self.own(br"\u00", Kind::Exact, Owner::Escape);
+        self.own(control::ESCAPED, Kind::Exact, Owner::Escape);
         for spelled in control::SPELLED {
             self.own(spelled.as_bytes(), Kind::Exact, Owner::Control);
         }

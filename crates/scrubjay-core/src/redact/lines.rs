@@ -58,7 +58,7 @@ impl Lines {
         if let Some(redacted) = self.value_below(redactor, line) {
             return redacted;
         }
-        let shown = if control::are_in(line) { control::without(line) } else { Cow::Borrowed(line) };
+        let shown = control::shown(line);
         if self.opening.is_none() {
             self.opening = opening(redactor, &shown);
         }
@@ -148,7 +148,7 @@ impl KeyLines {
         let mut at = 0;
         while self.left > 0 && at < text.len() {
             let end = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |newline| at + newline);
-            let line = control::without(&text[at..end]);
+            let line = control::shown(&text[at..end]);
             self.left -= 1;
             let is_last = is_end(&line);
             if is_last || self.has(&line, member) {
@@ -159,7 +159,7 @@ impl KeyLines {
             }
             at = end + 1;
         }
-        if begins_key(&control::without(text)) {
+        if begins_key(&control::shown(text)) {
             self.begin(member);
         }
         taken
@@ -212,11 +212,11 @@ fn begins_key(text: &[u8]) -> bool {
     is_pem() || is_putty()
 }
 
-/// Tells whether what stands at the anchor of a private key may begin one whose lines follow, from the raw bytes of a
-/// message: a label that no detector takes for one does so, too.
+/// Tells whether the lines of a private key may follow its anchor, from the raw bytes of a message. It looks for less than
+/// the detector and `begins_key` do, because escapes may part or lengthen the label in raw bytes.
 pub(super) fn may_begin_key(raw: &[u8]) -> bool {
     let near = &raw[..raw.len().min(BEGIN.len() + LABEL_BYTES_MAX * ESCAPED_BYTES_MAX)];
-    find(near, PRIVATE).is_some()
+    find(near, b"PRIVATE").is_some()
 }
 
 /// Returns the base64 that a line ends in, before what code and JSON put behind it.
@@ -318,6 +318,10 @@ mod tests {
         check("-----BEGIN RSA PRIVATE KEY", true);
         check(r"-----BEGIN \\\\\\\\ RSA PRIVATE KEY", true);
         check(r"-----BEGIN RSA PRIVATE\u0020KEY", true);
+        check("-----BEGIN RSA PRI\x1b[1mVATE KEY", true);
+        check(r"-----BEGIN RSA PRI\\x1b[1mVATE KEY", true);
+        check("-----BEGIN RSA PRI\x0eVATE KEY", false);
+        check("\\\\u000a -----BEGIN RSA PRI\x0eVATE KEY", false);
         check("-----BEGIN a certificate, and in the same breath somebody speaks of a PRIVATE KEY", false);
     }
 
