@@ -16,8 +16,9 @@ use scrubjay_core::selection::{LeftOut, Offer, Selection, Settings, share};
 use serde_json::{Value, json};
 
 use super::buffered_entry::{BufferedEntry, WrittenPositions};
+use super::item::{Item, Stamp, note_item};
 use super::policy::Policy;
-use super::{Item, RecordError, Recording, Stamp, note_item};
+use super::{RecordError, Recording};
 use crate::clock::{self, Moment, saturate};
 
 /// So many bytes may wait to be written, whatever their number.

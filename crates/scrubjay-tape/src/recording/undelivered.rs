@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use scrubjay_core::entry::{Undelivered, WhyUndelivered};
 use scrubjay_core::id::TapeId;
 
+use super::item::{Item, note_item};
 use super::selection_buffer::EntryLocation;
-use super::{Item, RecordError, Recording, note_item};
+use super::{RecordError, Recording};
 use crate::clock::{self, Moment};
 
 /// A flood of undelivered messages makes one note for this many of them.
