@@ -3,6 +3,8 @@
 //! Facts are JSON, so that a later version may add some. What a command line or environment holds may be
 //! secret: only the program's name is kept.
 
+mod session;
+
 use scrubjay_core::entry::Transport;
 use scrubjay_core::id::TapeId;
 use scrubjay_core::redact::Redactor;
@@ -10,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::digest::TapeEnd;
+
+pub use self::session::{Origin, SessionRef, SessionSource};
 
 /// The first eight bytes of every tape.
 pub const MAGIC: &[u8; 8] = b"SCRUBJAY";
@@ -157,92 +161,6 @@ pub enum Compression {
 impl Compression {
     fn is_usual(&self) -> bool {
         *self == Self::Zstd
-    }
-}
-
-/// What is known of the conversation a connection belongs to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// The host's own name of the conversation, where it gives one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub host_session: Option<String>,
-    /// The W3C trace context the host passed on.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub traceparent: Option<String>,
-    /// The process that started us.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub host_pid: Option<u32>,
-    /// When that process started, in its system's clock ticks: a pid alone is reused.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub host_started: Option<u64>,
-    /// That process's program name.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub host_program: Option<String>,
-}
-
-impl Origin {
-    /// Returns the origin of a connection over HTTP: what the environment says of the conversation in which the
-    /// listening process was started is not about its clients.
-    #[must_use]
-    pub fn of_listener(self) -> Self {
-        Self { host_session: None, traceparent: None, ..self }
-    }
-}
-
-/// The session a connection belongs to, and how that was told.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionRef {
-    /// Connections with the same one belong together.
-    pub id: String,
-    /// What told.
-    pub told_by: SessionSource,
-}
-
-/// What told which session a connection belongs to, the surest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SessionSource {
-    /// The agent named it.
-    Agent,
-    /// The host named it.
-    HostSession,
-    /// The host passed on a trace.
-    Trace,
-    /// The same host process started it in the same workspace.
-    HostProcess,
-    /// Nothing: it stands for itself.
-    #[default]
-    Connection,
-}
-
-impl SessionRef {
-    /// Tells the session of a connection that a host opened.
-    #[must_use]
-    pub fn of_host(origin: &Origin, workspace: Option<&str>) -> Option<Self> {
-        if let Some(session) = &origin.host_session {
-            return Some(Self::named(SessionSource::HostSession, session));
-        }
-        // The second field of a trace context names the trace; the others change from call to call.
-        if let Some(trace) = origin.traceparent.as_deref().and_then(|t| t.split('-').nth(1)) {
-            return Some(Self::named(SessionSource::Trace, trace));
-        }
-        let (pid, started) = (origin.host_pid?, origin.host_started?);
-        Some(Self::named(
-            SessionSource::HostProcess,
-            &format!("{pid} {started} {}", workspace.unwrap_or_default()),
-        ))
-    }
-
-    /// Names a session that is one connection; the name itself, which may be a secret, cannot be read off it.
-    #[must_use]
-    pub fn of_connection(name: &str) -> Self {
-        Self::named(SessionSource::Connection, name)
-    }
-
-    fn named(told_by: SessionSource, name: &str) -> Self {
-        let hash = blake3::hash(format!("{told_by:?} {name}").as_bytes());
-        let start = *hash.as_bytes().first_chunk::<10>().expect("a hash has 32 bytes");
-        Self { id: TapeId::from_random(start).to_string(), told_by }
     }
 }
 
@@ -430,27 +348,6 @@ mod tests {
             Header { noted_kind: Some(TapeKind::Conversation), ..old_header("refused", None, "http") };
         let (read, ..) = decode(&encode(&header, Layout::Live)).unwrap();
         assert_eq!((read.kind(), &read), (TapeKind::Conversation, &header));
-    }
-
-    #[test]
-    fn connections_of_one_conversation_have_one_session() {
-        let from = |host_session: Option<&str>, trace: Option<&str>, pid| Origin {
-            host_session: host_session.map(str::to_owned),
-            traceparent: trace.map(str::to_owned),
-            host_pid: pid,
-            host_started: pid.map(u64::from),
-            host_program: None,
-        };
-        let told = |origin: Origin, workspace| SessionRef::of_host(&origin, Some(workspace)).unwrap();
-        assert_eq!(told(from(Some("s"), None, Some(1)), "/a"), told(from(Some("s"), None, Some(2)), "/b"));
-        let (one, two) = (Some("00-abc-1-01"), Some("00-abc-2-00"));
-        assert_eq!(told(from(None, one, Some(1)), "/a"), told(from(None, two, Some(2)), "/a"));
-        assert_eq!(told(from(None, one, Some(1)), "/a").told_by, SessionSource::Trace);
-        assert_eq!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(1)), "/a"));
-        assert_ne!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(1)), "/b"));
-        assert_ne!(told(from(None, None, Some(1)), "/a"), told(from(None, None, Some(2)), "/a"));
-        assert_eq!(SessionRef::of_host(&from(None, None, None), None), None);
-        assert!(!SessionRef::of_connection("secret").id.contains("secret"));
     }
 
     #[test]

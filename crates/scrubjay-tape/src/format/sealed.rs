@@ -4,7 +4,10 @@
 //! added block shows. The footer is a block like the others, holding what the tape adds up to and where the
 //! blocks are; the trailer at the very end says where the footer is.
 
-use std::cell::RefCell;
+mod decompress;
+mod recover;
+mod write;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -12,13 +15,14 @@ use std::os::unix::fs::FileExt;
 use scrubjay_core::entry::End;
 use scrubjay_core::stats::TapeMetadata;
 use serde::{Deserialize, Serialize};
-use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
-use zstd::zstd_safe::CParameter;
 
 use super::frame::FRAME_BYTES_MAX;
-use super::header::Compression;
 use super::observe::ClockJump;
 use super::reader::Damage;
+
+pub(super) use self::decompress::decompress;
+pub(super) use self::recover::find_blocks;
+pub(super) use self::write::BlockWriter;
 
 const BLOCK_MAGIC: &[u8; 4] = b"SJBK";
 const TRAILER_MAGIC: &[u8; 8] = b"SJTAPEND";
@@ -30,11 +34,6 @@ const CHAINED: usize = 28;
 pub(super) const TRAILER: usize = 56;
 /// A block is closed when its frames have this many bytes.
 pub(super) const BLOCK_BYTES: usize = 256 * 1024;
-const COMPRESSION_LEVEL: i32 = 3;
-/// No block asks for a larger window, whatever a damaged one says: level 3 never takes more than 2 MiB.
-const WINDOW_LOG_MAX: u32 = 23;
-/// How much is decompressed at once; a block is rarely larger.
-const DECOMPRESS_BYTES: usize = 1 << 20;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,122 +146,6 @@ pub(super) struct BlockHead {
     pub chained: [u8; CHAINED],
 }
 
-/// Writes blocks and keeps the chain.
-pub(super) struct BlockWriter<W> {
-    out: W,
-    offset: u64,
-    chain: [u8; 32],
-    compressor: zstd::bulk::Compressor<'static>,
-    compression: Compression,
-}
-
-impl<W: io::Write> BlockWriter<W> {
-    pub(super) fn new(mut out: W, header: &[u8], compression: Compression) -> io::Result<Self> {
-        out.write_all(header)?;
-        Ok(Self {
-            out,
-            offset: header.len() as u64,
-            chain: chain_start(header),
-            compressor: zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?,
-            compression,
-        })
-    }
-
-    pub(super) fn write(
-        &mut self,
-        kind: BlockKind,
-        first_entry: u64,
-        entries: u32,
-        plain: &[u8],
-    ) -> io::Result<BlockRef> {
-        let stored = if self.compression == Compression::None && kind == BlockKind::Entries {
-            uncompressed(plain)
-        } else {
-            // An entry has its own checksum, and so has what the footer says.
-            self.compressor.set_parameter(CParameter::ChecksumFlag(kind == BlockKind::Footer))?;
-            self.compressor.compress(plain)?
-        };
-        let block = BlockRef {
-            offset: self.offset,
-            first_entry,
-            entries,
-            stored_bytes: length_of(&stored)?,
-            plain_bytes: length_of(plain)?,
-        };
-        let chained = encode_chained(kind, &block);
-        self.chain = chain_next(&self.chain, &chained, &stored);
-        let mut head = [0; HEAD];
-        head[..CHAINED].copy_from_slice(&chained);
-        head[CHAINED..60].copy_from_slice(&self.chain);
-        let crc = crc32fast::hash(&head[..60]).to_le_bytes();
-        head[60..].copy_from_slice(&crc);
-        self.out.write_all(&head)?;
-        self.out.write_all(&stored)?;
-        self.offset += (HEAD + stored.len()) as u64;
-        Ok(block)
-    }
-
-    /// Writes footer and trailer, and returns what was written to.
-    pub(super) fn finish(mut self, footer: &Footer) -> io::Result<W> {
-        let footer_offset = self.offset;
-        let plain = serde_json::to_vec(footer)?;
-        self.write(BlockKind::Footer, footer.metadata.total_entries, 0, &plain)?;
-        let mut trailer = [0; TRAILER];
-        trailer[..8].copy_from_slice(&footer_offset.to_le_bytes());
-        trailer[8..40].copy_from_slice(&self.chain);
-        let crc = crc32fast::hash(&trailer[..44]).to_le_bytes();
-        trailer[44..48].copy_from_slice(&crc);
-        trailer[48..].copy_from_slice(TRAILER_MAGIC);
-        self.out.write_all(&trailer)?;
-        Ok(self.out)
-    }
-}
-
-/// Writes a frame of zstd that holds its content as it is, which any decoder reads (RFC 8878, 3.1.1).
-fn uncompressed(plain: &[u8]) -> Vec<u8> {
-    const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-    /// The content's size takes eight bytes; no checksum, no dictionary. Then the window: 128 KiB.
-    const DESCRIPTOR: [u8; 2] = [0b1100_0000, 7 << 3];
-    const BLOCK_BYTES_MAX: usize = 128 * 1024;
-    let mut frame = Vec::with_capacity(plain.len() + 16 + 3 * plain.len().div_ceil(BLOCK_BYTES_MAX));
-    frame.extend_from_slice(&MAGIC);
-    frame.extend_from_slice(&DESCRIPTOR);
-    frame.extend_from_slice(&(plain.len() as u64).to_le_bytes());
-    let mut rest = plain;
-    loop {
-        let (block, behind) = rest.split_at(rest.len().min(BLOCK_BYTES_MAX));
-        // Bit 0: the last; bits 1 and 2: raw; then the size, which is below 2^18.
-        let head = ((block.len() as u32) << 3) | u32::from(behind.is_empty());
-        frame.extend_from_slice(&head.to_le_bytes()[..3]);
-        frame.extend_from_slice(block);
-        if behind.is_empty() {
-            return frame;
-        }
-        rest = behind;
-    }
-}
-
-fn length_of(bytes: &[u8]) -> io::Result<u32> {
-    u32::try_from(bytes.len())
-        .ok()
-        .filter(|n| *n as usize <= FRAME_BYTES_MAX)
-        .ok_or_else(|| io::Error::other("a block of a tape may not exceed 1 GiB"))
-}
-
-fn encode_chained(kind: BlockKind, block: &BlockRef) -> [u8; CHAINED] {
-    let mut bytes = [0; CHAINED];
-    bytes[..4].copy_from_slice(BLOCK_MAGIC);
-    bytes[4] = match kind {
-        BlockKind::Entries => 1,
-        BlockKind::Footer => 2,
-    };
-    bytes[8..16].copy_from_slice(&block.first_entry.to_le_bytes());
-    bytes[16..20].copy_from_slice(&block.entries.to_le_bytes());
-    bytes[20..24].copy_from_slice(&block.stored_bytes.to_le_bytes());
-    bytes[24..28].copy_from_slice(&block.plain_bytes.to_le_bytes());
-    bytes
-}
-
 /// Returns where the chain of a file with this header begins.
 pub(super) fn chain_start(header: &[u8]) -> [u8; 32] {
     *blake3::hash(header).as_bytes()
@@ -326,50 +209,6 @@ pub(super) fn read_stored(file: &File, block: &BlockRef, out: &mut Vec<u8>) -> i
     Ok(())
 }
 
-/// Decompresses as far as the bytes are sound, and returns whether all was.
-///
-/// Where they are not, anything may follow what is sound, and zeros.
-pub(super) fn decompress(stored: &[u8], plain_bytes: u32, out: &mut Vec<u8>) -> bool {
-    out.clear();
-    let limit = plain_bytes as usize;
-    DECODER.with_borrow_mut(|kept| decompress_with(kept, stored, limit, out))
-}
-
-thread_local! {
-    /// Making one takes longer than most footers take to decompress; who lists thousands of tapes needs thousands.
-    static DECODER: RefCell<Option<Decoder<'static>>> = const { RefCell::new(None) };
-}
-
-fn decompress_with(
-    kept: &mut Option<Decoder<'static>>,
-    stored: &[u8],
-    limit: usize,
-    out: &mut Vec<u8>,
-) -> bool {
-    if kept.as_mut().is_none_or(|decoder| decoder.reinit().is_err()) {
-        *kept = Decoder::new().ok();
-    }
-    let Some(decoder) = kept else { return false };
-    if decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).is_err() {
-        return false;
-    }
-    let mut input = InBuffer::around(stored);
-    loop {
-        let from = out.len();
-        // The size is only a claim: memory is taken as bytes come. One byte too many shows that it lies.
-        out.resize(from + DECOMPRESS_BYTES.min(limit - from + 1), 0);
-        let mut output = OutBuffer::around(&mut out[from..]);
-        // On an error the decoder does not tell how much it wrote before: all stays, checksums will tell.
-        let Ok(wants) = decoder.run(&mut input, &mut output) else { return false };
-        let written = output.pos();
-        out.truncate(from + written);
-        let ended = wants == 0 || (written == 0 && input.pos() == stored.len());
-        if ended || out.len() > limit {
-            return wants == 0 && out.len() == limit && input.pos() == stored.len();
-        }
-    }
-}
-
 /// Reads trailer and footer; `None` where they are missing or damaged.
 pub(super) fn read_footer(file: &File) -> io::Result<Option<FoundFooter>> {
     let Some((plain, offset)) = read_footer_text(file)? else { return Ok(None) };
@@ -400,62 +239,6 @@ pub(super) fn read_trailer(file: &File) -> io::Result<Option<(u64, [u8; 32])>> {
     }
     let offset = u64::from_le_bytes(*bytes.first_chunk().expect("within the trailer"));
     Ok(Some((offset, *bytes[8..].first_chunk().expect("within the trailer"))))
-}
-
-/// Finds the blocks of entries without a footer: head by head, searching on where a head is damaged.
-pub(super) fn find_blocks(file: &File, from: u64) -> io::Result<BlockMap> {
-    let mut blocks: Vec<BlockRef> = Vec::new();
-    let (mut expected, mut search_from) = (from, from);
-    let mut has_holes = false;
-    let mut footer = None;
-    while let Some(head) = next_head(file, expected, search_from)? {
-        has_holes |= head.block.offset != expected;
-        expected = head.block.end_offset();
-        // Where bytes are missing, the next head is nearer than this one says.
-        search_from = head.block.offset + HEAD as u64;
-        match head.kind {
-            BlockKind::Entries => blocks.push(head.block),
-            BlockKind::Footer => footer = Some(head.block),
-        }
-    }
-    let end = blocks.last().map_or(from, BlockRef::end_offset);
-    let whole = match footer {
-        // The footer's number is the count of all entries. Fewer are missing within where numbers are left out.
-        Some(footer) => {
-            let found: u64 = blocks.iter().map(|b| u64::from(b.entries)).sum();
-            let last = blocks.iter().map(BlockRef::end).max().unwrap_or(0);
-            footer.offset == end && (has_holes || found.max(last) >= footer.first_entry)
-        }
-        None => read_trailer(file)?.is_some_and(|(offset, _)| offset == end),
-    };
-    blocks.sort_by_key(|b| b.first_entry);
-    Ok(BlockMap { blocks, broken_off: (!whole).then_some(end) })
-}
-
-/// Returns the head at the expected place, or else the first sound one from another on.
-fn next_head(file: &File, expected: u64, search_from: u64) -> io::Result<Option<BlockHead>> {
-    const WINDOW: usize = 256 * 1024;
-    if let Some(head) = read_head(file, expected)? {
-        return Ok(Some(head));
-    }
-    let mut window = vec![0; WINDOW];
-    let mut at = search_from;
-    loop {
-        let present = read_at_most(file, &mut window, at)?;
-        for place in magic_places(&window[..present]) {
-            if let Some(head) = read_head(file, at + place as u64)? {
-                return Ok(Some(head));
-            }
-        }
-        if present < WINDOW {
-            return Ok(None);
-        }
-        at += (WINDOW - BLOCK_MAGIC.len()) as u64;
-    }
-}
-
-fn magic_places(bytes: &[u8]) -> impl Iterator<Item = usize> {
-    bytes.windows(BLOCK_MAGIC.len()).enumerate().filter(|(_, w)| w == BLOCK_MAGIC).map(|(at, _)| at)
 }
 
 /// Fills the buffer as far as the file goes: not at all at an offset that no file has.
