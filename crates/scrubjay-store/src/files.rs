@@ -8,6 +8,8 @@ mod apply;
 mod edit;
 mod lock;
 pub mod moved;
+mod refuse;
+mod report;
 pub mod rewind;
 mod settle;
 
@@ -202,7 +204,7 @@ impl Files {
         change: Change,
     ) -> Result<AppliedChange, FileError> {
         let (files, caller) = (self.clone(), caller.clone());
-        let making = tokio::spawn(async move { files.make(&caller, change).await });
+        let making = tokio::spawn(async move { files.apply(&caller, change).await });
         making.await.unwrap_or(Err(FileError::Interrupted))
     }
 
@@ -216,7 +218,7 @@ impl Files {
         report: ChangeReport,
     ) -> Result<AppliedChange, FileError> {
         let (files, caller) = (self.clone(), caller.clone());
-        let telling = tokio::spawn(async move { files.take_report(&caller, report).await });
+        let telling = tokio::spawn(async move { files.record_report(&caller, report).await });
         telling.await.unwrap_or(Err(FileError::Interrupted))
     }
 }

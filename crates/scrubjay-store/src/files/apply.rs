@@ -1,21 +1,16 @@
-//! Makes one change: intent, file, outcome.
+//! Makes one change of a file: records the intent, changes the file, records the outcome.
 
 use scrubjay_core::diff;
-use scrubjay_core::redact::cut;
 use serde_json::json;
 
-use super::{
-    Action, AppliedChange, Change, ChangeReport, FileError, Files, ReportedAction, RevisionDraft, edit,
-};
+use super::refuse::RefusedChange;
+use super::{Action, AppliedChange, Change, FileError, Files, RevisionDraft, edit};
 use crate::ledger::blob::{self, Hash, hex};
 use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::revision::{self, Revision, RevisionSource, RevisionState};
 use crate::ledger::session::{self, Caller, Session};
 use crate::ledger::{LedgerError, Survives, Write};
-use crate::workspace::{ExpectedContent, FilePath, FileSnapshot, Refusal, WorkspaceError};
-
-/// So much of a path that was refused is recorded: no system allows a longer one.
-const SHOWN_CHARS_MAX: usize = 4096;
+use crate::workspace::{ExpectedContent, FilePath, FileSnapshot, WorkspaceError};
 
 /// What is there, what it becomes, and where.
 struct ChangeIntent {
@@ -26,7 +21,7 @@ struct ChangeIntent {
 }
 
 impl Files {
-    pub(super) async fn make(&self, caller: &Caller, change: Change) -> Result<AppliedChange, FileError> {
+    pub(super) async fn apply(&self, caller: &Caller, change: Change) -> Result<AppliedChange, FileError> {
         let path = match self.workspace.locate(&change.path) {
             Ok(path) => path,
             Err(refusal) => return Err(self.refuse(caller, &change, refusal.into()).await?),
@@ -137,7 +132,7 @@ impl Files {
                     counted,
                     mode: intent.mode,
                 };
-                Some(self.add(&mut write, event_id, RevisionState::Pending, draft).await?)
+                Some(self.add_revision(&mut write, event_id, RevisionState::Pending, draft).await?)
             }
         };
         let (hash, size) = (after.map(blob::hash), after.map_or(0, |after| after.len() as i64));
@@ -184,11 +179,12 @@ impl Files {
         let counted = diff::count(before.unwrap_or_default(), found_bytes.unwrap_or_default());
         let (path, source) = (path.as_str(), RevisionSource::Observed);
         let draft = RevisionDraft { path, source, before, after: found_bytes, counted, mode };
-        self.add(write, event_id, RevisionState::Done, draft).await?;
+        self.add_revision(write, event_id, RevisionState::Done, draft).await?;
         Ok(!first_seen)
     }
 
-    pub(super) async fn add(
+    /// Adds a revision to the ledger.
+    pub(super) async fn add_revision(
         &self,
         write: &mut Write,
         event_id: i64,
@@ -205,9 +201,11 @@ impl Files {
             before: match draft.source {
                 // The ledger has it: it was the last state, or was observed just now.
                 RevisionSource::Enforced => draft.before.map(blob::hash),
-                RevisionSource::Reported | RevisionSource::Observed => kept(write, draft.before).await?,
+                RevisionSource::Reported | RevisionSource::Observed => {
+                    store_content(write, draft.before).await?
+                }
             },
-            after: kept(write, draft.after).await?,
+            after: store_content(write, draft.after).await?,
             size: draft.after.map_or(0, |after| after.len() as i64),
             lines: draft.after.map_or(0, |after| diff::lines(after) as i64),
             added: draft.counted.added as i64,
@@ -239,182 +237,13 @@ impl Files {
             })
         })
     }
-
-    async fn refuse_or_fail(
-        &self,
-        caller: &Caller,
-        change: &Change,
-        error: WorkspaceError,
-    ) -> Result<FileError, FileError> {
-        match error {
-            WorkspaceError::Refused(refusal) => self.refuse(caller, change, refusal.into()).await,
-            other => {
-                let message = full(&other);
-                self.tell_refusal(
-                    caller,
-                    change.session.as_deref(),
-                    &change.path,
-                    change.action.name(),
-                    "failed",
-                    &message,
-                )
-                .await?;
-                Ok(FileError::Workspace(other))
-            }
-        }
-    }
-
-    /// Records a refusal, and returns it.
-    async fn refuse(
-        &self,
-        caller: &Caller,
-        change: &Change,
-        refused: RefusedChange,
-    ) -> Result<FileError, FileError> {
-        let RefusedChange { code, message, hint, found } = refused;
-        let session = change.session.as_deref();
-        let event_id =
-            self.tell_refusal(caller, session, &change.path, change.action.name(), code, &message).await?;
-        Ok(FileError::Refused { code, message, hint, event_id: Some(event_id), found })
-    }
-
-    async fn tell_refusal(
-        &self,
-        caller: &Caller,
-        session: Option<&str>,
-        path: &str,
-        action: &str,
-        code: &str,
-        message: &str,
-    ) -> Result<i64, FileError> {
-        let mut write = self.ledger.write(Survives::Power).await?;
-        let session = session::current(&mut write, caller, session).await?;
-        let shown = cut(path, SHOWN_CHARS_MAX);
-        let details = json!({ "path": shown, "action": action, "code": code, "reason": message });
-        let event = NewEvent::new(EventKind::FileRefused, format!("{action} {shown} refused: {code}"));
-        let event_id = event::append(&mut write, &session, caller, event.about(shown).with(details)).await?;
-        write.commit().await?;
-        Ok(event_id)
-    }
-
-    /// Refuses a path that cannot be recorded: it is how a file is found again, so it cannot be kept without its secret.
-    fn secret_in(&self, path: &FilePath) -> Option<RefusedChange> {
-        let what = if !self.ledger.is_clean(path.as_str()) {
-            "the path"
-        } else if !self.ledger.is_clean(&self.root()) {
-            "the path of the workspace"
-        } else {
-            return None;
-        };
-        Some(RefusedChange {
-            code: "secret_path",
-            message: format!("{what} holds what looks like a secret, and secrets are never recorded"),
-            hint: "Use a path without it, or change the files by other means.",
-            found: None,
-        })
-    }
-
-    /// Records that a report was refused, and returns the refusal.
-    async fn refuse_report(
-        &self,
-        caller: &Caller,
-        report: &ChangeReport,
-        action: &str,
-        refused: RefusedChange,
-    ) -> Result<FileError, FileError> {
-        let RefusedChange { code, message, hint, found } = refused;
-        let session = report.session.as_deref();
-        let event = self.tell_refusal(caller, session, &report.path, action, code, &message).await?;
-        Ok(FileError::Refused { code, message, hint, event_id: Some(event), found })
-    }
-
-    pub(super) async fn take_report(
-        &self,
-        caller: &Caller,
-        report: ChangeReport,
-    ) -> Result<AppliedChange, FileError> {
-        let (kind, name) = match report.action {
-            ReportedAction::Create(_) => (EventKind::FileCreate, "create"),
-            ReportedAction::Edit(..) => (EventKind::FileEdit, "edit"),
-            ReportedAction::Delete => (EventKind::FileDelete, "delete"),
-        };
-        let path = match self.workspace.locate(&report.path) {
-            Ok(path) => path,
-            Err(refusal) => return Err(self.refuse_report(caller, &report, name, refusal.into()).await?),
-        };
-        if let Some(refused) = self.secret_in(&path) {
-            return Err(self.refuse_report(caller, &report, name, refused).await?);
-        }
-        let _lock = self.hold(path.as_str()).await?;
-        self.settle_path(caller, path.as_str()).await?;
-        let found = self.look(&path).await.ok().flatten();
-        let mut write = self.ledger.write(Survives::Power).await?;
-        let session = session::current(&mut write, caller, report.session.as_deref()).await?;
-        let known = revision::latest(&mut write, &self.root(), path.as_str()).await?.and_then(|r| r.after);
-        let known = match known {
-            Some(hash) => Some(blob::get(&mut write, &hash).await?),
-            None => None,
-        };
-        let on_disk = found.as_ref().map(|f| f.bytes.clone());
-        let (before, after) = match report.action {
-            ReportedAction::Create(content) => (None, content.map(String::into_bytes).or(on_disk)),
-            ReportedAction::Edit(old, new) => {
-                (old.map(String::into_bytes).or(known), new.map(String::into_bytes).or(on_disk))
-            }
-            ReportedAction::Delete => (known, None),
-        };
-        let details = json!({
-            "path": path.as_str(), "action": name, "reported": true,
-            "before": before.as_deref().map(|b| hex(&blob::hash(b))),
-            "after": after.as_deref().map(|a| hex(&blob::hash(a))),
-        });
-        let event = NewEvent::new(kind, format!("{name} {} (reported)", path.as_str()));
-        let event_id =
-            event::append(&mut write, &session, caller, event.about(path.as_str()).with(details)).await?;
-        let mode = found.map(|f| f.mode);
-        let draft = RevisionDraft {
-            path: path.as_str(),
-            source: RevisionSource::Reported,
-            before: before.as_deref(),
-            after: after.as_deref(),
-            counted: diff::count(before.as_deref().unwrap_or_default(), after.as_deref().unwrap_or_default()),
-            mode,
-        };
-        let revision = self.add(&mut write, event_id, RevisionState::Done, draft).await?;
-        write.commit().await?;
-        let (hash, size) = (revision.after, revision.size);
-        let (session_id, path) = (session.id, path.as_str().to_owned());
-        Ok(AppliedChange {
-            session_id,
-            event_id,
-            revision: Some(revision),
-            path,
-            hash,
-            size,
-            observed: false,
-        })
-    }
 }
 
-async fn kept(write: &mut Write, content: Option<&[u8]>) -> Result<Option<Hash>, LedgerError> {
+/// Stores a content in the ledger, where there is one.
+async fn store_content(write: &mut Write, content: Option<&[u8]>) -> Result<Option<Hash>, LedgerError> {
     match content {
         Some(bytes) => blob::put(write, bytes).await.map(Some),
         None => Ok(None),
-    }
-}
-
-/// A refusal that is not recorded yet.
-struct RefusedChange {
-    code: &'static str,
-    message: String,
-    hint: &'static str,
-    found: Option<Hash>,
-}
-
-impl From<Refusal> for RefusedChange {
-    fn from(refusal: Refusal) -> Self {
-        let (code, hint) = (refusal.code(), refusal.hint());
-        Self { code, message: refusal.to_string(), hint, found: None }
     }
 }
 
@@ -456,9 +285,4 @@ fn plan(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<Vec<u8>
 fn too_large(path: &str, size: usize, max: u64) -> RefusedChange {
     let message = format!("{path} would have {size} bytes, and {max} are allowed");
     RefusedChange { code: "too_large", message, hint: "Write it by other means.", found: None }
-}
-
-fn full(error: &WorkspaceError) -> String {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("{error}{cause}")
 }

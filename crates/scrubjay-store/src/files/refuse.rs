@@ -1,0 +1,112 @@
+//! Records a change that was refused or failed, and turns it into the error that the caller gets.
+
+use scrubjay_core::redact::cut;
+use serde_json::json;
+
+use super::{Change, FileError, Files};
+use crate::ledger::Survives;
+use crate::ledger::blob::Hash;
+use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::session::{self, Caller};
+use crate::workspace::{FilePath, Refusal, WorkspaceError};
+
+/// How much of a refused path is recorded: PATH_MAX, the longest path that Linux takes.
+const SHOWN_CHARS_MAX: usize = 4096;
+
+/// A refusal that is not recorded yet.
+pub(super) struct RefusedChange {
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    pub(super) hint: &'static str,
+    pub(super) found: Option<Hash>,
+}
+
+impl From<Refusal> for RefusedChange {
+    fn from(refusal: Refusal) -> Self {
+        let (code, hint) = (refusal.code(), refusal.hint());
+        Self { code, message: refusal.to_string(), hint, found: None }
+    }
+}
+
+impl Files {
+    /// Records a change that was refused or failed, and returns the error.
+    pub(super) async fn refuse_or_fail(
+        &self,
+        caller: &Caller,
+        change: &Change,
+        error: WorkspaceError,
+    ) -> Result<FileError, FileError> {
+        match error {
+            WorkspaceError::Refused(refusal) => self.refuse(caller, change, refusal.into()).await,
+            other => {
+                let message = full(&other);
+                self.record_refusal(
+                    caller,
+                    change.session.as_deref(),
+                    &change.path,
+                    change.action.name(),
+                    "failed",
+                    &message,
+                )
+                .await?;
+                Ok(FileError::Workspace(other))
+            }
+        }
+    }
+
+    /// Records a refusal, and returns it.
+    pub(super) async fn refuse(
+        &self,
+        caller: &Caller,
+        change: &Change,
+        refused: RefusedChange,
+    ) -> Result<FileError, FileError> {
+        let RefusedChange { code, message, hint, found } = refused;
+        let session = change.session.as_deref();
+        let event_id =
+            self.record_refusal(caller, session, &change.path, change.action.name(), code, &message).await?;
+        Ok(FileError::Refused { code, message, hint, event_id: Some(event_id), found })
+    }
+
+    /// Records a refusal in the session; returns the event's number.
+    pub(super) async fn record_refusal(
+        &self,
+        caller: &Caller,
+        session: Option<&str>,
+        path: &str,
+        action: &str,
+        code: &str,
+        message: &str,
+    ) -> Result<i64, FileError> {
+        let mut write = self.ledger.write(Survives::Power).await?;
+        let session = session::current(&mut write, caller, session).await?;
+        let shown = cut(path, SHOWN_CHARS_MAX);
+        let details = json!({ "path": shown, "action": action, "code": code, "reason": message });
+        let event = NewEvent::new(EventKind::FileRefused, format!("{action} {shown} refused: {code}"));
+        let event_id = event::append(&mut write, &session, caller, event.about(shown).with(details)).await?;
+        write.commit().await?;
+        Ok(event_id)
+    }
+
+    /// Refuses a path that cannot be recorded: it is how a file is found again, so it cannot be kept without its secret.
+    pub(super) fn secret_in(&self, path: &FilePath) -> Option<RefusedChange> {
+        let what = if !self.ledger.is_clean(path.as_str()) {
+            "the path"
+        } else if !self.ledger.is_clean(&self.root()) {
+            "the path of the workspace"
+        } else {
+            return None;
+        };
+        Some(RefusedChange {
+            code: "secret_path",
+            message: format!("{what} holds what looks like a secret, and secrets are never recorded"),
+            hint: "Use a path without it, or change the files by other means.",
+            found: None,
+        })
+    }
+}
+
+fn full(error: &WorkspaceError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{error}{cause}")
+}

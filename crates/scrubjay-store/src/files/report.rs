@@ -1,0 +1,95 @@
+//! Records a change that an agent says it made by other means.
+
+use scrubjay_core::diff;
+use serde_json::json;
+
+use super::refuse::RefusedChange;
+use super::{AppliedChange, ChangeReport, FileError, Files, ReportedAction, RevisionDraft};
+use crate::ledger::Survives;
+use crate::ledger::blob::{self, hex};
+use crate::ledger::event::{self, EventKind, NewEvent};
+use crate::ledger::revision::{self, RevisionSource, RevisionState};
+use crate::ledger::session::{self, Caller};
+
+impl Files {
+    /// Records that a report was refused, and returns the refusal.
+    async fn refuse_report(
+        &self,
+        caller: &Caller,
+        report: &ChangeReport,
+        action: &str,
+        refused: RefusedChange,
+    ) -> Result<FileError, FileError> {
+        let RefusedChange { code, message, hint, found } = refused;
+        let session = report.session.as_deref();
+        let event = self.record_refusal(caller, session, &report.path, action, code, &message).await?;
+        Ok(FileError::Refused { code, message, hint, event_id: Some(event), found })
+    }
+
+    pub(super) async fn record_report(
+        &self,
+        caller: &Caller,
+        report: ChangeReport,
+    ) -> Result<AppliedChange, FileError> {
+        let (kind, name) = match report.action {
+            ReportedAction::Create(_) => (EventKind::FileCreate, "create"),
+            ReportedAction::Edit(..) => (EventKind::FileEdit, "edit"),
+            ReportedAction::Delete => (EventKind::FileDelete, "delete"),
+        };
+        let path = match self.workspace.locate(&report.path) {
+            Ok(path) => path,
+            Err(refusal) => return Err(self.refuse_report(caller, &report, name, refusal.into()).await?),
+        };
+        if let Some(refused) = self.secret_in(&path) {
+            return Err(self.refuse_report(caller, &report, name, refused).await?);
+        }
+        let _lock = self.hold(path.as_str()).await?;
+        self.settle_path(caller, path.as_str()).await?;
+        let found = self.look(&path).await.ok().flatten();
+        let mut write = self.ledger.write(Survives::Power).await?;
+        let session = session::current(&mut write, caller, report.session.as_deref()).await?;
+        let known = revision::latest(&mut write, &self.root(), path.as_str()).await?.and_then(|r| r.after);
+        let known = match known {
+            Some(hash) => Some(blob::get(&mut write, &hash).await?),
+            None => None,
+        };
+        let on_disk = found.as_ref().map(|f| f.bytes.clone());
+        let (before, after) = match report.action {
+            ReportedAction::Create(content) => (None, content.map(String::into_bytes).or(on_disk)),
+            ReportedAction::Edit(old, new) => {
+                (old.map(String::into_bytes).or(known), new.map(String::into_bytes).or(on_disk))
+            }
+            ReportedAction::Delete => (known, None),
+        };
+        let details = json!({
+            "path": path.as_str(), "action": name, "reported": true,
+            "before": before.as_deref().map(|b| hex(&blob::hash(b))),
+            "after": after.as_deref().map(|a| hex(&blob::hash(a))),
+        });
+        let event = NewEvent::new(kind, format!("{name} {} (reported)", path.as_str()));
+        let event_id =
+            event::append(&mut write, &session, caller, event.about(path.as_str()).with(details)).await?;
+        let mode = found.map(|f| f.mode);
+        let draft = RevisionDraft {
+            path: path.as_str(),
+            source: RevisionSource::Reported,
+            before: before.as_deref(),
+            after: after.as_deref(),
+            counted: diff::count(before.as_deref().unwrap_or_default(), after.as_deref().unwrap_or_default()),
+            mode,
+        };
+        let revision = self.add_revision(&mut write, event_id, RevisionState::Done, draft).await?;
+        write.commit().await?;
+        let (hash, size) = (revision.after, revision.size);
+        let (session_id, path) = (session.id, path.as_str().to_owned());
+        Ok(AppliedChange {
+            session_id,
+            event_id,
+            revision: Some(revision),
+            path,
+            hash,
+            size,
+            observed: false,
+        })
+    }
+}
