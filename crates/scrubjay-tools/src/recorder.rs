@@ -47,7 +47,7 @@ where
 struct Recorder {
     shared: Arc<Shared>,
     tool_router: ToolRouter<Self>,
-    followed: Arc<resources::Subscriptions>,
+    subscriptions: Arc<resources::Subscriptions>,
 }
 
 impl Recorder {
@@ -59,7 +59,7 @@ impl Recorder {
             + Self::audit_tools()
             + Self::view_tools();
         let tool_router = portable(tool_router, Checks::Here, Some(&shared.setup().redactor));
-        Self { shared, tool_router, followed: Arc::default() }
+        Self { shared, tool_router, subscriptions: Arc::default() }
     }
 }
 
@@ -91,7 +91,7 @@ impl ServerHandler for Recorder {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        self.follow(&context);
+        self.notify_subscriber(&context);
         resources::list(&self.shared, request.and_then(|r| r.cursor)).await
     }
 
@@ -124,7 +124,7 @@ impl ServerHandler for Recorder {
         request: UnsubscribeRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.followed.forget(&request.uri);
+        self.subscriptions.forget(&request.uri);
         Ok(())
     }
 
@@ -133,7 +133,7 @@ impl ServerHandler for Recorder {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        self.tell_while(context).await;
+        self.notify_while_subscribed(context).await;
         Ok(())
     }
 }

@@ -1,0 +1,146 @@
+//! Tells subscribers that a resource changed, also when another process changed it.
+//!
+//! The ledger is asked for its last event: at once after a write of this process, else every second.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rmcp::model::{ErrorCode, ResourceUpdatedNotificationParam};
+use rmcp::service::{Peer, RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, RoleServer};
+use scrubjay_store::ledger::{LedgerError, event, session};
+
+use super::address::ResourceAddress;
+use super::unknown;
+use crate::recorder::Recorder;
+use crate::reply::Failure;
+use crate::shared::Shared;
+
+/// How many resources one client may follow: each costs a query of the ledger a second.
+const SUBSCRIPTIONS_MAX: usize = 1000;
+
+/// What one client of the older era follows, and how far it has been told.
+#[derive(Default)]
+pub(in crate::recorder) struct Subscriptions {
+    uris: Mutex<BTreeMap<String, i64>>,
+    is_running: AtomicBool,
+}
+
+impl Subscriptions {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, i64>> {
+        self.uris.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::recorder) fn forget(&self, uri: &str) {
+        self.lock().remove(uri);
+    }
+}
+
+impl Recorder {
+    /// Follows a resource on behalf of a client of the older era.
+    pub(in crate::recorder) async fn subscribe_to(
+        &self,
+        uri: String,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let address = ResourceAddress::parse(&uri).ok_or_else(|| unknown(&uri))?;
+        let version = version(&self.shared, &address)
+            .await
+            .map_err(|e| Failure::from(e).into_error(ErrorCode::INTERNAL_ERROR))?;
+        {
+            let mut uris = self.subscriptions.lock();
+            if uris.len() >= SUBSCRIPTIONS_MAX && !uris.contains_key(&uri) {
+                let message = format!("{SUBSCRIPTIONS_MAX} resources are followed already: unsubscribe from some");
+                return Err(ErrorData::invalid_request(message, None));
+            }
+            uris.insert(uri, version);
+        }
+        self.notify_subscriber(context);
+        Ok(())
+    }
+
+    /// Keeps a client of the older era told for as long as it is there.
+    pub(in crate::recorder) fn notify_subscriber(&self, context: &RequestContext<RoleServer>) {
+        if self.subscriptions.is_running.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (shared, subscriptions, peer) = (self.shared.clone(), self.subscriptions.clone(), context.peer.clone());
+        tokio::spawn(async move {
+            let mut sessions = count(&shared).await.unwrap_or(0);
+            while !peer.is_transport_closed() {
+                shared.wait_for_news().await;
+                if let Err(e) = notify_changes(&shared, &subscriptions, &peer, &mut sessions).await {
+                    tracing::debug!(error = %e, "followers cannot be told");
+                }
+            }
+        });
+    }
+
+    /// Keeps a client of the newer era told until it leaves.
+    pub(in crate::recorder) async fn notify_while_subscribed(&self, context: SubscriptionContext) {
+        let accepted = context.accepted().clone();
+        let uris = accepted.resource_subscriptions.clone().unwrap_or_default();
+        let addresses: Vec<(String, ResourceAddress)> = uris
+            .into_iter()
+            .take(SUBSCRIPTIONS_MAX)
+            .filter_map(|uri| Some((uri.clone(), ResourceAddress::parse(&uri)?)))
+            .collect();
+        let mut versions = BTreeMap::new();
+        for (uri, address) in &addresses {
+            versions.insert(uri.clone(), version(&self.shared, address).await.unwrap_or(0));
+        }
+        let mut sessions = count(&self.shared).await.unwrap_or(0);
+        loop {
+            tokio::select! {
+                () = context.cancelled() => return,
+                () = self.shared.wait_for_news() => {}
+            }
+            for (uri, address) in &addresses {
+                let Ok(now) = version(&self.shared, address).await else { continue };
+                if versions.insert(uri.clone(), now) != Some(now)
+                    && context.sink().notify_resource_updated(uri).await.is_err()
+                {
+                    return;
+                }
+            }
+            let now = count(&self.shared).await.unwrap_or(sessions);
+            if std::mem::replace(&mut sessions, now) != now && accepted.resources_list_changed == Some(true) {
+                // Whoever is gone is noticed above.
+                let _ = context.sink().notify_resource_list_changed().await;
+            }
+        }
+    }
+}
+
+async fn notify_changes(
+    shared: &Shared,
+    subscriptions: &Subscriptions,
+    peer: &Peer<RoleServer>,
+    sessions: &mut i64,
+) -> Result<(), LedgerError> {
+    let uris: Vec<(String, i64)> = subscriptions.lock().iter().map(|(uri, seen)| (uri.clone(), *seen)).collect();
+    for (uri, seen) in uris {
+        let Some(address) = ResourceAddress::parse(&uri) else { continue };
+        let now = version(shared, &address).await?;
+        if now != seen && subscriptions.lock().insert(uri.clone(), now).is_some() {
+            // A client that is gone is noticed by whoever calls.
+            let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await;
+        }
+    }
+    let now = count(shared).await?;
+    if std::mem::replace(sessions, now) != now {
+        let _ = peer.notify_resource_list_changed().await;
+    }
+    Ok(())
+}
+
+/// Returns a number that changes whenever a resource does.
+async fn version(shared: &Shared, address: &ResourceAddress) -> Result<i64, LedgerError> {
+    let mut read = shared.ledger().await?.read().await?;
+    event::last(&mut read, address.session()).await
+}
+
+async fn count(shared: &Shared) -> Result<i64, LedgerError> {
+    session::count(&mut shared.ledger().await?.read().await?).await
+}
