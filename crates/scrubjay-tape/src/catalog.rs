@@ -1,7 +1,7 @@
-//! What there is in a data directory: each tape in a few facts, and which tapes belong to which conversation.
+//! The tapes of a data directory: an overview of each, and which tapes belong to which conversation.
 //!
-//! A conversation of a client is what people look for. Tapes of backends, of refusals and of what came late, and
-//! connections on which a client only greeted, are counted with the conversation they belong to.
+//! People look for the conversation of a client. Tapes of backends, of refused requests and of late messages, and
+//! connections on which a client only sent its greeting, are counted with the conversation they belong to.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,19 +14,19 @@ use crate::format::header::{Header, SessionRef, SessionSource, TapeKind};
 use crate::format::reader::{Tape, TapeState};
 use crate::home::{Home, TapeFile, started_wall_ms};
 
-/// More threads than this gain nothing: a disk has few heads, and footers are small.
+/// More threads gain nothing: each reads one small footer, and the disk serves few reads at once.
 const THREADS_MAX: usize = 8;
-/// Fewer tapes than this are read faster than threads start.
+/// Starting threads takes longer than reading the footers of fewer tapes.
 const THREADED_MIN: usize = 64;
 
-/// A tape in a few facts.
+/// What lists show of a tape, read from its header and footer.
 #[derive(Clone, Debug)]
 pub struct Overview {
-    /// Where it is.
+    /// Its id and path.
     pub file: TapeFile,
-    /// What it says of itself; none where that is damaged.
+    /// Its header; none where that is damaged.
     pub header: Option<Header>,
-    /// What became of its writer.
+    /// Whether it is being written, abandoned or sealed.
     pub state: TapeState,
     /// The size of its file.
     pub file_bytes: u64,
@@ -34,14 +34,14 @@ pub struct Overview {
     pub file_wall_ns: u64,
     /// Time from its start to its last entry.
     pub duration_ns: u64,
-    /// What it adds up to.
+    /// The statistics of its entries.
     pub metadata: TapeMetadata,
     /// What is wrong with it, if anything.
     pub damage: Option<String>,
 }
 
 impl Overview {
-    /// Looks at a tape; one that cannot be opened is described by what is wrong with it.
+    /// Reads the overview of a tape. For one that cannot be opened, `damage` says why.
     #[must_use]
     pub fn read(home: &Home, file: &TapeFile) -> Self {
         let mut overview = Self {
@@ -64,7 +64,7 @@ impl Overview {
     fn fill(&mut self, tape: &Tape) -> std::io::Result<()> {
         self.state = tape.state();
         self.file_bytes = tape.file_bytes()?;
-        // One that is renamed at this moment is being touched.
+        // A tape that is being renamed at this moment was touched just now.
         self.file_wall_ns = clock::touched_wall_ns(tape.path()).unwrap_or(u64::MAX);
         self.header = tape.header().cloned();
         if let Some(footer) = tape.footer() {
@@ -85,7 +85,7 @@ impl Overview {
         Ok(())
     }
 
-    /// Returns when it began, nanoseconds since the Unix epoch: as its header says, or else its file's name.
+    /// Returns when it began, nanoseconds since the Unix epoch: from its header, or from its file's name if that is damaged.
     #[must_use]
     pub fn started_wall_ns(&self) -> u64 {
         let named = || started_wall_ms(&self.file.path).unwrap_or(0).saturating_mul(1_000_000);
@@ -98,8 +98,8 @@ impl Overview {
         self.started_wall_ns().saturating_add(self.duration_ns)
     }
 
-    /// Tells whether its times can be believed where they say that it ended before a moment: the clock was not behind when
-    /// it was recorded, and its file is as old. The file of an import is younger than what was recorded elsewhere.
+    /// Tells whether it certainly ended before a moment: the clock was not behind when it was recorded, and its file is
+    /// as old as its times say. The file of an import may be younger, because it was recorded elsewhere.
     #[must_use]
     pub fn is_surely_before(&self, wall_ns: u64) -> bool {
         self.header.as_ref().is_some_and(|header| {
@@ -108,7 +108,7 @@ impl Overview {
         })
     }
 
-    /// Returns the session its connection is in, or was in at its end.
+    /// Returns the session of its connection; the last one, if the connection moved to another.
     #[must_use]
     pub fn session(&self) -> SessionRef {
         match &self.metadata.moved_to {
@@ -123,25 +123,25 @@ impl Overview {
         self.header.as_ref()?.origin.host_session.as_deref()
     }
 
-    /// Tells whether a name means its session: the session's id, the beginning of it, or the host's own id.
+    /// Tells whether a name is that of its session: the session's id, a prefix of it, or the host's own id.
     #[must_use]
     pub fn is_of_session(&self, name: &str) -> bool {
         !name.is_empty() && (self.session().id.starts_with(name) || self.host_session() == Some(name))
     }
 
-    /// Returns what it is the recording of.
+    /// Returns what was recorded: a conversation, a backend, refused requests or late messages.
     #[must_use]
     pub fn kind(&self) -> TapeKind {
         kind(self.header.as_ref(), &self.metadata)
     }
 
-    /// Tells whether it is a conversation that a person would look for: not a mere greeting, unless it may go on.
+    /// Tells whether it is a conversation that a person would look for. A mere greeting is none, unless it is still live.
     #[must_use]
     pub fn is_conversation(&self) -> bool {
         self.kind() == TapeKind::Conversation && (!self.metadata.probe || self.state == TapeState::Live)
     }
 
-    /// Returns what the tapes of one conversation, or of one run of a gateway, have in common.
+    /// Returns the key that the tapes of one run of a gateway, or else of one session, share.
     fn group(&self) -> Option<&str> {
         let header = self.header.as_ref()?;
         header.gateway.as_deref().or(Some(&header.session.id)).filter(|group| !group.is_empty())
@@ -150,20 +150,20 @@ impl Overview {
 
 fn kind(header: Option<&Header>, sums: &TapeMetadata) -> TapeKind {
     match header.map_or(TapeKind::Conversation, Header::kind) {
-        // An old tape may have any name, but where only backends talk there is no client.
+        // Headers of old tapes do not say their kind. Where only backends talk there is no client.
         TapeKind::Conversation if sums.total_messages == 0 && sums.backend_messages > 0 => TapeKind::Backend,
         kind => kind,
     }
 }
 
-/// Looks at many tapes, several at a time; they come back in their order.
+/// Reads the overviews of many tapes on several threads; returns them in the order of `files`.
 #[must_use]
 pub fn read_all(home: &Home, files: &[TapeFile]) -> Vec<Overview> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     if threads < 2 || files.len() < THREADED_MIN {
         return files.iter().map(|file| Overview::read(home, file)).collect();
     }
-    // Live tapes take longer than sealed ones: each thread takes the next when it is done with one.
+    // Live tapes take much longer than sealed ones, so each thread takes the next tape when it is done with one.
     let next = AtomicUsize::new(0);
     let work = || {
         let mut read = Vec::new();
@@ -176,7 +176,7 @@ pub fn read_all(home: &Home, files: &[TapeFile]) -> Vec<Overview> {
     let mut all: Vec<(usize, Overview)> = std::thread::scope(|scope| {
         let beside: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut all = work();
-        // A panic there is a panic here.
+        // A panic of a thread is passed on.
         all.extend(
             beside.into_iter().flat_map(|thread| thread.join().expect("looking at a tape cannot panic")),
         );
@@ -186,7 +186,7 @@ pub fn read_all(home: &Home, files: &[TapeFile]) -> Vec<Overview> {
     all.into_iter().map(|(_, overview)| overview).collect()
 }
 
-/// Groups the conversations of a list by what belongs to them; each group is newest first.
+/// Groups the conversations of a list by run of the gateway or session; each group is newest first.
 fn groups(overviews: &[Overview]) -> HashMap<&str, Vec<usize>> {
     let mut groups: HashMap<&str, Vec<usize>> = HashMap::new();
     for (at, overview) in overviews.iter().enumerate().filter(|(_, overview)| overview.is_conversation()) {
@@ -197,7 +197,7 @@ fn groups(overviews: &[Overview]) -> HashMap<&str, Vec<usize>> {
     groups
 }
 
-/// Tells for each tape that is no conversation which conversations share it, by their places in the list.
+/// Returns for each tape that is no conversation the indices of the conversations that share it.
 #[must_use]
 pub fn shared_by(overviews: &[Overview]) -> Vec<Vec<usize>> {
     let groups = groups(overviews);
@@ -208,10 +208,10 @@ pub fn shared_by(overviews: &[Overview]) -> Vec<Vec<usize>> {
     overviews.iter().map(of).collect()
 }
 
-/// Tells for each tape that is no conversation to which conversation it belongs, by their places in the list.
+/// Returns for each tape that is no conversation the index of the conversation it belongs to.
 ///
-/// The list is newest first. A tape belongs to the conversation of the same gateway, or else of the same session,
-/// that began last before it; one that began before all of them to the first.
+/// The list is newest first. A tape belongs to the conversation of the same gateway run, or else of the same session,
+/// that began last before it. A tape that began before all of them belongs to the first.
 #[must_use]
 pub fn owners(overviews: &[Overview]) -> Vec<Option<usize>> {
     let conversations = groups(overviews);
@@ -223,15 +223,15 @@ pub fn owners(overviews: &[Overview]) -> Vec<Option<usize>> {
     overviews.iter().map(|overview| if overview.is_conversation() { None } else { owner(overview) }).collect()
 }
 
-/// Returns the newest conversation of a session, by the session's id, the beginning of it, or the host's own id.
+/// Returns the newest conversation of a session, named by its id, a prefix of it, or the host's own id.
 pub fn newest_of_session(home: &Home, files: &[TapeFile], name: &str) -> Option<TapeFile> {
     let tapes = read_all(home, files);
     let newest = tapes.into_iter().find(|tape| tape.is_conversation() && tape.is_of_session(name))?;
     Some(newest.file)
 }
 
-/// Returns the newest conversation of a list that is newest first; where there is none, the newest that a client
-/// had a part in, or else the newest tape.
+/// Returns the newest conversation of a list that is newest first. If there is none, returns the newest tape of a
+/// client, or else the newest tape.
 pub(crate) fn latest(home: &Home, files: Vec<TapeFile>) -> Option<TapeFile> {
     let mut greeting = None;
     for file in &files {
@@ -239,7 +239,7 @@ pub(crate) fn latest(home: &Home, files: Vec<TapeFile>) -> Option<TapeFile> {
         if tape.header().is_some_and(|header| header.kind() != TapeKind::Conversation) {
             continue;
         }
-        // A live tape may be long, and is a conversation in any case.
+        // A live tape counts as a conversation, so it need not be read, which may take long.
         if tape.state() == TapeState::Live || Overview::read(home, file).is_conversation() {
             return Some(file.clone());
         }

@@ -1,9 +1,9 @@
-//! What tapes say of each other, and whether it is true.
+//! Checks the links between tapes.
 //!
-//! A tape names the end of the one that it continues, and the last closed tape of its session: by number of entries
-//! and digest. So an altered, cut or missing tape shows as long as one that names it is left. What nothing names, the
-//! newest tape of a session above all, is covered by a checkpoint only. A tape that was imported alone may name others
-//! that never were here.
+//! A tape names the end of the tape that it continues, and of the last closed tape of its session: the number of entries
+//! and their digest. An altered, cut or missing tape is found as long as a tape that names it is left. No tape names
+//! the newest tape of a session: only a checkpoint covers that one. A tape that was imported alone may name others that
+//! were never in this data directory.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,19 +21,19 @@ use crate::format::verify::{VerifyReport, verify_observed};
 use crate::home::{FindError, Home, TapeFile};
 use crate::removed::Removed;
 
-/// What is wrong between two tapes.
+/// What is wrong with a link between two tapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkProblem {
-    /// A tape that this one names is not here, and nobody noted that it was removed.
+    /// A tape that this one names is not here, and there is no note of its removal.
     Missing,
-    /// Another tape names other entries than this one has.
+    /// The entries are not those whose digest another tape names.
     Changed,
     /// Another tape names more entries than this one has.
     Shortened,
-    /// Entries stand behind the place where another tape goes on.
+    /// There are entries behind the end that another tape names.
     Added,
-    /// The tapes of one connection are not numbered one after the other.
+    /// The part numbers of a connection's tapes are not consecutive.
     Order,
     /// The file has the name of another tape.
     Misplaced,
@@ -41,32 +41,32 @@ pub enum LinkProblem {
     Forked,
 }
 
-/// Something wrong between two tapes.
+/// A link between two tapes that is wrong.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkFinding {
-    /// What kind of thing.
+    /// What is wrong.
     pub problem: LinkProblem,
     /// The other tape.
     pub other: TapeId,
-    /// What is wrong, in words.
+    /// The same as a sentence.
     pub what: String,
 }
 
-/// What a check of a tape and of what others say of it found.
+/// The result of checking a tape by itself and against the tapes that name it.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckedTape {
-    /// What became of its writer.
+    /// Whether it is being written, abandoned or sealed.
     pub state: TapeState,
     /// What is wrong with the tape by itself.
     #[serde(flatten)]
     pub report: VerifyReport,
-    /// What is wrong between it and others.
+    /// What is wrong with its links.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkFinding>,
-    /// What is worth knowing and not wrong.
+    /// Notes that are no problems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// How it came here, where it was not recorded here.
+    /// How it was imported, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub imported: Option<Imported>,
 }
@@ -78,7 +78,7 @@ impl CheckedTape {
         self.report.is_sound() && self.links.is_empty()
     }
 
-    /// Tells whether time ran backwards on it, or between it and another.
+    /// Tells whether the clock ran backwards on it, or between it and the next tape.
     #[must_use]
     pub fn time_ran_back(&self) -> bool {
         self.report.clock_jumps.iter().any(|jump| jump.is_back())
@@ -88,19 +88,19 @@ impl CheckedTape {
 
 const RAN_BACK: &str = "time ran backwards";
 
-/// What one tape says of another.
+/// The link by which one tape names another.
 #[derive(Clone, Debug)]
 struct LinkClaim {
     by: TapeId,
     by_part: u32,
     by_started_wall_ns: u64,
-    /// Whether it continues the other; else it only comes after it in the session.
+    /// Whether it continues the other tape; else it only comes after it in the session.
     continues: bool,
-    /// None on tapes from before ends were named.
+    /// None on tapes of versions that did not name ends.
     end: Option<TapeEnd>,
 }
 
-/// What tells which tapes were recorded together, and in which order.
+/// The facts that tell which tapes were recorded together, and in which order.
 #[derive(Debug)]
 struct TapeRelation {
     id: TapeId,
@@ -129,14 +129,14 @@ impl TapeRelation {
     }
 }
 
-/// Where a tape is that another one names.
+/// On which side of a tape another one is that it names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Neighbour {
     Before,
     Behind,
 }
 
-/// What all tapes of a data directory say of each other.
+/// The links between all tapes of a data directory.
 #[derive(Debug)]
 pub struct Chain {
     relatives: Vec<TapeRelation>,
@@ -171,10 +171,10 @@ impl Chain {
         Ok(Self { relatives, claims, present, removed })
     }
 
-    /// Checks a tape, and whether it is what others say of it.
+    /// Checks a tape, and whether it matches what other tapes say of it.
     ///
     /// # Errors
-    /// The file cannot be read; what is wrong is not an error but in the answer.
+    /// The file cannot be read. Problems of the tape are no errors: they are in the answer.
     pub fn check(&self, home: &Home, file: &TapeFile) -> Result<CheckedTape, OpenError> {
         let tape = home.open(file)?;
         let io_error = |source: io::Error| OpenError::Io { path: file.path.clone(), source };
@@ -204,7 +204,7 @@ impl Chain {
         Ok(checked)
     }
 
-    /// Looks at the tapes that a tape names as being before it.
+    /// Checks that the earlier tapes that a tape names are here.
     fn look_back(&self, home: &Home, file: &TapeFile, header: &Header, checked: &mut CheckedTape) {
         if header.id != file.id {
             let what = format!("the file has the name of tape {}, and holds tape {}", file.id, header.id);
@@ -222,7 +222,7 @@ impl Chain {
         }
     }
 
-    /// Looks at the tape that a tape names as being behind it.
+    /// Checks that the next tape that a tape names is here.
     fn look_forward(
         &self,
         home: &Home,
@@ -236,7 +236,7 @@ impl Chain {
         }
     }
 
-    /// Says so where a tape is not here.
+    /// Notes a named tape that is not here.
     fn look_for(
         &self,
         home: &Home,
@@ -246,7 +246,7 @@ impl Chain {
         how: &str,
         checked: &mut CheckedTape,
     ) {
-        // It may have come, or gone, since the list was read.
+        // It may have come or gone since the list was read.
         let is_here = || home.list().is_ok_and(|files| files.iter().any(|file| file.id == tape));
         if self.present.contains_key(&tape) || is_here() {
             return;
@@ -262,8 +262,8 @@ impl Chain {
         }
     }
 
-    /// Tells whether a tape that an imported one names must have been here: others beyond it are, or others that were
-    /// recorded here with it. Otherwise importing its neighbours would excuse that it is gone.
+    /// Tells whether a tape that an imported one names must have been here: a tape beyond it is here, or one that was
+    /// recorded here with it. Without this, somebody could delete a tape and excuse it by re-importing its neighbours.
     fn was_here(&self, by: &Header, side: Neighbour, tape: TapeId) -> bool {
         let claims = self.claims.get(&tape).map(Vec::as_slice).unwrap_or_default();
         let is_named_from_behind = side == Neighbour::Behind && claims.iter().any(|claim| claim.by != by.id);
@@ -354,7 +354,7 @@ fn check_claim(tape: &Tape, claim: &LinkClaim, observed: &Observed, checked: &mu
     }
 }
 
-/// Tells whether nothing stands behind the named end but what closes a tape.
+/// Tells whether only closing entries (a note, the end) stand behind the named end.
 fn is_closing(claim: &LinkClaim, observed: &Observed, had: u64) -> bool {
     if !claim.continues || observed.entries - had > CLOSING_MAX {
         return observed.entries == had;

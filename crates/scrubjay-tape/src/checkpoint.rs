@@ -1,8 +1,8 @@
-//! A checkpoint: what all tapes of a data directory held at one moment, under one hash, the *root*.
+//! Checkpoints: a list of what all tapes of a data directory held at one moment, under one hash, the *root*.
 //!
-//! Kept where nobody who can write in the data directory can write too, or signed, it proves that nothing recorded
-//! before it was changed since: entries, headers, and the footers of tapes that were sealed. Tapes may have grown, come,
-//! been removed or imported again, and each of those is told. It says nothing about what was changed before it was made.
+//! A checkpoint that is signed, or kept out of reach of those who can write in the data directory, proves that nothing
+//! recorded before it was changed since: entries, headers, and footers of sealed tapes. Tapes may have grown, come, been
+//! removed or imported again; each of these is reported. It says nothing about changes made before it.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,17 +19,17 @@ use crate::format::totals::TOTALS_VERSION;
 use crate::home::{FindError, Home, TapeFile};
 use crate::removed::Removed;
 
-/// The version of the form that is written.
+/// The version of the format that is written.
 const VERSION: u32 = 2;
-/// From this version on a checkpoint notes headers and footers; before, only what the digest of the entries covers.
+/// From this version on a checkpoint covers headers and footers. Earlier ones cover only what the entries' digest covers.
 const FACTS_VERSION: u32 = 2;
-/// What the root begins with, so that it can be taken for no other hash.
+/// Prefix of the hashed bytes, so that a root is never mistaken for another hash.
 const CONTEXT: &[u8] = b"scrubjay checkpoint\n";
 
-/// What all tapes held at one moment.
+/// What all tapes of a data directory held at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// The version of this form.
+    /// The version of this format.
     pub checkpoint: u32,
     /// When it was made, nanoseconds since the Unix epoch.
     pub made_wall_ns: u64,
@@ -37,7 +37,7 @@ pub struct Checkpoint {
     pub tapes: Vec<NotedTape>,
     /// The hash over all of the above, in hex.
     pub root: String,
-    /// Who says so.
+    /// The signature of the root, if it was signed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub signature: Option<Signature>,
 }
@@ -45,22 +45,22 @@ pub struct Checkpoint {
 /// What one tape held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotedTape {
-    /// Which.
+    /// The tape.
     pub tape: TapeId,
-    /// Whether it was closed, so that nothing could be added.
+    /// Whether it was sealed: nothing may be added to it.
     pub sealed: bool,
-    /// How many entries.
+    /// How many entries it had.
     pub entries: u64,
     /// Their digest.
     pub digest: String,
-    /// Every how many entries there is a mark.
+    /// The distance between two marks, in entries.
     pub mark_step: u64,
-    /// The beginnings of digests, eight characters each, by which a changed entry is found.
+    /// The first eight characters of the digest at each mark: they narrow down which entry was changed.
     pub marks: String,
-    /// The facts of its header; none where it was damaged, and in checkpoints from before they were noted.
+    /// The facts of its header; none if it was damaged, and in checkpoints of version 1.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub header: Option<NotedFacts>,
-    /// The facts of its footer; none where it was not sealed, or damaged.
+    /// The facts of its footer; none if it was not sealed, or damaged.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub footer: Option<NotedFacts>,
 }
@@ -74,7 +74,7 @@ pub struct Signature {
     pub signature: String,
 }
 
-/// Why there is no checkpoint.
+/// Why a checkpoint cannot be made, read or compared.
 #[derive(Debug, Error)]
 pub enum CheckpointError {
     /// The tapes cannot be listed.
@@ -102,37 +102,37 @@ pub enum CheckpointError {
     },
 }
 
-/// What became of a tape since a checkpoint.
+/// How a tape differs from what a checkpoint says of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum TapeChange {
-    /// It is as it was.
+    /// Nothing changed.
     Same,
-    /// It has more entries, behind those that it had.
+    /// It was live, and entries were appended.
     Grown {
         /// How many more.
         by: u64,
     },
-    /// Entries are not what they were.
+    /// Entries were changed.
     Changed {
         /// The first that may be another.
         first: u64,
-        /// The last entry among which the first changed one is.
+        /// The last entry that may be the first changed one.
         last: u64,
     },
-    /// It was closed, and has more entries now.
+    /// It was sealed, and has more entries now.
     Added {
         /// How many more.
         by: u64,
     },
-    /// Its entries are what they were, and what its header or footer says is not.
+    /// Its entries are unchanged, but its header or footer is not.
     FactsChanged {
-        /// The facts of its header that are others.
+        /// The names of the header facts that differ.
         header: Option<Vec<String>>,
-        /// The facts of its footer that are others.
+        /// The names of the footer facts that differ.
         footer: Option<Vec<String>>,
     },
-    /// Its entries are what they were, and it was imported since.
+    /// Its entries are unchanged, and it was imported since.
     Imported {
         /// When and from what.
         note: Imported,
@@ -142,12 +142,12 @@ pub enum TapeChange {
         /// How many there are.
         has: u64,
     },
-    /// It was removed, and that was noted.
+    /// It was removed, and the removal was noted.
     Removed {
         /// When and by what.
         note: Removed,
     },
-    /// It is not there, and nobody noted that it was removed.
+    /// It is not there, and there is no note of its removal.
     Missing,
     /// It cannot be read.
     Unreadable {
@@ -157,13 +157,13 @@ pub enum TapeChange {
 }
 
 impl TapeChange {
-    /// Tells whether this may happen without anybody having tampered with it.
+    /// Tells whether this can happen without tampering.
     #[must_use]
     pub fn is_fine(&self) -> bool {
         matches!(self, Self::Same | Self::Grown { .. } | Self::Removed { .. } | Self::Imported { .. })
     }
 
-    /// Says it in words; `had` is what the checkpoint says of the tape.
+    /// Describes the difference in a sentence; `had` is what the checkpoint says of the tape.
     #[must_use]
     pub fn words(&self, had: &NotedTape) -> String {
         match self {
@@ -203,31 +203,31 @@ impl TapeChange {
     }
 }
 
-/// What became of all tapes since a checkpoint.
+/// How all tapes differ from a checkpoint.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// Each tape of the checkpoint.
     pub tapes: Vec<ComparedTape>,
-    /// Tapes that came since.
+    /// Tapes that are not in the checkpoint.
     pub new_tapes: Vec<TapeId>,
-    /// Whether the checkpoint notes headers and footers. One from before covers of these only what identifies a tape.
+    /// Whether the checkpoint covers headers and footers. One of version 1 covers only the facts that identify a tape.
     pub covers_facts: bool,
 }
 
-/// What became of one tape since a checkpoint.
+/// How one tape differs from a checkpoint.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComparedTape {
-    /// Which.
+    /// The tape.
     pub tape: TapeId,
-    /// What became of it.
+    /// The difference.
     #[serde(flatten)]
     pub change: TapeChange,
-    /// The same in words.
+    /// The same as a sentence.
     pub words: String,
 }
 
 impl Comparison {
-    /// Tells whether nothing was tampered with.
+    /// Tells whether no tape shows tampering.
     #[must_use]
     pub fn is_fine(&self) -> bool {
         self.tapes.iter().all(|tape| tape.change.is_fine())
@@ -235,10 +235,10 @@ impl Comparison {
 }
 
 impl Checkpoint {
-    /// Makes one of all tapes as they are; what is being written counts as far as it has come.
+    /// Makes a checkpoint of all tapes. A live tape counts with the entries it has now.
     ///
     /// # Errors
-    /// A tape cannot be read. One that is damaged counts with what can be read of it.
+    /// A tape cannot be read. A damaged tape is no error: it counts with what can be read of it.
     pub fn make(home: &Home, made_wall_ns: u64) -> Result<Self, CheckpointError> {
         let mut files = home.list()?;
         files.sort_by_key(|file| file.id);
@@ -264,10 +264,10 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Reads one, and checks that it has the root that it says. Who signed it is for the caller to check.
+    /// Reads a checkpoint, and checks that its root matches its content. The caller checks the signature.
     ///
     /// # Errors
-    /// It is none, or was changed.
+    /// The text is no checkpoint, is of a later version, or was altered.
     pub fn parse(text: &[u8]) -> Result<Self, CheckpointError> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -289,13 +289,13 @@ impl Checkpoint {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Returns what a signature is of.
+    /// Returns the bytes that a signature signs.
     #[must_use]
     pub fn signed_bytes(&self) -> Vec<u8> {
         [CONTEXT, self.root.as_bytes()].concat()
     }
 
-    /// Tells what became of each tape since.
+    /// Compares each tape with what the checkpoint says of it.
     ///
     /// # Errors
     /// The data directory cannot be read.
@@ -344,14 +344,14 @@ fn compare_tape(home: &Home, file: &TapeFile, noted: &NotedTape) -> Result<TapeC
     })
 }
 
-/// Compares what a tape says of itself with what was noted of it; none where it is the same.
+/// Compares a tape's header and footer with what was noted of them; none if nothing differs.
 fn compare_facts(tape: &Tape, noted: &NotedTape) -> io::Result<Option<TapeChange>> {
     let differing =
         |noted: &Option<NotedFacts>, is: Option<NotedFacts>| noted.as_ref()?.differing(is.as_ref());
     let header = differing(&noted.header, tape.header_facts()?);
     let footer = differing(&noted.footer, tape.footer_facts()?);
     let imported = tape.header().and_then(|header| header.links.imported.clone());
-    // An import makes the footer anew. By the rules of this version, that it fits the entries is checked by itself.
+    // An import writes a new footer. `tape verify` checks a footer of this version against the entries anyway.
     let is_checked = tape.footer().is_some_and(|footer| footer.totals_version == Some(TOTALS_VERSION));
     if let Some(note) = imported
         && header.as_ref().is_some_and(|facts| facts == &[IMPORTED])
@@ -363,14 +363,14 @@ fn compare_facts(tape: &Tape, noted: &NotedTape) -> io::Result<Option<TapeChange
     Ok(is_changed.then_some(TapeChange::FactsChanged { header, footer }))
 }
 
-/// Returns the place of the first mark that differs, as far as there are entries.
+/// Returns the index of the first mark that differs.
 fn first_change(observed: &Observed, noted: &NotedTape) -> Option<u64> {
     let (has, had) = (hex(&observed.marks), noted.marks.as_bytes().chunks(8));
     let differs = has.as_bytes().chunks(8).zip(had).position(|(has, had)| has != had);
     differs.map(|at| at as u64)
 }
 
-/// Passes over all entries of a tape that can be read.
+/// Reads all entries of a tape that can be read.
 fn observe(tape: &Tape, wanted: Vec<u64>, mark_step: u64) -> io::Result<Observed> {
     let mut observer = Observer::new(tape.header(), wanted).with_marks(mark_step);
     let mut entries = tape.entries()?;

@@ -1,6 +1,7 @@
-//! Files that show that a process lives: locked by it, free as soon as it is gone, however it went.
+//! Claim files: a process holds a lock on one for as long as it lives.
 //!
-//! A lock goes with its process, also after `kill -9`, so no other process ever has to guess from a pid or a clock.
+//! The kernel frees the lock however the process ends, also after `kill -9`, so no other process ever has to guess from
+//! a pid or a clock.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use crate::format::writer::{is_at, lock_abandoned};
 use crate::home::create_private_dir;
 
-/// A file that this process holds; it is removed when dropped.
+/// A claim file that this process holds; dropping it removes the file.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
@@ -21,19 +22,19 @@ pub struct Claim {
     _file: File,
 }
 
-/// Who holds a claim.
+/// Whether the process that made a claim still lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimHolder {
-    /// A process that lives.
+    /// It lives.
     Alive,
-    /// A process that is gone.
+    /// It has ended, and left its file behind.
     Gone,
-    /// No such file here: released, or of another data directory.
+    /// There is no such file: it was released, or the process uses another data directory.
     Unknown,
 }
 
 impl Claim {
-    /// Claims a name in a directory; `None` where another process holds it.
+    /// Claims a name in a directory; `None` if another process holds it.
     ///
     /// # Errors
     /// The file cannot be made.
@@ -43,7 +44,7 @@ impl Claim {
         loop {
             let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Its holder may have removed it after it was opened here.
+                // Its holder may have removed the file between the open and the lock.
                 Ok(()) if !is_at(&file, &path)? => {}
                 Ok(()) => {
                     file.set_len(0)?;
@@ -56,7 +57,7 @@ impl Claim {
         }
     }
 
-    /// Tells who holds a name in a directory.
+    /// Tells whether the holder of a name in a directory lives.
     #[must_use]
     pub fn holder(directory: &Path, name: &str) -> ClaimHolder {
         match lock_abandoned(&directory.join(name)) {
@@ -69,7 +70,8 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Removed before the lock goes: whoever takes the name next makes a file of its own. One that stays is free.
+        // Removed before the lock is freed, so that the next claim makes a new file. A file that stays is unlocked, which
+        // counts as gone.
         let _ = std::fs::remove_file(&self.path);
     }
 }

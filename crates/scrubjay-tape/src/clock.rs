@@ -24,19 +24,19 @@ pub fn now() -> Moment {
     Moment { wall_ns: saturate(wall), instant: Instant::now() }
 }
 
-/// Returns the nanoseconds of a duration; 584 years are enough.
+/// Returns a duration in nanoseconds; saturates after 584 years.
 #[must_use]
 pub fn saturate(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns when a file was written last. Asks the system directly: a library that fakes the clock fakes this too.
+/// Returns when a file was last written. Asks the kernel directly, because libfaketime also fakes what libc returns.
 pub(crate) fn written_wall_ns(file: &File) -> io::Result<u64> {
     let facts = rustix::fs::fstat(file)?;
     Ok(wall_ns(facts.st_mtime, facts.st_mtime_nsec))
 }
 
-/// Returns when a file was last written or its entry changed, whichever came later: a copy keeps the first time only.
+/// Returns the later of a file's modification and change times: a copy can keep the first, and not the second.
 pub(crate) fn touched_wall_ns(path: &Path) -> io::Result<u64> {
     let facts = rustix::fs::stat(path)?;
     let changed = wall_ns(facts.st_ctime, facts.st_ctime_nsec);
@@ -47,16 +47,16 @@ fn wall_ns(seconds: i64, ns: u64) -> u64 {
     u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(ns)
 }
 
-/// Which start of the system this is, and how long ago it was; time in which the machine slept counts.
+/// Which boot of the system this is, and how long ago it was, including time in which the machine slept.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Boot {
-    /// Names this start of the system.
+    /// Identifies this boot.
     pub id: String,
-    /// Nanoseconds since then, by a clock that nobody can set.
+    /// Nanoseconds since the boot, by a clock that cannot be set.
     pub ns: u64,
 }
 
-/// Reads the clock that counts from the start of the system; none where there is no such clock.
+/// Reads the clock that counts from the boot; none on systems without it.
 #[must_use]
 pub fn boot() -> Option<Boot> {
     #[cfg(target_os = "linux")]

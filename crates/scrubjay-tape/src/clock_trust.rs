@@ -1,10 +1,9 @@
-//! Whether the wall clock can be believed, which must be known before anything is deleted for its age.
+//! Whether the wall clock can be trusted, which must be known before anything is deleted for its age.
 //!
-//! `<data>/clock.json` keeps the last time that was believed, with the clock that counts from the start of the
-//! system, which nobody can set. The wall clock is believed again when it went on by about what that clock says. After
-//! the system was started anew nothing says how long it was off, so a longer step is believed then; not one that is
-//! longer than the very age that tapes are deleted at. A clock that only this process sees (libfaketime) shows by the
-//! time the file system gives to a file.
+//! `<data>/clock.json` keeps the last trusted time, together with the boot-time clock, which cannot be set. The wall
+//! clock is trusted if it advanced by about as much as that clock. After a reboot nothing says how long the system was
+//! off, so a longer step is trusted then, but never one longer than the age at which tapes are deleted. A clock that is
+//! faked for this process alone (libfaketime) is found by the time that the file system gives to a new file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,19 +19,19 @@ use crate::home::Home;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_NS: u64 = 24 * 3600 * SECOND_NS;
-/// Clocks that differ by less agree: network time steps by as much when a machine wakes up.
+/// Clocks that differ by less than 5 minutes agree: NTP may step that far when a machine wakes up.
 const SLACK_NS: u64 = 5 * 60 * SECOND_NS;
-/// A machine may be off for so long without a question, whatever the age that is asked about.
+/// How long a machine may be off, however short the age is: a weekend.
 const OFF_NS: u64 = 2 * DAY_NS;
-/// As `OFF_NS`, where nothing is to be deleted for its age.
+/// Like `OFF_NS`, if nothing is to be deleted for its age.
 const OFF_UNASKED_NS: u64 = 30 * DAY_NS;
 
-/// What the clocks said at one moment.
+/// A reading of all clocks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockReading {
     /// The wall clock, nanoseconds since the Unix epoch.
     pub wall_ns: u64,
-    /// The clock that counts from the start of the system.
+    /// The boot-time clock.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub boot: Option<Boot>,
     /// The time that the file system gave to a file written at that moment.
@@ -41,7 +40,7 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// Reads all clocks; writes a file in the data directory for the file system's.
+    /// Reads all clocks. Writes a file to the data directory to read the file system's.
     #[must_use]
     pub fn take(home: &Home) -> Self {
         let file_wall_ns = probe(home);
@@ -49,17 +48,17 @@ impl ClockReading {
     }
 }
 
-/// Writes a file, and returns the time that the file system gives to it; none where nothing can be written.
+/// Writes a file, and returns the time that the file system gave to it; none if it cannot be written.
 fn probe(home: &Home) -> Option<u64> {
     let path = home.root().join(format!("clock.{}.probe", std::process::id()));
     let written = create_private(&path).and_then(|mut file| file.write_all(b"t").map(|()| file));
     let told = written.and_then(|file| clock::written_wall_ns(&file)).ok();
-    // What stays is written over by the next process with this number.
+    // A file that stays is overwritten by the next process with this pid.
     let _ = std::fs::remove_file(&path);
     told
 }
 
-/// Why the wall clock is not believed.
+/// Why the wall clock is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "doubt", rename_all = "snake_case")]
 pub enum ClockDoubt {
@@ -68,19 +67,19 @@ pub enum ClockDoubt {
         /// The wall clock less the file system's, in nanoseconds.
         by_ns: i64,
     },
-    /// The clock went on by more than anything explains.
+    /// The clock advanced by more than the time that passed.
     Jump {
         /// By how much more, in nanoseconds.
         ahead_ns: u64,
-        /// The last time that was believed.
+        /// The last time that was trusted.
         believed_wall_ns: u64,
-        /// Whether the system was started anew since then.
+        /// Whether the system was rebooted since then.
         rebooted: bool,
     },
 }
 
 impl ClockDoubt {
-    /// Says it in words.
+    /// Describes it in a sentence.
     #[must_use]
     pub fn words(&self) -> String {
         match self {
@@ -98,14 +97,14 @@ impl ClockDoubt {
     }
 }
 
-/// What is kept of the clocks from start to start.
+/// The clock readings that are kept between runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustedClock {
-    /// When the wall clock was believed last.
+    /// The last reading whose wall clock was trusted.
     trusted: ClockReading,
-    /// When the clocks were read last.
+    /// The last reading.
     latest: ClockReading,
-    /// How much time is known to have passed between the two.
+    /// The time that the boot-time clock measured between the two.
     measured_ns: u64,
 }
 
@@ -114,7 +113,7 @@ impl TrustedClock {
         Self { latest: reading.clone(), trusted: reading, measured_ns: 0 }
     }
 
-    /// Compares the clocks with the last time. `age` is the age that something is to be deleted at.
+    /// Compares the clocks with the last reading. `age` is the age at which something is to be deleted.
     #[must_use]
     pub fn judge(mut self, now: &ClockReading, age: Option<Duration>) -> (Self, Option<ClockDoubt>) {
         if let Some(doubt) = differs_from_files(now) {
@@ -124,8 +123,8 @@ impl TrustedClock {
         self.measured_ns = self.measured_ns.saturating_add(passed);
         self.latest = now.clone();
         let ahead = i128::from(now.wall_ns) - i128::from(self.trusted.wall_ns) - i128::from(self.measured_ns);
-        // A clock that is behind makes nothing look old. It is not believed either: when it is right again, it has to be
-        // known what it was, and until then what is recorded has wrong times.
+        // A clock that is behind makes nothing look old, so it is no doubt. But the reading does not become the trusted
+        // one: once the clock is right again, the jump forward must not look suspicious.
         if ahead < -i128::from(SLACK_NS) {
             return (self, None);
         }
@@ -137,10 +136,10 @@ impl TrustedClock {
             (true, Some(age)) => OFF_NS.max(age),
             (true, None) => OFF_UNASKED_NS,
         };
-        // Time that was measured since then explains a part of the step, and never the rest: once believed, a wrong clock
-        // would be right for every other age too.
+        // A step is tolerated up to this limit only. Once a wrong clock became the trusted one, it would pass for every
+        // other age too.
         if ahead_ns <= allowed_ns {
-            // A step that only a long age lets pass is not believed for shorter ones.
+            // A step that passes only because of a long age does not become the trusted time.
             let settled_ns = allowed_ns.min(if rebooted { OFF_UNASKED_NS } else { SLACK_NS });
             return if ahead_ns <= settled_ns { (Self::new(now.clone()), None) } else { (self, None) };
         }
@@ -148,7 +147,7 @@ impl TrustedClock {
         (self, Some(ClockDoubt::Jump { ahead_ns, believed_wall_ns, rebooted }))
     }
 
-    /// Returns how much time is known to have passed since the clocks were read last.
+    /// Returns the time that the boot-time clock measured since the last reading.
     fn passed_ns(&self, now: &ClockReading) -> u64 {
         match (&self.latest.boot, &now.boot) {
             (Some(then), Some(now)) if then.id == now.id => now.ns.saturating_sub(then.ns),
@@ -157,8 +156,7 @@ impl TrustedClock {
         }
     }
 
-    /// Returns by how much the clock is behind the last time it was believed, and the time that is known to have
-    /// passed since; none where it is not.
+    /// Returns by how much the clock is behind the trusted time plus the time measured since; none if it is not.
     #[must_use]
     pub fn went_back_ns(&self, now: &ClockReading) -> Option<u64> {
         let passed_ns = self.measured_ns.saturating_add(self.passed_ns(now));
@@ -182,7 +180,7 @@ impl Home {
         self.root().join("clock.json")
     }
 
-    /// Returns what is kept of the clocks; where nothing is, the newest file says when they were read last.
+    /// Returns the kept clock readings. If there are none, the newest file's time counts as the last reading.
     #[must_use]
     pub fn trusted_clock(&self) -> Option<TrustedClock> {
         let kept =
@@ -195,32 +193,32 @@ impl Home {
         })
     }
 
-    /// Returns by how much the clock is behind what it was believed to be before; none where it is not, or where nothing
-    /// is known. Writes nothing, so a recording can afford it at its beginning.
+    /// Returns by how much the clock is behind what it should be; none if it is not, or if nothing is known. Writes
+    /// nothing, so it is cheap enough for the start of a recording.
     #[must_use]
     pub fn clock_behind_ns(&self) -> Option<u64> {
         let now = ClockReading { wall_ns: clock::now().wall_ns, boot: clock::boot(), file_wall_ns: None };
         self.trusted_clock()?.went_back_ns(&now)
     }
 
-    /// Compares the clocks with the last time, and keeps what they say now.
+    /// Compares the clocks with the last reading, and keeps the new one.
     ///
     /// # Errors
-    /// What they say cannot be kept.
+    /// The new reading cannot be written.
     pub fn check_clock(&self, now: &ClockReading, age: Option<Duration>) -> io::Result<Option<ClockDoubt>> {
         let trusted = self.trusted_clock().unwrap_or_else(|| TrustedClock::new(now.clone()));
         let (trusted, doubt) = trusted.judge(now, age);
-        // A clock that only this process sees is not worth keeping.
+        // A faked clock is not kept.
         if !matches!(doubt, Some(ClockDoubt::Files { .. })) {
             self.store_trusted_clock(&trusted)?;
         }
         Ok(doubt)
     }
 
-    /// Believes the clock as it is: somebody says that it is right.
+    /// Trusts the clock as it is, because a person says that it is right.
     ///
     /// # Errors
-    /// It cannot be kept.
+    /// The reading cannot be written.
     pub fn trust_clock(&self, now: &ClockReading) -> io::Result<()> {
         self.store_trusted_clock(&TrustedClock::new(now.clone()))
     }
@@ -232,7 +230,7 @@ impl Home {
             .and_then(|mut file| file.write_all(&serde_json::to_vec(trusted)?))
             .and_then(|()| std::fs::rename(&nascent, &path));
         if written.is_err() {
-            // The error that matters is the one at hand.
+            // The caller gets the first error; one from clearing up would hide it.
             let _ = std::fs::remove_file(&nascent);
         }
         written

@@ -1,10 +1,10 @@
-//! Which conversation a connection belongs to, found out when it opens.
+//! Finds out which conversation a connection belongs to.
 //!
-//! A host starts one process for each server. Where it names its conversation, or passes on a trace, that decides.
-//! Else all that is known is which process started us, in which workspace: connections of one host process belong
-//! together, but the same server started a second time while the first still runs is of a second conversation. Each
-//! connection shows that it is open by a claimed file in `<data>/conversations/<host process>/`, which holds the id of
-//! its session; once all of a conversation are gone, the next connection begins another.
+//! A host starts one process for each server. If the host names its conversation, or passes on a trace, that decides.
+//! Otherwise all we know is which process started us, and in which workspace. Connections of one host process belong
+//! together, except that the same server started again while the first still runs belongs to a second conversation.
+//! Each open connection holds a claim file in `<data>/conversations/<host process>/` with the id of its session. Once
+//! all claims of a conversation are gone, the next connection begins another.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -21,13 +21,14 @@ use crate::format::header::{Origin, SessionRef, SessionSource};
 use crate::format::writer::is_at;
 use crate::home::{Home, create_private_dir};
 
-/// No host process is asked to tell apart more conversations; what comes above shares the last.
+/// How many conversations of one host process are told apart: no host runs that many at once. Further ones share the
+/// last.
 const CONVERSATIONS_MAX: u32 = 1000;
-/// The file whose lock lets one process at a time look for its conversation.
+/// The lock file that lets one process at a time look for its conversation.
 const TURN: &str = "turn";
 
-/// The conversation of a process that a host started, found out when it is first asked for: a process to which nothing
-/// is said is of none, and leaves nothing behind.
+/// The conversation of a process that a host started. It is found out when it is first needed, so that a process that
+/// receives no message leaves nothing behind.
 #[derive(Debug)]
 pub struct Conversation {
     home: Home,
@@ -37,28 +38,28 @@ pub struct Conversation {
     joined: OnceLock<Membership>,
 }
 
-/// A place in a conversation, held for as long as this process lives.
+/// A connection's membership in a conversation, held for as long as this process lives.
 #[derive(Debug)]
 struct Membership {
-    /// The session; none where nothing tells.
+    /// The session; none if nothing identifies it.
     session: Option<SessionRef>,
     _claim: Option<Claim>,
 }
 
 impl Conversation {
-    /// Describes a process that a host started; `server` names what it started.
+    /// Describes a process that a host started to run `server`.
     #[must_use]
     pub fn new(home: Home, origin: Origin, workspace: Option<String>, server: String) -> Self {
         Self { home, origin, workspace, server, joined: OnceLock::new() }
     }
 
-    /// Tells which session it is; none where nothing tells.
+    /// Returns the session; none if nothing identifies it.
     #[must_use]
     pub fn session(&self) -> Option<SessionRef> {
         self.joined.get_or_init(|| self.join()).session.clone()
     }
 
-    /// A data directory that cannot be written leaves the host process alone to tell.
+    /// If the data directory cannot be written, the host process alone identifies the session.
     fn join(&self) -> Membership {
         let session = SessionRef::of_host(&self.origin, self.workspace.as_deref());
         let process = session.as_ref().filter(|session| session.told_by == SessionSource::HostProcess);
@@ -100,14 +101,14 @@ fn join_process(conversations: &Path, host: &str, server: &str) -> io::Result<(S
     Ok((open.pop_last().map_or_else(random_id, |(_, id)| id), None))
 }
 
-/// Lets one process at a time look; the turn ends when the file is dropped.
+/// Waits for the lock; dropping the returned file frees it.
 fn take_turn(place: &Path) -> io::Result<File> {
     let path = place.join(TURN);
     loop {
         create_private_dir(place)?;
         let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
         match opened {
-            // The directory may be swept between the two steps, and the file while its lock is waited for.
+            // `sweep` may remove the directory between the two steps, and the file while this waits for its lock.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
             Ok(file) => {
@@ -120,7 +121,7 @@ fn take_turn(place: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes what is left of host processes that have no connection open any more.
+/// Removes the directories of host processes that have no open connection left.
 ///
 /// # Errors
 /// A directory cannot be read.
@@ -137,14 +138,14 @@ pub fn sweep(home: &Home) -> io::Result<()> {
         if names.iter().all(|name| Claim::holder(&place, name) == ClaimHolder::Gone) {
             names.iter().try_for_each(|name| std::fs::remove_file(place.join(name)))?;
             std::fs::remove_file(place.join(TURN))?;
-            // One that waits for the turn may have begun to make it anew: then the directory stays.
+            // A process that waits for the lock may have recreated the file; then the directory stays.
             let _ = std::fs::remove_dir(&place);
         }
     }
     Ok(())
 }
 
-/// Makes an id for a session.
+/// Makes a random session id.
 pub fn random_id() -> String {
     let mut random = [0; 10];
     getrandom::fill(&mut random).expect("the system has a source of randomness");

@@ -1,8 +1,8 @@
-//! Which entries of a tape did not reach their receiver, as all tapes of a data directory tell it.
+//! Which entries of a tape did not reach their receiver, according to all tapes of a data directory.
 //!
-//! A message may turn out to be undelivered when its tape is full or sealed. Then a later tape of the same recording
-//! notes it, or a tape "after the end" of the same run of a gateway. Which tapes those are, their headers say: only they
-//! are read. Notes on any other tape do not count, whatever they name.
+//! A message may turn out to be undelivered after its tape was rotated or sealed. A later tape of the same recording
+//! notes it then, or the tape `after the end` of the same run of the gateway. Headers tell which tapes those are; only
+//! they are read. Notes on any other tape are ignored.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -15,18 +15,18 @@ use crate::format::header::{Header, TapeKind};
 use crate::format::reader::{Tape, peek_header};
 use crate::home::{Home, TapeFile, started_wall_ms};
 
-/// A later tape may have an earlier name, because the wall clock was set back meanwhile. By more than a day it is not
-/// corrected without somebody noticing, and every header that is looked at takes time.
+/// A later tape may have an earlier name if the wall clock was set back. Nobody sets it back by more than a day without
+/// noticing, and reading the header of every older tape takes time.
 const CLOCK_SLACK_MS: u64 = 24 * 3600 * 1000;
 
-/// The tapes whose notes may be about entries of others.
+/// Tapes whose notes may name entries of other tapes.
 #[derive(Debug, Default)]
 pub struct LaterTapes {
     /// By the tape that they continue.
     continuing: HashMap<TapeId, Vec<TapeFile>>,
-    /// What came after the end of others, by the run of the gateway.
+    /// The tapes of late messages, by the run of the gateway.
     late: HashMap<String, Vec<TapeFile>>,
-    /// What the notes on them say, as far as it was asked for.
+    /// The notes on them, read when first needed.
     sums: HashMap<TapeId, UndeliveredSum>,
 }
 
@@ -49,7 +49,7 @@ impl Home {
 }
 
 impl LaterTapes {
-    /// Looks at the headers of all tapes that may have notes about some.
+    /// Reads the headers of all tapes that may have notes about `tapes`.
     pub fn of<'a>(home: &Home, tapes: impl IntoIterator<Item = &'a Tape>) -> Self {
         let headers = tapes.into_iter().filter(|tape| may_be_named_later(tape)).filter_map(Tape::header);
         let Some(since_ns) = headers.map(|header| header.started_wall_ns).min() else {
@@ -57,10 +57,9 @@ impl LaterTapes {
         };
         let since_ms = (since_ns / 1_000_000).saturating_sub(CLOCK_SLACK_MS);
         let mut later = Self::default();
-        // A directory that cannot be read has no tapes that say anything: the tape that is looked at may be a file
-        // from elsewhere.
+        // The data directory may be missing: the tape may be a file from elsewhere.
         for file in home.list().unwrap_or_default() {
-            // A file that somebody gave another name may be of any time.
+            // A file that was renamed may be of any time.
             if started_wall_ms(&file.path).is_none_or(|ms| ms >= since_ms)
                 && let Ok(Some(header)) = peek_header(&file.path)
             {
@@ -99,12 +98,12 @@ impl LaterTapes {
         Ok(sum)
     }
 
-    /// Returns the tapes that may have notes about entries of this one, each once.
+    /// Returns the tapes that may have notes about entries of the tape with this header, each once.
     fn about(&self, header: &Header) -> Vec<TapeFile> {
         let mut seen = BTreeSet::from([header.id]);
         let mut found: Vec<TapeFile> = Vec::new();
         let mut looking = vec![header.id];
-        // Headers may name each other in a circle; each tape is passed once.
+        // Forged headers may name each other in a circle, so each tape is visited once.
         while let Some(id) = looking.pop() {
             for next in self.continuing.get(&id).into_iter().flatten() {
                 if seen.insert(next.id) {
@@ -119,8 +118,8 @@ impl LaterTapes {
     }
 }
 
-/// Tells whether a later tape may have notes about entries of this one. A connection without a gateway that has ended
-/// has nobody who could write them.
+/// Tells whether a later tape may have notes about entries of this one. After the end of a connection without a gateway
+/// nobody is left who could write them.
 fn may_be_named_later(tape: &Tape) -> bool {
     let Some(header) = tape.header() else { return false };
     let end = tape.footer().and_then(|footer| footer.end.as_ref());

@@ -1,8 +1,8 @@
 //! The tape: the recording of one connection's messages, in one file.
 //!
-//! `docs/TAPE.md` describes the format. While a connection lives its tape is a *live* file that only grows:
-//! a header, then frames, one write for each batch of messages. Sealing rewrites the same frames into
-//! compressed, hash-chained blocks with a footer. Readers take both, whole or damaged.
+//! `docs/TAPE.md` describes the format. While a connection lives its tape is a *live* file that only grows: a header,
+//! then frames, one write for each batch of messages. Sealing rewrites the same frames into compressed, hash-chained
+//! blocks with a footer. Readers take both layouts, also if they are damaged.
 
 pub mod digest;
 pub mod entries;

@@ -1,7 +1,7 @@
-//! The data directory: which files are where, and who may read them.
+//! The data directory: where its files are, and how tapes are listed, found, opened and sealed.
 //!
-//! `<data>/tapes/<when>-<id>.live|.tape`. Names sort by time. Many processes share one directory; each
-//! writes only files of its own, and takes over another's only when its lock is free.
+//! Tapes are `<data>/tapes/<when>-<id>.live|.tape`; their names sort by time. Many processes share one directory. Each
+//! writes only its own files, and takes over another's only when the lock on it is free.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::format::reader::{OpenError, Tape};
 use crate::format::seal::{SealError, seal_or_finish};
 use crate::format::writer::{create_private, lock_abandoned};
 
-/// Fewer characters than this name no tape.
+/// Shorter prefixes of an id match too many tapes to be meant.
 const SHORT_ID_MIN: usize = 3;
 
 /// A data directory.
@@ -31,23 +31,23 @@ pub struct Home {
 pub struct TapeFile {
     /// Its id.
     pub id: TapeId,
-    /// Its file: the sealed one where both are there.
+    /// Its file: the sealed one if both exist.
     pub path: PathBuf,
 }
 
-/// Why a name leads to no tape.
+/// Why a tape cannot be found by its name.
 #[derive(Debug, Error)]
 pub enum FindError {
-    /// There are none at all.
+    /// The data directory has no tapes.
     #[error("there are no tapes in {0} yet: record one with `scrubjay wrap -- COMMAND`")]
     NoTapes(PathBuf),
-    /// It could be almost any.
+    /// The name is too short.
     #[error("\"{0}\" is too short to name a tape: give at least {SHORT_ID_MIN} characters")]
     TooShort(String),
-    /// None has that id.
+    /// No tape or session has that name.
     #[error("no tape or session is called \"{0}\": `scrubjay tape ls` lists them")]
     Unknown(String),
-    /// Several have it.
+    /// Several tapes match.
     #[error("\"{0}\" fits several tapes ({1}): give more characters")]
     Ambiguous(String, String),
     /// The directory cannot be read.
@@ -60,7 +60,7 @@ pub enum FindError {
     },
 }
 
-/// Creates a directory that its owner alone may enter, whatever the umask.
+/// Creates a directory of mode 0700, whatever the umask.
 pub fn create_private_dir(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     std::fs::set_permissions(directory, Permissions::from_mode(0o700))
@@ -91,44 +91,44 @@ impl Home {
         self.root.join("locks")
     }
 
-    /// Returns where it is kept what backends offered the last time.
+    /// Returns the directory that caches the lists of each backend.
     #[must_use]
     pub fn backends(&self) -> PathBuf {
         self.root.join("backends")
     }
 
-    /// Returns where it is kept what backends said of their tools, and what of it a person approved.
+    /// Returns the directory of tool definitions: those that backends sent, and those that a person approved.
     #[must_use]
     pub fn definitions(&self) -> PathBuf {
         self.root.join("definitions")
     }
 
-    /// Returns the directory in which connections show which conversation they belong to.
+    /// Returns the directory in which connections claim their conversation.
     #[must_use]
     pub fn conversations(&self) -> PathBuf {
         self.root.join("conversations")
     }
 
-    /// Returns the directory in which processes show that they live.
+    /// Returns the directory in which processes claim that they live.
     #[must_use]
     pub fn processes(&self) -> PathBuf {
         self.root.join("processes")
     }
 
-    /// Tells whether a process lives that claimed a name here.
+    /// Tells whether the process that claimed a name lives.
     #[must_use]
     pub fn process(&self, name: &str) -> ClaimHolder {
-        // A name from a shared database must not lead out of the directory.
+        // The name may come from a shared database: it must not lead out of the directory.
         match name.parse::<TapeId>() {
             Ok(id) => Claim::holder(&self.processes(), id.as_str()),
             Err(_) => ClaimHolder::Unknown,
         }
     }
 
-    /// Removes what processes that are gone left to show that they live; to be called once nothing refers to it.
+    /// Removes the claims of processes that are gone. Call it once nothing refers to them.
     pub fn forget_gone_processes(&self) {
         let directory = self.processes();
-        // What stays is looked at again by the next process.
+        // The next process tries again what fails here.
         for name in file_names(&directory).unwrap_or_default() {
             if Claim::holder(&directory, &name) == ClaimHolder::Gone {
                 let _ = std::fs::remove_file(directory.join(name));
@@ -142,19 +142,19 @@ impl Home {
         self.root.join("debug")
     }
 
-    /// Returns the file of the ledger, where it is a file.
+    /// Returns the path of the ledger's SQLite file.
     #[must_use]
     pub fn ledger(&self) -> PathBuf {
         self.root.join("ledger.db")
     }
 
-    /// Returns the file of the index.
+    /// Returns the path of the index's SQLite file.
     #[must_use]
     pub fn index(&self) -> PathBuf {
         self.root.join("index.db")
     }
 
-    /// Returns the key of this directory's hashes; makes it when first asked.
+    /// Returns the key for this directory's keyed hashes; creates it on first use.
     ///
     /// # Errors
     /// It cannot be made or read.
@@ -170,7 +170,7 @@ impl Home {
             let mut file = create_private(&nascent)?;
             file.write_all(&key)?;
             file.sync_all()?;
-            // Of several who make one at once the first wins; a link replaces nothing.
+            // Several processes may do this at once: a hard link does not replace a file, so the first one wins.
             let linked = std::fs::hard_link(&nascent, &path);
             std::fs::remove_file(&nascent)?;
             linked.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })?;
@@ -179,7 +179,7 @@ impl Home {
         key.try_into().map_err(|_| io::Error::other(format!("{} is not a key of 32 bytes", path.display())))
     }
 
-    /// Creates the directories, readable by their owner alone.
+    /// Creates the directories with mode 0700.
     ///
     /// # Errors
     /// They cannot be created.
@@ -192,7 +192,7 @@ impl Home {
         Ok(())
     }
 
-    /// Returns the directories that hold the name of a new tape, and the names of those directories.
+    /// Returns the directories to sync so that the name of a new tape survives a loss of power: theirs, and their parents'.
     pub(crate) fn directories_to_sync(&self) -> Vec<PathBuf> {
         let outside = self.root.parent().filter(|parent| !parent.as_os_str().is_empty());
         [self.tapes(), self.root.clone()].into_iter().chain(outside.map(Path::to_owned)).collect()
@@ -207,18 +207,18 @@ impl Home {
     /// Lists all tapes, newest first.
     ///
     /// # Errors
-    /// The directory cannot be read; one that is not there holds no tapes.
+    /// The directory cannot be read. A missing directory holds no tapes.
     pub fn list(&self) -> Result<Vec<TapeFile>, FindError> {
         let directory = self.tapes();
         let failed = |source| FindError::Io { path: directory.clone(), source };
-        // A tape that is sealed while the directory is read may be passed by under both names. Read twice, it is
-        // met once: it changes its name only once.
+        // A tape that is sealed while the directory is read may be missed under both names. Reading twice finds it,
+        // because it changes its name only once.
         let mut names = match file_names(&directory).and_then(|once| Ok((once, file_names(&directory)?))) {
             Ok((once, again)) => [once, again].concat(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(failed(e)),
         };
-        // Of two names of one tape, ".tape" sorts behind ".live": newest first meets it first.
+        // Of the two names of one tape ".tape" sorts behind ".live", so it comes first in this order.
         names.sort_unstable_by(|a, b| b.cmp(a));
         let mut tapes: Vec<TapeFile> = Vec::with_capacity(names.len());
         for name in names {
@@ -231,10 +231,10 @@ impl Home {
         Ok(tapes)
     }
 
-    /// Finds a tape by its id, the beginning of it, or `latest`: the newest conversation of a client.
+    /// Finds a tape by its id, a prefix of it, its session, or `latest`: the newest conversation of a client.
     ///
     /// # Errors
-    /// No tape fits, or several do.
+    /// No tape matches, or several do.
     pub fn find(&self, name: &str) -> Result<TapeFile, FindError> {
         let tapes = self.list()?;
         if name == "latest" {
@@ -255,12 +255,13 @@ impl Home {
         }
     }
 
-    /// Opens a tape; one that is sealed at this moment is found under its new name.
+    /// Opens a tape, also if it is being sealed at this moment and changes its name.
     ///
     /// # Errors
     /// The file cannot be read or is damaged beyond opening.
     pub fn open(&self, file: &TapeFile) -> Result<Tape, OpenError> {
-        // What somebody else put here is nobody's recording. A file that was named by its path is another matter.
+        // A file that another user put into the data directory is not our recording. (A file that a user names by its
+        // path is opened by `Tape::open`.)
         if let Ok(facts) = std::fs::metadata(&file.path)
             && facts.uid() != rustix::process::geteuid().as_raw()
         {
@@ -275,9 +276,9 @@ impl Home {
         }
     }
 
-    /// Seals every tape that a crash left behind, and clears what an interrupted sealing left.
+    /// Seals every tape that a crash left behind, and removes what an interrupted sealing left.
     ///
-    /// Returns how each went. A tape whose writer lives is not touched.
+    /// Returns the outcome for each. A tape whose writer lives is not touched.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -293,12 +294,12 @@ impl Home {
             // The lock is held while sealing, so that two processes never seal the same tape.
             let Ok(Some(_lock)) = lock_abandoned(&path) else { continue };
             if name.ends_with(".new") {
-                // Never had a name: nothing was recorded on it.
+                // It was never renamed to `.live`, so nothing was recorded on it.
                 let _ = std::fs::remove_file(&path);
             } else {
                 let sealed = seal_or_finish(&path);
                 if let Ok(sealed) = &sealed {
-                    // Without the note a later connection names no tape before it, which harms nothing else.
+                    // Without the note a later connection only names no tape before it.
                     let _ = self.note_session_end(sealed);
                 }
                 outcomes.push(sealed);
@@ -330,7 +331,7 @@ fn tape_id(name: &str) -> Option<TapeId> {
     stem.rsplit('-').next()?.parse().ok()
 }
 
-/// Returns when a tape began, as its file's name says.
+/// Returns when a tape began, according to its file's name.
 pub(crate) fn started_wall_ms(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.split('-').next()?.parse().ok()
 }

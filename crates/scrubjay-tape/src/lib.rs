@@ -1,8 +1,8 @@
-//! Where recordings rest: tapes in files, under one data directory.
+//! Tapes: recordings of connections, as files in one data directory.
 //!
-//! The tape format, the recording of a connection, what tapes say of each other, how long they are kept, and the only
-//! clock. Deliberately absent: SQL, tokio (an append is one system call, made by the thread that relays), and any
-//! reading of configuration.
+//! Holds the tape format, the recording of a connection, the links between tapes, retention, and the only module that
+//! reads the clock. Deliberately absent: SQL, tokio (an append is one system call, made by the thread that relays), and
+//! any reading of configuration.
 
 pub mod catalog;
 pub mod chain;

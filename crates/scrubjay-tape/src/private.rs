@@ -1,8 +1,9 @@
-//! Looks whether others may change or read the data directory, before anything in it is believed.
+//! Checks that nobody else can read or write the data directory, before anything in it is trusted.
 //!
-//! What is ours and merely too open is closed, and the caller says so. What belongs to somebody else, or can be
-//! replaced by somebody else, is refused and left as it is: a ledger, a list of trusted files or a tape that others
-//! may write proves nothing. No database that is opened is closed again: that would drop SQLite's locks on it.
+//! Files of ours whose mode is too open are closed to others, and the caller reports it. Files that belong to another
+//! user, or that another user can replace, are refused and left alone: a ledger, a list of trusted files or a tape that
+//! others can write proves nothing. A database file opened here is never closed, because that would drop the POSIX
+//! locks that SQLite holds on it in this process.
 
 use std::fs::{Metadata, Permissions};
 use std::io::{self, Read};
@@ -13,17 +14,17 @@ use thiserror::Error;
 
 use crate::home::Home;
 
-/// Everything that others may do.
+/// The permission bits of group and others.
 const OTHERS: u32 = 0o077;
 const GROUP_WRITES: u32 = 0o020;
 const ALL_WRITE: u32 = 0o002;
-/// With it, entries of a directory can be replaced by their owners alone.
+/// In a sticky directory only its owner can replace a file.
 const STICKY: u32 = 0o1000;
-/// Directories within directories: conversations are the deepest, with two.
+/// How deep directories are searched; the deepest of ours, `conversations/<process>/<claim>`, needs two levels.
 const DEPTH_MAX: usize = 4;
 
-/// Names at the top of a data directory. One that is not here is not ours to change, and keeps the directory from
-/// being taken for one that holds nothing else.
+/// The names of our files at the top of a data directory. A file with another name is not changed, and means that the
+/// directory is not Scrubjay's alone.
 const NAMES: [&str; 13] = [
     "tapes",
     "locks",
@@ -39,18 +40,18 @@ const NAMES: [&str; 13] = [
     "trust.json",
     "hash.key",
 ];
-/// Beginnings of such names: databases with what lies beside them, and temporary files.
+/// Prefixes of such names: databases with their logs and locks, and temporary files.
 const BEGINNINGS: [&str; 5] = ["ledger.", "index.", "hash.key.", ".tmp", "checkpoint"];
 
-/// The ledger. Another file may have been given its name; one in the place of the index is written over in any case.
+/// The ledger. Another program's file may have this name, so its content is checked before its mode is changed.
 const LEDGER: &str = "ledger.db";
-/// How every SQLite file begins.
+/// The first bytes of every SQLite file.
 const DATABASE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// Something that was open to others and is no more.
+/// A file or directory that was open to others and has been closed to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedPath {
-    /// What.
+    /// Its path.
     pub path: PathBuf,
     /// Its mode before.
     pub was: u32,
@@ -70,83 +71,83 @@ impl std::fmt::Display for ClosedPath {
     }
 }
 
-/// Why a data directory is not used. It was not touched.
+/// Why a data directory is refused. It was not changed.
 #[derive(Debug, Error)]
 pub enum NotPrivate {
-    /// It is somebody else's, or has something of somebody else's in it.
+    /// It belongs to another user, or contains a file that does.
     #[error(
         "{path} belongs to another user (uid {uid}), so nothing in it can be believed. Name a directory of your own with --data, \
          or have its owner give it to you (chown)"
     )]
     OtherOwner {
-        /// What.
+        /// The file or directory.
         path: PathBuf,
-        /// Whose.
+        /// Its owner.
         uid: u32,
     },
-    /// Somebody else can put another one in its place.
+    /// Another user can replace it.
     #[error(
         "{path} can be written by others (its mode is {mode:04o}), who could put something else in the place of {below}. \
          Run `chmod go-w {path}`, or name a directory elsewhere with --data"
     )]
     Replaceable {
-        /// The directory above.
+        /// The directory above it that others can write.
         path: PathBuf,
         /// Its mode.
         mode: u32,
-        /// What it leads to.
+        /// The path that could be replaced.
         below: PathBuf,
     },
-    /// Others may write it, and closing it would lock them out of what is theirs.
+    /// Others can write it, and it holds files that are not ours: closing it would lock their owners out.
     #[error(
         "{path} can be written by others (its mode is {mode:04o}) and is not there for Scrubjay alone. Name a directory of \
          its own with --data, or run `chmod go-w {path}`"
     )]
     Shared {
-        /// Which directory.
+        /// The directory.
         path: PathBuf,
         /// Its mode.
         mode: u32,
     },
-    /// It cannot be looked at.
+    /// Its metadata cannot be read.
     #[error("cannot look at {path}: {source}")]
     Io {
-        /// What.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// How much of a data directory is looked at.
+/// How much of a data directory is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckDepth {
-    /// The directory and what is at its top: what every command can afford. If a directory was open, everything.
+    /// The directory and its direct entries, which every command can afford; everything, if one of them was open.
     Top,
     /// Everything in it.
     All,
 }
 
 impl Home {
-    /// Makes sure that only its owner can read or write the data directory; returns what had to be closed for that.
+    /// Makes sure that only its owner can read or write the data directory; returns the paths whose mode was changed.
     ///
     /// # Errors
-    /// Something in it is another user's, or others could replace it.
+    /// A file in it belongs to another user, or others could replace it.
     pub fn make_private(&self, depth: CheckDepth) -> Result<Vec<ClosedPath>, NotPrivate> {
         let root = self.root();
         check_above(root)?;
-        // What else stands there is not a data directory, as its reader will find.
+        // If it is no directory, whoever opens it reports that.
         let Some(facts) = facts_of(root)?.filter(Metadata::is_dir) else { return Ok(Vec::new()) };
         let user = CurrentUser::now();
         let mut found = OpenPaths::default();
-        // First all that forbids its use, then changes: what is refused is left as it was.
+        // All checks come before the first change: a refused directory is left as it was.
         inspect_root(root, &facts, &user, depth, &mut found)?;
         if depth == CheckDepth::Top && !found.open_directories.is_empty() {
             found = OpenPaths::default();
             inspect_root(root, &facts, &user, CheckDepth::All, &mut found)?;
         }
         let mut closed = Vec::new();
-        // The outermost first: once that is closed, nobody can exchange what is in it.
+        // The outermost first: once it is closed, nobody can replace what is in it.
         for (path, was) in found.open_directories {
             closed.extend(close(path, was, 0o700)?);
         }
@@ -157,30 +158,30 @@ impl Home {
     }
 }
 
-/// Checks that nobody else can put something else in the place of a path, links on its way included.
+/// Checks that nobody else can replace what a path leads to, following links on the way.
 ///
 /// # Errors
-/// Somebody can.
+/// Another user can.
 pub fn check_above(path: &Path) -> Result<(), NotPrivate> {
     check_above_as(path, &CurrentUser::now())
 }
 
-/// As [`check_above`], for a file that somebody chose to go by: whoever owns it may own what it lies in.
+/// Like [`check_above`], for a file that the user chose to trust: its owner may also own the directories above it.
 ///
 /// # Errors
-/// Somebody else can put another file in its place.
+/// A third user can replace it.
 pub fn check_above_file(path: &Path, owner: u32) -> Result<(), NotPrivate> {
     check_above_as(path, &CurrentUser { also_trusted: Some(owner), ..CurrentUser::now() })
 }
 
 fn check_above_as(path: &Path, user: &CurrentUser) -> Result<(), NotPrivate> {
     check_each_above(path, user)?;
-    // Where links lead, the same holds.
+    // The same must hold for the real path behind links.
     let existing = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
     match existing {
         Some((part, real)) if real == part => Ok(()),
         Some((part, real)) if part == path => check_each_above(&real, user),
-        // What is not there yet is made in what is.
+        // A path that does not exist yet will be created in the nearest directory that does.
         Some((_, real)) => check_each_above(&real.join("new"), user),
         None => Ok(()),
     }
@@ -201,7 +202,7 @@ fn check_each_above(path: &Path, user: &CurrentUser) -> Result<(), NotPrivate> {
         if !user.trusts(facts.uid()) {
             return Err(NotPrivate::OtherOwner { path: above.to_owned(), uid: facts.uid() });
         }
-        // The mode of a link says nothing.
+        // A symbolic link has no mode of its own.
         if facts.is_dir() && facts.mode() & STICKY == 0 && user.others_write(&facts) {
             let (mode, below) = (facts.mode() & 0o7777, path.to_owned());
             return Err(NotPrivate::Replaceable { path: above.to_owned(), mode, below });
@@ -210,14 +211,14 @@ fn check_each_above(path: &Path, user: &CurrentUser) -> Result<(), NotPrivate> {
     Ok(())
 }
 
-/// What is open to others, directories from the outside in.
+/// Paths that are open to others; directories from the outside in.
 #[derive(Default)]
 struct OpenPaths {
     open_directories: Vec<(PathBuf, u32)>,
     open_files: Vec<(PathBuf, u32)>,
 }
 
-/// Looks at the top of a data directory, and at everything below where that is wanted.
+/// Checks the direct entries of a data directory, and everything below them if `depth` says so.
 fn inspect_root(
     root: &Path,
     facts: &Metadata,
@@ -237,7 +238,7 @@ fn inspect_root(
         }
     }
     for name in ours {
-        // Temporary files of ours may be gone by now.
+        // A temporary file may be gone by now.
         let is_ledger = name == LEDGER;
         let path = root.join(name);
         let Some(facts) = facts_of(&path)? else { continue };
@@ -246,7 +247,7 @@ fn inspect_root(
             && facts.mode() & OTHERS != 0
             && !may_be_database(&path, &facts)
         {
-            // Not ours to close: who wants to use it says what is wrong with it.
+            // Another program's file. Opening it as the ledger reports that.
             continue;
         }
         if let (true, Ok(real)) = (path.is_symlink(), path.canonicalize()) {
@@ -275,7 +276,7 @@ fn inspect_path(
     }
     for name in names_in(path) {
         let path = path.join(name);
-        // A link within is followed by nobody who reads tapes; it is not ours to judge.
+        // Nothing that reads the data directory follows a link in it.
         match path.symlink_metadata() {
             Ok(facts) if !facts.is_symlink() => inspect_path(&path, &facts, user, depth - 1, found)?,
             _ => {}
@@ -284,7 +285,7 @@ fn inspect_path(
     Ok(())
 }
 
-/// Tells whether a file is a database, or is empty and may become one.
+/// Tells whether a file is a SQLite database, or empty and may become one.
 fn may_be_database(path: &Path, facts: &Metadata) -> bool {
     if !facts.is_file() || facts.len() == 0 {
         return facts.is_file();
@@ -293,8 +294,8 @@ fn may_be_database(path: &Path, facts: &Metadata) -> bool {
     let mut start = [0; DATABASE_MAGIC.len()];
     let is_database = file.read_exact(&mut start).is_ok() && start == *DATABASE_MAGIC;
     if is_database {
-        // Never closed: that would drop the locks that SQLite may hold on it in this process. A database is looked at
-        // once, because then it is open to others no more.
+        // Never closed: closing any descriptor of the file drops the POSIX locks that SQLite may hold on it. This leaks
+        // one descriptor at most, because afterwards the file is closed to others and this is not reached again.
         std::mem::forget(file);
     }
     is_database
@@ -308,7 +309,7 @@ fn close(path: PathBuf, was: u32, now: u32) -> Result<Option<ClosedPath>, NotPri
     }
 }
 
-/// Returns what a path leads to; `None` where there is nothing.
+/// Returns the metadata of what a path leads to; `None` if there is nothing.
 fn facts_of(path: &Path) -> Result<Option<Metadata>, NotPrivate> {
     match std::fs::metadata(path) {
         Ok(facts) => Ok(Some(facts)),
@@ -317,7 +318,7 @@ fn facts_of(path: &Path) -> Result<Option<Metadata>, NotPrivate> {
     }
 }
 
-/// Lists a directory; what is no directory, or cannot be listed by us, holds nothing that we read.
+/// Lists a directory. What cannot be listed holds nothing that we could read.
 fn names_in(directory: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect()
@@ -327,14 +328,14 @@ fn is_ours(name: &str) -> bool {
     NAMES.contains(&name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// Who we are, and whom we believe.
+/// The user this process runs as, and other users that it trusts.
 struct CurrentUser {
     uid: u32,
     gid: u32,
-    /// Somebody else whom the user believes.
+    /// Another user whom the user chose to trust.
     also_trusted: Option<u32>,
-    /// Whether the id of unknown users is a user's own. In a namespace that maps few users, it stands for all others,
-    /// the system's own directories among them.
+    /// Whether the id `nobody` is mapped to a real user. In a user namespace that maps few users it stands for all
+    /// others, root and the owners of system directories among them.
     nobody_is_mapped: bool,
 }
 
@@ -351,7 +352,7 @@ impl CurrentUser {
         }
     }
 
-    /// Tells whether a directory of that owner may stand above ours.
+    /// Tells whether that user may own a directory above ours.
     fn trusts(&self, uid: u32) -> bool {
         uid == self.uid
             || uid == 0
@@ -366,14 +367,15 @@ impl CurrentUser {
         Err(NotPrivate::OtherOwner { path: path.to_owned(), uid: facts.uid() })
     }
 
-    /// Tells whether others may write a directory above ours. Our own group is usually ours alone, and root's is root's.
+    /// Tells whether others can write a directory above ours. Write access of our own group or of root's group is
+    /// accepted: those groups usually have one member.
     fn others_write(&self, facts: &Metadata) -> bool {
         let of_strangers = facts.gid() != self.gid && facts.gid() != 0;
         facts.mode() & ALL_WRITE != 0 || (facts.mode() & GROUP_WRITES != 0 && of_strangers)
     }
 }
 
-/// Tells whether a map of users, as the kernel writes it, has an id.
+/// Tells whether a `uid_map` of the kernel maps an id.
 fn maps(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(|n| n.parse::<u64>().unwrap_or(0));

@@ -1,9 +1,10 @@
-//! The recording of one connection: its current tape, rotation, and what happens when writing fails.
+//! The recording of one connection on its current tape.
 //!
-//! The relay hands over what arrived and forwards it only when this says it is on tape. A failure is told to
-//! the caller at once; the gap it makes is itself recorded as soon as writing works again. The tape's file
-//! is created with the first entry, so that a connection on which nothing was said leaves nothing behind.
-//! Where the user wants less than everything, or everything a little later, `selection_buffer.rs` decides.
+//! The relay passes messages to [`Recording::record`] and forwards them only after it returned. A failure is returned at
+//! once; the gap that it leaves is recorded as soon as writing works again. The tape's file is created with the first
+//! entry, so that a connection without messages leaves nothing behind. `rotation.rs` moves on to the next tape, `end.rs`
+//! closes the last, `durable.rs` syncs, `undelivered.rs` marks what did not arrive. If the user wants only a part
+//! recorded, or wants entries written later, `selection_buffer.rs` decides.
 
 mod background_digest;
 mod backlog;
@@ -70,11 +71,11 @@ pub struct Subject {
     pub origin: Origin,
     /// The session it belongs to, where that is known.
     pub session: Option<SessionRef>,
-    /// The conversation that tells otherwise; a connection without either is a session of its own.
+    /// The conversation from which the session follows otherwise. A connection with neither is a session of its own.
     pub conversation: Option<Arc<Conversation>>,
 }
 
-/// Recording failed.
+/// Writing to a tape failed.
 #[derive(Debug, Error)]
 #[error("cannot record to {path}: {source}")]
 pub struct RecordError {
@@ -91,31 +92,31 @@ pub struct Recording {
     subject: Subject,
     limits: RotationLimits,
     redactor: Arc<Redactor>,
-    /// What is going on on the server's standard error.
+    /// The redaction of the server's standard error, where a secret may span lines.
     stderr: Lines,
-    /// What is going on among lines that are no messages.
+    /// The same for lines on standard output that are no messages.
     stray: Lines,
     writer: Option<Writer>,
-    /// The digest of the current tape, worked out beside.
+    /// The digest of the current tape, computed on another thread.
     digest: BackgroundDigest,
-    /// The end of the tape before, for the one that continues it.
+    /// The end of the previous tape, which the header of its successor names.
     before: Option<TapeEnd>,
     parts: u32,
-    /// How many entries were written to the tapes before the current one: numbers go on from tape to tape.
+    /// How many entries are on earlier tapes: a recording numbers its entries across tapes.
     earlier: u64,
     gaps: Gaps,
-    /// What is on the disk, where that matters.
+    /// What is known to be on the disk, with `durability: power`.
     durable: SyncState,
-    /// The sealing of the previous tape, in the background; at most one at a time.
+    /// The background thread that seals the previous tape; at most one at a time.
     sealing: Option<JoinHandle<Result<PathBuf, SealError>>>,
-    /// Which entries are kept and which may wait, where not all are written at once.
+    /// Present only if entries are selected or buffered; else all are written at once.
     selection_buffer: Option<Box<SelectionBuffer>>,
     compression: Compression,
-    /// Who sees what is recorded, and this recording's number there.
+    /// The watcher of recorded messages, and this recording's number there.
     watch: Option<(Watch, u64)>,
-    /// Who counts what is recorded.
+    /// Counts recorded bytes, to start the indexer in time.
     backlog: Option<Backlog>,
-    /// What did not reach its receiver, until the tape says so.
+    /// Undelivered messages that are not noted on a tape yet.
     marks: undelivered::UndeliveredMarks,
 }
 
@@ -146,24 +147,23 @@ impl Recording {
         }
     }
 
-    /// Lets what is recorded be counted.
+    /// Counts what is recorded in `backlog`.
     #[must_use]
     pub fn with_backlog(self, backlog: &Backlog) -> Self {
         Self { backlog: Some(backlog.clone()), ..self }
     }
 
-    /// Lets whoever watches see what is recorded.
+    /// Shows recorded messages to the watcher of `watch`.
     #[must_use]
     pub fn with_watch(self, watch: &Watch) -> Self {
         Self { watch: Some((watch.clone(), watch.next_source())), ..self }
     }
 
-    /// Records what arrived together, all or nothing, before it is forwarded; returns the number by which other
-    /// items name the first entry. [`Recording::tape_position`] knows where it is.
+    /// Records what arrived together, all or nothing, before it is forwarded. Returns the number of the first entry, by
+    /// which other items name it; [`Recording::tape_position`] returns where it is.
     ///
     /// # Errors
-    /// Nothing was recorded; the caller decides what becomes of the messages and calls
-    /// [`Recording::note_gap`].
+    /// Nothing was recorded. The caller decides whether to forward the messages, and calls [`Recording::note_gap`].
     pub fn record<'a>(
         &mut self,
         arrived: Moment,
@@ -177,7 +177,7 @@ impl Recording {
         let bytes: usize = redacted.iter().map(|payload| OVERHEAD + payload.as_bytes().len()).sum();
         self.make_room(arrived, bytes as u64)?;
         let earlier = self.earlier;
-        // What began on an earlier tape has no number on this one.
+        // An operation that began on an earlier tape has no entry number on this one.
         let placed = move |item: Item<'a>| Item {
             operation: item.operation.and_then(|number| number.checked_sub(earlier)),
             ..item
@@ -187,7 +187,7 @@ impl Recording {
         self.durable.note_unawaited(items.clone().map(|(item, _)| item));
         self.show(arrived, items);
         if self.marks.is_overdue(arrived.instant) {
-            // They wait for the next time where this fails; what was just recorded stands.
+            // If this fails the notes wait for the next time; what was just recorded stands.
             let _ = self.note_undelivered(arrived);
         }
         Ok(earlier + first)
@@ -197,7 +197,7 @@ impl Recording {
         self.watch.as_ref().is_some_and(|(watch, _)| watch.watcher().is_some())
     }
 
-    /// Shows messages to whoever watches.
+    /// Shows messages to the watcher, if there is one.
     fn show<'a>(&self, arrived: Moment, items: impl Iterator<Item = (Item<'a>, Payload<'a>)>) {
         let Some((watch, source)) = &self.watch else { return };
         let Some(watcher) = watch.watcher() else { return };
@@ -213,7 +213,7 @@ impl Recording {
         }
     }
 
-    /// Returns what takes secrets out of what is recorded, for those who show the same elsewhere.
+    /// Returns the redactor of this recording, for code that shows the same messages elsewhere.
     #[must_use]
     pub fn redactor(&self) -> Arc<Redactor> {
         Arc::clone(&self.redactor)
@@ -222,7 +222,7 @@ impl Recording {
     fn redacted<'a>(&mut self, redactor: &Redactor, item: Item<'a>) -> Redacted<'a> {
         match item.kind {
             EntryKind::Stderr => self.stderr.redact(redactor, item.payload),
-            // Something that a server prints among its messages may go over several lines, too.
+            // A server may print to standard output by mistake, and a secret there may span lines, too.
             EntryKind::Message if !matches!(item.payload.first(), Some(b'{' | b'[')) => {
                 self.stray.redact(redactor, item.payload)
             }
@@ -230,7 +230,7 @@ impl Recording {
         }
     }
 
-    /// Appends to the current tape, after what is to be said of a gap.
+    /// Appends to the current tape; notes of gaps come first.
     fn append<'a>(
         &mut self,
         arrived: Moment,
@@ -241,7 +241,7 @@ impl Recording {
         self.append_stamped(stamp, items.map(|(item, payload)| (stamp, item, payload)))
     }
 
-    /// Appends to the current tape what has times of its own.
+    /// Like [`Recording::append`], for entries with times of their own.
     fn append_stamped<'a>(
         &mut self,
         stamp: Stamp,
@@ -273,7 +273,7 @@ impl Recording {
         }
     }
 
-    /// Notes messages that are on no tape.
+    /// Remembers that messages could not be recorded; the tape notes it as soon as it can be written.
     pub fn note_gap(&mut self, messages: u64, bytes: u64, forwarded: bool, reason: &RecordError) {
         let (since_wall_ns, reason) = (clock::now().wall_ns, reason.source.to_string());
         self.gaps.add(Gap { messages, bytes, forwarded, since_wall_ns, reason });
@@ -292,21 +292,21 @@ impl Recording {
         self.subject.session.clone().or_else(notes)
     }
 
-    /// Says that the connection is in another session from now on; tapes that continue this one begin in it.
+    /// Moves the connection to another session; tapes that continue this one begin in it.
     pub fn set_session(&mut self, session: SessionRef) {
         self.subject.session = Some(session);
     }
 
-    /// Returns the host's own id of the conversation, where it gave one.
+    /// Returns the host's own id of the conversation, if it gave one.
     #[must_use]
     pub fn host_session(&self) -> Option<&str> {
         self.subject.origin.host_session.as_deref()
     }
 }
 
-/// Names a run of the gateway: by it, its tapes are known to belong together.
+/// Makes an id for a run of the gateway: its tapes carry it, and so belong together.
 ///
-/// None where the system gives no random numbers; then their sessions have to tell.
+/// None if the system has no randomness; then the tapes are grouped by session.
 #[must_use]
 pub fn gateway_run_id() -> Option<String> {
     let mut random = [0; 10];
@@ -314,9 +314,10 @@ pub fn gateway_run_id() -> Option<String> {
     Some(TapeId::from_random(random).to_string())
 }
 
-/// Puts this thread behind everything else that wants to run: on Linux a thread has a priority of its own.
+/// Gives this thread the lowest priority, so that sealing and indexing do not slow the relay down. On Linux each thread
+/// has its own.
 pub fn lower_thread_priority() {
     #[cfg(target_os = "linux")]
-    // Where it is refused, sealing competes with the relay; it is right all the same.
+    // If it is refused, background work only competes with the relay.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
 }

@@ -1,7 +1,7 @@
-//! Which tapes were removed, when and by what: so that a tape that is missing can be told from one that was taken away.
+//! Notes which tapes were removed, when and by what, to tell a removed tape from a missing one.
 //!
-//! `<data>/removed.jsonl`, one line a tape, written before the tape goes. It is a note and no proof: who may write in
-//! the data directory may write here too.
+//! `<data>/removed.jsonl` has a line for each tape, written before the tape is removed. It is a note and no proof:
+//! anybody who can write in the data directory can write here, too.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,7 @@ use crate::clock;
 use crate::format::writer::{create_private, is_at};
 use crate::home::{Home, TapeFile};
 
-/// When the notes are longer than this the older half goes: about 50,000 tapes are in it.
+/// When the file is longer than 16 MiB the older half is dropped. That half names about 50,000 tapes.
 const NOTES_BYTES_MAX: u64 = 16 << 20;
 
 /// What removed a tape.
@@ -26,12 +26,12 @@ const NOTES_BYTES_MAX: u64 = 16 << 20;
 pub enum RemovedBy {
     /// The configured retention.
     Retention,
-    /// Somebody who typed `tape rm`.
+    /// A person, with `tape rm`.
     Person,
 }
 
 impl RemovedBy {
-    /// Says it in words.
+    /// Returns the words for a sentence: "removed by …".
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ pub struct Removed {
     pub removed_wall_ns: u64,
     /// What removed it.
     pub by: RemovedBy,
-    /// The digest of its entries, where it was sealed.
+    /// The digest of its entries, if it was sealed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub digest: Option<String>,
 }
@@ -60,8 +60,7 @@ impl Home {
         self.root().join("removed.jsonl")
     }
 
-    /// Returns what is noted of tapes that were removed; the last note of each counts. Lines that are no notes are
-    /// skipped.
+    /// Returns the notes of removed tapes; the last note of each counts. Lines that cannot be read are skipped.
     ///
     /// # Errors
     /// The notes cannot be read.
@@ -75,7 +74,7 @@ impl Home {
         Ok(notes.map(|note| (note.tape, note)).collect())
     }
 
-    /// Removes a tape, and notes that it was.
+    /// Removes a tape, and notes the removal.
     ///
     /// # Errors
     /// A file cannot be removed, or the removal cannot be noted.
@@ -84,7 +83,7 @@ impl Home {
         let note = Removed { tape: tape.id, removed_wall_ns: clock::now().wall_ns, by, digest };
         let noted = self.note_removed(&note);
         self.remove_files(tape)?;
-        // A full disk must not keep anybody from making room; there is some now.
+        // On a full disk the note fails before the removal, and may succeed after it.
         noted.or_else(|_| self.note_removed(&note))
     }
 
@@ -98,13 +97,13 @@ impl Home {
         file.write_all(&line)
     }
 
-    /// Opens the notes for one writer at a time; the lock goes with the file.
+    /// Opens the file for one writer at a time; closing it frees the lock.
     fn open_removed(&self) -> io::Result<File> {
         let path = self.removed_path();
         loop {
             let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
             flock(&file, FlockOperation::LockExclusive)?;
-            // Who had the lock before may have put another file in its place.
+            // The previous holder of the lock may have replaced the file.
             if is_at(&file, &path)? {
                 return Ok(file);
             }

@@ -1,4 +1,4 @@
-//! Removes tapes for their age: only when two clocks agree on what time it is, and never of a conversation that goes on.
+//! Removes tapes for their age: only while the wall clock can be trusted, and never of a running conversation.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use crate::format::reader::{Tape, TapeState};
 use crate::home::{FindError, Home, TapeFile, started_wall_ms};
 use crate::removed::RemovedBy;
 
-/// So many old tapes are looked at in one start.
+/// How many old tapes one start looks at, so that it does not take long.
 const EXPIRED_MAX: usize = 1000;
 
-/// What became of tapes that may be too old.
+/// The outcome of removing expired tapes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Expired {
     /// How many were removed.
     pub removed: usize,
-    /// Why none was, where the clock cannot be believed.
+    /// Why none was removed, if the clock cannot be trusted.
     pub doubt: Option<ClockDoubt>,
 }
 
 impl Home {
-    /// Removes tapes that ended longer ago than an age, the oldest first; none while the clock is in doubt.
+    /// Removes tapes that ended longer than `age` ago, the oldest first; none while the clock cannot be trusted.
     ///
     /// # Errors
     /// The directory cannot be read, or a file cannot be removed.
@@ -38,11 +38,10 @@ impl Home {
         Ok(Expired { removed, doubt: None })
     }
 
-    /// Removes tapes that ended before a moment, the oldest first; returns how many, or what was in the way.
+    /// Removes tapes that ended before a moment, the oldest first; returns how many.
     ///
-    /// Only sealed ones: what is being written, or waits to be sealed, is not touched, nor what belongs to a
-    /// conversation that goes on, nor what was recorded while the clock was behind. The file must be as old as the tape
-    /// says. At most 1000 of them are looked at in one start, so that no start takes long.
+    /// Only sealed tapes are removed, and none of a running conversation or that was recorded while the clock was
+    /// behind. The file must be as old as the tape says. At most 1000 of them are looked at in one start, so that no start takes long.
     ///
     /// # Errors
     /// The directory cannot be read, or a file cannot be removed.
@@ -53,7 +52,7 @@ impl Home {
             started_wall_ms(&file.path).is_some_and(|ms| ms < wall_ns / 1_000_000)
                 && touched_wall_ns(&file.path).is_ok_and(|touched| touched < wall_ns)
         };
-        // What stays because the clock was behind must not keep others from their turn.
+        // Tapes that stay for good must not use up the limit.
         let dated = |file: &TapeFile| {
             let tape = self.open(file).ok()?;
             tape.header()?.clock_behind_ns.is_none().then_some((file.clone(), tape))
@@ -68,13 +67,13 @@ impl Home {
             }
         }
         if removed > 0 {
-            // Notes that stay name tapes that are gone, which a reader of them finds out.
+            // A note that stays names a removed tape; its reader finds that out.
             let _ = self.forget_ends();
         }
         Ok(removed)
     }
 
-    /// Returns the sessions of conversations that are being recorded.
+    /// Returns the sessions that have a live tape.
     fn running_sessions(&self, files: &[TapeFile]) -> HashSet<String> {
         let live = files.iter().filter(|file| file.path.extension().is_some_and(|e| e == "live"));
         let open =
@@ -83,7 +82,7 @@ impl Home {
     }
 }
 
-/// Returns when a tape ended: its last entry, or what the time that passed on it says, if that is later, because the
+/// Returns when a tape ended: the time of its last entry, or its start plus its duration if that is later, because the
 /// clock was set back meanwhile.
 fn last_wall_ns(tape: &Tape) -> Option<u64> {
     let footer = tape.footer()?;
@@ -100,7 +99,7 @@ fn is_part_of(tape: &Tape, running: &HashSet<String>) -> bool {
     })
 }
 
-/// Finds the tapes of a list that belong to a conversation that is being recorded, by their places.
+/// Returns the indices of the tapes in a list that belong to a running conversation.
 #[must_use]
 pub fn of_running_sessions(all: &[Overview]) -> HashSet<usize> {
     let live = all.iter().filter(|tape| tape.state == TapeState::Live);

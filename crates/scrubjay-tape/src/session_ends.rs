@@ -1,8 +1,8 @@
-//! The last closed tape of each session, so that a connection that comes later in the session can name its end.
+//! Remembers the last closed tape of each session, so that the next connection of the session can name its end.
 //!
-//! `<data>/ends/<hash of the session's id>`: one small file a session, put in place when a conversation's tape is
-//! sealed and read once when the next connection of that session records its first message. Disposable: without it a
-//! tape names no tape before it.
+//! `<data>/ends/<hash of the session's id>` is one small file for each session. It is written when a conversation's
+//! tape is sealed, and read when the next connection of that session records its first message. It is disposable:
+//! without it a tape does not name the tape before it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ impl Home {
     }
 
     fn end_path(&self, session: &str) -> PathBuf {
-        // An agent may have named the session anything.
+        // Hashed, because an agent chooses the id and it may not be a valid file name.
         self.ends().join(&blake3::hash(session.as_bytes()).to_hex()[..32])
     }
 
-    /// Returns the end of the last closed tape of a session; none where that is not known.
+    /// Returns the end of the last closed tape of a session, if it is known.
     #[must_use]
     pub fn session_end(&self, session: &str) -> Option<TapeEnd> {
         serde_json::from_slice(&std::fs::read(self.end_path(session)).ok()?).ok()
@@ -55,7 +55,7 @@ impl Home {
             .and_then(|mut file| io::Write::write_all(&mut file, &serde_json::to_vec(&end)?))
             .and_then(|()| std::fs::rename(&nascent, &path));
         if written.is_err() {
-            // The error that matters is the one at hand.
+            // The caller gets the first error; one from clearing up would hide it.
             let _ = std::fs::remove_file(&nascent);
         }
         written
@@ -76,7 +76,7 @@ impl Home {
             let end =
                 std::fs::read(&path).ok().and_then(|text| serde_json::from_slice::<TapeEnd>(&text).ok());
             if end.is_some_and(|end| tapes.iter().all(|tape| tape.id != end.tape)) {
-                // Somebody else may have removed it first.
+                // Another process may have removed it first.
                 let _ = std::fs::remove_file(&path);
             }
         }

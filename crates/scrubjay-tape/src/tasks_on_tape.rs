@@ -1,6 +1,6 @@
-//! What this installation's own tapes tell of tasks in plain words: what was asked, and which calls did it.
+//! Reads tasks in plain words off the tapes: what a client asked the router for, and which calls fulfilled it.
 //!
-//! Reads the newest tapes first and stops at a limit. A tape that cannot be read is left out.
+//! Reads the newest tapes first and stops at a limit. A tape that cannot be read is skipped.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,33 +13,33 @@ use crate::clock;
 use crate::format::reader::{OpenError, Tape};
 use crate::home::{FindError, Home};
 
-/// How much is read at most.
+/// When reading stops.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadLimits {
-    /// So many tapes.
+    /// After this many tapes.
     pub tapes: usize,
-    /// So many bytes of them, as they are in their files.
+    /// After this many bytes of their files.
     pub bytes: u64,
-    /// For so long.
+    /// After this time.
     pub time: Duration,
-    /// Until there are so many tasks, or tools.
+    /// After this many tasks or tools.
     pub found: usize,
 }
 
-/// What tapes tell.
+/// The tasks and tools that were found.
 #[derive(Debug, Default)]
 pub struct TasksOnTape {
-    /// Tasks, each with the session it was asked in; the newest tapes first.
+    /// Tasks with their session; the newest tapes first.
     pub tasks: Vec<(String, Task)>,
-    /// Definitions of tools by backend and name, as the newest list has them.
+    /// Tool definitions by backend and name, from the newest list.
     pub tools: BTreeMap<(String, String), Value>,
-    /// How many tapes were looked at.
+    /// How many tapes were read.
     pub tapes: usize,
-    /// Whether there was nothing left to look at.
+    /// Whether all tapes were read: no limit was reached.
     pub is_all: bool,
 }
 
-/// Reads tasks, and on demand the tools there were.
+/// Reads tasks, and with `with_tools` the tools that servers offered.
 ///
 /// # Errors
 /// The tapes cannot be listed.
@@ -58,7 +58,7 @@ pub fn read(home: &Home, limits: ReadLimits, with_tools: bool) -> Result<TasksOn
         match home.open(&file) {
             Ok(tape) if with_tools || may_hold_tasks(&tape) => {
                 bytes += tape.file_bytes().unwrap_or_default();
-                // What was read up to the damage counts.
+                // What was read before an error counts.
                 let _ = read_tape(&tape, with_tools, deadline, &mut told);
             }
             Ok(_) | Err(OpenError::Io { .. } | OpenError::Header { .. }) => {}
@@ -67,7 +67,7 @@ pub fn read(home: &Home, limits: ReadLimits, with_tools: bool) -> Result<TasksOn
     Ok(told)
 }
 
-/// Tells from its totals whether a tape may hold a task; one that is not sealed may.
+/// Tells from its statistics whether a tape may hold a task; an unsealed tape has none, so it may.
 fn may_hold_tasks(tape: &Tape) -> bool {
     tape.footer().is_none_or(|footer| {
         let sums = &footer.metadata;

@@ -1,8 +1,8 @@
-//! What stands for the entries of a tape: one hash over its frames, the same while it is live and when it is sealed.
+//! The digest of a tape's entries: one hash over its frames, the same while the tape is live and when it is sealed.
 //!
-//! The chain of a sealed tape is over compressed blocks, so it is known only when the tape is sealed. This digest
-//! is known as soon as an entry is written: by it the next tape names the end of the one before, and a checkpoint
-//! names what a tape held while it was still being written.
+//! The hash chain of a sealed tape covers compressed blocks, so it is known only after sealing. This digest is known as
+//! soon as an entry is written. The next tape names the end of its predecessor by it, and a checkpoint names what a live
+//! tape held.
 
 use scrubjay_core::entry::Transport;
 use scrubjay_core::id::TapeId;
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 
 use super::header::Header;
 
-/// The end of a tape, or of a part of it, as another tape or a checkpoint names it.
+/// The first `entries` entries of a tape, as another tape or a checkpoint names them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeEnd {
-    /// Which tape.
+    /// The tape.
     pub tape: TapeId,
-    /// How many of its entries this is about, from the first.
+    /// How many entries, from the first.
     pub entries: u64,
     /// Their digest, in hex.
     pub digest: String,
 }
 
-/// The digest of the entries of a tape from the first up to some entry.
+/// The digest of a tape's entries up to some entry, to which more can be added.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningDigest(blake3::Hasher);
 
 impl RunningDigest {
-    /// Begins with what identifies the tape: the same entries on another tape have another digest.
+    /// Begins with the facts that identify the tape, so that the same entries on another tape have another digest.
     pub(crate) fn new(header: Option<&Header>) -> Self {
         let mut hasher = blake3::Hasher::new();
         let identity = header.map(identity).unwrap_or_default();
@@ -43,15 +43,14 @@ impl RunningDigest {
         self.0.finalize().to_hex().to_string()
     }
 
-    /// Returns the first bytes of the digest: enough to find a place, not to prove anything.
+    /// Returns the first bytes of the digest: enough to locate a change, not to prove one.
     pub(crate) fn short(&self) -> [u8; 4] {
         *self.0.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes")
     }
 }
 
-/// Returns the facts of a header that no honest program changes, in a form that does not depend on which other
-/// facts a version knows. That a tape was imported is not among them: an import with the same entries has the same
-/// digest.
+/// Returns the header's facts that identify a tape, as JSON that does not depend on which other facts a version knows.
+/// That a tape was imported is left out, so that an import with the same entries has the same digest.
 fn identity(header: &Header) -> Vec<u8> {
     #[derive(Serialize)]
     struct Identity<'a> {

@@ -1,7 +1,7 @@
-//! A reading of a tape, entry by entry.
+//! Reads a tape entry by entry.
 //!
-//! One entry is in memory at a time (one block, for a sealed tape). Damage never ends a reading that can go
-//! on: it is skipped and listed.
+//! One entry is in memory at a time; of a sealed tape, one block. Damage does not end the reading as long as more entries
+//! can be found: it is skipped and listed.
 
 use std::fs::File;
 use std::io;
@@ -14,9 +14,9 @@ use super::sealed::{self, BlockMap, BlockRef};
 use super::search::{self, FramePosition, WORK_BYTES_MAX};
 use super::upgrade::{self, UpgradeStep};
 
-/// How much of a live file is read at once.
+/// How much of a live file is read at a time: few system calls, little memory.
 const READ_BYTES: usize = 256 * 1024;
-/// So much damage is listed; a tape with more has lost its value, and the list must not outgrow it.
+/// How much damage is listed: a forged file must not fill the memory with findings.
 const DAMAGE_MAX: usize = 1000;
 
 #[derive(Debug)]
@@ -27,24 +27,24 @@ enum EntrySource {
         blocks: std::vec::IntoIter<BlockRef>,
         /// One past the last entry of the current block.
         block_end: u64,
-        /// Where the tape breaks off; taken when that has been said.
+        /// Where the tape breaks off, until that is listed as damage.
         broken_off: Option<u64>,
     },
 }
 
-/// What the bytes are behind which a live file has no whole entry.
+/// What the last bytes of a live file are, if they are no whole entry.
 #[derive(Debug)]
 enum TailState {
     /// An entry that is being written, or that a crash cut off.
     CutOff { bytes: u64 },
-    /// An entry that was whole once.
+    /// An entry that was whole, and is damaged.
     Damaged,
 }
 
 impl TailState {
     fn inspect(file: &File, here: u64) -> io::Result<Self> {
         let bytes = file.metadata()?.len().saturating_sub(here);
-        // Zeros are what a crash of the system leaves where the last bytes should be.
+        // After a crash of the system the last bytes of a file may be zeros.
         let solid = search::solid_end(file, here)?.saturating_sub(here);
         let mut prefix = [0; 4];
         sealed::read_at_most(file, &mut prefix, here)?;
@@ -56,21 +56,21 @@ impl TailState {
     }
 }
 
-/// A reading of a tape, entry by entry.
+/// A reader of a tape's entries.
 ///
-/// At the end of a live tape [`Entries::next`] returns `None`; asked again later it goes on.
+/// At the end of a live tape [`Entries::next`] returns `None`; called again later, it returns entries that came since.
 #[derive(Debug)]
 pub struct Entries {
     source: EntrySource,
     steps: &'static [UpgradeStep],
     /// Frames: read from a live file, or decompressed from a block.
     chunk: Vec<u8>,
-    /// Where in the file the chunk is from.
+    /// The chunk's offset in the file.
     chunk_offset: u64,
     at: usize,
     next: u64,
     damage: Vec<Damage>,
-    /// Whether the last damage is about the end of a live file, which may be another the next time.
+    /// Whether the last damage is the end of a live file, which is examined again on the next call.
     end_is_damaged: bool,
     unfinished_bytes: u64,
     search_work_bytes: u64,
@@ -121,7 +121,7 @@ impl Entries {
         Ok(Some((number, upgrade::apply(steps, entry))))
     }
 
-    /// Returns the next entry as the bytes that stand on the tape, with its number.
+    /// Returns the next entry as its raw frame, with its number.
     pub(crate) fn next_frame(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         let Some(length) = self.find()? else { return Ok(None) };
         let number = self.next;
@@ -131,7 +131,7 @@ impl Entries {
         Ok(Some((number, &self.chunk[start..self.at])))
     }
 
-    /// Goes on to an entry, or to the first behind it where it is lost.
+    /// Skips to an entry, or to the first one behind it if it is lost.
     pub(super) fn skip_to(&mut self, entry: u64) -> io::Result<()> {
         while self.find()?.is_some() && self.next < entry {
             self.next()?;
@@ -145,12 +145,12 @@ impl Entries {
         &self.damage
     }
 
-    /// Returns about how far the file was read.
+    /// Returns about how far the file has been read.
     pub fn file_offset(&self) -> u64 {
         self.chunk_offset
     }
 
-    /// Tells whether a live file still holds what was read last: the writer takes back what could not be kept.
+    /// Tells whether a live file still holds the bytes read last. A writer whose sync failed takes entries off again.
     pub fn still_stands(&self) -> bool {
         let EntrySource::Live(file) = &self.source else { return true };
         let read = &self.chunk[..self.at];
@@ -159,7 +159,7 @@ impl Entries {
         got.is_ok_and(|got| &now[..got] == read)
     }
 
-    /// Returns how many bytes at the end of a live tape are not a whole entry yet.
+    /// Returns how many bytes at the end of a live tape are no whole entry yet.
     #[must_use]
     pub fn unfinished_bytes(&self) -> u64 {
         self.unfinished_bytes
@@ -192,7 +192,7 @@ impl Entries {
         matches!(self.source, EntrySource::Sealed { block_end, .. } if self.next >= block_end)
     }
 
-    /// Goes on where there is no sound frame in the chunk; returns whether there may be one now.
+    /// Finds more frames where the chunk has no sound one; returns whether there may be one now.
     fn go_on_live(&mut self, wanted: usize) -> io::Result<bool> {
         if self.load(wanted)? {
             return Ok(true);
@@ -204,8 +204,8 @@ impl Entries {
         let here = FramePosition { offset: self.chunk_offset + self.at as u64, number: self.next };
         let found = search::next_frame(file, here, &mut self.search_work_bytes)?;
         let end = TailState::inspect(file, here.offset)?;
-        // The writer may have gone on between the reading and the search: what it had not finished then is no
-        // damage, whatever stands behind it now.
+        // The writer may have appended between reading and searching. An entry that was unfinished then is no damage,
+        // even if others follow it now.
         if self.load(wanted)? {
             return Ok(true);
         }
@@ -221,15 +221,14 @@ impl Entries {
         Ok(true)
     }
 
-    /// Reads anew from the current place on, and returns whether there is anything new.
+    /// Reads again from the current position, and returns whether anything changed.
     ///
-    /// All of it is read, not only what is behind the chunk: the writer takes back what it could write of an
-    /// append that failed, and other bytes stand there then.
+    /// It rereads bytes that are in the chunk already, because a writer truncates a failed append and writes others there.
     fn load(&mut self, wanted: usize) -> io::Result<bool> {
         let EntrySource::Live(file) = &self.source else { return Ok(false) };
         let here = self.chunk_offset + self.at as u64;
         let present = usize::try_from(file.metadata()?.len().saturating_sub(here)).unwrap_or(usize::MAX);
-        // The length may be damage: trust it only as far as the file goes.
+        // A damaged length may be huge: ask for no more than the file has.
         let wanted = if wanted > present { 0 } else { wanted };
         let old = &self.chunk[self.at..];
         let mut new = vec![0; wanted.max(READ_BYTES).max(old.len()).min(present)];
@@ -256,7 +255,7 @@ impl Entries {
         }
     }
 
-    /// Goes on behind damage in the block, or with the next block; returns whether there is one.
+    /// Finds a frame behind damage in the block, or goes to the next block; returns whether there is one.
     fn go_on_sealed(&mut self) -> io::Result<bool> {
         let EntrySource::Sealed { block_end, .. } = self.source else { return Ok(false) };
         if self.next < block_end {
@@ -280,7 +279,7 @@ impl Entries {
         let EntrySource::Sealed { file, blocks, block_end, broken_off } = &mut self.source else {
             return Ok(false);
         };
-        // A block that begins before the current place is a copy, or lies about its numbers.
+        // A block that begins before the current entry is a copy, or its numbers are forged.
         let Some(block) = blocks.find(|b| b.first_entry >= self.next) else {
             if let Some(offset) = broken_off.take() {
                 let what = format!("the tape breaks off: entry {} and what followed are missing", self.next);
@@ -291,7 +290,7 @@ impl Entries {
         *block_end = block.end();
         let mut stored = Vec::new();
         sealed::read_stored(file, &block, &mut stored)?;
-        // Whatever is unsound shows as frames that are missing or fail their checksum.
+        // If it is not sound, frames are missing or fail their checksum, which is found when they are read.
         sealed::decompress(&stored, block.plain_bytes, &mut self.chunk);
         if block.first_entry > self.next {
             let what = format!("entries {} to {} are missing", self.next, block.first_entry - 1);

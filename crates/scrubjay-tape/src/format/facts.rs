@@ -1,8 +1,8 @@
-//! What stands for what a tape says of itself: the facts of its header, and of its footer once it is sealed.
+//! Hashes of the facts in a tape's header and footer, for checkpoints.
 //!
-//! The digest of the entries leaves most of these out, because it has to be the same when a tape is sealed, exported and
-//! imported. A checkpoint notes them beside it. They are taken as they are written, not as this version understands
-//! them: a version that knows more facts finds the same ones.
+//! The digest of the entries leaves most of these facts out, because it must stay the same when a tape is sealed,
+//! exported and imported. So a checkpoint notes them separately. They are hashed as they are written, not as this version
+//! parses them, so that a version that knows more facts gets the same hashes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,23 +14,24 @@ use super::header;
 use super::reader::Tape;
 use super::sealed;
 
-/// The fact by which a tape says that it was imported. It stands by itself: an import changes this one and no other.
+/// The fact that a tape was imported. It is hashed separately, because an import changes this fact and no other.
 pub(crate) const IMPORTED: &str = "imported";
-/// Where the blocks are follows from the file, and is checked by itself.
+/// Left out: the positions of the blocks follow from the file, and `verify` checks them.
 const BLOCKS: &str = "blocks";
 
-/// Facts under one hash, with what tells which of them is another now.
+/// A hash over all facts, and a short hash of each that tells which one differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotedFacts {
     /// The hash of all of them, in hex.
     pub digest: String,
-    /// For each fact the first eight characters of a hash of it: enough to name it, not to prove anything.
+    /// For each fact the first eight characters of its hash: enough to name a changed fact, not to prove anything.
     pub marks: BTreeMap<String, String>,
 }
 
 impl NotedFacts {
     fn new(facts: Map<String, Value>) -> Self {
-        // By their names, whatever order they are written in. What is empty may as well not be written.
+        // Sorted by name, because the order in the file does not matter; without empty facts, because versions differ in
+        // whether they write those.
         let facts: BTreeMap<String, Value> =
             facts.into_iter().filter(|(_, value)| !is_empty(value)).collect();
         let hash = |text: &[u8]| blake3::hash(text).to_hex();
@@ -42,7 +43,7 @@ impl NotedFacts {
         Self { digest, marks: marks.collect() }
     }
 
-    /// Returns the names of the facts that differ from others; none at all where they are the same.
+    /// Returns the names of the facts that differ; `None` if all are the same.
     pub(crate) fn differing(&self, others: Option<&Self>) -> Option<Vec<String>> {
         if others.is_some_and(|others| others.digest == self.digest) {
             return None;
@@ -62,7 +63,7 @@ fn is_empty(value: &Value) -> bool {
 }
 
 impl Tape {
-    /// Returns what stands for the facts of its header; none where it is damaged.
+    /// Returns the hashes of its header's facts; none if it is damaged.
     pub(crate) fn header_facts(&self) -> io::Result<Option<NotedFacts>> {
         let Some(length) = self.header().and_then(|_| usize::try_from(self.body()).ok()) else {
             return Ok(None);
@@ -75,7 +76,7 @@ impl Tape {
         Ok(Some(NotedFacts::new(facts)))
     }
 
-    /// Returns what stands for the facts of its footer; none where it has none.
+    /// Returns the hashes of its footer's facts; none if it has no footer.
     pub(crate) fn footer_facts(&self) -> io::Result<Option<NotedFacts>> {
         if self.footer().is_none() {
             return Ok(None);

@@ -1,8 +1,8 @@
-//! One entry as bytes: length, checksum, fixed facts, extension fields, payload.
+//! Frames: one entry as bytes. Length, checksum, fixed facts, extension fields, payload.
 //!
-//! The same frames stand in live files and, compressed, in the blocks of sealed ones. The checksum is of the
-//! entry's number too: a frame is sound only in its own place. An unknown extension field is skipped, so that
-//! a later version may add facts without a new format.
+//! Live files and, compressed, the blocks of sealed files hold the same frames. The checksum covers the entry's number,
+//! too, so a frame is valid only in its own place. Unknown extension fields are skipped, so that a later version can add
+//! facts without a new format.
 
 use scrubjay_core::entry::{Acts, Direction, Entry, EntryKind, Judged, Terminator, Transport};
 
@@ -12,12 +12,12 @@ const PREFIX: usize = 8;
 const FIXED: usize = 24;
 /// Bytes that a frame adds to its payload.
 pub(crate) const OVERHEAD: usize = PREFIX + FIXED;
-/// No frame is longer than this; a larger length is damage.
+/// A larger length in a frame is damage. 1 GiB: far above `--max-message-size`, and a length that memory can hold.
 pub(crate) const FRAME_BYTES_MAX: usize = 1 << 30;
-/// No payload is longer: facts, neighbours and what compression may add have room in a block of that size.
+/// The longest payload: leaves 16 MiB of a block for facts, other entries and what compression may add.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX - (16 << 20);
 
-/// Writes the part of a frame that stands before the payload.
+/// Writes the part of a frame before the payload.
 ///
 /// Layout, little-endian: `u32` length of what follows the checksum, `u32` CRC-32 of length and all that
 /// follows, xor the [`mark`] of the entry's number, `u8` kind, `u8` direction, transport and terminator, `u16` length of the extension fields, `u32`
@@ -47,9 +47,9 @@ pub fn encode_head(number: u64, entry: &Entry<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&extension);
 }
 
-/// Returns what the checksum of an entry's frame is mixed with.
+/// Returns the number that is xored into the checksum of an entry's frame.
 ///
-/// Without it, damage that makes the decompressor repeat or move whole frames would go unnoticed: those of
+/// Without it, damage that makes the decompressor repeat or move whole frames would go unnoticed, because frames of
 /// equal messages in one batch are equal.
 fn mark(number: u64) -> u32 {
     (number as u32).wrapping_mul(MARK)
@@ -57,7 +57,7 @@ fn mark(number: u64) -> u32 {
 
 /// Odd, so every number below 2^32 has its own mark; large, so no flipped bit turns one into its neighbour's.
 const MARK: u32 = 0x9E37_79B1;
-/// What leads back from a mark to its number.
+/// The inverse of `MARK` modulo 2^32: it turns a mark back into its number.
 const UNMARK: u32 = 0x0E8B_2F51;
 
 /// Extension field: the backend of a message between the gateway and one.
@@ -70,9 +70,9 @@ const TAG_RULES: u8 = 3;
 const TAG_TAGS: u8 = 4;
 /// Extension field: which connection to the backend; 0 is not written.
 const TAG_CONNECTION: u8 = 5;
-/// A backend's name may be this long.
+/// Longer names of backends are cut: a field must fit its 16-bit length.
 const VIA_BYTES_MAX: usize = 256;
-/// The names of all rules that applied, and all tags, may be this long together; what is beyond is left out.
+/// The names of all applied rules together, and all tags together, may be this long; further ones are left out.
 const NAMES_BYTES_MAX: usize = 16 * 1024;
 
 fn encode_extension(entry: &Entry<'_>) -> Vec<u8> {
@@ -103,7 +103,7 @@ fn encode_extension(entry: &Entry<'_>) -> Vec<u8> {
     fields
 }
 
-/// Returns as many whole lines as there is room for.
+/// Returns as many whole lines as fit.
 fn whole_lines(lines: &str) -> &str {
     if lines.len() <= NAMES_BYTES_MAX {
         return lines;
@@ -112,7 +112,7 @@ fn whole_lines(lines: &str) -> &str {
     &lines[..end.unwrap_or(0)]
 }
 
-/// What the extension fields tell.
+/// The decoded extension fields.
 #[derive(Default)]
 struct Extension<'a> {
     via: Option<&'a str>,
@@ -145,18 +145,18 @@ fn decode_extension(mut fields: &[u8]) -> Option<Extension<'_>> {
     Some(told)
 }
 
-/// What stands at a place where a frame is expected.
+/// What is found where a frame is expected.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodedFrame<'a> {
     /// A whole frame, and its length in bytes.
     Frame(Entry<'a>, usize),
-    /// The bytes end within the frame; this many are needed to say more.
+    /// The bytes end within the frame; this many are needed to decode it.
     Incomplete(usize),
     /// Not a frame: the length, the checksum or a code is wrong.
     Damaged,
 }
 
-/// Returns how long the frame that begins with these bytes says it is; `None` where no frame is that long.
+/// Returns the length that a frame claims in its first bytes; `None` if no frame can be that long.
 pub(super) fn claimed_length(prefix: [u8; 4]) -> Option<usize> {
     let body = u32::from_le_bytes(prefix) as usize;
     (FIXED..=FRAME_BYTES_MAX).contains(&body).then_some(PREFIX + body)
@@ -180,16 +180,16 @@ pub fn decode(number: u64, bytes: &[u8]) -> DecodedFrame<'_> {
     }
 }
 
-/// Looks for a frame where nobody knows whether one begins, one checksum over all that may be.
+/// Bytes that may be a frame of any number, while its checksum is computed.
 pub(super) struct FrameCandidate {
-    /// How long the frame is, if it is one.
+    /// The length of the frame, if it is one.
     pub(super) length: usize,
     crc: crc32fast::Hasher,
     stored: u32,
 }
 
 impl FrameCandidate {
-    /// Takes what may be the first bytes of a frame; `None` where they cannot be.
+    /// Takes the possible head of a frame; `None` if it cannot be one.
     pub(super) fn at(head: &[u8; OVERHEAD]) -> Option<Self> {
         let length = claimed_length(*head.first_chunk()?)?;
         let extension = usize::from(u16::from_le_bytes([head[10], head[11]]));
@@ -202,18 +202,18 @@ impl FrameCandidate {
         Some(Self { length, crc, stored: u32::from_le_bytes(*head[4..].first_chunk()?) })
     }
 
-    /// Takes the bytes behind, in order, up to the length.
+    /// Takes the bytes behind the head, in order, up to the length.
     pub(super) fn update(&mut self, bytes: &[u8]) {
         self.crc.update(bytes);
     }
 
-    /// Returns which entry this is (modulo 2^32), if it is one: any other bytes give any number.
+    /// Returns the entry's number modulo 2^32, if this is a frame; other bytes give a random number.
     pub(super) fn number(self) -> u32 {
         (self.stored ^ self.crc.finalize()).wrapping_mul(UNMARK)
     }
 }
 
-/// Reads the body of a frame whose checksum was found right.
+/// Decodes a frame whose checksum is right.
 pub(super) fn decode_checked(frame: &[u8]) -> Option<Entry<'_>> {
     let (direction, transport, terminator) = shape_of(frame[9])?;
     let extension = usize::from(u16::from_le_bytes([frame[10], frame[11]]));

@@ -1,7 +1,7 @@
-//! The first bytes of a tape: what it is, which version, whose connection.
+//! The header: the first bytes of a tape, with its version and the facts known when it began.
 //!
-//! Facts are JSON, so that a later version may add some. What a command line or environment holds may be
-//! secret: only the program's name is kept.
+//! Facts are JSON, so that a later version can add some. Command lines and environments may hold secrets, so only the
+//! program's name is kept.
 
 mod session;
 
@@ -21,9 +21,9 @@ pub const MAGIC: &[u8; 8] = b"SCRUBJAY";
 pub const VERSION: u16 = 1;
 /// Bytes before the facts: magic, version, state, length, checksum.
 const PREFIX: usize = 20;
-/// No header is longer than this.
+/// The longest header: opening a tape reads no more than this.
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
-/// What is left of each text of a header that would be longer; JSON may need six times as much for it.
+/// To how much each text is cut if the header would be too long. JSON escapes may make it six times as long.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// How the frames behind the header are laid out.
@@ -42,7 +42,7 @@ pub struct Header {
     pub id: TapeId,
     /// What the user calls the connection.
     pub name: String,
-    /// What it is the recording of; none on tapes from before this was noted. [`Header::kind`] tells of any.
+    /// What was recorded; none on tapes of versions that did not note it. [`Header::kind`] works for any tape.
     #[serde(rename = "kind", skip_serializing_if = "Option::is_none", default)]
     pub noted_kind: Option<TapeKind>,
     /// The run of the gateway that wrote it: its tapes have the same one.
@@ -52,8 +52,8 @@ pub struct Header {
     pub transport: Transport,
     /// When it began, nanoseconds since the Unix epoch.
     pub started_wall_ns: u64,
-    /// By how much the clock was behind what it was believed to be before, in nanoseconds, when the tape began. The times
-    /// of such a tape are in doubt, so it is not removed for its age.
+    /// By how much the clock was behind the trusted time when the tape began, in nanoseconds. The times of such a tape
+    /// are in doubt, so it is not removed for its age.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub clock_behind_ns: Option<u64>,
     /// The program that serves, without its arguments.
@@ -62,10 +62,10 @@ pub struct Header {
     /// The workspace: the directory the connection was opened in.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub workspace: Option<String>,
-    /// Where the connection came from, for telling which session it belongs to.
+    /// Where the connection came from, which tells the session it belongs to.
     #[serde(default)]
     pub origin: Origin,
-    /// The session it belongs to, as far as that can be told.
+    /// The session in which it began.
     #[serde(default)]
     pub session: SessionRef,
     /// The tape that this one continues.
@@ -75,25 +75,25 @@ pub struct Header {
     pub part: u32,
     /// The version of the program that recorded it.
     pub recorder: String,
-    /// How it is packed when it is sealed.
+    /// How its blocks are compressed when it is sealed.
     #[serde(skip_serializing_if = "Compression::is_usual", default)]
     pub compression: Compression,
-    /// What it says of other tapes, and of how it came here.
+    /// Its links to other tapes, and whether it was imported.
     #[serde(skip_serializing_if = "Links::is_empty", default)]
     pub links: Links,
 }
 
-/// What a tape says of the tapes before it, and of how it came here.
+/// A tape's links to earlier tapes, and whether it was imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Links {
-    /// The end of the tape that this one continues, as it was when this one began. Behind it that tape has at most
-    /// a note of what was left out and its end.
+    /// The end of the tape that this one continues, as it was when this one began. Only a note of what was left out and
+    /// the end entry may follow it there.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub previous: Option<TapeEnd>,
-    /// The whole of the last tape of the same session that was closed when this connection began.
+    /// The end of the last closed tape of the same session when this connection began.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub follows: Option<TapeEnd>,
-    /// Set where the tape was not recorded here but imported.
+    /// How it was imported; none if it was recorded here.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub imported: Option<Imported>,
 }
@@ -104,36 +104,36 @@ impl Links {
     }
 }
 
-/// How a tape came into a data directory in which it was not recorded.
+/// How a tape was imported into this data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     /// When, nanoseconds since the Unix epoch.
     pub wall_ns: u64,
-    /// The form of the file it was imported from: `jsonl` or `native`.
+    /// The format of the file it was imported from: `jsonl` or `native`.
     pub format: String,
-    /// What imported it.
+    /// The program that imported it.
     pub by: String,
 }
 
-/// What a tape is the recording of.
+/// What was recorded on a tape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TapeKind {
-    /// What a client said and heard, with the legs of its calls to backends.
+    /// The messages of a client, together with those between the gateway and backends on its behalf.
     #[default]
     Conversation,
-    /// What passed between the gateway and a backend or toolset on behalf of no single client.
+    /// The messages between the gateway and a backend or toolset on behalf of no single client.
     Backend,
-    /// What the HTTP front turned away.
+    /// Requests that the HTTP front refused.
     Refused,
-    /// What came when the connection was over.
+    /// Messages that came after the end of their connection.
     Late,
 }
 
 impl TapeKind {
-    /// Tells by its name what a tape is whose header does not say: the gateway names its tapes.
+    /// Derives the kind from the names that the gateway gives its tapes, for headers that do not note it.
     ///
-    /// Only the gateway's tapes are judged by their names: a user may call a wrapped program anything.
+    /// Only for the gateway's own tapes: a user may give a wrapped program any name.
     fn of_name(name: &str) -> Self {
         // `wrap --listen` puts its own name in front: "files (server)".
         let part = name.strip_suffix(')').and_then(|n| n.rsplit_once(" (")).map_or(name, |(_, part)| part);
@@ -147,14 +147,14 @@ impl TapeKind {
     }
 }
 
-/// How the blocks of a sealed tape are packed.
+/// How the blocks of a sealed tape are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
     /// With zstd.
     #[default]
     Zstd,
-    /// Not at all: in frames of zstd that hold their content as it is.
+    /// Not compressed: zstd frames of raw blocks.
     None,
 }
 
@@ -165,7 +165,7 @@ impl Compression {
 }
 
 impl Header {
-    /// Returns what it is the recording of.
+    /// Returns what was recorded.
     #[must_use]
     pub fn kind(&self) -> TapeKind {
         self.noted_kind.unwrap_or_else(|| {
@@ -174,11 +174,11 @@ impl Header {
         })
     }
 
-    /// Takes secrets out of its texts: all of them, since most came from outside and the others may have been imported.
+    /// Redacts its texts: all of them, since most came from outside, and an imported header may hold anything.
     #[must_use]
     pub fn redacted(mut self, redactor: &Redactor) -> Self {
         let Texts { said, made } = self.texts();
-        // A digest or an id that the program made is no secret, and without it tapes do not find each other.
+        // Ids and digests of our own are no secrets, and links between tapes need them.
         let foreign = made.into_iter().filter(|text| !is_made_here(text));
         for text in said.into_iter().chain(foreign) {
             *text = redactor.redact_text(text).into_owned();
@@ -186,8 +186,7 @@ impl Header {
         self
     }
 
-    /// Returns the header with long texts cut where it would not fit: an environment may hold anything, and
-    /// a recording with half a name is better than none.
+    /// Cuts long texts if the header would be too long: a recording with half a name is better than none.
     #[must_use]
     pub fn fitted(mut self) -> Self {
         if encode(&self, Layout::Live).len() > HEADER_BYTES_MAX {
@@ -200,7 +199,7 @@ impl Header {
         self
     }
 
-    /// Returns all its texts. Every fact is named here, so that a new one cannot be forgotten.
+    /// Returns all its texts. Destructures every field, so that a new one cannot be forgotten.
     fn texts(&mut self) -> Texts<'_> {
         let Self {
             id: _,
@@ -231,13 +230,13 @@ impl Header {
 
 /// The texts of a header.
 struct Texts<'a> {
-    /// What may be anything.
+    /// Texts that may hold anything.
     said: Vec<&'a mut String>,
-    /// What the program makes: ids and digests, unless somebody else wrote the tape.
+    /// Ids and digests that Scrubjay makes, unless another program wrote the tape.
     made: Vec<&'a mut String>,
 }
 
-/// Tells whether a text has the form of the ids or of the digests that the program makes.
+/// Tells whether a text has the form of an id or a digest that Scrubjay makes.
 fn is_made_here(text: &str) -> bool {
     let is_digest = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_digest || text.parse::<TapeId>().is_ok()
@@ -246,13 +245,13 @@ fn is_made_here(text: &str) -> bool {
 /// Why a header cannot be read.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Some other file.
+    /// The file is no tape.
     #[error("not a tape: the file does not begin as one")]
     NotATape,
-    /// Cut off or altered.
+    /// The header is cut off or altered.
     #[error("the tape's header is damaged")]
     Damaged,
-    /// From the future.
+    /// A later version wrote the tape.
     #[error(
         "the tape is of version {0}, and this scrubjay reads up to {VERSION}: update scrubjay to read it"
     )]
@@ -276,7 +275,7 @@ pub fn encode(header: &Header, layout: Layout) -> Vec<u8> {
     bytes
 }
 
-/// Returns the text of the facts of a header that was found sound.
+/// Returns the JSON of the facts of a valid header.
 pub(super) fn facts(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(PREFIX..)
 }

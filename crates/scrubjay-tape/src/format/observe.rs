@@ -1,4 +1,4 @@
-//! What a check works out as it passes over the entries: digests at given places, and whether time ran as it should.
+//! Computes what a check needs while it reads a tape's entries: digests at given entries, statistics, clock jumps.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,34 +12,34 @@ use super::header::Header;
 use super::reader::Tape;
 use super::totals::Totals;
 
-/// The wall clock may be corrected by this much without a word: network time does so all the time.
+/// Smaller corrections of the wall clock are not mentioned: NTP makes them all the time.
 pub(crate) const CLOCK_SLACK_NS: u64 = 1_000_000_000;
-/// A clock that is further ahead than the time that passed is mentioned from here on: a machine that slept for a
-/// night has a wall clock that went on and a monotonic clock that did not.
+/// A forward jump is mentioned from 24 hours on: while a machine sleeps for a night, the wall clock advances and the
+/// monotonic clock does not.
 const AHEAD_MIN_NS: u64 = 24 * 3600 * 1_000_000_000;
-/// So many jumps of the clock are listed.
+/// How many clock jumps are listed, so that footers stay small.
 const JUMPS_MAX: usize = 100;
-/// So many entries may stand behind the place at which a tape was continued: a note of what was left out, the end.
+/// How many closing entries may stand behind the end that the next tape names: a note of what was left out, the end.
 pub(crate) const CLOSING_MAX: u64 = 2;
 
-/// A place on a tape where the wall clock did not move as the time that passed says.
+/// An entry before which the wall clock and the monotonic clock advanced differently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockJump {
     /// The first entry behind the jump.
     pub entry: u64,
-    /// By how much, in nanoseconds; negative where the clock went back.
+    /// By how much, in nanoseconds; negative if the clock went back.
     pub by_ns: i64,
 }
 
 impl ClockJump {
-    /// Tells whether time ran backwards.
+    /// Tells whether the clock went back.
     #[must_use]
     pub fn is_back(&self) -> bool {
         self.by_ns < 0
     }
 }
 
-/// Looks for jumps of the wall clock, entry by entry.
+/// Finds jumps of the wall clock, entry by entry.
 #[derive(Debug, Default)]
 pub(crate) struct ClockWatch {
     offset_ns: Option<i128>,
@@ -47,8 +47,8 @@ pub(crate) struct ClockWatch {
 }
 
 impl ClockWatch {
-    /// Compares how far both clocks went since the entry before. Entries may stand in another order than they came:
-    /// what counts is the difference between the clocks, which is the same for all while neither is set.
+    /// Compares how far both clocks advanced since the previous entry. Entries may be written in another order than they
+    /// came; the difference between the clocks stays the same anyway, while none of them is set.
     pub(crate) fn take(&mut self, number: u64, entry: &Entry<'_>) {
         let offset = i128::from(entry.wall_ns) - i128::from(entry.since_start_ns);
         let by = self.offset_ns.map_or(0, |before| offset - before);
@@ -62,14 +62,14 @@ impl ClockWatch {
 }
 
 impl Tape {
-    /// Returns the jumps of the wall clock as its footer notes them; none where there is no such note.
+    /// Returns the clock jumps that the footer lists; none if the footer does not list them.
     #[must_use]
     pub fn noted_clock_jumps(&self) -> Option<&[ClockJump]> {
         let footer = self.footer()?;
         footer.totals_version.map(|_| footer.clock_jumps.as_slice())
     }
 
-    /// Returns the jumps of the wall clock as its entries tell them: all of them are read.
+    /// Finds the clock jumps by reading all entries.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -90,28 +90,28 @@ pub(crate) struct LastEntry {
     pub(crate) end: Option<End>,
 }
 
-/// Passes over the entries of one tape, in order.
+/// Takes the entries of one tape in order, and computes what was asked for.
 #[derive(Debug)]
 pub(crate) struct Observer {
     running: RunningDigest,
-    /// Before which entries digests are wanted, in order.
+    /// For how many entries digests are wanted, ascending.
     wanted: std::iter::Peekable<std::vec::IntoIter<u64>>,
     found: BTreeMap<u64, String>,
-    /// Digests cut short, one for each entry up to a limit; every other one goes when there are too many.
+    /// Short digests at regular distances.
     marks: Option<DigestMarks>,
     entries: u64,
     clock: ClockWatch,
-    /// What the entries add up to, where that is wanted.
+    /// The statistics of the entries, if they are wanted.
     totals: Option<Totals>,
     last: Vec<LastEntry>,
     last_wall_ns: Option<u64>,
 }
 
-/// What was seen of a tape.
+/// What an [`Observer`] computed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     pub(crate) digest: String,
-    /// Digests of as many entries as the key says.
+    /// Digests, by the number of entries they cover.
     pub(crate) found: BTreeMap<u64, String>,
     pub(crate) marks: Vec<[u8; 4]>,
     pub(crate) mark_step: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Observed {
 }
 
 impl Observer {
-    /// Prepares for a tape; digests are wanted of as many entries as the numbers say.
+    /// Prepares for a tape; `wanted` lists for how many entries digests are wanted.
     pub(crate) fn new(header: Option<&Header>, mut wanted: Vec<u64>) -> Self {
         wanted.sort_unstable();
         wanted.dedup();
@@ -139,24 +139,24 @@ impl Observer {
         }
     }
 
-    /// Keeps marks by which a changed entry can be found, every so many entries; 0 lets it choose.
+    /// Also keeps a short digest after every `step` entries, to locate changes; 0 chooses the step.
     pub(crate) fn with_marks(mut self, step: u64) -> Self {
         self.marks = Some(DigestMarks { step: step.max(1), may_grow: step == 0, marks: Vec::new() });
         self
     }
 
-    /// Adds up the entries as they go by, too.
+    /// Also computes statistics.
     pub(crate) fn with_totals(mut self) -> Self {
         self.totals = Some(Totals::default());
         self
     }
 
-    /// Returns what the entries so far add up to, where that was wanted.
+    /// Takes the statistics of the entries so far, if they were wanted.
     pub(crate) fn take_totals(&mut self) -> Option<Totals> {
         self.totals.take()
     }
 
-    /// Takes the frame of the next entry, whose checksum was found right.
+    /// Takes the frame of the next entry; its checksum must be right.
     pub(crate) fn take(&mut self, number: u64, bytes: &[u8]) {
         let Some(entry) = frame::decode_checked(bytes) else { return };
         self.note_wanted();
@@ -206,7 +206,7 @@ impl Observer {
     }
 }
 
-/// Digests at even distances, cut short.
+/// Short digests at regular distances.
 #[derive(Debug)]
 struct DigestMarks {
     step: u64,
@@ -214,7 +214,7 @@ struct DigestMarks {
     marks: Vec<[u8; 4]>,
 }
 
-/// So many marks are kept of a tape at most: 8 KiB of a checkpoint.
+/// How many marks are kept of a tape: 8 KiB of a checkpoint.
 const MARKS_MAX: usize = 1024;
 
 impl DigestMarks {
@@ -223,7 +223,7 @@ impl DigestMarks {
             self.marks.push(running.short());
         }
         if self.may_grow && self.marks.len() > MARKS_MAX {
-            // Every other one stays: the distance is twice as long.
+            // Keep every other mark: the distance doubles.
             self.marks = self.marks.iter().skip(1).step_by(2).copied().collect();
             self.step *= 2;
         }

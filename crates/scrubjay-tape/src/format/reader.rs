@@ -1,6 +1,6 @@
-//! Opens a tape: live, abandoned, sealed, or damaged; to be read forwards, or from any entry.
+//! Opens a tape: live, abandoned, sealed or damaged.
 //!
-//! What can be said of a tape without reading its entries is here; how they are read is in `entries.rs`.
+//! Here is what is known without reading entries; `entries.rs` reads those, from the first or from any other.
 
 use std::fs::File;
 use std::io;
@@ -16,10 +16,10 @@ use super::sealed::{self, BlockMap, Footer, FoundFooter};
 use super::search::{self, FramePosition, WORK_BYTES_MAX};
 use super::upgrade::{self, UpgradeStep};
 
-/// Hardly any header is longer: who lists thousands of tapes reads no more of each.
+/// Read first, because hardly any header is longer and listings open thousands of tapes.
 const HEADER_BYTES_USUAL: usize = 4 * 1024;
 
-/// What became of a tape's writer.
+/// Whether a tape is being written, was abandoned, or is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TapeState {
@@ -34,16 +34,16 @@ pub enum TapeState {
 /// A part of a tape that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
-    /// The first entry that is lost; none where no entry is.
+    /// The first entry that is lost; none if no entry is.
     pub entry: Option<u64>,
-    /// Where in the file.
+    /// The offset in the file.
     pub offset: u64,
     /// What is wrong.
     pub what: String,
 }
 
 impl Damage {
-    /// Adds what was found to what is known, unless it is about the same entry.
+    /// Adds `found` to `known`, except damage of entries that are known to be damaged.
     pub(super) fn add(known: &mut Vec<Self>, found: &[Self]) {
         for new in found {
             if new.entry.is_none() || known.iter().all(|old| old.entry != new.entry) {
@@ -64,7 +64,7 @@ pub enum OpenError {
         /// What the system said.
         source: io::Error,
     },
-    /// The file is no tape this program reads.
+    /// The file is no tape that this version reads.
     #[error("{path}: {source}")]
     Header {
         /// Which file.
@@ -105,7 +105,7 @@ impl Tape {
             }
         };
         let end = match layout {
-            // The last bytes of a live tape are whatever a peer said.
+            // A peer controls the last bytes of a live tape, so it could forge a footer there.
             Layout::Live => None,
             Layout::Sealed => sealed::read_footer(&file).map_err(io_error)?,
         };
@@ -113,7 +113,7 @@ impl Tape {
         Ok(Self { file, path: path.to_owned(), header, layout, steps, body, end })
     }
 
-    /// Tells what a file is, and where its entries begin, by what stands behind its damaged header.
+    /// Finds the layout of a file with a damaged header, and where its entries begin.
     fn without_header(file: &File) -> io::Result<Option<(Layout, u64)>> {
         if sealed::read_footer(file)?.is_some() || !sealed::find_blocks(file, 0)?.blocks.is_empty() {
             return Ok(Some((Layout::Sealed, 0)));
@@ -149,7 +149,7 @@ impl Tape {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Returns what became of the writer.
+    /// Returns whether it is being written, was abandoned, or is sealed.
     #[must_use]
     pub fn state(&self) -> TapeState {
         if self.layout == Layout::Sealed {
@@ -157,7 +157,7 @@ impl Tape {
         }
         match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {
-                // Held on for as long as this tape is open, it would look alive to others.
+                // While this lock is held, the tape would look live to others.
                 let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
                 TapeState::Abandoned
             }
@@ -185,7 +185,7 @@ impl Tape {
         self.entries_from(0)
     }
 
-    /// Reads from an entry on: a sealed tape seeks to its block, a live one is walked.
+    /// Reads from an entry on. A sealed tape seeks to its block; a live one is read from the start.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -199,9 +199,9 @@ impl Tape {
         Ok(entries)
     }
 
-    /// Returns where the blocks are: as the footer says, or as they are found.
+    /// Returns the positions of the blocks: from the footer, or by searching if it does not match the file.
     fn map(&self) -> io::Result<BlockMap> {
-        // Without a header, nothing says where the first block should be.
+        // Without a header it is not known where the first block should be.
         let body = self.header.as_ref().map(|_| self.body);
         if let Some(end) = &self.end
             && end.describes(&self.file, body)?
@@ -221,13 +221,13 @@ fn read_header(file: &File) -> io::Result<DecodedHeader> {
         Ok((header::decode(&start[..present]), present == bytes))
     };
     match read(HEADER_BYTES_USUAL)? {
-        // It may only be longer than usual.
+        // It may be longer than usual, and not damaged.
         (Err(HeaderError::Damaged), true) => Ok(read(HEADER_BYTES_MAX)?.0),
         (decoded, _) => Ok(decoded),
     }
 }
 
-/// Reads only the header of a tape, which is sealed at this moment perhaps; none where it is damaged.
+/// Reads only the header of a tape, also if it is being sealed at this moment; none if it is damaged.
 pub(crate) fn peek_header(path: &Path) -> io::Result<Option<Header>> {
     let file = match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => File::open(path.with_extension("tape"))?,

@@ -1,7 +1,7 @@
-//! Seals a live tape: the same entries in compressed, chained blocks, with a footer.
+//! Seals a live tape: rewrites its entries into compressed, chained blocks, with a footer.
 //!
-//! The sealed file appears whole under its name or not at all, and the live file goes only after that: a
-//! crash at any point leaves at least one of them complete.
+//! The sealed file appears under its name only when it is complete and synced, and the live file is removed after that.
+//! A crash at any point leaves at least one of them complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -26,7 +26,7 @@ pub enum SealError {
     /// Reading or writing failed.
     #[error("cannot seal {path}")]
     Io {
-        /// The sealed file to be.
+        /// The sealed file that was to be made.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -46,17 +46,17 @@ pub fn seal(live: &Path) -> Result<PathBuf, SealError> {
     Ok(sealed)
 }
 
-/// Seals an abandoned tape, or does what is left to do where a crash came between sealing and removal.
+/// Seals an abandoned tape, or finishes a sealing that a crash interrupted before the live file was removed.
 ///
 /// # Errors
 /// As [`seal`].
 pub(crate) fn seal_or_finish(live: &Path) -> Result<PathBuf, SealError> {
     let sealed = live.with_extension("tape");
-    // A sealed file that is not whole is no reason to give up the one it was made of.
+    // If the sealed file is not complete, it is made again.
     let Some(footer) = Tape::open(&sealed).ok().and_then(|tape| tape.footer().cloned()) else {
         return seal(live);
     };
-    // A crash, or a failure, may have come before its name was on the disk.
+    // A crash or a failure may have come before its name was synced.
     match sync_name(&sealed).and_then(|()| retire(live, !footer.damage.is_empty())) {
         Err(source) => Err(SealError::Io { path: sealed, source }),
         Ok(()) => Ok(sealed),
@@ -71,10 +71,10 @@ fn sync_name(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Does away with a live file whose sealed one stands.
+/// Removes a live file after it was sealed, or keeps it as `.damaged`.
 fn retire(live: &Path, damaged: bool) -> io::Result<()> {
     if damaged {
-        // The original is evidence: whatever could not be read stays.
+        // The original is evidence: the parts that could not be read are only there.
         let kept = live.with_extension("damaged");
         std::fs::rename(live, &kept)?;
         sync_name(&kept)
@@ -86,7 +86,7 @@ fn retire(live: &Path, damaged: bool) -> io::Result<()> {
 /// Writes any tape as a sealed one at `target`; returns whether parts of it could not be read.
 ///
 /// # Errors
-/// Reading or writing failed; nothing stands at `target` then.
+/// Reading or writing failed; there is no file at `target` then.
 pub fn write_sealed(tape: &Tape, target: &Path) -> io::Result<bool> {
     let header = tape.header().ok_or_else(|| io::Error::other("the tape's header is damaged"))?;
     write_sealed_as(tape, header, target)
@@ -104,7 +104,7 @@ pub fn write_sealed_as(tape: &Tape, header: &Header, target: &Path) -> io::Resul
         Ok(damaged)
     });
     if written.is_err() {
-        // The error that matters is the one at hand.
+        // The caller gets the first error; one from clearing up would hide it.
         let _ = std::fs::remove_file(&nascent);
     }
     written
@@ -118,7 +118,7 @@ fn write_blocks(tape: &Tape, header: &Header, nascent: &Path) -> io::Result<bool
     while let Some((number, entry)) = entries.next()? {
         sealer.push(number, &entry)?;
     }
-    // What an earlier sealing could not read is still missing.
+    // Damage found by an earlier sealing still counts.
     let mut damage = tape.footer().map(|footer| footer.damage.clone()).unwrap_or_default();
     Damage::add(&mut damage, entries.damage());
     let damaged = !damage.is_empty();
@@ -152,7 +152,7 @@ impl<W: Write> Sealer<W> {
     }
 
     fn push(&mut self, number: u64, entry: &scrubjay_core::entry::Entry<'_>) -> io::Result<()> {
-        // A block's entries are numbered without gaps, so a lost one begins a new block.
+        // Entries of a block are numbered without gaps, so a new block begins behind a lost entry.
         if number != self.first_entry + u64::from(self.entries) {
             self.close_block()?;
             self.first_entry = number;
@@ -176,7 +176,7 @@ impl<W: Write> Sealer<W> {
             self.first_entry += u64::from(self.entries);
             self.entries = 0;
             self.plain.clear();
-            // One huge entry must not keep its memory for the rest of the tape.
+            // Give the memory of one huge entry back.
             self.plain.shrink_to(BLOCK_BYTES * 2);
         }
         Ok(())

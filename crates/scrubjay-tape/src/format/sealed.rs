@@ -1,8 +1,8 @@
 //! The sealed layout: compressed blocks in a hash chain, a footer, a trailer.
 //!
-//! Each block names its entries and carries the BLAKE3 of everything before it, so an altered, missing or
-//! added block shows. The footer is a block like the others, holding what the tape adds up to and where the
-//! blocks are; the trailer at the very end says where the footer is.
+//! Each block names its entries and carries a BLAKE3 hash of everything before it, so that an altered, missing or added
+//! block is found. The footer is a block like the others. It holds the statistics of the tape and the positions of its
+//! blocks; the trailer at the end of the file says where the footer is.
 
 mod decompress;
 mod recover;
@@ -42,7 +42,7 @@ pub(super) enum BlockKind {
     Footer,
 }
 
-/// Where a block is and what it holds.
+/// The position of a block, and which entries it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockRef {
     /// Where its head begins in the file.
@@ -70,29 +70,29 @@ impl BlockRef {
     }
 }
 
-/// What a sealed tape says of itself at its end.
+/// The footer of a sealed tape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Footer {
-    /// What the tape adds up to.
+    /// The statistics of its entries.
     pub metadata: TapeMetadata,
-    /// By which rules this was added up ([`TOTALS_VERSION`](super::totals::TOTALS_VERSION)); none on tapes from before
-    /// it was noted.
+    /// The version of the rules by which the statistics were computed (`TOTALS_VERSION`); none on tapes of versions that
+    /// did not note it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub totals_version: Option<u32>,
     /// Wall time of the last entry, nanoseconds since the Unix epoch.
     pub ended_wall_ns: u64,
     /// Time from start to the last entry.
     pub duration_ns: u64,
-    /// How the connection ended; none where it was cut off.
+    /// How the connection ended; none if the recording was cut off.
     #[serde(default)]
     pub end: Option<End>,
     /// Where the wall clock jumped.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clock_jumps: Vec<ClockJump>,
-    /// What was already damaged when the tape was sealed.
+    /// What could not be read when the tape was sealed.
     #[serde(default)]
     pub damage: Vec<Damage>,
-    /// The digest of all entries; none on tapes from before it was noted.
+    /// The digest of all entries; none on tapes of versions that did not note it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub digest: Option<String>,
     /// Where the entries are.
@@ -108,9 +108,9 @@ pub(super) struct FoundFooter {
 }
 
 impl FoundFooter {
-    /// Returns whether the blocks are where the footer says, one behind the other from header to footer.
+    /// Tells whether the blocks are where the footer says, one behind the other from header to footer.
     ///
-    /// A block whose head is damaged cannot contradict.
+    /// A block whose head is damaged is taken to be as the footer says.
     pub(super) fn describes(&self, file: &File, body: Option<u64>) -> io::Result<bool> {
         let blocks = &self.footer.blocks;
         let (mut at, mut next) = (body.or(blocks.first().map(|b| b.offset)).unwrap_or(self.offset), 0);
@@ -132,9 +132,9 @@ impl FoundFooter {
 /// Where the blocks of entries are.
 #[derive(Debug)]
 pub(super) struct BlockMap {
-    /// By the numbers of their entries.
+    /// Sorted by the numbers of their entries.
     pub(super) blocks: Vec<BlockRef>,
-    /// Where the tape ends before its footer, if it does.
+    /// Where the tape breaks off before its footer, if it does.
     pub(super) broken_off: Option<u64>,
 }
 
@@ -158,7 +158,7 @@ pub(super) fn chain_next(previous: &[u8; 32], chained: &[u8], stored: &[u8]) -> 
     *hasher.finalize().as_bytes()
 }
 
-/// Reads the head of a block; `None` where there is none, or a damaged one.
+/// Reads the head of a block; `None` if there is none, or it is damaged.
 pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<BlockHead>> {
     let mut bytes = [0; HEAD];
     if read_at_most(file, &mut bytes, offset)? < HEAD || !bytes.starts_with(BLOCK_MAGIC) {
@@ -191,14 +191,14 @@ pub(super) fn read_head(file: &File, offset: u64) -> io::Result<Option<BlockHead
     }))
 }
 
-/// Returns whether a block can be what this says: nobody wrote one otherwise.
+/// Tells whether the sizes and numbers of a block are possible.
 fn is_plausible(block: &BlockRef) -> bool {
     block.stored_bytes as usize <= FRAME_BYTES_MAX
         && block.plain_bytes as usize <= FRAME_BYTES_MAX
         && block.first_entry.checked_add(block.entries.into()).is_some()
 }
 
-/// Reads the stored bytes of a block; fewer than it says where the file ends first.
+/// Reads the stored bytes of a block; fewer, if the file ends first.
 pub(super) fn read_stored(file: &File, block: &BlockRef, out: &mut Vec<u8>) -> io::Result<()> {
     let from = block.offset.saturating_add(HEAD as u64);
     let wanted = file.metadata()?.len().saturating_sub(from).min(block.stored_bytes.into());
@@ -209,13 +209,13 @@ pub(super) fn read_stored(file: &File, block: &BlockRef, out: &mut Vec<u8>) -> i
     Ok(())
 }
 
-/// Reads trailer and footer; `None` where they are missing or damaged.
+/// Reads the footer; `None` if trailer or footer are missing or damaged.
 pub(super) fn read_footer(file: &File) -> io::Result<Option<FoundFooter>> {
     let Some((plain, offset)) = read_footer_text(file)? else { return Ok(None) };
     Ok(serde_json::from_slice(&plain).ok().map(|footer| FoundFooter { footer, offset }))
 }
 
-/// Reads trailer and footer as it is written, and returns where its block begins.
+/// Reads the footer's JSON, and returns where its block begins.
 pub(super) fn read_footer_text(file: &File) -> io::Result<Option<(Vec<u8>, u64)>> {
     let Some((offset, _)) = read_trailer(file)? else { return Ok(None) };
     let Some(head) = read_head(file, offset)? else { return Ok(None) };
@@ -228,7 +228,7 @@ pub(super) fn read_footer_text(file: &File) -> io::Result<Option<(Vec<u8>, u64)>
     Ok(is_whole.then_some((plain, offset)))
 }
 
-/// Returns where the trailer says the footer is, and the end of the chain.
+/// Returns the offset of the footer and the end of the chain, from the trailer.
 pub(super) fn read_trailer(file: &File) -> io::Result<Option<(u64, [u8; 32])>> {
     let length = file.metadata()?.len();
     let Some(at) = length.checked_sub(TRAILER as u64) else { return Ok(None) };
@@ -241,7 +241,7 @@ pub(super) fn read_trailer(file: &File) -> io::Result<Option<(u64, [u8; 32])>> {
     Ok(Some((offset, *bytes[8..].first_chunk().expect("within the trailer"))))
 }
 
-/// Fills the buffer as far as the file goes: not at all at an offset that no file has.
+/// Fills the buffer as far as the file goes. Reads nothing at an offset that no file can have, as forged heads claim.
 pub(super) fn read_at_most(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     if offset.saturating_add(buffer.len() as u64) > i64::MAX.cast_unsigned() {
         return Ok(0);

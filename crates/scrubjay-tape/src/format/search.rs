@@ -1,8 +1,7 @@
-//! Finds the next sound frame behind damage.
+//! Finds the next valid frame behind damage.
 //!
-//! Where a frame's length cannot be trusted, nothing says where the next one begins: every place is tried.
-//! A frame's checksum tells which entry it is, so those behind keep their numbers. Knows frames and bytes;
-//! where the bytes are kept, a file or a decompressed block, is the caller's business.
+//! If a frame's length is damaged, nothing says where the next frame begins, so every offset is tried. A frame's checksum
+//! tells its number, so the frames behind keep theirs. Works on any bytes: a file, or a decompressed block.
 
 use std::fs::File;
 use std::io;
@@ -10,17 +9,17 @@ use std::io;
 use super::frame::{FrameCandidate, OVERHEAD};
 use super::sealed::read_at_most;
 
-/// How much is looked through at once.
+/// How much is searched at a time.
 const WINDOW: usize = 64 * 1024;
-/// Checksums in one reading may cover this much in all: a file made to look like frames at every place must
-/// not take hours. Text never looks like one, so honest damage stays far below.
+/// How many bytes checksums may cover while one tape is read: a file forged to look like frames at every offset must not
+/// take hours. Text never looks like a frame, so real damage needs far less.
 pub(super) const WORK_BYTES_MAX: u64 = 4 << 30;
-/// So many entries may be missing without a trace, where a piece of the file was taken out.
+/// How many entries may be missing without bytes in their place, as if a piece of the file was cut out.
 const JUMP_MAX: u64 = 16;
-/// So many, where the next entry confirms it.
+/// The same, if the next frame confirms the number.
 const CONFIRMED_JUMP_MAX: u64 = 1 << 24;
 
-/// Bytes that frames may be found in.
+/// Bytes in which frames are searched.
 pub(super) trait Bytes {
     /// Returns how many there are.
     fn length(&self) -> io::Result<u64>;
@@ -51,14 +50,14 @@ impl Bytes for [u8] {
     }
 }
 
-/// A place in the bytes, and the number of the entry that stands there.
+/// The offset of a frame, and its entry's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FramePosition {
     pub(super) offset: u64,
     pub(super) number: u64,
 }
 
-/// Returns the first sound frame behind a place whose own frame is not, within what work is left.
+/// Returns the first valid frame behind a damaged one; none if there is none, or `work_bytes` are used up.
 ///
 /// # Errors
 /// The bytes cannot be read.
@@ -83,7 +82,7 @@ struct Search<'a, B: ?Sized> {
 }
 
 impl<B: Bytes + ?Sized> Search<'_, B> {
-    /// Where only its contents are damaged, the frame's length leads to the next one.
+    /// If only the content of the frame is damaged, its length leads to the next one.
     fn try_claimed_length(&mut self) -> io::Result<Option<FramePosition>> {
         let mut prefix = [0; 4];
         self.bytes.read(&mut prefix, self.lost.offset)?;
@@ -92,7 +91,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
         Ok(self.number_at(next.offset)?.filter(|n| *n == next.number as u32).map(|_| next))
     }
 
-    /// Tries every place.
+    /// Tries every offset.
     fn scan(&mut self) -> io::Result<Option<FramePosition>> {
         let mut window = vec![0; WINDOW];
         let mut from = self.lost.offset;
@@ -113,7 +112,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
         }
     }
 
-    /// Returns the entry at a place, if what stands there is one that can follow.
+    /// Returns the frame at an offset, if there is one whose number can follow the lost one.
     fn accept_candidate(&mut self, offset: u64) -> io::Result<Option<FramePosition>> {
         let Some(number) = self.number_at(offset)? else { return Ok(None) };
         let missing = u64::from(number.wrapping_sub(self.lost.number as u32));
@@ -121,7 +120,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
         if place == self.lost {
             return Ok(None);
         }
-        // Entries that are gone had room in the bytes between; the more of a jump, the more of a proof.
+        // The missing entries must have had room in the bytes between; a larger jump needs a second frame as proof.
         let room = (offset - self.lost.offset) / OVERHEAD as u64;
         let likely = missing <= room + JUMP_MAX;
         let sound = likely || (missing <= CONFIRMED_JUMP_MAX && self.is_followed(place)?);
@@ -135,7 +134,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
         Ok(self.number_at(place.offset + length)? == Some((place.number as u32).wrapping_add(1)))
     }
 
-    /// Returns the number that what stands at a place has, if it is a frame.
+    /// Returns the number of the frame at an offset, if it is one.
     fn number_at(&mut self, offset: u64) -> io::Result<Option<u32>> {
         let mut head = [0; OVERHEAD];
         if self.bytes.read(&mut head, offset)? < OVERHEAD {
@@ -165,7 +164,7 @@ impl<B: Bytes + ?Sized> Search<'_, B> {
     }
 }
 
-/// Returns where the last byte that is not zero ends; `from` where there is none behind it.
+/// Returns the end of the last byte that is not zero; `from` if there is none behind it.
 ///
 /// # Errors
 /// The bytes cannot be read.

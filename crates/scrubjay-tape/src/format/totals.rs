@@ -1,7 +1,7 @@
-//! What the entries of a tape add up to: the part of its footer that follows from them.
+//! The part of a footer that is computed from the entries.
 //!
-//! The sealer writes it down. A check works it out again, so that a footer that says something else than the entries is
-//! found out, though all checksums and the chain are in order.
+//! The sealer writes it. A check computes it again, and so finds a footer that was altered together with all checksums
+//! and the chain.
 
 use std::collections::BTreeSet;
 
@@ -12,20 +12,20 @@ use serde_json::{Map, Value};
 use super::observe::ClockWatch;
 use super::sealed::Footer;
 
-/// By which rules entries are added up. Raise it whenever the same entries would add up to something else, as in a new
-/// version of the format: what other rules added up may differ, and nobody has altered it.
+/// The version of the rules by which the footer is computed. Raise it whenever the same entries would give another
+/// footer: then a difference to an older footer is no sign of tampering.
 pub(crate) const TOTALS_VERSION: u32 = 1;
 
-/// What every version of the program takes from the entries in the same way.
+/// Facts that every version computes in the same way.
 const ALWAYS_ALIKE: [&str; 3] = ["ended_wall_ns", "duration_ns", "end"];
-/// What no version of the program says without an entry that says so.
+/// Facts that no version writes without an entry that reports them.
 const NEVER_INVENTED: [&str; 2] = ["undelivered", "moved_to"];
-/// What is worked out anew whenever a tape is checked, so that nothing is lost where an older footer does not have it.
+/// A fact that every check computes anyway, so it does not matter if an older footer lacks it.
 const TOLD_ANYWAY: &str = "clock_jumps";
-/// What is in a footer and does not follow from the entries alone, or is checked by itself.
+/// Facts that do not follow from the entries alone, or are checked elsewhere.
 const NOT_ADDED_UP: [&str; 4] = ["blocks", "damage", "digest", "totals_version"];
 
-/// Adds up entries as they go by.
+/// Computes the footer from entries in order.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     reader: Reader,
@@ -47,7 +47,7 @@ impl Totals {
         }
     }
 
-    /// Returns a footer that has the totals, and nothing else yet.
+    /// Returns a footer with the computed facts only.
     pub(crate) fn finish(self) -> Footer {
         Footer {
             metadata: self.reader.finish(),
@@ -63,18 +63,18 @@ impl Totals {
     }
 }
 
-/// What a footer says and the entries do not, by the names of the facts.
+/// Names of the facts in which a footer differs from the entries.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Differences {
-    /// No version of the program wrote this.
+    /// No version would have written this: the footer was altered.
     pub(super) altered: Vec<String>,
-    /// Another version may have added this up in another way.
+    /// Another version may have computed this differently.
     pub(super) doubtful: Vec<String>,
 }
 
-/// Holds a footer against what the entries add up to.
+/// Compares a footer with the one computed from the entries.
 pub(super) fn compare(said: &Footer, totals: Totals) -> Differences {
-    // As it would have been read: a fraction may change a little when it is written and read.
+    // Written and read once, because fractions may change a little in JSON.
     let written = serde_json::to_vec(&totals.finish()).expect("totals are plain data");
     let (said, is) = match serde_json::from_slice::<Footer>(&written) {
         Ok(is) => (facts(said), facts(&is)),
@@ -96,7 +96,7 @@ pub(super) fn compare(said: &Footer, totals: Totals) -> Differences {
     differences
 }
 
-/// Returns what a footer says by the names of the facts, those of its metadata among them.
+/// Returns the facts of a footer by name, including those of its metadata.
 fn facts(footer: &Footer) -> Map<String, Value> {
     let Ok(Value::Object(mut facts)) = serde_json::to_value(footer) else { return Map::new() };
     if let Some(Value::Object(metadata)) = facts.remove("metadata") {

@@ -1,4 +1,4 @@
-//! Which entries the notes on a tape name as undelivered: as its footer says, or where it has none as the notes do.
+//! Which entries the notes on a tape name as undelivered: from its footer, or from the notes if it has none.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use scrubjay_core::entry::{EntryKind, Undelivered};
 use super::reader::Tape;
 
 impl Tape {
-    /// Returns which entries its own notes name as undelivered; those on later tapes, [`Home::undelivered`] knows.
+    /// Returns which entries its own notes name as undelivered. [`Home::undelivered`] includes notes on later tapes.
     ///
     /// [`Home::undelivered`]: crate::home::Home::undelivered
     ///
@@ -21,7 +21,7 @@ impl Tape {
         }
     }
 
-    /// Returns the same with everything that its notes name on other tapes.
+    /// Returns the same, including entries of other tapes.
     pub(crate) fn noted_of_others(&self) -> io::Result<UndeliveredSum> {
         match self.footer().map(|footer| &footer.metadata.undelivered) {
             Some(sum) if sum.is_whole_of_others() => Ok(sum.clone()),

@@ -1,6 +1,6 @@
-//! Reads older tapes: one step a version, each turning entries of version n into entries of n + 1.
+//! Reads older tapes: one step for each version turns entries of version n into entries of version n + 1.
 //!
-//! Steps are never edited or removed, so every tape ever written opens. Tapes are not rewritten: the steps
+//! Steps are never edited or removed, so that every tape ever written can be opened. Tapes are not rewritten: the steps
 //! run as entries are read.
 
 use scrubjay_core::entry::Entry;
@@ -10,7 +10,7 @@ use super::header::VERSION;
 /// Turns an entry of one version into one of the next.
 pub(crate) type UpgradeStep = for<'a> fn(Entry<'a>) -> Entry<'a>;
 
-/// The step at place n turns version n + 1 into version n + 2.
+/// The step at index n turns version n + 1 into version n + 2.
 const STEPS: [UpgradeStep; VERSION as usize - 1] = [];
 
 /// Returns the steps that a tape of this version needs.

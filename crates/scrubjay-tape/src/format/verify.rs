@@ -1,7 +1,7 @@
-//! Checks a tape byte by byte: checksums, hash chain, trailer, and whether the footer says what the entries add up to.
+//! Checks every byte of a tape: checksums, hash chain, trailer, and whether the footer matches the entries.
 //!
-//! Names the first entry that cannot be trusted. A live or abandoned tape has no chain yet: its frames are
-//! checked, and an unfinished last entry is reported, which is what a crash leaves and no damage.
+//! Names the first entry that cannot be trusted. A live or abandoned tape has no chain: its frames are checked, and an
+//! unfinished last entry is reported, which a crash leaves and which is no damage.
 
 use std::io;
 
@@ -15,37 +15,37 @@ use super::reader::{Damage, Tape};
 use super::sealed::{self, BlockHead, BlockKind, BlockRef, HEAD, TRAILER};
 use super::totals;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerifyReport {
     /// How many entries can be read.
     pub entries: u64,
-    /// What is not sound, first things first.
+    /// What is damaged, in the order of entries.
     pub damage: Vec<Damage>,
-    /// The end of the hash chain, in hex: note it down, and no later alteration goes unseen. None where
-    /// something was altered.
+    /// The end of the hash chain, in hex. Whoever keeps it elsewhere can detect any later alteration. None if something
+    /// was altered.
     pub head: Option<String>,
     /// Bytes of an entry that a crash cut off.
     pub unfinished_bytes: u64,
-    /// The digest of the entries, in hex: known of a live tape too, and unchanged when it is sealed.
+    /// The digest of the entries, in hex. A live tape has one too, and sealing does not change it.
     pub digest: String,
-    /// Where the wall clock jumped, which is no damage.
+    /// Where the wall clock jumped. This is no damage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clock_jumps: Vec<ClockJump>,
-    /// What its footer says and its entries do not add up to, which is no damage: another version sealed it, and may
-    /// have added it up in another way.
+    /// Facts in which the footer differs from the entries. This is no damage, because another version sealed the tape and
+    /// may have computed them differently.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub doubtful_totals: Vec<String>,
 }
 
 impl VerifyReport {
-    /// Returns whether nothing is wrong.
+    /// Tells whether there is no damage.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.damage.is_empty()
     }
 
-    /// Returns the first entry that is not sound.
+    /// Returns the first damaged entry.
     #[must_use]
     pub fn first_bad_entry(&self) -> Option<u64> {
         self.damage.iter().filter_map(|d| d.entry).min()
@@ -60,13 +60,14 @@ pub fn verify(tape: &Tape) -> io::Result<VerifyReport> {
     verify_observed(tape, || Observer::new(tape.header(), Vec::new())).map(|(report, _)| report)
 }
 
-/// Checks a tape, and lets its entries be looked at on the way; where a first way leads nowhere, by another observer.
+/// Checks a tape, and passes its entries to an observer. If the chain is broken the entries are read a second time, by a
+/// new observer.
 pub(crate) fn verify_observed(
     tape: &Tape,
     observer: impl Fn() -> Observer,
 ) -> io::Result<(VerifyReport, Observed)> {
     let mut walk = ChainWalk::new(observer().with_totals());
-    // Damage from before the sealing is part of the truth about this tape.
+    // Damage from before the sealing counts, too.
     let mut damage = tape.footer().map(|footer| footer.damage.clone()).unwrap_or_default();
     if tape.layout() == Layout::Sealed {
         walk.follow(tape)?;
@@ -104,7 +105,7 @@ fn report(
     VerifyReport { entries, damage, head, unfinished_bytes, digest, clock_jumps, doubtful_totals }
 }
 
-/// A walk along the chain of a sealed tape, block by block, as far as it can be followed.
+/// Follows the chain of a sealed tape, block by block.
 struct ChainWalk {
     observer: Observer,
     entries: u64,
@@ -184,8 +185,8 @@ impl ChainWalk {
         Ok(())
     }
 
-    /// Returns whether the chain holds, and goes on with what the block claims it to be: to tell further
-    /// damage from this one's consequences.
+    /// Tells whether the chain holds at this block, and continues with the hash that the block claims, so that one altered
+    /// block does not make all later ones look altered.
     fn take_chain(&mut self, head: &BlockHead, stored: &[u8]) -> bool {
         let holds = sealed::chain_next(&self.chain, &head.chained, stored) == head.chain;
         self.chain = head.chain;
@@ -198,7 +199,7 @@ impl ChainWalk {
         if block.first_entry < next {
             self.note_altered(Some(block.first_entry), "a block stands behind others that belong behind it");
         } else if block.first_entry > next {
-            // Where the chain holds they were lost before the sealing, and the footer says how.
+            // If the chain holds they were lost before the sealing, and the footer lists them.
             self.altered |= !unaltered;
             self.note(
                 Some(next),
@@ -244,7 +245,7 @@ impl ChainWalk {
         Ok(())
     }
 
-    /// Holds what the footer says against what the entries add up to, where all of them are what was sealed.
+    /// Compares the footer with the entries, if no block was altered.
     fn compare_totals(&mut self, tape: &Tape) {
         let (Some(footer), Some(totals)) = (tape.footer(), self.observer.take_totals()) else { return };
         if self.altered {

@@ -1,8 +1,7 @@
 //! Appends to a live tape: one `write(2)` for all entries that arrived together.
 //!
-//! After a failed write the file ends where it ended before, so a tape is always a prefix of whole batches
-//! plus, after a crash, at most one torn one. The file is locked while its writer lives: whoever can take
-//! the lock knows that the tape is abandoned.
+//! A failed write is truncated away, so a tape always consists of whole batches plus, after a crash, at most one torn
+//! one. The writer holds a lock on the file: a process that can take the lock knows that the tape is abandoned.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -17,11 +16,11 @@ use scrubjay_core::redact::Payload;
 use super::frame::{self, PAYLOAD_BYTES_MAX};
 use super::header::{self, Header, Layout};
 
-/// Payloads from this size on are written from where they are instead of being copied.
+/// Payloads from this size on are written from where they are: copying them would cost more than a slice for `pwritev`.
 const LARGE_BYTES: usize = 32 * 1024;
 /// Linux takes at most 1024 slices in one call.
 const SLICES_MAX: usize = 1024;
-/// How often a tape is begun anew because it was swept away.
+/// How often creating a tape is tried while another process sweeps it away.
 const CREATE_TRIES_MAX: u32 = 100;
 
 /// The writer of one live tape.
@@ -30,15 +29,15 @@ pub struct Writer {
     file: File,
     path: PathBuf,
     header: Header,
-    /// Where the entries begin.
+    /// The offset of the first entry.
     body: u64,
     started: Instant,
-    /// Where the last whole batch ends.
+    /// The offset behind the last whole batch.
     bytes: u64,
     entries: u64,
     /// Whether bytes of a failed append may lie beyond the end.
     torn: bool,
-    /// Where the part ends that was synced, and how many entries it has.
+    /// How many bytes and entries are synced.
     synced: (u64, u64),
     /// Whether the file's name was synced.
     is_named: bool,
@@ -57,7 +56,7 @@ impl Writer {
         let file = loop {
             tries += 1;
             match create_locked(&path, &bytes) {
-                // Somebody who clears up saw the file before it was locked, and took it for left behind.
+                // Another process that clears up saw the file before it was locked, and removed it as abandoned.
                 Err(e) if tries < CREATE_TRIES_MAX && is_swept(&e) => {}
                 made => break made?,
             }
@@ -77,12 +76,11 @@ impl Writer {
         })
     }
 
-    /// Appends entries with one system call; on an error none of them is on the tape. What was not redacted
-    /// cannot be appended: there is no such entry.
+    /// Appends entries with one system call; on an error none of them is on the tape. Takes redacted payloads only: no
+    /// other type fits.
     ///
     /// # Errors
-    /// The system refuses the write: no space, a file-size limit, a failing disk. Or a payload is longer than
-    /// any tape can hold.
+    /// The write failed: no space, a file-size limit, a failing disk; or a payload is too long for a tape.
     pub fn append<'a>(&mut self, entries: impl Iterator<Item = Entry<'a, Payload<'a>>>) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
@@ -163,16 +161,16 @@ impl Writer {
         self.is_named
     }
 
-    /// Notes that so many bytes, which are so many entries, are on the disk under the file's name.
+    /// Notes that so many bytes and entries, and the file's name, are synced.
     pub(crate) fn note_synced(&mut self, bytes: u64, entries: u64) {
         self.synced = self.synced.max((bytes, entries));
         self.is_named = true;
     }
 
-    /// Takes back all entries that are not known to be on the disk.
+    /// Truncates all entries that are not synced.
     ///
     /// # Errors
-    /// They are still there.
+    /// They are still on the tape.
     pub(crate) fn take_back_unsynced(&mut self) -> io::Result<()> {
         let (bytes, entries) = self.synced;
         self.file.set_len(bytes)?;
@@ -192,7 +190,7 @@ impl Writer {
         self.started
     }
 
-    /// Returns where in the live file the entries begin.
+    /// Returns the offset of the first entry in the live file.
     pub(crate) fn body(&self) -> u64 {
         self.body
     }
@@ -216,8 +214,8 @@ impl Writer {
     }
 }
 
-/// Creates a live file that appears under its name only when it is locked and has its header: from then on
-/// nobody can take it for abandoned.
+/// Creates a live file. It gets its name only when it is locked and has its header, so that no process takes it for
+/// abandoned.
 fn create_locked(path: &Path, header: &[u8]) -> io::Result<File> {
     let nascent = path.with_extension("new");
     let file = create_private(&nascent)?;
@@ -225,7 +223,7 @@ fn create_locked(path: &Path, header: &[u8]) -> io::Result<File> {
         .and_then(|()| file.write_all_at(header, 0))
         .and_then(|()| std::fs::rename(&nascent, path));
     if let Err(e) = made {
-        // The error that matters is the one above; a nascent file is swept later in any case.
+        // The caller gets the error above; the next start removes a `.new` file that stays.
         let _ = std::fs::remove_file(&nascent);
         return Err(e);
     }
@@ -236,7 +234,7 @@ fn is_swept(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock)
 }
 
-/// Creates a file that only its owner can read, whatever the umask; an earlier one is replaced.
+/// Creates or truncates a file of mode 0600, whatever the umask.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
@@ -248,12 +246,12 @@ fn lock(file: &File) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?)
 }
 
-/// Takes the lock of a live tape that its writer has left behind; `None` while the writer lives, and where
-/// somebody else has dealt with the tape by now.
+/// Takes the lock of an abandoned file; `None` while its owner lives, and if another process has removed or sealed it
+/// meanwhile.
 pub(crate) fn lock_abandoned(path: &Path) -> io::Result<Option<File>> {
     let file = File::open(path)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        // Who had the lock before may have removed the file that was just opened.
+        // The previous holder of the lock may have removed the file since it was opened here.
         Ok(()) => Ok(is_at(&file, path)?.then_some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(e) => Err(e.into()),

@@ -1,8 +1,8 @@
-//! Works out the digest of the tape that is being written, beside the one who writes.
+//! Computes the digest of the tape that is being written, on a thread of its own.
 //!
 //! The next tape names the digest of this one, so it must be known when this one is full. Hashing each message as it
-//! passes would slow the relay down; so a thread reads what was written back from the file, a few megabytes at a time,
-//! and at the end only the rest is left to do.
+//! passes would slow the relay down. So a thread reads back what was written, a few megabytes at a time, and at the
+//! end only the rest is left to hash.
 
 use std::fs::File;
 use std::io;
@@ -15,17 +15,17 @@ use scrubjay_core::id::TapeId;
 use crate::format::digest::{RunningDigest, TapeEnd};
 use crate::format::writer::Writer;
 
-/// So much is hashed in one go: about 2 ms, which is also the longest that a rotation waits for it.
+/// How much is hashed at a time. 4 MiB take about 2 ms, which is also the longest that a rotation waits for the hash.
 const STEP_BYTES: u64 = 4 << 20;
-/// How much is read at once.
+/// 256 KiB: large enough that system calls do not count, small enough for the cache.
 const READ_BYTES: usize = 256 * 1024;
 
-/// The digest of the current tape, as far as it was worked out.
+/// The digest of the current tape, up to some offset.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundDigest {
-    /// Which tape this is about.
+    /// The tape.
     tape: Option<TapeId>,
-    /// Up to where in the file somebody was requested to hash.
+    /// Up to which offset the thread was requested to hash.
     requested: u64,
     hashed: Option<Arc<Mutex<HashProgress>>>,
     worker: Option<JoinHandle<()>>,
@@ -52,7 +52,7 @@ impl HashProgress {
 }
 
 impl BackgroundDigest {
-    /// Takes note that the tape grew; the caller pays a comparison, and once in a few megabytes a thread.
+    /// Starts a thread once the tape has grown by 4 MiB; else this is one comparison.
     pub(super) fn tape_grew(&mut self, writer: &Writer) {
         self.follow_tape(writer);
         let until = writer.bytes();
@@ -61,7 +61,7 @@ impl BackgroundDigest {
             return;
         }
         self.requested = until;
-        // What cannot be done now is done at the end.
+        // What is not hashed now is hashed at the end.
         let Ok(hashed) = self.hash_progress(writer) else { return };
         let work = move || {
             let _ = hashed.lock().unwrap_or_else(PoisonError::into_inner).catch_up(until);
@@ -75,14 +75,14 @@ impl BackgroundDigest {
         let hashed = self.hash_progress(writer)?;
         let mut hashed = hashed.lock().unwrap_or_else(PoisonError::into_inner);
         if hashed.at > writer.bytes() {
-            // Entries were taken back after they had been hashed.
+            // Entries were taken off the tape after they had been hashed: begin again.
             (hashed.running, hashed.at) = (RunningDigest::new(Some(writer.header())), writer.body());
         }
         hashed.catch_up(writer.bytes())?;
         Ok(TapeEnd { tape: writer.header().id, entries: writer.entries(), digest: hashed.running.hex() })
     }
 
-    /// Begins anew where the tape is another; the one before is let go of.
+    /// Begins anew if the tape is another one.
     pub(super) fn follow_tape(&mut self, writer: &Writer) {
         let tape = Some(writer.header().id);
         if self.tape != tape {

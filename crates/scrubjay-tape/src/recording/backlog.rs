@@ -1,9 +1,9 @@
-//! Counts what is recorded, and calls when it has become much: whoever keeps the index has something to do then.
+//! Counts recorded bytes, and calls back when many have come: the binary then starts the background indexer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the bytes of all recordings that have it.
+/// Counts the bytes of all recordings that share it.
 #[derive(Clone)]
 pub struct Backlog {
     counted: Arc<Counted>,
@@ -22,7 +22,7 @@ impl std::fmt::Debug for Backlog {
 }
 
 impl Backlog {
-    /// Calls back whenever so many bytes more were recorded. It is called on the way of a message and must be quick.
+    /// Calls `call` each time another `every_bytes` were recorded. It runs on the relay path and must be quick.
     #[must_use]
     pub fn new(every_bytes: u64, call: impl Fn() + Send + Sync + 'static) -> Self {
         let counted =

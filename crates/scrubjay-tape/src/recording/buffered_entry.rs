@@ -1,4 +1,4 @@
-//! Entries in memory: redacted, with the times at which they came, and where they went.
+//! Entries that wait in memory, and where on the tapes the written ones are.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::{Item, Leg};
 use crate::clock::Moment;
 use crate::format::frame::OVERHEAD;
 
-/// How many runs of entries are remembered for those that name them: 4 MB where no two entries are in a row.
+/// How many runs of written entries are remembered: 4 MB, if no two entries are in a row.
 const RUNS_MAX: usize = 65_536;
 
-/// An entry in memory.
+/// An entry that waits in memory: redacted, with the times of its arrival.
 #[derive(Debug)]
 pub(super) struct BufferedEntry {
     pub(super) number: u64,
@@ -28,7 +28,7 @@ pub(super) struct BufferedEntry {
     pub(super) redacted: Redacted<'static>,
     pub(super) arrived: Moment,
     pub(super) stamped: Moment,
-    /// The message as it came, where rules changed it: it goes where this goes.
+    /// The message before rules changed it; it is written or dropped together with this one.
     pub(super) original: Option<Box<Self>>,
 }
 
@@ -57,7 +57,7 @@ impl BufferedEntry {
         }
     }
 
-    /// Returns the item again; what it names is given with its number on the tape.
+    /// Returns the item again, with the tape's number of the operation it names.
     pub(super) fn item(&self, operation: Option<u64>) -> Item<'_> {
         Item {
             kind: self.kind,
@@ -80,9 +80,9 @@ impl BufferedEntry {
     }
 }
 
-/// Where entries are on the tapes of a recording; the oldest are forgotten.
+/// Positions of written entries on the tapes of a recording; the oldest are forgotten.
 ///
-/// Entries that came and were written in one order are one run, so even a long buffer makes few.
+/// Entries that were written in the order in which they came share one run, so there are few.
 #[derive(Debug, Default)]
 pub(super) struct WrittenPositions {
     /// By the number of the first entry.
@@ -113,13 +113,13 @@ impl WrittenPositions {
         }
     }
 
-    /// Returns the part an entry is on, and its number there.
+    /// Returns the part that an entry is on, and its number there.
     pub(super) fn find(&self, number: u64) -> Option<(u32, u64)> {
         let (first, run) = self.runs.range(..=number).next_back()?;
         (number - first < run.entries).then(|| (run.part, run.entry + (number - first)))
     }
 
-    /// Returns the number of an entry on this part; none where it is on none, or on another.
+    /// Returns the number of an entry on this part; none if it is on no tape, or on another.
     pub(super) fn on(&self, part: u32, number: u64) -> Option<u64> {
         self.find(number).filter(|(on, _)| *on == part).map(|(_, entry)| entry)
     }

@@ -1,9 +1,9 @@
-//! Recording that survives a loss of power: syncs that all share who wait for one, and what follows when one fails.
+//! `durability: power`: group syncs that all waiting callers share, and what follows when one fails.
 //!
-//! After a sync that failed the system forgets which bytes did not reach the disk, and the next one succeeds without
-//! them. So everything that was not synced before is taken off the tape, each caller that waits for it learns that it
-//! was not recorded, and the recording goes on in a new file. The tape that was left is sealed, which writes all of it
-//! anew. A tape counts as synced only when its name is: its directory is synced with its first entries.
+//! After a failed sync the kernel forgets which bytes did not reach the disk, and the next sync succeeds without them.
+//! So everything that was not synced before is taken off the tape, each caller that waits for it gets an error, and the
+//! recording goes on in a new file. The old tape is sealed, which writes all of it anew. A tape counts as synced only
+//! when its name is: its directory is synced with its first entries.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -19,38 +19,38 @@ use super::{Item, RecordError, Recording};
 use crate::clock;
 use crate::format::writer::Writer;
 
-/// So many failures are remembered for those who wait; each of them is told as soon as it looks.
+/// How many failed syncs are remembered. Waiting callers look within milliseconds, so a few would do.
 const LOST_MAX: usize = 64;
 
-/// What a recording knows of what is on the disk.
+/// What a recording knows about what is on the disk.
 #[derive(Debug, Default)]
 pub(super) struct SyncState {
-    /// Whether everything is to survive a loss of power.
+    /// Whether entries must survive a loss of power.
     is_wanted: bool,
-    /// Whether a sync is under way: its tape must stay until it is known how that went.
+    /// Whether a sync is under way. The tape must not rotate until its outcome is known.
     is_syncing: bool,
-    /// How many entries were written, those included that were taken back.
+    /// How many entries were written, including those that were taken off again.
     written: u64,
-    /// How many of them need no sync any more.
+    /// How many of them are synced or lost.
     settled: u64,
-    /// Which of them were taken back, and why.
+    /// Which of them were taken off, and why.
     lost: VecDeque<LostEntries>,
-    /// What has to be said again if the next sync fails.
+    /// What must be recorded again if the next sync fails.
     unsynced: Unsynced,
-    /// What has to be said again if the sync under way fails.
+    /// What must be recorded again if the sync under way fails.
     being_synced: Unsynced,
-    /// A tape whose sync failed, while entries have to be taken off it.
+    /// The tape whose sync failed, until its unsynced entries are taken off.
     failed: Option<Writer>,
-    /// The tape before the next one, where the recording has none at this moment.
+    /// The tape that the next one continues, while the recording has no current tape.
     pub(super) before: Option<TapeId>,
-    /// The tape that the end of the one before it names.
+    /// The tape that the end of its predecessor names.
     pub(super) announced: Option<TapeId>,
 }
 
-/// What entries say that are not synced yet and that nobody else would record again.
+/// The content of unsynced entries that no caller would record again.
 #[derive(Debug, Default)]
 struct Unsynced {
-    /// Entries for whose sync nobody waits: how many, and their bytes.
+    /// Entries for whose sync no caller waits: how many, and their bytes.
     unawaited: (u64, u64),
     gaps: Gaps,
     undelivered: Vec<NotedMarks>,
@@ -73,20 +73,20 @@ struct LostEntries {
     why: String,
 }
 
-/// How much was recorded at some moment.
+/// A number of recorded entries; a caller waits until a sync covers them.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncPoint(u64);
 
-/// A sync to be done, beside everything else.
+/// A sync that can run on another thread.
 #[derive(Debug)]
 pub struct PendingSync {
     file: File,
-    /// Where the names of a new file and of its directories stand.
+    /// The directories to sync with a new file, so that its name survives too.
     directories: Vec<PathBuf>,
     extent: SyncExtent,
 }
 
-/// What a sync is of.
+/// What a sync covers.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncExtent {
     written: u64,
@@ -98,13 +98,13 @@ impl PendingSync {
     /// Waits for the disk.
     ///
     /// # Errors
-    /// It is not known what is on the disk.
+    /// The sync failed: it is not known what is on the disk.
     pub fn run(&self) -> io::Result<()> {
         self.file.sync_data()?;
         self.directories.iter().try_for_each(|directory| File::open(directory)?.sync_all())
     }
 
-    /// Returns what it is of.
+    /// Returns what it covers.
     #[must_use]
     pub fn extent(&self) -> SyncExtent {
         self.extent
@@ -116,7 +116,7 @@ impl SyncState {
         self.is_syncing
     }
 
-    /// Takes note of entries that were written, and of what they tell of gaps.
+    /// Notes that entries were written, and the gaps that they report.
     pub(super) fn note_written(&mut self, entries: u64, gaps: Gaps) {
         self.written += entries;
         if self.is_wanted {
@@ -124,14 +124,14 @@ impl SyncState {
         }
     }
 
-    /// Takes note of undelivered messages whose notes are written but not synced.
+    /// Notes undelivered messages whose notes are written but not synced.
     pub(super) fn note_marks(&mut self, marks: NotedMarks) {
         if self.is_wanted {
             self.unsynced.undelivered.push(marks);
         }
     }
 
-    /// Takes note of entries that are written without anybody waiting for the disk.
+    /// Notes entries that were written without a caller that waits for the sync.
     pub(super) fn note_unawaited<'a>(&mut self, items: impl Iterator<Item = Item<'a>>) {
         if self.is_wanted {
             for item in items.filter(|item| matches!(item.kind, EntryKind::Stderr | EntryKind::Note)) {
@@ -148,22 +148,22 @@ impl SyncState {
 }
 
 impl Recording {
-    /// Makes everything survive a loss of power that a sync is asked for.
+    /// Turns on `durability: power` for what is recorded from now on.
     pub fn survive_power(&mut self) {
         self.durable.is_wanted = true;
     }
 
-    /// Returns how much is recorded now, for whoever waits until it is on the disk.
+    /// Returns how much is recorded now, to wait until it is on the disk.
     #[must_use]
     pub fn sync_point(&self) -> SyncPoint {
-        // What may wait in memory is synced when it is written; whoever recorded it has nothing to wait for.
+        // Buffered entries are synced when they are written; their callers do not wait.
         SyncPoint(if self.selection_buffer.is_some() { 0 } else { self.durable.written })
     }
 
-    /// Syncs everything that is recorded, here and now.
+    /// Syncs everything that is recorded, on this thread.
     ///
     /// # Errors
-    /// What was not synced before is off the tape.
+    /// The sync failed; entries that were not synced before are off the tape.
     pub fn sync(&mut self) -> Result<(), RecordError> {
         self.sync_up_to(self.sync_point())
     }
@@ -175,11 +175,11 @@ impl Recording {
         }
     }
 
-    /// Begins to sync all that was recorded up to a mark and since then; `None` where that is done. Only one may be
-    /// under way, and [`Recording::end_sync`] must be told how it went.
+    /// Begins a sync that covers everything recorded so far; `None` if `up_to` is synced already. Only one may be under
+    /// way, and its outcome must be passed to [`Recording::end_sync`].
     ///
     /// # Errors
-    /// It was taken off the tape because an earlier sync failed, or this one cannot begin.
+    /// Entries up to `up_to` were taken off the tape because an earlier sync failed, or this one cannot begin.
     pub fn begin_sync(&mut self, up_to: SyncPoint) -> Result<Option<PendingSync>, RecordError> {
         if let Some(source) = self.durable.lost(up_to) {
             return Err(RecordError { path: self.home.tapes(), source });
@@ -200,10 +200,10 @@ impl Recording {
         }
     }
 
-    /// Hears how a sync went.
+    /// Takes the outcome of a sync.
     ///
     /// # Errors
-    /// It failed: what was not synced before is off the tape.
+    /// It failed; entries that were not synced before are off the tape.
     pub fn end_sync(&mut self, extent: SyncExtent, done: io::Result<()>) -> Result<(), RecordError> {
         self.durable.is_syncing = false;
         done.map_err(|e| self.sync_failed(e))?;
@@ -215,12 +215,12 @@ impl Recording {
         Ok(())
     }
 
-    /// Syncs what was just written, where that is wanted.
+    /// Syncs what was just written, with `durability: power`.
     pub(super) fn sync_if_wanted(&mut self) -> Result<(), RecordError> {
         if self.durable.is_wanted { self.sync_up_to(SyncPoint(self.durable.written)) } else { Ok(()) }
     }
 
-    /// Gives up everything that is not known to be on the disk, and the file with it.
+    /// Gives up all unsynced entries, and the file.
     fn sync_failed(&mut self, source: io::Error) -> RecordError {
         let durable = &mut self.durable;
         if durable.lost.len() == LOST_MAX {
@@ -235,7 +235,7 @@ impl Recording {
         durable.settled = durable.written;
         let mut again = std::mem::take(&mut durable.being_synced);
         again.add_all(std::mem::take(&mut durable.unsynced));
-        // What these entries told of gaps and of undelivered messages is on no tape now.
+        // The gaps and undelivered messages that these entries reported are on no tape now.
         self.gaps.add_all(again.gaps);
         again.undelivered.into_iter().for_each(|marks| self.marks.add_again(marks));
         let (messages, bytes) = again.unawaited;
@@ -245,15 +245,15 @@ impl Recording {
         }
         let path = self.writer.as_ref().map_or_else(|| self.home.tapes(), |writer| writer.path().to_owned());
         self.durable.failed = self.writer.take();
-        // Where that cannot be done now it is before anything else is recorded.
+        // If this fails, it is tried again before anything else is recorded.
         let _ = self.leave_failed();
         RecordError { path, source }
     }
 
-    /// Takes what was not synced off the tape whose sync failed, and leaves that tape to be sealed.
+    /// Takes the unsynced entries off the tape whose sync failed, and seals that tape in the background.
     pub(super) fn leave_failed(&mut self) -> Result<(), RecordError> {
         let Some(mut failed) = self.durable.failed.take() else { return Ok(()) };
-        // Their numbers are not given to other entries: somebody may still mark one of them as undelivered.
+        // Their numbers are not reused: one of them may still be marked as undelivered.
         let numbers = failed.entries();
         if let Err(source) = failed.take_back_unsynced() {
             let path = failed.path().to_owned();
@@ -262,13 +262,13 @@ impl Recording {
         }
         let is_announced = self.durable.announced == Some(failed.header().id);
         if failed.entries() == 0 && !is_announced {
-            // Nothing was ever recorded on it; left behind, it is sealed by the next start. The next tape continues
-            // the one before it.
+            // It has no entries, so its predecessor is continued instead. If it cannot be removed, the next start seals
+            // it.
             let _ = std::fs::remove_file(failed.path());
             self.parts -= 1;
             self.earlier += numbers;
         } else {
-            // The tape that goes on names the end of this one, without what was taken off.
+            // The next tape names the end of this one, without what was taken off.
             self.before = self.digest.end(&failed).ok();
             self.note_past_tape(&failed, numbers);
             self.seal_in_background(failed);

@@ -12,29 +12,29 @@ use crate::clock;
 use crate::format::seal::{SealError, seal};
 
 impl Recording {
-    /// Ends the recording: notes how, and seals. `None` where nothing was recorded.
+    /// Ends the recording: records how the connection ended, and seals the tape. `None` if nothing was recorded.
     ///
     /// # Errors
     /// The tape could not be sealed; it stays as it is and the next start seals it.
     pub fn finish(mut self, end: &End) -> Result<Option<PathBuf>, SealError> {
         let Some(recorded) = self.note_end(end) else { return Ok(None) };
         let sealed = match &self.writer {
-            // The writer's lock is held until the sealed file stands.
+            // The writer keeps its lock until the sealed file is complete.
             Some(writer) => seal(writer.path()).map(Some),
             None => recorded.map(|_| None).map_err(|e| SealError::Io { path: e.path, source: e.source }),
         };
         if let Ok(Some(sealed)) = &sealed {
-            // Without the note a later connection names no tape before it, which harms nothing else.
+            // Without the note a later connection only names no tape before it.
             let _ = self.home.note_session_end(sealed);
         }
-        // What became of the tape before must not keep this one from being sealed. A panic there has been
-        // reported by its thread.
+        // A failure to seal the previous tape must not keep this one from being sealed. A panic was reported by its
+        // thread.
         let before =
             self.sealing.take().map_or(Ok(PathBuf::new()), |s| s.join().unwrap_or(Ok(PathBuf::new())));
         before.and(sealed)
     }
 
-    /// Ends the recording and leaves its tape unsealed, with its end: the next start seals it.
+    /// Records how the connection ended, and leaves the tape for the next start to seal.
     ///
     /// # Errors
     /// The end could not be written.
@@ -42,11 +42,11 @@ impl Recording {
         self.note_end(end).map_or(Ok(()), |recorded| recorded.map(|_| ()))
     }
 
-    /// Writes what there is to say at the end; `None` where nothing was recorded.
+    /// Writes the last notes and the end; `None` if nothing was recorded.
     fn note_end(&mut self, end: &End) -> Option<Result<u64, RecordError>> {
         self.finish_selection();
         let left = self.leave_failed();
-        // One write for the notes and the end: a tape that has its end has its notes.
+        // One write for notes and end, so that a tape with an end has all its notes.
         let mut notes = self.undelivered_notes().encode();
         notes.extend(self.take_left_out().map(|left_out| left_out.note().to_string().into_bytes()));
         let is_empty = self.writer.is_none() && self.gaps.is_empty() && notes.is_empty();
@@ -56,7 +56,7 @@ impl Recording {
         Some(if is_empty { left.map(|()| 0) } else { self.record_end(end, &notes) })
     }
 
-    /// Notes the end on the tape it is the end of, full or not: another would hold nothing else.
+    /// Writes the end to the current tape even if it is full: another tape would hold nothing else.
     fn record_end(&mut self, end: &End, notes: &[Vec<u8>]) -> Result<u64, RecordError> {
         let payload = serde_json::to_vec(end).expect("an end is plain data");
         let now = clock::now();

@@ -1,4 +1,4 @@
-//! What is on no tape, until a tape says so: what was forwarded all the same apart from what was refused.
+//! Messages that could not be recorded, until a tape can note them: forwarded ones and refused ones apart.
 
 use scrubjay_core::entry::Gap;
 
@@ -10,7 +10,7 @@ pub(super) struct Gaps {
 }
 
 impl Gaps {
-    /// Adds to what is missing; of several failures the first tells since when and why.
+    /// Adds missing messages. Of several failures the first one's time and reason are kept.
     pub(super) fn add(&mut self, more: Gap) {
         let gap = if more.forwarded { &mut self.forwarded } else { &mut self.refused };
         match gap {
@@ -22,12 +22,12 @@ impl Gaps {
         }
     }
 
-    /// Adds what turned out to be missing still.
+    /// Adds all gaps of another.
     pub(super) fn add_all(&mut self, more: Self) {
         more.forwarded.into_iter().chain(more.refused).for_each(|gap| self.add(gap));
     }
 
-    /// Returns how many entries tell of them.
+    /// Returns how many entries will report them.
     pub(super) fn count(&self) -> u64 {
         u64::from(self.forwarded.is_some()) + u64::from(self.refused.is_some())
     }
@@ -36,7 +36,7 @@ impl Gaps {
         self.count() == 0
     }
 
-    /// Returns what the entries say that tell of them.
+    /// Returns the payloads of the entries that report them.
     pub(super) fn facts(&self) -> Vec<Vec<u8>> {
         let gaps = self.forwarded.iter().chain(&self.refused);
         gaps.map(|gap| serde_json::to_vec(gap).expect("a gap is plain data")).collect()

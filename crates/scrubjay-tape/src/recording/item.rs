@@ -1,4 +1,4 @@
-//! What a recording is given, and the times it stamps on it.
+//! The input of a recording, and the times that turn it into an entry.
 
 use std::time::Instant;
 
@@ -12,13 +12,13 @@ use crate::format::writer::Writer;
 pub struct Leg<'a> {
     /// The backend.
     pub backend: &'a str,
-    /// Which connection to it, counted from 1: a backend that was restarted begins with its ids again.
+    /// Which connection to it, from 1: a restarted backend begins with its ids again.
     pub connection: u32,
-    /// What carries its messages, which need not be what carries the client's.
+    /// The transport of this connection; the client's may be another.
     pub transport: Transport,
 }
 
-/// One thing to record.
+/// Something to record: a message, a line of standard error, or a note.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     /// What it is.
@@ -27,25 +27,25 @@ pub struct Item<'a> {
     pub direction: Direction,
     /// How its line ended.
     pub terminator: Terminator,
-    /// The connection to a backend, for a message between the gateway and one.
+    /// The connection to a backend, if it passed there; else it passed between client and recorder.
     pub via: Option<Leg<'a>>,
-    /// The operation such a message belongs to.
+    /// The operation that a message of a backend belongs to.
     pub operation: Option<u64>,
     /// What rules did to it.
     pub judged: Judged<'a>,
-    /// The message or line; only a redacted copy of it is written.
+    /// The raw bytes; only a redacted copy of them is written.
     pub payload: &'a [u8],
 }
 
 impl<'a> Item<'a> {
-    /// Makes an item of the client's own leg.
+    /// Makes an item of the connection between client and recorder.
     #[must_use]
     pub fn new(kind: EntryKind, direction: Direction, terminator: Terminator, payload: &'a [u8]) -> Self {
         Self { kind, direction, terminator, via: None, operation: None, judged: Judged::default(), payload }
     }
 }
 
-/// What all entries of one append have in common.
+/// The times and the transport of an entry; all entries of one append share them.
 #[derive(Clone, Copy)]
 pub(super) struct Stamp {
     transport: Transport,
@@ -59,7 +59,7 @@ impl Stamp {
         Self::at(arrived, clock::now(), writer.started(), transport)
     }
 
-    /// Stamps what was taken in at a moment that may be past.
+    /// Makes the stamp of an entry that waited in memory between its arrival and `now`.
     pub(super) fn at(arrived: Moment, now: Moment, started: Instant, transport: Transport) -> Self {
         let processing = saturate(now.instant.saturating_duration_since(arrived.instant));
         Self {

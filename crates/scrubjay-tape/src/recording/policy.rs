@@ -1,4 +1,4 @@
-//! What a user may want of a recording besides all of it at once.
+//! The user's settings for what is recorded, and when it is written.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use scrubjay_core::selection::Settings;
 
 use crate::format::header::Compression;
 
-/// What the user wants of a recording besides all of it at once.
+/// The user's settings for what is recorded, and when it is written.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Whether anything is recorded at all.
     pub enabled: bool,
     /// Which entries are kept.
     pub selection: Settings,
-    /// How many entries may be passed on before they are written; `None` is none.
+    /// How many entries may be forwarded before they are written; `None`: none.
     pub buffer_max: Option<usize>,
-    /// No entry that is to be written waits longer than this.
+    /// The longest that an entry waits to be written.
     pub flush_interval: Duration,
-    /// How sealed tapes are packed.
+    /// How sealed tapes are compressed.
     pub compression: Compression,
 }
 

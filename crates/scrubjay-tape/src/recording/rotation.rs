@@ -1,4 +1,4 @@
-//! From one tape of a recording to the next: when a tape is full, how it is closed, and what its successor says of it.
+//! Rotation: when a tape is full, how it is closed, and how the next one links to it.
 
 use std::io;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::format::header::{Header, Links, SessionRef, SessionSource, TapeKind};
 use crate::format::seal::seal;
 use crate::format::writer::Writer;
 
-/// When a tape is full.
+/// The size and the age at which a tape is full.
 #[derive(Clone, Copy, Debug)]
 pub struct RotationLimits {
-    /// By size, in bytes of the live file.
+    /// The size of the live file, in bytes.
     pub tape_bytes_max: u64,
-    /// By age.
+    /// The age since its first entry.
     pub tape_duration_max: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Default for RotationLimits {
 }
 
 impl Recording {
-    /// Makes sure that there is a tape with room for so many bytes.
+    /// Makes sure that there is a tape with room for `bytes` more.
     pub(super) fn make_room(&mut self, now: Moment, bytes: u64) -> Result<(), RecordError> {
         self.leave_failed()?;
         let Some(writer) = &self.writer else {
@@ -41,21 +41,21 @@ impl Recording {
         let full = writer.entries() > 0
             && (writer.bytes() + bytes > self.limits.tape_bytes_max || age > self.limits.tape_duration_max);
         if full && !self.durable.is_syncing() {
-            // Where this fails they are noted on the next tape, with the name of this one.
+            // If this fails, the next tape notes them with the id of this one.
             let _ = self.note_undelivered(now);
-            // What is not synced by now would be out of reach on a tape that is being sealed. The notes are synced
-            // too: the next tape names an end that they are part of.
+            // A tape that is being sealed can no longer be synced. The notes must be synced too, because they are part
+            // of the end that the next tape names.
             self.sync_if_wanted()?;
             self.rotate(now);
         }
         Ok(())
     }
 
-    /// Goes on with the next tape; where none can be made, the current one just grows.
+    /// Moves on to the next tape. If none can be created, the current one keeps growing.
     fn rotate(&mut self, now: Moment) {
         let Some(mut full) = self.writer.take() else { return };
-        // The end is named as it is before the next tape is there: a crash between the two must not look like a tape
-        // that was taken away. A tape whose digest cannot be read is named by its id alone.
+        // The successor names the end as it is now, before the closing entries: a crash before they are written must
+        // not look like tampering. If the digest cannot be read, the successor names the id alone.
         let before = std::mem::replace(&mut self.before, self.digest.end(&full).ok());
         match self.next_tape(now, Some(full.header().id)) {
             Ok(next) => {
@@ -77,7 +77,7 @@ impl Recording {
         }
     }
 
-    /// Writes the last entries of a full tape: what was left out of it, and where the connection goes on.
+    /// Writes the last entries of a full tape: what was left out of it, and which tape continues it.
     fn close_full(&mut self, full: &mut Writer, end: &End, now: Moment) {
         let payload = serde_json::to_vec(end).expect("an end is plain data");
         let stamp = Stamp::new(now, full, self.subject.transport);
@@ -88,7 +88,7 @@ impl Recording {
         let redacted = self.redactor.redact(&payload);
         let last = note.chain(std::iter::once((end_item(&payload), redacted.payload())));
         let closed = full.append(last.map(|(item, payload)| stamp.entry(item).with_payload(payload)));
-        // Where this fails the tape reads as cut off, and its successor still names it.
+        // If this fails the tape reads as cut off, and its successor still names it.
         if closed.is_err()
             && let Some(left_out) = left_out
         {
@@ -96,8 +96,8 @@ impl Recording {
         }
     }
 
-    /// Remembers a tape that is written no more, for those who name its entries: the first numbers of them, as many as
-    /// it has entries; the others were taken off it.
+    /// Remembers a tape that is no longer written, so that its entries can still be named. `numbers` were given out for
+    /// it; those beyond its entries were taken off it.
     pub(super) fn note_past_tape(&mut self, tape: &Writer, numbers: u64) {
         let header = tape.header();
         self.marks.tape_ended(PastTape {
@@ -112,7 +112,7 @@ impl Recording {
 
     pub(super) fn seal_in_background(&mut self, full: Writer) {
         if self.sealing.as_ref().is_some_and(|s| !s.is_finished()) {
-            // Sealing cannot keep up: this tape waits, abandoned, for the next start.
+            // Sealing cannot keep up. This tape stays live and abandoned; the next start seals it.
             return;
         }
         let sealing = std::thread::Builder::new().name("seal".to_owned()).spawn(move || {
@@ -133,7 +133,7 @@ impl Recording {
         let mut random = [0; 10];
         getrandom::fill(&mut random).map_err(|e| failed(io::Error::other(e)))?;
         let id = TapeId::from_random(random);
-        // A connection on several tapes is still one: they go by the first.
+        // Without a session the connection is one of its own, named by its first tape.
         let session = self.session().unwrap_or_else(|| SessionRef::of_connection(id.as_str()));
         let links = self.links(continues, &session);
         let header = Header {
@@ -158,19 +158,19 @@ impl Recording {
         let path = self.home.live_path(header.id, header.started_wall_ns);
         let writer = Writer::create(path.clone(), header, now.instant)
             .map_err(|source| RecordError { path, source })?;
-        // Only now: a session must not be named by a tape that never was.
+        // Only now: a session must not be named after a tape that could not be created.
         self.subject.session = Some(session);
         self.parts += 1;
         Ok(writer)
     }
 
-    /// Returns what a tape says of those before it.
+    /// Returns the links of a new tape to the tapes before it.
     fn links(&self, continues: Option<TapeId>, session: &SessionRef) -> Links {
         if continues.is_some() {
             let previous = self.before.clone().filter(|end| Some(end.tape) == continues);
             return Links { previous, ..Links::default() };
         }
-        // A session that is this connection alone has no earlier tape, and a backend's tape is no part of one.
+        // A session of one connection has no earlier tape, and a backend's tape belongs to no session.
         let is_shared =
             self.subject.kind == TapeKind::Conversation && session.told_by != SessionSource::Connection;
         let follows = is_shared.then(|| self.home.session_end(&session.id)).flatten();

@@ -1,8 +1,9 @@
-//! Between what arrives and what is written: which entries are kept, and which of them may wait.
+//! Entries between arrival and writing: which of them are kept (`recorder` filters, sampling), and which may wait
+//! (`recorder.performance.async_storage`).
 //!
-//! Only where the user asked for it; otherwise nothing here runs. Entries are redacted before they wait, and
-//! keep the times at which they came. Numbers given out here are not those on a tape, which are known only
-//! when an entry is written: where one entry names another, they are translated then.
+//! Runs only if the user configured it. Entries are redacted before they wait, and keep the times of their arrival. The
+//! numbers given out here are not entry numbers of a tape: those are known only when an entry is written. Where one
+//! entry names another, the number is translated then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,39 +22,39 @@ use super::policy::Policy;
 use super::{RecordError, Recording};
 use crate::clock::{self, Moment, saturate};
 
-/// So many bytes may wait to be written, whatever their number.
+/// How many bytes may wait to be written: a crash loses at most this much, and memory stays small.
 const DUE_BYTES_MAX: usize = 8 << 20;
 
-/// What waits, and why.
+/// Entries that are not written yet, and the settings that decide about them.
 #[derive(Debug)]
 pub(super) struct SelectionBuffer {
     is_off: bool,
-    /// None where all is kept, and only buffered.
+    /// None if all entries are kept and only buffered.
     selection: Option<Selection>,
     settings: Settings,
     buffer_max: Option<usize>,
     flush_interval: Duration,
     began: Instant,
     next: u64,
-    /// A message as it came; what went on in its place comes next.
+    /// A message before rules changed it; the next item is what was forwarded instead.
     original: Option<Box<BufferedEntry>>,
-    /// Entries about which nothing is decided yet.
+    /// Entries whose fate depends on how their operation ends.
     undecided: BTreeMap<u64, BufferedEntry>,
     /// Entries that are to be written.
     due: Vec<BufferedEntry>,
     due_bytes: usize,
     places: WrittenPositions,
-    /// What was left out of a tape on which it could not be noted.
+    /// Counts of entries left out of a tape that could not take the note.
     unreported: LeftOut,
 }
 
-/// Where an entry is that was given a number.
+/// Where an entry is.
 pub(super) enum EntryLocation {
-    /// On a tape: on which part of the recording, and its number there.
+    /// On a tape: the part of the recording, and the entry's number there.
     Written { part: u32, entry: u64 },
     /// In memory.
     Buffered,
-    /// Nowhere: the user does not want it, or it was written long ago.
+    /// Nowhere: it was not kept, or was written so long ago that its position is forgotten.
     LeftOut,
 }
 
@@ -62,7 +63,7 @@ impl SelectionBuffer {
         self.is_off
     }
 
-    /// Tells where an entry is.
+    /// Returns where an entry is.
     pub(super) fn location(&self, number: u64) -> EntryLocation {
         if let Some((part, entry)) = self.places.find(number) {
             return EntryLocation::Written { part, entry };
@@ -75,7 +76,7 @@ impl SelectionBuffer {
         }
     }
 
-    /// Takes on a policy; `None` where it asks for nothing unusual.
+    /// Makes a buffer for a policy; `None` if everything is to be written at once.
     fn new(policy: &Policy, session: Option<&str>) -> Option<Self> {
         if policy.enabled && policy.buffer_max.is_none() && policy.selection.keeps_all() {
             return None;
@@ -84,7 +85,7 @@ impl SelectionBuffer {
         // Without randomness the sample is the same each time, which is better than no recording.
         let _ = getrandom::fill(&mut seed);
         let [seed, other] = [0, 8].map(|at| u64::from_le_bytes(*seed[at..].first_chunk().unwrap_or(&[0; 8])));
-        // All connections of a session are in the sample, or none.
+        // Derived from the session, so that all its connections are in the sample or none.
         let place = session.map_or(other, |id| {
             u64::from_le_bytes(*blake3::hash(id.as_bytes()).as_bytes().first_chunk().unwrap_or(&[0; 8]))
         });
@@ -106,7 +107,7 @@ impl SelectionBuffer {
         })
     }
 
-    /// Returns what a tape says at its beginning: what may be missing on it, and why.
+    /// Returns the note with which a tape begins: what may be missing on it, and why.
     pub(super) fn preface(&self) -> Vec<u8> {
         let mut missing: Vec<String> = Vec::new();
         if self.selection.is_some() {
@@ -141,7 +142,7 @@ impl SelectionBuffer {
         (!left_out.is_nothing()).then_some(left_out)
     }
 
-    /// Takes an entry in; what becomes of it is told by [`SelectionBuffer::release`].
+    /// Takes an entry in. What happens to it is decided by [`SelectionBuffer::release`].
     fn take(&mut self, item: &Item<'_>, redacted: Redacted<'static>, arrived: Moment, now: Moment) {
         if item.kind == EntryKind::Original {
             self.original = Some(Box::new(BufferedEntry::new(self.next, item, redacted, arrived, now)));
@@ -180,11 +181,11 @@ impl SelectionBuffer {
         self.due.push(waiting);
     }
 
-    /// Moves what was decided about to where it belongs.
+    /// Moves entries that were decided about: kept ones are due, the others are dropped.
     fn release(&mut self) {
         let rulings = self.selection.as_mut().map(Selection::rulings).unwrap_or_default();
         if rulings.is_empty() {
-            // Without a selection everything came here in its order: a long buffer is not sorted for each message.
+            // Without a selection entries are in order already; sorting a long buffer for each message would be slow.
             return;
         }
         for ruling in rulings {
@@ -194,17 +195,17 @@ impl SelectionBuffer {
                 self.push_due(waiting);
             }
         }
-        // What waits to be written waits in the order in which it came.
+        // Entries are written in the order in which they came.
         self.due.sort_by_key(|waiting| waiting.number);
     }
 
-    /// Tells whether what is due may stay in memory for now.
+    /// Tells whether due entries may stay in memory for now.
     fn may_wait(&self) -> bool {
         self.due.is_empty()
             || self.buffer_max.is_some_and(|max| self.due.len() < max && self.due_bytes < DUE_BYTES_MAX)
     }
 
-    /// Takes back what came with a batch that could not be recorded.
+    /// Removes the entries of a batch that could not be recorded.
     fn withdraw(&mut self, first: u64) {
         self.undecided.split_off(&first);
         self.due.retain(|waiting| waiting.number < first);
@@ -213,7 +214,7 @@ impl SelectionBuffer {
 }
 
 impl Recording {
-    /// Records as a user asked for.
+    /// Applies the user's settings for selecting, buffering and compressing.
     #[must_use]
     pub fn with_policy(mut self, policy: &Policy) -> Self {
         let session = self.subject.session.as_ref().map(|session| session.id.as_str());
@@ -222,7 +223,7 @@ impl Recording {
         self
     }
 
-    /// Returns how often [`Recording::flush`] must be called; `None` where it need not be.
+    /// Returns how often [`Recording::flush`] must be called; `None` if never.
     #[must_use]
     pub fn flush_interval(&self) -> Option<Duration> {
         let buffer = self.selection_buffer.as_ref().filter(|buffer| !buffer.is_off)?;
@@ -230,10 +231,10 @@ impl Recording {
         (waits || buffer.buffer_max.is_some()).then_some(buffer.flush_interval)
     }
 
-    /// Writes what waits to be written by now.
+    /// Writes the entries that are due.
     ///
     /// # Errors
-    /// It cannot be written, and goes on waiting.
+    /// They cannot be written, and go on waiting.
     pub fn flush(&mut self, now: Moment) -> Result<(), RecordError> {
         let Some(buffer) = &mut self.selection_buffer else { return Ok(()) };
         if let Some(selection) = &mut buffer.selection {
@@ -244,7 +245,8 @@ impl Recording {
         self.note_undelivered(now)
     }
 
-    /// Returns where an entry is that [`Recording::record`] gave this number; none while it is on no tape.
+    /// Returns the position of the entry to which [`Recording::record`] gave this number: its number on the current tape,
+    /// and that tape. None while it is not written, and once it is on an earlier tape.
     #[must_use]
     pub fn tape_position(&self, number: u64) -> Option<(u64, TapeId)> {
         let entry = match &self.selection_buffer {
@@ -254,7 +256,7 @@ impl Recording {
         Some((entry, self.tape()?))
     }
 
-    /// Records what arrived together as far as the user wants it.
+    /// Records what arrived together, as far as it is selected.
     pub(super) fn record_selected<'a>(
         &mut self,
         arrived: Moment,
@@ -268,7 +270,7 @@ impl Recording {
         }
         for item in items {
             let redacted = self.redacted(&redactor, item).into_owned();
-            // Whoever watches sees all that passes, kept or not.
+            // The watcher sees all messages, kept or not.
             self.show(arrived, std::iter::once((item, redacted.payload())));
             if first.is_some()
                 && let Some(buffer) = &mut self.selection_buffer
@@ -283,19 +285,20 @@ impl Recording {
         }
         let written = self.write_due(now);
         if written.is_ok() && self.marks.is_overdue(now.instant) {
-            // They wait for the next time where this fails; what was just recorded stands.
+            // If this fails the notes wait for the next time; what was just recorded stands.
             let _ = self.note_undelivered(now);
         }
         if written.is_err()
             && let Some(buffer) = &mut self.selection_buffer
         {
-            // What was passed on before goes on waiting. Nothing comes to it: until that is written, all is refused.
+            // Entries that were forwarded before go on waiting. No others join them: until they are written, new messages
+            // are refused.
             buffer.withdraw(first);
         }
         written.map(|()| first)
     }
 
-    /// Decides about what is still held, and writes all that is left; what cannot be written is a gap.
+    /// Decides about all entries, and writes those that are kept. What cannot be written is a gap.
     pub(super) fn finish_selection(&mut self) {
         let Some(buffer) = &mut self.selection_buffer else { return };
         if let Some(selection) = &mut buffer.selection {
@@ -312,14 +315,14 @@ impl Recording {
     fn write_due(&mut self, now: Moment) -> Result<(), RecordError> {
         let Some(buffer) = &self.selection_buffer else { return Ok(()) };
         let Some(oldest) = buffer.due.first() else { return Ok(()) };
-        // A tape begins with the first thing on it.
+        // A tape begins at the arrival of its first entry.
         let (begins, bytes) = (if self.writer.is_none() { oldest.arrived } else { now }, buffer.due_bytes);
-        // What is due stays where it is meanwhile: a tape that ends here says what of it was not delivered.
+        // Due entries stay in the buffer meanwhile, because a tape that ends here looks up which were not delivered.
         self.make_room(begins, bytes as u64)?;
         let Some(buffer) = &mut self.selection_buffer else { return Ok(()) };
         let (due, bytes) = (std::mem::take(&mut buffer.due), std::mem::take(&mut buffer.due_bytes));
         let written = self.append_due(now, &due);
-        // What was passed on before it was written is still here to be written again, should this fail.
+        // Should this fail, entries that were forwarded already are still here to be written again.
         let written = written.and_then(|placed| self.sync_if_wanted().map(|()| placed));
         let Some(buffer) = &mut self.selection_buffer else { return Ok(()) };
         match written {
@@ -334,8 +337,8 @@ impl Recording {
         }
     }
 
-    /// Appends what is due; returns on which part it is, and each number with its entry there. Only when it is certain
-    /// that they stay may others name them by that.
+    /// Appends due entries; returns the part they are on, and for each number its entry there. Others may name them by
+    /// that only when they are sure to stay.
     fn append_due(
         &mut self,
         now: Moment,
@@ -357,7 +360,7 @@ impl Recording {
                 Some((waiting.number, entry))
             })
             .collect();
-        // In the order of their numbers, as they are due.
+        // `placed` is sorted by number, because due entries are.
         let among_these = |number: u64| {
             placed.binary_search_by_key(&number, |(number, _)| *number).ok().map(|at| placed[at].1)
         };
@@ -366,7 +369,7 @@ impl Recording {
             .map(|waiting| waiting.operation)
             .map(|operation| operation.and_then(|n| among_these(n).or_else(|| buffer.places.on(part, n))))
             .collect();
-        // It stands first, and so does its time.
+        // The preface is the first entry, so it gets the earliest time.
         let begin = due.first().map_or(stamp, |w| Stamp::at(w.arrived, w.arrived, started, transport));
         let preface = preface.iter().map(|(item, redacted)| (begin, *item, redacted.payload()));
         let entries = due.iter().zip(named).flat_map(|(waiting, operation)| {
@@ -378,18 +381,18 @@ impl Recording {
         Ok((part, placed))
     }
 
-    /// Returns what a tape without entries must begin with.
+    /// Returns the preface of the current tape, if it has no entries yet.
     pub(super) fn preface(&self) -> Option<Vec<u8>> {
         let is_new = self.writer.as_ref().is_some_and(|writer| writer.entries() == 0);
         self.selection_buffer.as_ref().filter(|_| is_new).map(|buffer| buffer.preface())
     }
 
-    /// Returns what was left out of the tape that ends now, once.
+    /// Takes the counts of what was left out of the tape that ends now.
     pub(super) fn take_left_out(&mut self) -> Option<LeftOut> {
         self.selection_buffer.as_mut()?.take_left_out()
     }
 
-    /// Keeps what was left out for the end of the next tape: the one it is missing on could not be written.
+    /// Keeps the counts for the end of the next tape, because this one could not take the note.
     pub(super) fn defer_left_out_note(&mut self, left_out: &LeftOut) {
         if let Some(buffer) = &mut self.selection_buffer {
             buffer.unreported.add(left_out);
@@ -397,7 +400,7 @@ impl Recording {
     }
 }
 
-/// Reads the note with which a tape begins that does not hold everything; none where that tells something else.
+/// Reads the `selection` note with which a tape begins that does not hold everything; none if it is another note.
 #[must_use]
 pub fn selection_note(payload: &[u8]) -> Option<Value> {
     serde_json::from_slice::<Value>(payload).ok().filter(|note| note["event"] == "selection")

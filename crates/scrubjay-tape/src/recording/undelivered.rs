@@ -1,8 +1,8 @@
-//! What of a recording did not reach its receiver, until the tape says so.
+//! Undelivered messages, until a note on the tape names them.
 //!
-//! A message is recorded before it is sent, so that it was not sent is a note behind it. Many such messages make few
-//! notes: the first is noted at once, those that follow together, in ranges. What waits to be noted is written before
-//! a tape ends; only a killed process takes it along.
+//! A message is recorded before it is sent. If it cannot be sent, a later note says so. Many such messages make few
+//! notes: the first is noted at once, later ones together, in ranges. Pending notes are written before a tape ends; only
+//! a process that is killed loses them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use super::selection_buffer::EntryLocation;
 use super::{RecordError, Recording};
 use crate::clock::{self, Moment};
 
-/// A flood of undelivered messages makes one note for this many of them.
+/// How many messages one note names at most while many are undelivered: notes must not outgrow the messages.
 const MESSAGES_PER_NOTE_MAX: u64 = 1024;
-/// So many ranges may wait to be noted.
+/// How many ranges may wait to be noted: 16 KiB of memory, and notes of a readable length.
 const RANGES_MAX: usize = 1024;
-/// After such a pause the next one is noted at once again, and what waits is noted with the next message.
+/// After a second without a note the next one is written at once again, and pending ones with the next message.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many earlier tapes of a recording are known, so that their entries can be named: more than pass while a message
-/// waits for its receiver, and 200 KB at most.
+/// How many earlier tapes of a recording are remembered, so that their entries can be named: more than can pass while a
+/// message waits for its receiver, and 200 KB of memory at most.
 const PAST_TAPES_MAX: usize = 4096;
 
-/// Tells recordings of one process apart.
+/// Numbers the recordings of this process.
 static NEXT_RECORDING: AtomicU64 = AtomicU64::new(1);
 
-/// A recorded message, to be named when it turns out that it was not delivered.
+/// Names a recorded message, to mark it later if it turns out to be undelivered.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryRef {
     recording: u64,
     number: u64,
-    /// Where it was when this was made: known also when its recording is over.
+    /// Its entry and tape when this was made, which are needed once its recording is over.
     place: Option<(u64, TapeId)>,
 }
 
 impl EntryRef {
-    /// Returns the entry that was recorded together with this one, right behind it.
+    /// Returns the entry right behind this one, which was recorded together with it.
     #[must_use]
     pub fn next(self) -> Self {
         let place = self.place.map(|(entry, tape)| (entry + 1, tape));
@@ -50,7 +50,7 @@ impl EntryRef {
 
 type Ranges = Vec<(u64, u64)>;
 
-/// Undelivered messages that no note tells of yet.
+/// Undelivered messages that no note names yet.
 #[derive(Debug)]
 pub(super) struct UndeliveredMarks {
     recording: u64,
@@ -60,17 +60,16 @@ pub(super) struct UndeliveredMarks {
     elsewhere: BTreeMap<(WhyUndelivered, TapeId), Ranges>,
     messages: u64,
     ranges: usize,
-    /// How many messages make the next note.
+    /// How many messages trigger the next note.
     due_at: u64,
-    /// How many of the messages and ranges could not be noted when it was last tried: alone they are no reason to try
-    /// again at once.
+    /// How many messages and ranges were left at the last try: they alone do not trigger another one at once.
     postponed: (u64, usize),
     tried: Option<Instant>,
     /// The earlier tapes of this recording.
     past: VecDeque<PastTape>,
 }
 
-/// A tape of a recording that is written no more.
+/// An earlier tape of a recording.
 #[derive(Debug)]
 pub(super) struct PastTape {
     pub(super) part: u32,
@@ -104,7 +103,7 @@ impl Default for UndeliveredMarks {
 }
 
 impl UndeliveredMarks {
-    /// Remembers a tape that is written no more.
+    /// Remembers a tape that has ended.
     pub(super) fn tape_ended(&mut self, tape: PastTape) {
         self.past.push_back(tape);
         if self.past.len() > PAST_TAPES_MAX {
@@ -112,7 +111,7 @@ impl UndeliveredMarks {
         }
     }
 
-    /// Takes on again what was noted on a tape and taken off it.
+    /// Adds messages again whose notes were taken off a tape.
     pub(super) fn add_again(&mut self, marks: NotedMarks) {
         for (why, ranges) in marks.own {
             ranges.into_iter().for_each(|(first, last)| self.add(MarkTarget::Own(why), first, last));
@@ -128,7 +127,7 @@ impl UndeliveredMarks {
         self.messages == 0
     }
 
-    /// Returns whether something has waited for long enough.
+    /// Tells whether something has waited long enough.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         !self.is_empty() && self.tried.is_none_or(|tried| now.saturating_duration_since(tried) >= PAUSE)
     }
@@ -151,7 +150,7 @@ impl UndeliveredMarks {
             || self.ranges >= RANGES_MAX + ranges
     }
 
-    /// Takes note that it was tried to write notes, and what is left to be noted.
+    /// Remembers that notes were tried, and what is left.
     fn was_tried(&mut self, now: Instant) {
         let in_a_row = self.tried.is_some_and(|tried| now.saturating_duration_since(tried) < PAUSE);
         self.due_at = if in_a_row { (self.due_at * 2).min(MESSAGES_PER_NOTE_MAX) } else { 1 };
@@ -159,7 +158,7 @@ impl UndeliveredMarks {
         self.postponed = (self.messages, self.ranges);
     }
 
-    /// Takes note that notes were written of everything but what cannot be named yet.
+    /// Remembers that everything was noted except `later`, whose entries are not written yet.
     fn were_noted(&mut self, later: Vec<(WhyUndelivered, u64)>) {
         (self.messages, self.ranges) = (0, 0);
         self.own.clear();
@@ -169,7 +168,7 @@ impl UndeliveredMarks {
         }
     }
 
-    /// Finds an entry of a tape before the current one; none where it was taken off.
+    /// Finds an entry on an earlier tape; none if it was taken off.
     fn past_tape(&self, number: u64) -> Option<(u64, TapeId)> {
         let at = self.past.partition_point(|tape| tape.first <= number);
         let tape = self.past.get(at.checked_sub(1)?)?;
@@ -188,7 +187,7 @@ enum MarkTarget {
     Elsewhere(WhyUndelivered, TapeId),
 }
 
-/// Adds a range, joined to the one it follows: numbers come mostly in order.
+/// Adds a range, merged with the last one if it follows it: numbers mostly come in order.
 fn add_range(ranges: &mut Ranges, first: u64, last: u64) {
     match ranges.last_mut() {
         Some((_, end)) if *end + 1 == first => *end = last,
@@ -196,7 +195,7 @@ fn add_range(ranges: &mut Ranges, first: u64, last: u64) {
     }
 }
 
-/// The notes to write, and what cannot be named yet.
+/// The notes to write, and the messages that cannot be named yet.
 #[derive(Default)]
 pub(super) struct UndeliveredNotes {
     by: BTreeMap<(WhyUndelivered, Option<TapeId>), Ranges>,
@@ -226,23 +225,23 @@ impl UndeliveredNotes {
 }
 
 impl Recording {
-    /// Returns by what a recorded message is named should it turn out not to be delivered.
+    /// Returns a name for a recorded message, to mark it later if it turns out to be undelivered.
     #[must_use]
     pub fn entry_ref(&self, number: u64) -> EntryRef {
         EntryRef { recording: self.marks.recording, number, place: self.tape_position(number) }
     }
 
-    /// Returns the number of one of the items that were recorded together, of which the first has this number.
+    /// Returns the number of the item at `index` among items that were recorded together; `first` is the first one's.
     #[must_use]
     pub fn number_of(&self, first: u64, items: &[Item<'_>], index: usize) -> u64 {
         use scrubjay_core::entry::EntryKind::Original;
         let before = items.iter().take(index);
-        // Where entries may wait, a message as it came has no number of its own.
+        // In the selection buffer an original has no number of its own.
         let counted = before.filter(|item| self.selection_buffer.is_none() || item.kind != Original).count();
         first + counted as u64
     }
 
-    /// Notes that messages of this recording, by their numbers, did not reach their receiver.
+    /// Marks messages of this recording as undelivered, by their numbers.
     pub fn mark_undelivered(&mut self, numbers: std::ops::Range<u64>, why: WhyUndelivered) {
         if numbers.is_empty() || self.selection_buffer.as_ref().is_some_and(|buffer| buffer.is_off()) {
             return;
@@ -251,7 +250,7 @@ impl Recording {
         self.note_undelivered_when_due();
     }
 
-    /// Notes that a recorded message, of this recording or of one that is over, did not reach its receiver.
+    /// Marks a message as undelivered, of this recording or of one that is over.
     pub fn mark_entry_undelivered(&mut self, entry: &EntryRef, why: WhyUndelivered) {
         if entry.recording == self.marks.recording {
             return self.mark_undelivered(entry.number..entry.number + 1, why);
@@ -265,12 +264,12 @@ impl Recording {
     fn note_undelivered_when_due(&mut self) {
         let now = clock::now();
         if self.marks.is_due(now.instant) {
-            // What cannot be written now waits for the next time; the tape's own failure is told elsewhere.
+            // If this fails the notes wait for the next time. The next `record` reports the failure.
             let _ = self.note_undelivered(now);
         }
     }
 
-    /// Writes the notes of what was not delivered.
+    /// Writes notes of all undelivered messages that can be named.
     ///
     /// # Errors
     /// They could not be written, and go on waiting.
@@ -284,7 +283,7 @@ impl Recording {
     }
 
     fn try_note_undelivered(&mut self, now: Moment) -> Result<(), RecordError> {
-        // Only then is it known which entries stay on the tape whose sync failed.
+        // Decides first which entries stay on a tape whose sync failed.
         self.leave_failed()?;
         let pending = self.undelivered_notes();
         let notes = pending.encode();
@@ -307,7 +306,7 @@ impl Recording {
         self.append(now, all.iter().map(|(note, redacted)| (note_item(note), redacted.payload()))).map(|_| ())
     }
 
-    /// Finds where the undelivered messages are; what is on no tape because the user does not want it needs no note.
+    /// Looks up where the undelivered messages are. Messages that were not kept need no note.
     pub(super) fn undelivered_notes(&self) -> UndeliveredNotes {
         let mut notes = UndeliveredNotes::default();
         for (why, ranges) in &self.marks.own {

@@ -1,6 +1,7 @@
-//! Lets somebody see what recordings write, as it is written: redacted, in order.
+//! Shows recorded messages to a watcher as they are written: redacted, in order.
 //!
-//! Whoever watches may come later than the recordings, or never; until then it costs a look at a cell.
+//! The debug endpoints watch. A watcher may come later than the recordings, or never; without one the cost is one read
+//! of a cell.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use scrubjay_core::redact::Payload;
 
 use super::Leg;
 
-/// Sees what recordings write. It is called on the way of every message, so it must not wait.
+/// Receives recorded messages. It is called on the relay path for every message, so it must not block.
 pub trait Watcher: Send + Sync {
     /// A message is on tape.
     fn on_recorded(&self, seen: &RecordedMessage<'_>);
@@ -20,11 +21,11 @@ pub trait Watcher: Send + Sync {
 /// A message as it was recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordedMessage<'a> {
-    /// Which recording it is on: no two have the same number.
+    /// The number of its recording, unique in this process.
     pub source: u64,
     /// Which way it went.
     pub direction: Direction,
-    /// The connection to a backend, for a message between the gateway and one.
+    /// The connection to a backend, if it passed there.
     pub via: Option<Leg<'a>>,
     /// When it arrived, nanoseconds since the Unix epoch.
     pub wall_ns: u64,
@@ -32,7 +33,7 @@ pub struct RecordedMessage<'a> {
     pub payload: Payload<'a>,
 }
 
-/// The place of a watcher, shared by all recordings that it will see.
+/// The slot for a watcher, shared by all recordings that it watches.
 #[derive(Clone, Default)]
 pub struct Watch {
     watcher: Arc<OnceLock<Box<dyn Watcher>>>,
@@ -40,7 +41,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches from now on; returns whether nobody did before.
+    /// Sets the watcher; returns false if there is one already.
     pub fn begin(&self, watcher: Box<dyn Watcher>) -> bool {
         self.watcher.set(watcher).is_ok()
     }

@@ -8,11 +8,11 @@ mod subscriptions;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rmcp::ErrorData;
 use rmcp::model::{
     ErrorCode, ListResourcesResult, ReadResourceResponse, ReadResourceResult, Resource, ResourceContents,
     ResourceTemplate,
 };
-use rmcp::ErrorData;
 use scrubjay_store::ledger::{LedgerError, session};
 use scrubjay_store::views::address::{SESSIONS, view as view_uri};
 use scrubjay_store::views::content::{self, StatePoint, StoredContent};
@@ -119,7 +119,11 @@ fn unknown(uri: &str) -> ErrorData {
     ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
 }
 
-async fn render(shared: &Shared, address: &ResourceAddress, uri: &str) -> Result<ResourceContents, ViewError> {
+async fn render(
+    shared: &Shared,
+    address: &ResourceAddress,
+    uri: &str,
+) -> Result<ResourceContents, ViewError> {
     let json = |text: String| ResourceContents::text(text, uri).with_mime_type(JSON);
     let mut read = shared.ledger().await?.read().await?;
     let Some(id) = address.session() else {
@@ -164,4 +168,3 @@ fn content(content: &StoredContent, uri: &str) -> ResourceContents {
 fn written(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
-

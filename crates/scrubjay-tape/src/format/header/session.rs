@@ -3,10 +3,10 @@
 use scrubjay_core::id::TapeId;
 use serde::{Deserialize, Serialize};
 
-/// What is known of the conversation a connection belongs to.
+/// What is known about the host conversation that a connection belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The host's own name of the conversation, where it gives one.
+    /// The host's own id of the conversation, if it gives one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host_session: Option<String>,
     /// The W3C trace context the host passed on.
@@ -15,7 +15,7 @@ pub struct Origin {
     /// The process that started us.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host_pid: Option<u32>,
-    /// When that process started, in its system's clock ticks: a pid alone is reused.
+    /// When that process started, in clock ticks of the system, because pids are reused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host_started: Option<u64>,
     /// That process's program name.
@@ -24,24 +24,24 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Returns the origin of a connection over HTTP: what the environment says of the conversation in which the
-    /// listening process was started is not about its clients.
+    /// Returns the origin of a client over HTTP: the conversation in which the listening process was started is not the
+    /// client's.
     #[must_use]
     pub fn of_listener(self) -> Self {
         Self { host_session: None, traceparent: None, ..self }
     }
 }
 
-/// The session a connection belongs to, and how that was told.
+/// The session that a connection belongs to, and what identified it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRef {
-    /// Connections with the same one belong together.
+    /// The session's id.
     pub id: String,
-    /// What told.
+    /// What identified it.
     pub told_by: SessionSource,
 }
 
-/// What told which session a connection belongs to, the surest first.
+/// What identified the session of a connection, the most certain first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionSource {
@@ -53,13 +53,13 @@ pub enum SessionSource {
     Trace,
     /// The same host process started it in the same workspace.
     HostProcess,
-    /// Nothing: it stands for itself.
+    /// Nothing: the connection is a session of its own.
     #[default]
     Connection,
 }
 
 impl SessionRef {
-    /// Tells the session of a connection that a host opened.
+    /// Returns the session of a connection that a host opened, if something identifies it.
     #[must_use]
     pub fn of_host(origin: &Origin, workspace: Option<&str>) -> Option<Self> {
         if let Some(session) = &origin.host_session {
@@ -76,7 +76,7 @@ impl SessionRef {
         ))
     }
 
-    /// Names a session that is one connection; the name itself, which may be a secret, cannot be read off it.
+    /// Makes the session of a single connection. It is a hash, because the connection's name may be secret.
     #[must_use]
     pub fn of_connection(name: &str) -> Self {
         Self::named(SessionSource::Connection, name)

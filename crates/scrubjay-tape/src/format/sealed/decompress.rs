@@ -4,13 +4,13 @@ use std::cell::RefCell;
 
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
-/// No block asks for a larger window, whatever a damaged one says: level 3 never takes more than 2 MiB.
+/// The largest window a block may ask for (8 MiB), so that a forged one cannot take more memory. Level 3 needs 2 MiB.
 const WINDOW_LOG_MAX: u32 = 23;
-/// How much is decompressed at once; a block is rarely larger.
+/// How much is decompressed at a time: rarely is a block larger than 1 MiB.
 const DECOMPRESS_BYTES: usize = 1 << 20;
-/// Decompresses as far as the bytes are sound, and returns whether all was.
+/// Decompresses as far as the bytes are valid, and returns whether all of them were.
 ///
-/// Where they are not, anything may follow what is sound, and zeros.
+/// If not, `out` may end with garbage or zeros; checksums of frames tell.
 pub(in crate::format) fn decompress(stored: &[u8], plain_bytes: u32, out: &mut Vec<u8>) -> bool {
     out.clear();
     let limit = plain_bytes as usize;
@@ -18,7 +18,7 @@ pub(in crate::format) fn decompress(stored: &[u8], plain_bytes: u32, out: &mut V
 }
 
 thread_local! {
-    /// Making one takes longer than most footers take to decompress; who lists thousands of tapes needs thousands.
+    /// Reused, because creating a decoder takes longer than decompressing most footers, and listings read thousands.
     static DECODER: RefCell<Option<Decoder<'static>>> = const { RefCell::new(None) };
 }
 
@@ -38,10 +38,10 @@ fn decompress_with(
     let mut input = InBuffer::around(stored);
     loop {
         let from = out.len();
-        // The size is only a claim: memory is taken as bytes come. One byte too many shows that it lies.
+        // The claimed size may be forged, so memory grows with the output. One byte more than claimed proves it wrong.
         out.resize(from + DECOMPRESS_BYTES.min(limit - from + 1), 0);
         let mut output = OutBuffer::around(&mut out[from..]);
-        // On an error the decoder does not tell how much it wrote before: all stays, checksums will tell.
+        // On an error the decoder does not say how much it wrote, so everything stays; checksums tell what is valid.
         let Ok(wants) = decoder.run(&mut input, &mut output) else { return false };
         let written = output.pos();
         out.truncate(from + written);

@@ -7,7 +7,7 @@ use super::{
     BLOCK_MAGIC, BlockHead, BlockKind, BlockMap, BlockRef, HEAD, read_at_most, read_head, read_trailer,
 };
 
-/// Finds the blocks of entries without a footer: head by head, searching on where a head is damaged.
+/// Finds the blocks of entries head by head; behind a damaged head it searches for the next.
 pub(in crate::format) fn find_blocks(file: &File, from: u64) -> io::Result<BlockMap> {
     let mut blocks: Vec<BlockRef> = Vec::new();
     let (mut expected, mut search_from) = (from, from);
@@ -16,7 +16,7 @@ pub(in crate::format) fn find_blocks(file: &File, from: u64) -> io::Result<Block
     while let Some(head) = next_head(file, expected, search_from)? {
         has_holes |= head.block.offset != expected;
         expected = head.block.end_offset();
-        // Where bytes are missing, the next head is nearer than this one says.
+        // If bytes are missing, the next head is nearer than this one says.
         search_from = head.block.offset + HEAD as u64;
         match head.kind {
             BlockKind::Entries => blocks.push(head.block),
@@ -25,7 +25,8 @@ pub(in crate::format) fn find_blocks(file: &File, from: u64) -> io::Result<Block
     }
     let end = blocks.last().map_or(from, BlockRef::end_offset);
     let whole = match footer {
-        // The footer's number is the count of all entries. Fewer are missing within where numbers are left out.
+        // The footer's number is the count of all entries. Entries lost before the sealing leave out numbers, and are no
+        // sign of missing blocks.
         Some(footer) => {
             let found: u64 = blocks.iter().map(|b| u64::from(b.entries)).sum();
             let last = blocks.iter().map(BlockRef::end).max().unwrap_or(0);
@@ -37,7 +38,7 @@ pub(in crate::format) fn find_blocks(file: &File, from: u64) -> io::Result<Block
     Ok(BlockMap { blocks, broken_off: (!whole).then_some(end) })
 }
 
-/// Returns the head at the expected place, or else the first sound one from another on.
+/// Returns the head at the expected offset, or else the first valid one from `search_from` on.
 fn next_head(file: &File, expected: u64, search_from: u64) -> io::Result<Option<BlockHead>> {
     const WINDOW: usize = 256 * 1024;
     if let Some(head) = read_head(file, expected)? {

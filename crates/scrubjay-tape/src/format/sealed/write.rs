@@ -43,7 +43,7 @@ impl<W: io::Write> BlockWriter<W> {
         let stored = if self.compression == Compression::None && kind == BlockKind::Entries {
             uncompressed(plain)
         } else {
-            // An entry has its own checksum, and so has what the footer says.
+            // Frames have checksums of their own; the footer needs zstd's.
             self.compressor.set_parameter(CParameter::ChecksumFlag(kind == BlockKind::Footer))?;
             self.compressor.compress(plain)?
         };
@@ -83,10 +83,10 @@ impl<W: io::Write> BlockWriter<W> {
     }
 }
 
-/// Writes a frame of zstd that holds its content as it is, which any decoder reads (RFC 8878, 3.1.1).
+/// Writes a zstd frame of raw blocks, which any decoder reads (RFC 8878, 3.1.1).
 fn uncompressed(plain: &[u8]) -> Vec<u8> {
     const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-    /// The content's size takes eight bytes; no checksum, no dictionary. Then the window: 128 KiB.
+    /// The content's size in eight bytes, no checksum, no dictionary; then the window: 128 KiB.
     const DESCRIPTOR: [u8; 2] = [0b1100_0000, 7 << 3];
     const BLOCK_BYTES_MAX: usize = 128 * 1024;
     let mut frame = Vec::with_capacity(plain.len() + 16 + 3 * plain.len().div_ceil(BLOCK_BYTES_MAX));
@@ -96,7 +96,7 @@ fn uncompressed(plain: &[u8]) -> Vec<u8> {
     let mut rest = plain;
     loop {
         let (block, behind) = rest.split_at(rest.len().min(BLOCK_BYTES_MAX));
-        // Bit 0: the last; bits 1 and 2: raw; then the size, which is below 2^18.
+        // Bit 0: last block; bits 1 and 2: raw; then the size, which is below 2^18.
         let head = ((block.len() as u32) << 3) | u32::from(behind.is_empty());
         frame.extend_from_slice(&head.to_le_bytes()[..3]);
         frame.extend_from_slice(block);

@@ -51,7 +51,8 @@ impl Recorder {
         {
             let mut uris = self.subscriptions.lock();
             if uris.len() >= SUBSCRIPTIONS_MAX && !uris.contains_key(&uri) {
-                let message = format!("{SUBSCRIPTIONS_MAX} resources are followed already: unsubscribe from some");
+                let message =
+                    format!("{SUBSCRIPTIONS_MAX} resources are followed already: unsubscribe from some");
                 return Err(ErrorData::invalid_request(message, None));
             }
             uris.insert(uri, version);
@@ -65,7 +66,8 @@ impl Recorder {
         if self.subscriptions.is_running.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (shared, subscriptions, peer) = (self.shared.clone(), self.subscriptions.clone(), context.peer.clone());
+        let (shared, subscriptions, peer) =
+            (self.shared.clone(), self.subscriptions.clone(), context.peer.clone());
         tokio::spawn(async move {
             let mut sessions = count(&shared).await.unwrap_or(0);
             while !peer.is_transport_closed() {
@@ -119,7 +121,8 @@ async fn notify_changes(
     peer: &Peer<RoleServer>,
     sessions: &mut i64,
 ) -> Result<(), LedgerError> {
-    let uris: Vec<(String, i64)> = subscriptions.lock().iter().map(|(uri, seen)| (uri.clone(), *seen)).collect();
+    let uris: Vec<(String, i64)> =
+        subscriptions.lock().iter().map(|(uri, seen)| (uri.clone(), *seen)).collect();
     for (uri, seen) in uris {
         let Some(address) = ResourceAddress::parse(&uri) else { continue };
         let now = version(shared, &address).await?;
