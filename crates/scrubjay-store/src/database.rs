@@ -1,8 +1,8 @@
-//! Looks at a database before anything touches it, and finds out quickly whether it can be reached.
+//! Inspects a database before it is opened, and finds out quickly whether it can be reached.
 //!
-//! A path or an address comes from a person and may name something that is not ours. A file is judged by its owner,
-//! its header and its tables, without a lock and without a change; only then does `ledger.rs` or `index.rs` open it.
-//! What is said of a PostgreSQL database never holds its password.
+//! A path or a URL comes from the user's configuration and may name another program's database. A file is inspected
+//! (owner, header, tables) without locking or changing it; only then do `ledger.rs` and `index.rs` open it. Messages
+//! about a PostgreSQL database never contain its password.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,31 +20,32 @@ use thiserror::Error;
 use scrubjay_tape::clock;
 use scrubjay_tape::private::{NotPrivate, check_above};
 
-/// How long a database may take to answer when it is first spoken to: a person hears of it within two seconds.
+/// How long a database may take to answer the first connection: a user at a terminal gets the error within two seconds.
 pub(crate) const REACHED_WITHIN: Duration = Duration::from_millis(1500);
 
-/// A process that begins a database of ours has its tables in the log within much less than these together.
+/// How often, and at what interval, an empty database is inspected again. A process that is creating ours writes its
+/// first table to the log within much less than a second.
 const LOOKS_MAX: u32 = 11;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What every SQLite database begins with.
+/// The first bytes of every SQLite database.
 const MAGIC: &[u8] = b"SQLite format 3\0";
-/// Where the header says whose database it is, big endian.
+/// The offset of the application id in the header; big endian.
 const APPLICATION_ID: std::ops::Range<usize> = 68..72;
 const HEADER_BYTES: u64 = 100;
-/// No more of a write-ahead log is looked through: tables are made at its beginning.
+/// How much of a write-ahead log is searched: tables are created at its beginning.
 const LOG_BYTES_MAX: u64 = 16 << 20;
-/// So many tables of another program are named.
+/// How many tables of another program's database an error names.
 const TABLES_NAMED: usize = 3;
 
-/// Which of our databases a file shall be.
+/// Which of our databases a file is to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatabaseKind {
-    /// What its header says: four letters.
+    /// The application id in its header: four ASCII letters.
     pub(crate) application_id: u32,
-    /// Tables that it has, and no other program's database together; older ones have nothing in the header.
+    /// Tables that together no other program's database has. Databases of older versions have no application id.
     tables: &'static [&'static str],
-    /// What its log holds from the first moment, where the file holds nothing yet.
+    /// The first statement in the log of a new database, while its file is still empty.
     first_words: &'static [u8],
 }
 
@@ -62,37 +63,37 @@ pub(crate) const INDEX: DatabaseKind = DatabaseKind {
     first_words: b"CREATE TABLE version (version BIGINT NOT NULL)",
 };
 
-/// What stands at a path that may be used.
+/// What an inspected path contains, if it can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileInspection {
-    /// Nothing, or a file without any content.
+    /// No file, or an empty one.
     Empty,
-    /// A database of ours, or one that nobody has put anything in.
+    /// A database of ours, or one without tables.
     Ours,
 }
 
-/// Why a file is not used as a database. It was not touched.
+/// Why a file is refused as a database. It was not changed.
 #[derive(Debug, Error)]
 pub enum NotUsable {
-    /// Something else stands there.
+    /// The path is no regular file.
     #[error("it is {0}, not a file")]
     NotAFile(&'static str),
-    /// It is somebody else's.
+    /// It belongs to another user.
     #[error("it belongs to another user (uid {0})")]
     OtherOwner(u32),
-    /// It is a file of another kind.
+    /// It is no SQLite file.
     #[error("it is not a SQLite database")]
     NotADatabase,
-    /// It is a database of another kind.
+    /// It is another program's database.
     #[error("it is the database of another program{0}")]
     OtherProgram(String),
-    /// It is a database of another kind, or one of ours that another process begins at this moment.
+    /// It is another program's database, or one of ours that another process is creating at this moment.
     #[error("it is the database of another program (which has not moved its tables out of its log yet)")]
     InLog,
-    /// Others could put another one in its place.
+    /// Other users could replace it.
     #[error("{0}")]
     NotPrivate(#[from] NotPrivate),
-    /// The directory takes no new file.
+    /// Its directory cannot be written.
     #[error("its directory {path} cannot be written: {source}", path = .path.display())]
     Directory {
         /// Which.
@@ -103,12 +104,12 @@ pub enum NotUsable {
     /// It is a database that SQLite cannot read.
     #[error("the database is damaged: {0}")]
     Damaged(String),
-    /// It cannot be looked at.
+    /// It cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
-/// Looks whether a path can be used for a database of ours. Nothing is changed or left behind.
+/// Finds out whether a path can be used for a database of ours. Changes nothing and leaves nothing behind.
 pub(crate) async fn inspect(path: &Path, kind: DatabaseKind) -> Result<FileInspection, NotUsable> {
     for _ in 1..LOOKS_MAX {
         match look_once(path, kind).await {
@@ -142,7 +143,7 @@ async fn look_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection, No
     if id != 0 {
         return Err(NotUsable::OtherProgram(format!(" (application id {id:#x})")));
     }
-    // Ours of before headers said so, or any other program's: most say nothing.
+    // No application id: ours of an older version, or another program's, since most set none.
     let tables = tables_of(path).await?;
     if kind.tables.iter().all(|table| tables.iter().any(|found| found == table)) {
         return Ok(FileInspection::Ours);
@@ -159,7 +160,7 @@ async fn look_once(path: &Path, kind: DatabaseKind) -> Result<FileInspection, No
     }
 }
 
-/// Returns a file's first bytes; none where there is nothing in it, or where it can still be made.
+/// Returns a file's first bytes; none if it is empty, or does not exist and can be created.
 fn look_at_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
     check_above(path)?;
     let facts = match std::fs::metadata(path) {
@@ -193,7 +194,7 @@ fn look_at_header(path: &Path) -> Result<Option<Vec<u8>>, NotUsable> {
     Ok(Some(header))
 }
 
-/// Checks that a file can be made: its directory is there and takes one, or can be made itself.
+/// Checks that a file can be created: its directory is writable, or can itself be created.
 fn check_directory(path: &Path) -> Result<(), NotUsable> {
     let parents = path.ancestors().skip(1).filter(|directory| !directory.as_os_str().is_empty());
     for directory in parents {
@@ -211,7 +212,7 @@ fn check_directory(path: &Path) -> Result<(), NotUsable> {
     Ok(())
 }
 
-/// Reads the names of the tables in a file, past all locks: nothing is made beside it.
+/// Reads the names of the tables in a file. `immutable=1` ignores locks, and creates no file beside it.
 async fn tables_of(path: &Path) -> Result<Vec<String>, NotUsable> {
     let damaged = |e: sqlx::Error| NotUsable::Damaged(cause(&e));
     sqlx::any::install_default_drivers();
@@ -224,7 +225,7 @@ async fn tables_of(path: &Path) -> Result<Vec<String>, NotUsable> {
     names.map_err(damaged)
 }
 
-/// Returns the beginning of what SQLite has not moved into the file yet.
+/// Returns the beginning of the write-ahead log.
 fn first_of_log(path: &Path) -> Result<Vec<u8>, NotUsable> {
     let mut log = Vec::new();
     match File::open(beside(path, "-wal")) {
@@ -235,14 +236,14 @@ fn first_of_log(path: &Path) -> Result<Vec<u8>, NotUsable> {
     Ok(log)
 }
 
-/// Returns the path of a file beside a database.
+/// Returns the path of a file that belongs to a database, by its suffix.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// Returns the URL of a SQLite file that is there.
+/// Returns the URL of an existing SQLite file.
 pub(crate) fn sqlite_url(path: &Path) -> String {
     sqlite_address(path) + "?mode=rw"
 }
@@ -260,7 +261,7 @@ fn sqlite_address(path: &Path) -> String {
     url
 }
 
-/// Connects once, within a limit. A pool would try again and again, for as long as anyone waits.
+/// Connects once, within a time limit. A pool would retry for as long as its caller waits.
 pub(crate) async fn connect(url: &str) -> Result<AnyConnection, sqlx::Error> {
     match tokio::time::timeout(REACHED_WITHIN, AnyConnection::connect(url)).await {
         Ok(connected) => connected,
@@ -271,17 +272,17 @@ pub(crate) async fn connect(url: &str) -> Result<AnyConnection, sqlx::Error> {
     }
 }
 
-/// When all connections of a pool were given up: those from before are closed instead of used again.
+/// The time at which all connections of a pool were given up: older ones are closed instead of reused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Renewal(Arc<Mutex<Option<Instant>>>);
 
 impl Renewal {
-    /// Gives up all connections that there are.
+    /// Gives up all current connections.
     pub(crate) fn renew(&self) {
         *self.since() = Some(clock::now().instant);
     }
 
-    /// Tells whether a connection of this age was made since.
+    /// Tells whether a connection of this age was made after that time.
     fn is_new(&self, age: Duration) -> bool {
         self.since().is_none_or(|since| age < clock::now().instant.saturating_duration_since(since))
     }
@@ -291,10 +292,10 @@ impl Renewal {
     }
 }
 
-/// Prepares a pool that keeps no connection whose transaction could not be ended, and none that was given up.
+/// Prepares a pool that does not reuse a connection whose transaction could not be ended, or that was given up.
 ///
-/// SQLite takes a transaction back by itself when a disk is full or fails. The rollback that follows finds none and
-/// fails, and the driver counts the transaction as open for ever: every later one on that connection would be refused.
+/// When a disk is full or fails SQLite rolls the transaction back by itself. The driver's rollback then fails, and the
+/// driver counts the transaction as open for ever, so every later one on that connection would be refused.
 pub(crate) fn pool(connections_max: u32, patience: Duration, renewal: &Renewal) -> AnyPoolOptions {
     let renewal = renewal.clone();
     AnyPoolOptions::new()
@@ -307,27 +308,27 @@ pub(crate) fn pool(connections_max: u32, patience: Duration, renewal: &Renewal) 
         .after_release(|connection, _| Box::pin(is_clean(connection)))
 }
 
-/// Tells whether a connection that comes back can be used again; an error says that it is gone.
+/// Tells whether a returned connection can be reused; an error means that it is broken.
 async fn is_clean(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
-    // What is queued on it goes first: the rollback of a transaction that was dropped.
+    // Waits for queued work: the rollback of a dropped transaction.
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
 }
 
-/// Tells whether SQLite says that it may only read. A file of ours can be written: it could not be opened so for a
-/// moment, and SQLite made do with less. Only another connection can write.
+/// Tells whether SQLite reports a read-only database. Our files are writable, so it could not be opened for writing for a
+/// moment, and SQLite silently opened it read-only. Only a new connection can write.
 pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
     const READ_ONLY: u32 = 8;
     matches!(error, sqlx::Error::Database(error) if sqlite_code(&**error) == Some(READ_ONLY))
 }
 
-/// Returns SQLite's code of an error, without what narrows it; PostgreSQL's codes have five characters.
+/// Returns SQLite's primary error code; none for errors of PostgreSQL, whose codes have five characters.
 pub(crate) fn sqlite_code(error: &dyn sqlx::error::DatabaseError) -> Option<u32> {
     let code = error.code()?;
     if code.len() < 5 { code.parse::<u32>().ok().map(|code| code & 0xff) } else { None }
 }
 
-/// Says where a PostgreSQL database is, without who uses it and how they are let in.
+/// Describes where a PostgreSQL database is, without user name and password.
 #[must_use]
 pub(crate) fn postgres_place(url: &str) -> String {
     let Ok(options) = url.parse::<PgConnectOptions>() else {
@@ -343,7 +344,7 @@ pub(crate) fn postgres_place(url: &str) -> String {
     }
 }
 
-/// Says what a database said, without what a library puts in front of it.
+/// Returns a database error's own message, without sqlx's prefix.
 pub(crate) fn cause(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Io(e) => e.to_string(),

@@ -1,8 +1,8 @@
 //! Changes of files: recorded first, then made. The intent log behind `file_op` and rewinding.
 //!
-//! One change at a time for each path, whichever process makes it: the intent is committed with what was there
-//! and what will be, the file is put in place, the outcome is committed. What a crash leaves open is settled
-//! by looking at the file. A change made behind our back is recorded as observed before ours.
+//! Each path is changed by one process at a time. The intent is committed with the content before and after, then the
+//! file is replaced, then the outcome is committed. A change whose outcome a crash left open is settled by looking at the
+//! file. A change made by others is recorded as observed before ours.
 
 mod apply;
 mod edit;
@@ -27,10 +27,10 @@ use crate::workspace::{Workspace, WorkspaceError};
 
 pub use edit::{EditError, TextEdit};
 
-/// The largest file that is read or written, where nobody says otherwise.
+/// The default limit on files that are read or written: 10 MiB; their contents go into the ledger.
 pub const FILE_BYTES_MAX: u64 = 10 << 20;
 
-/// The files of one workspace, as the ledger knows them.
+/// The files of one workspace, whose changes are recorded in the ledger.
 #[derive(Clone, Debug)]
 pub struct Files {
     ledger: Ledger,
@@ -40,14 +40,14 @@ pub struct Files {
     bytes_max: u64,
 }
 
-/// What is to become of a file.
+/// What to do with a file.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// A new file.
+    /// Create it.
     Create(NewContent),
-    /// New content for a file that is there.
+    /// Replace the content of an existing file.
     Edit(NewContent),
-    /// No file.
+    /// Delete it.
     Delete,
 }
 
@@ -66,65 +66,65 @@ impl Action {
 /// New content.
 #[derive(Clone, Debug)]
 pub enum NewContent {
-    /// All of it, byte for byte.
+    /// The whole content, byte for byte.
     Bytes(Vec<u8>),
-    /// All of it; the file keeps its line endings.
+    /// The whole content as text; the file keeps its line endings.
     Text(String),
-    /// What to replace.
+    /// Passages to replace.
     Edits(Vec<TextEdit>),
 }
 
-/// A change that is wanted.
+/// A change of a file, to be made.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// The session, where it is named.
+    /// The session to record it in; none for the caller's own.
     pub session: Option<String>,
-    /// Where.
+    /// The path, as it was given.
     pub path: String,
-    /// What.
+    /// What to do.
     pub action: Action,
-    /// What must be there now, where that matters.
+    /// The content that must be there now; none if any will do.
     pub expected: Option<Hash>,
-    /// The permission bits it gets, where they are known.
+    /// The permission bits to set; none to keep or default them.
     pub mode: Option<u32>,
-    /// The event to which the file goes back, where it does.
+    /// For a rewind, the event to which the file goes back.
     pub rewinds_to: Option<i64>,
 }
 
 /// A change that was made.
 #[derive(Clone, Debug)]
 pub struct AppliedChange {
-    /// In which session.
+    /// The session.
     pub session_id: String,
-    /// The event that tells of it.
+    /// The event that records it.
     pub event_id: i64,
-    /// The revision; none where nothing changed.
+    /// The revision; none if nothing changed.
     pub revision: Option<Revision>,
     /// The path in the workspace.
     pub path: String,
-    /// What is there now.
+    /// The content's hash; none if the file is gone.
     pub hash: Option<Hash>,
-    /// How many bytes that has.
+    /// The content's size in bytes.
     pub size: i64,
-    /// Whether someone else had changed the file since it was last seen.
+    /// Whether someone else had changed the file since it was last recorded.
     pub observed: bool,
 }
 
 /// Why a change was not made.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// It must not be made. The refusal is recorded.
+    /// It is not allowed. The refusal is recorded.
     #[error("{message}")]
     Refused {
-        /// A name programs can rely on.
+        /// A stable name for programs.
         code: &'static str,
         /// What is wrong.
         message: String,
         /// What to do.
         hint: &'static str,
-        /// The event that tells of it.
+        /// The event that records it.
         event_id: Option<i64>,
-        /// What the file holds, where that helps.
+        /// The hash of what the file holds, if there is one.
         found: Option<Hash>,
     },
     /// The session cannot be used.
@@ -147,7 +147,7 @@ pub enum FileError {
     /// The ledger failed.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// The change was recorded and the file dealt with, but the ledger took no note of how it went.
+    /// The intent was recorded and the file was handled, but the outcome could not be recorded.
     #[error("{path} {became}, but the ledger could not note that: {source}")]
     Unsettled {
         /// Which file.
@@ -157,13 +157,13 @@ pub enum FileError {
         /// Why.
         source: LedgerError,
     },
-    /// The task that makes changes died.
+    /// The task that makes the change panicked.
     #[error("the change was interrupted, and its outcome is not known yet")]
     Interrupted,
 }
 
 impl FileError {
-    /// Returns what to do about it; nothing where its session says that.
+    /// Returns what to do about it; none for session errors, which have their own hint.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -182,7 +182,7 @@ impl FileError {
 }
 
 impl Files {
-    /// Puts a workspace under the ledger's eyes.
+    /// Joins a workspace with the ledger.
     #[must_use]
     pub fn new(ledger: Ledger, workspace: Workspace, locks: PathBuf, bytes_max: u64) -> Self {
         Self { ledger, workspace, locks, bytes_max }
@@ -194,10 +194,10 @@ impl Files {
         self.workspace.root().to_string_lossy().into_owned()
     }
 
-    /// Makes a change: recorded, then done. Goes on to its end even if the caller does not wait for it.
+    /// Records a change, then makes it. Completes even if the caller stops waiting.
     ///
     /// # Errors
-    /// It was refused, which is recorded, or it failed.
+    /// It was refused, and that was recorded; or it failed.
     pub async fn change(
         self: &Arc<Self>,
         caller: &Caller,
@@ -211,7 +211,7 @@ impl Files {
     /// Records a change that an agent says it made by other means.
     ///
     /// # Errors
-    /// The path is none of the workspace, which is recorded, or the ledger failed.
+    /// The path is not in the workspace, and that was recorded; or the ledger failed.
     pub async fn report(
         self: &Arc<Self>,
         caller: &Caller,
@@ -226,26 +226,26 @@ impl Files {
 /// A change that an agent says it made.
 #[derive(Clone, Debug)]
 pub struct ChangeReport {
-    /// The session, where it is named.
+    /// The session to record it in; none for the caller's own.
     pub session: Option<String>,
-    /// Where.
+    /// The path, as it was given.
     pub path: String,
-    /// create, edit or delete.
+    /// What the agent did.
     pub action: ReportedAction,
 }
 
 /// What an agent says it did.
 #[derive(Clone, Debug)]
 pub enum ReportedAction {
-    /// It created a file of this content, or of the one that is there now.
+    /// It created a file with this content; none for the content that is there now.
     Create(Option<String>),
-    /// It replaced the first content by the second; where it does not say them, those known and found.
+    /// It replaced the first content by the second; none for the last recorded content, and for the one there now.
     Edit(Option<String>, Option<String>),
     /// It deleted a file.
     Delete,
 }
 
-/// What a revision is made of.
+/// A revision to be added.
 struct RevisionDraft<'a> {
     path: &'a str,
     source: RevisionSource,

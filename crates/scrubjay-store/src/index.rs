@@ -1,9 +1,9 @@
-//! The index: tables by which tapes are searched and compared, in a database file of its own, or in a schema of
-//! its own where the ledger is in PostgreSQL.
+//! The index: tables by which tapes are searched and compared, in a SQLite file of its own, or in a schema of its own if
+//! the ledger is in PostgreSQL.
 //!
-//! Derived from tapes and disposable: whatever is wrong with it, it is made anew. It is filled by *catching
-//! up*: whoever is about to ask takes the lease and reads what tapes have grown by, live ones too. Nothing here is
-//! on the way of a message, and no lock of the ledger is touched. `catch_up.rs` says what is to be read,
+//! It is derived from tapes and disposable: an index that cannot be used is made anew. It is filled by *catching up*: a
+//! process that wants to search takes the lease and reads what the tapes have grown by, live ones too. Nothing here runs
+//! on the relay path, and no lock of the ledger is taken. `catch_up.rs` decides what is to be read,
 //! `tape_reading.rs` reads tapes, `fill.rs` writes rows, `search.rs` and `tape_calls.rs` ask; only `dialect.rs` knows which
 //! database it is.
 
@@ -44,17 +44,18 @@ pub use keeper::KeeperLock;
 pub use search::{Facet, Facets, SearchResults, TapeHit, WhyBounded};
 pub use snippet::Snippet;
 
-/// What the tables and the text in them are like; another number makes the index anew.
+/// The version of the tables and of the text in them. An index of another version is made anew.
 const VERSION: i64 = 4;
-/// How long anyone waits for a lock or a connection.
+/// How long to wait for a lock or a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long anyone waits for another who is catching up: its first time may take minutes.
+/// How long to wait for another process that is catching up. Its first time may take minutes; a search does not wait so
+/// long, and finds what is there.
 const CATCHING_UP_MAX: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: u32 = 4;
 /// The index cannot be used.
 #[derive(Debug, Error)]
 pub enum IndexError {
-    /// Its file cannot be made or removed.
+    /// Its file cannot be created or removed.
     #[error("cannot use {path} as the index: {source}")]
     File {
         /// Which.
@@ -62,7 +63,7 @@ pub enum IndexError {
         /// What the system said.
         source: io::Error,
     },
-    /// Something that is not ours stands in its place, and was left as it is.
+    /// The file in its place is not ours, and was left alone.
     #[error("cannot use {} as the index: {why}", .path.display())]
     NotUsable {
         /// Where.
@@ -73,13 +74,13 @@ pub enum IndexError {
     /// The database failed.
     #[error("the index failed: {0} (`scrubjay index rebuild` makes it anew from the tapes)")]
     Database(#[from] sqlx::Error),
-    /// The database is not there.
+    /// The PostgreSQL server cannot be reached.
     #[error("cannot reach the database that `storage` names, which holds the index too: {0}")]
     Unreachable(sqlx::Error),
     /// The tapes cannot be listed.
     #[error(transparent)]
     Tapes(#[from] FindError),
-    /// Another process is at it.
+    /// Another process has been filling the index for long.
     #[error("another process has been filling the index for longer than {0:?}: try again later")]
     Busy(Duration),
 }
@@ -100,25 +101,24 @@ pub struct Index {
     place: IndexPlace,
     pool: AnyPool,
     renewal: Renewal,
-    /// Live tapes that were read here, to go on with.
+    /// Live tapes that were read to their end, to continue from there.
     open_tapes: Arc<Mutex<OpenTapes>>,
     frequent_max: usize,
 }
 
 impl Index {
-    /// Opens the index; makes it where there is none that this version can use.
-    ///
-    /// It is a file beside the tapes, or, where the ledger is in PostgreSQL, a schema beside the ledger's.
+    /// Opens the index; creates it if there is none that this version can use. It may be behind the tapes:
+    /// [`Index::open_current`] brings it up to date, too.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be opened or created.
     pub async fn open(home: &Home, storage: &Storage) -> Result<Self, IndexError> {
         let place = Self::place(home, storage).await?;
         if let Some(index) = Self::open_existing(home, &place).await? {
             return Ok(index);
         }
         let lease = Lease::take(home, &place, PATIENCE).await?;
-        // Somebody else may have made it meanwhile.
+        // Another process may have created it meanwhile.
         if let Some(index) = Self::open_existing(home, &place).await? {
             return Ok(index);
         }
@@ -141,17 +141,17 @@ impl Index {
         Ok((index, caught_up))
     }
 
-    /// Sets how many exchanges may hold a text before only those that were indexed last are looked at.
+    /// Sets how many exchanges may match a text before a search looks only at those that were indexed last.
     #[must_use]
     pub fn frequent_after(self, exchanges: usize) -> Self {
         Self { frequent_max: exchanges, ..self }
     }
 
-    /// Reads what tapes have grown by since the last time, and forgets those that are gone.
+    /// Reads what the tapes have grown by since the last time, and forgets removed tapes.
     ///
     /// # Errors
-    /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] where another process
-    /// is at it and takes long: what it has so far can be asked for.
+    /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] if another process is filling it
+    /// and takes long. What the index has so far can be searched then.
     pub async fn catch_up(&self, mut tell: impl FnMut(Progress)) -> Result<CaughtUp, IndexError> {
         match self.catch_up_once(&mut tell).await {
             Err(IndexError::Database(e)) if database::is_read_only(&e) => {
@@ -196,13 +196,13 @@ impl Index {
         self.catch_up_with(&lease, tell).await
     }
 
-    /// Takes tapes that are gone out of the index, where there is one; tells how many.
+    /// Takes removed tapes out of the index, if there is one; returns how many.
     ///
     /// Nothing of them is left in its files then. An index that this version cannot use is emptied.
     ///
     /// # Errors
-    /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] where another process is at
-    /// it and takes long: it does this too, before it is done.
+    /// The tapes cannot be listed, or the index cannot be written; [`IndexError::Busy`] if another process is filling it
+    /// and takes long. That process removes them too before it is done.
     pub async fn forget_removed(home: &Home, storage: &Storage) -> Result<u64, IndexError> {
         let place = Self::place(home, storage).await?;
         if matches!(&place, IndexPlace::File(path) if !path.exists()) {
@@ -218,7 +218,7 @@ impl Index {
         removed
     }
 
-    /// Returns how large it is, where it is a file.
+    /// Returns the size of its file; none in PostgreSQL.
     #[must_use]
     pub fn file_bytes(&self) -> Option<u64> {
         match &self.place {
@@ -238,7 +238,7 @@ impl Index {
         let place = place.map_err(|e| IndexError::Database(sqlx::Error::Configuration(e.into())))??;
         if let IndexPlace::File(path) = &place {
             match database::inspect(path, database::INDEX).await {
-                // Whatever else is wrong with it, it is made anew.
+                // A damaged index is made anew.
                 Ok(_) | Err(NotUsable::NotADatabase | NotUsable::Damaged(_)) => {}
                 Err(why) => return Err(IndexError::NotUsable { path: path.clone(), why }),
             }
@@ -265,25 +265,25 @@ impl Index {
         };
         match version.await {
             Ok(VERSION) => Self::new(home, place.clone()).map(Some),
-            // Another version's, half made, or no database at all.
+            // Of another version, half made, or no database at all.
             _ => Ok(None),
         }
     }
 
-    /// Makes an empty one in place of whatever is there.
+    /// Creates an empty index in place of what is there.
     async fn make(home: &Home, place: IndexPlace, _lease: &Lease) -> Result<Self, IndexError> {
         if let IndexPlace::File(path) = &place {
             let failed = |source| IndexError::File { path: path.clone(), source };
-            // What SQLite puts beside it follows its mode.
+            // SQLite creates its log with the same mode.
             let create =
                 || OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed);
             create()?;
-            // In place, so that whoever has it open goes on with the new one.
+            // In place, so that processes that have it open continue with the new one.
             match empty(&place).await {
                 Ok(()) => {}
-                // Another file would find no more room, and no better disk.
+                // A new file would not find more room or a better disk.
                 Err(e) if dialect::is_of_disk(&e) => return Err(e.into()),
-                // No database, or a broken one.
+                // It is no database, or a damaged one.
                 Err(_) => {
                     remove(path).map_err(failed)?;
                     create()?;
@@ -300,21 +300,21 @@ impl Index {
         self.place.dialect()
     }
 
-    /// Begins to read: everything read is of one moment.
+    /// Begins a read transaction: everything it reads is of one moment.
     async fn read(&self) -> Result<Transaction<'static, Any>, sqlx::Error> {
         self.pool.begin_with(self.dialect().begin_read()).await
     }
 }
 
-/// Throws everything away and makes the tables, at once.
+/// Drops everything and creates the tables, in one transaction.
 async fn empty(place: &IndexPlace) -> Result<(), sqlx::Error> {
     let mut connection = place.connect().await?;
     let mut tx = connection.begin_with(dialect::begin_write(place.dialect())).await?;
     for statement in place.making() {
-        // The text is one of ours.
+        // The text is a constant of this crate.
         tx.execute(AssertSqlSafe(statement)).await?;
     }
-    // What was there before is still in the pages of the file.
+    // Dropped tables are still in the pages of the file, so it is unclean.
     sqlx::query("INSERT INTO version (version, unclean) VALUES ($1, $2)")
         .bind(VERSION)
         .bind(clean::UNCLEAN)
@@ -324,7 +324,7 @@ async fn empty(place: &IndexPlace) -> Result<(), sqlx::Error> {
     connection.close().await
 }
 
-/// Removes a database file, and what SQLite puts beside it.
+/// Removes a database file with its log.
 fn remove(path: &Path) -> io::Result<()> {
     for suffix in ["", "-wal", "-shm"] {
         let mut name = path.to_owned().into_os_string();
@@ -337,17 +337,17 @@ fn remove(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a number as the database holds it.
+/// Converts a number to the databases' integer type.
 fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Returns a number of the database.
+/// Converts a number of the database.
 fn uint(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// Returns a text as both databases can hold it: PostgreSQL knows no NUL.
+/// Replaces NUL characters, which PostgreSQL cannot store.
 fn without_nul(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{2400}").into() } else { text.into() }
 }

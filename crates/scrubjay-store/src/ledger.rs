@@ -1,8 +1,8 @@
 //! The ledger: the database of projects, sessions, events, file revisions, progress and records.
 //!
-//! SQLite in a file of its own by default, or PostgreSQL; every statement is written once, with `$n` binds.
-//! A mutation is one [`Write`]: it changes state and appends the event that tells of it, or does neither.
-//! Writers take turns, whichever process they are in, so that the order of events is the order of commits.
+//! It is a SQLite file by default, or a PostgreSQL database; every statement is written once, with `$n` binds.
+//! A mutation is one [`Write`]: it changes state and appends the event that records the change, or does neither.
+//! Writers of all processes take turns, so that the order of events is the order of commits.
 
 pub mod blob;
 pub mod dialect;
@@ -35,9 +35,9 @@ use dialect::Dialect;
 use scrubjay_tape::clock;
 use unsynced::Unsynced;
 
-/// How long anyone waits for a turn or a connection.
+/// How long to wait for a turn or a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A database that is there gives a connection within this; after it we look whether it is.
+/// How long a reachable database takes to give a connection. After this it is checked whether it can be reached.
 const AT_ONCE: Duration = Duration::from_millis(400);
 /// How many connections one process opens.
 const CONNECTIONS_MAX: u32 = 4;
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Storage {
 /// The ledger cannot be opened, read or written.
 #[derive(Debug, Error)]
 pub enum LedgerError {
-    /// Its file or directory cannot be made.
+    /// Its file or directory cannot be created.
     #[error("cannot use {} as the ledger: {source}", .path.display())]
     File {
         /// Which.
@@ -71,7 +71,7 @@ pub enum LedgerError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// Its path leads to something that must not or cannot be used, and that was left as it is.
+    /// The file at its path must not or cannot be used, and was left alone.
     #[error("cannot use {} as the ledger: {why}", .path.display())]
     NotUsable {
         /// Which.
@@ -98,24 +98,24 @@ pub enum LedgerError {
     /// The database failed.
     #[error("the ledger failed: {}", database::cause(.0))]
     Database(#[from] sqlx::Error),
-    /// The database was lost while it committed.
+    /// The connection to the database broke during a commit.
     #[error("the ledger was lost while a change was committed: {}", database::cause(.0))]
     Uncertain(sqlx::Error),
-    /// The disk refused to keep what was written, and what is in memory cannot be written anew yet.
+    /// A sync failed, and the data that is still in memory cannot be written again yet.
     #[error(
         "the ledger takes no changes: the disk failed to keep earlier ones, and others are still reading them"
     )]
     Unsynced,
-    /// An id that somebody chose for something new holds a secret.
+    /// The id that a caller chose for a new row contains a secret.
     #[error("the id of a {0} must not hold a secret: it is written wherever the {0} is named")]
     SecretId(&'static str),
-    /// What was stored does not make sense.
+    /// Stored data is invalid.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
 }
 
 impl LedgerError {
-    /// Returns what a person can do about it.
+    /// Returns what the user can do about it.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -146,7 +146,7 @@ impl LedgerError {
     }
 }
 
-/// Tells whether SQLite says that a file is damaged, or none of its own.
+/// Tells whether SQLite reports a damaged file (11), or one that is no database (26).
 fn is_damage(error: &dyn sqlx::error::DatabaseError) -> bool {
     matches!(dialect::sqlite_code(error), Some(11 | 26))
 }
@@ -157,7 +157,7 @@ pub struct Ledger {
     pool: AnyPool,
     dialect: Dialect,
     turn: Arc<Mutex<()>>,
-    /// What is known of syncs that failed.
+    /// Whether a sync failed.
     unsynced: Arc<Unsynced>,
     redactor: Arc<Redactor>,
     on_move: Arc<OnceLock<OnMove>>,
@@ -165,7 +165,8 @@ pub struct Ledger {
     place: Arc<(Storage, String)>,
 }
 
-/// Hears that a connection is in another session than its conversation's, once that is committed: by their ids.
+/// Called with the ids of a connection and of its new session, after the connection moved to another session than its
+/// conversation's and that was committed.
 type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What a committed mutation must survive.
@@ -173,7 +174,7 @@ type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 pub enum Survives {
     /// The loss of power.
     Power,
-    /// The end of any process; after a loss of power it can be found out again.
+    /// The end of the process. It may be lost with the power, and can be derived again.
     Process,
 }
 
@@ -184,15 +185,15 @@ impl std::fmt::Debug for Ledger {
 }
 
 impl Ledger {
-    /// Looks whether the storage can be a ledger, as far as that shows without touching it or asking a server.
+    /// Checks whether the storage can be a ledger, without changing a file or connecting to a server.
     ///
     /// # Errors
-    /// It is a file that is not ours, or one that cannot be made.
+    /// It is another program's file, or one that cannot be created.
     pub async fn look(storage: &Storage) -> Result<(), LedgerError> {
         dialect::look(storage).await
     }
 
-    /// Opens the ledger, and creates or migrates it where needed. No text reaches it but through the redactor.
+    /// Opens the ledger, and creates or migrates it if needed. Every text that is written passes the redactor.
     ///
     /// # Errors
     /// It cannot be reached, or a later version wrote it.
@@ -211,15 +212,15 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Says who is to hear of connections that move to another session; once.
+    /// Sets the callback for connections that move to another session. Only the first call counts.
     pub fn on_move(&self, hear: impl Fn(&str, &str) + Send + Sync + 'static) {
         let _ = self.on_move.set(Box::new(hear));
     }
 
-    /// Begins a mutation: waits for its turn, then has the ledger for itself.
+    /// Begins a mutation: waits until no other process writes.
     ///
     /// # Errors
-    /// The turn did not come in time, or the database is gone.
+    /// Other writers took too long, or the database cannot be reached.
     pub async fn write(&self, survives: Survives) -> Result<Write, LedgerError> {
         let turn = self.turn.clone().lock_owned().await;
         if self.unsynced.is_failing() {
@@ -233,16 +234,16 @@ impl Ledger {
         Ok(Write { tx, dialect, at_ns, redactor, moved: Vec::new(), on_move, unsynced, pool, _turn: turn })
     }
 
-    /// Begins to read: everything read is of one moment.
+    /// Begins a read transaction: everything it reads is of one moment.
     ///
     /// # Errors
-    /// The database is gone.
+    /// The database cannot be reached.
     pub async fn read(&self) -> Result<Read, LedgerError> {
         let tx = self.begin(self.dialect.begin_read()).await?;
         Ok(Read { tx, dialect: self.dialect })
     }
 
-    /// Tells whether a text holds nothing that must not be stored.
+    /// Tells whether a text contains no secret.
     #[must_use]
     pub fn is_clean(&self, text: &str) -> bool {
         self.redactor.text(text).as_str() == text
@@ -253,8 +254,8 @@ impl Ledger {
         self.pool.close().await;
     }
 
-    /// Begins a transaction. The pool tries for as long as it may to reach a database that is gone; this one finds
-    /// out after a moment why it has to wait, and says so where waiting does not help.
+    /// Begins a transaction. The pool would retry for 30 seconds if the database is gone. So after a moment this checks why
+    /// it has to wait, and fails at once if waiting does not help.
     async fn begin(&self, statement: &'static str) -> Result<Transaction<'static, Any>, LedgerError> {
         match self.begin_once(statement).await {
             Err(LedgerError::Database(e)) if database::is_read_only(&e) => {
@@ -290,7 +291,7 @@ pub struct Write {
     dialect: Dialect,
     at_ns: i64,
     redactor: Arc<Redactor>,
-    /// The connections that are in another session from now on.
+    /// Connections that moved to another session in this mutation.
     moved: Vec<(String, String)>,
     on_move: Arc<OnceLock<OnMove>>,
     unsynced: Arc<Unsynced>,
@@ -299,15 +300,15 @@ pub struct Write {
 }
 
 impl Write {
-    /// Makes it permanent.
+    /// Commits the mutation.
     ///
     /// # Errors
-    /// It may or may not have happened; read to find out.
+    /// After [`LedgerError::Uncertain`] it may or may not have happened; read to find out.
     pub async fn commit(self) -> Result<(), LedgerError> {
         if let Err(error) = self.tx.commit().await {
             self.unsynced.note(&error);
             return Err(match error {
-                // The database said so: it was taken back.
+                // The database reported the error, so it rolled back.
                 sqlx::Error::Database(_) => LedgerError::Database(error),
                 lost => LedgerError::Uncertain(lost),
             });
@@ -319,12 +320,12 @@ impl Write {
         Ok(())
     }
 
-    /// Notes that a connection is in another session than the one its tape names.
+    /// Notes that a connection moved to another session than the one its tape names.
     fn note_move(&mut self, connection: &str, session: &str) {
         self.moved.push((connection.to_owned(), session.to_owned()));
     }
 
-    /// Returns a text as it may be stored: without secrets, and without NUL, which PostgreSQL cannot hold.
+    /// Redacts a text for storing, and replaces NUL characters, which PostgreSQL cannot store.
     #[must_use]
     pub fn clean(&self, text: &str) -> RedactedText {
         let clean = self.redactor.text(text);
@@ -334,13 +335,13 @@ impl Write {
         clean.without_nul()
     }
 
-    /// Tells whether a text holds nothing that must not be stored.
+    /// Tells whether a text contains no secret.
     #[must_use]
     pub fn is_clean(&self, text: &str) -> bool {
         self.redactor.text(text).as_str() == text
     }
 
-    /// Returns a value as it may be stored: its texts without secrets.
+    /// Redacts the texts of a value for storing.
     #[must_use]
     pub(crate) fn clean_json(&self, value: &serde_json::Value) -> RedactedText {
         let text = value.to_string();
@@ -351,20 +352,20 @@ impl Write {
         clean
     }
 
-    /// Returns when it happens, nanoseconds since the Unix epoch.
+    /// Returns the time of the mutation, nanoseconds since the Unix epoch.
     #[must_use]
     pub fn at_ns(&self) -> i64 {
         self.at_ns
     }
 }
 
-/// Reading of one moment.
+/// A read transaction.
 pub struct Read {
     tx: Transaction<'static, Any>,
     dialect: Dialect,
 }
 
-/// Whatever statements run on: a reading or a mutation under way.
+/// A transaction that statements run on: a [`Read`] or a [`Write`].
 pub trait Conn {
     /// Returns the connection.
     fn conn(&mut self) -> &mut AnyConnection;

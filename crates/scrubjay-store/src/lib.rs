@@ -1,6 +1,6 @@
 //! The databases: the ledger of what agents did, the files they changed, and the search index over tapes.
 //!
-//! The only crate with SQL. Tapes, the data directory and the clock are `scrubjay-tape`'s.
+//! The only crate with SQL. Tapes, the data directory and the clock are in `scrubjay-tape`.
 
 pub mod database;
 pub mod files;

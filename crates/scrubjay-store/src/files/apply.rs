@@ -47,7 +47,7 @@ impl Files {
         let made = match self.intend(caller, &change, &intent).await? {
             Some(made) => made,
             None => {
-                // Whoever began them is gone: the lock is ours.
+                // We hold the lock, so the process that began them is gone.
                 self.settle_path(caller, intent.path.as_str()).await?;
                 self.intend(caller, &change, &intent).await?.ok_or(FileError::Interrupted)?
             }
@@ -59,7 +59,7 @@ impl Files {
             Err(WorkspaceError::Refused(_) | WorkspaceError::Io { .. } | WorkspaceError::Gone(_)) => {
                 RevisionState::Failed
             }
-            // It is not known: the next look at the file settles it.
+            // The outcome is not known; the next look at the file settles it.
             Err(WorkspaceError::Unsynced { .. } | WorkspaceError::Stranded { .. }) => RevisionState::Pending,
         };
         self.conclude(&made.path, revision.id, state).await?;
@@ -70,7 +70,7 @@ impl Files {
         }
     }
 
-    /// Reads what is there, beside everything else.
+    /// Reads the current content, on a blocking thread.
     pub(super) async fn look(&self, path: &FilePath) -> Result<Option<FileSnapshot>, WorkspaceError> {
         let (workspace, path, bytes_max) = (self.workspace.clone(), path.clone(), self.bytes_max);
         let looking = tokio::task::spawn_blocking(move || workspace.read(&path, bytes_max));
@@ -79,7 +79,7 @@ impl Files {
         })
     }
 
-    /// Commits what is meant, before anything is touched; nothing, where earlier changes of the path are open.
+    /// Records the intent before the file is touched; `None` if earlier changes of the path are unsettled.
     async fn intend(
         &self,
         caller: &Caller,
@@ -87,7 +87,7 @@ impl Files {
         intent: &ChangeIntent,
     ) -> Result<Option<AppliedChange>, FileError> {
         let before = intent.before.as_ref().map(|b| b.bytes.as_slice());
-        // Whatever takes time is done before the turn comes: others wait for it.
+        // Counted before the write transaction begins, because other writers wait for that.
         let counted = diff::count(before.unwrap_or_default(), intent.after.as_deref().unwrap_or_default());
         let mut write = self.ledger.write(Survives::Power).await?;
         if !revision::pending(&mut write, &self.root(), Some(intent.path.as_str())).await?.is_empty() {
@@ -110,7 +110,7 @@ impl Files {
         });
         if unchanged {
             details["unchanged"] = true.into();
-            // No revision is made: the one that holds this content is where it can be read.
+            // No revision is added; the event names the one that holds this content.
             let same = revision::latest(&mut write, &self.root(), path).await?;
             details["revision"] = same.map(|revision| revision.id).into();
         }
@@ -141,7 +141,7 @@ impl Files {
         Ok(Some(AppliedChange { session_id, event_id, revision, path, hash, size, observed }))
     }
 
-    /// Records what someone else made of a file since it was last seen.
+    /// Records that someone else changed a file since it was last recorded; returns whether they did.
     pub(super) async fn observe(
         &self,
         write: &mut Write,
@@ -161,7 +161,7 @@ impl Files {
             None => None,
         };
         let found_bytes = found.map(|content| content.bytes.as_slice());
-        // What was there when we first looked was there before: nothing changed that we know of.
+        // A file that is seen for the first time has not changed, as far as we know.
         let before = if first_seen { found_bytes } else { known_bytes.as_deref() };
         let what = match (first_seen, found_bytes) {
             (true, _) => "first seen",
@@ -199,7 +199,7 @@ impl Files {
             source: draft.source,
             state,
             before: match draft.source {
-                // The ledger has it: it was the last state, or was observed just now.
+                // The ledger has it already: it is the last state, or was just observed.
                 RevisionSource::Enforced => draft.before.map(blob::hash),
                 RevisionSource::Reported | RevisionSource::Observed => {
                     store_content(write, draft.before).await?
@@ -216,7 +216,7 @@ impl Files {
         Ok(revision)
     }
 
-    /// Touches the file.
+    /// Changes the file.
     async fn act(&self, intent: ChangeIntent) -> Result<(), WorkspaceError> {
         let workspace = self.workspace.clone();
         let acting = tokio::task::spawn_blocking(move || {
@@ -247,7 +247,7 @@ async fn store_content(write: &mut Write, content: Option<&[u8]>) -> Result<Opti
     }
 }
 
-/// Works out what the file becomes, or why it may not.
+/// Computes the new content, or why the change is refused.
 fn plan(change: &Change, before: Option<&FileSnapshot>) -> Result<Option<Vec<u8>>, RefusedChange> {
     let path = &change.path;
     let found = before.map(|content| *content.hash.as_bytes());

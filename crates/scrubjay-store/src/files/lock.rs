@@ -11,9 +11,9 @@ use rustix::fs::{FlockOperation, flock};
 use super::{FileError, Files};
 use scrubjay_tape::home::create_private_dir;
 
-/// How many locks there are; two paths may share one.
+/// How many lock files there are. Two paths may share one, which only makes them wait for each other.
 const LOCKS: u16 = 1024;
-/// How long to wait for another process.
+/// How long to wait for another process: 20 seconds.
 const ATTEMPTS_MAX: u32 = 10_000;
 const PAUSE: Duration = Duration::from_millis(2);
 

@@ -88,7 +88,7 @@ impl Files {
         Ok(event_id)
     }
 
-    /// Refuses a path that cannot be recorded: it is how a file is found again, so it cannot be kept without its secret.
+    /// Refuses a path that contains a secret. Files are found by their recorded path, so it cannot be redacted.
     pub(super) fn secret_in(&self, path: &FilePath) -> Option<RefusedChange> {
         let what = if !self.ledger.is_clean(path.as_str()) {
             "the path"

@@ -1,4 +1,4 @@
-//! Takes files back to what they were when an event had happened; as new changes, so that it can be undone.
+//! Rewinds files to their state after an event. This makes new changes, so a rewind can be undone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::ledger::revision::{self, Revision, TouchedFile};
 use crate::ledger::session::Caller;
 use crate::ledger::{event, moves};
 
-/// What becomes of one file.
+/// The rewind of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RewindStep {
     /// The path in the workspace.
     pub path: String,
-    /// What is there now.
+    /// The current content.
     pub now: Option<Vec<u8>>,
-    /// What was there.
+    /// The content to go back to.
     pub then: Option<Vec<u8>>,
     /// The permission bits it had.
     pub mode: Option<u32>,
-    /// Whether what is there now is nowhere recorded, and would be lost but for the record of this change.
+    /// Whether the current content was never recorded: someone else changed the file.
     pub unrecorded: bool,
 }
 
@@ -84,7 +84,7 @@ impl RewindError {
 }
 
 impl Files {
-    /// Works out what a session's files, or one of them, were when an event had happened.
+    /// Computes the state of a session's files, or of one of them, after an event.
     ///
     /// # Errors
     /// There is no such event or file, or a file cannot be read.
@@ -95,7 +95,7 @@ impl Files {
         only: Option<&str>,
     ) -> Result<Vec<RewindStep>, RewindError> {
         let mut read = self.ledger.read().await?;
-        // The beginning, before anything, is a point to go back to as well.
+        // Event 0 stands for the state before the first event.
         let told = event::get(&mut read, to_event).await?;
         if to_event != 0 && told.is_none_or(|event| event.session_id != session) {
             return Err(RewindError::NoEvent { session: session.to_owned(), event: to_event });
@@ -164,7 +164,7 @@ impl Files {
                 session: Some(session.to_owned()),
                 path: step.path,
                 action,
-                // What was shown is what is replaced.
+                // Refuse the change if the file is no longer as it was when the rewind was planned.
                 expected: step.now.as_deref().map(blob::hash),
                 mode: step.mode,
                 rewinds_to: Some(to_event),
@@ -175,7 +175,7 @@ impl Files {
     }
 }
 
-/// Returns what a file held: its last state by then, or what was there before its first known change.
+/// Returns what a file held: its last state by then, or the content before its first recorded change.
 fn state_then(then: Option<&Revision>, first: Option<&Revision>) -> (Option<Hash>, Option<u32>) {
     let mode = |revision: &Revision| revision.mode.and_then(|mode| u32::try_from(mode).ok());
     match (then, first) {

@@ -1,4 +1,4 @@
-//! Finds out what became of changes that a crash left open, by looking at the files.
+//! Settles changes whose outcome a crash left open, by looking at the files.
 
 use serde_json::json;
 
@@ -11,8 +11,8 @@ use crate::ledger::{LedgerError, Survives, Write};
 use crate::workspace::{FilePath, WorkspaceError};
 
 impl Files {
-    /// Settles every open change of this workspace that nobody is making right now; returns how many. A file
-    /// that cannot be looked at stays open, and does not keep the others from being settled.
+    /// Settles every open change of this workspace that no process is making right now; returns how many. A file that
+    /// cannot be read stays open, and does not keep the others from being settled.
     ///
     /// # Errors
     /// The ledger or the locks failed.
@@ -22,7 +22,7 @@ impl Files {
         for path in
             open.iter().map(|revision| revision.path.as_str()).collect::<std::collections::BTreeSet<_>>()
         {
-            // Whoever holds the lock is at work on it, or settles it.
+            // The holder of the lock is making the change, or settling it.
             let Some(_lock) = self.try_hold(path)? else { continue };
             match self.settle_path(caller, path).await {
                 Ok(count) => settled += count,
@@ -33,7 +33,7 @@ impl Files {
         Ok(settled)
     }
 
-    /// Settles the open changes of a path; its lock is held, so whoever began them is gone.
+    /// Settles the open changes of a path. The caller holds its lock, so the process that began them is gone.
     pub(super) async fn settle_path(&self, caller: &Caller, path: &str) -> Result<usize, FileError> {
         let open = revision::pending(&mut self.ledger.read().await?, &self.root(), Some(path)).await?;
         if open.is_empty() {
@@ -42,13 +42,13 @@ impl Files {
         let location = self.workspace.locate(path).map_err(|e| FileError::Workspace(e.into()))?;
         let found = match self.look(&location).await {
             Ok(found) => Some(found),
-            // Something else stands there by now: a link, a directory, a file that is too large.
+            // It is something else by now: a link, a directory, a file that is too large.
             Err(WorkspaceError::Refused(_)) => None,
             Err(error) => return Err(FileError::Workspace(error)),
         };
         let now = found.as_ref().map(|found| found.as_ref().map(|content| *content.hash.as_bytes()));
         if open.iter().any(|revision| became(revision, now) == RevisionState::Done) {
-            // The disk may have refused to keep it: what is in memory alone is not done.
+            // A change that is only in the page cache is not done yet.
             let (workspace, location) = (self.workspace.clone(), location.clone());
             let confirming = tokio::task::spawn_blocking(move || workspace.confirm(&location));
             confirming.await.map_err(|_| FileError::Interrupted)?.map_err(FileError::Workspace)?;

@@ -1,5 +1,5 @@
-//! What analysis needs to know of messages and the index does not keep: which calls are the same, and what lists of
-//! tools say. Looked up on the tapes themselves, in one pass over the tape that is analysed.
+//! What analysis needs and the index does not store: which calls are identical, and what lists of tools contain. Read
+//! from the tapes, in one pass over the tape that is analysed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,10 +12,10 @@ use scrubjay_core::protocol::method;
 use super::entry_lookup::{TapeKey, visit_entries};
 use scrubjay_tape::home::Home;
 
-/// A request for a list that is looked up itself is short.
+/// Longer requests for a list of tools are not parsed: real ones hold a cursor only.
 const LIST_REQUEST_BYTES_MAX: usize = 4096;
 
-/// Adds to the calls of a tape what their messages say.
+/// Adds to the calls of a tape what their messages contain.
 pub(super) async fn of_calls(home: &Home, key: TapeKey, tape: TapeCalls) -> Option<TapeCalls> {
     let home = home.clone();
     tokio::task::spawn_blocking(move || look_at_calls(&home, key, tape)).await.ok()
@@ -23,7 +23,7 @@ pub(super) async fn of_calls(home: &Home, key: TapeKey, tape: TapeCalls) -> Opti
 
 fn look_at_calls(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCalls {
     let is_list = |call: &Call| call.what == What::Request && &*call.subject == method::TOOLS_LIST;
-    // Several calls may stand in one entry, as a batch: those are not told apart.
+    // An entry may be a batch of several calls; those are not told apart.
     let mut asked: HashMap<u64, usize> = HashMap::new();
     let mut answered: HashMap<u64, usize> = HashMap::new();
     for (at, call) in tape.calls.iter().enumerate() {
@@ -54,7 +54,7 @@ fn look_at_calls(home: &Home, key: TapeKey, mut tape: TapeCalls) -> TapeCalls {
     tape
 }
 
-/// Adds to earlier tapes the definitions that a tape's own are compared with.
+/// Adds to earlier tapes the tool definitions that those of `now` are compared with.
 pub(super) async fn of_definitions(
     home: &Home,
     keys: Vec<TapeKey>,

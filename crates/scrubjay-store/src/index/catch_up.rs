@@ -1,4 +1,4 @@
-//! What there is to read: tapes that are new, have grown, were sealed, or are gone.
+//! Catching up: finds tapes that are new, have grown, were sealed or were removed, and brings the tables up to date.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,9 +17,9 @@ use super::tape_reading::{IndexStep, OpenTapes, read_all};
 use super::{Index, IndexError, int};
 use scrubjay_tape::home::{FindError, Home, TapeFile};
 
-/// So many tapes are forgotten with one statement.
+/// How many tapes one statement forgets: its text must stay short enough for SQLite.
 const TAPES_MAX: usize = 1000;
-/// So many loads wait to be written while the next is read.
+/// How many batches wait to be written while the next is read: one, so that memory stays small.
 const LOADS_MAX: usize = 1;
 
 /// What catching up did.
@@ -29,7 +29,7 @@ pub struct CaughtUp {
     pub tapes: u64,
     /// Entries that are new.
     pub entries: u64,
-    /// Entries that were read: the new ones, and those that had to be read again to tell what they belong to.
+    /// Entries that were read: the new ones, and earlier ones that were needed to know what the new ones belong to.
     pub read: u64,
     /// Tapes that were forgotten.
     pub removed: u64,
@@ -40,9 +40,9 @@ pub struct CaughtUp {
 pub struct Progress {
     /// Entries that are new.
     pub entries: u64,
-    /// How much of the tapes' files was read.
+    /// How many bytes of the tapes' files were read.
     pub bytes: u64,
-    /// How much there is to read.
+    /// How many bytes there are to read.
     pub bytes_total: u64,
 }
 
@@ -63,7 +63,7 @@ struct IndexedTape {
     next_entry: i64,
 }
 
-/// A tape to be read, and from where on it is new.
+/// A tape to be read, and its first new entry.
 #[derive(Clone, Debug)]
 pub(super) struct TapeToRead {
     pub(super) seen: TapeOnDisk,
@@ -78,7 +78,7 @@ struct CatchUpPlan {
 }
 
 impl Index {
-    /// Tells whether there is nothing to do.
+    /// Tells whether the index is up to date.
     pub(super) async fn is_current(&self) -> Result<bool, IndexError> {
         let mut connection = self.pool.acquire().await?;
         let plan = self.plan(&mut connection).await?;
@@ -93,12 +93,12 @@ impl Index {
         let mut connection = self.pool.acquire().await?;
         let plan = self.plan(&mut connection).await?;
         let mut done = CaughtUp { tapes: plan.read.len() as u64, ..CaughtUp::default() };
-        // Taken for as long as it lasts: where it fails, nothing here is known to be what the index has.
+        // Taken out while this runs: after a failure it is not known which entries the index has.
         let mut open = self.swap_open(OpenTapes::default());
         done.removed += self.forget(&mut connection, plan.forget, &mut open).await?;
         if !plan.read.is_empty() {
             open = self.read_tapes(&mut connection, plan.read, open, &mut done, &mut tell).await?;
-            // While this lasted, tapes that were read may have been removed; who removed them may not have waited.
+            // Tapes that were read may have been removed meanwhile, by a process that did not wait for the lease.
             let removed = self.plan(&mut connection).await?.forget;
             done.removed += self.forget(&mut connection, removed, &mut open).await?;
         }
@@ -106,7 +106,7 @@ impl Index {
         Ok(done)
     }
 
-    /// Forgets the tapes that are gone, and reads none.
+    /// Forgets removed tapes, and reads none.
     pub(super) async fn forget_with(&self, _lease: &Lease) -> Result<u64, IndexError> {
         let mut connection = self.pool.acquire().await?;
         let plan = self.plan(&mut connection).await?;
@@ -116,7 +116,8 @@ impl Index {
         Ok(removed)
     }
 
-    /// Removes tapes, and takes what they said out of the files; tells how many. Also finishes what another began.
+    /// Removes tapes from the tables and from the pages of the files; returns how many. Also completes a cleaning that
+    /// another process began.
     async fn forget(
         &self,
         connection: &mut AnyConnection,
@@ -136,7 +137,7 @@ impl Index {
         Ok(tapes.len() as u64)
     }
 
-    /// Reads tapes and writes what they say; returns those that stay open.
+    /// Reads tapes and writes their rows; returns the live tapes that stay open.
     async fn read_tapes(
         &self,
         connection: &mut AnyConnection,
@@ -154,7 +155,7 @@ impl Index {
         };
         tell(progress);
         let mut filler = IndexWriter::new(connection, self.dialect()).await?;
-        // Tapes are read beside the writing of what was read before.
+        // One batch is read while the previous one is written.
         let reading = tokio::task::spawn_blocking(move || read_all(&home, &tapes, open, &loads));
         while let Some(load) = arriving.recv().await {
             done.entries += load.iter().map(|step| step.new_entries).sum::<u64>();
@@ -172,7 +173,7 @@ impl Index {
         for statement in tidying(self.dialect(), done.entries) {
             connection.execute(*statement).await?;
         }
-        // A panic there has been reported by its thread; what was sent before is right.
+        // A panic was reported by its thread; what it sent before is valid.
         Ok(reading.await.unwrap_or_default())
     }
 
@@ -202,11 +203,11 @@ impl Index {
     }
 }
 
-/// Looks at all tapes, the oldest first.
+/// Lists all tapes with their sizes, the oldest first.
 fn look(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
     let mut seen = Vec::new();
     for file in home.list()?.into_iter().rev() {
-        // One that is sealed at this moment is met under its new name.
+        // A tape that is being sealed at this moment is found under its new name.
         let sealed = file.path.with_extension("tape");
         let found = match std::fs::metadata(&file.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => (std::fs::metadata(&sealed), sealed),
@@ -222,7 +223,7 @@ fn look(home: &Home) -> Result<Vec<TapeOnDisk>, IndexError> {
                 });
             }
             (Err(e), _) if e.kind() == io::ErrorKind::NotFound => {}
-            // One that cannot be looked at is not gone: nothing of it is forgotten.
+            // A tape whose metadata cannot be read is not gone, so it must not be forgotten.
             (Err(source), path) => return Err(FindError::Io { path, source }.into()),
         }
     }
@@ -250,12 +251,12 @@ fn compare(seen: Vec<TapeOnDisk>, mut known: HashMap<TapeId, IndexedTape>) -> Ca
     plan
 }
 
-/// Removes everything of some tapes.
+/// Deletes all rows of some tapes.
 pub(super) async fn forget(connection: &mut AnyConnection, tapes: &[i64]) -> Result<(), sqlx::Error> {
     for tapes in tapes.chunks(TAPES_MAX) {
         let of_tapes = is_one_of("tape", tapes);
         let ids = format!("SELECT id FROM exchanges WHERE {of_tapes}");
-        // Numbers alone: nothing of a recording gets into the statement.
+        // Only our own numbers are written into the statement, nothing of a recording.
         for statement in [
             format!("DELETE FROM texts WHERE rowid IN ({ids})"),
             format!("DELETE FROM judged WHERE exchange IN ({ids})"),

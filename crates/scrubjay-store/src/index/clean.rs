@@ -1,9 +1,8 @@
-//! Takes what was forgotten out of the files.
+//! Takes deleted rows out of the files.
 //!
-//! Deleted rows stay where they were until something else takes their place: in pages that are free, in the words of
-//! full-text search, in the log beside the file. So after tapes were forgotten everything that is left is written
-//! anew. How far that has come is kept in the index: what a crash or a busy reader leaves is finished by the next
-//! who catches up.
+//! Deleted rows stay in the files until something overwrites them: in free pages, in the segments of full-text search,
+//! in the log. So after tapes were forgotten everything that is left is rewritten. The index stores how far this has
+//! come: what a crash or a busy reader leaves is completed by the next process that catches up.
 
 use sqlx::{AnyConnection, Connection, Executor};
 
@@ -11,17 +10,17 @@ use super::dialect::{IndexPlace, begin_write, rewriting};
 use super::{Index, IndexError};
 use crate::ledger::dialect::Dialect;
 
-/// Nothing of what was forgotten is left.
+/// No deleted row is left in the files.
 const CLEAN: i64 = 0;
-/// Only the log beside the file may hold it.
+/// Deleted rows may be left in the log only.
 const LOG_LEFT: i64 = 1;
-/// Anything may hold it.
+/// Deleted rows may be left anywhere.
 pub(super) const UNCLEAN: i64 = 2;
 
-/// How long readers are waited for: searches take less, and what takes longer must not hold up a removal.
+/// How long to wait for readers: searches take less than 2 s, and a removal must not wait for anything longer.
 const READERS_PATIENCE: &str = "PRAGMA busy_timeout=2000";
 
-/// Names that nothing bears any more: tools, backends and shapes of errors of tapes that are gone.
+/// Deletes names that no row uses any more: tools, backends and error shapes of removed tapes.
 const FORGET_NAMES: &str = "DELETE FROM names WHERE id NOT IN (
     SELECT method FROM exchanges WHERE method IS NOT NULL UNION
     SELECT name FROM exchanges WHERE name IS NOT NULL UNION
@@ -40,7 +39,7 @@ async fn set(connection: &mut AnyConnection, state: i64) -> Result<(), sqlx::Err
     sqlx::query("UPDATE version SET unclean = $1").bind(state).execute(connection).await.map(drop)
 }
 
-/// Tells whether something that was deleted may still be in a file.
+/// Tells whether deleted rows may still be in the files.
 pub(super) async fn is_unclean(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     Ok(state(connection).await? != CLEAN)
 }
@@ -50,15 +49,15 @@ async fn state(connection: &mut AnyConnection) -> Result<i64, sqlx::Error> {
 }
 
 impl Index {
-    /// Writes everything anew, where something was deleted. Whoever calls it holds the lease.
+    /// Rewrites everything, if something was deleted. The caller holds the lease.
     pub(super) async fn clean(&self) -> Result<(), IndexError> {
-        // A connection of its own: what is written meanwhile may be as large as the index, and belongs on a disk.
+        // A connection of its own, because its temporary files may be as large as the index and must be on disk.
         let mut connection = self.place.connect().await?;
         if state(&mut connection).await? == UNCLEAN {
             let mut tx = connection.begin_with(begin_write(self.dialect())).await?;
             tx.execute(FORGET_NAMES).await?;
             if self.dialect() == Dialect::Sqlite {
-                // Merges all words into one segment, without those of rows that are gone.
+                // Merges all segments into one, without the words of deleted rows.
                 tx.execute("INSERT INTO texts (texts) VALUES ('optimize')").await?;
             }
             tx.commit().await?;
@@ -75,7 +74,7 @@ impl Index {
     }
 }
 
-/// Empties the log beside the file; tells whether it could: somebody may be reading from it for long.
+/// Truncates the write-ahead log; returns false if a reader kept it busy.
 async fn empty_log(place: &IndexPlace, connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     let IndexPlace::File(_) = place else { return Ok(true) };
     connection.execute(READERS_PATIENCE).await?;

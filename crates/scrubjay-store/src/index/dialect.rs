@@ -1,7 +1,7 @@
-//! Where the two databases differ for the index: where it is, how it is reached and emptied, full-text search.
+//! How SQLite and PostgreSQL differ for the index: where it is, how it is opened and emptied, full-text search.
 //!
-//! On SQLite the index is a file beside the tapes. On PostgreSQL it is a schema beside the ledger's, one for each
-//! data directory: what it holds are that directory's tapes, and no other process may take them for gone.
+//! On SQLite the index is a file beside the tapes. On PostgreSQL it is a schema beside the ledger's, one for each data
+//! directory: a process with another data directory would take these tapes for removed ones.
 
 use std::path::PathBuf;
 
@@ -17,13 +17,13 @@ use scrubjay_tape::home::Home;
 
 /// How the texts of the index are cut into words for PostgreSQL.
 const FOLDING: Folding = Folding::DropAccents;
-/// PostgreSQL keeps no more places of one word, and none beyond.
+/// Limits of `tsvector`: the number of positions of one word, and the largest position.
 const PLACES_MAX: usize = 255;
 const PLACE_MAX: usize = 16_383;
-/// PostgreSQL takes a megabyte of words for one text.
+/// Limit of `tsvector`: about a megabyte of words in one value.
 const VECTOR_BYTES_MAX: usize = 1_000_000;
 
-/// What SQLite calls failures that are not of the file.
+/// SQLite's codes of failures that are no fault of the file.
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
 const NO_MEMORY: u32 = 7;
@@ -56,7 +56,7 @@ impl IndexPlace {
         let Storage::Postgres(url) = storage else { return Ok(Self::File(home.index())) };
         let key =
             home.hash_key().map_err(|source| IndexError::File { path: home.root().to_owned(), source })?;
-        // Of the directory's own key: another directory has another, wherever either is moved to.
+        // Derived from the directory's own key, so that it stays the same when the directory is moved.
         let id = blake3::derive_key("scrubjay: the schema of a data directory's index", &key);
         let id: String = id[..6].iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Self::Schema { url: url.clone(), name: format!("scrubjay_index_{id}") })
@@ -78,26 +78,26 @@ impl IndexPlace {
 
     fn greeting(&self) -> String {
         match self {
-            // Lost with the power, it is made anew.
+            // `synchronous=NORMAL`: an index lost with the power is made again.
             Self::File(_) => "PRAGMA busy_timeout=30000; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
                               PRAGMA temp_store=MEMORY; PRAGMA cache_size=-65536; PRAGMA mmap_size=1073741824;
                               PRAGMA wal_autocheckpoint=8192"
                 .to_owned(),
-            // Long, because who takes deleted words out of a large table keeps others out of it meanwhile.
+            // 300 s, because rewriting a large table to remove deleted words locks others out.
             Self::Schema { name, .. } => {
                 format!("SET lock_timeout = '300s'; SET synchronous_commit = off; SET search_path TO {name}")
             }
         }
     }
 
-    /// Connects once. A pool would try again and again where the file is no database.
+    /// Connects once. A pool would retry although the file is no database.
     pub(super) async fn connect(&self) -> Result<AnyConnection, sqlx::Error> {
         let mut connection = crate::database::connect(&self.url()).await?;
         connection.execute(AssertSqlSafe(self.greeting())).await?;
         Ok(connection)
     }
 
-    /// Prepares connections; none is made yet.
+    /// Prepares a pool; no connection is opened yet.
     pub(super) fn pool(&self, renewal: &Renewal) -> Result<AnyPool, IndexError> {
         let greeting = self.greeting();
         let pool = crate::database::pool(CONNECTIONS_MAX, PATIENCE, renewal)
@@ -109,7 +109,7 @@ impl IndexPlace {
         Ok(pool)
     }
 
-    /// Returns what makes it empty: everything that was there goes, then come the tables.
+    /// Returns the statements that empty it: they drop everything, then create the tables.
     pub(super) fn making(&self) -> Vec<String> {
         let mut statements = match self {
             Self::File(_) => ["version", "tapes", "names", "exchanges", "judged", "definitions", "texts"]
@@ -146,7 +146,7 @@ impl IndexPlace {
     }
 }
 
-/// Tells whether SQLite failed for want of room or a lock, or by a failing disk: there is nothing wrong with the file.
+/// Tells whether SQLite failed because of a full or failing disk or a lock: the file itself is not broken.
 pub(super) fn is_of_disk(error: &sqlx::Error) -> bool {
     const SHORT_READ: &str = "522";
     let sqlx::Error::Database(error) = error else { return false };
@@ -155,7 +155,7 @@ pub(super) fn is_of_disk(error: &sqlx::Error) -> bool {
         && sqlite_code(&**error).is_some_and(|code| of_disk.contains(&code))
 }
 
-/// Returns how a transaction that writes begins.
+/// Returns the statement that begins a write transaction.
 pub(super) fn begin_write(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Sqlite => "BEGIN IMMEDIATE",
@@ -163,23 +163,24 @@ pub(super) fn begin_write(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Returns how many exchanges may hold a text before it is frequent, and only so many of them are looked at.
+/// Returns how many exchanges may match a text before it counts as frequent. A search for a frequent text looks at no
+/// more of them than this.
 pub(super) fn frequent_max(dialect: Dialect) -> usize {
     match dialect {
         Dialect::Sqlite => 20_000,
-        // It unpacks all words of each that it looks at.
+        // PostgreSQL unpacks all words of each match.
         Dialect::Postgres => 5_000,
     }
 }
 
-/// So many new entries change what is frequent.
+/// From how many new entries on PostgreSQL's statistics are renewed: fewer hardly change what is frequent.
 const ENTRIES_MANY: u64 = 1000;
 
-/// Returns what is done after so many new entries, so that searches stay fast.
+/// Returns the statements that keep searches fast after `entries` new ones.
 pub(super) fn tidying(dialect: Dialect, entries: u64) -> &'static [&'static str] {
     match dialect {
-        // New words wait in a list that every search reads through, and where each word leads is a guess until
-        // somebody counts.
+        // A GIN index collects new words in a pending list that every search scans, and the planner guesses without
+        // statistics.
         Dialect::Postgres if entries >= ENTRIES_MANY => {
             &["SELECT gin_clean_pending_list('texts_by_word')", "ANALYZE texts, exchanges, names, tapes"]
         }
@@ -187,11 +188,11 @@ pub(super) fn tidying(dialect: Dialect, entries: u64) -> &'static [&'static str]
     }
 }
 
-/// Returns what writes all tables anew, so that nothing of deleted rows is left in them.
+/// Returns the statements that rewrite all tables, so that nothing of deleted rows is left in them.
 pub(super) fn rewriting(dialect: Dialect) -> &'static [&'static str] {
     match dialect {
         Dialect::Sqlite => &["PRAGMA temp_store=FILE", "VACUUM"],
-        // Also what was counted of their words, which is told of by itself.
+        // ANALYZE too, because statistics hold frequent words.
         Dialect::Postgres => &[
             "VACUUM (FULL, ANALYZE) texts",
             "VACUUM (FULL, ANALYZE) names",
@@ -214,9 +215,9 @@ pub(super) fn matches(dialect: Dialect, placeholder: &str) -> String {
 /// Returns the condition that the text of the exchange `e` matches what is bound to `placeholder`.
 pub(super) fn has_text(dialect: Dialect, placeholder: &str) -> String {
     match dialect {
-        // The matching texts are found once, and each exchange is looked up among them.
+        // The subquery runs once, and each exchange is looked up in its result.
         Dialect::Sqlite => format!("e.id IN (SELECT rowid FROM texts WHERE texts MATCH {placeholder})"),
-        // This leaves it to the planner which of the two is looked up in the other.
+        // EXISTS lets the planner choose the order.
         Dialect::Postgres => {
             format!(
                 "EXISTS (SELECT 1 FROM texts t WHERE t.rowid = e.id AND t.text @@ CAST({placeholder} AS tsquery))"
@@ -225,7 +226,7 @@ pub(super) fn has_text(dialect: Dialect, placeholder: &str) -> String {
     }
 }
 
-/// Joins what the text may hold, one of it at least.
+/// Joins text queries with OR.
 pub(super) fn any_text(dialect: Dialect, queries: &[String]) -> String {
     let queries: Vec<&str> = queries.iter().map(String::as_str).filter(|query| !query.is_empty()).collect();
     let or = match dialect {
@@ -235,9 +236,9 @@ pub(super) fn any_text(dialect: Dialect, queries: &[String]) -> String {
     if queries.is_empty() { String::new() } else { format!("(({}))", queries.join(or)) }
 }
 
-/// Joins what the text must hold with what it must not.
+/// Joins text queries that must match with those that must not.
 pub(super) fn text_without(dialect: Dialect, wanted: &[String], unwanted: &[String]) -> String {
-    // One that can be nowhere leaves nothing.
+    // A query without words matches nothing, so all together match nothing.
     if wanted.iter().any(String::is_empty) {
         return String::new();
     }
@@ -252,16 +253,16 @@ pub(super) fn text_without(dialect: Dialect, wanted: &[String], unwanted: &[Stri
     }
 }
 
-/// Returns how matching texts lead to their exchanges.
+/// Returns the join from matching texts to their exchanges.
 pub(super) fn from_texts(dialect: Dialect) -> &'static str {
     match dialect {
-        // In this order: the text leaves the fewest.
+        // CROSS JOIN fixes the order: the text leaves the fewest rows.
         Dialect::Sqlite => "CROSS JOIN",
         Dialect::Postgres => "JOIN",
     }
 }
 
-/// Writes what the text must hold, all of it, as the database reads it.
+/// Writes the full-text query for terms that must all match.
 pub(super) fn text_query(dialect: Dialect, terms: &[Term]) -> String {
     let term = |term: &Term| {
         let is_prefix = matches!(term, Term::Prefix(_));
@@ -279,14 +280,14 @@ pub(super) fn text_query(dialect: Dialect, terms: &[Term]) -> String {
         }
     };
     let all: Option<Vec<String>> = terms.iter().map(term).collect();
-    // Without any word there is nothing to be found, and the empty query finds nothing.
+    // A term without words makes the query empty, and the empty query matches nothing.
     all.unwrap_or_default().join(match dialect {
         Dialect::Sqlite => " AND ",
         Dialect::Postgres => " & ",
     })
 }
 
-/// Writes a text as the database keeps it; tells whether some of it had to be left out.
+/// Converts a text to the form in which the database stores it; tells whether some of it had to be left out.
 pub(super) fn stored_text(dialect: Dialect, text: &str) -> (String, bool) {
     match dialect {
         Dialect::Sqlite => (text.to_owned(), false),
@@ -294,16 +295,16 @@ pub(super) fn stored_text(dialect: Dialect, text: &str) -> (String, bool) {
     }
 }
 
-/// Returns what stands for one of many values.
+/// Returns the placeholder of a value.
 pub(super) fn placeholder(dialect: Dialect, number: usize) -> String {
     match dialect {
-        // A number would be a name, and SQLite looks for names one by one.
+        // SQLite looks numbered placeholders up in a list, which takes long for many values.
         Dialect::Sqlite => "?".to_owned(),
         Dialect::Postgres => format!("${number}"),
     }
 }
 
-/// Returns what stands for a text that is kept.
+/// Returns the placeholder of a text in its stored form.
 pub(super) fn text_placeholder(dialect: Dialect, number: usize) -> String {
     match dialect {
         Dialect::Sqlite => placeholder(dialect, number),
@@ -311,7 +312,7 @@ pub(super) fn text_placeholder(dialect: Dialect, number: usize) -> String {
     }
 }
 
-/// Writes a `tsvector`: each word with its places, as long as there is room.
+/// Writes a `tsvector`: each word with its positions, as long as there is room.
 fn vector(text: &str) -> (String, bool) {
     use std::collections::HashMap;
     use std::fmt::Write as _;
@@ -322,7 +323,7 @@ fn vector(text: &str) -> (String, bool) {
         let number = match known.get(&word.folded) {
             Some(number) => *number,
             None => {
-                // The word, its place in a list, and what makes it even.
+                // The word, its entry in the list, and padding.
                 let cost = word.folded.len() + 6;
                 if bytes + cost > VECTOR_BYTES_MAX {
                     clipped = true;
@@ -335,7 +336,7 @@ fn vector(text: &str) -> (String, bool) {
             }
         };
         let places = &mut order[number].1;
-        // Beyond, a word is found alone, and in no phrase.
+        // A word without a position is found alone, but not in a phrase.
         if at + 1 < PLACE_MAX && places.len() < PLACES_MAX && bytes + 2 <= VECTOR_BYTES_MAX {
             bytes += 2;
             places.push(at + 1);
@@ -353,7 +354,7 @@ fn vector(text: &str) -> (String, bool) {
     (vector, clipped)
 }
 
-/// Asks for the lock of a schema; tells whether it was free.
+/// Tries to take the advisory lock of a schema; tells whether it was free.
 pub(super) async fn try_lock(connection: &mut AnyConnection, schema: &str) -> Result<bool, sqlx::Error> {
     let hash = blake3::hash(schema.as_bytes());
     let key = i64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash is longer"));

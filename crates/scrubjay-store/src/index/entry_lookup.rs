@@ -1,4 +1,4 @@
-//! Looks at single entries on their tapes: for filters on fields, and for snippets.
+//! Reads single entries from their tapes: for filters on fields, and for snippets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,12 +9,12 @@ use scrubjay_tape::format::entries::Entries;
 use scrubjay_tape::format::reader::TapeState;
 use scrubjay_tape::home::{Home, TapeFile};
 
-/// Entries nearer than this are walked to; a sealed tape is searched for those farther on.
+/// Entries nearer than this are read in passing; to reach farther ones a sealed tape seeks to their block.
 const WALK_MAX: u64 = 512;
 
-/// Calls back with each wanted entry that can be read: tapes by their file, entries in order.
+/// Calls `show` with each wanted entry that can be read.
 ///
-/// A tape that is gone or cannot be read is passed over: the index is only ever behind the tapes.
+/// A tape that is gone or cannot be read is skipped: the index may still have rows of removed tapes.
 pub(super) fn visit_entries(
     home: &Home,
     wanted: &BTreeMap<TapeKey, Vec<u64>>,

@@ -1,4 +1,5 @@
-//! Writes what was read: many rows a statement, of many tapes, because each statement is a trip to another thread.
+//! Writes rows read from tapes. One statement writes many rows of many tapes, because sqlx sends each statement to
+//! another thread.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,34 +14,34 @@ use super::tape_reading::IndexStep;
 use super::{int, uint, without_nul};
 use crate::ledger::dialect::Dialect;
 
-/// So many rows go into one statement; it may have 32,766 values.
+/// How many rows one statement writes: SQLite allows 32,766 values, and a row has up to 21.
 const ROWS_MAX: usize = 256;
-/// So many numbers are written into one statement; its text may have a million bytes.
+/// How many numbers are written into one statement: SQLite allows a text of a million bytes.
 const NUMBERS_MAX: usize = 4096;
-/// So many names are remembered; the others are looked up.
+/// How many names are cached: about 10 MB; others are looked up.
 const NAMES_MAX: usize = 100_000;
-/// A longer name is known by its beginning and its hash: PostgreSQL looks up none that are longer.
+/// A longer name is stored as its beginning and a hash: PostgreSQL cannot index longer texts.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// The second leg of something shown already.
+/// It repeats on a backend's connection what a client's exchange shows.
 pub(super) const SECOND_LEG: i64 = 1;
-/// Said by the client.
+/// The client sent it.
 pub(super) const BY_CLIENT: i64 = 2;
-/// Not all of its text is found.
+/// Its text is not indexed completely.
 pub(super) const CLIPPED: i64 = 4;
-/// Asked by the gateway for the client.
+/// The gateway sent it on the client's behalf.
 pub(super) const BY_GATEWAY: i64 = 8;
-/// Rules changed, held back, blocked or made some of it.
+/// Rules changed, delayed, blocked or answered it.
 pub(super) const INTERCEPTED: i64 = 16;
-/// Its text is also what it was before rules changed it.
+/// Its indexed text includes what it was before rules changed it.
 pub(super) const ORIGINAL: i64 = 32;
 
-/// A rule that applied to an exchange.
+/// Kind of a row in `judged`: a rule that applied to an exchange.
 pub(super) const RULE: i64 = 0;
-/// A tag that rules gave it.
+/// Kind of a row in `judged`: a tag that rules gave to an exchange.
 pub(super) const TAG: i64 = 1;
 
-/// Returns a name as it is kept.
+/// Converts a name to the form in which it is stored.
 pub(super) fn stored_name(name: &str) -> Cow<'_, str> {
     if name.len() <= NAME_BYTES_MAX {
         return without_nul(name);
@@ -50,7 +51,7 @@ pub(super) fn stored_name(name: &str) -> Cow<'_, str> {
     format!("{}…{}", without_nul(&name[..end]), &hash[..16]).into()
 }
 
-/// The numbers of names.
+/// The ids of names, cached.
 #[derive(Debug, Default)]
 pub(super) struct NameTable {
     known: HashMap<String, i64>,
@@ -81,7 +82,7 @@ impl NameTable {
     }
 }
 
-/// An exchange and its place in the index.
+/// An exchange with its row id and its tape.
 struct ExchangeRow<'a> {
     id: i64,
     tape: i64,
@@ -95,7 +96,7 @@ struct NameIds {
     shape: Option<i64>,
 }
 
-/// Writes loads, one after the other.
+/// Writes batches of steps to the tables.
 #[derive(Debug)]
 pub(super) struct IndexWriter {
     dialect: Dialect,
@@ -104,14 +105,14 @@ pub(super) struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Begins behind what is there. Whoever holds the lease alone gives out ids.
+    /// Continues behind the last id. Only the holder of the lease gives out ids.
     pub(super) async fn new(connection: &mut AnyConnection, dialect: Dialect) -> Result<Self, sqlx::Error> {
         let last: Option<i64> =
             sqlx::query_scalar("SELECT max(id) FROM exchanges").fetch_one(connection).await?;
         Ok(Self { dialect, names: NameTable::default(), next_id: last.unwrap_or(0) + 1 })
     }
 
-    /// Writes what was read together, within the caller's transaction.
+    /// Writes a batch within the caller's transaction.
     pub(super) async fn fill(
         &mut self,
         connection: &mut AnyConnection,
@@ -128,7 +129,7 @@ impl IndexWriter {
             let placed = rows[first..].iter().map(|row| row.id);
             ids.push((placed.clone().min().unwrap_or(0), placed.max().unwrap_or(0)));
         }
-        // Full-text search gathers what comes in order, and writes it down whenever it does not.
+        // FTS5 buffers rows in ascending order, and flushes whenever the order breaks.
         rows.sort_unstable_by_key(|placed| placed.id);
         replaced.sort_unstable();
         remove_texts(connection, &replaced).await?;
@@ -145,7 +146,7 @@ impl IndexWriter {
         write_tapes(connection, self.dialect, load, &ids).await
     }
 
-    /// Gives each exchange of a step its id: the one it has, where it is there in an earlier state.
+    /// Gives each exchange of a step its id. One that is stored in an earlier state keeps its id.
     async fn assign_ids<'a>(
         &mut self,
         connection: &mut AnyConnection,
@@ -218,10 +219,10 @@ impl IndexWriter {
     }
 }
 
-/// Takes away the text of exchanges that are written again, and what rules did to them.
+/// Deletes the texts and rule marks of exchanges that are written again.
 async fn remove_texts(connection: &mut AnyConnection, ids: &[i64]) -> Result<(), sqlx::Error> {
     for ids in ids.chunks(NUMBERS_MAX) {
-        // Numbers alone: nothing of a recording gets into the statement.
+        // Only our own numbers are written into the statement, nothing of a recording.
         for (table, column) in [("texts", "rowid"), ("judged", "exchange")] {
             let delete = format!("DELETE FROM {table} WHERE {column} IN ({})", list(ids));
             connection.execute(AssertSqlSafe(delete)).await?;
@@ -230,7 +231,7 @@ async fn remove_texts(connection: &mut AnyConnection, ids: &[i64]) -> Result<(),
     Ok(())
 }
 
-/// Writes the texts of some rows; tells of which not all is found.
+/// Writes the texts of some rows; returns for each whether it was clipped.
 async fn write_texts(
     connection: &mut AnyConnection,
     dialect: Dialect,
@@ -341,14 +342,14 @@ async fn write_judged(
         }
     }
     for values in judged.chunks(ROWS_MAX) {
-        // Numbers alone: nothing of a recording gets into the statement.
+        // Only our own numbers are written into the statement, nothing of a recording.
         let insert = format!("INSERT INTO judged (exchange, kind, name) VALUES {}", values.join(", "));
         connection.execute(AssertSqlSafe(insert)).await?;
     }
     Ok(())
 }
 
-/// Writes how far each tape was read, and the first and the last id that its exchanges got this time.
+/// Writes how far each tape was read, and the first and last id of the exchanges written for it.
 async fn write_tapes(
     connection: &mut AnyConnection,
     dialect: Dialect,

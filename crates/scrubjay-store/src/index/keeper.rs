@@ -1,7 +1,7 @@
-//! Keeps the index current without anybody asking: one process of a data directory does, for as long as tapes grow.
+//! Keeps the index current in the background: one process for each data directory, as long as its tapes grow.
 //!
-//! Whoever records much, or ends a recording, starts such a process or finds one running. It goes by itself when
-//! nothing is new for a while, so nothing stays in memory where nothing is recorded.
+//! A recorder starts this process when it has recorded much, or ends, unless one is running. The process exits when
+//! nothing is new for a while, so that nothing stays in memory when nothing is recorded.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -13,19 +13,19 @@ use crate::ledger::Storage;
 use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
 
-/// How often tapes are looked at.
+/// How often tapes are checked for new entries.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Looking takes no more than one part of so many of the time: with many thousands of tapes it is some work.
+/// Checking takes at most 1/20 of the time: with many thousands of tapes a check is not free.
 const LOOKING_SHARE: u32 = 20;
 
-/// The right to keep the index current; given back when dropped, and by the system when its process dies.
+/// The lock of the process that keeps the index current; the kernel frees it when the process ends.
 #[derive(Debug)]
 pub struct KeeperLock {
     _file: File,
 }
 
 impl KeeperLock {
-    /// Takes the right, unless another process has it.
+    /// Takes the lock; `None` if another process has it.
     ///
     /// # Errors
     /// The file of the lock cannot be made.
@@ -42,7 +42,7 @@ impl KeeperLock {
 }
 
 impl Index {
-    /// Keeps the index current until nothing was new for so long; does nothing where another process does it.
+    /// Keeps the index current until nothing was new for `quiet_max`; returns at once if another process does it.
     ///
     /// # Errors
     /// The index cannot be made or written, or the tapes cannot be listed.
@@ -51,7 +51,7 @@ impl Index {
         while let Some(lock) = KeeperLock::take(home).map_err(failed)? {
             let index = Self::open(home, storage).await?;
             let kept = index.keep(quiet_max).await;
-            // Whoever found it taken left what is new to this process: so it looks once more when it is free.
+            // A recorder that found the lock taken relies on this process, so check once more after freeing it.
             drop(lock);
             let is_current = index.is_current().await;
             index.close().await;
@@ -68,9 +68,9 @@ impl Index {
         loop {
             let begun = clock::now().instant;
             match self.catch_up(|_| ()).await {
-                // Tapes that cannot be read now are tried each time, and are no news.
+                // Tapes that cannot be read now are tried each time; they do not count as new.
                 Ok(CaughtUp { entries: 0, removed: 0, .. }) => {}
-                // Another one, who asks and waits, is at it.
+                // Busy: another process is filling the index.
                 Ok(_) | Err(IndexError::Busy(_)) => quiet_since = clock::now().instant,
                 Err(e) => return Err(e),
             }

@@ -1,4 +1,4 @@
-//! The right to fill the index: a lock on a file, or of the PostgreSQL server, which is taken back from whoever dies.
+//! The lease: the right to fill the index. A file lock or an advisory lock of PostgreSQL; both end with their process.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,10 +14,10 @@ use super::dialect::{self, IndexPlace};
 use scrubjay_tape::clock;
 use scrubjay_tape::home::Home;
 
-/// How often a lock that another holds is asked for.
+/// How often a taken lock is tried again.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// The lease; given back when dropped.
+/// The lease; dropping it frees the lock.
 pub(super) struct Lease {
     _held: HeldLock,
 }
@@ -25,7 +25,7 @@ pub(super) struct Lease {
 #[expect(dead_code, reason = "held, and never looked at")]
 enum HeldLock {
     File(File),
-    /// A connection of its own: the lock goes with it. Locked by nobody; so the lease can be shared.
+    /// A connection of its own, which holds the lock. The mutex is never locked; it makes the lease `Sync`.
     Connection(Mutex<AnyConnection>),
 }
 

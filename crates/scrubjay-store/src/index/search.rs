@@ -1,8 +1,8 @@
-//! Answers a query: the page that was asked for, and what all that was found is made of.
+//! Answers a query: one page of hits, and facets over all matches.
 //!
-//! What the rows know is asked of the database. What only a message knows — the fields of its parameters and
-//! its result — is looked up on the tapes, for those rows that fit in everything else. Where that, or a word that
-//! is almost everywhere, would take too long, only so much is looked at, and the answer says so.
+//! Conditions on rows are part of the SQL. Conditions on fields of messages (parameters, results) are checked on the
+//! tapes, for the rows that match everything else. If that, or a word that is in almost every message, would take too
+//! long, only a limited number is looked at, and the answer says so.
 
 mod facets;
 mod name_lookup;
@@ -32,10 +32,10 @@ use scrubjay_tape::home::Home;
 pub use facets::{Facet, Facets};
 pub use results::{SearchResults, TapeHit, WhyBounded};
 
-/// So many rows are looked up on tapes; the answer says when there were more.
+/// How many rows are checked on tapes: about a second of work. The answer says if there were more.
 const CANDIDATES_MAX: usize = 50_000;
 
-/// A row as it is needed to choose and to show.
+/// A row of `exchanges`, as far as filtering and showing need it.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     id: i64,
@@ -54,7 +54,7 @@ struct Row {
     bytes: i64,
     tokens: i64,
     marks: i64,
-    /// Which parts of the query hold of it, where fields are to be looked at.
+    /// A bit for each part of the query that matches this row by itself, if fields are to be checked.
     parts: i64,
 }
 
@@ -86,7 +86,7 @@ impl Row {
     }
 }
 
-/// What is known of a tape.
+/// A row of `tapes`.
 #[derive(Clone, Debug)]
 struct TapeRow {
     number: i64,
@@ -94,7 +94,7 @@ struct TapeRow {
     server: String,
     session: String,
     started_ns: i64,
-    /// Its exchanges have ids from the first to the last of these.
+    /// The first and last id of its exchanges.
     first_id: i64,
     last_id: i64,
 }
@@ -102,12 +102,12 @@ struct TapeRow {
 type Tapes = HashMap<i64, TapeRow>;
 
 impl Index {
-    /// Searches what was caught up with so far.
+    /// Searches what the index has; see [`Index::refresh`].
     ///
     /// # Errors
     /// The database failed.
     pub async fn search(&self, query: &SearchQuery) -> Result<SearchResults, IndexError> {
-        // Everything is of one moment.
+        // One transaction, so that all answers are of one moment.
         let mut tx = self.read().await?;
         let tapes = load_tapes(&mut tx).await?;
         let (query, tapes) = self.with_ids(query, tapes).await;
@@ -141,7 +141,7 @@ impl Index {
         })
     }
 
-    /// Puts ids in place of the names of tapes and sessions, where there are any.
+    /// Replaces names of tapes and sessions in the query by ids.
     async fn with_ids(&self, query: &SearchQuery, tapes: Tapes) -> (SearchQuery, Tapes) {
         let mut query = query.clone();
         if !name_lookup::is_needed(&query.conditions, &tapes) {
@@ -152,11 +152,11 @@ impl Index {
             name_lookup::resolve(&home, &mut query.conditions, &tapes);
             (query, tapes)
         });
-        // Without the tapes nothing fits a name.
+        // If the lookup fails, no tape matches a name.
         looking.await.unwrap_or_else(|_| (given, Tapes::new()))
     }
 
-    /// Keeps those whose messages are as the query wants them.
+    /// Keeps the candidates whose messages match the query's fields.
     async fn filter(&self, query: &Conditions, tapes: &Tapes, mut candidates: Vec<Row>) -> Vec<Row> {
         candidates.truncate(CANDIDATES_MAX);
         let wanted = wanted(tapes, &candidates);
@@ -171,14 +171,14 @@ impl Index {
             });
             candidates.retain(|row| {
                 let field = |at: usize| {
-                    // A result that stands alone is its own answer.
+                    // A result without its request is its own answer.
                     let number = match fields[at].0 {
                         Member::Params => row.entry,
                         Member::Result | Member::Error => row.answer.unwrap_or(row.entry),
                     };
                     fits.get(&(row.tape, number)).is_some_and(|fit| fit[at])
                 };
-                // The first part is the whole, and holds but for its fields.
+                // Part 0 is the query itself, which matches every candidate except for its fields.
                 let part = |at: usize| at.checked_sub(1).is_none_or(|bit| row.parts >> bit & 1 == 1);
                 query.hold(part, field)
             });
@@ -244,7 +244,7 @@ impl Index {
     }
 }
 
-/// Reads off the tapes which of their entries were not delivered: that may be noted long after an entry was indexed.
+/// Reads from the tapes which entries were not delivered, because that may be noted long after an entry was indexed.
 fn undelivered_of(home: &Home, tapes: &Tapes, rows: &[Row]) -> HashMap<i64, UndeliveredSum> {
     let numbers: BTreeSet<i64> = rows.iter().map(|row| row.tape).collect();
     let open = |number: i64| home.open(&home.find(&tapes.get(&number)?.id).ok()?).ok();
@@ -290,7 +290,7 @@ async fn fetch(
         SortField::Size => format!("e.asked_bytes + e.answered_bytes {direction}, "),
         SortField::Tokens => format!("e.asked_tokens + e.answered_tokens {direction}, "),
     };
-    // Numbers of tapes are the index's own: an index made anew may number them otherwise.
+    // Ordered by tape id and not by the index's own numbers, which another index may give differently.
     sql.push(&format!(
         " ORDER BY {by}e.wall_ns {direction}, (SELECT id FROM tapes WHERE number = e.tape) {direction}, \
          e.place {direction} LIMIT {} OFFSET {}",
@@ -319,7 +319,7 @@ pub(super) async fn names(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// Returns which entries are to be looked at, in the order of their tapes.
+/// Returns the entries of some rows, by tape.
 fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
     let mut wanted: BTreeMap<TapeKey, Vec<u64>> = BTreeMap::new();
     for row in rows {
@@ -334,7 +334,7 @@ fn wanted(tapes: &Tapes, rows: &[Row]) -> BTreeMap<TapeKey, Vec<u64>> {
     wanted
 }
 
-/// Rules that applied, and tags.
+/// The rules that applied to an exchange, and the tags they gave.
 type AppliedRules = (BTreeSet<String>, BTreeSet<String>);
 
 /// Looks up which rules applied to some rows, and which tags they gave.

@@ -5,25 +5,25 @@ use serde::Serialize;
 
 /// How many characters a snippet has.
 const CHARS_MAX: usize = 160;
-/// How many of them stand before the first mark.
+/// How many of them come before the first match.
 const BEFORE: usize = 40;
 
-/// A piece of text, with the places that were looked for.
+/// A piece of text, with the positions of matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Snippet {
     /// The text, on one line.
     pub text: String,
-    /// Where the found places begin and end, in characters.
+    /// Where matches begin and end, in characters.
     pub marks: Vec<(usize, usize)>,
 }
 
-/// Cuts a snippet out of a text; where nothing is found, its beginning.
+/// Cuts a snippet around the first match; without a match, the beginning of the text.
 pub(super) fn cut(text: &str, terms: &[Term]) -> Snippet {
     let characters: Vec<char> = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
-    // One character each, so that places in both are the same.
+    // One lower-case character for each, so that positions are the same in both.
     let small: Vec<char> = characters.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
     let mut places: Vec<(usize, usize)> = terms.iter().flat_map(|term| find_all(&small, term)).collect();
-    // Of two that begin together the longer one is marked.
+    // Of two matches that begin together the longer one is marked.
     places.sort_unstable_by_key(|(begin, end)| (*begin, std::cmp::Reverse(*end)));
     places.dedup_by(|next, first| next.0 < first.1);
     let first = places.first().map_or(0, |(begin, _)| *begin);
@@ -43,7 +43,7 @@ pub(super) fn cut(text: &str, terms: &[Term]) -> Snippet {
     Snippet { text: cut, marks }
 }
 
-/// Finds the words of a term, one after the other, with anything but letters and digits between them.
+/// Finds the words of a term in a row, with anything but letters and digits between them.
 fn find_all(text: &[char], term: &Term) -> Vec<(usize, usize)> {
     let wanted = words(&term.as_str().to_lowercase().chars().collect::<Vec<_>>());
     let small: Vec<char> = term.as_str().to_lowercase().chars().collect();

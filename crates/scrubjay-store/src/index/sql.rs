@@ -1,4 +1,4 @@
-//! A statement that is put together: numbers of our own are written into it, texts from outside are bound.
+//! Builds SQL statements: our own numbers are written into the text, texts from outside are bound.
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe};
@@ -20,14 +20,14 @@ impl Sql {
         self
     }
 
-    /// Binds a text; returns what stands for it.
+    /// Binds a text; returns its placeholder.
     pub(super) fn bind(&mut self, text: &str) -> String {
         self.bound.push(text.to_owned());
         format!("${}", self.bound.len())
     }
 
     pub(super) async fn fetch(self, connection: &mut AnyConnection) -> Result<Vec<AnyRow>, sqlx::Error> {
-        // Nothing from outside gets into the text: it is bound.
+        // Texts from outside are bound, so the statement consists of our own words and numbers.
         let mut query = sqlx::query(AssertSqlSafe(self.text)).persistent(false);
         for text in self.bound {
             query = query.bind(text);
@@ -46,8 +46,7 @@ pub(super) fn list(numbers: &[i64]) -> String {
     numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Writes the places of so many rows of values, `($1, $2), ($3, $4)`; `place` says how one is written, by its column
-/// and its number.
+/// Writes the placeholders of rows of values: `($1, $2), ($3, $4)`. `place` writes one, given its column and number.
 pub(super) fn values(rows: usize, columns: usize, place: impl Fn(usize, usize) -> String) -> String {
     let row = |row: usize| {
         let places: Vec<String> =

@@ -15,12 +15,12 @@ use super::fill::{BY_CLIENT, BY_GATEWAY, SECOND_LEG};
 use super::search::names;
 use super::{Index, IndexError, uint};
 
-/// A tape is compared with so many before it, and with so many calls of each.
+/// With how many earlier tapes a tape is compared, and with how many calls of each: analysis must stay interactive.
 const TAPES_MAX: i64 = 20;
 const PAST_CALLS_MAX: i64 = 1_000;
 
 impl Index {
-    /// Returns the calls of a tape; none where the index does not have it.
+    /// Returns the calls of a tape; none if the index does not have it.
     ///
     /// # Errors
     /// The database failed.
@@ -38,7 +38,7 @@ impl Index {
         Ok(call_details::of_calls(&self.home, key, calls).await)
     }
 
-    /// Returns the newest tape of a session, by its id, the beginning of it, or the host's own id of the conversation.
+    /// Returns the newest tape of a session, named by its id, a prefix of it, or the host's own id.
     ///
     /// # Errors
     /// The database failed.
@@ -51,7 +51,7 @@ impl Index {
         if let Some((id, _)) = rows.iter().find(|(_, of)| of.starts_with(session)) {
             return Ok(id.parse().ok());
         }
-        // It may be the host's own id, which only the tapes have.
+        // It may be the host's own id, which is only on the tapes.
         let (home, name) = (self.home.clone(), session.to_owned());
         let looking = tokio::task::spawn_blocking(move || Some(home.find(&name).ok()?.id));
         Ok(looking.await.ok().flatten())
@@ -92,7 +92,7 @@ async fn load(
     server: String,
     limit: i64,
 ) -> Result<TapeCalls, sqlx::Error> {
-    // All rows as one text: a value of its own for each column of each row would cost more than all the rest.
+    // All rows as one text, because a sqlx value for each column of each row would cost more than everything else.
     let text: Option<String> = sqlx::query_scalar(
         "SELECT string_agg(entry || ',' || coalesce(answer || '', '') || ',' || since_start_ns || ',' || what \
          || ',' || marks || ',' || coalesce(method || '', '') || ',' || coalesce(name || '', '') || ',' \
@@ -118,7 +118,7 @@ async fn load(
     })
 }
 
-/// A call without its names, which are looked up for all together.
+/// A call whose names are still ids; they are looked up for all calls together.
 struct Unnamed {
     subject: usize,
     shape: Option<i64>,
@@ -157,7 +157,7 @@ impl Unnamed {
     }
 }
 
-/// What calls are about, each once: the method, and the name where it is a tool's.
+/// The distinct subjects of calls: the method, and for a tool its name.
 #[derive(Default)]
 struct Subjects {
     known: HashMap<(i64, Option<i64>, Option<i64>), usize>,
@@ -182,7 +182,7 @@ async fn name(
     let numbers = subjects.all.iter().flat_map(|(_, method, name)| [*method, *name]);
     let texts = names(connection, numbers.chain(calls.iter().map(|call| call.shape))).await?;
     let text = |number: Option<i64>| number.and_then(|n| texts.get(&n)).map(String::as_str);
-    // Of one text one value, so that equal subjects are cheap to compare.
+    // One shared value for each text, so that equal subjects are cheap to compare.
     let mut same: HashMap<String, Arc<str>> = HashMap::new();
     let names: Vec<Arc<str>> = subjects
         .all

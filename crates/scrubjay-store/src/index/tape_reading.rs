@@ -1,9 +1,9 @@
-//! Reads tapes into steps: rows that are complete, and rows that stand as they are for now.
+//! Reads tapes into steps of rows: exchanges that are complete, and those that still wait for an answer.
 //!
-//! What a message belongs to follows from all before it. So a live tape that was read to its end stays open here,
-//! with all that is known of it, and the next time only what it has grown by is read. A tape that somebody else
-//! read before is folded from its beginning again, and only what is new becomes rows. So it does not matter how
-//! often one stops in between, nor who goes on.
+//! What a message belongs to follows from all messages before it. So a live tape that was read to its end stays open
+//! here with its state, and the next time only new entries are read. A tape that another process read before is folded
+//! from its beginning again, and only new entries become rows. The result does not depend on how often reading stops,
+//! or on which process continues.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,9 +18,9 @@ use scrubjay_tape::format::entries::Entries;
 use scrubjay_tape::format::reader::OpenError;
 use scrubjay_tape::home::Home;
 
-/// So many live tapes stay open; those read longest ago go first.
+/// How many live tapes stay open: hosts start fifteen at once. The least recently read are closed first.
 const OPEN_MAX: usize = 32;
-/// So many entries, or so much text, are written together.
+/// How many entries, and how much text, one transaction writes: it must not lock the index for long.
 const LOAD_ENTRIES: u64 = 32_768;
 const LOAD_TEXT_BYTES: usize = 16 << 20;
 
@@ -29,41 +29,41 @@ const LOAD_TEXT_BYTES: usize = 16 << 20;
 pub(super) struct IndexStep {
     /// The tape's number in the index.
     pub(super) number: i64,
-    /// Whether what the index has of this tape is to be thrown away first.
+    /// Whether the rows of this tape are to be deleted first.
     pub(super) begins_anew: bool,
-    /// The exchanges; those that are there already in an earlier state take its place.
+    /// The exchanges, and for each whether an earlier state of it was written before.
     pub(super) rows: Vec<(Exchange, bool)>,
     pub(super) definitions: Vec<Definition>,
     pub(super) new_entries: u64,
     /// Entries that were read for it, new or not.
     pub(super) read_entries: u64,
-    /// How much of the tape's file was read for it.
+    /// How many bytes of the tape's file were read for it.
     pub(super) read_bytes: u64,
     pub(super) next_entry: u64,
     pub(super) tape: TapeFacts,
 }
 
-/// What is known of the tape itself.
+/// The facts of the tape itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TapeFacts {
     pub(super) id: String,
     pub(super) server: String,
     pub(super) session: String,
     pub(super) started_ns: u64,
-    /// Zero until it was read to its end.
+    /// Zero until the tape was read to its end.
     pub(super) file_bytes: u64,
     pub(super) is_sealed: bool,
     pub(super) damage: Option<String>,
 }
 
-/// Nobody listens any more.
+/// The writer has gone, so reading stops.
 struct ReceiverGone;
 
-/// Why a tape was not read whole.
+/// Why a tape was not read to its end.
 enum Unread {
-    /// It is damaged, and will be the next time.
+    /// It is damaged: it will be the next time, too.
     Damaged(String),
-    /// The system could not read it now; the next time it may.
+    /// It could not be read now; the next time it may be.
     Failed(String),
 }
 
@@ -73,7 +73,7 @@ impl From<io::Error> for Unread {
     }
 }
 
-/// Steps that are written together: many small tapes cost no more than one large one.
+/// Steps that are written in one transaction, so that many small tapes cost no more than one large one.
 struct StepBatch<'a> {
     sender: &'a Sender<Vec<IndexStep>>,
     steps: Vec<IndexStep>,
@@ -92,7 +92,7 @@ impl StepBatch<'_> {
     }
 }
 
-/// Everything that is known of a tape that was read up to an entry.
+/// The state of reading a tape up to some entry.
 #[derive(Debug, Default)]
 struct TapeFold {
     facts: TapeFacts,
@@ -101,7 +101,7 @@ struct TapeFold {
     next_entry: u64,
 }
 
-/// A live tape that was read to its end, to go on with.
+/// A live tape that was read to its end, to continue from there.
 #[derive(Debug)]
 struct OpenTape {
     number: i64,
@@ -116,8 +116,8 @@ pub(super) struct OpenTapes {
 }
 
 impl OpenTapes {
-    /// Takes out a tape, where the index has just what was read of it here; tells whether its writer took entries
-    /// back since, which the index has too.
+    /// Takes out a tape if the index has exactly what was read of it here. The flag tells whether its writer has taken
+    /// entries off since, which the index still has.
     fn take(&mut self, planned: &TapeToRead) -> (Option<OpenTape>, bool) {
         let id = planned.seen.file.id.as_str();
         let at = self.tapes.iter().position(|tape| tape.fold.facts.id == id);
@@ -137,13 +137,13 @@ impl OpenTapes {
         }
     }
 
-    /// Lets go of tapes that are gone.
+    /// Drops removed tapes.
     pub(super) fn forget(&mut self, numbers: &[i64]) {
         self.tapes.retain(|tape| !numbers.contains(&tape.number));
     }
 }
 
-/// Reads all of them, one after the other; returns those that stay open.
+/// Reads tapes one after the other and sends their steps; returns the live tapes that stay open.
 pub(super) fn read_all(
     home: &Home,
     tapes: &[TapeToRead],
@@ -156,7 +156,7 @@ pub(super) fn read_all(
             return OpenTapes::default();
         }
     }
-    // Nobody left to hear it has no need of it.
+    // If the writer has gone, it does not need the rest.
     let _ = load.send();
     open
 }
@@ -173,17 +173,17 @@ fn read(
     if !was_taken_back {
         outcome = gathering.read(home, planned.next_entry, load)?;
     }
-    // Fewer entries than were there before: damage took some, or their writer, and what the index has may be of those.
+    // Fewer entries than before: damage or the writer removed some, and the index may have rows of those.
     if was_taken_back || (gathering.fold.next_entry < planned.next_entry && !has_failed(&outcome)) {
         gathering = TapeReading::new(planned, None);
         gathering.begins_anew = true;
         outcome = gathering.read(home, 0, load)?;
     }
     if has_failed(&outcome) && gathering.fold.next_entry < planned.next_entry {
-        // Nothing is known anew, and what the index has stands: it looks again the next time.
+        // Nothing new was read. The rows of the index stay, and the next catch-up tries again.
         return Ok(());
     }
-    // What could not be read now is tried again, as if nothing were known of the file.
+    // A size of 0 makes the next catch-up try a failed tape again.
     gathering.fold.facts.file_bytes = if has_failed(&outcome) { 0 } else { planned.seen.file_bytes };
     gathering.fold.facts.damage = outcome.err().map(|(Unread::Damaged(what) | Unread::Failed(what))| what);
     gathering.fold.facts.is_sealed = planned.seen.is_sealed;
@@ -207,7 +207,7 @@ struct TapeReading<'a> {
     rows: Vec<(Exchange, bool)>,
     new_entries: u64,
     read_entries: u64,
-    /// How much of the file earlier steps tell of.
+    /// How many bytes earlier steps have counted.
     told_bytes: u64,
 }
 
@@ -232,7 +232,7 @@ impl<'a> TapeReading<'a> {
         }
     }
 
-    /// Opens the tape at its beginning, unless it is open.
+    /// Opens the tape at its beginning, unless it is open already.
     fn entries(&mut self, home: &Home) -> Result<Entries, Unread> {
         if let Some(entries) = self.entries.take() {
             return Ok(entries);
@@ -250,7 +250,7 @@ impl<'a> TapeReading<'a> {
         Ok(tape.entries()?)
     }
 
-    /// Reads the tape to its end; what cannot be read is told, and what can be is kept.
+    /// Reads the tape to its end. Entries that can be read are kept, even if the result is an error.
     fn read(
         &mut self,
         home: &Home,
@@ -306,13 +306,13 @@ impl<'a> TapeReading<'a> {
         Ok(damage)
     }
 
-    /// Hands over what is complete, and what waits as it stands; so far the file was read.
+    /// Adds a step to the batch: complete exchanges, and waiting ones in their current state.
     fn put(&mut self, load: &mut StepBatch<'_>, read_to: u64) {
         let read_bytes = read_to.min(self.planned.seen.file_bytes).saturating_sub(self.told_bytes);
         self.told_bytes += read_bytes;
         let exchanges = &mut self.fold.exchanges;
         self.rows.extend(exchanges.waiting().map(|(exchange, was_given)| (exchange.clone(), was_given)));
-        // In this order the text of many is written at once.
+        // In this order full-text search buffers many texts.
         self.rows.sort_by_key(|(exchange, _)| exchange.place);
         load.steps.push(IndexStep {
             number: self.planned.number,

@@ -1,34 +1,34 @@
-//! File contents, each kept once: named by BLAKE3, compressed with zstd.
+//! File contents: each is stored once, under its BLAKE3 hash, compressed with zstd.
 
 use sqlx::Row;
 
 use super::statement::{FileContent, change, select};
 use super::{Conn, LedgerError, Write};
 
-/// What a content is known by.
+/// The BLAKE3 hash of a content.
 pub type Hash = [u8; 32];
 
 const LEVEL: i32 = 3;
 
-/// Returns what a content is known by.
+/// Returns the hash of a content.
 #[must_use]
 pub fn hash(bytes: &[u8]) -> Hash {
     *blake3::hash(bytes).as_bytes()
 }
 
-/// Returns a hash as people and agents write it.
+/// Writes a hash in hex, as people and agents see it.
 #[must_use]
 pub fn hex(hash: &Hash) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
 }
 
-/// Reads a hash as people and agents write it.
+/// Reads a hash in hex.
 #[must_use]
 pub fn from_hex(text: &str) -> Option<Hash> {
     blake3::Hash::from_hex(text).ok().map(|hash| *hash.as_bytes())
 }
 
-/// Keeps a content.
+/// Stores a content, unless it is stored already.
 ///
 /// # Errors
 /// The ledger failed.
@@ -54,7 +54,7 @@ pub async fn put(write: &mut Write, bytes: &[u8]) -> Result<Hash, LedgerError> {
 /// Returns a content.
 ///
 /// # Errors
-/// It is not there, or not what it was.
+/// It is not there, or damaged.
 pub async fn get(on: &mut impl Conn, wanted: &Hash) -> Result<Vec<u8>, LedgerError> {
     let damaged = |what: &str| LedgerError::Damaged(format!("content {} {what}", hex(wanted)));
     let row = select("SELECT size, data FROM blobs WHERE hash = $1")

@@ -1,6 +1,6 @@
-//! Where the two databases differ: how to connect, how to take turns, a few words of their schema language.
+//! How SQLite and PostgreSQL differ for the ledger: connecting, taking turns, and two words of their schema language.
 //!
-//! Full-text search differs too, and lives beside what it searches. Nothing else may ask which database it is.
+//! Full-text search differs too; that code is beside what it searches. Nothing else may ask which database it is.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,7 +24,7 @@ pub enum Dialect {
     Postgres,
 }
 
-/// Looks at what the storage names, and changes nothing.
+/// Inspects the storage without changing it.
 pub(super) async fn look(storage: &Storage) -> Result<(), LedgerError> {
     let Storage::File(path) = storage else { return Ok(()) };
     looked(path).await.map(drop)
@@ -34,7 +34,7 @@ async fn looked(path: &Path) -> Result<FileInspection, LedgerError> {
     database::inspect(path, LEDGER).await.map_err(|why| LedgerError::NotUsable { path: path.to_owned(), why })
 }
 
-/// Makes the database reachable; returns its URL, and a lock held while it is opened.
+/// Creates the file if needed; returns the database's URL, and a lock to hold while it is opened.
 pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>), LedgerError> {
     sqlx::any::install_default_drivers();
     let path = match storage {
@@ -43,19 +43,19 @@ pub(super) async fn prepare(storage: &Storage) -> Result<(String, Option<File>),
     };
     looked(path).await?;
     let place = path.clone();
-    // Waiting for another process to open it must not hold up this one's other work.
+    // On a blocking thread, because it waits for other processes that open it.
     let created = tokio::task::spawn_blocking(move || create(&place)).await;
     let created = created.map_err(io::Error::other).flatten();
     let lock = created.map_err(|source| LedgerError::File { path: path.clone(), source })?;
     let url = sqlite_url(path);
-    // Whoever had the lock before may have made something of it.
+    // The previous holder of the lock may have created the database.
     if looked(path).await? == FileInspection::Empty {
         mark(&url).await.map_err(|source| LedgerError::Unreachable { place: shown(storage), source })?;
     }
     Ok((url, Some(lock)))
 }
 
-/// Writes into the header of an empty file whose it is, before anything goes to a log beside it.
+/// Writes our application id into the header of an empty file, before anything is in its log.
 async fn mark(url: &str) -> Result<(), sqlx::Error> {
     let mut connection = database::connect(url).await?;
     let first = format!("PRAGMA page_size=16384; PRAGMA application_id={}", LEDGER.application_id);
@@ -63,8 +63,8 @@ async fn mark(url: &str) -> Result<(), sqlx::Error> {
     connection.close().await
 }
 
-/// Connects once, as every connection is made, and reads the first page: whatever keeps the ledger from being
-/// used shows at once. A log that others left long is moved into the database.
+/// Connects once, prepares the connection and reads the first page, so that anything that keeps the ledger from being
+/// used is found at once. Also moves a long log that others left into the database.
 pub(super) async fn reach(storage: &Storage, url: &str, unsynced: &Unsynced) -> Result<(), LedgerError> {
     let dialect = Dialect::of(storage);
     let reached = async {
@@ -78,14 +78,14 @@ pub(super) async fn reach(storage: &Storage, url: &str, unsynced: &Unsynced) -> 
     };
     let reached = match tokio::time::timeout(database::REACHED_WITHIN, reached).await {
         Ok(reached) => reached,
-        // It is there and others hold it: the one who asks waits for a turn like everybody.
+        // SQLite is there, but busy: the caller waits for its turn.
         Err(_) if dialect == Dialect::Sqlite => Ok(()),
         Err(_) => Err(sqlx::Error::Io(io::ErrorKind::TimedOut.into())),
     };
     reached.map_err(|source| LedgerError::Unreachable { place: shown(storage), source })
 }
 
-/// Names a ledger to a person.
+/// Describes where a ledger is, without a password.
 pub(super) fn shown(storage: &Storage) -> String {
     match storage {
         Storage::File(path) => path.display().to_string(),
@@ -93,16 +93,16 @@ pub(super) fn shown(storage: &Storage) -> String {
     }
 }
 
-/// Tells whether a database that cannot be reached now will be by itself.
+/// Tells whether a database that cannot be reached now will be reachable again by itself.
 pub(super) fn is_passing(error: &LedgerError) -> bool {
     let LedgerError::Unreachable { source: sqlx::Error::Database(error), .. } = error else { return false };
-    // SQLite is busy; PostgreSQL has no place left, or is starting.
+    // SQLite is busy or locked; PostgreSQL has no connection left, or is starting.
     matches!(sqlite_code(&**error), Some(5 | 6))
         || error.code().is_some_and(|code| matches!(&*code, "53300" | "57P03"))
 }
 
-/// Creates the file for its owner alone, and the lock beside it: two processes that create a database at
-/// once would fail each other.
+/// Creates the file with mode 0600, under a lock: two processes that create a database at once would make each other
+/// fail.
 fn create(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty() && !p.exists()) {
         create_private_dir(parent)?;
@@ -112,7 +112,7 @@ fn create(path: &Path) -> io::Result<File> {
     let lock = options.open(beside(path, ".lock"))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
     let file = options.open(path)?;
-    // A file that was there already may be open to others; what SQLite puts beside it follows its mode.
+    // An existing file may be open to others, and SQLite gives its log the same mode.
     if file.metadata()?.permissions().mode() & 0o077 != 0 {
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     }
@@ -130,11 +130,11 @@ impl Dialect {
     /// Prepares a new connection.
     pub(super) async fn greet(self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
         match self {
-            // The first: waiting for a lock must be possible before anything takes one.
+            // busy_timeout comes first: the following statements may have to wait for a lock.
             Self::Sqlite => connection
                 .execute(
-                    // Contents of a few kilobytes leave much of a small page empty. Searches read some megabytes at
-                    // once. The log is moved into the database by `unsynced.rs`.
+                    // 16 KiB pages, because contents of a few kilobytes waste much of smaller ones. 16 MiB cache,
+                    // because searches read some megabytes. `unsynced.rs` does the checkpoints.
                     "PRAGMA busy_timeout=30000; PRAGMA page_size=16384; PRAGMA journal_mode=WAL;
                      PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY; PRAGMA cache_size=-16384;
                      PRAGMA wal_autocheckpoint=0",
@@ -160,16 +160,16 @@ impl Dialect {
         }
     }
 
-    /// Waits until no other process writes; SQLite has done so when it began.
+    /// Waits until no other process writes. With SQLite `BEGIN IMMEDIATE` did that already.
     pub(super) async fn take_turn(self, tx: &mut Transaction<'static, Any>) -> Result<(), sqlx::Error> {
         if self == Self::Postgres {
-            // In a block, because the function's result has no type that is known here.
+            // In a DO block, because sqlx::Any has no type for the function's result (void).
             tx.execute("DO $$ BEGIN PERFORM pg_advisory_xact_lock(1544727322); END $$").await?;
         }
         Ok(())
     }
 
-    /// Translates the few words of the schema language that differ.
+    /// Replaces the words of the schema that differ.
     pub(super) fn schema(self, text: &str) -> String {
         let (number, bytes) = match self {
             Self::Sqlite => ("INTEGER PRIMARY KEY AUTOINCREMENT", "BLOB"),

@@ -1,4 +1,4 @@
-//! Events: what is worth telling, in the order it happened. Never changed, never removed.
+//! Events: what happened in sessions, in order. They are never changed or removed.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::session::{Caller, Session};
 use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
 
-/// What kind of thing happened.
+/// What kind of event it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
@@ -27,7 +27,7 @@ pub enum EventKind {
     SessionBranched,
     /// A step of the plan.
     PlanStep,
-    /// A step of the plan was begun, finished or dropped.
+    /// A step of the plan got another status.
     PlanStepStatus,
     /// A file was created.
     FileCreate,
@@ -39,11 +39,11 @@ pub enum EventKind {
     FileRefused,
     /// A file was found changed by someone else.
     FileObserved,
-    /// It was found out what became of a file change that a crash had left open.
+    /// The outcome of a file change that a crash had left open was found out.
     FileSettled,
-    /// A workspace is in another place now.
+    /// A workspace moved to another directory.
     WorkspaceMoved,
-    /// Something delivered: a decision, a milestone, a note.
+    /// An agent noted a decision, a milestone or the like.
     Deliverable,
     /// A progress entry.
     Progress,
@@ -57,7 +57,7 @@ pub enum EventKind {
     Activation,
     /// Two sessions changed the same record.
     ConflictDetected,
-    /// One of them had it their way.
+    /// One session's version was taken.
     ConflictResolved,
 }
 
@@ -78,34 +78,34 @@ impl EventKind {
     }
 }
 
-/// Something to tell.
+/// An event to be appended.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
-    /// What kind.
+    /// Its kind.
     pub kind: EventKind,
     /// What it is about: a path, the id of a record or an entry.
     pub subject: Option<String>,
     /// One line for people.
     pub summary: String,
-    /// The rest.
+    /// Further facts, by kind.
     pub details: Value,
 }
 
 impl NewEvent {
-    /// Describes an event.
+    /// Makes an event without subject and details.
     #[must_use]
     pub fn new(kind: EventKind, summary: impl Into<String>) -> Self {
         Self { kind, subject: None, summary: summary.into(), details: Value::Object(Default::default()) }
     }
 
-    /// Says what it is about.
+    /// Sets the subject.
     #[must_use]
     pub fn about(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
 
-    /// Says more.
+    /// Sets the details.
     #[must_use]
     pub fn with(mut self, details: Value) -> Self {
         self.details = details;
@@ -113,18 +113,18 @@ impl NewEvent {
     }
 }
 
-/// Something that happened.
+/// A stored event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
-    /// Its number; later ones are greater.
+    /// Its number; later events have greater ones.
     pub id: i64,
-    /// Of which project.
+    /// Its project.
     pub project_id: String,
-    /// Of which session.
+    /// Its session.
     pub session_id: String,
-    /// When, nanoseconds since the Unix epoch.
+    /// When it happened, nanoseconds since the Unix epoch.
     pub at_ns: i64,
-    /// What kind.
+    /// Its kind.
     pub kind: EventKind,
     /// The plan step it belongs to.
     pub step: Option<i64>,
@@ -132,11 +132,11 @@ pub struct Event {
     pub subject: Option<String>,
     /// One line for people.
     pub summary: String,
-    /// The rest.
+    /// Further facts, by kind.
     pub details: Value,
-    /// The tape on which the call that caused it is.
+    /// The tape of the call that caused it.
     pub tape: Option<String>,
-    /// The entry on that tape.
+    /// The entry of that call.
     pub entry: Option<i64>,
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn of_row(row: &AnyRow) -> Result<Event, LedgerError> {
     })
 }
 
-/// Tells of something that happened in a session; returns the event's number.
+/// Appends an event to a session; returns the event's number.
 ///
 /// # Errors
 /// The ledger failed.
@@ -201,7 +201,7 @@ pub async fn append(
     Ok(row.try_get(0)?)
 }
 
-/// Which events to return: of one session, after one of them, so many.
+/// A page of a session's events.
 #[derive(Clone, Copy, Debug)]
 pub struct EventPage<'a> {
     /// The session.
@@ -248,7 +248,7 @@ pub async fn last(on: &mut impl Conn, session: Option<&str>) -> Result<i64, Ledg
     Ok(row.try_get::<Option<i64>, _>(0)?.unwrap_or(0))
 }
 
-/// Returns the number of the last event that had happened at a time, nanoseconds since the Unix epoch.
+/// Returns the number of the last event up to a time, nanoseconds since the Unix epoch.
 ///
 /// # Errors
 /// The ledger failed.

@@ -1,6 +1,7 @@
-//! Moves of workspaces: a directory that is somewhere else now, so that its files' revisions are one life.
+//! Moves of workspaces: they join the revisions of files before and after their directory was moved.
 //!
-//! A move counts for the revisions recorded by then: what stands at the old place later is another workspace.
+//! A move counts for the revisions recorded until then: a directory that is created at the old path later is another
+//! workspace.
 
 use serde_json::json;
 use sqlx::Row;
@@ -10,7 +11,7 @@ use super::session::{Caller, Session};
 use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 
-/// How many moves of one workspace are followed; a limit only so that damaged tables cannot keep us busy.
+/// How many moves of one workspace are followed, so that damaged tables cannot make an endless loop.
 const MOVES_MAX: usize = 64;
 
 /// A root under which a workspace's revisions are recorded.
@@ -22,7 +23,7 @@ pub struct WorkspaceRoot {
     pub up_to: i64,
 }
 
-/// Returns all places at which a workspace was, the present one first.
+/// Returns all roots that a workspace had, the current one first.
 ///
 /// # Errors
 /// The ledger failed.
@@ -49,7 +50,7 @@ pub async fn roots(on: &mut impl Conn, root: &str) -> Result<Vec<WorkspaceRoot>,
     Ok(roots)
 }
 
-/// Returns where the workspace is now in which a revision was recorded.
+/// Returns the current root of the workspace in which a revision was recorded.
 ///
 /// # Errors
 /// The ledger failed.
@@ -75,7 +76,7 @@ pub(crate) async fn current_root(
     Ok(root)
 }
 
-/// Records that a workspace moved; returns the event that tells of it.
+/// Records that a workspace moved; returns the event's number.
 ///
 /// # Errors
 /// The ledger failed.
@@ -101,8 +102,8 @@ pub async fn record(
     Ok(event_id)
 }
 
-/// Returns the workspaces in which a project's files were changed and that are not known to have moved, each with the
-/// session that last changed one there.
+/// Returns the workspaces of a project that are not known to have moved, each with the session that last changed a file
+/// there.
 ///
 /// # Errors
 /// The ledger failed.

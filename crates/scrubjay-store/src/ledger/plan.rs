@@ -1,7 +1,7 @@
-//! Plans: the ordered steps an agent means to take, and which one it is at.
+//! Plans: the steps that an agent intends to take, and which one it is at.
 //!
-//! A new plan replaces what is left of the old one; what was done stays. Steps are never removed. Nothing is done or
-//! failed unless somebody says so: a step that is left for another, or for another plan, counts as left.
+//! A new plan replaces the pending steps of the old one. Steps are never removed. A step is done or failed only if the
+//! agent says so: one that it leaves for another step or another plan is `left`.
 
 use serde::Serialize;
 use serde_json::json;
@@ -13,10 +13,10 @@ use super::session::{Caller, Session};
 use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
 
-/// No step's text is longer; a longer one is no step but the work itself.
+/// The longest text of a step: a longer one is no step but the work itself.
 pub const STEP_CHARS_MAX: usize = 500;
 
-/// How far a step is.
+/// The status of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepStatus {
@@ -30,7 +30,7 @@ pub enum StepStatus {
     Failed,
     /// Left out.
     Skipped,
-    /// Begun, then left for another without being called done.
+    /// Begun, then left for another step without being reported as done.
     Left,
     /// Another plan took its place.
     Replaced,
@@ -103,7 +103,7 @@ pub async fn steps(on: &mut impl Conn, session: &str) -> Result<Vec<PlanStep>, L
     rows.iter().map(PlanStep::of).collect()
 }
 
-/// Sets a new plan: replaces what is left of the old one, and begins its first step.
+/// Sets a new plan: replaces the pending steps of the old one, and begins the first step.
 ///
 /// # Errors
 /// The ledger failed.
@@ -179,7 +179,7 @@ async fn add(
     Ok(step)
 }
 
-/// Says how far a step is; the session is at it from now on, or at the next one when it is over.
+/// Sets the status of a step. The session is then at this step, or at the next one if this one is over.
 ///
 /// # Errors
 /// The ledger failed.
@@ -191,7 +191,7 @@ pub async fn mark(
     status: StepStatus,
 ) -> Result<(), LedgerError> {
     if status == StepStatus::Current {
-        // One step is under way at a time; only the agent can say that another one is done.
+        // Only one step is current. The other one is left, because only the agent can say that it is done.
         for other in steps(write, &session.id).await? {
             if other.status == StepStatus::Current && other.id != step.id {
                 set_status(write, other.id, StepStatus::Left).await?;
@@ -205,7 +205,7 @@ pub async fn mark(
     event::append(write, &at_step, caller, event).await?;
     let next = match status {
         StepStatus::Current => Some(step.id),
-        // What follows a failure may be its mending: the agent says when it goes on.
+        // After a failure the agent may try again, so the next step does not begin by itself.
         StepStatus::Failed => session.current_step,
         _ if session.current_step == Some(step.id) => begin_next(write, &session.id, step).await?,
         _ => session.current_step,

@@ -1,8 +1,8 @@
-//! Progress entries: "what I did and how I did it", each of one project and told as an event of its session.
+//! Progress entries: "what I did and how I did it". Each belongs to a project, and is an event of its session.
 //!
-//! An entry never changes, but for the summary it gets when it is first asked for. It is known by its id, and
-//! kept under the microsecond of its creation, which no two share: the order of keys is the order of time.
-//! A project has a short number here, its scope, which leads its indexes.
+//! An entry never changes, except that it gets a summary when one is first asked for. Its primary key is the microsecond
+//! of its creation, which is unique, so that the order of keys is the order of time. A project has a short number, its
+//! scope, as the first column of the indexes.
 
 pub mod claim;
 pub mod search;
@@ -22,13 +22,13 @@ use scrubjay_core::redact::RedactedText;
 
 /// How titles, contents and queries are cut into words. The words of every entry are kept, so this cannot change.
 pub const FOLDING: Folding = Folding::KeepAccents;
-/// How long an id is.
+/// The length of an id.
 pub const ID_CHARS: usize = 12;
 
-/// Something done, to be logged.
+/// An entry to be logged.
 #[derive(Clone, Copy, Debug)]
 pub struct NewProgressEntry<'a> {
-    /// The project; it need not be there yet.
+    /// The project; it is created if needed.
     pub project: &'a str,
     /// What was done, in a few words.
     pub title: &'a str,
@@ -89,7 +89,7 @@ fn read_tags(text: &str) -> Result<Vec<String>, LedgerError> {
     serde_json::from_str(text).map_err(|e| LedgerError::Damaged(format!("an entry's tags: {e}")))
 }
 
-/// Logs an entry; its project begins with it.
+/// Logs an entry, and creates its project if needed.
 ///
 /// # Errors
 /// The ledger failed.
@@ -130,7 +130,7 @@ pub async fn log(
     Ok(entry)
 }
 
-/// What is said in an entry, as it may be stored.
+/// The redacted texts of an entry.
 struct EntryTexts {
     title: RedactedText,
     content: RedactedText,
@@ -177,7 +177,7 @@ async fn insert(
     Ok(())
 }
 
-/// Returns a project's scope, where it has entries.
+/// Returns a project's scope, if it has entries.
 async fn scope_of(on: &mut impl Conn, project: &str) -> Result<Option<i64>, LedgerError> {
     let row = select("SELECT number FROM progress_scopes WHERE project_id = $1")
         .bind(project)
@@ -213,7 +213,7 @@ async fn fresh_id(write: &mut Write) -> Result<String, LedgerError> {
     }
 }
 
-/// Returns this moment, or the next that no entry has: the clock may have been set back.
+/// Returns this microsecond, or the next one that no entry has: the clock may have been set back.
 async fn free_moment(write: &mut Write) -> Result<i64, LedgerError> {
     let now_us = write.at_ns() / 1000;
     let row = select(

@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 use super::statement::{Key, change, select};
 use super::{Conn, LedgerError, Write};
 
-/// The project of whoever names none.
+/// The project of callers that name none.
 pub const DEFAULT_PROJECT: &str = "default";
 
 /// A project.
@@ -20,7 +20,7 @@ pub struct Project {
     pub description: Option<String>,
     /// When it began.
     pub created_ns: i64,
-    /// How often it was written to.
+    /// How often it was written to: its logical clock.
     pub tick: i64,
 }
 
@@ -47,7 +47,7 @@ pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Project>, Ledger
     Ok(row.as_ref().map(Project::of).transpose()?)
 }
 
-/// Creates a project that may be there already.
+/// Creates a project, unless it exists.
 ///
 /// # Errors
 /// The ledger failed.
@@ -79,7 +79,7 @@ pub async fn insert(
     Ok(rows > 0)
 }
 
-/// Moves a project's clock on; returns the new tick.
+/// Increments a project's logical clock; returns the new tick.
 ///
 /// # Errors
 /// The ledger failed.
@@ -91,7 +91,7 @@ pub async fn tick(write: &mut Write, id: &str) -> Result<i64, LedgerError> {
     Ok(row.try_get(0)?)
 }
 
-/// Returns projects by id, after one of them, so many.
+/// Returns a page of projects, ordered by id.
 ///
 /// # Errors
 /// The ledger failed.

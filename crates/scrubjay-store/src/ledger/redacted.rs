@@ -1,7 +1,7 @@
-//! Tells the one who stores something what was taken out of it on the way.
+//! Reports which texts were redacted while a call stored them.
 //!
-//! Texts are cleaned deep inside a mutation, by functions that do not know which argument of a call they came from.
-//! They are noted for the task at work, so that every mutation tells of it without saying so itself.
+//! Texts are redacted deep inside a mutation, by functions that do not know which argument of the call they came from.
+//! They are collected in a task-local list, so that no mutation has to pass them on.
 
 use std::cell::RefCell;
 
@@ -9,10 +9,10 @@ tokio::task_local! {
     static NOTED: RefCell<Vec<String>>;
 }
 
-/// So many texts are noted of one piece of work: more than any call stores.
+/// How many texts are collected: more than any call stores.
 const NOTED_MAX: usize = 1000;
 
-/// Does some work; returns the texts that were stored otherwise than they were given, as they were given.
+/// Runs `work`; returns the texts that were redacted before they were stored, in their original form.
 pub async fn noting<F: Future>(work: F) -> (F::Output, Vec<String>) {
     let work = async {
         let done = work.await;
@@ -21,9 +21,9 @@ pub async fn noting<F: Future>(work: F) -> (F::Output, Vec<String>) {
     NOTED.scope(RefCell::default(), work).await
 }
 
-/// Notes a text that is stored otherwise than it was given.
+/// Notes a text that was redacted.
 pub(super) fn note(text: &str) {
-    // Where nobody asked, nobody is told.
+    // Outside of `noting` there is no list.
     let _ = NOTED.try_with(|noted| {
         let mut noted = noted.borrow_mut();
         if noted.len() < NOTED_MAX {

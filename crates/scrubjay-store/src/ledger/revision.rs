@@ -1,8 +1,8 @@
-//! Revisions: the states of files, in order, and how far a change is that was meant.
+//! Revisions: the states of files in order, and changes that were intended.
 //!
-//! A change is first a pending revision, committed before the file is touched; afterwards it is done, failed,
-//! or found changed by someone else. Only done revisions are states a file was in. A workspace that moved is one
-//! workspace: its files' revisions are found under all the roots it had.
+//! A change is first a pending revision, committed before the file is touched. Afterwards it is done, failed, or found
+//! changed by someone else. Only done revisions are states that a file had. A workspace that moved stays one workspace:
+//! its files' revisions are found under all the roots it had.
 
 use serde::Serialize;
 use sqlx::Row;
@@ -27,29 +27,29 @@ mod history;
 pub(crate) use history::{as_of, first_after};
 pub use history::{count, first, latest, page, paths, pending};
 
-/// How we know of a state.
+/// How a state is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RevisionSource {
-    /// We made it.
+    /// Scrubjay made the change.
     Enforced,
-    /// An agent says it made it.
+    /// An agent reported the change.
     Reported,
-    /// We found it.
+    /// It was found in the file.
     Observed,
 }
 
-/// How far a change is.
+/// The state of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RevisionState {
-    /// Meant; whether it happened is not known.
+    /// Intended; it is not known whether it happened.
     Pending,
     /// It happened.
     Done,
     /// It did not happen.
     Failed,
-    /// It is not known whether it happened: someone else changed the file since.
+    /// It cannot be known whether it happened, because someone else changed the file since.
     Changed,
 }
 
@@ -90,7 +90,7 @@ impl RevisionState {
     }
 }
 
-/// One state of one file, or a change that was meant.
+/// One state of one file, or an intended change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
     /// Its number.
@@ -99,23 +99,23 @@ pub struct Revision {
     pub workspace: String,
     /// The path in it.
     pub path: String,
-    /// The event that tells of it.
+    /// The event that records it.
     pub event_id: i64,
-    /// How we know of it.
+    /// How it is known.
     pub source: RevisionSource,
-    /// How far it is.
+    /// Whether it happened.
     pub state: RevisionState,
-    /// What was there before; none where there was no file.
+    /// The content before; none if there was no file.
     pub before: Option<Hash>,
-    /// What is there afterwards; none where there is no file.
+    /// The content after; none if the file was deleted.
     pub after: Option<Hash>,
     /// How many bytes it has.
     pub size: i64,
     /// How many lines.
     pub lines: i64,
-    /// How many lines came.
+    /// How many lines were added.
     pub added: i64,
-    /// How many went.
+    /// How many were removed.
     pub removed: i64,
     /// The permission bits of the file.
     pub mode: Option<i64>,
@@ -149,7 +149,7 @@ impl Revision {
     }
 }
 
-/// Adds a revision; its own number is not looked at. Returns the number it got.
+/// Adds a revision, ignoring its `id`; returns the id it got.
 ///
 /// # Errors
 /// The ledger failed.
@@ -175,7 +175,7 @@ pub async fn insert(write: &mut Write, revision: &Revision) -> Result<i64, Ledge
     Ok(row.try_get(0)?)
 }
 
-/// Says how a pending revision ended.
+/// Sets the final state of a pending revision.
 ///
 /// # Errors
 /// The ledger failed.
@@ -266,7 +266,7 @@ pub async fn touched(on: &mut impl Conn, session: &str) -> Result<Vec<TouchedFil
     touched.collect()
 }
 
-/// Returns the workspaces in which a session left changes of which it is not known whether they happened.
+/// Returns the workspaces in which a session left pending changes.
 ///
 /// # Errors
 /// The ledger failed.

@@ -1,4 +1,4 @@
-//! The tables, as a list of steps. A step that was released is never edited: a change is a step of its own.
+//! The tables, as a list of migrations. A released migration is never edited: a change is a new one.
 
 use sqlx::{AssertSqlSafe, Executor, Row};
 
@@ -7,7 +7,7 @@ use super::statement::{change, select};
 use super::{Conn, LedgerError, Write};
 use crate::database::LEDGER;
 
-/// One step for each version.
+/// One migration for each version.
 const STEPS: &[Migration] = &[
     Migration { all: include_str!("schema/1.sql"), sqlite: "", postgres: "" },
     Migration {
@@ -24,8 +24,8 @@ const STEPS: &[Migration] = &[
     Migration { all: include_str!("schema/5.sql"), sqlite: "", postgres: "" },
 ];
 
-/// What is done on both databases, where `{number}` and `{bytes}` are words that differ, and what on one:
-/// full-text search alone.
+/// Statements for both databases, with `{number}` and `{bytes}` for the words that differ, and statements for one of
+/// them: full-text search only.
 struct Migration {
     all: &'static str,
     sqlite: &'static str,
@@ -43,7 +43,7 @@ impl Migration {
     }
 }
 
-/// Takes the steps that are missing.
+/// Runs the migrations that are missing.
 pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
     let known = STEPS.len() as i64;
     write.conn().execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)").await?;
@@ -54,7 +54,7 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
     }
     for step in &STEPS[found as usize..] {
         for statement in step.statements(write.dialect()) {
-            // The text is one of ours, above.
+            // The text is one of the constants above.
             write.conn().execute(AssertSqlSafe(statement)).await?;
         }
     }
@@ -67,7 +67,7 @@ pub(super) async fn migrate(write: &mut Write) -> Result<(), LedgerError> {
     Ok(())
 }
 
-/// Writes into the header whose file it is, where it does not say so yet.
+/// Writes our application id into the header of a file that an older version created.
 async fn mark(write: &mut Write) -> Result<(), LedgerError> {
     let id: i64 = sqlx::query_scalar("PRAGMA application_id").fetch_one(write.conn()).await?;
     if id != i64::from(LEDGER.application_id) {

@@ -1,8 +1,8 @@
-//! Sessions: one agent's conversation each. Every connection has one, begun with its first call.
+//! Sessions: each is one agent's conversation. Every connection has one, which begins with its first call.
 //!
 //! A session has the id that the tapes of its conversation carry, unless the agent chose one. A connection is in the
-//! session it named; one that never did is in the session of its host conversation, where that is known. How a
-//! session begins is in `begin`, how it ends in `end`.
+//! session that it named, or else in the session of its host conversation, if that is known. How a session begins is in
+//! `begin`, how it ends in `end`.
 
 mod begin;
 mod end;
@@ -21,36 +21,36 @@ use super::{Conn, LedgerError, Write};
 pub use begin::{SessionStart, StartOutcome, current, of_caller, start};
 pub use end::{end, end_departed, leave};
 
-/// No session id is longer.
+/// The longest session id.
 pub const ID_CHARS_MAX: usize = 100;
-/// No title is longer.
+/// The longest title.
 pub const TITLE_CHARS_MAX: usize = 200;
-/// No word of what the user asked for, or of what came of it, is longer.
+/// The longest user message or closing summary.
 pub const MESSAGE_CHARS_MAX: usize = 100_000;
 
-/// How `told_by` says that only the host's process tells which conversation a connection belongs to.
+/// `told_by`: only the host's process identified the conversation.
 const HOST_PROCESS: &str = "host_process";
-/// How it says that a connection is a conversation of its own.
+/// `told_by`: the connection is a conversation of its own.
 const CONNECTION: &str = "connection";
-/// How it says that a person typed a command.
+/// `told_by`: a person typed a command.
 const COMMAND: &str = "command";
 
-/// Whoever makes a call.
+/// The caller of a tool, or of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The connection it comes by.
+    /// Its connection.
     pub connection: String,
-    /// The same for all connections of one host conversation: the session that their tapes name.
+    /// The session that its tape names; the same for all connections of one host conversation.
     pub conversation: String,
-    /// How that was told.
+    /// What identified the conversation.
     pub told_by: String,
     /// The host's own id of the conversation.
     pub host_session: Option<String>,
-    /// The claim by which the process that serves the connection shows that it lives.
+    /// The claim of the process that serves the connection: it tells whether the process lives.
     pub process: Option<String>,
-    /// What the client calls itself.
+    /// The client's name for itself.
     pub agent: Option<String>,
-    /// The tape on which the call is.
+    /// The tape of the call.
     pub tape: Option<TapeId>,
     /// Its entry there.
     pub entry: Option<i64>,
@@ -78,7 +78,7 @@ impl Caller {
         }
     }
 
-    /// Describes a person who typed a command. What a person does to a session that has ended is noted in it.
+    /// Describes a person who typed a command. Such a caller may also change a session that has ended.
     #[must_use]
     pub fn command(name: &str, project: &str) -> Self {
         Self { told_by: COMMAND.to_owned(), agent: Some(name.to_owned()), ..Self::alone(name, project) }
@@ -100,7 +100,7 @@ pub struct Session {
     pub agent: Option<String>,
     /// The directory it works in.
     pub workspace: Option<String>,
-    /// How its connections were told to belong together.
+    /// What identified its conversation.
     pub told_by: String,
     /// The host's own id of the conversation.
     pub host_session: Option<String>,
@@ -110,11 +110,11 @@ pub struct Session {
     pub created_ns: i64,
     /// When something last happened in it.
     pub last_activity_ns: i64,
-    /// When it ended, where it did.
+    /// When it ended, if it did.
     pub ended_ns: Option<i64>,
     /// The plan step it is at.
     pub current_step: Option<i64>,
-    /// The project's tick when it last looked.
+    /// The project's tick when it last synced.
     pub last_sync_tick: i64,
     /// When it was last saved.
     pub last_save_ns: Option<i64>,
@@ -123,10 +123,10 @@ pub struct Session {
 /// A session cannot be used.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// There is none with that id.
+    /// No session has that id.
     #[error("no session has the id \"{0}\"")]
     NotFound(String),
-    /// The id is not one.
+    /// The id is invalid.
     #[error("a session id has 1 to {ID_CHARS_MAX} characters, no control characters, and holds no secret")]
     BadId,
     /// It has ended.
@@ -146,7 +146,7 @@ impl From<sqlx::Error> for SessionError {
     }
 }
 
-/// The beginning of every query for sessions.
+/// Completes a query for sessions.
 macro_rules! sessions {
     ($rest:literal) => {
         concat!(
@@ -190,7 +190,7 @@ pub async fn get(on: &mut impl Conn, id: &str) -> Result<Option<Session>, Ledger
     Ok(row.as_ref().map(Session::of).transpose()?)
 }
 
-/// Stores what may change in a session.
+/// Stores the fields of a session that can change.
 ///
 /// # Errors
 /// The ledger failed.
@@ -212,7 +212,7 @@ pub async fn update(write: &mut Write, session: &Session) -> Result<(), LedgerEr
     Ok(())
 }
 
-/// Returns sessions, the most recently active first; `before` is the last activity of the last one seen.
+/// Returns a page of sessions, the most recently active first; `before` names the last one of the previous page.
 ///
 /// # Errors
 /// The ledger failed.
@@ -259,7 +259,7 @@ pub async fn find(on: &mut impl Conn, start: &str, limit: i64) -> Result<Vec<Ses
     Ok(rows.iter().map(Session::of).collect::<Result<_, _>>()?)
 }
 
-/// Returns the sessions that a host knows by its own id of the conversation, the most recently active first.
+/// Returns the sessions with a host's own conversation id, the most recently active first.
 ///
 /// # Errors
 /// The ledger failed.
@@ -288,7 +288,7 @@ pub async fn tapes(on: &mut impl Conn, session: &str) -> Result<Vec<String>, Led
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Returns the hosts' own ids of the conversations of sessions, where they gave any.
+/// Returns the hosts' own conversation ids of sessions that have one.
 ///
 /// # Errors
 /// The ledger failed.

@@ -1,8 +1,8 @@
-//! What may be bound to a statement of the ledger.
+//! The values that can be bound to statements of the ledger.
 //!
-//! Reading statements take any value: it is compared, not kept. A statement that writes takes only [`Storable`] values:
-//! numbers, hashes, words of this program, keys of rows, and texts that the redactor made. A text that did not pass the
-//! redactor is none of them, so storing it does not compile.
+//! Statements that read take any value, because it is only compared. A statement that writes takes only [`Storable`]
+//! values: numbers, hashes, `&'static str`, keys of rows, and redacted texts. Storing a text that did not pass the
+//! redactor does not compile.
 
 use scrubjay_core::redact::RedactedText;
 use sqlx::any::{AnyArguments, AnyRow};
@@ -44,29 +44,28 @@ impl WriteStatement {
         Ok(self.0.execute(write.conn()).await?.rows_affected())
     }
 
-    /// Runs it; returns the row that its `RETURNING` tells.
+    /// Runs it; returns the row of its `RETURNING` clause.
     pub(super) async fn fetch_one(self, write: &mut Write) -> Result<AnyRow, LedgerError> {
         Ok(self.0.fetch_one(write.conn()).await?)
     }
 }
 
-/// The id of a row: one that is there already, that this program made, or that [`Write::new_key`] checked.
+/// The id of a row: of an existing one, one that Scrubjay made, or one that [`Write::new_key`] checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<'a>(&'a str);
 
 impl<'a> Key<'a> {
-    /// Names a row that is there, to compare with or to refer to under a foreign key, or one that gets an id of this
-    /// program's own making.
+    /// Names an existing row, to compare with or to refer to by a foreign key, or a new row with an id that Scrubjay made.
     pub(super) fn known(id: &'a str) -> Self {
         Self(id)
     }
 }
 
 impl Write {
-    /// Checks an id that somebody else chose for a new row.
+    /// Checks an id that a caller chose for a new row.
     ///
     /// # Errors
-    /// It holds a secret: an id is written wherever its row is named, so it cannot be kept without it.
+    /// It contains a secret. Ids are written unredacted wherever their row is named.
     pub(super) fn new_key<'a>(&self, of: &'static str, id: &'a str) -> Result<Key<'a>, LedgerError> {
         if self.is_clean(id) { Ok(Key(id)) } else { Err(LedgerError::SecretId(of)) }
     }
@@ -77,13 +76,13 @@ impl Write {
 pub(super) struct SearchWords(String);
 
 impl SearchWords {
-    /// Takes words for what was cut out of these texts.
+    /// Makes search words of words that were cut out of these redacted texts.
     pub(super) fn cut_from(_texts: &[&RedactedText], words: String) -> Self {
         Self(words)
     }
 }
 
-/// What may be written to the ledger.
+/// A value that may be written to the ledger.
 pub(super) trait Storable {
     /// Binds it to a statement.
     fn bind_to(self, query: Query<'static, Any, AnyArguments>) -> Query<'static, Any, AnyArguments>;
@@ -103,7 +102,7 @@ macro_rules! storable {
 storable! {
     i64, number => number;
     Option<i64>, number => number;
-    // A word of this program: text that comes from elsewhere is not `'static`.
+    // A constant: text from outside is not `'static`.
     &'static str, word => word;
     RedactedText, text => text.into_string();
     &RedactedText, text => text.as_str().to_owned();
@@ -116,5 +115,5 @@ storable! {
     FileContent, content => content.0;
 }
 
-/// The contents of a user's file: the exception, for they must come back byte for byte.
+/// The content of a user's file: not redacted, because it must come back byte for byte.
 pub(super) struct FileContent(pub(super) Vec<u8>);

@@ -1,10 +1,10 @@
-//! What follows when the disk refuses to keep what SQLite wrote: nothing more is committed to that log.
+//! Failed syncs of SQLite's write-ahead log: nothing more is committed to that log.
 //!
-//! After a sync that failed the system forgets which bytes did not reach the disk: the next sync succeeds without
-//! them. A log with such a hole ends there after a loss of power, and with it everything that was committed later. So
-//! all that is in the log is moved into the database, which is synced, and the log begins anew; until that works,
-//! every change is refused. Connections from before are closed: their files have the failure still to come.
-//! PostgreSQL sees to this itself.
+//! After a failed sync the kernel forgets which bytes did not reach the disk, and the next sync succeeds without them. A
+//! log with such a hole ends there after a loss of power, so everything committed later would be lost. Therefore all
+//! content of the log is moved into the database, which is synced, and the log is started again; until that works, every
+//! change is refused. Older connections are closed, because their file descriptors may still report the failure.
+//! PostgreSQL handles this itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -14,27 +14,27 @@ use super::dialect::{self, Dialect};
 use super::{Ledger, LedgerError};
 use crate::database::{self, Renewal};
 
-/// SQLite's code of input and output that failed, whichever it was.
+/// SQLite's code of a failed read, write or sync.
 const IO_FAILED: u32 = 10;
 
-/// So often a process asks for the length of the log: after that many of its commits. It asks when it opens the ledger,
-/// too: most processes end before they have made that many.
+/// After how many commits a process checks the length of the log. It also checks when it opens the ledger, because most
+/// processes make fewer commits than this.
 const COMMITS_BETWEEN: u32 = 16;
-/// With so many pages, 16 MB, the log is moved into the database: rarely among small commits.
+/// From how many pages on the log is moved into the database: 16 MB, which small commits reach rarely.
 const LOG_PAGES_MAX: i64 = 1000;
 
-/// What is known of syncs that failed.
+/// Whether a sync failed, and how long the log may have become.
 #[derive(Debug, Default)]
 pub(super) struct Unsynced {
     is_failing: AtomicBool,
-    /// How many commits were made since the length of the log was asked for.
+    /// How many commits were made since the length of the log was checked.
     commits: AtomicU32,
-    /// Of the ledger's connections.
+    /// Renews the ledger's connections.
     pub(super) renewal: Renewal,
 }
 
 impl Unsynced {
-    /// Takes note of a failure that may have been of a sync.
+    /// Notes a failure that may have been a failed sync.
     pub(super) fn note(&self, error: &sqlx::Error) {
         let sqlx::Error::Database(error) = error else { return };
         if dialect::sqlite_code(&**error) == Some(IO_FAILED) {
@@ -47,19 +47,18 @@ impl Unsynced {
         self.is_failing.load(Ordering::SeqCst)
     }
 
-    /// Looks at the log after a commit, once in a while.
+    /// Checks the log after every 16th commit.
     pub(super) async fn keep_log_short(&self, pool: &AnyPool, dialect: Dialect) {
         let commits = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
         if dialect != Dialect::Sqlite || commits < COMMITS_BETWEEN {
             return;
         }
-        // The connection that made the commit goes back to the pool in a moment; where all are in use the next commit
-        // looks.
+        // If all connections are in use, the next commit checks.
         let Some(mut connection) = pool.try_acquire() else { return };
         self.shorten_log(&mut connection).await;
     }
 
-    /// Moves a long log into the database. SQLite would do so by itself, and keep to itself that a sync failed.
+    /// Moves a long log into the database. SQLite's automatic checkpoint would not report a failed sync.
     pub(super) async fn shorten_log(&self, connection: &mut AnyConnection) {
         self.commits.store(0, Ordering::Relaxed);
         let log: Result<(i64, i64, i64), _> =
@@ -74,7 +73,7 @@ impl Unsynced {
     }
 }
 
-/// Moves what the log holds into the database and begins the log anew; the caller has the turn.
+/// Moves the log into the database and truncates it. The caller has the turn.
 pub(super) async fn write_anew(ledger: &Ledger) -> Result<(), LedgerError> {
     if ledger.dialect == Dialect::Sqlite {
         let mut connection = database::connect(&ledger.place.1).await?;

@@ -1,4 +1,4 @@
-//! What the things that were found are made of: how many of each method, tool, session, code and day.
+//! Facets: how many matches there are of each method, tool, session, error code and day.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use sqlx::{AnyConnection, Row as _};
 use super::row_conditions::RowConditions;
 use super::{Row, Sql, Tapes, names, uint};
 
-/// Of each facet the most frequent values are told.
+/// How many values of each facet are returned, the most frequent first.
 const VALUES_MAX: usize = 20;
 const DAY_NS: i64 = 86_400_000_000_000;
 
-/// How often a value came.
+/// A value, and how many matches have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Facet {
     /// The value.
@@ -23,7 +23,7 @@ pub struct Facet {
     pub count: u64,
 }
 
-/// What all that fit are made of, the most frequent first; days in their order (UTC).
+/// The facets of all matches, the most frequent values first; days in order (UTC).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Facets {
     #[serde(skip)]
@@ -40,7 +40,7 @@ pub struct Facets {
     pub days: Vec<Facet>,
 }
 
-/// Rows that are the same in every facet.
+/// Rows with the same value in every facet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     method: Option<i64>,

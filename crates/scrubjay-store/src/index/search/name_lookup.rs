@@ -1,5 +1,5 @@
-//! Puts ids in place of names that the index does not know: `latest`, which is the newest conversation of a client, and
-//! the hosts' own ids of conversations.
+//! Replaces names that the index does not know by ids: `latest`, the newest conversation of a client, and the hosts' own
+//! ids of conversations.
 
 use scrubjay_core::query::Conditions;
 
@@ -7,17 +7,17 @@ use super::Tapes;
 use scrubjay_tape::catalog::{self, Overview};
 use scrubjay_tape::home::Home;
 
-/// Names the newest.
+/// The name of the newest conversation.
 const LATEST: &str = "latest";
 
-/// Tells whether conditions have names to look up.
+/// Tells whether conditions contain such names.
 pub(super) fn is_needed(query: &Conditions, tapes: &Tapes) -> bool {
     query.tapes.iter().any(|name| name == LATEST)
         || query.sessions.iter().any(|name| is_unknown(name, tapes))
         || query.any_of.iter().flatten().chain(&query.none_of).any(|part| is_needed(part, tapes))
 }
 
-/// Looks names up on the tapes; what no tape is called stays as it is, and fits nothing.
+/// Looks such names up on the tapes. An unknown name stays, and matches nothing.
 pub(super) fn resolve(home: &Home, query: &mut Conditions, tapes: &Tapes) {
     for name in query.tapes.iter_mut().filter(|name| *name == LATEST) {
         if let Ok(latest) = home.find(LATEST) {

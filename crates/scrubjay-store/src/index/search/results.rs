@@ -1,4 +1,4 @@
-//! The answer to a query, and what it says of itself.
+//! The answer to a query.
 
 use std::collections::BTreeSet;
 
@@ -11,34 +11,34 @@ use crate::index::Snippet;
 /// The answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SearchResults {
-    /// How many fit: exactly, or, where not everything was looked at, at least.
+    /// How many match: exactly, or at least, if not everything was looked at.
     pub total: u64,
-    /// Whether it is exactly so many.
+    /// Whether `total` is exact.
     pub total_is_exact: bool,
-    /// How many were looked at, where not everything was; hits and facets are of these.
+    /// How many were looked at, if not everything was; hits and facets are of these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looked_at_only: Option<u64>,
-    /// Why not everything was.
+    /// Why not everything was looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_bounded: Option<WhyBounded>,
     /// The page that was asked for.
     pub hits: Vec<TapeHit>,
-    /// What all that fit are made of.
+    /// The facets of all matches.
     pub facets: Facets,
 }
 
-/// Why not everything that might fit was looked at.
+/// Why not everything that might match was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyBounded {
-    /// Fields are looked up in the messages themselves: in the first ones, in the order that was asked for.
+    /// Fields are checked in the messages themselves: in the first ones, in the order of the query.
     Fields,
-    /// The words are in very many messages: in those that were indexed last.
+    /// The words are in very many messages; those that were indexed last were looked at.
     FrequentWords,
 }
 
 impl WhyBounded {
-    /// Says it to a person, with what to do about it.
+    /// Completes the sentence "Only N …", with what to do about it.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl WhyBounded {
     }
 }
 
-/// One thing that was found: a request with its answer, or what stands alone.
+/// A match: a request with its answer, or a single message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TapeHit {
     /// The tape it is on.
@@ -75,7 +75,7 @@ pub struct TapeHit {
     /// What it is.
     #[serde(rename = "type")]
     pub what: What,
-    /// What answered it.
+    /// What kind of message answered it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answered_with: Option<What>,
     /// The method.
@@ -84,7 +84,7 @@ pub struct TapeHit {
     /// The tool, prompt or resource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The backend, for what passed between the gateway and one.
+    /// The backend, if it passed between the gateway and one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<String>,
     /// How long the answer took.
@@ -99,12 +99,12 @@ pub struct TapeHit {
     pub size_bytes: u64,
     /// About how many tokens both cost a model: an estimate, like `o200k`.
     pub tokens: u64,
-    /// Why request or answer did not reach its receiver, where one did not.
+    /// Why request or answer did not reach its receiver, if one did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undelivered: Option<String>,
-    /// Whether rules changed, held back, blocked or made request or answer.
+    /// Whether rules changed, delayed, blocked or answered it.
     pub intercepted: bool,
-    /// Whether rules changed request or answer; the entry before it, on either leg, is what it was.
+    /// Whether rules changed request or answer; the original is the entry before it, on either leg.
     pub has_original: bool,
     /// The rules that applied to either, on either leg.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -112,6 +112,6 @@ pub struct TapeHit {
     /// The tags they gave.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub tags: BTreeSet<String>,
-    /// The text that was looked for, where it stands; without any, the beginning.
+    /// The text around the first match; without one, its beginning.
     pub snippet: Snippet,
 }

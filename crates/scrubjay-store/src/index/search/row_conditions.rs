@@ -1,7 +1,7 @@
-//! A query as conditions on rows.
+//! Turns a query into SQL conditions on rows.
 //!
-//! Everything that comes from outside is bound, or has become a number of our own before. What only a message
-//! knows, the fields of its members, is left open here: where it might hold, a row is a candidate.
+//! Texts from outside are bound, or replaced by ids of ours before. Conditions on fields of messages cannot be checked in
+//! SQL: a row that matches everything else is a candidate.
 
 use std::collections::HashMap;
 
@@ -18,26 +18,26 @@ use super::super::int;
 use super::{Sql, Tapes, is_one_of, list};
 use crate::ledger::dialect::Dialect;
 
-/// The rows that a query is about.
+/// The conditions on rows that follow from a query.
 #[derive(Debug)]
 pub(super) struct RowConditions {
     dialect: Dialect,
-    /// What the text must be like, in the words of the full-text search.
+    /// The full-text query.
     text: Option<String>,
-    /// The tapes it can be about; all where there are none.
+    /// The numbers of the tapes it is limited to; none for all tapes.
     numbers: Option<Vec<i64>>,
-    /// The first and the last exchange it can be about, by their ids.
+    /// The ids between which exchanges of these tapes are.
     ids: Option<(i64, i64)>,
-    /// The condition that an exchange is of these tapes, where others' lie between and the text is frequent.
+    /// The condition that an exchange is of these tapes, if the text is frequent and other tapes' ids lie between.
     of_tapes: Option<String>,
-    /// The last exchange of the tapes that began before the time asked for was over.
+    /// The last id of tapes that began before the end of the query's time range.
     last_begun: Option<i64>,
-    /// Only so many of the rows with that text, from the last exchange back.
+    /// How many rows with that text are looked at, from the last one back; none for all.
     text_rows_max: Option<usize>,
-    /// Texts that must be there, unless not all of a row's text is known.
+    /// Texts that must be in a row, unless its text is not indexed completely.
     hints: Vec<String>,
     condition: Expression,
-    /// What each part of the query says of a row by itself, without its fields and what is within it.
+    /// The condition of each part of the query by itself, without fields and nested parts.
     parts: Vec<Expression>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct RowConditions {
 #[derive(Debug)]
 enum Expression {
     Sql(String),
-    /// Its text matches this.
+    /// The row's text matches this full-text query.
     Text(String),
     All(Vec<Self>),
     Any(Vec<Self>),
@@ -63,7 +63,7 @@ impl Expression {
             Self::All(all) => Self::join(all, dialect, sql, " AND ", "1 = 1"),
             Self::Any(any) => Self::join(any, dialect, sql, " OR ", "1 = 0"),
             Self::Not(one) => {
-                // What is not known to hold does not: a row without a name has no such name.
+                // NULL counts as false: a row without a name does not have the name.
                 sql.push("CASE WHEN ");
                 one.push(dialect, sql);
                 sql.push(" THEN 0 ELSE 1 END = 1");
@@ -85,7 +85,7 @@ impl Expression {
     }
 }
 
-/// What is known of the names and tapes in a query.
+/// The ids of the names in a query, and the tapes.
 struct KnownNames<'a> {
     dialect: Dialect,
     names: HashMap<String, Vec<i64>>,
@@ -121,7 +121,7 @@ impl RowConditions {
             text_rows_max: None,
             hints: fields.filter_map(hint).map(|term| text_query(dialect, &[term])).collect(),
             condition: Expression::All(conditions),
-            // What it says itself holds of every row that is found.
+            // Without the first part, the query itself, which every row that is found matches.
             parts: query
                 .parts()
                 .into_iter()
@@ -131,7 +131,7 @@ impl RowConditions {
         })
     }
 
-    /// Looks at no more than so many rows where more have the text; tells whether that is so.
+    /// Limits the rows that are looked at if more than `rows_max` match the text; returns whether it did.
     pub(super) async fn bound_text(
         &mut self,
         connection: &mut AnyConnection,
@@ -170,12 +170,12 @@ impl RowConditions {
             sql.push(&format!(" AND rowid BETWEEN {first} AND {last}"));
         }
         if let Some(of_tapes) = &self.of_tapes {
-            // With a plus, so that ids are looked up among the texts that were found and not the other way round.
+            // The plus keeps SQLite from starting with the subquery instead of the text.
             sql.push(&format!(" AND +rowid IN (SELECT id FROM exchanges WHERE {of_tapes})"));
         }
     }
 
-    /// Writes a number in which a bit is set for each part of the query that holds of a row by itself.
+    /// Writes an expression with a bit for each part of the query that matches a row by itself.
     pub(super) fn push_parts(&self, sql: &mut Sql) {
         sql.push("CAST(0 AS BIGINT)");
         for (at, part) in self.parts.iter().enumerate() {
@@ -224,8 +224,8 @@ impl RowConditions {
 }
 
 impl KnownNames<'_> {
-    /// Returns all that conditions say of a row. Whether a field is as it must be is not known: where `may` is set
-    /// it may be, and otherwise it is not.
+    /// Returns the full condition of a part. Whether fields match is not known here: with `may` they count as matching,
+    /// else as not matching.
     fn all(&self, conditions: &Conditions, may: bool) -> Expression {
         let mut all = self.own(conditions, true);
         let has_fields =
@@ -237,7 +237,7 @@ impl KnownNames<'_> {
         Expression::All(all)
     }
 
-    /// Returns what the conditions within some say.
+    /// Returns the conditions of nested parts.
     fn within(&self, conditions: &Conditions, may: bool) -> Vec<Expression> {
         let any =
             |group: &Vec<Conditions>| Expression::Any(group.iter().map(|one| self.all(one, may)).collect());
@@ -245,7 +245,7 @@ impl KnownNames<'_> {
         conditions.any_of.iter().map(any).chain(conditions.none_of.iter().map(not)).collect()
     }
 
-    /// Returns what conditions say themselves, but for fields; the text only where it is asked for.
+    /// Returns the conditions of a part by itself, without fields; with its text if `with_text` says so.
     fn own(&self, query: &Conditions, with_text: bool) -> Vec<Expression> {
         let mut all: Vec<String> = Vec::new();
         all.extend(query.from_ns.map(|ns| format!("e.wall_ns >= {}", int(ns))));
@@ -295,7 +295,7 @@ impl KnownNames<'_> {
         (!wanted.is_empty()).then(|| is_one_of(column, &numbers.collect::<Vec<i64>>()))
     }
 
-    /// Leaves out the second leg of what another shows, unless a backend is asked for.
+    /// Leaves out second legs, unless the query names a backend.
     fn shown_legs(&self, query: &Conditions) -> Option<Expression> {
         if !query.via.is_empty() {
             return None;
@@ -307,7 +307,7 @@ impl KnownNames<'_> {
         Some(Expression::Any(shown))
     }
 
-    /// Returns the tapes that conditions are about; none where they are about all.
+    /// Returns the numbers of the tapes that a part is limited to; none for all tapes.
     fn tape_numbers(&self, query: &Conditions) -> Option<Vec<i64>> {
         if query.sessions.is_empty() && query.tapes.is_empty() && query.servers.is_empty() {
             return None;
@@ -326,15 +326,15 @@ impl KnownNames<'_> {
     }
 }
 
-/// Returns the first and the last id that exchanges of some tapes have.
+/// Returns the first and last id of the exchanges of some tapes.
 fn ids_of(numbers: &[i64], tapes: &Tapes) -> (i64, i64) {
     let known = || numbers.iter().filter_map(|number| tapes.get(number)).filter(|tape| tape.last_id > 0);
     let first = known().map(|tape| tape.first_id).min().unwrap_or(0);
     (first, known().map(|tape| tape.last_id).max().unwrap_or(0))
 }
 
-/// Returns what the text must be like for all of the query to hold, in the words of the full-text search, and the
-/// query without what that says already. None where it may hold of any text.
+/// Returns the full-text query that every match of the whole query satisfies, and the query without the conditions that
+/// it covers. None if the query can match any text.
 fn driving_text(dialect: Dialect, query: &Conditions) -> (Option<String>, Conditions) {
     let mut rest = query.clone();
     let mut wanted: Vec<String> = Vec::new();
@@ -356,7 +356,7 @@ fn driving_text(dialect: Dialect, query: &Conditions) -> (Option<String>, Condit
     (Some(text_without(dialect, &wanted, &unwanted)), rest)
 }
 
-/// Looks up the numbers of all names in a query.
+/// Looks up the ids of all names in a query.
 async fn names_in(
     connection: &mut AnyConnection,
     query: &Conditions,
@@ -374,7 +374,7 @@ async fn names_in(
     Ok(known)
 }
 
-/// Returns the numbers of a name; a `*` in it stands for anything.
+/// Returns the ids of a name; a `*` in it matches anything.
 async fn numbers_of(connection: &mut AnyConnection, name: &str) -> Result<Vec<i64>, sqlx::Error> {
     if !name.contains('*') {
         return sqlx::query_scalar("SELECT id FROM names WHERE name = $1")
@@ -389,11 +389,11 @@ async fn numbers_of(connection: &mut AnyConnection, name: &str) -> Result<Vec<i6
             .bind(stored_name(&pattern).into_owned())
             .fetch_all(connection)
             .await?;
-    // One of the databases is less exact about upper and lower case.
+    // SQLite's LIKE ignores case, so check again.
     Ok(found.into_iter().filter(|(_, found)| glob.matches(found)).map(|(number, _)| number).collect())
 }
 
-/// A field that equals a text can only be where that text is.
+/// A field can equal a text only in messages that contain the text.
 fn hint(filter: &FieldFilter) -> Option<Term> {
     match &filter.test {
         Test::Equals(Value::String(text)) if text.contains(char::is_alphanumeric) && text.len() <= 128 => {

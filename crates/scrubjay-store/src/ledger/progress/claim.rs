@@ -1,4 +1,4 @@
-//! Who asks the model for what: processes that want the same answer at once make one question of it.
+//! Claims on requests to the model: processes that want the same answer at once send one request.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 use scrubjay_tape::clock;
 
-/// Takes on a question; returns whether nobody else is at it. What is taken on twice by one owner is one.
+/// Claims a request; returns false if another owner has claimed it. An owner may claim it again.
 ///
 /// # Errors
 /// The ledger failed.
@@ -32,7 +32,7 @@ pub async fn take(
     Ok(rows > 0)
 }
 
-/// Gives a question up, answered or not.
+/// Releases a claim, whether the request was answered or not.
 ///
 /// # Errors
 /// The ledger failed.

@@ -1,8 +1,7 @@
-//! Finding entries: by a part of their titles or by words, by tags, by time.
+//! Searches entries: by a part of their titles or by words, by tags, by time.
 //!
-//! Titles are looked through in one pass over an index that holds nothing else: what the page did not reach is
-//! only counted. With tags it is the entries of the rarest tag that are looked through. Words are looked up; of
-//! many matches the newest are ranked.
+//! Titles are scanned in an index of their own; entries behind the requested page are only counted. With tags, only the
+//! entries of the rarest tag are scanned. Words use full-text search; of many matches the newest are ranked.
 
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query as Statement;
@@ -13,21 +12,21 @@ use crate::ledger::statement::select;
 use crate::ledger::words::{Term, fold_case};
 use crate::ledger::{Conn, LedgerError};
 
-/// Of more matches only so many, the newest, are ranked.
+/// How many matches are ranked, the newest first: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
 /// An entry has no more tags.
 pub const TAGS_MAX: usize = 10;
-/// A tag with more entries is not counted further, to choose the rarest.
+/// Up to how many entries a tag is counted, to find the rarest.
 const RARE_MAX: i64 = 1_000;
 /// No title folds to more characters.
 const TITLE_FOLDED_CHARS_MAX: usize = 300;
 
-/// Which entries are wanted.
+/// Which entries to find.
 #[derive(Clone, Debug)]
 pub struct EntrySearch<'a> {
-    /// Of which project.
+    /// The project.
     pub project: &'a str,
-    /// What they say.
+    /// What the texts must contain.
     pub says: TextFilter<'a>,
     /// The tags they have, all of them.
     pub tags: &'a [String],
@@ -41,12 +40,12 @@ pub struct EntrySearch<'a> {
     pub limit: i64,
 }
 
-/// What wanted entries say.
+/// What the texts of an entry must contain.
 #[derive(Clone, Debug)]
 pub enum TextFilter<'a> {
     /// Anything.
     Anything,
-    /// This somewhere in the title, in upper or lower case.
+    /// This somewhere in the title, ignoring case.
     InTitle(&'a str),
     /// These words in the title or the content.
     Words(&'a [Term]),
@@ -128,7 +127,7 @@ async fn rarest_first(on: &mut impl Conn, scope: i64, tags: &mut [&str]) -> Resu
     Ok(())
 }
 
-/// What a statement is given: the scope, the first and last moment, then texts.
+/// The binds of a statement: the scope, the first and last moment, then texts.
 struct SearchBinds<'a> {
     scope: i64,
     from_us: i64,
@@ -199,7 +198,7 @@ async fn ranked(
     let given = SearchBinds { scope, from_us: search.from_us, until_us: search.until_us, texts };
     let fork = text::search_sql(on.dialect());
     let (key, rank) = (fork.key, fork.rank);
-    // The scope is in every word; that it is named here too costs nothing.
+    // Every word carries the scope. It is bound anyway, so that both statements have the same binds.
     let mut from =
         format!("FROM progress_text WHERE {} AND {key} BETWEEN $2 AND $3 AND $1 > 0", fork.matches);
     if search.session.is_some() {
@@ -241,7 +240,7 @@ impl EntryHit {
     }
 }
 
-/// Says that an entry, by its moment, was logged in the session that is bound at a place.
+/// Returns the condition that an entry was logged in the session bound at `place`.
 fn of_session(moment: &str, place: usize) -> String {
     format!(
         " AND EXISTS (SELECT 1 FROM progress_entries q WHERE q.at_us = {moment} AND q.session_id = ${place})"

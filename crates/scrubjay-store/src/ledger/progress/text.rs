@@ -1,7 +1,7 @@
-//! Full-text search over titles and contents, where the two databases differ: FTS5 and `tsvector`.
+//! Full-text search over titles and contents, with FTS5 or `tsvector`.
 //!
-//! Every word carries its project, so that other projects' entries cost a search nothing. Tags are words too,
-//! of a kind that no text has.
+//! Every word carries its project's number, so that entries of other projects cost nothing. Tags are words too, of a form
+//! that no text has.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,24 +12,24 @@ use crate::ledger::statement::{SearchWords, change};
 use crate::ledger::words::{Term, words};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// How many pages of the index are tidied with each entry: a few each time, so that no entry waits for many.
+/// How many pages FTS5 merges with each entry: a few each time, so that no entry waits for a large merge.
 const MERGE_PAGES: i64 = 16;
-/// How many words bring one page more to tidy.
+/// For how many words one more page is merged.
 const WORDS_PER_PAGE: usize = 16;
-/// PostgreSQL counts positions no further.
+/// Limit of `tsvector`: the largest position.
 const POSITION_MAX: usize = 16_383;
 
-/// Where the words of an entry are, and how they are asked for: texts of statements.
+/// The SQL that searches the words of entries.
 pub(super) struct TextSearchSql {
     /// The column that says which entry it is.
     pub(super) key: &'static str,
     /// The condition on it, with the query as `$4`.
     pub(super) matches: &'static str,
-    /// What ranks it: the best is the least.
+    /// The rank; the best is the least.
     pub(super) rank: &'static str,
 }
 
-/// Returns how a database is asked.
+/// Returns the SQL for a database.
 pub(super) fn search_sql(dialect: Dialect) -> TextSearchSql {
     match dialect {
         Dialect::Sqlite => TextSearchSql {
@@ -45,7 +45,7 @@ pub(super) fn search_sql(dialect: Dialect) -> TextSearchSql {
     }
 }
 
-/// Writes what is searched for as a database reads it.
+/// Writes the full-text query.
 pub(super) fn query(dialect: Dialect, scope: i64, terms: &[Term], tags: &[&str]) -> String {
     let term = |term: &Term| match dialect {
         Dialect::Sqlite => {

@@ -6,7 +6,7 @@ use super::Revision;
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, moves};
 
-/// Returns the last state a file is known to have been in.
+/// Returns the last known state of a file.
 ///
 /// # Errors
 /// The ledger failed.
@@ -18,7 +18,7 @@ pub async fn latest(
     as_of(on, workspace, path, i64::MAX).await
 }
 
-/// Returns the last state a file was in when an event had happened.
+/// Returns the last state of a file up to an event.
 ///
 /// # Errors
 /// The ledger failed.
@@ -46,7 +46,7 @@ pub(crate) async fn as_of(
     Ok(last)
 }
 
-/// Returns the first state that is known of a file.
+/// Returns the first known state of a file.
 ///
 /// # Errors
 /// The ledger failed.
@@ -81,7 +81,7 @@ pub(crate) async fn first_after(
     Ok(first)
 }
 
-/// Returns the revisions of a file in order, after one of them.
+/// Returns a page of a file's revisions in order.
 ///
 /// # Errors
 /// The ledger failed.
@@ -111,7 +111,7 @@ pub async fn page(
     Ok(page)
 }
 
-/// Returns the paths of a workspace's files that are known, some of them where there are many.
+/// Returns the paths of a workspace's recorded files, `limit` for each of its roots.
 ///
 /// # Errors
 /// The ledger failed.
@@ -152,7 +152,7 @@ pub async fn count(on: &mut impl Conn, workspace: &str, path: &str) -> Result<i6
     Ok(total)
 }
 
-/// Returns changes in a workspace of which it is not known whether they happened; of one file, or of all.
+/// Returns the pending changes of a workspace, of one file or of all.
 ///
 /// # Errors
 /// The ledger failed.

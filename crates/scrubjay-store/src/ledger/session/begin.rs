@@ -1,4 +1,4 @@
-//! How a session begins: with a connection's first call, by name, or again after its end.
+//! How a session begins: with a connection's first call, by name, or by being resumed.
 
 use scrubjay_core::redact::RedactedText;
 use serde_json::json;
@@ -10,11 +10,11 @@ use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 use scrubjay_tape::conversation::random_id;
 
-/// Separates what a conversation is known by from the project, for one that works on several.
+/// Separates a conversation's key from the project, for a conversation that works on several projects.
 pub(in crate::ledger) const IN_PROJECT: char = '\u{1f}';
 
 impl Caller {
-    /// Returns the caller as it works in another project than its own: a session belongs to one project.
+    /// Returns the same caller in another project, where it has another session.
     pub(in crate::ledger) fn within(&self, project: &str) -> Self {
         let within = |key: &str| format!("{key}{IN_PROJECT}{project}");
         Self {
@@ -25,13 +25,13 @@ impl Caller {
         }
     }
 
-    /// Tells whether nothing but the host's process says which conversation it is of.
+    /// Tells whether only the host's process identified its conversation.
     fn is_guessed(&self) -> bool {
         self.told_by == HOST_PROCESS
     }
 }
 
-/// Returns the session a caller is in, where it has one: its connection's own, else that of its conversation.
+/// Returns the session of a caller, if it has one: its connection's own, or else its conversation's.
 ///
 /// # Errors
 /// The ledger failed.
@@ -56,12 +56,12 @@ async fn of_conversation(on: &mut impl Conn, caller: &Caller) -> Result<Option<S
         .fetch_optional(on.conn())
         .await?;
     let session = row.as_ref().map(Session::of).transpose()?;
-    // One process may run several agents: those with different names are surely in different conversations.
+    // One host process may run several agents; those with different names are in different conversations.
     Ok(session.filter(|session| !caller.is_guessed() || session.agent == caller.agent))
 }
 
-/// Returns the session to work in: the one named, or the caller's own, which begins where there is none and goes on
-/// where it ended only because its connections were gone.
+/// Returns the session to work in: the named one, or the caller's own, which is created if needed, and resumed if it
+/// ended.
 ///
 /// # Errors
 /// The named one does not exist or has ended, or the ledger failed.
@@ -75,7 +75,7 @@ pub async fn current(
         if session.ended_ns.is_none() || caller.told_by == COMMAND {
             return Ok(session);
         }
-        // One that was only left goes on when somebody names it, and says so; one that was ended does not.
+        // A deserted session is resumed when a caller names it. One that its agent ended is not.
         if !was_deserted(write, &session.id).await? {
             return Err(SessionError::Ended(session.id));
         }
@@ -101,10 +101,10 @@ pub async fn current(
     }
 }
 
-/// What is said of a session when it begins.
+/// The facts with which a session begins.
 #[derive(Clone, Debug, Default)]
 pub struct SessionStart {
-    /// Its id, where the agent chose one.
+    /// Its id, if the agent chose one.
     pub id: Option<String>,
     /// What it is called.
     pub title: Option<String>,
@@ -119,23 +119,23 @@ pub struct SessionStart {
 pub enum StartOutcome {
     /// It is new.
     New,
-    /// It went on.
+    /// It was resumed.
     Resumed,
-    /// The one the caller had begun by itself got its name.
+    /// The session that had begun implicitly got a name.
     Named,
 }
 
-/// Starts a session for the connection of a caller, and for no other: a new one, or one that goes on.
+/// Starts or resumes a session for the caller's connection only.
 ///
 /// # Errors
-/// The id is not one, the parent does not exist, or the ledger failed.
+/// The id is invalid, the parent does not exist, or the ledger failed.
 pub async fn start(
     write: &mut Write,
     caller: &Caller,
     beginning: SessionStart,
 ) -> Result<(Session, StartOutcome), SessionError> {
     if let Some(id) = &beginning.id {
-        // It is written wherever the session is named, so it must not be what is never written.
+        // Ids are written unredacted, so one that contains a secret is refused.
         let is_bad = id.is_empty() || id.chars().count() > ID_CHARS_MAX || id.chars().any(char::is_control);
         if is_bad || !write.is_clean(id) {
             return Err(SessionError::BadId);
@@ -165,7 +165,7 @@ pub async fn start(
     Ok((session, StartOutcome::New))
 }
 
-/// Tells whether another connection is in a session too.
+/// Tells whether another connection is in the session, too.
 async fn is_shared(write: &mut Write, caller: &Caller, session: &Session) -> Result<bool, LedgerError> {
     let row = select("SELECT 1 FROM connections WHERE session_id = $1 AND id <> $2 LIMIT 1")
         .bind(&session.id)
@@ -221,7 +221,7 @@ async fn begin(write: &mut Write, caller: &Caller, beginning: SessionStart) -> R
     Ok(session)
 }
 
-/// Returns the id for a session that nobody named: the one its conversation's tapes carry, unless it is taken.
+/// Returns the id for an implicit session: the one that its conversation's tapes carry, unless it is taken.
 async fn new_id(write: &mut Write, caller: &Caller) -> Result<String, LedgerError> {
     let id = &caller.conversation;
     let is_free = !id.is_empty() && !id.contains(IN_PROJECT) && get(write, id).await?.is_none();
@@ -261,14 +261,14 @@ async fn put_in(write: &mut Write, caller: &Caller, session: &str) -> Result<(),
     .bind(caller.process.as_deref().map(Key::known))
     .execute(write)
     .await?;
-    // Work in a second project is only a part of the conversation: its tape stays with the rest.
+    // Work in a second project has a session of its own, but the tape stays in the conversation's session.
     if caller.conversation != session && !caller.connection.contains(IN_PROJECT) {
         write.note_move(&caller.connection, session);
     }
     Ok(())
 }
 
-/// Lets other connections of the caller's conversation into a session.
+/// Makes a session that of the caller's conversation, so that its other connections join it.
 async fn open_to_conversation(write: &mut Write, caller: &Caller, session: &str) -> Result<(), LedgerError> {
     change(
         "INSERT INTO callers (caller, session_id) VALUES ($1, $2)
@@ -281,7 +281,7 @@ async fn open_to_conversation(write: &mut Write, caller: &Caller, session: &str)
     Ok(())
 }
 
-/// Lets a session go on, with the caller's connection in it.
+/// Resumes a session with the caller's connection.
 async fn resume(
     write: &mut Write,
     caller: &Caller,
@@ -301,13 +301,13 @@ async fn reopen(
     let ended = session.ended_ns.take().is_some();
     let tick = project::get(write, &session.project_id).await?.map_or(0, |p| p.tick);
     if ended && was_deserted(write, &session.id).await? {
-        // It goes on where it was: nobody had ended it.
+        // It was deserted and not ended, so it continues at its step.
         change("UPDATE plan_steps SET status = 'current' WHERE id = $1 AND status = 'left'")
             .bind(session.current_step)
             .execute(write)
             .await?;
     } else if ended {
-        // One that was ended starts fresh: it has seen nothing since.
+        // It was ended, so it starts without a step, and as if it had seen everything.
         session.last_sync_tick = tick;
         session.current_step = None;
     }
@@ -328,7 +328,8 @@ async fn name(
     update(write, &session).await?;
     put_in(write, caller, &session.id).await?;
     if caller.is_guessed() {
-        // It belongs to the connection that named it: nobody joins it only for having the same parent process.
+        // A named session belongs to the connection that named it. Others must not join it only because they have the
+        // same parent process.
         change("DELETE FROM callers WHERE session_id = $1")
             .bind(Key::known(&session.id))
             .execute(write)

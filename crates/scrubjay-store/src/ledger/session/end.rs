@@ -1,4 +1,4 @@
-//! How a session ends: an agent says so, its last connection closes, or the process that served it is found gone.
+//! How a session ends: its agent ends it, its last connection closes, or the process that served it is gone.
 
 use serde_json::json;
 use sqlx::Row;
@@ -11,13 +11,12 @@ use crate::ledger::{Conn, Ledger, LedgerError, Survives, Write};
 use scrubjay_tape::claim::ClaimHolder;
 use scrubjay_tape::clock;
 
-/// After a day without an event a session counts as over where nothing shows that anybody is connected to it: long
-/// enough for a night's pause of a person at a terminal.
+/// A session without known connections ends after a day without an event: longer than a person's pause overnight.
 const SILENCE_MAX_NS: i64 = 24 * 3600 * 1_000_000_000;
-/// How many sessions that fell silent are ended at once.
+/// How many silent sessions are ended in one transaction, so that it stays short.
 const SILENT_MAX: i64 = 100;
 
-/// Ends a session because its agent says so: its connections begin another with their next call.
+/// Ends a session on its agent's request: its connections begin another one with their next call.
 ///
 /// # Errors
 /// The ledger failed.
@@ -27,7 +26,7 @@ pub async fn end(
     session: Session,
     summary: Option<&str>,
 ) -> Result<Session, LedgerError> {
-    // Should it be resumed, it starts fresh.
+    // If it is resumed later, it starts without active records.
     for statement in
         ["DELETE FROM callers WHERE session_id = $1", "DELETE FROM record_actives WHERE session_id = $1"]
     {
@@ -37,8 +36,8 @@ pub async fn end(
     close(write, caller, session, event).await
 }
 
-/// Takes a connection that closed out of its sessions, one in each project it worked on, and ends those that nobody else
-/// is connected to. Returns the sessions that ended.
+/// Removes a closed connection from its sessions (one in each project it worked on), and ends those without other
+/// connections. Returns the ended sessions.
 ///
 /// # Errors
 /// The ledger failed.
@@ -72,8 +71,7 @@ pub async fn leave(write: &mut Write, connection: &str, why: &str) -> Result<Vec
     Ok(ended)
 }
 
-/// Ends a session that nobody is connected to any more. A conversation that its host can name may come back, and then
-/// goes on where it was.
+/// Ends a session without connections. A conversation that its host can name may come back; then it is resumed.
 async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<Session, LedgerError> {
     if [HOST_PROCESS, CONNECTION].contains(&session.told_by.as_str()) {
         change("DELETE FROM callers WHERE session_id = $1")
@@ -82,12 +80,12 @@ async fn end_deserted(write: &mut Write, session: Session, why: &str) -> Result<
             .await?;
     }
     let nobody = Caller::alone("", &session.project_id);
-    // Nobody summed it up: the reason is not to be taken for what came of it.
+    // Marked, so that the reason is not shown as the agent's closing summary.
     let event = NewEvent::new(EventKind::SessionClosed, why).with(json!({ "deserted": true }));
     close(write, &nobody, session, event).await
 }
 
-/// Tells whether a session ended only because nobody was connected to it any more.
+/// Tells whether a session ended only because it had no connections any more.
 pub(super) async fn was_deserted(on: &mut impl Conn, session: &str) -> Result<bool, LedgerError> {
     let row = select(
         "SELECT details FROM events WHERE session_id = $1 AND kind = 'session_closed' ORDER BY id DESC LIMIT 1",
@@ -108,7 +106,7 @@ async fn close(
 ) -> Result<Session, LedgerError> {
     session.ended_ns = Some(write.at_ns);
     update(write, &session).await?;
-    // What was under way was not called done. Sessions that ended hold no records against others.
+    // Its current step was not reported as done. An ended session keeps no record active.
     for statement in [
         "DELETE FROM connections WHERE session_id = $1",
         "UPDATE plan_steps SET status = 'left' WHERE session_id = $1 AND status = 'current'",
@@ -119,8 +117,8 @@ async fn close(
     Ok(session)
 }
 
-/// Ends the sessions of processes that are gone, as their claims tell, and those in which nothing happened for a day
-/// while nothing shows that anybody is still connected. Returns how many.
+/// Ends the sessions of processes that are gone, and sessions without known connections in which nothing happened for a
+/// day. Returns how many.
 ///
 /// # Errors
 /// The ledger failed.
@@ -128,7 +126,7 @@ pub async fn end_departed(
     ledger: &Ledger,
     holder: impl Fn(&str) -> ClaimHolder,
 ) -> Result<usize, LedgerError> {
-    // Mostly nobody is gone: looking needs no turn among the writers.
+    // Usually no process is gone, so look first without waiting for the other writers.
     let mut read = ledger.read().await?;
     let now_ns = i64::try_from(clock::now().wall_ns).unwrap_or(i64::MAX);
     let silent_ns = now_ns.saturating_sub(SILENCE_MAX_NS);
@@ -151,7 +149,7 @@ pub async fn end_departed(
         ended += leave(&mut write, connection, "the process that served it is gone").await?.len();
     }
     for id in &silent {
-        // Something may have happened since it was looked at.
+        // Something may have happened since the read above.
         let session = get(&mut write, id).await?;
         let is_silent = |s: &Session| s.ended_ns.is_none() && s.last_activity_ns < silent_ns;
         if let Some(session) = session.filter(is_silent) {
@@ -183,8 +181,8 @@ async fn connections(on: &mut impl Conn, process: &str, before_ns: i64) -> Resul
     rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// Returns sessions in which nothing happened since a time, and which no process serves: commands on a terminal, and
-/// what earlier versions left open.
+/// Returns open sessions in which nothing happened since a time and that no process serves: those of commands, and those
+/// that earlier versions left open.
 async fn silent(on: &mut impl Conn, before_ns: i64) -> Result<Vec<String>, LedgerError> {
     let rows = select(
         "SELECT s.id FROM sessions s WHERE s.ended_ns IS NULL AND s.last_activity_ns < $1
