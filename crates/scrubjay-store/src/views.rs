@@ -1,7 +1,6 @@
-//! What is read off the ledger: a session's timeline, its story, the evolution of its files.
+//! Views of the ledger: a session's timeline, its story, the evolution of its files.
 //!
-//! Plain data, ready to be written as JSON or shown to people. Everything comes in pages, and in as many tokens as
-//! the reader has room for.
+//! They are plain data, to be written as JSON or shown to people. Everything comes in pages, and fits a limit of tokens.
 
 pub mod address;
 pub mod budget;
@@ -21,21 +20,21 @@ use crate::ledger::{Conn, LedgerError, session};
 
 /// How many items a page has at most.
 pub const PAGE_MAX: i64 = 1000;
-/// How much is shown of a session's title.
+/// To how many characters a session's title is cut.
 const TITLE_CHARS_MAX: usize = 200;
-/// How much is shown of what the user asked for.
+/// To how many characters the user's message is cut.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
-/// Names the session in which something happened last.
+/// The name of the session in which something happened last.
 pub const LATEST: &str = "latest";
 
 /// A view cannot be made.
 #[derive(Debug, Error)]
 pub enum ViewError {
-    /// There is no such session.
+    /// No session has that name.
     #[error("no session is called \"{0}\"")]
     NoSession(String),
-    /// Several sessions could be meant.
+    /// Several sessions match the name.
     #[error("\"{0}\" fits several sessions ({1})")]
     Ambiguous(String, String),
     /// The session changed no such file.
@@ -44,7 +43,7 @@ pub enum ViewError {
     /// The file has no such state.
     #[error("{0} has no {1}")]
     NoRevision(String, content::StatePoint),
-    /// There was no file then.
+    /// The file did not exist then.
     #[error("{path} was not there {} revision {revision}", when(*.side))]
     NoContent {
         /// The file.
@@ -95,7 +94,7 @@ pub struct SessionView {
     pub agent: Option<String>,
     /// active or closed.
     pub status: &'static str,
-    /// How its connections were told to belong together.
+    /// What identified its conversation.
     pub told_by: String,
     /// The host's own id of the conversation.
     pub host_session: Option<String>,
@@ -144,10 +143,10 @@ pub fn iso(at_ns: i64) -> String {
     scrubjay_core::export::iso_time(whole_ms * 1_000_000)
 }
 
-/// Finds a session: by its id, the beginning of it, the host's own id of the conversation, or `latest`.
+/// Finds a session by its id, a prefix of it, the host's own conversation id, or `latest`.
 ///
 /// # Errors
-/// There is none, or there are several.
+/// No session matches, or several do.
 pub async fn find_session(on: &mut impl Conn, name: &str) -> Result<Session, ViewError> {
     if let Some(session) = session::get(on, name).await? {
         return Ok(session);
@@ -156,7 +155,7 @@ pub async fn find_session(on: &mut impl Conn, name: &str) -> Result<Session, Vie
         "" => Vec::new(),
         LATEST => session::list(on, None, None, 1).await?,
         _ => {
-            // A conversation that worked on several projects has a session in each: the newest is meant.
+            // A conversation that worked on several projects has a session in each; the newest is taken.
             let mut of_host = session::of_host(on, name, 1).await?;
             if of_host.is_empty() {
                 of_host = session::find(on, name, 4).await?;

@@ -1,8 +1,8 @@
 //! Records: pieces of design reasoning in a tree, kept whole in every version, shared by many sessions.
 //!
-//! A session activates a record to reason with it and to change it; a change is checked against the version
-//! that was activated, never against a clock. A project's records are one [`RecordCollection`](collection::RecordCollection), numbered from 1.
-//! What an agent is told of all this, and in which words, is the toolset's business.
+//! A session activates a record to reason with it and to change it. A change is checked against the version that was
+//! activated, never against a clock. A project's records are one [`RecordCollection`](collection::RecordCollection), numbered from 1.
+//! The toolset decides what agents see of this, and in which words.
 
 pub mod activation;
 pub mod activity;
@@ -37,7 +37,7 @@ pub use scope::{Scope, current, enter, project};
 pub use transition::{Transition, TransitionResult, transition};
 pub use update::{OnConflict, RecordChanges, UpdateOutcome, UpdateResult, update};
 
-/// No record lies deeper; a root has depth 1.
+/// The greatest depth of a record; a root has depth 1. The path of a record holds a number for each level.
 pub const DEPTH_MAX: i64 = 32;
 
 /// A record's number within its project, written `R001`.
@@ -67,7 +67,7 @@ impl Serialize for RecordId {
     }
 }
 
-/// Where a record is in its life.
+/// The workflow state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum RecordState {
@@ -102,7 +102,7 @@ impl RecordState {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
 
-    /// Returns where a record may go from here.
+    /// Returns the states that a record may change to.
     #[must_use]
     pub fn next(self) -> &'static [Self] {
         match self {
@@ -124,31 +124,31 @@ pub struct RecordRef {
     pub title: String,
     /// The gist.
     pub summary: String,
-    /// Where it is in its life.
+    /// Its workflow state.
     pub state: RecordState,
-    /// What it hangs on.
+    /// Its parent.
     pub parent: Option<RecordId>,
-    /// How many records hang on it.
+    /// How many children it has.
     pub children: i64,
     /// How many of those are open.
     pub open_children: i64,
-    /// How deep it lies; a root has 1.
+    /// Its depth; a root has 1.
     pub depth: i64,
     /// Its newest version.
     pub version: i64,
     /// The project's tick when that was written.
     pub tick: i64,
-    /// How many pieces of code it cites.
+    /// How many passages of code it cites.
     pub cited: i64,
     /// When it was created.
     pub created_ns: i64,
     /// When it was last changed.
     pub modified_ns: i64,
-    /// Where it lies in the tree: its ancestors' numbers and its own.
+    /// Its path in the tree: the numbers of its ancestors and its own.
     pub(crate) path: String,
 }
 
-/// What a version says.
+/// The content of one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordContent {
     /// What kind of thought it is.
@@ -159,15 +159,15 @@ pub struct RecordContent {
     pub summary: String,
     /// All of it.
     pub body: String,
-    /// Where it is in its life.
+    /// Its workflow state.
     pub state: RecordState,
-    /// What answered it.
+    /// The record that answered it.
     pub resolved_by: Option<RecordId>,
-    /// What it has to do with, beyond the tree.
+    /// Related records, beyond the tree.
     pub related: Vec<RecordId>,
-    /// Whatever else the user keeps with it.
+    /// Further data of the user's.
     pub metadata: Map<String, Value>,
-    /// The code it speaks of, as `path#L1-L9`.
+    /// The code it cites, as `path#L1-L9`.
     pub citations: Vec<String>,
 }
 
@@ -180,7 +180,7 @@ pub struct Record {
     pub version: i64,
     /// When that was written.
     pub at_ns: i64,
-    /// What it says.
+    /// The version's content.
     pub content: RecordContent,
 }
 

@@ -1,34 +1,34 @@
-//! Where views and contents can be read by URI: the addresses of the recorder's resources.
+//! The URIs of views and contents: resources of the recorder toolset.
 
 use std::fmt::Write as _;
 
-/// The list of sessions; everything else is below it.
+/// The URI of the list of sessions; all others begin with it.
 pub const SESSIONS: &str = "scrubjay://sessions";
 
 /// Which of a revision's two contents is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
-    /// What it left in the file.
+    /// The content after the revision.
     #[default]
     After,
-    /// What it found there.
+    /// The content before the revision.
     Before,
 }
 
-/// Returns where a view of a session is.
+/// Returns the URI of a view of a session.
 #[must_use]
 pub fn view(session: &str, view: &str) -> String {
     format!("{SESSIONS}/{}/{view}", encode(session, ""))
 }
 
-/// Returns where the content of a revision is.
+/// Returns the URI of the content of a revision.
 #[must_use]
 pub fn content(session: &str, path: &str, revision: i64, side: Side) -> String {
     let side = if side == Side::Before { "&side=before" } else { "" };
     format!("{}/{}?revision={revision}{side}", view(session, "evolution"), encode(path, "/"))
 }
 
-/// Writes a text as a part of a URI; some characters may stand as they are.
+/// Percent-encodes a text, except for unreserved characters and those in `plain`.
 fn encode(text: &str, plain: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         let c = char::from(byte);

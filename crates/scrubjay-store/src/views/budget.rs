@@ -1,34 +1,34 @@
-//! How much of a view fits into a number of tokens, and how texts are cut that are too long to be shown whole.
+//! Fits views into a number of tokens, and cuts texts that are too long.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// How many tokens a view has where nobody says.
+/// The default token limit of a view.
 pub const TOKENS: usize = 8000;
-/// How many it has at most.
+/// The largest token limit of a view.
 pub const TOKENS_MAX: usize = 200_000;
 
-/// Which part of a view is wanted.
+/// The part of a view to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The event or revision after which to begin.
     pub after: i64,
     /// How many at most.
     pub limit: i64,
-    /// How many tokens at most, where that matters.
+    /// How many tokens at most; none for no limit.
     pub tokens_max: Option<usize>,
 }
 
 impl Window {
-    /// Asks for a number of items, however long they are.
+    /// Makes a window without a token limit.
     #[must_use]
     pub fn items(after: i64, limit: i64) -> Self {
         Self { after, limit, tokens_max: None }
     }
 
-    /// Returns how many items are looked at: one more than are shown tells whether more follow.
+    /// Returns how many items to read: one more than are shown, to know whether more follow.
     pub(super) fn looked_at(&self) -> i64 {
         self.shown() + 1
     }
@@ -44,13 +44,14 @@ pub fn tokens(text: &str) -> usize {
     usize::try_from(scrubjay_core::tokens::tokens(text)).unwrap_or(usize::MAX)
 }
 
-/// Estimates how many tokens a value has, as it is sent.
+/// Estimates how many tokens a value has as JSON.
 #[must_use]
 pub fn tokens_of(value: &impl Serialize) -> usize {
     serde_json::to_string(value).map_or(0, |json| tokens(&json))
 }
 
-/// Returns the beginning of a text that has at most so many tokens; ends with a whole line where that costs little.
+/// Returns the beginning of a text with at most `tokens_max` tokens. It ends with a whole line, unless that would drop
+/// more than half of it.
 #[must_use]
 pub fn beginning(text: &str, tokens_max: usize) -> &str {
     let fitting = scrubjay_core::tokens::beginning(text, tokens_max as u64);
@@ -58,7 +59,7 @@ pub fn beginning(text: &str, tokens_max: usize) -> &str {
     if fitting.len() < text.len() && whole * 2 > fitting.len() { &text[..whole] } else { fitting }
 }
 
-/// Returns a text of at most so many characters; one that was cut ends with an ellipsis.
+/// Cuts a text to at most `chars_max` characters, the last of which is then an ellipsis.
 #[must_use]
 pub fn cut(text: &str, chars_max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(chars_max.saturating_sub(1)) {
@@ -77,14 +78,14 @@ pub(super) fn cut_texts(value: &mut Value, chars_max: usize) -> bool {
             }
             Cow::Borrowed(_) => false,
         },
-        // Every member is looked at, also after one was cut.
+        // `|` and not `||`: every member must be cut.
         Value::Array(all) => all.iter_mut().fold(false, |any, one| cut_texts(one, chars_max) | any),
         Value::Object(all) => all.values_mut().fold(false, |any, one| cut_texts(one, chars_max) | any),
         _ => false,
     }
 }
 
-/// Takes items while there is room for them; the first one is always taken. Returns whether all were.
+/// Takes items while they fit; always takes the first. Returns whether all were taken.
 pub(super) fn take<T>(
     items: Vec<T>,
     tokens_max: Option<usize>,

@@ -12,17 +12,17 @@ use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, event, moves};
 
-/// Which state of a file is meant.
+/// Names a state of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatePoint {
-    /// The last one that is known.
+    /// The last known state.
     #[default]
     Newest,
-    /// The one of a revision.
+    /// The state after a revision.
     Revision(i64),
-    /// The one it was in when an event had happened.
+    /// The state after an event.
     Event(i64),
-    /// The one it was in at a time, nanoseconds since the Unix epoch.
+    /// The state at a time, nanoseconds since the Unix epoch.
     Time(i64),
 }
 
@@ -37,14 +37,14 @@ impl fmt::Display for StatePoint {
     }
 }
 
-/// What a file held.
+/// The content of a file at some revision.
 #[derive(Clone, Debug)]
 pub struct StoredContent {
     /// The revision.
     pub revision: Revision,
     /// Which of its contents.
     pub side: Side,
-    /// What it is known by.
+    /// Its hash.
     pub hash: Hash,
     /// All of it.
     pub bytes: Vec<u8>,
@@ -55,20 +55,20 @@ pub struct StoredContent {
 pub struct TextPiece<'a> {
     /// The part.
     pub text: &'a str,
-    /// Where it begins, in bytes.
+    /// Its offset, in bytes.
     pub offset: usize,
-    /// Where the next part begins; none where this is the last.
+    /// The offset of the next part; none if this is the last.
     pub next_offset: Option<usize>,
 }
 
 impl StoredContent {
-    /// Returns it as text, where it is one.
+    /// Returns it as text; none if it is binary.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         diff::as_text(&self.bytes)
     }
 
-    /// Returns a part of it that has at most so many tokens, where it is text.
+    /// Returns a part of it with at most `tokens_max` tokens; none if it is binary.
     #[must_use]
     pub fn piece(&self, offset: usize, tokens_max: usize) -> Option<TextPiece<'_>> {
         let text = self.as_text()?;
@@ -79,10 +79,10 @@ impl StoredContent {
     }
 }
 
-/// Reads what a file held that a session changed.
+/// Reads the content that a file, which a session changed, had in some state.
 ///
 /// # Errors
-/// The session changed no such file, it has no such state, or there was no file then.
+/// The session changed no such file, the file has no such state, or it did not exist then.
 pub async fn read(
     on: &mut impl Conn,
     session: &Session,

@@ -1,15 +1,15 @@
-//! An event as one sentence for people: what was done, said once.
+//! Describes an event in one sentence for people.
 
 use super::budget::cut;
 use crate::ledger::event::{Event, EventKind};
 use crate::ledger::revision::{Revision, RevisionState};
 
-/// How much of an event is said.
+/// The longest description.
 const CHARS_MAX: usize = 400;
-/// What the end of a session is called where nobody said what came of it.
+/// The summary of a session's end if its agent gave none.
 const ENDED: &str = "session ended";
 
-/// Says what happened.
+/// Describes an event.
 pub(super) fn event_text(event: &Event, revision: Option<&Revision>) -> String {
     let summary = event.summary.as_str();
     let told = match event.kind {
@@ -26,7 +26,7 @@ pub(super) fn event_text(event: &Event, revision: Option<&Revision>) -> String {
     cut(&told, CHARS_MAX).into_owned()
 }
 
-/// Returns what came of a session, where its end says so.
+/// Returns the agent's closing summary from the event that ended a session, if it gave one.
 pub(super) fn closing_text(event: &Event) -> Option<&str> {
     let is_said = event.kind == EventKind::SessionClosed && event.details["deserted"] != true;
     Some(event.summary.as_str()).filter(|summary| is_said && *summary != ENDED)
@@ -36,7 +36,7 @@ fn labelled(label: &str, text: &str) -> String {
     if text == label || text.is_empty() { label.to_owned() } else { format!("{label}: {text}") }
 }
 
-/// Says of a change whether it was made; one that was not is named as what was meant.
+/// Describes a file change: "edited …" if it was made, else "edit … (not done)".
 fn changed(event: &Event, revision: Option<&Revision>) -> String {
     let details = &event.details;
     let path = event.subject.as_deref().or(details["path"].as_str()).unwrap_or("a file");

@@ -1,5 +1,4 @@
-//! The evolution: which files a session changed, and each file's revisions with what changed in them, across moves of
-//! its workspace.
+//! The evolution: which files a session changed, and a file's revisions with their diffs, across moves of its workspace.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ use crate::ledger::session::Session;
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, moves};
 
-/// A diff or content that is cut keeps so many tokens at least.
+/// How many tokens a cut diff or content keeps at least.
 const CUT_TOKENS_MIN: usize = 50;
 
 /// The files a session changed.
@@ -41,9 +40,9 @@ pub struct FileView {
     pub workspace: String,
     /// How many revisions the session made or found.
     pub revisions: i64,
-    /// How many lines came.
+    /// How many lines were added.
     pub added: i64,
-    /// How many went.
+    /// How many were removed.
     pub removed: i64,
 }
 
@@ -59,7 +58,7 @@ pub struct Evolution {
     pub moved_from: Vec<String>,
     /// Its revisions, of this session and of others.
     pub revisions: Vec<RevisionView>,
-    /// The revision after which the next page begins; none where this is the last.
+    /// The revision after which the next page begins; none if this is the last.
     pub next_after: Option<i64>,
     /// How many there are in all.
     pub total: i64,
@@ -82,39 +81,39 @@ pub struct RevisionView {
     /// Where the workspace was then, if it moved since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// Whether we made it, an agent says it did, or we found it.
+    /// Whether Scrubjay made the change, an agent reported it, or it was found.
     pub source: RevisionSource,
     /// Whether it happened.
     pub state: RevisionState,
-    /// The hash of the content; none where the file was deleted.
+    /// The hash of the content; none if the file was deleted.
     pub hash: Option<String>,
-    /// Where the content can be read.
+    /// The URI of the content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
-    /// The hash of what was there before.
+    /// The hash of the content before.
     pub before_hash: Option<String>,
-    /// Where that can be read.
+    /// Its URI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before_uri: Option<String>,
     /// How many bytes.
     pub size: i64,
     /// How many lines.
     pub lines: i64,
-    /// How many lines came.
+    /// How many lines were added.
     pub added: i64,
-    /// How many went.
+    /// How many were removed.
     pub removed: i64,
-    /// On a file's first revision: what was there before anything was recorded, if that is text.
+    /// For a file's first revision: the text before anything was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_content: Option<String>,
     /// What changed, as a unified diff.
     pub diff: String,
-    /// Says that the content or the diff was cut, and how to read the whole.
+    /// A note that the content or the diff was cut, and how to read all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
 }
 
-/// Lists the files a session changed, as many as fit.
+/// Lists the files that a session changed, as many as fit.
 ///
 /// # Errors
 /// The ledger failed.
@@ -123,7 +122,7 @@ pub async fn files(
     session: &Session,
     tokens_max: Option<usize>,
 ) -> Result<ChangedFiles, LedgerError> {
-    // A file before and after a move is one file.
+    // A file before and after a move of its workspace is one file.
     let mut found: BTreeMap<(String, String), FileView> = BTreeMap::new();
     for t in revision::touched(on, &session.id).await? {
         let workspace = moves::current_root(on, &t.workspace, t.first).await?;
@@ -144,7 +143,7 @@ pub async fn files(
     Ok(ChangedFiles { session, files, total })
 }
 
-/// Returns where the workspaces are in which a session changed a file.
+/// Returns the current roots of the workspaces in which a session changed a file.
 pub(super) async fn workspaces(
     on: &mut impl Conn,
     session: &Session,
@@ -190,7 +189,7 @@ pub async fn read(
                 more = true;
                 break;
             }
-            // Only one that would not fit on a page of its own is cut.
+            // Cuts it if it does not fit on a page of its own.
             view.fit(room);
             left = Some(room.saturating_sub(cost));
         }
@@ -202,7 +201,7 @@ pub async fn read(
     Ok(Evolution { path: path.to_owned(), workspace, moved_from, revisions: views, next_after, total })
 }
 
-/// The content looked at last: one revision's after is mostly the next one's before.
+/// The content read last: the content after one revision is mostly the content before the next.
 #[derive(Default)]
 struct LastContent(Option<(Hash, Vec<u8>)>);
 
@@ -270,7 +269,7 @@ async fn view(
     })
 }
 
-/// Returns when a revision was told of, in which session and at which step.
+/// Returns the time, the session and the step of a revision's event.
 async fn event_of_revision(
     on: &mut impl Conn,
     event: i64,
@@ -290,7 +289,7 @@ async fn event_of_revision(
 }
 
 impl RevisionView {
-    /// Cuts content and diff until it has at most so many tokens.
+    /// Cuts content and diff until the view fits.
     fn fit(&mut self, tokens_max: usize) {
         let whole = budget::tokens_of(self);
         if whole <= tokens_max {
@@ -306,7 +305,7 @@ impl RevisionView {
         ));
         let (content, diff) = (self.initial_content.take(), std::mem::take(&mut self.diff));
         let mut room = tokens_max.saturating_sub(budget::tokens_of(self)).max(CUT_TOKENS_MIN);
-        // JSON writes line ends and quotes with two characters, so a text has more tokens there than by itself.
+        // JSON escapes line ends and quotes, so a text has more tokens in it than by itself: shrink until it fits.
         loop {
             self.initial_content =
                 content.as_deref().map(|content| budget::beginning(content, room).to_owned());

@@ -1,4 +1,4 @@
-//! All sessions there are: those of the ledger, and conversations of which there are only tapes, under the same ids.
+//! Lists all sessions: those of the ledger, and conversations that have only tapes.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use crate::ledger::{Conn, LedgerError};
 use scrubjay_tape::catalog::Overview;
 use scrubjay_tape::format::reader::TapeState;
 
-/// A session as the ledger and the tapes know it.
+/// A session, from the ledger and the tapes.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionSummary {
     /// Its id.
     pub id: String,
     /// The host's own id of the conversation.
     pub host_session: Option<String>,
-    /// Its project; none where there are only tapes.
+    /// Its project; none if it has only tapes.
     pub project_id: Option<String>,
     /// What it is called.
     pub title: Option<String>,
@@ -26,7 +26,7 @@ pub struct SessionSummary {
     pub agent: Option<String>,
     /// active or closed.
     pub status: &'static str,
-    /// How its connections were told to belong together.
+    /// What identified its conversation.
     pub told_by: String,
     /// The directory it works in.
     pub workspace: Option<String>,
@@ -36,7 +36,7 @@ pub struct SessionSummary {
     pub last_activity: String,
     /// When it ended.
     pub ended: Option<String>,
-    /// How many conversations were recorded of it: one for each server its host started.
+    /// How many conversation tapes it has: one for each server that its host started.
     pub tapes: u64,
     /// How many messages are on them.
     pub messages: u64,
@@ -57,7 +57,7 @@ pub struct SessionSummary {
 pub fn list(sessions: &[Session], tapes: &[Overview]) -> Vec<SessionSummary> {
     let mut all: HashMap<String, SessionSummary> =
         sessions.iter().map(|s| (s.id.clone(), of_ledger(s))).collect();
-    // The oldest first: what was said last of a session stands.
+    // The oldest first, so that the newest tape's facts remain.
     for tape in tapes.iter().rev().filter(|tape| tape.is_conversation()) {
         let session = tape.session();
         if session.id.is_empty() {
@@ -70,7 +70,7 @@ pub fn list(sessions: &[Session], tapes: &[Overview]) -> Vec<SessionSummary> {
     all
 }
 
-/// Adds how many steps the plans of sessions have.
+/// Adds the step counts of sessions.
 ///
 /// # Errors
 /// The ledger failed.
@@ -105,7 +105,7 @@ fn of_ledger(session: &Session) -> SessionSummary {
     }
 }
 
-/// Describes a session of which there is only a tape.
+/// Makes the summary of a session that has only tapes.
 fn of_tape(tape: &Overview) -> SessionSummary {
     let session = tape.session();
     let told_by = serde_json::to_value(session.told_by).ok().and_then(|name| Some(name.as_str()?.to_owned()));
@@ -150,7 +150,7 @@ impl SessionSummary {
             self.last_activity = iso(ended_ns);
         }
         if self.project_id.is_none() {
-            // Without a ledger, a session is open while one of its connections is.
+            // A session without a ledger row is open while one of its tapes is live.
             let is_open = tape.state == TapeState::Live || self.status == "active";
             self.status = if is_open { "active" } else { "closed" };
             self.ended = (!is_open).then(|| self.last_activity.clone());

@@ -1,4 +1,4 @@
-//! Steps of plans as every view names and counts them.
+//! Names and counts the steps of plans, for all views.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,17 +10,17 @@ use super::budget::cut;
 use crate::ledger::plan::{self, PlanStep, StepStatus};
 use crate::ledger::{Conn, LedgerError};
 
-/// How much is shown of a step's text.
+/// To how many characters a step's text is cut.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// What is shown of the step something belongs to.
+/// What is shown of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepView {
-    /// What people call it: its place from 1; in a session's second plan `2.1`, `2.2` and so on.
+    /// Its number for people, from 1; in a session's second plan `2.1`, `2.2` and so on.
     pub number: String,
-    /// Its place in its plan, from 0, as tools take it.
+    /// Its index in its plan, from 0, as tools take it.
     pub index: i64,
-    /// Which of the session's plans it is of, from 1.
+    /// The number of its plan in the session, from 1.
     pub plan: i64,
     /// What is to be done.
     pub text: String,
@@ -46,7 +46,7 @@ impl fmt::Display for StepView {
     }
 }
 
-/// Returns what people call a step.
+/// Returns the number of a step for people.
 #[must_use]
 pub fn number(plan: i64, index: i64) -> String {
     match plan {
@@ -55,12 +55,12 @@ pub fn number(plan: i64, index: i64) -> String {
     }
 }
 
-/// How many steps a session's plans have. One that another plan replaced is none that is left to count.
+/// How many steps a session's plans have. Steps that a new plan replaced do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StepTotals {
     /// All but the replaced ones.
     pub total: i64,
-    /// How many of each status there are; of the replaced ones too.
+    /// How many there are of each status, including replaced ones.
     #[serde(flatten)]
     pub by_status: BTreeMap<&'static str, i64>,
 }

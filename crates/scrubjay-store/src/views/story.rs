@@ -1,7 +1,7 @@
-//! The story: a session told by plan step. Many small edits of a file are one iteration; decisions are quoted; what
-//! the session came to stands at its end.
+//! The story: a session's events grouped by plan step. Many small edits of a file become one iteration, decisions are
+//! quoted, and the closing summary comes last.
 //!
-//! Needs no model. Where there is one, a narrative is added to each step, made from [`Chapter::facts`].
+//! Needs no model. With one, the recorder toolset adds a narrative to each step, made from [`Chapter::facts`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -19,27 +19,28 @@ use crate::ledger::{Conn, LedgerError};
 
 /// How many events are read at once.
 const BATCH: i64 = 5000;
-/// How much of a step's text is told.
+/// To how many characters a step's text is cut.
 const STEP_CHARS_MAX: usize = 200;
-/// How many things of each kind a chapter keeps that must be shorter, and how much of each quote; tried in turn.
+/// How a story is shortened, tried in turn: how many items of each kind a chapter keeps, and how many characters of each
+/// quote.
 const CUTS: [(usize, usize); 7] =
     [(200, 4000), (100, 1000), (50, 500), (20, 300), (10, 200), (3, 100), (1, 80)];
 
-/// A session, told.
+/// The story of a session.
 #[derive(Clone, Debug, Serialize)]
 pub struct Story {
     /// The session.
     pub session: SessionView,
     /// How many steps its plans have.
     pub steps: StepTotals,
-    /// What was done, by plan step; what belongs to none comes where it happened.
+    /// What was done, by plan step; events without a step come where they happened.
     pub chapters: Vec<Chapter>,
-    /// What the session came to, where whoever ended it said so.
+    /// The agent's closing summary, if it gave one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closing_summary: Option<Quote>,
-    /// The numbers of all of it.
+    /// The totals of all chapters.
     pub totals: StoryTotals,
-    /// Says that not all of it is here.
+    /// A note that parts were left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
 }
@@ -47,15 +48,15 @@ pub struct Story {
 /// What was done in one plan step.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Chapter {
-    /// What people call the step: `1`, or `2.1` in a second plan; none for what belongs to no step.
+    /// The step's number for people: `1`, or `2.1` in a second plan; none for events without a step.
     pub number: Option<String>,
-    /// The step's place in its plan, from 0.
+    /// The step's index in its plan, from 0.
     pub index: Option<i64>,
     /// Which of the session's plans it is of.
     pub plan: Option<i64>,
     /// What was to be done.
     pub step: Option<String>,
-    /// How far it is.
+    /// Its status.
     pub status: Option<plan::StepStatus>,
     /// When its first event happened.
     pub began: Option<String>,
@@ -63,14 +64,14 @@ pub struct Chapter {
     pub iterations: Vec<Iteration>,
     /// Decisions, milestones and notes, word for word.
     pub decisions: Vec<Quote>,
-    /// What else happened, a line each.
+    /// Other events, a line each.
     pub also: Vec<StoryNote>,
-    /// How many things are not here for want of room.
+    /// How many items were left out for lack of room.
     #[serde(skip_serializing_if = "is_none")]
     pub left_out: usize,
-    /// The numbers.
+    /// The totals.
     pub numbers: StoryTotals,
-    /// A few sentences by a model, where there is one.
+    /// A few sentences by a model, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub narrative: Option<String>,
 }
@@ -84,9 +85,9 @@ pub struct Iteration {
     pub what: &'static str,
     /// How many revisions it took.
     pub revisions: i64,
-    /// How many lines came.
+    /// How many lines were added.
     pub added: i64,
-    /// How many went.
+    /// How many were removed.
     pub removed: i64,
     /// Its first event.
     pub first_event: i64,
@@ -94,21 +95,21 @@ pub struct Iteration {
     pub last_event: i64,
 }
 
-/// Something an agent said of its work.
+/// Something that an agent noted about its work.
 #[derive(Clone, Debug, Serialize)]
 pub struct Quote {
-    /// decision, milestone, note or the agent's own word.
+    /// decision, milestone, note, or a label of the agent's.
     pub label: String,
-    /// What it said.
+    /// The note.
     pub text: String,
     /// The event.
     pub event_id: i64,
 }
 
-/// Something else that happened.
+/// Another event.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoryNote {
-    /// What.
+    /// Its description.
     pub text: String,
     /// The event.
     pub event_id: i64,
@@ -125,9 +126,9 @@ pub struct StoryTotals {
     pub events: i64,
     /// How many files.
     pub files: i64,
-    /// How many lines came.
+    /// How many lines were added.
     pub added: i64,
-    /// How many went.
+    /// How many were removed.
     pub removed: i64,
     /// How many file operations were refused.
     pub refused: i64,
@@ -135,7 +136,7 @@ pub struct StoryTotals {
     pub duration_ms: i64,
 }
 
-/// A chapter while it is written.
+/// A chapter that is being built.
 #[derive(Default)]
 struct ChapterDraft {
     chapter: Chapter,
@@ -161,7 +162,7 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
         for event in events {
             let revision = revisions.get(&event.id);
             if event.kind == EventKind::SessionClosed {
-                // Only the last end is the end: the session went on after the others.
+                // Only the last end counts: after earlier ones the session was resumed.
                 let earlier = closed.replace(event);
                 drafts.take_all(earlier.as_ref(), None);
             } else {
@@ -190,7 +191,7 @@ pub async fn read(on: &mut impl Conn, session: &Session) -> Result<Story, Ledger
     })
 }
 
-/// The chapters while they are written, in the order of their first events, and all of them as one.
+/// The chapters that are being built, in the order of their first events, and all of them together.
 #[derive(Default)]
 struct ChapterDrafts {
     drafts: Vec<(Option<i64>, ChapterDraft)>,
@@ -207,7 +208,7 @@ impl ChapterDrafts {
                 self.drafts.push((Some(step), ChapterDraft::default()));
                 self.drafts.len() - 1
             }),
-            // What belongs to no step comes where it happened: before the plan, between plans, after them.
+            // Events without a step come where they happened: before the plan, between plans, after them.
             None => {
                 if self.drafts.last().is_none_or(|(step, _)| step.is_some()) {
                     self.drafts.push((None, ChapterDraft::default()));
@@ -271,7 +272,7 @@ impl ChapterDraft {
             first_event: event.id,
             ..Iteration::default()
         });
-        // A file created and then edited was created; whatever is deleted at last was deleted.
+        // A file that was created and then edited counts as created; one that was deleted last counts as deleted.
         if what == "deleted" || (iteration.what == "found changed" && what == "edited") {
             iteration.what = what;
         }
@@ -310,7 +311,7 @@ impl ChapterDraft {
 }
 
 impl Chapter {
-    /// Returns what happened in the order of time, a line each: for people, and for a model to tell it.
+    /// Returns what happened in order, a line each: for people, and as input of the narrative.
     #[must_use]
     pub fn facts(&self) -> Vec<String> {
         let files = self.iterations.iter().map(|i| {
@@ -340,7 +341,7 @@ impl Chapter {
 }
 
 impl Story {
-    /// Leaves out and cuts until it has at most so many tokens; what is left out is counted.
+    /// Shortens the story until it fits; what is left out is counted.
     #[must_use]
     pub fn fit(mut self, tokens_max: usize) -> Self {
         let whole = budget::tokens_of(&self);
@@ -357,14 +358,14 @@ impl Story {
                 counted(whole, "token")
             ));
         }
-        // Then there are too many chapters: the last ones are what is asked for most.
+        // There are too many chapters. The last ones matter most, so the first are dropped.
         while budget::tokens_of(&self) > tokens_max && self.chapters.len() > 1 {
             self.chapters.drain(..self.chapters.len().div_ceil(4));
         }
         self
     }
 
-    /// Tells it in Markdown.
+    /// Writes the story as Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut out = String::new();

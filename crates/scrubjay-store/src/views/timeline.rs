@@ -1,5 +1,5 @@
-//! The timeline: all events of a session in order, each with the step it belongs to and, for a change of a file, where
-//! the contents before and after can be read.
+//! The timeline: all events of a session in order, each with its plan step, and for a file change with the URIs of the
+//! contents before and after.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ use crate::ledger::revision::{self, Revision};
 use crate::ledger::session::Session;
 use crate::ledger::{Conn, LedgerError};
 
-/// What is said of a change in a place of its own is not said in the details again.
+/// Details of a file change that `EventView::change` shows already.
 const SAID_OF_CHANGES: [&str; 5] = ["before", "after", "added", "removed", "revision"];
-/// How long the texts of an event are cut that would take all the room; tried one after the other.
+/// To how many characters the texts of a too long event are cut, tried in turn.
 const CUTS: [usize; 5] = [10_000, 2_000, 500, 100, 20];
 
 /// A page of a timeline.
@@ -32,7 +32,7 @@ pub struct Timeline {
     pub steps: StepTotals,
     /// Its events.
     pub events: Vec<EventView>,
-    /// The event after which the next page begins; none where this is the last.
+    /// The event after which the next page begins; none if this is the last.
     pub next_after: Option<i64>,
     /// How many events there are in all.
     pub total: i64,
@@ -45,7 +45,7 @@ pub struct EventView {
     pub id: i64,
     /// When it happened.
     pub at: String,
-    /// What kind.
+    /// Its kind.
     #[serde(rename = "type")]
     pub kind: event::EventKind,
     /// The plan step it belongs to.
@@ -62,18 +62,18 @@ pub struct EventView {
     /// For a file change: enforced, reported or observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<revision::RevisionSource>,
-    /// For a file change: the revision, and where its contents are.
+    /// For a file change: the revision, and the URIs of its contents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<ChangeView>,
-    /// The rest.
+    /// Further facts, by kind.
     pub details: Value,
-    /// The tape on which the call that caused it is.
+    /// The tape of the call that caused it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tape: Option<String>,
-    /// The entry on that tape.
+    /// The entry of that call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entry: Option<i64>,
-    /// Says that texts were cut, and how to read the whole.
+    /// A note that texts were cut, and how to read all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
 }
@@ -81,26 +81,26 @@ pub struct EventView {
 /// What an event did to a file's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangeView {
-    /// The revision; of a file that was left as it was, the one it has.
+    /// The revision; for an unchanged file, the one that has its content.
     pub revision: i64,
-    /// How many lines came.
+    /// How many lines were added.
     pub added: i64,
-    /// How many went.
+    /// How many were removed.
     pub removed: i64,
     /// How many bytes the file has now.
     pub size: i64,
-    /// What was there before; none where there was no file.
+    /// The content before; none if there was no file.
     pub before: Option<ContentRef>,
-    /// What is there afterwards; none where there is no file.
+    /// The content after; none if the file was deleted.
     pub after: Option<ContentRef>,
 }
 
-/// A content: what it is known by, and where it can be read.
+/// The hash and the URI of a content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContentRef {
     /// BLAKE3.
     pub hash: String,
-    /// The resource.
+    /// The URI of the resource.
     pub uri: String,
 }
 
@@ -123,7 +123,7 @@ impl ChangeView {
         }
     }
 
-    /// Shows the revision of a file that was left as it was.
+    /// Shows the revision of an unchanged file.
     fn unchanged(session: &str, revision: &Revision) -> Self {
         let content = ContentRef::new(session, revision, revision.after.as_ref(), Side::After);
         Self { added: 0, removed: 0, before: content.clone(), after: content, ..Self::new(session, revision) }
@@ -164,7 +164,7 @@ impl EventView {
         }
     }
 
-    /// Returns the lines that came and went, where any did.
+    /// Returns how many lines were added and removed, if any were.
     #[must_use]
     pub fn lines(&self) -> Option<String> {
         let change = self.change.as_ref().filter(|change| change.added + change.removed > 0)?;
@@ -179,7 +179,7 @@ impl EventView {
         format!("{} {}{step} {}{lines}", self.id, self.at, self.summary)
     }
 
-    /// Cuts texts until it has at most so many tokens, or cannot be cut any more.
+    /// Cuts texts until the view fits, or cannot be cut further.
     fn fit(&mut self, tokens_max: usize) {
         let whole = budget::tokens_of(self);
         if whole <= tokens_max {
@@ -191,7 +191,7 @@ impl EventView {
                     "texts are cut; all of it has about {}: read it with after {}, limit 1 and max_tokens {}",
                     counted(whole, "token"),
                     self.id - 1,
-                    // Room for what stands around it.
+                    // Room for the page around it.
                     whole + 1000
                 ));
             }

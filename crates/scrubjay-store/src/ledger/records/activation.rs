@@ -10,41 +10,41 @@ use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
-/// How many sessions are told of.
+/// How many other sessions are listed.
 const HOLDERS_SHOWN_MAX: i64 = 50;
 
-/// What a session has seen of a record.
+/// The version of a record that a session has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenVersion {
-    /// Which version.
+    /// The version.
     pub version: i64,
-    /// The project's tick at that time.
+    /// The project's tick when it saw it.
     pub tick: i64,
 }
 
 /// A session that has a record activated and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveSession {
-    /// Which.
+    /// The session.
     pub session_id: String,
     /// When something last happened in it.
     pub last_activity_ns: i64,
 }
 
-/// What came of an activation.
+/// The result of an activation.
 #[derive(Clone, Debug)]
 pub struct Activation {
     /// The record.
     pub now: RecordRef,
-    /// What the session had seen of it before, where it did.
+    /// The version that the session had seen before, if any.
     pub before: Option<SeenVersion>,
-    /// Who else works with it, the most recently active first.
+    /// Other sessions that have it activated, the most recently active first.
     pub others: Vec<ActiveSession>,
     /// The project's tick.
     pub tick: i64,
 }
 
-/// Returns what a session has seen of a record, where it has it activated.
+/// Returns the version of a record that a session has seen, if it has it activated.
 ///
 /// # Errors
 /// The ledger failed.
@@ -64,7 +64,7 @@ pub(crate) async fn seen_version(
     })
 }
 
-/// Notes that the session has seen a record as it is now.
+/// Notes that the session has seen the current version of a record.
 pub(super) async fn note_seen(
     write: &mut Write,
     scope: &Scope,
@@ -85,7 +85,7 @@ pub(super) async fn note_seen(
     Ok(())
 }
 
-/// Activates a record in the session, or looks at it again.
+/// Activates a record in the session, or refreshes its activation.
 ///
 /// # Errors
 /// There is no such record, or the ledger failed.
@@ -135,7 +135,7 @@ pub async fn active_sessions(
         .collect()
 }
 
-/// Returns the records a session has activated, in order, so many at most, and how many there are.
+/// Returns the first `limit` records that a session has activated, and how many there are.
 ///
 /// # Errors
 /// The ledger failed.

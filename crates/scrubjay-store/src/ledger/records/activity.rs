@@ -1,4 +1,4 @@
-//! The latest events of a project that concern records and sessions, and the sessions that are open.
+//! The latest events of a project about records and sessions, and its open sessions.
 
 use sqlx::Row;
 
@@ -7,7 +7,7 @@ use crate::ledger::event::{self, Event, EventKind};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
-/// The kinds of events that tell of records and of sessions.
+/// The kinds of events about records and sessions.
 pub const KINDS: [EventKind; 10] = [
     EventKind::RecordCreated,
     EventKind::RecordUpdated,
@@ -24,7 +24,7 @@ pub const KINDS: [EventKind; 10] = [
 /// Which events to return.
 #[derive(Clone, Debug, Default)]
 pub struct ActivityFilter {
-    /// Of these kinds; of [`KINDS`] where there are none.
+    /// Of these kinds; if empty, of all [`KINDS`].
     pub kinds: Vec<EventKind>,
     /// No older than this, nanoseconds since the Unix epoch.
     pub since_ns: i64,
@@ -46,7 +46,7 @@ pub async fn recent(
     let kinds = if wanted.kinds.is_empty() { &KINDS[..] } else { &wanted.kinds };
     let kinds: Vec<_> = kinds.iter().map(|kind| format!("'{}'", kind.name())).collect();
     let about = if wanted.record.is_some() { "subject = $2" } else { "$2 = ''" };
-    // Both parts are names of ours.
+    // Both inserted texts are constants.
     let text = format!(
         "SELECT id, project_id, session_id, at_ns, kind, step, subject, summary, details, tape, entry
          FROM events WHERE project_id = $1 AND {about} AND at_ns >= $3 AND kind IN ({})

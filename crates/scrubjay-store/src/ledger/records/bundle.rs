@@ -1,4 +1,4 @@
-//! What is needed to reason with a record: its parent and open children whole, the rest as references.
+//! The context of a record: its parent and open children whole, other relatives as references.
 
 use sqlx::Row;
 
@@ -8,29 +8,29 @@ use super::{Record, RecordError, RecordId, RecordRef, RecordState, listing, row}
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError};
 
-/// How many open children are whole.
+/// How many open children are included whole: together they fill a model's context.
 const OPEN_CHILDREN_MAX: i64 = 50;
-/// How many references there are of each kind.
+/// How many references of each kind are included.
 const REFS_MAX: i64 = 100;
 
-/// A record with what surrounds it.
+/// A record with its relatives.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// The record.
     pub target: Record,
-    /// What it hangs on.
+    /// Its parent.
     pub parent: Option<Record>,
-    /// What hangs on it and is open: the first ones.
+    /// Its first open children.
     pub open: Vec<Record>,
-    /// What else hangs on it: the first ones.
+    /// Its first other children.
     pub other: Vec<RecordRef>,
-    /// What hangs on those: the first ones.
+    /// Its first grandchildren.
     pub grandchildren: Vec<RecordRef>,
-    /// How many of those there are.
+    /// How many grandchildren there are.
     pub grandchildren_total: i64,
 }
 
-/// Gathers what is needed to reason with a record.
+/// Loads a record with its context.
 ///
 /// # Errors
 /// There is no such record, or the ledger failed.
@@ -109,7 +109,7 @@ async fn grandchildren(
     Ok((rows.iter().map(RecordRef::of).collect::<Result<_, _>>()?, total))
 }
 
-/// Returns the records beside one, and how many there are.
+/// Returns the first siblings of a record, and how many there are.
 ///
 /// # Errors
 /// The ledger failed.

@@ -1,7 +1,7 @@
-//! Code that records speak of, and whether it is still what it was.
+//! Citations of code in records, and whether the cited lines have changed since.
 //!
-//! A citation keeps the lines as they were when it was made, as far as the ledger knows the file. It is
-//! suspect once the newest revision of that file says something else there. Files themselves are never read.
+//! A citation stores the lines as they were when it was made, if the ledger has the file. It is suspect once the newest
+//! revision of that file has other lines there. The workspace itself is never read.
 
 use scrubjay_core::diff;
 use sqlx::Row;
@@ -13,12 +13,12 @@ use crate::ledger::blob::{self, Hash};
 use crate::ledger::statement::{change, select};
 use crate::ledger::{Conn, LedgerError, Write, moves, revision};
 
-/// How many pieces of code a record cites.
+/// How many citations a record may have.
 const CITATIONS_MAX: usize = 20;
-/// No path is longer.
+/// The longest path.
 const PATH_CHARS_MAX: usize = 1_000;
 
-/// A piece of code: some lines of a file.
+/// Some lines of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Citation {
     /// The file, relative to the workspace.
@@ -32,11 +32,11 @@ struct Citation {
 /// A citation whose lines have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuspectCitation {
-    /// The record that cites.
+    /// The citing record.
     pub id: RecordId,
-    /// What it cites, as it was written.
+    /// The citation, as `path#L1-L9`.
     pub citation: String,
-    /// What changed, as a unified diff; nothing where the file is gone.
+    /// What changed, as a unified diff; none if the file is gone.
     pub diff: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Citation {
     }
 }
 
-/// Checks that citations can be read.
+/// Checks that citations are valid.
 pub(super) fn check(citations: &[String]) -> Result<(), RecordError> {
     if citations.len() > CITATIONS_MAX {
         return Err(RecordError::Invalid(format!("a record has at most {CITATIONS_MAX} citations")));
@@ -73,7 +73,7 @@ pub(super) fn check(citations: &[String]) -> Result<(), RecordError> {
     }
 }
 
-/// Keeps the citations of a record in place of those before, with the lines as they are now.
+/// Replaces the citations of a record, and stores the cited lines as they are now.
 pub(super) async fn keep(
     write: &mut Write,
     scope: &Scope,
@@ -116,7 +116,7 @@ pub(super) async fn keep(
     Ok(())
 }
 
-/// Returns which of a record's citations say something else by now.
+/// Returns the citations of a record whose lines have changed.
 ///
 /// # Errors
 /// The ledger failed.
@@ -145,7 +145,7 @@ pub async fn suspects(
         let kept = row.try_get::<Option<Vec<u8>>, _>(5)?.map(hash_of).transpose()?;
         let then = match kept {
             Some(hash) => text(on, &hash).await?,
-            // The file was not known when it was cited: it was what its first revision since found there.
+            // The ledger did not have the file when it was cited. The first later revision has the content before.
             None => match revision::first_after(on, &workspace, &citation.path, cited)
                 .await?
                 .and_then(|r| r.before)
@@ -177,7 +177,7 @@ async fn text(on: &mut impl Conn, hash: &Hash) -> Result<Option<String>, LedgerE
     Ok(diff::as_text(&bytes).map(str::to_owned))
 }
 
-/// Returns the cited lines of a content; nothing where it is not text.
+/// Returns the cited lines of a content; none if it is not text.
 async fn lines(on: &mut impl Conn, hash: &Hash, citation: &Citation) -> Result<Option<String>, LedgerError> {
     Ok(text(on, hash).await?.map(|text| citation.cut(&text)))
 }

@@ -1,6 +1,7 @@
-//! A project's book of records: which number is next, and how many there are of each kind.
+//! A project's collection of records: the next number, and how many there are of each state.
 //!
-//! The totals are kept with every write, so that nobody has to count a large project.
+//! The totals are updated with every write, so that a large project need not be counted. The tables call a collection
+//! `book`.
 
 use serde::Serialize;
 use sqlx::Row;
@@ -9,12 +10,12 @@ use super::RecordState;
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write, project};
 
-/// A project's book.
+/// A project's collection of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordCollection {
-    /// What its records are filed under; 0 while there are none.
+    /// Its key in the tables; 0 while it is not created.
     pub(crate) id: i64,
-    /// Which project's.
+    /// The project.
     pub project: String,
     /// How many records it has.
     pub totals: Totals,
@@ -59,7 +60,7 @@ impl Totals {
     }
 }
 
-/// Opens a project's book; one that was never written to is empty.
+/// Reads a project's collection; one that was never written to is empty.
 ///
 /// # Errors
 /// The ledger failed.
@@ -85,7 +86,7 @@ pub async fn open(on: &mut impl Conn, project: &str) -> Result<RecordCollection,
     Ok(collection)
 }
 
-/// Opens a project's book for writing, and begins it where there is none.
+/// Reads a project's collection for writing, and creates it if needed.
 pub(super) async fn begin(write: &mut Write, project: &str) -> Result<RecordCollection, LedgerError> {
     let mut collection = open(write, project).await?;
     if collection.id == 0 {

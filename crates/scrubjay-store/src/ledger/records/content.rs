@@ -1,4 +1,4 @@
-//! What a record may say, and how a version of it is kept.
+//! Checks the content of records, and stores versions.
 
 use super::collection::RecordCollection;
 use super::scope::Scope;
@@ -16,17 +16,17 @@ pub(super) const SUMMARY_CHARS_MAX: usize = 5_000;
 const BODY_CHARS_MAX: usize = 100_000;
 /// No record is related to more.
 const RELATED_MAX: usize = 100;
-/// No metadata is larger, as JSON.
+/// The largest metadata, as JSON.
 const METADATA_BYTES_MAX: usize = 64 * 1024;
 
-/// How a version came to be.
+/// What created a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionChange {
-    /// The record was created with it.
+    /// The record was created.
     Created,
-    /// What it says changed.
+    /// The content was changed.
     Modified,
-    /// Its state changed.
+    /// The state was changed.
     StateChanged,
 }
 
@@ -49,7 +49,7 @@ impl VersionChange {
     }
 }
 
-/// Takes secrets out of what a record says.
+/// Redacts the texts of a record.
 pub(super) fn cleaned(write: &Write, content: RecordContent) -> RecordContent {
     let metadata = write.clean_json(&serde_json::Value::Object(content.metadata));
     let text = |text: &str| write.clean(text).into_string();
@@ -64,7 +64,7 @@ pub(super) fn cleaned(write: &Write, content: RecordContent) -> RecordContent {
     }
 }
 
-/// Checks what is to be kept, except whether the records it names are there.
+/// Checks a content, except whether the related records exist.
 pub(super) fn check(content: &RecordContent) -> Result<(), RecordError> {
     let texts = [
         ("type", &content.kind, TYPE_CHARS_MAX, false),
@@ -79,7 +79,7 @@ pub(super) fn check(content: &RecordContent) -> Result<(), RecordError> {
         if text.chars().count() > chars_max {
             return Err(RecordError::Invalid(format!("{name} has at most {chars_max} characters")));
         }
-        // PostgreSQL cannot keep one, and no text that people write has one.
+        // PostgreSQL cannot store NUL, and no text that people write contains one.
         if text.contains('\0') {
             return Err(RecordError::Invalid(format!("{name} must not contain a NUL character")));
         }
@@ -94,7 +94,7 @@ pub(super) fn check(content: &RecordContent) -> Result<(), RecordError> {
     citation::check(&content.citations)
 }
 
-/// Checks that the records one names are there.
+/// Checks that related records exist.
 pub(super) async fn check_related(
     write: &mut Write,
     collection: &RecordCollection,
@@ -106,7 +106,7 @@ pub(super) async fn check_related(
     Ok(())
 }
 
-/// One more version.
+/// A version to be stored.
 pub(super) struct NewVersion<'a> {
     pub(super) id: RecordId,
     pub(super) version: i64,
@@ -116,7 +116,7 @@ pub(super) struct NewVersion<'a> {
     pub(super) content: &'a RecordContent,
 }
 
-/// Keeps a version, whole.
+/// Stores a version.
 pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>) -> Result<(), LedgerError> {
     let content = new.content;
     let related: Vec<i64> = content.related.iter().map(|id| id.0).collect();
@@ -147,7 +147,7 @@ pub(super) async fn keep(write: &mut Write, scope: &Scope, new: &NewVersion<'_>)
     Ok(())
 }
 
-/// Moves a record on to a version that was kept.
+/// Makes a stored version the current one of its record.
 pub(super) async fn advance(
     write: &mut Write,
     collection: &RecordCollection,

@@ -1,4 +1,4 @@
-//! A new record: below one that the session has activated, or a root.
+//! Creates a record: a root, or a child of a record that the session has activated.
 
 use serde_json::{Map, Value, json};
 
@@ -12,10 +12,10 @@ use crate::ledger::event::{self, EventKind, NewEvent};
 use crate::ledger::statement::{Key, change};
 use crate::ledger::{LedgerError, Write};
 
-/// What a new record says.
+/// A record to be created.
 #[derive(Clone, Debug)]
 pub struct NewRecord {
-    /// What it hangs on.
+    /// Its parent; none for a root.
     pub parent: Option<RecordId>,
     /// What kind of thought it is.
     pub kind: String,
@@ -25,20 +25,20 @@ pub struct NewRecord {
     pub summary: String,
     /// All of it.
     pub body: String,
-    /// Where its life begins.
+    /// Its first state.
     pub state: RecordState,
-    /// What it has to do with.
+    /// Related records.
     pub related: Vec<RecordId>,
-    /// Whatever else the user keeps with it.
+    /// Further data of the user's.
     pub metadata: Map<String, Value>,
-    /// The code it speaks of.
+    /// The code it cites.
     pub citations: Vec<String>,
 }
 
 /// Creates a record, and activates it in the session.
 ///
 /// # Errors
-/// The parent is not there or not activated, lies too deep, or what is said is not a record.
+/// The parent does not exist, is not activated or is too deep, or the content is invalid.
 pub async fn create(write: &mut Write, scope: &mut Scope, new: NewRecord) -> Result<Record, RecordError> {
     let parent = match new.parent {
         Some(id) => Some(parent(write, scope, id).await?),
@@ -92,7 +92,7 @@ async fn parent(write: &mut Write, scope: &Scope, id: RecordId) -> Result<Record
     Ok(parent)
 }
 
-/// Puts the record into the tree, under the newest number.
+/// Inserts the record into the tree, with the next number.
 async fn place(
     write: &mut Write,
     scope: &Scope,
@@ -143,7 +143,7 @@ async fn place(
     Ok(now)
 }
 
-/// Counts children that came, or were opened or closed.
+/// Updates a record's counts of children and of open children.
 pub(super) async fn count_child(
     write: &mut Write,
     scope: &Scope,

@@ -1,4 +1,4 @@
-//! Two versions of a record, found by time, tick, number or the last save.
+//! Finds a version of a record by time, tick, number or the session's last save.
 
 use sqlx::Row;
 
@@ -12,15 +12,15 @@ use crate::ledger::statement::select;
 pub enum VersionPoint {
     /// The newest.
     Current,
-    /// The one with that number.
+    /// The version with that number.
     Version(i64),
-    /// The one at that tick of the project.
+    /// The version at that tick of the project.
     Tick(i64),
-    /// The one at that time, nanoseconds since the Unix epoch.
+    /// The version at that time, nanoseconds since the Unix epoch.
     Time(i64),
-    /// The one when that session was last saved.
+    /// The version when that session was last saved.
     LastSave {
-        /// The session, where there is one.
+        /// The session, if the caller has one.
         session: Option<String>,
     },
 }
@@ -40,7 +40,7 @@ impl VersionPoint {
 /// Returns a record as it was.
 ///
 /// # Errors
-/// There is no such record, or it was not there yet.
+/// There is no such record, or it did not exist yet.
 pub async fn at(
     on: &mut impl Conn,
     collection: &RecordCollection,

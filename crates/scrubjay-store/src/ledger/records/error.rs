@@ -1,4 +1,4 @@
-//! Why something cannot be done with records.
+//! The errors of record operations.
 
 use thiserror::Error;
 
@@ -6,32 +6,32 @@ use super::{Record, RecordId, RecordState};
 use crate::ledger::LedgerError;
 use crate::ledger::session::SessionError;
 
-/// Something cannot be done with records.
+/// Why a record operation failed.
 #[derive(Debug, Error)]
 pub enum RecordError {
     /// No record has that id.
     #[error("no record has the id \"{0}\"")]
     NotFound(String),
-    /// The session has not activated it.
+    /// The session has not activated the record.
     #[error("record {0} is not activated in this session")]
     NotActivated(RecordId),
-    /// The session has not activated the parent of a new one.
+    /// The session has not activated the parent of a new record.
     #[error("the parent {0} is not activated in this session")]
     ParentNotActivated(RecordId),
-    /// A record cannot go there from where it is.
+    /// A record cannot change to this state from its current one.
     #[error("record {id} cannot go from {} to {}", from.name(), to.name())]
     InvalidTransition {
-        /// Which.
+        /// The record.
         id: RecordId,
-        /// Where it is.
+        /// Its current state.
         from: RecordState,
-        /// Where it was to go.
+        /// The requested state.
         to: RecordState,
     },
-    /// A transition lacks what its target needs.
+    /// A transition lacks an argument that its target state requires.
     #[error("{} needs {needs}", to.name())]
     Incomplete {
-        /// Where it was to go.
+        /// The requested state.
         to: RecordState,
         /// What is missing.
         needs: &'static str,
@@ -39,11 +39,11 @@ pub enum RecordError {
     /// Another session changed it since it was activated.
     #[error("record {} was changed by session {by} since this session activated it", other.now.id)]
     Conflict {
-        /// Who did.
+        /// The other session.
         by: String,
         /// The version this session activated.
         activated: i64,
-        /// What it is now.
+        /// The record as it is now.
         other: Box<Record>,
     },
     /// The tree would be too deep.
@@ -51,16 +51,16 @@ pub enum RecordError {
     TooDeep {
         /// The parent.
         parent: RecordId,
-        /// How deep the child would lie.
+        /// The depth that the child would have.
         depth: i64,
     },
-    /// What was given is not a record.
+    /// An argument is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// No version is meant by that.
+    /// There is no such version.
     #[error("record {id} has no version at \"{wanted}\"")]
     NoVersion {
-        /// Which record.
+        /// The record.
         id: RecordId,
         /// What was asked for.
         wanted: String,

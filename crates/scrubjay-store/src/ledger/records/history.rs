@@ -1,4 +1,4 @@
-//! A record's versions, each whole, the newest first.
+//! The history of a record: its versions, the newest first.
 
 use sqlx::Row;
 
@@ -10,22 +10,22 @@ use crate::ledger::{Conn, LedgerError};
 
 pub use super::content::VersionChange;
 
-/// A version, with how it came to be.
+/// A version, with who created it and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Which.
+    /// Its number.
     pub version: i64,
-    /// When.
+    /// When it was written.
     pub at_ns: i64,
     /// The project's tick.
     pub tick: i64,
-    /// Whose.
+    /// The session that wrote it.
     pub session_id: String,
-    /// How.
+    /// What created it.
     pub change: VersionChange,
-    /// Why.
+    /// The reason that was given.
     pub reason: Option<String>,
-    /// What it says.
+    /// Its content.
     pub content: RecordContent,
 }
 
@@ -48,7 +48,7 @@ impl Version {
 /// The columns that follow a version's own.
 pub(super) const HOW: &str = ", v.tick, v.session_id, v.change, v.reason";
 
-/// Returns versions of a record, the newest first: no older than a time, before one of them, so many.
+/// Returns `limit` versions of a record below `before` and no older than `since_ns`, the newest first.
 ///
 /// # Errors
 /// There is no such record, or the ledger failed.

@@ -1,4 +1,4 @@
-//! Lists of records: filtered by state, type and place in the tree, a page at a time.
+//! Lists records by state, type and position in the tree, a page at a time.
 
 use sqlx::Row;
 
@@ -14,9 +14,9 @@ pub(crate) const TYPES_MAX: usize = 20;
 /// Which records to list.
 #[derive(Clone, Debug, Default)]
 pub struct RecordFilter {
-    /// In one of these states; any where there are none.
+    /// In one of these states; if empty, in any.
     pub states: Vec<RecordState>,
-    /// Of one of these types; any where there are none.
+    /// Of one of these types; if empty, of any.
     pub types: Vec<String>,
     /// Where in the tree.
     pub place: TreePlace,
@@ -34,16 +34,16 @@ pub enum TreePlace {
     /// Anywhere, in the order of creation.
     #[default]
     Anywhere,
-    /// From the roots so many levels down, in the order of the tree; 1 is the roots alone.
+    /// This many levels from the roots down, in the order of the tree; 1 is the roots only.
     Roots(i64),
-    /// Below a record, so many levels down.
+    /// This many levels below a record.
     Below(RecordId, i64),
 }
 
 /// Lists records; returns the page, and how many there are without the limit.
 ///
 /// # Errors
-/// The record to begin at or after is not there, or the ledger failed.
+/// The record of `place` or `after` does not exist, or the ledger failed.
 pub async fn list(
     on: &mut impl Conn,
     collection: &RecordCollection,
@@ -73,7 +73,7 @@ pub async fn list(
             filter.types.len() + 8
         );
     }
-    // Both texts name all the same binds, so that they can be bound alike.
+    // Both statements use all binds, so that one loop can bind them.
     let page = format!(
         "SELECT {REF} FROM records r WHERE {condition}
          AND (r.number > $4 OR $6 = 1) AND (r.path > $5 OR $6 = 0) ORDER BY {} LIMIT $7",
@@ -105,7 +105,7 @@ pub async fn list(
     Ok((page, total))
 }
 
-/// A place in words of the database; numbers in it are ours.
+/// A position in the tree as SQL; the numbers in it are our own.
 struct PlaceSql {
     condition: String,
     first: String,
@@ -119,7 +119,7 @@ async fn placed(
     collection: &RecordCollection,
     place: TreePlace,
 ) -> Result<PlaceSql, RecordError> {
-    // Every bind is named, whether or not it matters.
+    // Every bind must be used, also if it does not matter.
     let any = "r.book = $1 AND $2 >= '' AND $3 >= ''";
     let by_number = |condition: String| PlaceSql {
         condition,

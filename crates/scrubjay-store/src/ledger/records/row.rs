@@ -1,4 +1,4 @@
-//! How records lie in their tables, and how they are read.
+//! Reads records from their tables.
 
 use serde_json::{Map, Value};
 use sqlx::Row;
@@ -18,7 +18,7 @@ pub(super) const VERSION: &str = "v.version, v.at_ns, v.type, v.title, v.summary
 const REF_COLUMNS: usize = 15;
 /// How many columns a version has.
 pub(super) const VERSION_COLUMNS: usize = 11;
-/// How wide a number is in a path: all are alike, so that a range of texts is a subtree.
+/// The width of each number in a path: fixed, so that a subtree is a range of texts.
 const PATH_DIGITS: usize = 9;
 
 impl RecordRef {
@@ -48,7 +48,7 @@ impl RecordRef {
         path(&self.path, child)
     }
 
-    /// Returns the first path of its subtree, and the first one after.
+    /// Returns the first path of its subtree, and the first path behind it.
     pub(super) fn subtree(&self) -> (String, String) {
         let above = &self.path[..self.path.len() - PATH_DIGITS];
         (self.path.clone(), path(above, RecordId(self.id.0 + 1)))
@@ -95,7 +95,7 @@ impl RecordContent {
 }
 
 impl Record {
-    /// Reads a row of both kinds of columns.
+    /// Reads a row of [`REF`] and [`VERSION`] columns.
     pub(super) fn of(row: &AnyRow) -> Result<Self, LedgerError> {
         Ok(Self {
             now: RecordRef::of(row)?,
@@ -106,13 +106,13 @@ impl Record {
     }
 }
 
-/// A query of ours, from constants alone.
+/// Joins constants into a statement.
 macro_rules! sql {
     ($($part:expr),* $(,)?) => { sqlx::AssertSqlSafe([$($part),*].concat()) };
 }
 pub(super) use sql;
 
-/// Returns a record's reference, where there is one.
+/// Returns a record's reference, if the record exists.
 ///
 /// # Errors
 /// The ledger failed.
@@ -141,7 +141,7 @@ pub async fn require(
     find(on, collection, id).await?.ok_or_else(|| RecordError::NotFound(id.to_string()))
 }
 
-/// Returns a record whole, in one version, or in its newest.
+/// Returns a whole record in some version, or in its newest.
 ///
 /// # Errors
 /// There is no such record or version, or the ledger failed.

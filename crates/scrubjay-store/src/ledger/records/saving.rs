@@ -1,4 +1,4 @@
-//! Saving a session, and closing it. Everything is stored as it is written: a save is a mark to compare with.
+//! Saves and closes sessions. Everything is stored when it is written; a save is a mark to compare with.
 
 use serde_json::json;
 use sqlx::Row;
@@ -10,28 +10,28 @@ use crate::ledger::session::{self, Session};
 use crate::ledger::statement::{Key, change, select};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// How many records are named; all are counted.
+/// How many records are listed; all are counted.
 pub const NAMED_MAX: i64 = 1_000;
 
-/// What was saved.
+/// The result of a save.
 #[derive(Clone, Debug)]
 pub struct SaveResult {
     /// The records this session changed since it was last saved: the first ones.
     pub records: Vec<RecordId>,
     /// How many there are.
     pub count: i64,
-    /// When.
+    /// When it was saved.
     pub at_ns: i64,
     /// The project's tick.
     pub tick: i64,
 }
 
-/// What was closed.
+/// The result of closing a session.
 #[derive(Clone, Debug)]
 pub struct CloseResult {
     /// The session as it is now.
     pub session: Session,
-    /// The records it had activated: the first ones.
+    /// The first records it had activated.
     pub deactivated: Vec<RecordId>,
     /// How many there were.
     pub count: i64,

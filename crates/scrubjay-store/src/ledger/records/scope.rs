@@ -1,4 +1,4 @@
-//! Where a call works: whose session, in which project, on which book.
+//! The scope of a call: its session, project and collection of records.
 
 use super::RecordError;
 use super::collection::{self, RecordCollection};
@@ -6,10 +6,10 @@ use crate::ledger::project::{self, Project};
 use crate::ledger::session::{self, Caller, Session, SessionError};
 use crate::ledger::{Conn, LedgerError, Write};
 
-/// Where a mutation works.
+/// The scope of a mutation.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// Who calls, as of that project.
+    /// The caller, in that project.
     pub caller: Caller,
     /// The session.
     pub session: Session,
@@ -17,7 +17,7 @@ pub struct Scope {
     pub collection: RecordCollection,
 }
 
-/// Returns the project meant: the one named, or the caller's own, which may not have begun yet.
+/// Returns the named project, or the caller's own, which may not exist yet.
 ///
 /// # Errors
 /// The one named does not exist, or the ledger failed.
@@ -33,7 +33,7 @@ pub async fn project(
     }
 }
 
-/// Enters the session to work in: the one named, or the caller's own in that project, begun where needed.
+/// Returns the scope of a mutation: in the named session, or in the caller's own of that project, created if needed.
 ///
 /// # Errors
 /// The session or project named does not exist, the session is closed or of another project.
@@ -63,7 +63,7 @@ pub async fn enter(
     Ok(Scope { caller, session, collection })
 }
 
-/// Returns the caller's session in a project, where it has one.
+/// Returns the caller's session in a project, if it has one.
 ///
 /// # Errors
 /// The ledger failed.
@@ -78,7 +78,7 @@ pub async fn current(
     }
 }
 
-/// A session belongs to one project, so a caller that works on several has one in each.
+/// Returns the caller's session in a project. A session belongs to one project, so a caller has one in each.
 async fn own(write: &mut Write, caller: &mut Caller, project: Option<&str>) -> Result<Session, RecordError> {
     let home = caller.project.clone();
     if let Some(project) = project {
@@ -96,7 +96,7 @@ async fn own(write: &mut Write, caller: &mut Caller, project: Option<&str>) -> R
 }
 
 impl Scope {
-    /// Moves the project's clock on. A session that had seen everything has seen its own write too.
+    /// Increments the project's logical clock. A session that was up to date stays so, because it knows its own write.
     pub(super) async fn tick(&mut self, write: &mut Write) -> Result<i64, LedgerError> {
         let tick = project::tick(write, &self.collection.project).await?;
         if self.session.last_sync_tick == tick - 1 {

@@ -1,7 +1,7 @@
-//! Finding records by what they say.
+//! Full-text search over records.
 //!
-//! All words must match; where no record has all of them, any word does. Very common words match more records
-//! than can be ranked in time: then the newest are ranked, and the answer says so.
+//! All words must match; if no record has all of them, any word does. Very common words match more records than can be
+//! ranked in time: then the newest are ranked, and the answer says so.
 
 use sqlx::Row;
 
@@ -14,7 +14,7 @@ use crate::ledger::statement::select;
 use crate::ledger::words::{self, Term, Word, words};
 use crate::ledger::{Conn, LedgerError};
 
-/// How many matches are ranked.
+/// How many matches are ranked: ranking reads every match.
 pub const RANKED_MAX: i64 = 1_000;
 /// No query is longer.
 pub const QUERY_CHARS_MAX: usize = 1_000;
@@ -22,7 +22,7 @@ pub const QUERY_CHARS_MAX: usize = 1_000;
 const TERMS_MAX: usize = 32;
 /// How long a snippet is.
 const SNIPPET_CHARS: usize = 160;
-/// How much of it stands before the match.
+/// How much of it comes before the match.
 const LEAD_CHARS: usize = 50;
 
 /// What to look for.
@@ -30,9 +30,9 @@ const LEAD_CHARS: usize = 50;
 pub struct RecordSearch {
     /// Words, "phrases" and beginnings of words*.
     pub query: String,
-    /// Of one of these types; any where there are none.
+    /// Of one of these types; if empty, of any.
     pub types: Vec<String>,
-    /// In one of these states; any where there are none.
+    /// In one of these states; if empty, in any.
     pub states: Vec<RecordState>,
     /// Below this record.
     pub below: Option<RecordId>,
@@ -47,7 +47,7 @@ pub struct RecordSearchResults {
     pub hits: Vec<RecordHit>,
     /// How many match.
     pub total: i64,
-    /// Whether they have all the words, or some.
+    /// Whether they have all words; else at least one.
     pub all_words: bool,
     /// Whether only the newest of them were ranked.
     pub newest_only: bool,
@@ -58,16 +58,16 @@ pub struct RecordSearchResults {
 pub struct RecordHit {
     /// The record.
     pub now: RecordRef,
-    /// How well it matches, from 0 to 1; the best has 1.
+    /// How well it matches, from 0 to 1; the best match has 1.
     pub relevance: f64,
-    /// Where it matches, with the matches between `**`.
+    /// The text around the first match, with matches between `**`.
     pub snippet: String,
 }
 
 /// Looks for records.
 ///
 /// # Errors
-/// The query has no words, the record to look below is not there, or the ledger failed.
+/// The query has no words, the record to search below does not exist, or the ledger failed.
 pub async fn search(
     on: &mut impl Conn,
     collection: &RecordCollection,
@@ -160,7 +160,7 @@ fn terms(query: &str) -> Vec<Term> {
     terms.map(|term| Term { prefix: term.prefix && term.words.len() == 1, ..term }).collect()
 }
 
-/// Writes what must match the way the database reads it. It holds only letters, digits and words of ours.
+/// Writes the full-text query. It contains only letters, digits and words of ours, so nothing needs to be escaped.
 fn expression(
     dialect: Dialect,
     collection: &RecordCollection,
@@ -209,7 +209,7 @@ fn snippet(texts: &[&str], terms: &[Term]) -> String {
             return around(text, first.at.start, &matches);
         }
     }
-    // It matches by its type alone.
+    // Only its type matches.
     let text = texts.iter().find(|text| !text.is_empty()).unwrap_or(&"");
     around(text, 0, &[])
 }

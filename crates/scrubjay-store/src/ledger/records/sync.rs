@@ -1,4 +1,4 @@
-//! What others wrote since a session last looked, and how much of it matters to that session.
+//! Sync: what other sessions wrote since a session last synced, and how much of it is about records near to it.
 
 use sqlx::Row;
 
@@ -9,40 +9,40 @@ use super::{RecordContent, RecordError, RecordId, row};
 use crate::ledger::statement::select;
 use crate::ledger::{Conn, LedgerError, Write, project, session};
 
-/// How many changes one look shows.
+/// How many changes one sync returns.
 pub const CHANGES_MAX: i64 = 100;
-/// After so much text a look shows no more changes.
+/// After how much text a sync returns no more changes.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
 
-/// What others wrote.
+/// The result of a sync.
 #[derive(Clone, Debug)]
 pub struct SyncResult {
     /// The project's tick.
     pub tick: i64,
-    /// What the session had seen before.
+    /// The tick up to which the session had synced before.
     pub before: i64,
-    /// What it has seen now; less than the project's tick where there is more to show.
+    /// The tick up to which it has synced now; less than the project's tick if there is more.
     pub seen: i64,
-    /// What changed, in order.
+    /// The changes, in order.
     pub changes: Vec<ForeignChange>,
-    /// How many of the writes since were others' changes of records.
+    /// How many changes of records others made since.
     pub total: i64,
-    /// How near they were.
+    /// How near the changed records are to the session's.
     pub nearness: Nearness,
 }
 
 /// A change that another session made.
 #[derive(Clone, Debug)]
 pub struct ForeignChange {
-    /// Which record.
+    /// The record.
     pub id: RecordId,
-    /// What it says since, and who made it so.
+    /// The new version.
     pub version: Version,
-    /// What it said before.
+    /// The content before; none if the record is new.
     pub old: Option<RecordContent>,
 }
 
-/// How many changes were about records near to a session, each counted once.
+/// How many changes were about records near to a session's active ones; each change is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nearness {
     /// Those it has active.
@@ -55,7 +55,7 @@ pub struct Nearness {
     pub elsewhere: i64,
 }
 
-/// Shows a session what others wrote, and notes that it has seen it.
+/// Returns what others wrote, and notes that the session has seen it.
 ///
 /// # Errors
 /// The ledger failed.

@@ -1,7 +1,7 @@
-//! How records are found by their words, the same on both databases.
+//! The full-text index of records, the same on both databases.
 //!
-//! Texts are cut into words here, and each word carries its book, so that looking into one project costs
-//! nothing of another. State, type and ancestors are words too: a filter is one more word to match.
+//! Each word carries its collection's number, so that records of other projects cost nothing. State, type and ancestors
+//! are words too: a filter is one more word that must match.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use crate::ledger::{Conn, LedgerError, Write};
 
 /// How records were always cut into words: the words are kept, so this cannot change.
 pub(super) const FOLDING: Folding = Folding::DropAccents;
-/// Above the numbers of a book's records.
+/// Row ids hold the collection above this bit, and the record's number below it.
 const BOOK_SHIFT: u32 = 40;
 
-/// Returns a word of a text as it is kept.
+/// Returns the stored form of a word.
 pub(super) fn of_text(collection: &RecordCollection, word: &str) -> String {
     format!("{}x{word}", collection.id)
 }
@@ -33,17 +33,17 @@ pub(super) fn of_type(collection: &RecordCollection, kind: &str) -> String {
     format!("{}t{}", collection.id, &blake3::hash(kind.as_bytes()).to_hex()[..16])
 }
 
-/// Returns the word for whatever hangs on a record, however far below.
+/// Returns the word that all descendants of a record have.
 pub(super) fn of_ancestor(collection: &RecordCollection, id: RecordId) -> String {
     format!("{}a{}", collection.id, id.0)
 }
 
-/// Returns the row a record's words are kept in.
+/// Returns the row id of a record's words.
 fn row_of(collection: &RecordCollection, id: RecordId) -> i64 {
     (collection.id << BOOK_SHIFT) | id.0
 }
 
-/// Returns the record whose words are kept in a row.
+/// Returns the record of a row id.
 pub(super) fn record_of(row: i64) -> RecordId {
     RecordId(row & ((1 << BOOK_SHIFT) - 1))
 }
@@ -55,7 +55,7 @@ fn facets(collection: &RecordCollection, now: &RecordRef, content: &RecordConten
     facets
 }
 
-/// Keeps the words of a record's newest version, in place of those before.
+/// Stores the words of a record's newest version in place of older ones.
 pub(super) async fn put(
     write: &mut Write,
     collection: &RecordCollection,
@@ -113,9 +113,9 @@ async fn put_sqlite(
     Ok(())
 }
 
-/// Writes words the way PostgreSQL reads them: each with its places, and how much it counts there.
+/// Writes a `tsvector`: each word with its positions and their weights.
 fn vector(texts: &[Vec<String>; 4], facets: &[String]) -> String {
-    /// PostgreSQL keeps no more places of one word, and none beyond.
+    /// Limits of `tsvector`: the number of positions of one word, and the largest position.
     const PLACES_MAX: usize = 255;
     const PLACE_MAX: usize = 16_383;
     let mut places: BTreeMap<&str, Vec<(usize, char)>> = BTreeMap::new();
@@ -128,7 +128,7 @@ fn vector(texts: &[Vec<String>; 4], facets: &[String]) -> String {
                 places.push((at.min(PLACE_MAX), weight));
             }
         }
-        // A phrase does not go on in the next text.
+        // A gap, so that no phrase reaches into the next text.
         at += 1;
     }
     let mut vector = String::new();

@@ -1,4 +1,4 @@
-//! A record's way from state to state.
+//! Changes the workflow state of a record.
 
 use serde_json::json;
 
@@ -11,36 +11,36 @@ use super::{
 use crate::ledger::Write;
 use crate::ledger::event::{self, EventKind, NewEvent};
 
-/// Where a record is to go.
+/// A requested change of state.
 #[derive(Clone, Debug)]
 pub struct Transition {
-    /// Where to.
+    /// The new state.
     pub to: RecordState,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
-    /// What answered it.
+    /// The record that answered this one.
     pub resolved_by: Option<RecordId>,
 }
 
-/// What came of it.
+/// The result of a change of state.
 #[derive(Clone, Debug)]
 pub struct TransitionResult {
     /// The record as it is now.
     pub record: Record,
-    /// Its children that are still open, where it is not any more: the first ones.
+    /// Its first children that are still open, if it is not open any more.
     pub open_children: Vec<RecordRef>,
 }
 
-/// How many open children are told of.
+/// How many open children are listed.
 const CHILDREN_SHOWN_MAX: i64 = 50;
 
 /// Changes a record's state.
 ///
-/// A change by another session since it was activated is an error here, and told on the timeline: what
-/// returns [`RecordError::Conflict`] must be committed.
+/// A change by another session since the activation is an error, and recorded as an event: the caller must commit after
+/// [`RecordError::Conflict`], too.
 ///
 /// # Errors
-/// It is not there, not activated, cannot go there, or lacks what it needs to.
+/// The record does not exist or is not activated, or the change is not allowed or lacks an argument.
 pub async fn transition(
     write: &mut Write,
     scope: &mut Scope,

@@ -1,7 +1,7 @@
-//! A change of what a record says, checked against the version the session activated.
+//! Updates the content of a record, checked against the version that the session activated.
 //!
-//! Where another session was faster nothing is written, and its version is returned; unless the change is
-//! forced, or merged where the two do not touch.
+//! If another session changed the record since, nothing is written and its version is returned; unless the update is
+//! forced, or can be merged.
 
 use scrubjay_core::merge::merge;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use super::{Record, RecordContent, RecordError, RecordId, citation, history, row
 use crate::ledger::Write;
 use crate::ledger::event::{self, EventKind, NewEvent};
 
-/// What is to change; the rest stays.
+/// The fields to change; the others stay.
 #[derive(Clone, Debug, Default)]
 pub struct RecordChanges {
     /// What it is about.
@@ -22,54 +22,54 @@ pub struct RecordChanges {
     pub summary: Option<String>,
     /// All of it.
     pub body: Option<String>,
-    /// What it has to do with.
+    /// Related records.
     pub related: Option<Vec<RecordId>>,
-    /// Whatever else the user keeps with it.
+    /// Further data of the user's.
     pub metadata: Option<Map<String, Value>>,
-    /// The code it speaks of.
+    /// The code it cites.
     pub citations: Option<Vec<String>>,
 }
 
-/// What to do when another session was faster.
+/// What to do if another session changed the record since the activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnConflict {
     /// Write nothing.
     #[default]
     Refuse,
-    /// Put the two together where they do not touch.
+    /// Merge, if the two changes do not touch the same parts.
     Merge,
-    /// Write all the same.
+    /// Overwrite the other's changes.
     Force,
 }
 
-/// What came of a change.
+/// The result of an update.
 #[derive(Clone, Debug)]
 pub struct UpdateResult {
     /// The record as it is now.
     pub record: Record,
-    /// How it went.
+    /// Whether and how it was written.
     pub outcome: UpdateOutcome,
 }
 
-/// How a change went.
+/// Whether and how an update was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateOutcome {
-    /// Nobody else had changed it.
+    /// Written; no other session had changed the record.
     Written,
-    /// The other's changes were kept too: these fields of theirs.
+    /// Merged with the other session's changes of these fields.
     Merged(Vec<&'static str>),
-    /// The other's changes were overridden.
+    /// Written over the other session's changes.
     Forced {
-        /// Whose they were.
+        /// The other session.
         by: String,
     },
     /// Nothing was written.
     Conflict {
-        /// Who was faster.
+        /// The other session.
         by: String,
         /// The version this session had activated.
         activated: i64,
-        /// Which fields both changed, where a merge was asked for.
+        /// The fields that both changed, if a merge was tried.
         fields: Vec<&'static str>,
     },
 }
@@ -77,7 +77,7 @@ pub enum UpdateOutcome {
 /// Changes a record.
 ///
 /// # Errors
-/// It is not there or not activated, or what is said is not a record. A conflict is an outcome, not an error.
+/// The record does not exist or is not activated, or the content is invalid. A conflict is an outcome, not an error.
 pub async fn update(
     write: &mut Write,
     scope: &mut Scope,
@@ -117,7 +117,7 @@ pub async fn update(
     })
 }
 
-/// Tells that two sessions changed one record.
+/// Records that two sessions changed one record.
 pub(super) async fn detected(
     write: &mut Write,
     scope: &Scope,
@@ -225,7 +225,7 @@ impl RecordContent {
     }
 }
 
-/// Puts two changes together; tells which fields the other changed, or which both did.
+/// Merges two changes; returns the fields that the other changed, or as an error those that both changed.
 fn merged(
     base: &RecordContent,
     changes: &RecordChanges,
@@ -251,7 +251,7 @@ fn merged(
     if touched.is_empty() { Ok((content, base.differences(theirs))) } else { Err(touched) }
 }
 
-/// Decides a field that is whole: whoever alone changed it is right.
+/// Merges a field as a whole: the change of the only one who changed it is taken.
 fn one<T: PartialEq + Clone>(
     name: &'static str,
     base: &T,
