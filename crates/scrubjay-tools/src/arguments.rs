@@ -1,9 +1,9 @@
 //! Checks the arguments of a call against its tool's schema, before the tool sees them.
 //!
-//! Whatever is wrong is said at once, each with the path of the argument and what it may be: the words of a
-//! deserializer name neither. An argument that no tool knows is refused where it looks like a misspelt one, for it
-//! would be lost in silence; others are taken out and named, because some hosts add arguments of their own. So a tool
-//! never goes by an argument under a name that its schema, and whoever writes a rule by it, does not know.
+//! All problems are reported at once, each with the path of the argument and what it may be, which serde's messages do
+//! not name. An unknown argument is refused if it looks like a misspelt one, because it would be ignored silently. Others
+//! are removed and named in the answer, because some hosts add arguments of their own. So a tool never uses an argument
+//! that is not in its schema, and rules can rely on the schema.
 
 use scrubjay_core::inert::inert;
 use scrubjay_core::spelling::nearest;
@@ -12,25 +12,25 @@ use serde_json::{Value, json};
 
 use crate::reply::Failure;
 
-/// So many characters of a wrong value are shown.
+/// How many characters of a wrong value are shown.
 const SHOWN_CHARS_MAX: usize = 60;
-/// So many problems are told of one call.
+/// How many problems of one call are reported: a model corrects a few at a time.
 const PROBLEMS_MAX: usize = 20;
-/// What the keys of a schema's limits mean, in words.
+/// The words for a schema's limits.
 const AT_LEAST: &str = "at least";
 const AT_MOST: &str = "at most";
 
 /// One thing that is wrong with the arguments of a call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ArgumentProblem {
-    /// The argument, with the way to it: `steps[2].status`.
+    /// The path of the argument: `steps[2].status`.
     pub path: String,
     /// What is wrong with it.
     pub message: String,
-    /// What it may be, where only these will do.
+    /// The allowed values, if there are only a few.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<Value>,
-    /// The whole sentence, where it is not the path and the message.
+    /// The whole sentence, if it is not the path and the message.
     #[serde(skip)]
     pub(crate) sentence: Option<String>,
 }
@@ -51,7 +51,7 @@ impl std::fmt::Display for ArgumentProblem {
     }
 }
 
-/// Puts what is wrong into one sentence.
+/// Joins problems into one sentence.
 pub(crate) fn describe(problems: &[ArgumentProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
@@ -62,16 +62,16 @@ pub(crate) fn refusal(problems: &[ArgumentProblem]) -> Failure {
     Failure::new("INVALID_ARGUMENT", describe(problems), hint).with(json!({ "problems": problems }))
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct ArgumentCheck {
     pub(crate) problems: Vec<ArgumentProblem>,
-    /// Arguments that the tool does not have.
+    /// Arguments that the tool does not have and that were removed.
     pub(crate) ignored: Vec<String>,
 }
 
-/// Checks arguments against a schema without references, and takes out those that it does not have; whole numbers that
-/// were written with a point lose it.
+/// Checks arguments against a schema without references, and removes unknown ones. Whole numbers written as `20.0` become
+/// integers.
 pub(crate) fn check(arguments: &mut Value, schema: &Value) -> ArgumentCheck {
     let mut checked = ArgumentCheck::default();
     checked.value(arguments, schema, "");
@@ -79,7 +79,7 @@ pub(crate) fn check(arguments: &mut Value, schema: &Value) -> ArgumentCheck {
     checked
 }
 
-/// Looks for arguments alone that the schema does not have, and takes them out.
+/// Only removes arguments that the schema does not have.
 pub(crate) fn check_names(arguments: &mut Value, schema: &Value) -> ArgumentCheck {
     let mut checked = ArgumentCheck::default();
     checked.names(arguments, schema, "");
@@ -124,7 +124,7 @@ impl ArgumentCheck {
         }
     }
 
-    /// Checks a value that may be one of several things: one that fits, or the one it comes nearest to.
+    /// Checks a value that has several alternatives. If none fits, the problems of the nearest are reported.
     fn choices(&mut self, value: &mut Value, choices: &[Value], path: &str) {
         let mut nearest: Option<Self> = None;
         for choice in choices.iter().filter(|choice| !is_null(choice)) {
@@ -135,7 +135,7 @@ impl ArgumentCheck {
                 self.ignored.extend(attempt.ignored);
                 return;
             }
-            // Something wrong within it says more than that it is of another type.
+            // An alternative with a problem inside is nearer than one of another type.
             let is_within = attempt.problems.iter().any(|problem| problem.path != path);
             if nearest.is_none() || is_within {
                 nearest = Some(attempt);
@@ -184,7 +184,7 @@ impl ArgumentCheck {
             known.keys().map(String::as_str).filter(|name| !members.contains_key(*name)).collect();
         for name in members.keys().filter(|name| !known.contains_key(*name)) {
             let path = below(path, &short(name));
-            // One that is given as well was not meant twice.
+            // If the right name is given as well, this is no misspelling of it.
             match nearest(name, &free) {
                 Some(near) => self.wrong(&path, format!("is no argument of this tool: did you mean {near}?")),
                 None if schema["additionalProperties"] == false => {
@@ -238,7 +238,7 @@ fn limits_of(format: Option<&str>) -> (Option<f64>, Option<f64>) {
     }
 }
 
-/// Returns the only values that a schema takes.
+/// Returns the allowed values of a schema, if it lists them.
 fn allowed(schema: &Value) -> Option<Vec<Value>> {
     if let Some(values) = schema["enum"].as_array() {
         return Some(values.iter().filter(|value| !value.is_null()).cloned().collect());
@@ -271,7 +271,7 @@ fn is_of(value: &Value, name: &str) -> bool {
         "array" => value.is_array(),
         "object" => value.is_object(),
         "number" => value.is_number(),
-        // One that is whole is one, however it is written.
+        // A number without a fraction is an integer, also if it is written as 20.0.
         "integer" => {
             value.is_i64()
                 || value.is_u64()
@@ -282,7 +282,7 @@ fn is_of(value: &Value, name: &str) -> bool {
     }
 }
 
-/// Names what a schema takes, in a sentence.
+/// Describes what a schema allows, for a sentence.
 fn named(schema: &Value, types: &[&str]) -> String {
     let one = |name: &&str| match *name {
         "string" => "a string".to_owned(),
@@ -318,7 +318,7 @@ fn one_of(allowed: &[Value]) -> String {
     }
 }
 
-/// Shows what was given instead, so far as it is short.
+/// Shows the given value, shortened.
 fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_owned(),

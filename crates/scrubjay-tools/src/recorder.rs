@@ -1,7 +1,7 @@
-//! The `recorder` toolset: sessions, plans, file changes and notes, recorded first and then done.
+//! The `recorder` toolset: sessions, plans, file changes and notes. Changes are recorded first, then made.
 //!
-//! One file for each group of tools; the views of what was recorded are resources, and tools for hosts
-//! without resources. What is written where is the store's business.
+//! One file for each group of tools. The views of what was recorded are resources, and also tools for hosts without
+//! resources. `scrubjay-store` does the recording.
 
 mod audit;
 mod file_op;

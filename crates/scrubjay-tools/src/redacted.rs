@@ -1,4 +1,4 @@
-//! Says which arguments of a call were stored without the secrets they held.
+//! Reports which arguments of a call were redacted before they were stored.
 
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
 use scrubjay_core::redact::Redactor;
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 /// The member of an answer that names the arguments.
 const MEMBER: &str = "redacted";
-/// No more arguments are named.
+/// How many arguments are named.
 const NAMED_MAX: usize = 20;
 
-/// Returns the arguments of which a text was stored otherwise than it was given.
+/// Returns the paths of arguments that were redacted before they were stored.
 #[must_use]
 pub fn changed_arguments(arguments: &Value, stored: &[String], redactor: &Redactor) -> Vec<String> {
     let mut changed = Vec::new();
@@ -20,7 +20,7 @@ pub fn changed_arguments(arguments: &Value, stored: &[String], redactor: &Redact
     changed
 }
 
-/// Says it in words.
+/// Describes it in a sentence.
 #[must_use]
 pub fn describe_changed(changed: &[String]) -> String {
     format!("Secrets were taken out before it was stored: {}.", changed.join(", "))
@@ -51,7 +51,7 @@ fn collect_changed(
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 collect_changed(value, &path, stored, redactor, changed);
             }
-            // What only its name tells to be a secret.
+            // The whole object, if a member is a secret only because of its name.
             if changed.len() == before && !path.is_empty() && stored.contains(&text) {
                 changed.push(path.to_owned());
             }
@@ -60,7 +60,7 @@ fn collect_changed(
     }
 }
 
-/// Says it in an answer, in data and in text.
+/// Adds the names of redacted arguments to an answer, as data and as text.
 pub(crate) fn name_changed(result: &mut CallToolResult, changed: &[String]) {
     if changed.is_empty() {
         return;
@@ -71,7 +71,7 @@ pub(crate) fn name_changed(result: &mut CallToolResult, changed: &[String]) {
     result.content.push(ContentBlock::text(describe_changed(changed)));
 }
 
-/// Gives the schema of an answer a place for it.
+/// Adds the member to the schema of an answer.
 pub(crate) fn describe(schema: &mut JsonObject) {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         let about = "Arguments from which secrets were taken out before they were stored; absent if none.";

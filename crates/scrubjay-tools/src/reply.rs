@@ -1,4 +1,4 @@
-//! How tools answer: data for programs with a text for people, or a failure that says what to do next.
+//! Answers of tools: data with a text for people, or a failure with a hint what to do next.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ pub(crate) fn reply(text: impl Into<String>, data: &impl Serialize) -> Reply {
     Ok(result)
 }
 
-/// Why a tool did not do what it was asked.
+/// A failure of a tool.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// A name programs can rely on.
+    /// A stable name for programs.
     pub(crate) code: &'static str,
     /// What happened.
     pub(crate) message: String,
-    /// The facts.
+    /// Further facts.
     pub(crate) details: Option<Value>,
     /// What to do next.
     pub(crate) hint: String,
@@ -41,13 +41,14 @@ impl Failure {
         Self { code, message: message.into(), details: None, hint: hint.into() }
     }
 
-    /// Adds the facts.
+    /// Adds further facts.
     pub(crate) fn with(mut self, details: Value) -> Self {
         self.details = Some(details);
         self
     }
 
-    /// Writes it as every error of a tool is written. One specification calls the hint `recovery_hint`.
+    /// Converts it to the `error` object of every tool. One specification calls the hint `recovery_hint`, so it is there
+    /// twice.
     pub(crate) fn to_value(&self) -> Value {
         let mut error = json!({
             "code": self.code, "message": self.message, "hint": self.hint, "recovery_hint": self.hint,
@@ -58,7 +59,7 @@ impl Failure {
         error
     }
 
-    /// Writes it as the error of a request: the code of the protocol and the message there, the rest as data.
+    /// Converts it to a JSON-RPC error, with its own code and hint as data.
     pub(crate) fn into_error(self, code: rmcp::model::ErrorCode) -> rmcp::ErrorData {
         let mut data = json!({ "code": self.code, "hint": self.hint, "recovery_hint": self.hint });
         if let (Some(Value::Object(details)), Some(data)) = (self.details, data.as_object_mut()) {
@@ -107,7 +108,7 @@ impl From<FileError> for Failure {
     }
 }
 
-/// What a refusal is called in an answer.
+/// The codes of refusals in answers.
 const REFUSALS: [(&str, &str); 13] = [
     ("bad_path", "BAD_PATH"),
     ("outside_workspace", "OUTSIDE_WORKSPACE"),
@@ -167,8 +168,8 @@ impl From<SessionError> for Failure {
 
 /// Returns the schema of an answer: the data, or a failure, which has the same shape from every tool.
 ///
-/// Some hosts hold failures against the schema too, so it must let them pass; its root stays an object, as the
-/// protocol wants it.
+/// Some hosts validate failures against the schema, too, so it must allow them. Its root stays an object, as the protocol
+/// requires.
 pub(crate) fn schema<T: schemars::JsonSchema + 'static>() -> Arc<JsonObject> {
     let mut schema = JsonObject::clone(&rmcp::handler::server::tool::schema_for_type::<T>());
     let required = schema.remove("required").unwrap_or_else(|| json!([]));

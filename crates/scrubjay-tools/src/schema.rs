@@ -1,10 +1,10 @@
 //! Schemas that every model API takes, and calls that fit them.
 //!
-//! `schemars` writes full JSON Schema; model APIs take less: Gemini reads a part of OpenAPI 3.0, and hosts warn of
-//! formats they do not know. [`portable`] rewrites the schemas of all tools of a toolset once, as the toolset is made:
-//! references are put in place, a type is one word, and only known keywords stay. What the schemas no longer say
-//! about `null` is settled here too, in the arguments before a tool sees them and in its answer afterwards; and
-//! arguments that do not fit are answered with what is wrong (`arguments.rs`).
+//! `schemars` writes full JSON Schema, but model APIs take less: Gemini reads a part of OpenAPI 3.0, and hosts warn of
+//! unknown formats. [`portable`] rewrites the schemas of all tools when a toolset is created: references are inlined, a
+//! type is a single word, and only known keywords stay. The schemas then do not mention `null` any more, so members that
+//! are `null` are removed from arguments before a tool sees them, and from its answer. Calls with wrong arguments are
+//! answered with their problems (`arguments.rs`).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::arguments::{self, ArgumentCheck, ArgumentProblem};
 use crate::redacted;
 
-/// Keywords that stay as they are.
+/// Keywords that are kept.
 const KEPT: [&str; 9] = [
     "default",
     "description",
@@ -31,21 +31,21 @@ const KEPT: [&str; 9] = [
     "minLength",
     "minimum",
 ];
-/// No type holds itself; one that did would be cut off here.
+/// How deep references are followed: none of our types is recursive, and one that was would be cut off here.
 const DEPTH_MAX: usize = 32;
 
 /// Who checks the arguments of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checks {
-    /// Everything is checked here, against the schema.
+    /// This module, against the schema.
     Here,
-    /// Nobody but rmcp: the sample stands for any server.
+    /// Only rmcp: the sample server behaves like any other server.
     ByLibrary,
-    /// The tool checks what it knows, in words of its own; here only what it does not know is looked for.
+    /// The tool itself, with its own messages; this module only removes unknown arguments.
     ByTool,
 }
 
-/// Rewrites the schemas of every tool and makes calls fit them.
+/// Rewrites the schemas of every tool, and checks the arguments of calls against them.
 pub(crate) fn portable<S: Send + Sync + 'static>(
     mut router: ToolRouter<S>,
     checks: Checks,
@@ -86,7 +86,7 @@ fn rewrite<S: Send + Sync + 'static>(
         if !checked.problems.is_empty() {
             return Box::pin(std::future::ready(refused(&checked.problems, checks)));
         }
-        // Kept where some of it may be stored otherwise.
+        // Kept if the tool may store a redacted form of it.
         let (redactor, given) = (redactor.clone(), redactor.is_some().then(|| arguments.clone()));
         context.arguments = match arguments {
             Value::Object(arguments) => Some(arguments),
@@ -119,11 +119,10 @@ fn rewrite<S: Send + Sync + 'static>(
     });
 }
 
-/// How rmcp begins what it says of arguments that fit no type.
+/// The beginning of rmcp's message about arguments that cannot be deserialized.
 const UNREADABLE: &str = "failed to deserialize parameters: ";
 
-/// Answers a call whose arguments are wrong: as a failure of the tool, which its caller gets to read, or as its
-/// specification wants it.
+/// Answers a call with wrong arguments: as a tool error, which the model reads, or as the toolset's specification says.
 fn refused(problems: &[ArgumentProblem], checks: Checks) -> Result<CallToolResponse, ErrorData> {
     let failure = arguments::refusal(problems);
     match checks {
@@ -132,7 +131,7 @@ fn refused(problems: &[ArgumentProblem], checks: Checks) -> Result<CallToolRespo
     }
 }
 
-/// Says which arguments were passed over.
+/// Adds to an answer which arguments were ignored.
 fn name_ignored(result: &mut CallToolResult, ignored: &[String]) {
     if ignored.is_empty() {
         return;
@@ -141,7 +140,7 @@ fn name_ignored(result: &mut CallToolResult, ignored: &[String]) {
     result.content.push(ContentBlock::text(text));
 }
 
-/// Returns a schema with its references put in place.
+/// Returns a schema with its references inlined.
 fn inlined(schema: &JsonObject) -> JsonObject {
     let definitions = schema.get("$defs").cloned().unwrap_or_default();
     let mut whole = schema.clone();
@@ -163,7 +162,7 @@ fn put_in_place(value: &Value, definitions: &Value, depth: usize) -> Value {
             {
                 all = definition;
             }
-            // What stands beside a reference is about this place, and counts more.
+            // Keywords beside a reference are more specific, so they win.
             for (key, value) in object.iter().filter(|(key, _)| *key != "$ref") {
                 all.insert(key.clone(), put_in_place(value, definitions, depth - 1));
             }
@@ -174,7 +173,7 @@ fn put_in_place(value: &Value, definitions: &Value, depth: usize) -> Value {
     }
 }
 
-/// Returns a schema, without references, in the keywords that every model API takes.
+/// Reduces a schema without references to keywords that every model API takes.
 fn narrowed(schema: &JsonObject) -> JsonObject {
     let mut schema = schema.clone();
     take_single_choice(&mut schema);
@@ -207,7 +206,7 @@ fn narrowed_value(value: &Value) -> Value {
     Value::Object(value.as_object().map(narrowed).unwrap_or_default())
 }
 
-/// Puts the one choice there is besides `null` in place of the list of choices.
+/// Replaces a list of alternatives by the only one that is not `null`.
 fn take_single_choice(schema: &mut JsonObject) {
     for key in ["anyOf", "oneOf"] {
         let Some(Value::Array(mut choices)) = schema.remove(key) else { continue };
@@ -223,10 +222,10 @@ fn take_single_choice(schema: &mut JsonObject) {
     }
 }
 
-/// Leaves out the members that are `null` where the schema has no place for it.
+/// Removes members that are `null` if the schema does not allow it.
 ///
-/// Absent and `null` mean the same to tools. Clients send `null` for arguments they leave open, whatever the schema
-/// says; an answer with `null` where the schema says a type is refused by hosts that check.
+/// To tools absent and `null` mean the same. Clients send `null` for arguments they leave out even if the schema does not
+/// allow it, and hosts that validate refuse an answer with a `null` that the schema does not allow.
 fn drop_nulls(value: &mut Value, schema: &Value) {
     match value {
         Value::Object(members) => {
@@ -241,7 +240,7 @@ fn drop_nulls(value: &mut Value, schema: &Value) {
         Value::Array(items) => items.iter_mut().for_each(|item| drop_nulls(item, &schema["items"])),
         _ => {}
     }
-    // Of an optional object, the properties stand in one of the choices.
+    // The properties of an optional object are in one of its alternatives.
     for choice in schema["anyOf"].as_array().into_iter().flatten() {
         drop_nulls(value, choice);
     }

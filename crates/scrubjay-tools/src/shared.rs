@@ -1,5 +1,5 @@
-//! What all toolsets share: the ledger, the index and the model, opened with the first call that needs them, and
-//! who is calling.
+//! What all toolsets share: the ledger, the files, the index and the model, opened by the first call that needs them; and
+//! the identity of callers.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -25,57 +25,57 @@ use crate::progress::InFlightSummaries;
 use crate::reply::Failure;
 use crate::tapes::IndexThread;
 
-/// How long a change by another process may go unnoticed.
+/// How long a change by another process may go unnoticed: each check is a query of the ledger.
 const UNNOTICED_MAX: Duration = Duration::from_secs(1);
 
-/// How the toolsets are set up.
+/// The configuration of the toolsets.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Where the ledger is.
     pub storage: Storage,
-    /// Takes secrets out of whatever is stored.
+    /// Redacts everything that is stored.
     pub redactor: Arc<Redactor>,
-    /// The project of whoever names none.
+    /// The project of callers that name none.
     pub project: String,
     /// The directory in which agents may change files.
     pub workspace: PathBuf,
-    /// Whether they may change files of version control systems there.
+    /// Whether agents may change files of version control systems there.
     pub allow_vcs: bool,
-    /// The largest file they may write.
+    /// The largest file that agents may write.
     pub file_bytes_max: u64,
     /// The data directory, whose tapes can be searched.
     pub home: Home,
-    /// A directory for the locks of files that are being changed.
+    /// The directory of the locks for changing files.
     pub locks: PathBuf,
     /// The model that summarises.
     pub llm: Option<LlmConfig>,
-    /// A session is stale when a project was written to more often since the session last looked.
+    /// A session is stale if its project was written to more often than this since the session last synced.
     pub stale_after_ticks: i64,
 }
 
-/// What all toolsets share.
+/// The state that all toolsets share.
 pub struct Shared {
     setup: Setup,
     ledger: OnceCell<Ledger>,
     files: OnceCell<Arc<Files>>,
     index: OnceCell<IndexThread>,
-    /// Rung when something was written here.
+    /// Notified when this process wrote to the ledger.
     news: Notify,
     llm: OnceLock<Option<scrubjay_llm::Client>>,
     flights: InFlightSummaries,
-    /// Names this process, and the calls of a client that comes without a gateway.
+    /// The id of this process; also the connection of callers without a gateway.
     own_key: String,
-    /// Shows other processes that this one lives, once it is in the ledger.
+    /// The claim by which other processes see that this one lives.
     presence: OnceLock<Claim>,
-    /// The connections that called, until they close.
+    /// The open connections that have called a tool.
     callers: Mutex<HashSet<String>>,
     on_move: Arc<OnceLock<OnMove>>,
 }
 
-/// Hears that a connection is in another session than its tape names: by their ids.
+/// Called with the ids of a connection and of its new session, when that is not the one its tape names.
 type OnMove = Box<dyn Fn(&str, &str) + Send + Sync>;
 
-/// What the gateway says of a caller.
+/// The gateway's description of a caller.
 #[derive(Default, Deserialize)]
 struct CallerMeta {
     connection: Option<String>,
@@ -96,7 +96,7 @@ struct Client {
 }
 
 impl Shared {
-    /// Prepares; nothing is opened yet.
+    /// Makes the shared state; nothing is opened yet.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let mut random = [0; 10];
@@ -116,13 +116,13 @@ impl Shared {
         }
     }
 
-    /// Returns how the toolsets are set up.
+    /// Returns the configuration.
     #[must_use]
     pub fn setup(&self) -> &Setup {
         &self.setup
     }
 
-    /// Returns the ledger, opened by whoever needs it first.
+    /// Returns the ledger; the first call opens it.
     ///
     /// # Errors
     /// It cannot be opened; the next call tries again.
@@ -140,7 +140,7 @@ impl Shared {
         });
         match Claim::take(&self.setup.home.processes(), &self.own_key, "") {
             Ok(claim) => drop(claim.map(|claim| self.presence.set(claim))),
-            // Then its sessions end when nothing was heard of them for long.
+            // Without a claim its sessions end only after a day without an event.
             Err(e) => tracing::warn!(error = %e, "cannot show other processes that this one lives"),
         }
         session::end_departed(&ledger, |process| self.setup.home.process(process)).await?;
@@ -148,12 +148,12 @@ impl Shared {
         Ok(ledger)
     }
 
-    /// Says who is to hear of connections that move to another session; once.
+    /// Sets the callback for connections that move to another session. Only the first call counts.
     pub fn on_move(&self, hear: impl Fn(&str, &str) + Send + Sync + 'static) {
         let _ = self.on_move.set(Box::new(hear));
     }
 
-    /// Ends the sessions of clients whose process is gone, so that they hold no records any more.
+    /// Ends the sessions of processes that are gone, so that their records are no longer active.
     ///
     /// # Errors
     /// The ledger failed.
@@ -165,7 +165,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes that a connection closed: its session ends, where it was the last in it.
+    /// Notes that a connection closed. Its session ends if it has no other connection.
     ///
     /// # Errors
     /// The ledger failed; the next process that opens it ends the session.
@@ -186,14 +186,14 @@ impl Shared {
     }
 
     async fn leave(&self, connections: &[String], why: &str) -> Result<(), LedgerError> {
-        // Whoever called nothing that needs the ledger has no session there.
+        // A connection that never needed the ledger has no session there.
         let Some(ledger) = self.ledger.get().filter(|_| !connections.is_empty()) else { return Ok(()) };
         let mut write = ledger.write(Survives::Power).await?;
         for connection in connections {
             session::leave(&mut write, connection, why).await?;
         }
         write.commit().await?;
-        // Only now: what a closing process did not get to write is still here for `all_left`.
+        // Only after the commit: if this is interrupted, `all_left` tries them again.
         self.callers().retain(|caller| !connections.contains(caller));
         self.tell_news();
         Ok(())
@@ -203,7 +203,7 @@ impl Shared {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the files of the workspace; what a crash left open there is settled first.
+    /// Returns the files of the workspace. The first call settles changes that a crash left open.
     ///
     /// # Errors
     /// The workspace or the ledger cannot be opened; the next call tries again.
@@ -222,17 +222,17 @@ impl Shared {
         Ok(Arc::new(files))
     }
 
-    /// Settles what a crash left open in the workspace, and recognises a workspace that moved here. For the start of a
-    /// server and for readings: nobody waits for an answer, so what fails is only logged.
+    /// Settles changes that a crash left open, and recognises a workspace that moved here. Called at the start of a server
+    /// and before views are read. Failures are only logged, because no caller asked for this.
     pub async fn settle(&self) {
         if let Storage::File(path) = &self.setup.storage
             && !path.exists()
         {
-            // Nothing was ever recorded; the first call makes the ledger.
+            // Without a ledger nothing was recorded; this must not create one.
             return;
         }
         let caller = self.described(CallerMeta::default());
-        // Opened for the first time, it is settled.
+        // `files` settles when it opens them.
         let settled = match self.files.get() {
             Some(files) => files.settle(&caller).await.map(|_| ()),
             None => self.files().await.map(|_| ()),
@@ -242,9 +242,9 @@ impl Shared {
         }
     }
 
-    /// Recognises the workspace of this project that is gone from where it was and whose files are here.
+    /// Recognises a workspace of this project that was moved here.
     async fn recognise(&self, files: &Files, caller: &Caller) {
-        // A database of several machines cannot tell: there a directory of another machine is never here.
+        // In a shared database a directory of another machine would always look as if it were gone.
         if !matches!(self.setup.storage, Storage::File(_)) {
             return;
         }
@@ -255,25 +255,25 @@ impl Shared {
         }
     }
 
-    /// Returns the index of the tapes, opened by whoever needs it first; it may be behind them.
+    /// Returns the index, which may be behind the tapes; the first call opens it.
     pub(crate) async fn index(&self) -> Result<&IndexThread, Failure> {
         self.index
             .get_or_try_init(|| IndexThread::open(self.setup.home.clone(), self.setup.storage.clone()))
             .await
     }
 
-    /// Says that something was written.
+    /// Notifies subscribers that something was written.
     pub fn tell_news(&self) {
         self.news.notify_waiters();
     }
 
-    /// Waits until something was written here, or for as long as other processes may go unnoticed.
+    /// Waits until this process wrote something, or until it is time to check for writes of other processes.
     pub(crate) async fn wait_for_news(&self) {
-        // Whichever comes first.
+        // Either way the caller checks the ledger.
         let _ = tokio::time::timeout(UNNOTICED_MAX, self.news.notified()).await;
     }
 
-    /// Returns the model, where there is one to ask.
+    /// Returns the client of the model, if one is configured.
     pub(crate) fn llm(&self) -> Option<&scrubjay_llm::Client> {
         let client = self.llm.get_or_init(|| {
             let client = scrubjay_llm::Client::new(self.setup.llm.clone()?);
@@ -282,24 +282,24 @@ impl Shared {
         client.as_ref()
     }
 
-    /// Returns the questions to the model that are under way.
+    /// Returns the requests to the model that are in flight.
     pub(crate) fn flights(&self) -> &InFlightSummaries {
         &self.flights
     }
 
-    /// Returns what names this process.
+    /// Returns the id of this process.
     pub(crate) fn own_key(&self) -> &str {
         &self.own_key
     }
 
-    /// Tells who calls.
+    /// Returns the caller of a request.
     #[must_use]
     pub fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
         let told = context.meta.get(meta::CALLER).cloned();
         self.described(told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default())
     }
 
-    /// Tells who calls, where the gateway says it outside a request.
+    /// Returns a caller that the gateway describes outside of a request.
     #[must_use]
     pub fn caller_told(&self, told: &serde_json::Value) -> Caller {
         self.described(CallerMeta::deserialize(told).unwrap_or_default())

@@ -13,9 +13,9 @@ use serde_json::json;
 use super::Recorder;
 use crate::reply::{Failure, Reply, reply};
 
-/// No label is longer.
+/// The longest label.
 const LABEL_CHARS_MAX: usize = 100;
-/// No description is longer.
+/// The longest description.
 const DESCRIPTION_CHARS_MAX: usize = 100_000;
 
 #[derive(Deserialize, JsonSchema)]

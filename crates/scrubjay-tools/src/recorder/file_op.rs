@@ -1,4 +1,4 @@
-//! `file_op`: the one way in which an agent changes files; recorded first, then done.
+//! `file_op`: changes files; the change is recorded first, then made.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -28,7 +28,7 @@ pub(super) struct FileOpArgs {
     edits: Option<Vec<EditArgs>>,
     /// How content is written: utf-8 (the default) or base64.
     encoding: Option<Encoding>,
-    /// The hash the file must have now (BLAKE3, as this tool returns it); another is a conflict.
+    /// The hash that the file must have now (BLAKE3, as this tool returns it); any other is a conflict.
     expected_hash: Option<String>,
 }
 
@@ -50,9 +50,9 @@ enum Encoding {
 
 #[derive(Deserialize, JsonSchema)]
 struct EditArgs {
-    /// The passage as it stands in the file; it must be there exactly once.
+    /// The passage exactly as it is in the file; it must occur exactly once.
     old_text: String,
-    /// What takes its place.
+    /// The new text.
     new_text: String,
     /// Replace every occurrence instead.
     #[serde(default)]
@@ -69,19 +69,19 @@ pub(super) struct FileReply {
     path: String,
     /// What was done.
     action: String,
-    /// The hash of what was there before (BLAKE3).
+    /// The hash of the content before (BLAKE3).
     before_hash: Option<String>,
-    /// The hash of what is there now.
+    /// The hash of the content now.
     after_hash: Option<String>,
     /// How many bytes the file has now.
     size: i64,
-    /// How many lines came.
+    /// How many lines were added.
     added: i64,
-    /// How many lines went.
+    /// How many lines were removed.
     removed: i64,
     /// Whether the content was the same already.
     unchanged: bool,
-    /// Whether someone else had changed the file since it was last seen; that is recorded too.
+    /// Whether someone else had changed the file since it was last recorded; that is recorded too.
     changed_by_others: bool,
 }
 
@@ -120,7 +120,7 @@ impl FileReply {
 
 #[tool_router(router = file_op_tools, vis = "pub(super)")]
 impl Recorder {
-    /// Create, edit or delete a file. What was there and what will be is recorded first, then it is done.
+    /// Create, edit or delete a file. The content before and after is recorded first, then the file is changed.
     #[tool(title = "Change a file", output_schema = crate::reply::schema::<FileReply>(), annotations(destructive_hint = true, open_world_hint = false))]
     async fn file_op(
         &self,

@@ -1,10 +1,10 @@
-//! How long the texts of plans and sessions may be; a longer one is refused with the limit.
+//! Limits on the texts of plans and sessions; a longer text is refused with the limit in the message.
 
 use scrubjay_core::units::counted;
 
 use crate::reply::Failure;
 
-/// Refuses a text that is longer than it may be.
+/// Refuses a text that is longer than the limit.
 pub(super) fn check(what: &str, text: Option<&str>, chars_max: usize) -> Result<(), Failure> {
     let chars = text.map_or(0, |text| text.chars().count());
     if chars <= chars_max {

@@ -1,5 +1,5 @@
-//! A few sentences for each step of a story, by a model where there is one; kept, and asked for anew only when
-//! the facts change. Without a model, or when it does not answer, the story stands without them.
+//! Adds a few sentences by a model to each step of a story. They are cached, and requested again only when the facts
+//! change. Without a model, or if it does not answer, the story has none.
 
 use scrubjay_llm::ChatRequest;
 use scrubjay_store::ledger::{Ledger, LedgerError, Survives, blob, narrative};
@@ -8,20 +8,20 @@ use tokio::time::Instant;
 
 use crate::shared::Shared;
 
-/// So many steps are asked about at once; the others come with the next reading.
+/// How many steps one reading requests narratives for; it should not wait long. The next reading adds others.
 const ASKED_MAX: usize = 8;
-/// No narrative has more tokens.
+/// The most tokens of a narrative.
 const TOKENS_MAX: u32 = 120;
-/// No narrative has more characters.
+/// The most characters of a narrative.
 const CHARS_MAX: usize = 600;
-/// How many facts of one step a model is given.
+/// How many facts of one step are sent to the model.
 const FACTS_MAX: usize = 60;
 
 const SYSTEM_PROMPT: &str = "You tell what a software agent did in one step of its plan, from a list of recorded \
     facts. Write exactly two plain sentences in the past tense: what was changed and why, as far as the facts say. \
     Add nothing that is not in them.";
 
-/// Adds what is known or can be asked.
+/// Adds narratives from the cache or from the model.
 pub(super) async fn add(shared: &Shared, story: &mut Story) -> Result<(), LedgerError> {
     let Some(client) = shared.llm().filter(|client| client.config().is_usable()) else { return Ok(()) };
     let ledger = shared.ledger().await?;

@@ -15,14 +15,14 @@ use serde_json::json;
 use super::{Recorder, limits};
 use crate::reply::{Failure, Reply, reply};
 
-/// No plan has more steps.
+/// The most steps of a plan.
 const STEPS_MAX: usize = 200;
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct PlanArgs {
     /// The session. Left out: this connection's own.
     session_id: Option<String>,
-    /// What you mean to do, in order. Replaces what is left of an earlier plan.
+    /// What you intend to do, in order. Replaces the pending steps of an earlier plan.
     steps: Vec<String>,
 }
 
@@ -32,9 +32,9 @@ pub(super) struct StepArgs {
     session_id: Option<String>,
     /// A new step's text, or the text of one in the plan.
     step: Option<String>,
-    /// Which step of the plan, from 0.
+    /// The index of the step in the plan, from 0.
     index: Option<i64>,
-    /// How far it is: current, done, failed or skipped. Left out: a new step is added.
+    /// The new status: current, done, failed or skipped. Left out: a new step is added.
     status: Option<MarkedStatus>,
 }
 
@@ -53,19 +53,19 @@ pub(super) struct PlanReply {
     session_id: String,
     /// The plan as it is now.
     steps: Vec<StepReply>,
-    /// The step that what you do from now on belongs to.
+    /// The current step: what you do from now on belongs to it.
     current_index: Option<i64>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct StepReply {
-    /// Its place in the plan, from 0.
+    /// Its index in the plan, from 0.
     index: i64,
-    /// What people call it: from 1, and 2.1 in a second plan.
+    /// Its number for people: from 1, and 2.1 in a second plan.
     number: String,
     /// What is to be done.
     step: String,
-    /// pending, current, done, failed, skipped, left (begun, then left for another) or replaced.
+    /// pending, current, done, failed, skipped, left (begun, then left for another step) or replaced.
     status: &'static str,
 }
 
@@ -131,7 +131,7 @@ impl Recorder {
             Some(MarkedStatus::Done) => Some(StepStatus::Done),
             Some(MarkedStatus::Failed) => Some(StepStatus::Failed),
             Some(MarkedStatus::Skipped) => Some(StepStatus::Skipped),
-            // A step added while nothing is under way is what the agent does next.
+            // A step that is added while none is current becomes the current one.
             None if session.current_step.is_none() => Some(StepStatus::Current),
             None => None,
         };

@@ -19,7 +19,7 @@ pub(super) struct CreatedArgs {
     session_id: Option<String>,
     /// The file: relative to the workspace, or absolute within it.
     path: String,
-    /// What it holds. Left out: what is there now.
+    /// The new content. Left out: what is in the file now.
     content: Option<String>,
 }
 
@@ -29,9 +29,9 @@ pub(super) struct EditedArgs {
     session_id: Option<String>,
     /// The file: relative to the workspace, or absolute within it.
     path: String,
-    /// What it held. Left out: what was last recorded.
+    /// The old content. Left out: what was last recorded.
     old_content: Option<String>,
-    /// What it holds. Left out: what is there now.
+    /// The new content. Left out: what is in the file now.
     new_content: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The views as resources: `scrubjay://sessions`, and of each session timeline, story, evolution and the contents of
-//! its files' revisions.
+//! The views as resources: `scrubjay://sessions`, and for each session its timeline, story, evolution and the contents of
+//! file revisions.
 //!
 //! `address.rs` reads their URIs, `subscriptions.rs` tells subscribers what changed.
 
@@ -31,7 +31,7 @@ const JSON: &str = "application/json";
 const MARKDOWN: &str = "text/markdown";
 const PLAIN: &str = "text/plain";
 const BYTES: &str = "application/octet-stream";
-/// How many sessions one page of the list has.
+/// How many sessions a page of the list has.
 const SESSIONS_PAGE: i64 = 50;
 
 pub(super) fn templates() -> Vec<ResourceTemplate> {
@@ -63,7 +63,9 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
             "file-content",
         )
         .with_title("Content of a file")
-        .with_description("What a file held after a revision, or with side=before what it held before it."),
+        .with_description(
+            "The content of a file after a revision, or with side=before the content before it.",
+        ),
     ]
 }
 
@@ -157,7 +159,7 @@ async fn render(
     })
 }
 
-/// Shows all of a content: as text, or as bytes where it is none.
+/// Returns a whole content: as text, or as a blob if it is binary.
 fn content(content: &StoredContent, uri: &str) -> ResourceContents {
     match content.as_text() {
         Some(text) => ResourceContents::text(text, uri).with_mime_type(PLAIN),

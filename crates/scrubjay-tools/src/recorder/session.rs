@@ -16,7 +16,7 @@ use crate::reply::{Reply, reply};
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct StartArgs {
-    /// The session's id, to choose one or to go on with one. Left out: this connection's own session.
+    /// An id to choose for a new session, or the id of one to resume. Left out: this connection's own session.
     id: Option<String>,
     /// What the session is about, in a few words.
     title: Option<String>,
@@ -30,7 +30,7 @@ pub(super) struct StartArgs {
 pub(super) struct EndArgs {
     /// The session. Left out: this connection's own.
     session_id: Option<String>,
-    /// What came of it.
+    /// A summary of the result.
     summary: Option<String>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct SessionReply {
     title: Option<String>,
     /// active or closed.
     status: &'static str,
-    /// Whether it was there before.
+    /// Whether the session existed before.
     resumed: bool,
     /// How many events it has.
     events: i64,
@@ -65,7 +65,7 @@ impl SessionReply {
 
 #[tool_router(router = session_tools, vis = "pub(super)")]
 impl Recorder {
-    /// Begin a session, name this connection's own, or go on with an earlier one by its id.
+    /// Begin a session, name this connection's own, or resume an earlier one by its id.
     #[tool(title = "Start a session", output_schema = crate::reply::schema::<SessionReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn record_session_start(
         &self,
@@ -102,7 +102,7 @@ impl Recorder {
         limits::check("summary", args.summary.as_deref(), MESSAGE_CHARS_MAX)?;
         let caller = self.shared.caller(&context);
         let mut write = self.shared.ledger().await?.write(Survives::Power).await?;
-        // One that was only left is ended now; one that was ended stays as it is.
+        // A deserted session is ended now; one that was ended before is not changed.
         let session = match session::current(&mut write, &caller, args.session_id.as_deref()).await {
             Err(SessionError::Ended(id)) => {
                 session::get(&mut write, &id).await?.ok_or(SessionError::NotFound(id))?

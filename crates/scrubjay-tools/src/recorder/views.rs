@@ -20,60 +20,60 @@ use serde_json::json;
 use super::{Recorder, narrative};
 use crate::reply::{Failure, Reply, reply};
 
-/// How many events a page has where nobody says.
+/// The default number of events on a page.
 const EVENTS: i64 = 100;
-/// How many revisions.
+/// The default number of revisions on a page.
 const REVISIONS: i64 = 20;
-/// How many sessions.
+/// The default number of sessions on a page.
 const SESSIONS: i64 = 20;
-/// No answer is asked to be shorter: there must be room for one thing.
+/// The smallest token limit: there must be room for one item.
 const TOKENS_MIN: u64 = 200;
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct SessionsArgs {
-    /// Of this project alone.
+    /// Only sessions of this project.
     project_id: Option<String>,
-    /// At most so many; 20 by default.
+    /// The most sessions to list; 20 by default.
     limit: Option<i64>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct TimelineArgs {
-    /// The session, or the beginning of its id. Left out: this connection's own.
+    /// The session's id, or a prefix of it. Left out: this connection's own.
     session_id: Option<String>,
-    /// Begin after this event: next_after of the page before.
+    /// Begin after this event: next_after of the previous page.
     after: Option<i64>,
-    /// At most so many events; 100 by default, 1000 at most.
+    /// The most events; 100 by default, 1000 at most.
     limit: Option<i64>,
-    /// About how long the answer may be; 8000 by default. A page ends where there is no more room.
+    /// About how many tokens the answer may have; 8000 by default. The page ends when it is full.
     max_tokens: Option<u64>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct StoryArgs {
-    /// The session, or the beginning of its id. Left out: this connection's own.
+    /// The session's id, or a prefix of it. Left out: this connection's own.
     session_id: Option<String>,
-    /// About how long the answer may be; 8000 by default.
+    /// About how many tokens the answer may have; 8000 by default.
     max_tokens: Option<u64>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct EvolutionArgs {
-    /// The session, or the beginning of its id. Left out: this connection's own.
+    /// The session's id, or a prefix of it. Left out: this connection's own.
     session_id: Option<String>,
     /// One file, by its path in the workspace. Left out: the list of changed files.
     path: Option<String>,
-    /// Begin after this revision: next_after of the page before.
+    /// Begin after this revision: next_after of the previous page.
     after: Option<i64>,
-    /// At most so many revisions; 20 by default, 1000 at most.
+    /// The most revisions; 20 by default, 1000 at most.
     limit: Option<i64>,
     /// With path: the file's content at this revision, instead of the differences.
     revision: Option<i64>,
-    /// With revision: what it left in the file (after, the default) or what it found there (before).
+    /// With revision: the content after it (the default) or before it.
     side: Option<SideArg>,
-    /// With revision: begin at this byte, next_offset of the answer before.
+    /// With revision: begin at this byte: next_offset of the previous answer.
     offset: Option<u64>,
-    /// About how long the answer may be; 8000 by default. A page ends where there is no more room.
+    /// About how many tokens the answer may have; 8000 by default. The page ends when it is full.
     max_tokens: Option<u64>,
 }
 
@@ -91,17 +91,17 @@ struct ContentReply {
     revision: i64,
     event_id: i64,
     hash: String,
-    /// All of it, in bytes.
+    /// The size of the whole content, in bytes.
     size: usize,
-    /// utf-8, or base64 for what is no text.
+    /// utf-8, or base64 for binary content.
     encoding: &'static str,
-    /// Missing where it is no text and too long.
+    /// Missing if the content is binary and too long.
     content: Option<String>,
-    /// Where this part begins.
+    /// The offset of this part, in bytes.
     offset: usize,
-    /// Where the next part begins.
+    /// The offset of the next part.
     next_offset: Option<usize>,
-    /// Where the whole is.
+    /// The URI of the whole content.
     uri: String,
 }
 
@@ -159,7 +159,7 @@ impl Recorder {
         reply(story.markdown(), &story)
     }
 
-    /// Read which files a session changed, one file's revisions with their differences, or what it held at one of them.
+    /// Read which files a session changed, one file's revisions with their diffs, or its content at one of them.
     #[tool(
         title = "Read the evolution of files",
         annotations(read_only_hint = true, open_world_hint = false)
@@ -270,7 +270,7 @@ fn show_content(
     let revision = &content.revision;
     let uri = address::content(&session.id, &revision.path, revision.id, content.side);
     let piece = content.piece(offset, tokens_max);
-    // What is no text is no use in parts.
+    // Parts of binary content are useless.
     let whole = || Some(STANDARD.encode(&content.bytes)).filter(|text| budget::tokens(text) <= tokens_max);
     let (encoding, text, offset, next_offset) = match piece {
         Some(piece) => ("utf-8", Some(piece.text.to_owned()), piece.offset, piece.next_offset),

@@ -1,4 +1,4 @@
-//! What a tape shows as an agent sees it, in no more than so many tokens.
+//! The analysis of a tape as an agent sees it, within a token limit.
 
 use schemars::JsonSchema;
 use scrubjay_core::analysis::{
@@ -20,25 +20,25 @@ pub(super) struct AnalysisView {
     compared_with: usize,
     /// How messages flowed.
     message_flow: FlowView,
-    /// What followed what, the most frequent first.
+    /// Which calls follow each other, the most frequent sequence first.
     method_sequences: Vec<SequenceView>,
     /// What failed, the most frequent first.
     common_errors: Vec<ErrorView>,
-    /// How long calls took, what took most in all first.
+    /// How long calls took, those that took most time in total first.
     performance_profile: Vec<ProfileView>,
     /// What to speed up first.
     bottlenecks: Vec<BottleneckView>,
-    /// What went wrong on this tape by itself, what matters most first.
+    /// What went wrong on this tape, the most important first.
     findings: Vec<FindingView>,
-    /// What tools cost a model's context.
+    /// How many tokens of a model's context tools use.
     context: ContextView,
-    /// What is unlike the tapes before.
+    /// What differs from earlier tapes.
     anomalies: Vec<AnomalyView>,
-    /// How many rows of all these lists were left out: ask for a higher limit or more max_tokens.
+    /// How many rows of all lists were left out: use a higher limit or more max_tokens to see them.
     left_out: usize,
-    /// What is to be known about this answer.
+    /// Notes about this answer.
     notes: Vec<String>,
-    /// About how long this is.
+    /// About how many tokens this answer has.
     tokens: u64,
 }
 
@@ -50,11 +50,11 @@ struct FlowView {
     server_requests: u64,
     notifications: u64,
     stderr_lines: u64,
-    /// What is not JSON-RPC, or answers nothing.
+    /// Messages that are no JSON-RPC, and answers without a request.
     odd: u64,
     /// Requests without an answer.
     unanswered: u64,
-    /// How many requests were under way at once, at most.
+    /// The most requests that were in flight at once.
     in_flight_max: u64,
     /// The longest time without any request, and the entry that ended it.
     longest_silence: Option<SilenceView>,
@@ -68,14 +68,14 @@ struct SilenceView {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct SequenceView {
-    /// What, in order.
+    /// The calls, in order.
     subjects: Vec<String>,
     count: u64,
-    /// Whether it is a round: behind the last the first came again.
+    /// Whether it is a loop: the last call was followed by the first again.
     is_round: bool,
     /// The median time from each to the next.
     gaps_ms: Vec<f64>,
-    /// The entries of the first time.
+    /// The entries of its first occurrence.
     entries: Vec<u64>,
 }
 
@@ -84,10 +84,10 @@ struct ErrorView {
     /// What failed.
     subject: String,
     code: Option<i64>,
-    /// What the errors say, without what differs.
+    /// The text that the errors have in common.
     shape: String,
     count: u64,
-    /// Out of how many calls of the same.
+    /// How many calls of the same subject there were.
     of_calls: u64,
     entries: Vec<u64>,
 }
@@ -113,9 +113,9 @@ struct ProfileView {
 #[derive(Debug, Serialize, JsonSchema)]
 struct BottleneckView {
     subject: String,
-    /// How much waiting would be saved.
+    /// How much waiting time this would save.
     saves_ms: f64,
-    /// If this were so.
+    /// What would have to change.
     if_so: &'static str,
     /// The slowest calls.
     entries: Vec<u64>,
@@ -127,7 +127,7 @@ struct FindingView {
     /// outlier.
     kind: &'static str,
     subject: String,
-    /// In words.
+    /// The finding as a sentence.
     summary: String,
     /// How often, or how many.
     count: u64,
@@ -136,13 +136,13 @@ struct FindingView {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct ContextView {
-    /// The tokenizer that is estimated.
+    /// The tokenizer whose counts are estimated.
     estimated_like: &'static str,
-    /// The definitions of all tools in the last list.
+    /// The tokens of all tool definitions in the last list.
     definition_tokens: u64,
-    /// The results of all calls of tools.
+    /// The tokens of the results of all tool calls.
     result_tokens: u64,
-    /// What costs most first.
+    /// The most expensive tools first.
     tools: Vec<ToolCostView>,
 }
 
@@ -163,13 +163,13 @@ struct AnomalyView {
     /// changed tool, new tool, new error, more errors, slower, larger or new order.
     kind: &'static str,
     subject: String,
-    /// In words.
+    /// The finding as a sentence.
     summary: String,
     entries: Vec<u64>,
 }
 
 impl AnalysisView {
-    /// Takes so many rows of each list, and fewer where there is not enough room.
+    /// Takes `rows` rows of each list; fewer, if they do not fit.
     pub(super) fn fit(analysis: &Analysis, rows: usize, max_tokens: u64, note: Option<&str>) -> Self {
         let mut rows = rows;
         loop {
@@ -210,7 +210,7 @@ impl AnalysisView {
         }
     }
 
-    /// Writes it for people.
+    /// Writes the analysis as text.
     pub(super) fn text(&self) -> String {
         let flow = &self.message_flow;
         let mut lines = self.notes.clone();

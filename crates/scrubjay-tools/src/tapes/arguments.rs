@@ -1,4 +1,4 @@
-//! What an agent may ask of recordings, as it is written down and as the index takes it.
+//! The arguments of `search_tapes`, and their conversion to a query.
 
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
@@ -13,98 +13,97 @@ use serde_json::{Value, json};
 
 use crate::reply::Failure;
 
-/// No list of arguments is longer.
+/// The most items of a list.
 const ITEMS_MAX: usize = 100;
-/// No text in one is longer.
+/// The longest text in a list.
 const ITEM_CHARS_MAX: usize = 1024;
-/// No way to a field has more steps.
+/// The most steps of a path to a field.
 const STEPS_MAX: usize = 32;
 
-/// The tool itself: each search is on tape too, and holds what is searched for.
+/// This tool: earlier searches are on tape too, and contain the searched words, so they are left out.
 const SEARCHES: [&str; 2] = ["search_tapes", "*__search_tapes"];
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SearchArgs {
-    /// The short form. Words are text to be found, "quoted" ones in that order, rea* by their beginning;
-    /// filters narrow: tool:read_file method:tools/* name: type:stderr server: session: tape:latest via: rule:
+    /// A query in short form. Words are searched in the text; "quoted words" must follow each other, rea* is a
+    /// prefix. Filters: tool:read_file method:tools/* name: type:stderr server: session: tape:latest via: rule:
     /// tag: error:true code:-32601 >0.5ms <2s tokens:>5000 since:yesterday until:2026-11-01 arg.path=/etc/hosts
     /// arg.files[0].size>2 result.content.*.text~refused error.message~denied sort:took limit:50 offset:20.
-    /// A - in front turns any of them round, also -word; OR joins what stands beside it: a OR b; ( ) group.
-    /// The other arguments narrow it further.
+    /// A - in front negates a filter or a word; OR joins its neighbours: a OR b; ( ) group.
+    /// The other arguments narrow the search further.
     pub(super) query: Option<String>,
-    /// Not before: a time like 2026-01-31T09:00:00Z, a day, today, yesterday, or so long ago: 2d, 30m.
+    /// From this time on: a time like 2026-01-31T09:00:00Z, a day, today, yesterday, or an age: 2d, 30m.
     from: Option<String>,
-    /// Before that time; a day counts as a whole.
+    /// Before this time; a day is included as a whole.
     to: Option<String>,
-    /// One of these methods; a * stands for anything.
+    /// One of these methods; * matches anything.
     methods: Vec<String>,
-    /// A call of one of these tools; a * stands for anything.
+    /// A call of one of these tools; * matches anything.
     tools: Vec<String>,
-    /// About one of these tools, prompts or resources; a * stands for anything.
+    /// About one of these tools, prompts or resources; * matches anything.
     names: Vec<String>,
     /// Of one of these types: request, response, error, notification, batch, opaque, stderr, too_long, gap,
     /// end, note, original: changed by rules.
     message_types: Vec<String>,
-    /// Of a session whose id begins so.
+    /// In a session whose id begins with one of these.
     session_ids: Vec<String>,
-    /// On a tape whose id begins so; latest is the newest.
+    /// On a tape whose id begins with one of these; latest is the newest.
     tapes: Vec<String>,
-    /// Of a connection with one of these names.
+    /// On a connection with one of these names.
     servers: Vec<String>,
     /// Passed to one of these backends.
     via: Vec<String>,
-    /// One of these rules applied; a * stands for anything.
+    /// One of these rules applied; * matches anything.
     rules: Vec<String>,
-    /// Rules gave it one of these tags; a * stands for anything.
+    /// Rules gave it one of these tags; * matches anything.
     tags: Vec<String>,
-    /// Texts that must all be there, each word for word; one that ends with * by its beginning.
+    /// Texts that must all be there, each word for word; one that ends with * is a prefix.
     text: Vec<String>,
-    /// What fields of the parameters must be like.
+    /// Conditions on fields of the parameters.
     param_filters: Vec<FilterArgs>,
-    /// What fields of the result must be like.
+    /// Conditions on fields of the result.
     result_filters: Vec<FilterArgs>,
-    /// What fields of the error must be like: message, code, data.
+    /// Conditions on fields of the error: message, code, data.
     error_filters: Vec<FilterArgs>,
     /// Failed with one of these codes.
     error_codes: Vec<i64>,
     /// Whether it failed.
     has_errors: Option<bool>,
-    /// Answered after at least so many milliseconds.
+    /// The shortest response time, in milliseconds.
     min_response_time_ms: Option<f64>,
-    /// Answered after at most so many milliseconds.
+    /// The longest response time, in milliseconds.
     max_response_time_ms: Option<f64>,
-    /// Request and answer cost at least so many tokens (estimated); max_tokens is about the answer to this search.
+    /// The fewest tokens of request and answer together (estimated). max_tokens limits the answer to this search.
     min_size_tokens: Option<u64>,
-    /// They cost at most so many.
+    /// The most tokens of request and answer together.
     max_size_tokens: Option<u64>,
-    /// How many to pass over; next_offset of the page before.
+    /// How many matches to skip: next_offset of the previous page.
     offset: Option<usize>,
     /// How many to list; 20 by default, 1000 at most.
     limit: Option<usize>,
-    /// By what they are ordered; time by default.
+    /// The order; time by default.
     sort_by: Option<SortBy>,
-    /// Which way; the newest, slowest or largest first by default.
+    /// The direction; by default the newest, slowest or largest first.
     sort_order: Option<Order>,
-    /// About how long the answer may be; 4000 by default. Hits that do not fit are on the next page.
+    /// About how many tokens the answer may have; 4000 by default. Hits that do not fit are on the next page.
     pub(super) max_tokens: Option<u64>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FilterArgs {
-    /// The way to the field, like arguments.path, files[0].path or content.*.text: keys, places in a list, * for
-    /// any.
+    /// The path of the field, like arguments.path, files[0].path or content.*.text: keys, list indices, * for any.
     field: String,
-    /// What it must be like: there, or compared with the value.
+    /// How it is tested: whether it exists, or by comparing it with value.
     test: FieldTest,
-    /// What it is compared with; nothing for exists.
+    /// The value to compare with; none for exists.
     #[serde(default)]
     #[schemars(schema_with = "compared_value")]
     value: Option<Value>,
 }
 
-/// Describes what a field can be compared with; model APIs want types named.
+/// The schema of the value: model APIs require named types.
 fn compared_value(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "anyOf": [{ "type": "string" }, { "type": "number" }, { "type": "boolean" }] })
 }
@@ -136,7 +135,7 @@ enum Order {
 }
 
 impl SearchArgs {
-    /// Returns what is asked; all that is wrong with it in a failure.
+    /// Converts the arguments to a query; the failure names all problems.
     pub(super) fn meaning(&self) -> Result<SearchQuery, Failure> {
         let now_ns = clock::now().wall_ns;
         let mut query = self.short_form(now_ns)?;

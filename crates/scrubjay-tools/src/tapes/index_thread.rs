@@ -1,4 +1,4 @@
-//! The index, worked with on a thread of its own: filling it must not hold up the messages of this process.
+//! Runs work on the index on a thread of its own, because filling it must not delay the messages of this process.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::reply::Failure;
 
-/// The index and its thread, which ends when this is dropped.
+/// The index and its thread; dropping this ends the thread.
 #[derive(Debug)]
 pub(crate) struct IndexThread {
     index: Index,
@@ -28,7 +28,7 @@ impl Thread {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
-        // It runs what it is given until nobody can give it more.
+        // The thread runs spawned work until the sender is dropped.
         let run = move || drop(runtime.block_on(stopped));
         std::thread::Builder::new().name("scrubjay-index".to_owned()).spawn(run)?;
         Ok(Self { handle, _stop: stop })
@@ -50,7 +50,7 @@ impl IndexThread {
         Ok(Self { index, thread })
     }
 
-    /// Works with the index. The work goes on to its end when nobody waits for it any more.
+    /// Runs `work` with the index. It completes even if the caller stops waiting.
     pub(crate) async fn run<T, F>(&self, work: impl FnOnce(Index) -> F) -> Result<T, Failure>
     where
         T: Send + 'static,

@@ -1,4 +1,4 @@
-//! What was found as an agent sees it, in no more than so many tokens.
+//! Search results as an agent sees them, within a token limit.
 
 use schemars::JsonSchema;
 use scrubjay_store::index::{Facet, Facets, SearchResults, Snippet, TapeHit};
@@ -7,24 +7,24 @@ use serde::Serialize;
 
 use super::{ms, quoted};
 
-/// So many values of each facet are told.
+/// How many values of each facet are shown.
 const FACETS_MAX: usize = 10;
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct FoundView {
-    /// How many fit: exactly, or at least.
+    /// How many match: exactly, or at least.
     total: u64,
-    /// Whether it is exactly so many; if not, hits and facets are of those that were looked at.
+    /// Whether total is exact; if not, hits and facets cover only the messages that were looked at.
     total_is_exact: bool,
-    /// What is to be known about this answer.
+    /// Notes about this answer.
     notes: Vec<String>,
-    /// The page that was asked for, as far as there was room.
+    /// The requested page, as far as it fits.
     hits: Vec<HitView>,
     /// The offset of the next page; none at the end.
     next_offset: Option<u64>,
-    /// What everything that fits is made of, the most frequent first.
+    /// How many matches there are of each kind, the most frequent first.
     facets: FacetsView,
-    /// About how long this is.
+    /// About how many tokens this answer has.
     tokens: u64,
 }
 
@@ -48,17 +48,17 @@ struct HitView {
     method: Option<String>,
     /// The tool, prompt or resource.
     name: Option<String>,
-    /// The backend, for what passed between the gateway and one.
+    /// The backend, if it passed between the gateway and one.
     via: Option<String>,
     /// How long the answer took.
     response_time_ms: Option<f64>,
     /// Whether it failed.
     failed: bool,
     error_code: Option<i64>,
-    /// Why request or answer did not reach its receiver, where one did not.
+    /// Why request or answer did not reach its receiver, if one did not.
     #[serde(skip_serializing_if = "Option::is_none")]
     undelivered: Option<String>,
-    /// The rules that had a hand in it.
+    /// The rules that applied to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     applied_rules: Vec<String>,
@@ -70,7 +70,7 @@ struct HitView {
     size_bytes: u64,
     /// About how many tokens both cost a model.
     tokens: u64,
-    /// A piece of what was said, with «what was looked for» marked.
+    /// A piece of the text, with «matches» marked.
     snippet: String,
 }
 
@@ -91,7 +91,7 @@ struct FacetView {
 }
 
 impl FoundView {
-    /// Takes as much as there is room for; at least one hit.
+    /// Takes as many hits as fit; at least one.
     pub(super) fn fit(found: &SearchResults, offset: usize, max_tokens: u64, mut notes: Vec<String>) -> Self {
         if let Some((why, count)) = found.why_bounded.zip(found.looked_at_only) {
             notes.push(format!("Only {count} {}.", why.words()));
@@ -101,7 +101,7 @@ impl FoundView {
         let mut hits = Vec::new();
         for hit in &found.hits {
             let hit = HitView::of(hit);
-            // Each hit is there twice: as data and as text.
+            // Each hit is in the answer twice: as data and as text.
             let more = tokens_of(&hit) + tokens(&hit.line());
             if !hits.is_empty() && used as u64 + more as u64 > max_tokens {
                 notes.push(
@@ -127,7 +127,7 @@ impl FoundView {
         }
     }
 
-    /// Writes it for people.
+    /// Writes the results as text.
     pub(super) fn text(&self) -> String {
         let at_least = if self.total_is_exact { "" } else { "at least " };
         let mut text = format!("{} of {at_least}{} found.", self.hits.len(), self.total);
@@ -216,7 +216,7 @@ impl FacetView {
     }
 }
 
-/// Puts marks around what was looked for, and makes all of it inert.
+/// Puts marks around matches, and makes the text inert.
 fn marked(snippet: &Snippet) -> String {
     let characters: Vec<char> = snippet.text.chars().collect();
     let piece = |from: usize, to: usize| -> String {

@@ -1,9 +1,9 @@
-//! The URIs of the recorder's resources, read: which session, which view, which part of it.
+//! Parses the URIs of the recorder's resources: which session, which view, which part of it.
 
 use scrubjay_store::views::address::{self, Side};
 use scrubjay_store::views::budget::{self, Window};
 
-/// What a URI leads to.
+/// A parsed URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ResourceAddress {
     Sessions,
@@ -13,7 +13,7 @@ pub(super) enum ResourceAddress {
     File(String, String, Query),
 }
 
-/// What stands behind the question mark.
+/// The query of a URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Query {
     pub(super) after: i64,
@@ -70,7 +70,7 @@ impl Query {
                 _ => return None,
             }
         }
-        // The side is one of a revision.
+        // `side` needs a revision.
         (query.side == Side::After || query.revision.is_some()).then_some(query)
     }
 
@@ -83,7 +83,7 @@ impl Query {
     }
 }
 
-/// Takes percent signs out of a part of a URI.
+/// Decodes percent-encoding.
 fn decode(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut rest = part.as_bytes();

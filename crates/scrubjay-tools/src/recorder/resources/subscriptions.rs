@@ -20,7 +20,8 @@ use crate::shared::Shared;
 /// How many resources one client may follow: each costs a query of the ledger a second.
 const SUBSCRIPTIONS_MAX: usize = 1000;
 
-/// What one client of the older era follows, and how far it has been told.
+/// The resources that one client of a legacy protocol version is subscribed to, with the last version it was notified
+/// of.
 #[derive(Default)]
 pub(in crate::recorder) struct Subscriptions {
     uris: Mutex<BTreeMap<String, i64>>,
@@ -38,7 +39,7 @@ impl Subscriptions {
 }
 
 impl Recorder {
-    /// Follows a resource on behalf of a client of the older era.
+    /// Subscribes a client of a legacy protocol version to a resource.
     pub(in crate::recorder) async fn subscribe_to(
         &self,
         uri: String,
@@ -52,7 +53,7 @@ impl Recorder {
             let mut uris = self.subscriptions.lock();
             if uris.len() >= SUBSCRIPTIONS_MAX && !uris.contains_key(&uri) {
                 let message =
-                    format!("{SUBSCRIPTIONS_MAX} resources are followed already: unsubscribe from some");
+                    format!("{SUBSCRIPTIONS_MAX} resources are subscribed to already: unsubscribe from some");
                 return Err(ErrorData::invalid_request(message, None));
             }
             uris.insert(uri, version);
@@ -61,7 +62,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Keeps a client of the older era told for as long as it is there.
+    /// Starts the task that notifies a client of a legacy protocol version until it leaves.
     pub(in crate::recorder) fn notify_subscriber(&self, context: &RequestContext<RoleServer>) {
         if self.subscriptions.is_running.swap(true, Ordering::Relaxed) {
             return;
@@ -73,13 +74,13 @@ impl Recorder {
             while !peer.is_transport_closed() {
                 shared.wait_for_news().await;
                 if let Err(e) = notify_changes(&shared, &subscriptions, &peer, &mut sessions).await {
-                    tracing::debug!(error = %e, "followers cannot be told");
+                    tracing::debug!(error = %e, "subscribers cannot be notified");
                 }
             }
         });
     }
 
-    /// Keeps a client of the newer era told until it leaves.
+    /// Notifies a client of a modern protocol version until it cancels its subscription.
     pub(in crate::recorder) async fn notify_while_subscribed(&self, context: SubscriptionContext) {
         let accepted = context.accepted().clone();
         let uris = accepted.resource_subscriptions.clone().unwrap_or_default();
@@ -108,7 +109,7 @@ impl Recorder {
             }
             let now = count(&self.shared).await.unwrap_or(sessions);
             if std::mem::replace(&mut sessions, now) != now && accepted.resources_list_changed == Some(true) {
-                // Whoever is gone is noticed above.
+                // A client that has left is noticed by `cancelled` above.
                 let _ = context.sink().notify_resource_list_changed().await;
             }
         }
@@ -127,7 +128,7 @@ async fn notify_changes(
         let Some(address) = ResourceAddress::parse(&uri) else { continue };
         let now = version(shared, &address).await?;
         if now != seen && subscriptions.lock().insert(uri.clone(), now).is_some() {
-            // A client that is gone is noticed by whoever calls.
+            // The caller notices if the client has left.
             let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await;
         }
     }
@@ -138,7 +139,7 @@ async fn notify_changes(
     Ok(())
 }
 
-/// Returns a number that changes whenever a resource does.
+/// Returns a number that changes with the resource: its last event.
 async fn version(shared: &Shared, address: &ResourceAddress) -> Result<i64, LedgerError> {
     let mut read = shared.ledger().await?.read().await?;
     event::last(&mut read, address.session()).await
