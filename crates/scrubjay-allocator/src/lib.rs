@@ -1,12 +1,13 @@
-//! Gives free memory of the C library's allocator back to the system.
+//! Returns free memory of the C library's allocator to the system.
 //!
-//! glibc returns only what is free at the end of its heap. After thousands of connections a single small thing there keeps
-//! all that was freed below it: 169 MiB stayed after a flood of which nothing was left, 29 after a call of this. A crate of its
-//! own because it declares a foreign function; everything else in the workspace is free of `unsafe`.
+//! By itself glibc returns only the free end of its heap. After thousands of connections a single small allocation there
+//! keeps everything that was freed below it: after a flood of connections had ended 169 MiB stayed resident, and 29 MiB
+//! after a call of this. It is a crate of its own because it declares a foreign function; the rest of the workspace
+//! forbids `unsafe`.
 
-/// Gives what is free back to the system. Takes milliseconds, in which other threads may wait for memory.
+/// Returns free memory to the system. Takes milliseconds, during which other threads may wait for memory.
 ///
-/// Does nothing where the C library is not glibc: others return memory by themselves, or have no such call.
+/// Does nothing with other C libraries: they return memory by themselves, or have no such call.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -21,7 +22,7 @@ pub fn give_back() {
 
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
 mod tests {
-    /// Returns how much of this process is in memory.
+    /// Returns the resident size of this process.
     fn resident_bytes() -> usize {
         let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
         statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number of pages")
@@ -30,7 +31,7 @@ mod tests {
 
     #[test]
     fn what_is_free_below_something_kept_goes_back() {
-        // Too small for mappings of their own, with one that stays at the end.
+        // Too small for mappings of their own; the last one stays, at the end of the heap.
         let many: Vec<Vec<u8>> = (0..4096).map(|_| vec![1; 16 * 1024]).collect();
         let last = vec![1_u8; 1024];
         let full = resident_bytes();

@@ -1,8 +1,8 @@
 //! A user's workspace: the only code that reads and writes its files on an agent's behalf.
 //!
-//! A path is parsed by its text alone, then opened beneath the handle of the root in one step; after that only
-//! handles count. Changes are compared with what was expected and put in place whole. What is recorded of
-//! them, when, and in which order is the ledger's affair: there is no SQL, tokio or clock here.
+//! A path is parsed from its text, then opened beneath the root's handle in one step; afterwards only handles are used. A
+//! change is made only if the file is as expected, and replaces it as a whole. `files.rs` records changes: there is no
+//! SQL, tokio or clock here.
 
 mod content;
 mod path;
@@ -26,12 +26,12 @@ pub use self::staged::{ExpectedContent, Staged};
 use self::refusal::shown;
 use self::resolve::Root;
 
-/// What a change that was made survives.
+/// What a completed change survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// The end of the process.
     Process,
-    /// The end of power: files and directories are synced.
+    /// A loss of power: files and directories are synced.
     #[default]
     Power,
 }
@@ -47,13 +47,13 @@ pub struct Workspace {
 /// Why a file was not read or changed.
 #[derive(Debug, Error)]
 pub enum WorkspaceError {
-    /// It must not be.
+    /// It is not allowed.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The system failed; nothing was changed.
     #[error("cannot {action} {}", shown(.path))]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The path in the workspace, or the root.
         path: String,
@@ -68,12 +68,12 @@ pub enum WorkspaceError {
         /// What the system said.
         source: io::Error,
     },
-    /// Someone else changed the file in the moment it was being changed, and their file could not be put back.
+    /// Another program changed the file at the same moment, and its version could not be put back.
     #[error("{} was changed by someone else in the same moment: their file is {temporary}, beside it", shown(.path))]
     Stranded {
         /// The path in the workspace.
         path: String,
-        /// The name under which the other's file lies in the same directory.
+        /// The name of the other program's version, in the same directory.
         temporary: String,
         /// What the system said.
         source: io::Error,
@@ -90,7 +90,7 @@ impl WorkspaceError {
 }
 
 impl Root {
-    /// Says that a file is missing, or that everything is.
+    /// Returns the error that a file, or the whole workspace, is missing.
     fn missing(&self, path: &str) -> WorkspaceError {
         match self.is_gone() {
             true => WorkspaceError::Gone(self.given.clone()),
@@ -100,7 +100,7 @@ impl Root {
 }
 
 impl Workspace {
-    /// Opens a workspace. The directory is held from now on, wherever it is moved.
+    /// Opens a workspace. Its handle stays valid if the directory is moved.
     ///
     /// # Errors
     /// There is no such directory, or it cannot be opened.
@@ -123,7 +123,7 @@ impl Workspace {
         Self { durability, ..self }
     }
 
-    /// Opens names one beneath the other, as is done on a kernel that cannot resolve a path in one step.
+    /// Opens paths name by name, as on a kernel without `openat2`. For tests.
     #[must_use]
     pub fn step_by_step(mut self) -> Self {
         if let Some(root) = Arc::get_mut(&mut self.root) {
@@ -132,13 +132,13 @@ impl Workspace {
         self
     }
 
-    /// Returns where the workspace was when it was opened.
+    /// Returns the path of the workspace when it was opened.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root.canonical
     }
 
-    /// Finds the normal form of a path: relative to the root, or absolute and below it.
+    /// Normalizes a path that is relative to the root, or absolute and below it.
     ///
     /// # Errors
     /// It is no path of a file, leads outside, or is protected.
@@ -165,15 +165,15 @@ impl Workspace {
         }
     }
 
-    /// Writes new content beside a file, making its directories; [`Staged::commit`] puts it in place.
+    /// Writes new content to a temporary file beside the target, creating directories; [`Staged::commit`] replaces the
+    /// target.
     ///
-    /// The mode is the one given, else that of the file replaced, else what the umask leaves of 0666; bits
-    /// that let a file run as someone else are not kept. Owner and group are kept, or the change is refused.
-    /// A file with several names (hard links) is replaced under this one alone, as git does it: writing
-    /// through to the others could change a file outside the workspace.
+    /// The mode is `mode`, else that of the replaced file, else 0666 without the umask; setuid, setgid and sticky bits are
+    /// dropped. If owner and group cannot be kept, the change is refused. A file with hard links is replaced under this
+    /// name only, as git does: writing through to the others could change a file outside the workspace.
     ///
     /// # Errors
-    /// Something else stands there or on the way, or it cannot be written; nothing is left behind.
+    /// Something other than a file or directory is in the way, or it cannot be written; nothing is left behind.
     pub fn stage(&self, path: &FilePath, bytes: &[u8], mode: Option<u32>) -> Result<Staged, WorkspaceError> {
         Staged::write(self.root.clone(), path.clone(), self.durability, bytes, mode)
     }
@@ -186,10 +186,10 @@ impl Workspace {
         staged::remove(&self.root, path, self.durability, expected)
     }
 
-    /// Makes sure that a change which was found to be made survives what changes survive here.
+    /// Makes a change that was found in the file as durable as one made here.
     ///
     /// # Errors
-    /// It is not known whether it does.
+    /// The sync failed.
     pub fn confirm(&self, path: &FilePath) -> Result<(), WorkspaceError> {
         match self.durability {
             Durability::Power => staged::sync_as_it_stands(&self.root, path),
@@ -197,8 +197,8 @@ impl Workspace {
         }
     }
 
-    /// Removes the temporary files that a crash left beside a file, if no process holds them and their content
-    /// is known; another may hold what someone else wrote in the last moment. Returns how many.
+    /// Removes temporary files that a crash left beside a file, if no process holds them and their content is known to the
+    /// ledger. An unknown content may be what another program wrote at the last moment. Returns how many were removed.
     ///
     /// # Errors
     /// The directory is locked or cannot be read.
@@ -211,7 +211,7 @@ impl Workspace {
         let name = path.directory();
         let directory = match content::opened(self.root.directory(name), name) {
             Ok(Some(directory)) => directory,
-            // What is no directory of the workspace any more holds nothing of ours.
+            // It is no directory of the workspace any more, so it has no temporary files of ours.
             Ok(None) | Err(WorkspaceError::Refused(_)) => return Ok(0),
             Err(e) => return Err(e),
         };

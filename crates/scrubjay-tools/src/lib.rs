@@ -1,4 +1,4 @@
-//! What agents call: Scrubjay's own tools, each toolset an `rmcp` server.
+//! Scrubjay's own tools, which agents call; each toolset is an `rmcp` server.
 //!
 //! A toolset is served over a pair of byte streams, usually the two halves of an in-memory duplex, so
 //! the gateway drives and records it like any other backend. Nothing here knows the gateway, the web

@@ -1,7 +1,8 @@
 //! The `progress` toolset: `log_progress`, `get_context`, `search_logs`.
 //!
-//! One file a tool; each is a function that takes a JSON object and answers with a text and data, so that the
-//! command line does what agents do. Objects are checked by hand: all that is wrong is said at once.
+//! One file for each tool. Each tool is a function that takes a JSON object and answers with a text and data, so that the
+//! command line calls the same code as agents. Arguments are checked by hand: all problems are reported at once, in the
+//! words of the specification.
 
 mod arguments;
 mod budget;
@@ -81,12 +82,12 @@ impl ServerHandler for Progress {
     }
 }
 
-/// What a tool answers.
+/// The answer of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// For people.
+    /// The text for people.
     pub text: String,
-    /// For programs.
+    /// The data for programs.
     pub data: Value,
 }
 
@@ -98,13 +99,13 @@ impl IntoCallToolResult for Answer {
     }
 }
 
-/// Why a tool did not do what it was asked.
+/// Why a tool failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgressFailure {
-    /// The arguments are wrong, each in its way.
+    /// Arguments are wrong.
     #[error("{}", describe(.0))]
     Problems(Vec<ArgumentProblem>),
-    /// There is no such thing.
+    /// A project, session or entry does not exist.
     #[error("{0}")]
     NotFound(String),
     /// The ledger failed.
@@ -134,7 +135,7 @@ impl ProgressFailure {
 }
 
 impl IntoCallToolResult for ProgressFailure {
-    /// Its specification wants errors of the protocol.
+    /// The specification requires JSON-RPC errors instead of tool errors.
     fn into_call_tool_result(self) -> Result<CallToolResponse, ErrorData> {
         let (message, hint) = (self.to_string(), self.hint());
         let (code, failure) = match self {
@@ -155,7 +156,7 @@ impl IntoCallToolResult for ProgressFailure {
     }
 }
 
-/// Returns a schema as it is written down.
+/// Converts a literal schema to the type that rmcp takes.
 fn schema(value: Value) -> Arc<JsonObject> {
     match value {
         Value::Object(object) => Arc::new(object),

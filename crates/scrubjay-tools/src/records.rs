@@ -1,7 +1,6 @@
 //! The `records` toolset: design reasoning that outlives the conversation it came from.
 //!
-//! One file for each group of tools. The rules are the store's; here is what an agent may ask, what it is
-//! told, and in which words.
+//! One file for each group of tools. The rules are in `scrubjay-store`; here are arguments, answers and their words.
 
 mod activation;
 mod activity;
@@ -35,7 +34,7 @@ use crate::schema::{Checks, portable};
 use crate::serve::{ServeError, serve_until_eof};
 use crate::shared::Shared;
 
-/// After so many writes that a session has not seen it is stale, unless the setup says otherwise.
+/// After how many writes that it has not seen a session is stale, by default.
 pub const STALE_AFTER_TICKS: i64 = 20;
 
 /// Serves the toolset to one client until `reader` ends.
@@ -58,7 +57,7 @@ struct Records {
     tool_router: ToolRouter<Self>,
 }
 
-/// What a tool that only looks works with.
+/// The scope of a tool that only reads.
 struct ReadScope {
     read: Read,
     caller: Caller,
@@ -81,7 +80,7 @@ impl Records {
         Self { shared, tool_router }
     }
 
-    /// Looks into a project: the one named, or the caller's own, which begins with the first look.
+    /// Returns the scope of a read: the named project, or the caller's own, which is created if needed.
     async fn look(
         &self,
         context: &RequestContext<RoleServer>,
@@ -104,7 +103,7 @@ impl Records {
         Ok(ReadScope { read, caller, project, collection })
     }
 
-    /// Begins a mutation in a session: the one named, or the caller's own in that project.
+    /// Begins a mutation in the named session, or in the caller's own of that project.
     async fn work(
         &self,
         context: &RequestContext<RoleServer>,
@@ -118,7 +117,7 @@ impl Records {
         Ok((write, scope))
     }
 
-    /// Tells whether a session that last looked at one tick is stale at another.
+    /// Tells whether a session that last synced at one tick is stale at another.
     fn is_stale(&self, tick: i64, seen: i64) -> bool {
         tick - seen > self.shared.setup().stale_after_ticks
     }

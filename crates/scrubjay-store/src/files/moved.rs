@@ -1,4 +1,4 @@
-//! Takes over the revisions of a workspace that is at this place now, once its files' contents say that it is.
+//! Recognises a workspace that was moved here by its files' contents, and takes over its revisions.
 
 use std::path::Path;
 
@@ -10,30 +10,31 @@ use crate::ledger::revision::TouchedFile;
 use crate::ledger::session::{self, Caller};
 use crate::ledger::{Conn, LedgerError, Survives, moves, revision};
 
-/// How many files are compared with a workspace that somebody named.
+/// How many files are compared with a workspace that the user named.
 const COMPARED_MAX: i64 = 1000;
-/// How many with one that nobody named, and how many such workspaces are looked at: the first change waits for it.
+/// How many files are compared with each candidate, and how many candidates are tried, if the user named none: the first
+/// change of a file waits for this.
 const RECOGNISED_BY_MAX: i64 = 100;
 const LOOKED_AT_MAX: usize = 10;
 
-/// How much a workspace is like what was recorded of another.
+/// How many files of a workspace match those recorded of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Likeness {
-    /// How many files the other one had when it was last seen.
+    /// How many files the other one had when it was last recorded.
     pub files: usize,
-    /// How many of them are here as they were last recorded.
+    /// How many of them are here with their last recorded content.
     pub same: usize,
-    /// How many are here as they were recorded at some time.
+    /// How many are here with an earlier recorded content.
     pub earlier: usize,
 }
 
-/// Why a directory is not taken to be a workspace that moved.
+/// Why a directory is not accepted as a moved workspace.
 #[derive(Debug, Error)]
 pub enum MoveError {
     /// The session changed no files, so there is nothing that could have moved.
     #[error("session {0} changed no files: there is nothing to go back to")]
     NothingRecorded(String),
-    /// The workspace is where it was.
+    /// The workspace is still where it was.
     #[error("the workspace is still at {old}: what is at {new} is a copy, with a history of its own")]
     StillThere {
         /// Where it is.
@@ -41,7 +42,7 @@ pub enum MoveError {
         /// What was named.
         new: String,
     },
-    /// Nothing in the directory speaks for it.
+    /// No file in the directory matches.
     #[error(
         "{new} does not hold what was recorded in {old}: none of {} is there with a recorded content; \
          name the directory to which it moved", counted(*.files, "file")
@@ -51,7 +52,7 @@ pub enum MoveError {
         old: String,
         /// What was named.
         new: String,
-        /// How many files were looked for.
+        /// How many files were compared.
         files: usize,
     },
     /// A file cannot be read.
@@ -62,7 +63,7 @@ pub enum MoveError {
     Ledger(#[from] LedgerError),
 }
 
-/// Returns where the workspace is now in which a session last changed a file.
+/// Returns the current root of the workspace in which a session last changed a file.
 ///
 /// # Errors
 /// The ledger failed.
@@ -75,8 +76,8 @@ pub async fn workspace_of(on: &mut impl Conn, session: &str) -> Result<Option<St
 }
 
 impl Files {
-    /// Takes a session's workspace to be here from now on, if it is not where it was and its files are here.
-    /// Returns from where it moved; nothing, where it is known to be here.
+    /// Records that a session's workspace was moved here, if it is not at its old root and its files are here. Returns the
+    /// old root; none if it is known to be here.
     ///
     /// # Errors
     /// It is still where it was, nothing of it is here, or the ledger failed.
@@ -98,9 +99,9 @@ impl Files {
         Ok(Some(old))
     }
 
-    /// Looks for a workspace of this project that is gone from its place and whose files are here, and takes it over.
-    /// Nobody said that it moved, so more is asked for: nothing is recorded of this place yet, and most files are as
-    /// they were last recorded. Returns from where it moved.
+    /// Looks for a workspace of this project that is gone from its root and whose files are here, and records the move. The
+    /// user did not name it, so more is required: nothing is recorded of this root yet, and most files have their last
+    /// recorded content. Returns the old root.
     ///
     /// # Errors
     /// The ledger failed.
@@ -132,7 +133,7 @@ impl Files {
         write.commit().await
     }
 
-    /// Compares what was last recorded in another workspace with what is here.
+    /// Compares the last recorded files of another workspace with the files here.
     async fn likeness(&self, old: &str, files_max: i64) -> Result<Likeness, MoveError> {
         let mut read = self.ledger.read().await?;
         let mut likeness = Likeness::default();
@@ -140,7 +141,7 @@ impl Files {
             let Some(last) = revision::latest(&mut read, old, &path).await? else { continue };
             let Some(hash) = last.after else { continue };
             likeness.files += 1;
-            // What cannot be looked at does not speak for it; nor does an empty file, of which there are many.
+            // A file that cannot be read does not count as a match, nor does an empty one: any workspace has those.
             let Ok(location) = self.workspace.locate(&path) else { continue };
             let Ok(Some(here)) = self.look(&location).await else { continue };
             let now = *here.hash.as_bytes();

@@ -1,7 +1,7 @@
-//! Reading a file of a workspace: looked at without opening it, opened without waiting, looked at again.
+//! Reads a file of a workspace: checks it with O_PATH, opens it with O_NONBLOCK, checks it again.
 //!
-//! Opening a pipe, a device or a socket can hang or act, so only what is seen to be a regular file is opened,
-//! and in a way that does not wait should something else have taken its place.
+//! Opening a pipe, a device or a socket can block or have effects, so only a regular file is opened; and without
+//! blocking, in case something else has just replaced it.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,16 +14,16 @@ use rustix::io::{Errno, retry_on_intr};
 use super::WorkspaceError;
 use super::refusal::{NotFileKind, Refusal};
 
-/// What a file held when it was read.
+/// A file's content and metadata when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSnapshot {
-    /// All of it, byte for byte.
+    /// The whole content.
     pub bytes: Vec<u8>,
     /// Its permission bits.
     pub mode: u32,
     /// The BLAKE3 hash of the bytes.
     pub hash: Hash,
-    /// How many names it has. With more than one, replacing it leaves the others with the old content.
+    /// How many hard links it has. If more than one, replacing it leaves the others with the old content.
     pub links: u64,
     /// Whether it belongs to the user this process runs as.
     pub owned: bool,
@@ -36,7 +36,7 @@ pub(super) const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// Says what an open came to: `None` if there is nothing, a refusal where the way there is not taken.
+/// Converts the result of an open: `None` if there is nothing, a refusal if the path leads through a link or outside.
 pub(super) fn opened<T>(outcome: rustix::io::Result<T>, path: &str) -> Result<Option<T>, WorkspaceError> {
     let path = path.to_owned();
     match outcome {
@@ -45,7 +45,7 @@ pub(super) fn opened<T>(outcome: rustix::io::Result<T>, path: &str) -> Result<Op
         Err(Errno::LOOP) => Err(Refusal::Symlink { path }.into()),
         Err(Errno::NOTDIR) => Err(Refusal::NotADirectory { path }.into()),
         Err(Errno::XDEV) => Err(Refusal::Outside { path }.into()),
-        // A socket or a device without a driver that took the place of a file.
+        // A socket, or a device without a driver.
         Err(Errno::NXIO | Errno::NODEV) => Err(Refusal::NotAFile { path, kind: NotFileKind::Other }.into()),
         Err(Errno::NAMETOOLONG) => {
             let reason = "a name in it is too long for this file system";
@@ -106,7 +106,7 @@ pub(super) fn read(
     Ok(FileSnapshot { bytes, mode: stat.st_mode & 0o7777, hash, links: stat.st_nlink, owned })
 }
 
-/// Hashes an opened file, whatever its size, without keeping it.
+/// Hashes an opened file of any size.
 pub(super) fn hash(handle: OwnedFd, path: &str) -> Result<Hash, WorkspaceError> {
     let mut hasher = blake3::Hasher::new();
     let mut file = File::from(handle);

@@ -1,7 +1,7 @@
-//! Names of files in a workspace: from what an agent wrote to a normal form, by the text alone.
+//! Normalizes the paths that agents give, from their text alone.
 //!
-//! The normal form is relative, separated by `/`, without `.`, `..` or anything empty; its bytes are otherwise
-//! those given. Nothing here looks at a disk: what the name leads to is found out when it is opened.
+//! The normal form is relative, separated by `/`, without `.`, `..` or empty names; otherwise its bytes are unchanged.
+//! Nothing here accesses the file system: opening the path finds out what it leads to.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -14,9 +14,9 @@ use super::temporary;
 
 /// The longest name of a file or directory, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// The longest path, in bytes: the system's limit counts the zero behind it.
+/// The longest path, in bytes: PATH_MAX without its NUL.
 const PATH_BYTES_MAX: usize = 4095;
-/// The most names in a path: each directory that must be created is held open.
+/// The most names in a path: each directory that is created needs a file descriptor.
 const DEPTH_MAX: usize = 128;
 
 /// The normal form of a path in a workspace: the key under which revisions are kept.
@@ -42,8 +42,8 @@ impl FilePath {
         self.0.rsplit_once('/').map_or(".", |(directory, _)| directory)
     }
 
-    /// Returns a key that is the same for names that some file systems, or most people, take for one: those
-    /// that differ only in case, in Unicode composition, or in characters that cannot be seen.
+    /// Returns a key that is equal for names that some file systems treat as one: names that differ only in case, in
+    /// Unicode composition, or in invisible characters.
     #[must_use]
     pub fn twin_key(&self) -> String {
         fold(&self.0)
@@ -56,11 +56,11 @@ impl fmt::Display for FilePath {
     }
 }
 
-/// What to do about a path that names no file, and about one that is too long.
+/// Hints for a path that names no file, and for one that is too long.
 const NAME_IT: &str = "Name a file in the workspace.";
 const SHORTER: &str = "Choose a shorter path.";
 
-/// Finds the normal form of what was given; an absolute path must lie below one of the roots.
+/// Normalizes a path; an absolute one must be below one of the roots.
 pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<FilePath, Refusal> {
     let bad = |reason, hint| Refusal::BadPath { path: given.to_owned(), reason, hint };
     if given.is_empty() {
@@ -98,7 +98,7 @@ pub(super) fn parse(given: &str, roots: &[&Path], allow_vcs: bool) -> Result<Fil
     }
 }
 
-/// Says of a path with `..` whether it is outside, or only not in a form that is taken.
+/// Returns the refusal of a path with `..`: that it leads outside, or only that `..` is not accepted.
 fn climbing(given: &str, names: &[&str], roots: &[&Path]) -> Refusal {
     let absolute = given.starts_with('/');
     let mut kept = Vec::new();
@@ -118,7 +118,7 @@ fn climbing(given: &str, names: &[&str], roots: &[&Path]) -> Refusal {
     }
 }
 
-/// Counts the names of a root if the given ones begin with all of them: whole names, never parts.
+/// Returns the number of names of a root, if the given names begin with all of them.
 fn depth_below(names: &[&str], root: &Path) -> Option<usize> {
     let mut depth = 0;
     for component in root.components() {
@@ -131,13 +131,13 @@ fn depth_below(names: &[&str], root: &Path) -> Option<usize> {
     Some(depth)
 }
 
-/// Says whose a name is, and what to do instead.
+/// Returns why a name is protected, and what to do instead.
 fn protection(name: &str, allow_vcs: bool) -> Option<(&'static str, &'static str)> {
     let folded = fold(name);
     if temporary::looks_like_ours(&folded) {
         return Some(("Scrubjay's own temporary files have such names", "Choose another name."));
     }
-    // Some file systems take `:` and `\` for separators and drop dots and spaces at the end of a name.
+    // Some file systems treat `:` and `\` as separators, and drop dots and spaces at the end of a name.
     let names_control = folded
         .split(['\\', ':'])
         .map(|part| part.trim_end_matches([' ', '.']))
@@ -148,7 +148,7 @@ fn protection(name: &str, allow_vcs: bool) -> Option<(&'static str, &'static str
     ))
 }
 
-/// Tells the 8.3 names that some file systems give `.git`, `.hg` and `.svn`.
+/// Recognises the 8.3 names that some file systems give `.git`, `.hg` and `.svn`.
 fn is_short_name(part: &str) -> bool {
     part.rsplit_once('~').is_some_and(|(stem, number)| {
         matches!(stem, "git" | "hg" | "svn")
@@ -157,7 +157,7 @@ fn is_short_name(part: &str) -> bool {
     })
 }
 
-/// Folds case and composition, and leaves out what cannot be seen.
+/// Folds case and composition, and drops invisible characters.
 fn fold(text: &str) -> String {
     // Upper case first, then lower: so `ſ`, `ς` and `ß` meet `s`, `σ` and `ss`. The dotless `ı` is a letter of
     // its own, which upper case would lose.
@@ -168,7 +168,7 @@ fn fold(text: &str) -> String {
     text.nfd().filter(|c| !is_ignorable(*c)).flat_map(upper).flat_map(char::to_lowercase).nfc().collect()
 }
 
-/// The characters that Unicode says may be ignored, which folding file systems do.
+/// Unicode's default-ignorable characters, which case-folding file systems ignore.
 fn is_ignorable(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'

@@ -1,16 +1,16 @@
-//! What a workspace will not do, each with a stable code and a way on.
+//! Refusals of a workspace, each with a stable code and a hint.
 //!
-//! A refusal is an answer of policy, to be recorded and told to the agent; what the system itself fails at is
-//! an I/O error and not here. Paths are shown inert and cut: they come from an agent.
+//! A refusal is a decision of policy, which is recorded and returned to the agent; failures of the system are I/O errors
+//! instead. Paths in messages are inert and shortened, because they come from an agent.
 
 use rustix::fs::FileType;
 use scrubjay_core::inert::inert;
 use thiserror::Error;
 
-/// So many characters of a path are shown.
+/// How many characters of a path are shown.
 const SHOWN_MAX: usize = 200;
 
-/// What stands where a regular file was expected.
+/// What was found instead of a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotFileKind {
     /// A directory.
@@ -28,7 +28,7 @@ pub enum NotFileKind {
 }
 
 impl NotFileKind {
-    /// Tells what is not a regular file.
+    /// Returns the kind; `None` for a regular file.
     pub(super) fn of(file_type: FileType) -> Option<Self> {
         match file_type {
             FileType::RegularFile => None,
@@ -55,7 +55,7 @@ impl NotFileKind {
     }
 }
 
-/// Why a workspace will not do what it was asked.
+/// Why a workspace refuses an operation.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// The text is no path of a file.
@@ -84,13 +84,13 @@ pub enum Refusal {
         /// What to do.
         hint: &'static str,
     },
-    /// A symbolic link is on the way or at the end.
+    /// It is, or leads through, a symbolic link.
     #[error("\"{}\" is, or leads through, a symbolic link", shown(.path))]
     Symlink {
         /// The path in the workspace.
         path: String,
     },
-    /// It is there, and not a regular file.
+    /// It exists, and is no regular file.
     #[error("\"{}\" is {}, not a regular file", shown(.path), .kind.as_str())]
     NotAFile {
         /// The path in the workspace.
@@ -98,7 +98,7 @@ pub enum Refusal {
         /// What it is.
         kind: NotFileKind,
     },
-    /// A file stands where a directory of the path should be.
+    /// A directory of the path is a file.
     #[error("\"{}\" leads through something that is not a directory", shown(.path))]
     NotADirectory {
         /// The path in the workspace.
@@ -114,31 +114,31 @@ pub enum Refusal {
         /// The limit.
         bytes_max: u64,
     },
-    /// It was to be created, and is there.
+    /// It was to be created, and exists.
     #[error("\"{}\" exists already", shown(.path))]
     Exists {
         /// The path in the workspace.
         path: String,
     },
-    /// It was to be changed, and is not there.
+    /// It was to be changed, and does not exist.
     #[error("\"{}\" does not exist", shown(.path))]
     Missing {
         /// The path in the workspace.
         path: String,
     },
-    /// It is no longer what it was expected to be.
+    /// It is not as expected any more.
     #[error("\"{}\" was changed by someone else", shown(.path))]
     Changed {
         /// The path in the workspace.
         path: String,
     },
-    /// Someone else holds the directory's lock.
+    /// Another program holds the directory's lock.
     #[error("the directory of \"{}\" is locked by another program", shown(.path))]
     Busy {
         /// The path in the workspace.
         path: String,
     },
-    /// Replacing it would take it from its owner or group.
+    /// Replacing it would change its owner or group.
     #[error(
         "\"{}\" belongs to another user or group, and would not after this change",
         shown(.path)
@@ -150,7 +150,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the stable name of the reason, for records and for programs.
+    /// Returns the stable code of the reason.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -188,7 +188,7 @@ impl Refusal {
     }
 }
 
-/// Returns a path as it can be shown: nothing in it acts, and it has an end.
+/// Returns a path for messages: inert, and shortened.
 pub(super) fn shown(path: &str) -> String {
     match path.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", inert(&path[..end])),

@@ -1,7 +1,7 @@
-//! From a name in a workspace to a handle, in one step beneath the handle of the root.
+//! Opens paths of a workspace beneath the handle of its root, in one step (`openat2`).
 //!
-//! No symbolic link is ever followed and no path is looked at before it is opened: what was opened is what is
-//! looked at. Where the kernel has no `openat2`, the names are opened one beneath the other.
+//! No symbolic link is followed, and no path is checked before it is opened: checks use the opened handle. On a kernel
+//! without `openat2` paths are opened name by name.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, Result, retry_on_intr};
 
-/// How an open is tried again when the tree moved under it.
+/// How often an open is tried again if the tree changed during it.
 const OPEN_TRIES: usize = 16;
-/// How long a directory's lock is waited for: five seconds in all.
+/// How long to wait for a directory's lock: five seconds in all.
 const LOCK_TRIES: usize = 500;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -39,7 +39,7 @@ impl Root {
         let given = std::path::absolute(path)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = openat(CWD, &given, flags, Mode::empty())?;
-        // Of the handle and not of the path again, which may by now lead elsewhere.
+        // From the handle and not from the path, which may lead elsewhere by now.
         let canonical =
             std::fs::read_link(format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&handle)))
                 .unwrap_or_else(|_| given.clone());
@@ -52,12 +52,12 @@ impl Root {
         Ok(root)
     }
 
-    /// Makes every name be opened one beneath the other, as on a kernel without `openat2`.
+    /// Opens paths name by name, as on a kernel without `openat2`.
     pub(super) fn walk_only(&mut self) {
         self.one_step = false;
     }
 
-    /// Tells whether the directory was removed: its handle then finds nothing, ever.
+    /// Tells whether the directory was removed; then nothing can be opened beneath its handle any more.
     pub(super) fn is_gone(&self) -> bool {
         fstat(&self.handle).is_ok_and(|stat| stat.st_nlink == 0)
     }
@@ -68,7 +68,8 @@ impl Root {
         if !self.one_step {
             return self.walk(path, flags);
         }
-        // No link is followed here anyway; a directory asked for is then told from a link that is in its place.
+        // `openat2` with BENEATH follows no link anyway. Without NOFOLLOW its error tells a link (LOOP) from a file
+        // (NOTDIR).
         let flags = if flags.contains(OFlags::DIRECTORY) { flags - OFlags::NOFOLLOW } else { flags };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
         let mut tries = OPEN_TRIES;
@@ -98,7 +99,7 @@ impl Root {
         Ok(Directory { handle: self.open_beneath(path, DIRECTORY)? })
     }
 
-    /// Opens the directory of a path, making those that are missing; each made one is kept with its parent.
+    /// Opens the directory of a path, and creates missing ones; `made` collects those that were created.
     pub(super) fn make_directory(&self, path: &str, made: &mut Vec<CreatedDirectory>) -> Result<Directory> {
         match self.directory(path) {
             Err(Errno::NOENT) if path != "." => {}
@@ -126,7 +127,7 @@ impl Root {
     }
 }
 
-/// Opens one name in a directory; a symbolic link is told from other things that are no directory.
+/// Opens one name in a directory; the error tells a symbolic link from other things that are no directory.
 fn step(here: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd> {
     match retry_on_intr(|| openat(here, name, flags, Mode::empty())) {
         Err(Errno::NOTDIR) => match statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -137,7 +138,7 @@ fn step(here: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd> {
     }
 }
 
-/// A directory that was made on the way.
+/// A directory that was created for a file.
 #[derive(Debug)]
 pub(super) struct CreatedDirectory {
     pub(super) parent: Directory,
@@ -157,9 +158,9 @@ impl Directory {
         Ok(id(fstat(&self.handle)?) == id(fstat(&other.handle)?))
     }
 
-    /// Locks the directory against other processes of ours until it is dropped; `false` if another keeps it.
+    /// Locks the directory against other Scrubjay processes until it is dropped; returns false if another keeps the lock.
     ///
-    /// A file system that has no such locks is used without: the ledger orders our own changes as well.
+    /// On a file system without locks nothing is locked: `files/lock.rs` orders our own changes, too.
     pub(super) fn lock(&self) -> Result<bool> {
         for _ in 0..LOCK_TRIES {
             match retry_on_intr(|| flock(&self.handle, FlockOperation::NonBlockingLockExclusive)) {

@@ -1,8 +1,8 @@
-//! A change on its way: written beside its target, then put in its place if that is still as expected.
+//! A staged change: written to a temporary file beside its target, then swapped with it if the target is as expected.
 //!
-//! Everything happens on one directory handle, by names without a slash. Putting in place swaps the two files
-//! and looks at what came out, so that a change someone else made at the last moment is put back and not lost.
-//! Dropped before that, nothing of it stays.
+//! Everything happens on one directory handle, by names without a slash. The commit exchanges the two files and checks
+//! the one that came out, so that a change another program made at the last moment is put back and not lost. Dropping a
+//! staged change removes its temporary file.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,21 +21,21 @@ use super::refusal::Refusal;
 use super::resolve::{CreatedDirectory, Directory, Root};
 use super::{Durability, WorkspaceError, temporary};
 
-/// How often a directory that goes away while it is prepared is prepared again.
+/// How often preparing is tried again if the directory is removed meanwhile.
 const PREPARE_TRIES: usize = 8;
-/// The bits of a mode that are kept: who may run a file as whom is not an agent's to pass on.
+/// The bits of a mode that are kept: an agent must not create setuid or setgid files.
 const MODE_KEPT: u32 = 0o777;
 
-/// What a file must be for a change to be made.
+/// What a change expects of its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedContent {
-    /// Not there.
+    /// It does not exist.
     Missing,
-    /// A regular file of this content.
+    /// It is a regular file with this content.
     Content(Hash),
 }
 
-/// New content, written and synced beside the file it is for.
+/// New content in a temporary file beside its target, written and synced.
 #[derive(Debug)]
 #[must_use = "a change that is not committed is undone"]
 pub struct Staged {
@@ -46,9 +46,9 @@ pub struct Staged {
     made: Vec<CreatedDirectory>,
     temporary: String,
     file: File,
-    /// Given, or else that of the file replaced.
+    /// The mode to set: the given one, or that of the replaced file.
     mode: Option<u32>,
-    /// Made for a file that was there: private until it has that one's mode.
+    /// Whether the target existed: then the temporary file is private until it gets the target's mode.
     private: bool,
     committed: bool,
 }
@@ -70,7 +70,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Opens the directory, making it if need be, and a temporary file in it.
+    /// Opens the directory, creating it if needed, and creates a temporary file in it.
     fn prepare(
         root: Arc<Root>,
         path: FilePath,
@@ -103,7 +103,7 @@ impl Staged {
                         committed,
                     });
                 }
-                // Someone removed the directory just now.
+                // Another program removed the directory just now.
                 Ok(None) if !root.is_gone() => unmake(&made),
                 Ok(None) => return Err(gone()),
                 Err(e) => {
@@ -121,11 +121,11 @@ impl Staged {
         &self.path
     }
 
-    /// Puts the new content in place if the file is what it is expected to be.
+    /// Replaces the target, if it is as expected.
     ///
     /// # Errors
-    /// Refused or failed with nothing changed; [`WorkspaceError::Unsynced`] alone is an error of a change that
-    /// was made, and [`WorkspaceError::Stranded`] of one that could not be undone.
+    /// It was refused or failed, and nothing was changed. Except: after [`WorkspaceError::Unsynced`] the change was made,
+    /// and after [`WorkspaceError::Stranded`] it could not be undone.
     pub fn commit(mut self, expected: ExpectedContent) -> Result<(), WorkspaceError> {
         let path = self.path.clone();
         lock(&self.root, &self.directory, &path)?;
@@ -133,7 +133,7 @@ impl Staged {
             ExpectedContent::Missing => self.create(),
             ExpectedContent::Content(hash) => self.replace(hash),
         };
-        // What is stranded under the temporary name is someone else's.
+        // The stranded file is another program's version: do not remove it.
         self.committed = matches!(outcome, Ok(()) | Err(WorkspaceError::Stranded { .. }));
         outcome?;
         if self.durability == Durability::Power {
@@ -153,7 +153,7 @@ impl Staged {
         }
         match self.mode {
             Some(mode) => self.set_mode(mode)?,
-            // It was there when this was written, with rights of its own.
+            // The target existed when this was written and is gone now, so its mode cannot be kept.
             None if self.private => return Err(Refusal::Changed { path: path.to_owned() }.into()),
             None => {}
         }
@@ -170,7 +170,7 @@ impl Staged {
     fn link(&self) -> rustix::io::Result<()> {
         let (directory, temporary) = (&self.directory, &self.temporary);
         linkat(directory, temporary, directory, self.path.name(), AtFlags::empty())?;
-        // The file is made; a second name that stays is swept one day.
+        // The file is in place. A temporary name that stays is swept later.
         let _ = unlinkat(directory, temporary, AtFlags::empty());
         Ok(())
     }
@@ -184,7 +184,8 @@ impl Staged {
         match self.rename(RenameFlags::EXCHANGE) {
             Ok(()) => {}
             Err(e) if is_unsupported(e) => {
-                // Between the look above and this, a change of a program that does not lock is lost.
+                // A program that does not lock may change the file between the check above and this; that change is
+                // lost.
                 let (directory, name) = (&self.directory, self.path.name());
                 return renameat(directory, &self.temporary, directory, name).map_err(failed);
             }
@@ -195,7 +196,7 @@ impl Staged {
             self.rename(RenameFlags::EXCHANGE).map_err(|e| stranded(e, path, &self.temporary))?;
             return Err(changed_by_now(e, path));
         }
-        // The change is made; what stays of the old file is swept one day.
+        // The change is made. The old file, if it stays, is swept later.
         let _ = unlinkat(&self.directory, &self.temporary, AtFlags::empty());
         Ok(())
     }
@@ -234,7 +235,7 @@ impl Drop for Staged {
     }
 }
 
-/// Removes a file if it is what it is expected to be: set aside, looked at, and only then deleted.
+/// Removes a file if it is as expected: renames it, checks it, and only then deletes it.
 pub(super) fn remove(
     root: &Root,
     path: &FilePath,
@@ -271,21 +272,21 @@ pub(super) fn remove(
     }
 }
 
-/// Locks a directory, and makes sure that it is still the one of its path.
+/// Locks a directory, and checks that its path still leads to it.
 pub(super) fn lock(root: &Root, directory: &Directory, path: &FilePath) -> Result<(), WorkspaceError> {
     let shown = path.as_str();
     let failed = |e| WorkspaceError::io("lock the directory of", shown, e);
     if !directory.lock().map_err(failed)? {
         return Err(Refusal::Busy { path: shown.to_owned() }.into());
     }
-    // Moved away with the handle held, a directory may by now lie anywhere.
+    // The directory may have been moved out of the workspace since it was opened.
     match opened(root.directory(path.directory()), shown)? {
         Some(there) if there.is(directory).map_err(failed)? => Ok(()),
         _ => Err(Refusal::Changed { path: shown.to_owned() }.into()),
     }
 }
 
-/// Makes sure that a name is a regular file of the expected content.
+/// Checks that a name is a regular file with the expected content.
 fn check(directory: &Directory, name: &str, path: &str, expected: Hash) -> Result<Stat, WorkspaceError> {
     let (handle, stat) = open_regular(directory, name, path)?
         .ok_or_else(|| WorkspaceError::from(Refusal::Missing { path: path.to_owned() }))?;
@@ -295,7 +296,7 @@ fn check(directory: &Directory, name: &str, path: &str, expected: Hash) -> Resul
     }
 }
 
-/// What was right a moment ago and is now refused was changed.
+/// Turns a refusal into `Changed`: the target was as expected a moment ago.
 fn changed_by_now(error: WorkspaceError, path: &str) -> WorkspaceError {
     match error {
         WorkspaceError::Refused(_) => Refusal::Changed { path: path.to_owned() }.into(),
@@ -307,7 +308,7 @@ fn stranded(error: Errno, path: &str, temporary: &str) -> WorkspaceError {
     WorkspaceError::Stranded { path: path.to_owned(), temporary: temporary.to_owned(), source: error.into() }
 }
 
-/// Makes a temporary file; `None` if the directory is gone.
+/// Creates a temporary file; `None` if the directory is gone.
 fn create_temporary(
     directory: &Directory,
     private: bool,
@@ -319,7 +320,7 @@ fn create_temporary(
     let mode = Mode::from_raw_mode(if private { 0o600 } else { 0o666 });
     match openat(directory, &name, flags, mode) {
         Ok(handle) => {
-            // Tells who sweeps that it is in use; without locks its age does.
+            // The lock keeps a sweep from removing it. On file systems without locks its age does.
             let _ = flock(&handle, FlockOperation::NonBlockingLockExclusive);
             Ok(Some((name, File::from(handle))))
         }
@@ -328,7 +329,7 @@ fn create_temporary(
     }
 }
 
-/// Removes the directories that were made, unless something is in them by now.
+/// Removes created directories, unless they are not empty any more.
 fn unmake(made: &[CreatedDirectory]) {
     for CreatedDirectory { parent, name } in made.iter().rev() {
         let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
@@ -339,7 +340,7 @@ fn is_unsupported(error: Errno) -> bool {
     matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
-/// Syncs a file as it stands, and its name; where there is none, that it is gone.
+/// Syncs a file and its directory; for a missing file, the directory.
 pub(super) fn sync_as_it_stands(root: &Root, path: &FilePath) -> Result<(), WorkspaceError> {
     let shown = path.as_str();
     let Some(directory) = opened(root.directory(path.directory()), shown)? else { return Ok(()) };

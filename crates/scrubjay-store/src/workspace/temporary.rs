@@ -1,7 +1,7 @@
-//! Temporary files: what they are called, and clearing away those that a crash left.
+//! Names of temporary files, and the removal of those that a crash left.
 //!
-//! A temporary is locked by who writes it, and named by chance, so it is never mistaken for a user's file or
-//! for one in use.
+//! A temporary file has a random name and is locked by its writer, so it is not mistaken for a user's file or for one
+//! that is no longer in use.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -16,14 +16,14 @@ const BEFORE: &str = ".scrubjay-";
 const BEHIND: &str = ".tmp";
 const RANDOM_BYTES: usize = 16;
 
-/// Names a new temporary file.
+/// Makes a random name for a temporary file.
 pub(super) fn name() -> std::io::Result<String> {
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(std::io::Error::other)?;
     Ok(format!("{BEFORE}{:032x}{BEHIND}", u128::from_be_bytes(random)))
 }
 
-/// Tells a folded name that could be taken for one of ours.
+/// Tells whether a folded name looks like one of ours.
 pub(super) fn looks_like_ours(folded: &str) -> bool {
     folded.starts_with(BEFORE) && folded.ends_with(BEHIND)
 }
@@ -33,9 +33,9 @@ fn is_ours(name: &[u8]) -> bool {
     random.is_some_and(|r| r.len() == 2 * RANDOM_BYTES && r.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Removes the abandoned ones of a directory whose content is known; returns how many.
+/// Removes abandoned temporary files with known content from a directory; returns how many.
 ///
-/// The directory is locked by the caller: a change in progress there has its lock.
+/// The caller holds the directory's lock, so no change is in progress there.
 pub(super) fn sweep(
     directory: &Directory,
     bytes_max: u64,
@@ -57,7 +57,7 @@ pub(super) fn sweep(
     Ok(removed)
 }
 
-/// Returns the content of a regular file that nobody holds; what cannot be told is left alone.
+/// Returns the content of a regular file that no process has locked; `None` if that cannot be found out.
 fn abandoned(directory: &Directory, name: &CStr, bytes_max: u64) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(directory, name, flags, Mode::empty()).ok()?;

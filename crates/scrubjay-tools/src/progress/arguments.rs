@@ -1,4 +1,4 @@
-//! What a call brings, checked by hand: every problem is found, and told in the words agents know.
+//! Checks the arguments of a call: finds every problem, and reports it in the words of the specification.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::ProgressFailure;
 use crate::arguments::ArgumentProblem;
 
-/// A call's arguments, and what is wrong with them.
+/// A call's arguments, and the problems found so far.
 pub(super) struct Arguments {
     object: JsonObject,
     problems: Vec<ArgumentProblem>,
 }
 
-/// Whether a day is meant from its beginning or to its end.
+/// Whether a date stands for the beginning or the end of its day.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DayEdge {
     Start,
@@ -27,17 +27,17 @@ impl Arguments {
         Self { object, problems: Vec::new() }
     }
 
-    /// Ends the checks.
+    /// Fails if there were problems.
     pub(super) fn finish(self) -> Result<(), ProgressFailure> {
         if self.problems.is_empty() { Ok(()) } else { Err(ProgressFailure::Problems(self.problems)) }
     }
 
-    /// Says what is wrong with an argument.
+    /// Adds a problem.
     pub(super) fn problem(&mut self, name: &str, message: impl Into<String>) {
         self.problems.push(ArgumentProblem::new(name, message));
     }
 
-    /// Says that an argument must be one of a few words.
+    /// Adds the problem that an argument must be one of a few words.
     pub(super) fn problem_choice(&mut self, name: &str, words: &[&str]) {
         let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
         let problem = ArgumentProblem::new(name, format!("must be {}", quoted.join(" or ")));
@@ -45,13 +45,13 @@ impl Arguments {
             .push(ArgumentProblem { allowed: words.iter().map(|word| (*word).into()).collect(), ..problem });
     }
 
-    /// Says what is wrong with an argument, in a sentence of its own.
+    /// Adds a problem with a sentence of its own.
     pub(super) fn problem_told(&mut self, name: &str, message: &str, sentence: impl Into<String>) {
         self.problems
             .push(ArgumentProblem { sentence: Some(sentence.into()), ..ArgumentProblem::new(name, message) });
     }
 
-    /// Tells whether something was given under a name; nothing and `null` are the same.
+    /// Tells whether an argument was given; `null` counts as not given.
     pub(super) fn has(&self, name: &str) -> bool {
         self.object.get(name).is_some_and(|value| !value.is_null())
     }
@@ -60,7 +60,7 @@ impl Arguments {
         self.object.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Takes a text that must be there.
+    /// Takes a required text.
     pub(super) fn required(&mut self, name: &str, chars_max: usize, missing: &str) -> String {
         let absent = !self.has(name);
         let text = self.text(name, chars_max);
@@ -71,7 +71,7 @@ impl Arguments {
         text.unwrap_or_default()
     }
 
-    /// Takes a text that may be there.
+    /// Takes an optional text.
     pub(super) fn text(&mut self, name: &str, chars_max: usize) -> Option<String> {
         match self.take(name)? {
             Value::String(text) => {
@@ -94,7 +94,7 @@ impl Arguments {
         }
     }
 
-    /// Takes a list of texts that may be there.
+    /// Takes an optional list of texts.
     pub(super) fn texts(&mut self, name: &str, items_max: usize, chars_max: usize) -> Vec<String> {
         let items = match self.take(name) {
             None => return Vec::new(),
@@ -157,8 +157,8 @@ impl Arguments {
     }
 }
 
-/// Reads a date, or a date and time, which is in UTC where it does not say; entries show milliseconds, so the
-/// last of a moment is the last of its millisecond.
+/// Reads a date, or a date and time, in UTC if it has no offset. Entries show milliseconds, so the end of a time is the
+/// last microsecond of its millisecond.
 fn moment(text: &str, edge: DayEdge) -> Option<i64> {
     if !text.contains(['T', 't', ' ']) {
         let day: Date = text.parse().ok()?;
@@ -178,13 +178,13 @@ fn moment(text: &str, edge: DayEdge) -> Option<i64> {
     })
 }
 
-/// Writes when an entry was logged.
+/// Writes a time in microseconds as ISO 8601.
 pub(super) fn iso(at_us: i64) -> String {
     let ms = at_us.div_euclid(1000);
     Timestamp::from_millisecond(ms).map(|moment| format!("{moment:.3}")).unwrap_or_default()
 }
 
-/// Writes the day when an entry was logged.
+/// Writes the day of a time in microseconds.
 pub(super) fn day(at_us: i64) -> String {
     iso(at_us).chars().take(10).collect()
 }

@@ -1,11 +1,11 @@
-//! How much of each entry fits into a number of tokens: all of it, its summary, or its title. Pure.
+//! Chooses how much of each entry fits into a token limit: all of it, its summary, or its title. Pure.
 
 use scrubjay_store::ledger::progress::ProgressEntry;
 use scrubjay_store::views::budget::tokens;
 
 use super::summary::cut;
 
-/// How much of an entry is told.
+/// How much of an entry is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Detail {
     Title,
@@ -23,14 +23,14 @@ impl Detail {
     }
 }
 
-/// An entry, and how much of it is told.
+/// An entry, and how much of it is shown.
 pub(super) struct BudgetedEntry {
     pub(super) entry: ProgressEntry,
     pub(super) detail: Detail,
 }
 
 impl BudgetedEntry {
-    /// Returns what is told beside the title.
+    /// Returns the text that is shown besides the title.
     pub(super) fn text(&self) -> Option<String> {
         match self.detail {
             Detail::Title => None,
@@ -47,9 +47,9 @@ pub(super) fn spend(entries: Vec<ProgressEntry>, tokens_max: usize) -> (Vec<Budg
     let mut left = tokens_max;
     let mut told = Vec::new();
     for entry in entries {
-        // Its id, its date and marks cost too.
+        // 15 tokens for its id, its date and punctuation.
         let cost = tokens(&entry.title) + 15;
-        // One at least, or there would be nothing to answer.
+        // At least one entry, or the answer would be empty.
         if cost > left && !told.is_empty() {
             break;
         }

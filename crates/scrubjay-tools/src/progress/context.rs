@@ -16,13 +16,13 @@ use super::log::NAME_CHARS_MAX;
 use super::{Answer, Progress, ProgressFailure, digest, schema, summary};
 use crate::shared::Shared;
 
-/// No id that is asked for is longer.
+/// The longest id.
 const ID_CHARS_MAX: usize = 100;
-/// No more entries are told at once.
+/// The most entries of a digest.
 const ENTRIES_MAX: usize = 100;
-/// How many tokens several entries may have where nobody says.
+/// The default token limit of several entries.
 const TOKENS: i64 = 4_000;
-/// No answer has more tokens.
+/// The largest token limit.
 const TOKENS_MAX: i64 = 200_000;
 
 #[tool_router(router = context_tools, vis = "pub(super)")]
@@ -39,7 +39,7 @@ impl Progress {
     }
 }
 
-/// What is asked for.
+/// The arguments of `get_context`.
 struct ContextRequest {
     project: String,
     which: RequestedEntries,
@@ -135,7 +135,7 @@ async fn several(
     Err(ProgressFailure::NotFound(format!("Entry not found: {} in project {project}", missing.join(", "))))
 }
 
-/// Returns the newest entries of a time, and how many more there are.
+/// Returns the newest entries of a time range, and how many more there are.
 async fn between(
     read: &mut Read,
     project: &str,

@@ -1,7 +1,7 @@
-//! Digests: several entries told in one text, each sentence with the entries it rests on, like `[a1b2c3d4e5f6]`.
+//! Digests: several entries summarised in one text, in which each sentence cites its entries, like `[a1b2c3d4e5f6]`.
 //!
-//! A digest is kept by what it was made from, so it is made anew when an entry is added. Ids that a model makes
-//! up are taken out; without a model the digest is a list of titles.
+//! A digest is cached under a hash of its inputs, so a new entry makes a new digest. Ids that the model invented are
+//! removed. Without a model the digest is a list of titles.
 
 use std::fmt::Write as _;
 
@@ -18,7 +18,7 @@ use super::summary::{SummaryRequest, SummarySource, SummarySubject, TEMPERATURE,
 use super::{Answer, ProgressFailure};
 use crate::shared::Shared;
 
-/// No digest has more tokens.
+/// The most tokens of a digest.
 const TOKENS_MAX: u32 = 500;
 
 const SYSTEM_PROMPT: &str = "You are a technical summariser. Write one digest of the following agent work logs, \
@@ -27,7 +27,7 @@ const SYSTEM_PROMPT: &str = "You are a technical summariser. Write one digest of
     reporting completed work. End each sentence with the ids of the logs it rests on, each in square brackets, \
     exactly as given. Use no other square brackets.";
 
-/// Tells entries of a project in one text.
+/// Makes the digest of some entries of a project.
 pub(super) async fn of(
     shared: &Shared,
     project: &str,
@@ -124,7 +124,7 @@ fn written(one: &BudgetedEntry) -> String {
     one.text().map_or_else(|| head.clone(), |text| format!("{head}\n\nContent:\n{text}"))
 }
 
-/// Takes out what looks like an id and is none; returns nothing where no id is left.
+/// Removes invented ids; returns none if no id is left.
 fn checked(text: &str, told: &[BudgetedEntry]) -> Option<String> {
     let mut kept = String::new();
     let mut rest = text;
@@ -146,14 +146,14 @@ fn checked(text: &str, told: &[BudgetedEntry]) -> Option<String> {
     (!citations(&kept, told).is_empty()).then_some(kept)
 }
 
-/// Returns what stands in square brackets at the beginning of a text, if it looks like an id.
+/// Returns the id in square brackets at the beginning of a text, if there is one.
 fn bracketed(text: &str) -> Option<&str> {
     let (id, _) = text.strip_prefix('[')?.split_once(']')?;
     (id.len() == ID_CHARS && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'))
         .then_some(id)
 }
 
-/// Returns the entries that a digest names, in order.
+/// Returns the entries that a digest cites, in order.
 fn citations<'a>(text: &str, told: &'a [BudgetedEntry]) -> Vec<&'a str> {
     let mut cited = Vec::new();
     for (at, _) in text.match_indices('[') {
@@ -165,7 +165,7 @@ fn citations<'a>(text: &str, told: &'a [BudgetedEntry]) -> Vec<&'a str> {
     cited
 }
 
-/// Lists the titles, where there is no model.
+/// Lists the titles: the digest without a model.
 fn listed(told: &[BudgetedEntry]) -> String {
     let lines: Vec<String> =
         told.iter().map(|one| format!("- {} [{}]", one.entry.title, one.entry.id)).collect();

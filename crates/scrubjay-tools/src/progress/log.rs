@@ -12,13 +12,13 @@ use super::arguments::{Arguments, iso};
 use super::{Answer, Progress, ProgressFailure, schema};
 use crate::shared::Shared;
 
-/// No project id, title or agent id is longer.
+/// The longest project id, title or agent id.
 pub(super) const NAME_CHARS_MAX: usize = 100;
-/// No content is longer.
+/// The longest content.
 const CONTENT_CHARS_MAX: usize = 10_000;
-/// No entry has more tags.
+/// The most tags of an entry.
 const TAGS_MAX: usize = 10;
-/// No tag is longer.
+/// The longest tag.
 pub(super) const TAG_CHARS_MAX: usize = 50;
 
 #[tool_router(router = log_tools, vis = "pub(super)")]
@@ -34,7 +34,7 @@ impl Progress {
     }
 }
 
-/// Logs an entry; once this returns, it survives the loss of power.
+/// Logs an entry. Once this returns, the entry survives a loss of power.
 ///
 /// # Errors
 /// The arguments are wrong, or the ledger failed.

@@ -18,15 +18,15 @@ use super::log::{NAME_CHARS_MAX, TAG_CHARS_MAX};
 use super::{Answer, Progress, ProgressFailure, schema, snippet};
 use crate::shared::Shared;
 
-/// No query is longer.
+/// The longest query.
 const QUERY_CHARS_MAX: usize = 1_000;
-/// No query has more words.
+/// The most words of a query.
 const TERMS_MAX: usize = 32;
-/// No more tags are asked for.
+/// The most tags of a search.
 const TAGS_MAX: usize = 100;
-/// How many entries are returned where nobody says.
+/// The default number of entries.
 const LIMIT: i64 = 20;
-/// No more entries are returned.
+/// The largest number of entries.
 const LIMIT_MAX: i64 = 100;
 
 #[tool_router(router = search_tools, vis = "pub(super)")]
@@ -42,7 +42,7 @@ impl Progress {
     }
 }
 
-/// What is searched for.
+/// The arguments of a search.
 struct SearchRequest {
     project: String,
     query: Option<String>,

@@ -1,4 +1,4 @@
-//! The place in an entry where most of the words are that someone searches for. Pure.
+//! Cuts the passage of an entry that contains most of the searched words. Pure.
 
 use std::collections::HashSet;
 
@@ -7,18 +7,18 @@ use scrubjay_store::ledger::words::{Term, Word, words};
 
 /// How many words a snippet shows.
 const WORDS: usize = 24;
-/// How many of them come before the first that was searched for.
+/// How many of them come before the first match.
 const BEFORE: usize = 6;
-/// No snippet has more characters, marks aside.
+/// The most characters of a snippet, without marks.
 const CHARS_MAX: usize = 300;
 
-/// Returns the place, with the words between `**`; the content's, or the title's where only that has them.
+/// Returns the passage with matches between `**`; of the content, or of the title if only that matches.
 pub(super) fn of(title: &str, content: &str, terms: &[Term]) -> String {
     let (place, found) = best(content, terms);
     if found > 0 { place } else { best(title, terms).0 }
 }
 
-/// Returns the best place of a text, and how many different words are there.
+/// Returns the best passage of a text, and how many different words match there.
 fn best(text: &str, terms: &[Term]) -> (String, usize) {
     let words = words(text, FOLDING);
     let hits: Vec<(usize, usize)> =

@@ -1,6 +1,6 @@
-//! Summaries: asked of a model once, kept, and without a model the beginning of the content.
+//! Summaries of entries: requested from a model once, then stored. Without a model the beginning of the content.
 //!
-//! Whoever wants the same answer at the same time waits for the same question, in this process and in others.
+//! Callers that want the same answer at the same time share one request, in this process and across processes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,15 +14,15 @@ use tokio::time::{Instant, sleep};
 
 use crate::shared::Shared;
 
-/// No summary has more characters.
+/// The most characters of a summary.
 pub(super) const CHARS_MAX: usize = 500;
-/// No summary has more tokens.
+/// The most tokens of a summary.
 const TOKENS_MAX: u32 = 150;
 /// Low, for consistent, factual output.
 pub(super) const TEMPERATURE: f64 = 0.3;
-/// How often one looks whether another process has its answer.
+/// How often to check whether another process has the answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How much longer than its time-out a question counts as being asked.
+/// How much longer than the request's time-out its claim lasts.
 const GRACE: Duration = Duration::from_secs(5);
 
 const SYSTEM_PROMPT: &str = "You are a technical summariser. Summarise the following agent work log in 2-3 \
@@ -103,7 +103,7 @@ pub(super) fn cut(text: &str, broken_off: bool) -> String {
     }
 }
 
-/// What a model is asked for.
+/// What is requested from the model.
 pub(super) enum SummarySubject<'a> {
     /// An entry's summary.
     Summary(&'a ProgressEntry),
@@ -129,14 +129,14 @@ impl SummarySubject<'_> {
     }
 }
 
-/// A question, and what makes an answer of the reply.
+/// A request to the model, and the function that extracts the answer from its reply.
 pub(super) struct SummaryRequest<'a> {
     pub(super) subject: &'a SummarySubject<'a>,
     pub(super) question: ChatRequest,
     pub(super) shape: &'a (dyn Fn(&ChatReply) -> Option<String> + Sync),
 }
 
-/// Asks the model, together with whoever else wants the answer; returns nothing where there is none.
+/// Requests an answer from the model, together with other callers that want the same; none if there is no answer.
 pub(super) async fn ask(shared: &Shared, wanted: SummaryRequest<'_>) -> Result<Option<String>, LedgerError> {
     let Some(client) = shared.llm() else {
         tracing::warn!("there is no model to summarise with: set OPENAI_API_KEY or llm.api_key");
@@ -158,7 +158,7 @@ pub(super) async fn ask(shared: &Shared, wanted: SummaryRequest<'_>) -> Result<O
     Ok(answer.await.clone())
 }
 
-/// Asks the model, unless another process does.
+/// Requests the answer, unless another process does.
 async fn ask_alone(
     ledger: &Ledger,
     client: &scrubjay_llm::Client,
@@ -215,7 +215,7 @@ async fn ask_alone(
 
 type SharedAnswer = Arc<OnceCell<Option<String>>>;
 
-/// The questions that this process asks at the moment.
+/// The requests of this process that are in flight.
 #[derive(Debug, Default)]
 pub(crate) struct InFlightSummaries(Mutex<HashMap<String, SharedAnswer>>);
 
@@ -227,7 +227,7 @@ impl InFlightSummaries {
     }
 }
 
-/// A place among those who wait for an answer; who comes after the answer asks anew.
+/// A caller's share in a request that is in flight. Callers that come after the answer send a new request.
 struct InFlightSlot<'a> {
     flights: &'a InFlightSummaries,
     key: String,
@@ -238,7 +238,7 @@ impl Drop for InFlightSlot<'_> {
     fn drop(&mut self) {
         let mut cells = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ours = cells.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell));
-        // The map's and our own: nobody else waits.
+        // Two references are the map's and our own, so no other caller waits.
         if ours && (self.cell.initialized() || Arc::strong_count(&self.cell) <= 2) {
             cells.remove(&self.key);
         }

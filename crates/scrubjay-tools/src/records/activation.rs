@@ -21,11 +21,11 @@ use crate::reply::{Failure, Reply, reply};
 pub(super) struct ActivateArgs {
     /// The record.
     id: String,
-    /// Go on although another session works on it, and say nothing of that.
+    /// Continue without a warning although another session works on it.
     #[serde(default, rename = "override")]
     overridden: bool,
-    /// How long the answer may be, in tokens (estimated). What does not fit is left out, and
-    /// said: first the target, then its parent, open children, siblings, other children, grandchildren.
+    /// How many tokens the answer may have (estimated). It is filled in this order: the target, its parent, open
+    /// children, siblings, other children, grandchildren. What does not fit is left out and listed.
     max_tokens: Option<i64>,
     /// The session. Left out: this connection's own.
     session_id: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct ActivateReply {
     /// What changed since this session last activated it.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<ChangedView>,
-    /// Another session works on it too.
+    /// Another session that works on it, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     conflict: Option<ConflictView>,
 }
@@ -64,7 +64,7 @@ struct ChangedView {
     fields: Vec<&'static str>,
     /// Who wrote the newest version.
     by_session: String,
-    /// How the body differs.
+    /// The diff of the body.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(default)]
     diff: String,
@@ -72,7 +72,7 @@ struct ChangedView {
     around: Vec<String>,
 }
 
-/// Something to know before going on.
+/// A warning before the record is used.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Warning {
     /// conflict, stale, orphan or suspect.
@@ -92,7 +92,7 @@ impl Records {
         Parameters(args): Parameters<ActivateArgs>,
         context: RequestContext<RoleServer>,
     ) -> Reply {
-        // A conversation whose process is gone is no reason to ask the user.
+        // First ends sessions whose process is gone: they are no reason to ask the user.
         self.shared.end_departed().await?;
         let (project, session) = (args.project_id.as_deref(), args.session_id.as_deref());
         let (mut write, scope) = self.work(&context, Survives::Process, project, session).await?;

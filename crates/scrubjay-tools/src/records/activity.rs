@@ -36,7 +36,7 @@ pub(super) struct ActivityArgs {
     /// Only these types: record_created, record_updated, state_transition, session_started, session_saved,
     /// session_closed, session_branched, activation, conflict_detected, conflict_resolved.
     types: Option<Vec<String>>,
-    /// Only what is about this record.
+    /// Only activity about this record.
     record_id: Option<String>,
     /// The project. Left out: the default one.
     project_id: Option<String>,
@@ -90,7 +90,7 @@ impl From<Event> for ActivityView {
 }
 
 impl ActivityView {
-    /// Writes them as lines under a heading; nothing where there are none.
+    /// Writes sessions as lines under a heading; nothing if there are none.
     pub(super) fn lines(heading: &str, all: &[Self]) -> String {
         let lines: String =
             all.iter().map(|a| format!("- {} {}: {}\n", a.timestamp, a.kind, a.summary)).collect();

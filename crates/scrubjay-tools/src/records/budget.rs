@@ -1,7 +1,7 @@
-//! A context bundle as an agent sees it, and how it is made to fit into so many tokens.
+//! The context of a record as an agent sees it, within a token limit.
 //!
-//! The order is the order of need: the target, its parent, its open children, its siblings in brief, its other
-//! children, its grandchildren. What is left out is said.
+//! The most needed comes first: the target, its parent, its open children, its siblings in brief, its other children, its
+//! grandchildren. What is left out is listed.
 
 use schemars::JsonSchema;
 use scrubjay_core::tokens::beginning;
@@ -13,17 +13,17 @@ use serde::Serialize;
 use super::activation::Warning;
 use super::view::{RecordView, RefView, section};
 
-/// What a record costs beside its texts.
+/// The tokens of a record besides its texts.
 const RECORD_TOKENS: usize = 60;
-/// What a reference costs beside its texts.
+/// The tokens of a reference besides its texts.
 const REF_TOKENS: usize = 40;
-/// How many ids of one kind are named among what was left out.
+/// How many ids of each kind are listed as left out.
 const NAMED_MAX: usize = 20;
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct ContextView {
     target: RecordView,
-    /// The record it hangs on, whole like the target; null for a root.
+    /// The parent, whole like the target; null for a root.
     #[schemars(with = "serde_json::Value")]
     parent: Option<RecordView>,
     children: ChildrenView,
@@ -34,11 +34,11 @@ pub(super) struct ContextView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     warnings: Vec<Warning>,
-    /// What is not here for want of room.
+    /// What was left out for lack of room.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     left_out: Vec<LeftOut>,
-    /// About how long this is.
+    /// About how many tokens this answer has.
     tokens: i64,
 }
 
@@ -56,7 +56,7 @@ struct LeftOut {
     what: &'static str,
     /// How many.
     count: i64,
-    /// The first of them; activate or get_record_ref shows them.
+    /// The first ids; activate or get_record_ref shows the records.
     ids: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ fn ref_tokens(now: &RecordRef) -> usize {
     REF_TOKENS + tokens(&now.title) + tokens(&now.summary)
 }
 
-/// What room is left, and what did not find any.
+/// The tokens that are used, and what was left out.
 struct TokenRoom {
     max: Option<usize>,
     used: usize,
@@ -81,7 +81,7 @@ impl TokenRoom {
         self.max.is_none_or(|max| self.used + tokens <= max)
     }
 
-    /// Takes as many as there is room for, in order; `total` counts those that were not even read.
+    /// Takes as many items as fit, in order. `total` includes items that were not even loaded.
     fn take<T, V>(
         &mut self,
         what: &'static str,
@@ -107,7 +107,7 @@ impl TokenRoom {
     }
 }
 
-/// Shows a bundle, in so many tokens where a limit is given.
+/// Makes the view of a record with its context, within `max` tokens if given.
 pub(super) fn fit(
     bundle: &Bundle,
     siblings: Option<(Vec<RecordRef>, i64)>,
@@ -140,7 +140,7 @@ pub(super) fn fit(
     ContextView { target, parent, children, grandchildren, siblings, warnings, left_out, tokens: used as i64 }
 }
 
-/// The target is always there; of its body as much as there is room for.
+/// Makes the view of the target, with as much of its body as fits.
 fn target(record: &Record, room: &mut TokenRoom) -> RecordView {
     let mut view = RecordView::of(record);
     room.used = record_tokens(record);

@@ -1,4 +1,4 @@
-//! What an agent is told when something cannot be done with records, and what it can do then.
+//! Turns record errors into failures with a hint for the agent.
 
 use scrubjay_store::ledger::records::{DEPTH_MAX, RecordError};
 use serde_json::json;

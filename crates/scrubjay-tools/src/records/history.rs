@@ -38,9 +38,9 @@ pub(super) struct DiffArgs {
     id: String,
     /// An ISO time, "version:N", "tick:N", or "last_save".
     from: String,
-    /// The same. Default: "current".
+    /// Like from. Default: "current".
     to: Option<String>,
-    /// The session whose last save is meant. Left out: this connection's own.
+    /// The session for last_save. Left out: this connection's own.
     session_id: Option<String>,
     /// The project. Left out: the default one.
     project_id: Option<String>,
@@ -108,7 +108,7 @@ impl<T: PartialEq> Pair<T> {
 
 #[tool_router(router = history_tools, vis = "pub(super)")]
 impl Records {
-    /// See how a record came to be what it is: every version, who made it and why, with diffs of the body.
+    /// See the history of a record: every version, who wrote it and why, with diffs of the body.
     #[tool(title = "Record history", output_schema = crate::reply::schema::<HistoryReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_record_history(
         &self,
@@ -121,7 +121,7 @@ impl Records {
         let limit = limit(args.limit, VERSIONS_SHOWN, VERSIONS_MAX);
         let before = args.before_version.unwrap_or(i64::MAX);
         let versions = history::versions(&mut read, &collection, id, since_ns, before, limit).await?;
-        // The last one shown needs the one before it to be compared with.
+        // One more version than is shown, because the last one is compared with its predecessor.
         let older = match versions.last() {
             Some(last) if last.version > 1 => {
                 history::versions(&mut read, &collection, id, 0, last.version, 1).await?
@@ -184,7 +184,7 @@ impl Records {
     }
 }
 
-/// Reads which version is meant.
+/// Reads the name of a version.
 fn point(text: &str, session: &Option<String>) -> Result<VersionPoint, Failure> {
     let text = text.trim();
     let number = |start: &str| text.strip_prefix(start).and_then(|n| n.parse().ok());

@@ -32,7 +32,7 @@ pub(super) struct SaveReply {
     /// The records this session changed since its last save, at most 1000.
     saved_records: Vec<String>,
     saved_count: i64,
-    /// When.
+    /// When it was saved.
     last_save: String,
     session_id: String,
     /// The project's tick.
@@ -64,7 +64,7 @@ fn checked(summary: Option<String>) -> Result<Option<String>, Failure> {
 
 #[tool_router(router = lifecycle_tools, vis = "pub(super)")]
 impl Records {
-    /// Mark a milestone. Everything is stored as it is written; a save is what get_record_diff can compare with.
+    /// Mark a milestone. Everything is stored when it is written; get_record_diff can compare with the last save.
     #[tool(title = "Save the session", output_schema = crate::reply::schema::<SaveReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn save_session(
         &self,
@@ -123,7 +123,7 @@ impl Records {
     }
 }
 
-/// Names a few.
+/// Lists the first few ids.
 fn named(ids: &[String]) -> String {
     const SHOWN: usize = 20;
     match ids.len() {

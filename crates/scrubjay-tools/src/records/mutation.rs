@@ -18,24 +18,24 @@ use crate::reply::{Reply, reply};
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct CreateArgs {
-    /// What it hangs on, activated before. Null or left out: a root.
+    /// The parent, which must be activated. Null or left out: a root.
     parent_id: Option<String>,
     /// What kind of thought it is, in your words: question, conclusion, note, …
     #[serde(rename = "type")]
     kind: String,
     /// What it is about, in a few words.
     title: String,
-    /// The gist, in a sentence or two.
+    /// A summary, in a sentence or two.
     summary: String,
-    /// All of it. It must stand alone: whoever reads it has not read this chat.
+    /// The full text. It must stand alone: its readers have not read this chat.
     body: String,
     /// Default: OPEN.
     state: Option<WorkflowState>,
-    /// Records it has to do with, beyond the tree.
+    /// Related records, beyond the tree.
     related: Option<Vec<String>>,
-    /// Anything else to keep with it.
+    /// Any further data.
     metadata: Option<Map<String, Value>>,
-    /// Code it speaks of, as "path#L10-L20". When those lines change, the record is shown as suspect.
+    /// The code it cites, as "path#L10-L20". When those lines change, the record is shown as suspect.
     citations: Option<Vec<String>>,
     /// The session. Left out: this connection's own.
     session_id: Option<String>,
@@ -45,25 +45,25 @@ pub(super) struct CreateArgs {
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct UpdateArgs {
-    /// The record, activated before.
+    /// The record, which must be activated.
     id: String,
     /// What it is about.
     title: Option<String>,
-    /// The gist.
+    /// A summary.
     summary: Option<String>,
-    /// All of it.
+    /// The full text.
     body: Option<String>,
-    /// Records it has to do with; replaces what was there.
+    /// Related records; replaces all of them.
     related: Option<Vec<String>>,
-    /// Anything else to keep with it; replaces what was there.
+    /// Any further data; replaces all of it.
     metadata: Option<Map<String, Value>>,
-    /// Code it speaks of, as "path#L10-L20"; replaces what was there.
+    /// The code it cites, as "path#L10-L20"; replaces all citations.
     citations: Option<Vec<String>>,
-    /// Where another session changed it meanwhile: write all the same.
+    /// If another session changed the record meanwhile: overwrite that change.
     #[serde(default)]
     force: bool,
-    /// Where another session changed it meanwhile: put both changes together, if they are in different fields
-    /// or paragraphs.
+    /// If another session changed the record meanwhile: merge both changes, if they are in different fields or
+    /// paragraphs.
     #[serde(default)]
     merge: bool,
     /// The session. Left out: this connection's own.
@@ -88,13 +88,13 @@ pub(super) struct UpdateReply {
     record: RecordView,
     /// Whether anything was written.
     written: bool,
-    /// Another session was faster, and nothing was written.
+    /// Another session changed the record first, and nothing was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     conflict: Option<ConflictView>,
-    /// Which of the other session's changes were kept beside yours.
+    /// The fields of the other session's changes that were merged with yours.
     #[serde(skip_serializing_if = "Option::is_none")]
     merged: Option<Vec<&'static str>>,
-    /// The session whose changes were overridden.
+    /// The session whose changes were overwritten.
     #[serde(skip_serializing_if = "Option::is_none")]
     overridden_session: Option<String>,
     session_id: String,
@@ -148,8 +148,8 @@ impl Records {
         reply(text, &CreateReply { record, auto_activated: true, session_id, tick })
     }
 
-    /// Change what an activated record says. Where another session changed it since you activated it, nothing
-    /// is written and its version is returned: show both to the user, or use merge or force.
+    /// Change an activated record. If another session changed it since you activated it, nothing is written and its
+    /// version is returned: show both to the user, or use merge or force.
     #[tool(title = "Update a record", output_schema = crate::reply::schema::<UpdateReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn update_record(
         &self,

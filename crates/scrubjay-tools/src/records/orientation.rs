@@ -1,4 +1,4 @@
-//! `get_project_overview`, `search_records`, `list_records` and `get_record_ref`: looking around.
+//! `get_project_overview`, `search_records`, `list_records` and `get_record_ref`: tools that only read.
 
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
@@ -36,7 +36,7 @@ pub(super) struct OverviewArgs {
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct SearchArgs {
-    /// Words to look for. "A phrase" in quotes, the beginning of a word as begin*.
+    /// Words to search for; "a phrase" in quotes, a prefix as begin*.
     query: String,
     /// Only records of these types.
     types: Option<Vec<String>>,
@@ -56,13 +56,13 @@ pub(super) struct ListArgs {
     states: Option<Vec<WorkflowState>>,
     /// Only records of these types.
     types: Option<Vec<String>>,
-    /// Only what hangs on this record; "" or null for the roots. Left out: the whole project.
+    /// Only children of this record; "" or null for the roots. Left out: the whole project.
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Option<String>")]
     parent_id: Option<Option<String>>,
     /// How many levels down. Default: 1 below a parent or for the roots, else all.
     depth: Option<i64>,
-    /// The last record of the page before.
+    /// The last record of the previous page.
     after: Option<String>,
     /// How many at most. Default: 100, maximum: 500.
     limit: Option<i64>,
@@ -70,7 +70,7 @@ pub(super) struct ListArgs {
     project_id: Option<String>,
 }
 
-/// Tells null from nothing.
+/// Distinguishes null from a missing argument.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
@@ -108,7 +108,7 @@ struct OpenSessionView {
     active_records: Vec<String>,
     active_count: i64,
     last_sync_tick: i64,
-    /// How many writes it has not looked at.
+    /// How many writes it has not seen.
     tick_gap: i64,
     /// active or stale.
     status: &'static str,
@@ -138,9 +138,9 @@ pub(super) struct SearchReply {
     results: Vec<HitView>,
     /// How many match.
     total: i64,
-    /// "all" where every word matches, "any" where no record has all of them.
+    /// "all" if every word matches, "any" if no record has all of them.
     matched: &'static str,
-    /// Said where more match than were ranked: the newest were.
+    /// A note if only the newest matches were ranked.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -149,9 +149,9 @@ pub(super) struct SearchReply {
 struct HitView {
     #[serde(flatten)]
     record: RefView,
-    /// How well it matches, from 0 to 1; the best has 1.
+    /// How well it matches, from 0 to 1; the best match has 1.
     relevance: f64,
-    /// Where it matches, with the matches between **.
+    /// The text around the first match, with matches between **.
     snippet: String,
 }
 
@@ -167,7 +167,7 @@ pub(super) struct ListReply {
 
 #[tool_router(router = orientation_tools, vis = "pub(super)")]
 impl Records {
-    /// See where a project stands: open sessions, roots, open and deferred records, what happened last.
+    /// See the state of a project: open sessions, roots, open and deferred records, recent activity.
     /// Call it at the start of every chat.
     #[tool(title = "Project overview", output_schema = crate::reply::schema::<OverviewReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_project_overview(
@@ -252,7 +252,7 @@ impl Records {
         reply(text, &SearchReply { results, total: found.total, matched, note })
     }
 
-    /// List records in brief, by state, type and place in the tree.
+    /// List records in brief, by state, type and position in the tree.
     #[tool(title = "List records", output_schema = crate::reply::schema::<ListReply>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn list_records(
         &self,
@@ -287,7 +287,7 @@ impl Records {
         reply(text.trim_start(), &ListReply { records, total, next })
     }
 
-    /// Look at one record in brief, without activating it.
+    /// Read one record in brief, without activating it.
     #[tool(title = "Get a record in brief", output_schema = crate::reply::schema::<RefView>(), annotations(read_only_hint = true, open_world_hint = false))]
     async fn get_record_ref(
         &self,

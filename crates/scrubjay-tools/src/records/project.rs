@@ -25,7 +25,7 @@ const PROJECTS_SHOWN: i64 = 100;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CreateArgs {
-    /// The id, such as "my-app-design". Left out: one is made.
+    /// The id, such as "my-app-design". Left out: a random one.
     id: Option<String>,
     /// What people read.
     name: String,
@@ -35,7 +35,7 @@ pub(super) struct CreateArgs {
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct ListArgs {
-    /// The last project of the page before.
+    /// The last project of the previous page.
     after: Option<String>,
     /// How many at most. Default and maximum: 100.
     limit: Option<i64>,

@@ -1,4 +1,4 @@
-//! `sync_session`: what others wrote since the session last looked.
+//! `sync_session`: what other sessions wrote since this one last synced.
 
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
@@ -27,7 +27,7 @@ pub(super) struct SyncReply {
     session_id: String,
     /// The project's tick now.
     project_tick: i64,
-    /// What the session had seen before.
+    /// The tick up to which the session had synced before.
     session_tick_before: i64,
     /// How many writes occurred since.
     tick_gap: i64,
@@ -48,14 +48,14 @@ struct ChangeView {
     record_id: String,
     /// modified, state_changed or created.
     change_type: &'static str,
-    /// What changed, as it was.
+    /// The changed fields before.
     #[serde(skip_serializing_if = "Option::is_none")]
     old_value: Option<Value>,
-    /// What changed, as it is since.
+    /// The changed fields after.
     new_value: Value,
     by_session: String,
     at_tick: i64,
-    /// Why, where that was said.
+    /// The reason, if one was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -75,7 +75,7 @@ struct RelevanceView {
 
 #[tool_router(router = sync_tools, vis = "pub(super)")]
 impl Records {
-    /// See what other sessions changed since this one last looked. Call it when you resume work.
+    /// See what other sessions changed since this one last synced. Call it when you resume work.
     /// It does not activate anything: call activate again for a record that changed.
     #[tool(title = "Sync the session", output_schema = crate::reply::schema::<SyncReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn sync_session(

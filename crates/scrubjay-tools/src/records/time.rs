@@ -20,7 +20,7 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     i64::try_from(at.as_nanosecond()).ok()
 }
 
-/// Reads where a list begins; 0 where nothing was said.
+/// Reads the time at which a list begins; 0 if none was given.
 pub(super) fn since(text: Option<&str>) -> Result<i64, Failure> {
     let Some(text) = text else { return Ok(0) };
     parse(text).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! `transition`: a record's way from state to state.
+//! `transition`: changes the workflow state of a record.
 
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::service::RequestContext;
@@ -15,11 +15,11 @@ use crate::reply::{Reply, reply};
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct TransitionArgs {
-    /// The record, activated before.
+    /// The record, which must be activated.
     id: String,
     /// OPEN goes to LATER, RESOLVED or DISCARDED; LATER to OPEN or DISCARDED; RESOLVED and DISCARDED to OPEN.
     to_state: WorkflowState,
-    /// Why. Required for LATER and DISCARDED.
+    /// The reason. Required for LATER and DISCARDED.
     reason: Option<String>,
     /// The record that resolved it. Required for RESOLVED.
     resolved_by: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct TransitionArgs {
 #[derive(Serialize, JsonSchema)]
 pub(super) struct TransitionReply {
     record: RecordView,
-    /// Children are still open; they stay as they are.
+    /// Children that are still open; they stay open.
     #[serde(skip_serializing_if = "Option::is_none")]
     cascade_warning: Option<CascadeView>,
     session_id: String,
@@ -47,7 +47,7 @@ struct CascadeView {
 
 #[tool_router(router = transition_tools, vis = "pub(super)")]
 impl Records {
-    /// Move an activated record to another state: put it off, resolve it, discard it, reopen it.
+    /// Move an activated record to another state: defer it, resolve it, discard it, reopen it.
     #[tool(title = "Change a record's state", output_schema = crate::reply::schema::<TransitionReply>(), annotations(destructive_hint = false, open_world_hint = false))]
     async fn transition(
         &self,
@@ -64,7 +64,7 @@ impl Records {
         let moved = match records::transition(&mut write, &mut scope, args.id.parse()?, wanted).await {
             Ok(moved) => moved,
             Err(conflict @ RecordError::Conflict { .. }) => {
-                // The timeline tells of it.
+                // Commit, because the conflict was recorded as an event.
                 write.commit().await?;
                 return Err(conflict.into());
             }

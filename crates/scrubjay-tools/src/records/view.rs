@@ -53,7 +53,7 @@ pub(super) struct RecordView {
     pub(super) body: String,
     /// OPEN, LATER, RESOLVED or DISCARDED.
     pub(super) state: &'static str,
-    /// The record it hangs on; null for a root.
+    /// The parent; null for a root.
     #[schemars(with = "Value")]
     pub(super) parent_id: Option<String>,
     pub(super) created: String,
@@ -66,7 +66,7 @@ pub(super) struct RecordView {
     #[serde(skip_serializing_if = "Map::is_empty")]
     #[schemars(default)]
     pub(super) metadata: Map<String, Value>,
-    /// The code it speaks of.
+    /// The code it cites.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub(super) citations: Vec<String>,
@@ -124,10 +124,10 @@ pub(super) struct RefView {
     pub(super) summary: String,
     /// OPEN, LATER, RESOLVED or DISCARDED.
     pub(super) state: &'static str,
-    /// The record it hangs on; null for a root.
+    /// The parent; null for a root.
     #[schemars(with = "Value")]
     pub(super) parent_id: Option<String>,
-    /// How many records hang directly on it.
+    /// How many children it has.
     pub(super) children_count: i64,
     /// How many of those are OPEN.
     pub(super) open_children_count: i64,
@@ -181,7 +181,7 @@ pub(super) async fn refs(
     Ok(views)
 }
 
-/// Writes records in brief under a heading; nothing where there are none.
+/// Writes records in brief under a heading; nothing if there are none.
 pub(super) fn section(heading: &str, records: &[RefView], total: i64) -> String {
     if records.is_empty() {
         return String::new();

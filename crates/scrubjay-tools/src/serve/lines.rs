@@ -1,8 +1,7 @@
-//! The lines between a client and a toolset: every request that can be told from other text is answered.
+//! The transport between a client and a toolset: newline-separated JSON, in which every recognizable request is answered.
 //!
-//! rmcp's own transport drops what it cannot read without a word (a lone surrogate, `1e999`, 128 levels of nesting), or
-//! answers it under no id, and its caller waits for nothing. Here such a request is answered at once, under its own id,
-//! with what is wrong with it.
+//! rmcp's own transport silently drops requests that it cannot parse (a lone surrogate, `1e999`, 128 levels of nesting),
+//! or answers them without an id, and the caller waits for ever. Here such a request gets an error under its own id.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use scrubjay_core::protocol::code;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::Mutex;
 
-/// A transport of lines.
+/// The transport.
 pub(super) struct LineTransport<R, W> {
     reader: BufReader<R>,
-    /// The line that is being read: what was read of it stays here when reading it is given up half-way.
+    /// The line that is being read; it stays here if the read is cancelled half-way.
     line: Vec<u8>,
     writer: Arc<Mutex<Option<W>>>,
 }
@@ -48,7 +47,7 @@ where
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            // Given up half-way, it goes on with the same line.
+            // If this is cancelled half-way, the next call continues with the same line.
             let read = self.reader.read_until(b'\n', &mut self.line).await.ok()?;
             if read == 0 {
                 return None;
@@ -68,13 +67,13 @@ where
 }
 
 impl<R, W: AsyncWrite + Send + Unpin + 'static> LineTransport<R, W> {
-    /// Answers a line that cannot be read, where it asks for an answer.
+    /// Answers a line that cannot be parsed, if it is a request.
     fn refuse(&self, line: &[u8], error: &serde_json::Error) {
         let Some(answer) = refusal(line, error) else { return };
         let writer = self.writer.clone();
-        // Beside the reading, which may be given up at any moment: half a line would spoil the next.
+        // On a task of its own, because reading may be cancelled at any moment, and half a line would corrupt the next.
         tokio::spawn(async move {
-            // A client that is gone needs no answer.
+            // A client that has left needs no answer.
             let _ = write(&writer, answer.into_bytes()).await;
         });
     }
@@ -88,7 +87,7 @@ async fn write<W: AsyncWrite + Unpin>(writer: &Mutex<Option<W>>, mut line: Vec<u
     writer.flush().await
 }
 
-/// Returns the answer to a request that cannot be read; none where nobody waits for one.
+/// Returns the error for a request that cannot be parsed; none if it is no request.
 fn refusal(line: &[u8], error: &serde_json::Error) -> Option<String> {
     let text = std::str::from_utf8(line).ok()?;
     let parts = Parts::of(text).ok()?;
@@ -97,7 +96,7 @@ fn refusal(line: &[u8], error: &serde_json::Error) -> Option<String> {
     if is_answer {
         return None;
     }
-    // Where in the line it is tells nothing: the line is not the one the caller wrote.
+    // Without serde's line and column: the gateway rewrote the line, so they would mislead.
     let why = error.to_string();
     let why = why.split(" at line ").next().unwrap_or_default();
     let (code, message) = match (&parts.method, parts.params) {
