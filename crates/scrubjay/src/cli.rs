@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use scrubjay_config::{ConfigError, Environment, Flag, Loaded, LogLevel, Sources, TrustStore};
 use scrubjay_core::inert::inert;
 use scrubjay_store::files::FileError;
 use scrubjay_store::files::rewind::RewindError;
@@ -15,7 +16,6 @@ use scrubjay_tape::home::Home;
 use scrubjay_tools::progress::ProgressFailure;
 
 use crate::commands;
-use crate::config::{self, ConfigError, Environment, Flag, LogLevel, Sources};
 
 /// The flight recorder for AI agents: put it between an agent and its tools.
 #[derive(Debug, Parser)]
@@ -61,11 +61,36 @@ impl Global {
     /// Returns the data directory; says so when a file asks for another in vain.
     pub(crate) fn home(&self) -> anyhow::Result<Home> {
         let mut notices = Vec::new();
-        let home = config::data(self, &mut notices);
+        let home = self.data(&mut notices);
         if !self.quiet {
             notices.iter().for_each(|notice| tell(notice));
         }
         home
+    }
+
+    /// Finds the data directory without saying anything; see `scrubjay_config::data`.
+    pub(crate) fn data(&self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
+        scrubjay_config::data(self.sources(Vec::new())?, notices)
+    }
+
+    /// Loads the configuration.
+    pub(crate) fn load(&self) -> anyhow::Result<Loaded> {
+        self.load_with(Vec::new())
+    }
+
+    /// Loads the configuration with a command's own flags over it.
+    pub(crate) fn load_with(&self, flags: Vec<Flag>) -> anyhow::Result<Loaded> {
+        scrubjay_config::load(self.sources(flags)?)
+    }
+
+    /// Loads the configuration without the file in the working directory.
+    pub(crate) fn load_own(&self) -> anyhow::Result<Loaded> {
+        scrubjay_config::load_own(self.sources(Vec::new())?)
+    }
+
+    /// Opens the list of trusted files.
+    pub(crate) fn trust_store(&self) -> anyhow::Result<TrustStore> {
+        scrubjay_config::trust_store(self.sources(Vec::new())?)
     }
 
     /// Repeats on another command line what was typed here about where things are.
@@ -103,6 +128,7 @@ impl Global {
             config: self.config.clone(),
             env_file: self.env_file.clone(),
             flags: all,
+            tell,
         })
     }
 }
@@ -178,4 +204,26 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 pub(crate) fn tell(text: &str) {
     // With standard error gone too, the exit code has to do.
     let _ = writeln!(std::io::stderr(), "scrubjay: {}", inert(text));
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Loads a configuration of one file.
+    pub(crate) fn loaded(text: &str) -> Loaded {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("config.yaml");
+        std::fs::write(&config, text).unwrap();
+        let home = directory.path().to_string_lossy();
+        let sources = Sources {
+            directory: directory.path().to_owned(),
+            environment: Environment::of(&[("HOME", &home)]),
+            config: Some(config),
+            env_file: None,
+            flags: Vec::new(),
+            tell: |_| (),
+        };
+        scrubjay_config::load(sources).unwrap()
+    }
 }

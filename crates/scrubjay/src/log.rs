@@ -27,7 +27,7 @@ use tracing_subscriber::{Layer, Registry};
 pub(crate) use self::hidden::Hidden;
 use self::mirror::Mirror;
 use self::pen::{Format, Pen, Sink, Stderr};
-use crate::config::{Loaded, LogLevel};
+use scrubjay_config::{Loaded, LogLevel};
 
 /// The logs of this process, whose level and secrets can still change.
 pub(crate) struct Log {
@@ -208,7 +208,7 @@ impl<T: TakesLines> Drop for Line<T> {
 mod tests {
     use super::pen::tests::Page;
     use super::*;
-    use crate::config::tests::loaded;
+    use crate::cli::tests::loaded;
 
     fn lines(format: Format, level: &str, log: impl FnOnce(&Log)) -> Vec<String> {
         let config = loaded(&format!("log_level: {level}\nserve: {{ auth_token: canary-123456 }}"));

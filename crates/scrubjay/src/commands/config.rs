@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use scrubjay_config::{FileState, Loaded, Shown, SourceFile};
 use scrubjay_core::inert::inert;
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::config::{self, FileState, Loaded, Shown, SourceFile};
 use crate::{log, render};
 
 /// Show the configuration
@@ -23,7 +23,7 @@ pub(crate) struct ShowArgs {}
 
 pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<ExitCode> {
     let ConfigCommand::Show(ShowArgs {}) = command;
-    let loaded = config::load(global)?;
+    let loaded = global.load()?;
     log::init(&loaded)?;
     // What the gateway would refuse is a problem here already.
     loaded.serve_config()?;

@@ -11,11 +11,11 @@ mod tapes;
 use std::process::ExitCode;
 
 use clap::Args;
+use scrubjay_config::Loaded;
 use scrubjay_tape::home::Home;
 use serde::Serialize;
 
 use crate::cli::Global;
-use crate::config::{self, Loaded};
 use crate::render::{Table, print_json};
 
 /// Look for what is wrong: data directory, ledger, index, recordings, clock, configuration
@@ -89,7 +89,7 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 pub(crate) fn run(global: &Global, _: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let patient = Patient { home: global.home()?, loaded: config::load(global) };
+    let patient = Patient { home: global.home()?, loaded: global.load() };
     let mut findings = Vec::new();
     for (name, check) in CHECKS {
         let mut found = Findings::default();

@@ -18,7 +18,6 @@ use scrubjay_tape::recording::lower_thread_priority;
 use tokio::runtime::Runtime;
 
 use crate::cli::{Global, tell};
-use crate::config;
 use crate::render::{Table, print_json};
 
 /// Look after the tables by which recordings are searched
@@ -52,14 +51,14 @@ const QUIET_MAX: Duration = Duration::from_secs(10);
 
 fn keep_current(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
     lower_thread_priority();
-    let storage = config::load(global)?.storage()?;
+    let storage = global.load()?.storage()?;
     super::runtime()?.block_on(Index::keep_current(home, &storage, QUIET_MAX))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn catch_up(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
     let began = clock::now().instant;
-    let storage = config::load(global)?.storage()?;
+    let storage = global.load()?.storage()?;
     let mut bar = Bar::new(global);
     let (done, index_bytes) = super::runtime()?.block_on(async {
         let index = Index::open(home, &storage).await?;
@@ -73,7 +72,7 @@ fn catch_up(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
 
 /// Takes tapes that were just removed out of the index.
 pub(crate) fn forget_removed(global: &Global, home: &Home) -> anyhow::Result<()> {
-    let storage = config::load(global)?.storage()?;
+    let storage = global.load()?.storage()?;
     match super::runtime()?.block_on(Index::forget_removed(home, &storage)) {
         Err(IndexError::Busy(_)) => {
             tell(
@@ -90,7 +89,7 @@ pub(crate) fn forget_removed(global: &Global, home: &Home) -> anyhow::Result<()>
 
 fn rebuild(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
     let began = clock::now().instant;
-    let storage = config::load(global)?.storage()?;
+    let storage = global.load()?.storage()?;
     let mut bar = Bar::new(global);
     let (done, index_bytes) = super::runtime()?.block_on(async {
         let (index, done) = Index::rebuild(home, &storage, |progress| bar.show(progress)).await?;
@@ -126,7 +125,7 @@ fn report(
 
 /// Opens the index, and catches up with the tapes.
 pub(crate) fn open_current(global: &Global, home: &Home) -> anyhow::Result<(Runtime, Index)> {
-    let storage = config::load(global)?.storage()?;
+    let storage = global.load()?.storage()?;
     let runtime = super::runtime()?;
     let mut bar = Bar::new(global);
     let opened = Index::open_current(home, &storage, |progress| bar.show(progress));

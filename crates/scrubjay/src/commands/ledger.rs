@@ -1,9 +1,9 @@
 //! What commands that look into the ledger share: opening it, and leaving it.
 
+use scrubjay_config::Loaded;
 use scrubjay_store::ledger::{Ledger, session};
 
 use crate::cli::Global;
-use crate::config::{self, Loaded};
 
 /// Works on the ledger that the configuration names.
 ///
@@ -12,7 +12,7 @@ pub(crate) fn within<T>(
     global: &Global,
     work: impl AsyncFnOnce(&Ledger, &Loaded) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let loaded = config::load_with(global, Vec::new())?;
+    let loaded = global.load_with(Vec::new())?;
     let (storage, redactor) = (loaded.storage()?, loaded.redactor(Some(&loaded.home()?))?);
     super::runtime()?.block_on(async {
         let ledger = Ledger::open(&storage, redactor).await?;

@@ -16,8 +16,8 @@ use scrubjay_tools::{Setup, Shared, redacted};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
+use crate::log;
 use crate::render::{Align, Table, print_json};
-use crate::{config, log};
 
 /// No content from standard input is read further.
 const CONTENT_BYTES_MAX: u64 = 1 << 20;
@@ -103,7 +103,7 @@ pub(crate) struct SearchArgs {
 }
 
 pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<ExitCode> {
-    let loaded = config::load(global)?;
+    let loaded = global.load()?;
     // What goes wrong with the model is told there.
     log::init(&loaded)?;
     let runtime = super::runtime()?;

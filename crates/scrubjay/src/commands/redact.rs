@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use scrubjay_config::Loaded;
 use scrubjay_core::inert::inert;
 use scrubjay_core::redact::{Finding, Key, Lines, WhyUnread, decrypt};
 use serde_json::json;
 
 use crate::cli::{Global, tell};
-use crate::config::{self, Loaded};
 
 /// A line must fit into memory.
 const LINE_BYTES_MAX: u64 = 256 << 20;
@@ -37,7 +37,7 @@ pub(crate) struct RedactArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode> {
-    let loaded = config::load(global)?;
+    let loaded = global.load()?;
     let input: Box<dyn Read> = match &args.file {
         Some(path) => {
             Box::new(std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?)

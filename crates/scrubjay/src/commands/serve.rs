@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use scrubjay_config::{Flag, Loaded, Toolset};
 use scrubjay_core::entry::Transport;
 use scrubjay_core::redact::Redactor;
 use scrubjay_gateway::backend::Backend;
@@ -35,8 +36,6 @@ use self::reload::InForce;
 use super::index::background;
 use super::wrap::origin;
 use crate::cli::Global;
-use crate::config::toolset::Toolset;
-use crate::config::{self, Flag, Loaded};
 use crate::log;
 
 /// How long a call to a backend named on the command line may take.
@@ -79,7 +78,7 @@ pub(crate) struct ServeArgs {
 }
 
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let loaded = config::load_with(global, typed(args))?;
+    let loaded = global.load_with(typed(args))?;
     let config = resolve(args, &loaded)?;
     // Whoever requires a model learns at once that there is none.
     loaded.llm_config()?;

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Subcommand;
+use scrubjay_config::Loaded;
 use scrubjay_store::files::Files;
 use scrubjay_store::ledger::session::{Caller, Session};
 use scrubjay_store::ledger::{Ledger, Read, revision};
@@ -20,7 +21,6 @@ use scrubjay_store::views;
 use scrubjay_store::workspace::Workspace;
 
 use crate::cli::Global;
-use crate::config::Loaded;
 
 /// Look into sessions: what was done, in which order, to which files; and take it back
 #[derive(Debug, Subcommand)]

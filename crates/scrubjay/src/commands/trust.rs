@@ -9,11 +9,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use scrubjay_config::project::{self, ProjectFile, Refused};
+use scrubjay_config::{ConfigError, Node, trust};
 use scrubjay_core::inert::inert;
 
 use crate::cli::Global;
-use crate::config::project::{self, ProjectFile, Refused};
-use crate::config::{self, trust};
 use crate::render::{self, Align, Table};
 
 /// Let the project file of this directory count, or let a tool be used that changed
@@ -55,7 +55,7 @@ pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode>
         Some(TrustCommand::Ls(LsArgs {})) => return ls(global),
         None => {}
     }
-    let store = config::trust_store(global)?;
+    let store = global.trust_store()?;
     if args.revoke {
         let path = args.file.as_deref().unwrap_or(Path::new(project::FILE_NAME));
         let path = project::full_path(path).with_context(|| format!("no file {}", path.display()))?;
@@ -101,13 +101,13 @@ fn find(path: Option<&Path>) -> anyhow::Result<ProjectFile> {
 }
 
 /// Parses the file; one that would not load is not trusted either.
-fn checked(file: &ProjectFile, global: &Global) -> anyhow::Result<config::Node> {
+fn checked(file: &ProjectFile, global: &Global) -> anyhow::Result<Node> {
     let mut problems = Vec::new();
     let tree = file.parse(&mut problems);
     if let Some(tree) = &tree {
         problems.extend(trust::problems(tree, &global.sources(Vec::new())?.environment));
     }
-    config::ConfigError::unless_empty(problems)?;
+    ConfigError::unless_empty(problems)?;
     tree.context("the file has no content")
 }
 
@@ -145,14 +145,14 @@ fn finish(global: &Global, path: &Path, trusted: bool, said: &str) -> anyhow::Re
 }
 
 fn waiting(global: &Global) -> anyhow::Result<Vec<serde_json::Value>> {
-    let loaded = config::load(global)?;
+    let loaded = global.load()?;
     tools::list(&loaded, &loaded.definitions()?)
 }
 
 /// Lists what waits, and every server that was seen.
 fn ls(global: &Global) -> anyhow::Result<ExitCode> {
     let waiting = waiting(global)?;
-    let servers = config::load(global)?.definitions()?.list()?;
+    let servers = global.load()?.definitions()?.list()?;
     let mut seen = Vec::new();
     for (file, server) in servers {
         let server = server?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use scrubjay_config::{ConfigError, Loaded, Problem};
 use scrubjay_core::entry::Transport;
 use scrubjay_core::redact::Redactor;
 use scrubjay_core::rules::{Judge, Rules};
@@ -28,7 +29,6 @@ use scrubjay_tape::retention::Expired;
 
 use super::index::background;
 use crate::cli::Global;
-use crate::config::{self, ConfigError, Loaded, Problem};
 
 /// Record one server, transparently
 ///
@@ -185,13 +185,13 @@ impl Settings {
 
 /// Returns how to relay and record: as typed, else as configured.
 fn settings(global: &Global, args: &WrapArgs, home: &Home) -> anyhow::Result<Settings> {
-    let loaded = match config::load(global) {
+    let loaded = match global.load() {
         // What says which secrets not to write and what not to pass on is never left out.
         Err(e) if is_about_recorder(&e) => return Err(e),
         Err(e) => {
             // A file that happens to lie in the working directory must neither keep a server from starting nor
             // put the owner's own rules out of force.
-            let own = config::load_own(global)?;
+            let own = global.load_own()?;
             let wrong: Vec<String> = problems(&e).iter().map(ToString::to_string).collect();
             say(&format!("the project's configuration is left out: {}", wrong.join("; ")));
             own

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::config::Loaded;
-use crate::config::mask::MASK;
+use scrubjay_config::Loaded;
+use scrubjay_config::mask::MASK;
 
 /// The secrets as they are now; all clones change together.
 #[derive(Clone, Default)]

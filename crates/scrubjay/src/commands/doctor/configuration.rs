@@ -1,7 +1,8 @@
 //! Whether the configuration can be used.
 
+use scrubjay_config::ConfigError;
+
 use super::{Findings, Patient};
-use crate::config::ConfigError;
 
 pub(super) fn check(patient: &Patient, findings: &mut Findings) {
     let loaded = match &patient.loaded {

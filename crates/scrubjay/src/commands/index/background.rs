@@ -13,7 +13,6 @@ use scrubjay_gateway::{tree, warden};
 use scrubjay_tape::recording::Backlog;
 
 use crate::cli::Global;
-use crate::config;
 
 /// So much is recorded before somebody is to index it: a search catches up with that much at once.
 const MUCH_BYTES: u64 = 1 << 20;
@@ -24,7 +23,7 @@ const STACK_BYTES: usize = 64 * 1024;
 
 /// Starts the process where the configuration wants it: at the end of a recorder, when nothing waits any more.
 pub(crate) fn start_at_end(global: &Global) {
-    if config::load(global).is_ok_and(|loaded| loaded.indexes_in_background()) {
+    if global.load().is_ok_and(|loaded| loaded.indexes_in_background()) {
         // It is not this one's to wait for.
         drop(command(global).and_then(|mut command| command.spawn()));
     }

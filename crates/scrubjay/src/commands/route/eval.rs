@@ -15,7 +15,6 @@ use super::catalog::Catalog;
 use super::tapes::Source;
 use super::{cases, tapes};
 use crate::cli::Global;
-use crate::config;
 use crate::render::{Align, Table, print_json};
 
 /// Grade how well tasks find their tools, without a model
@@ -117,7 +116,7 @@ fn read(global: &Global, args: &EvalArgs) -> anyhow::Result<(Catalog, Vec<Case>,
             Ok((catalog, cases, None))
         }
         (catalog, _) => {
-            let home = config::data(global, &mut Vec::new())?;
+            let home = global.data(&mut Vec::new())?;
             let (catalog, cases, source) = tapes::read(&home, catalog)?;
             Ok((catalog, cases, Some(source)))
         }

@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use jiff::tz::TimeZone;
+use scrubjay_config::{Loaded, mask};
 use scrubjay_core::inert::inert_json;
 use scrubjay_core::query;
 use scrubjay_core::redact::Redactor;
@@ -24,7 +25,6 @@ use serde_json::{Value, json};
 
 use self::token::TokenFile;
 use super::super::tape::found_json;
-use crate::config::{Loaded, mask};
 use crate::log::Log;
 
 /// The debug endpoints, running or not.
@@ -167,7 +167,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::tests::loaded;
+    use crate::cli::tests::loaded;
 
     #[test]
     fn a_configuration_is_shown_without_its_secrets() {

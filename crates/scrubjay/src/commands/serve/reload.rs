@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use scrubjay_config::{ConfigError, FileState, Loaded, Problem, Toolset};
 use scrubjay_gateway::config::BackendConfig;
 use scrubjay_gateway::gateway::{Gateway, PlanBook, Reload, RouteWith};
 use scrubjay_gateway::warden;
@@ -22,8 +23,6 @@ use super::book::LedgerBook;
 use super::debug::Debug;
 use super::{ServeArgs, resolve, toolsets, typed, workspace};
 use crate::cli::Global;
-use crate::config::toolset::Toolset;
-use crate::config::{self, ConfigError, FileState, Loaded};
 use crate::log::Log;
 
 /// How often the files are looked at, with `--reload`.
@@ -134,7 +133,7 @@ impl InForce {
 
     /// Reads the configuration anew.
     fn load(&self) -> anyhow::Result<Loaded> {
-        let loaded = config::load_with(&self.global, typed(&self.args))?;
+        let loaded = self.global.load_with(typed(&self.args))?;
         let now = self.now();
         if let Some((path, why)) = lost_trust(&now.loaded, &loaded) {
             anyhow::bail!("{} {why}: look at it, then run `scrubjay trust`", path.display());
@@ -223,7 +222,7 @@ impl InForce {
     fn look(&self) -> Vec<Look> {
         let mut paths: Vec<PathBuf> = self.now().loaded.files.iter().map(|file| file.path.clone()).collect();
         paths.extend(self.global.env_file().map(Into::into));
-        paths.extend(config::trust_store(&self.global).ok().map(|store| store.path()));
+        paths.extend(self.global.trust_store().ok().map(|store| store.path()));
         paths.into_iter().map(Look::at).collect()
     }
 
@@ -287,6 +286,6 @@ pub(super) fn catch_hangups() -> anyhow::Result<Signal> {
 }
 
 /// Writes down what is wrong with a client's options.
-fn told(problems: Vec<config::Problem>) -> Value {
+fn told(problems: Vec<Problem>) -> Value {
     serde_json::to_value(problems).unwrap_or_default()
 }

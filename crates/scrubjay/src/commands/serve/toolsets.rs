@@ -4,13 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::ValueEnum;
+use scrubjay_config::{Loaded, Toolset};
 use scrubjay_gateway::backend::{Mount, Streams};
 use scrubjay_tools::{ServeError, Shared};
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 
 use super::ServeArgs;
-use crate::config::Loaded;
-use crate::config::toolset::Toolset;
 
 /// How much a client and a toolset of this process may be apart.
 const DUPLEX_BYTES: usize = 256 * 1024;

@@ -19,7 +19,6 @@ use scrubjay_tape::home::Home;
 use serde::Deserialize;
 
 use crate::cli::Global;
-use crate::config;
 use crate::render::{Table, print_json};
 
 /// Add an exported recording to this data directory
@@ -43,7 +42,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &ImportArgs) -> anyhow::Re
         std::fs::File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     let mut start = Vec::new();
     file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut start)?;
-    let redactor = config::load(global)?.redactor(Some(home))?;
+    let redactor = global.load()?.redactor(Some(home))?;
     let id = if start == MAGIC {
         import_native(home, args, &redactor)?
     } else {

@@ -2,9 +2,9 @@
 //!
 //! Variables stand as they are written, unexpanded; of what looks like a secret only the name is shown.
 
-use crate::config::mask::mask;
-use crate::config::trust::withhold;
-use crate::config::{Node, Value};
+use scrubjay_config::mask::mask;
+use scrubjay_config::trust::withhold;
+use scrubjay_config::{Node, Value};
 
 /// Says what a file would do, line by line.
 pub(super) fn of(tree: &Node) -> Vec<String> {
@@ -112,7 +112,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::project;
+    use scrubjay_config::project;
 
     fn effects(text: &str) -> Vec<String> {
         of(&project::parse(text.as_bytes(), Path::new("scrubjay.yaml"), &mut Vec::new()).unwrap())

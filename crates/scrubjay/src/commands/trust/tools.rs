@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use scrubjay_config::Loaded;
 use scrubjay_core::analysis::changes;
 use scrubjay_core::diff::unified;
 use scrubjay_core::inert::{unseen, visible};
@@ -17,7 +18,6 @@ use scrubjay_gateway::definitions::{
 use serde_json::{Value, json};
 
 use crate::cli::Global;
-use crate::config::{self, Loaded};
 use crate::render;
 
 /// Begins a line about a stretch of a definition that was taken for a secret and is not shown.
@@ -48,7 +48,7 @@ pub(super) struct Waiting {
 }
 
 pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> {
-    let loaded = config::load(global)?;
+    let loaded = global.load()?;
     let store = loaded.definitions()?;
     let (backend, name) = match (&args.all, &args.tool) {
         (Some(backend), _) => (backend.as_str(), None),

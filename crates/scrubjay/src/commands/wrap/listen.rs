@@ -20,7 +20,6 @@ use scrubjay_tape::recording::{Backlog, Recording, Subject, gateway_run_id};
 use super::{Settings, WrapArgs};
 use crate::cli::Global;
 use crate::commands::serve;
-use crate::config;
 
 /// No more hosts at once where each has a server process of its own.
 const PROCESSES_MAX: usize = 256;
@@ -30,7 +29,7 @@ const LEAVE_MAX: Duration = Duration::from_millis(500);
 /// Checks what can be checked before anything starts, and returns how to listen.
 pub(super) fn config(global: &Global, args: &WrapArgs, address: SocketAddr) -> anyhow::Result<HttpConfig> {
     let flags = serve::flags(Some(address), args.auth_token_file.as_deref());
-    let config = config::load_with(global, flags)?.serve_config()?;
+    let config = global.load_with(flags)?.serve_config()?;
     config.http.context("an address to listen on was given")
 }
 

@@ -9,7 +9,7 @@ use anyhow::Context;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use scrubjay_tape::checkpoint::Signature;
 
-use crate::config::secret_file;
+use scrubjay_config::secret_file;
 
 const SEED_BYTES: usize = 32;
 /// What the line of a key file begins with.

@@ -14,7 +14,6 @@ use tempfile::TempDir;
 
 use super::super::import;
 use crate::cli::Global;
-use crate::config;
 
 /// An open tape, and what has to stay for as long as it is read.
 pub(super) struct Source {
@@ -77,7 +76,7 @@ fn copied(global: &Global, mut from: impl Read, name: &str) -> anyhow::Result<So
     let home = Home::new(scratch.path().to_owned());
     home.create()?;
     // Nobody promised that an export holds no secrets, and this goes on a disk.
-    let redactor = config::load(global)?.redactor(None)?;
+    let redactor = global.load()?.redactor(None)?;
     import::import_lines(&home, io::BufReader::new(whole), name, &redactor)?;
     let file = home.find("latest")?;
     Ok(Source { tape: home.open(&file)?, _scratch: Some(scratch) })

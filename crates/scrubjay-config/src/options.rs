@@ -10,14 +10,14 @@ use super::raw::{Given, Part, RawConfig};
 use super::setting::{Count, Token, text};
 
 /// A client's options.
-pub(super) struct GatewayOptions {
+pub(crate) struct GatewayOptions {
     /// What they say of our own keys: the level, the backends, the key for the model, the debug port.
-    pub(super) layer: RawConfig,
+    pub(crate) layer: RawConfig,
 }
 
 impl GatewayOptions {
     /// Checks a client's `initializationOptions`.
-    pub(super) fn parse(options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn parse(options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
         let node = Node::from_json(options, &Origin::Options);
         let mut problems = Vec::new();
         if let Value::Scalar(_) | Value::List(_) = node.value {
@@ -50,7 +50,7 @@ impl GatewayOptions {
     ///
     /// Warnings are how a person hears that something was not recorded, or that a tool changed: no client may turn
     /// them off.
-    pub(super) fn keep_warnings(&mut self, configured: LogLevel) -> Option<String> {
+    pub(crate) fn keep_warnings(&mut self, configured: LogLevel) -> Option<String> {
         let asked =
             self.layer.log_level.as_mut().filter(|asked| asked.value > LogLevel::Warn.max(configured))?;
         let quietest = LogLevel::Warn.max(configured);
@@ -63,7 +63,7 @@ impl GatewayOptions {
     }
 
     /// Returns a problem for each option that would change something, for clients that may not.
-    pub(super) fn changes_of(&self, now: &RawConfig) -> Vec<Problem> {
+    pub(crate) fn changes_of(&self, now: &RawConfig) -> Vec<Problem> {
         fn differs<T: PartialEq>(given: Option<&Given<T>>, now: Option<&Given<T>>) -> bool {
             given.is_some_and(|given| now.is_none_or(|now| now.value != given.value))
         }

@@ -13,7 +13,7 @@ use super::secret_file;
 use super::setting::{Location, Token};
 
 /// Returns the tokens that clients may show; none where none is asked for. Reads the file.
-pub(super) fn read(serve: &RawServe, directory: &Path) -> Result<Vec<AuthToken>, ConfigError> {
+pub(crate) fn read(serve: &RawServe, directory: &Path) -> Result<Vec<AuthToken>, ConfigError> {
     let wrong = |given: &Given<Location>, message: String| ConfigError {
         problems: vec![Problem::new(&given.origin, "serve.auth_token_file", message)],
     };

@@ -14,7 +14,7 @@ use super::setting::{Choice, Setting, Shown, list, parse};
 
 /// How tools are put before a model, or that no task is routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RouterMode {
+pub enum RouterMode {
     Catalog,
     Backends,
     Off,
@@ -27,7 +27,7 @@ impl Choice for RouterMode {
 
 /// A part of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Share(pub(crate) f32);
+pub struct Share(pub f32);
 
 impl Setting for Share {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -45,7 +45,7 @@ impl Setting for Share {
 
 /// Names of calls: `backend/tool`, which may end in `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Calls(pub(crate) Vec<String>);
+pub struct Calls(pub Vec<String>);
 
 impl Setting for Calls {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -63,7 +63,7 @@ impl Setting for Calls {
 
 impl RawRouter {
     /// Returns what routes tasks and what needs a yes; none where no task is routed.
-    pub(super) fn resolve(&self) -> Option<(Arc<Router>, Consent)> {
+    pub(crate) fn resolve(&self) -> Option<(Arc<Router>, Consent)> {
         let mode = match taken(self.mode.as_ref()) {
             RouterMode::Catalog => Mode::Catalog,
             RouterMode::Backends => Mode::Backends,

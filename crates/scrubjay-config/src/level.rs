@@ -7,8 +7,9 @@ use clap::ValueEnum;
 use super::setting::Choice;
 
 /// How much is logged: everything from this level on.
+#[expect(missing_docs, reason = "the names say it, and a doc comment would be printed by completions")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum LogLevel {
+pub enum LogLevel {
     Trace,
     Debug,
     #[default]

@@ -14,19 +14,19 @@ use super::problem::Problem;
 use super::yaml;
 
 /// What ours is called.
-pub(crate) const FILE_NAME: &str = "scrubjay.yaml";
+pub const FILE_NAME: &str = "scrubjay.yaml";
 
 /// A project file that may be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ProjectFile {
+pub struct ProjectFile {
     /// Its full path, links in it resolved.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     pub(crate) content: Vec<u8>,
 }
 
 /// Why a file is not read.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// There is none.
     Absent,
     /// It is there, and must not or cannot be used.
@@ -34,7 +34,7 @@ pub(crate) enum Refused {
 }
 
 /// Looks for a project file in a directory: ours, else the progress tracker's.
-pub(crate) fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
+pub fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
     let ours = directory.join(FILE_NAME);
     match open(&ours) {
         Err(Refused::Absent) => {
@@ -46,7 +46,7 @@ pub(crate) fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> 
 }
 
 /// Opens a project file, if it is its owner's own.
-pub(crate) fn open(path: &Path) -> Result<ProjectFile, Refused> {
+pub fn open(path: &Path) -> Result<ProjectFile, Refused> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).expect("flags of open fit into an int");
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| match e.kind() {
@@ -61,7 +61,7 @@ pub(crate) fn open(path: &Path) -> Result<ProjectFile, Refused> {
 }
 
 /// Returns the full path of a file that need not be there, links in its directory resolved.
-pub(crate) fn full_path(path: &Path) -> io::Result<PathBuf> {
+pub fn full_path(path: &Path) -> io::Result<PathBuf> {
     let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok(directory.canonicalize()?.join(path.file_name().unwrap_or_default()))
 }
@@ -79,7 +79,7 @@ fn check(file: &File) -> Result<(), Refused> {
 }
 
 /// Reads a configuration file, up to a limit.
-pub(crate) fn read(file: File) -> io::Result<Vec<u8>> {
+pub fn read(file: File) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     file.take(yaml::FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
     if content.len() as u64 > yaml::FILE_BYTES_MAX {
@@ -89,7 +89,7 @@ pub(crate) fn read(file: File) -> io::Result<Vec<u8>> {
 }
 
 /// Parses a file's bytes.
-pub(crate) fn parse(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
+pub fn parse(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
     let Ok(text) = std::str::from_utf8(content) else {
         let origin = Origin::File { path: path.into(), line: 1 };
         problems.push(Problem::new(&origin, "", "cannot be read: it is not UTF-8"));
@@ -99,7 +99,7 @@ pub(crate) fn parse(content: &[u8], path: &Path, problems: &mut Vec<Problem>) ->
 }
 
 /// Parses a file of ours or of the progress tracker, in our keys.
-pub(crate) fn parse_any(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
+pub fn parse_any(content: &[u8], path: &Path, problems: &mut Vec<Problem>) -> Option<Node> {
     let tree = parse(content, path, problems)?;
     if is_agent_progress(path) || agent_progress::is_one(&tree) {
         return Some(agent_progress::translate(&tree, problems));
@@ -113,17 +113,17 @@ fn is_agent_progress(path: &Path) -> bool {
 
 impl ProjectFile {
     /// Tells whether it has the progress tracker's keys instead of ours.
-    pub(crate) fn is_agent_progress(&self) -> bool {
+    pub fn is_agent_progress(&self) -> bool {
         is_agent_progress(&self.path)
     }
 
     /// Tells whether it would be found by itself.
-    pub(crate) fn has_known_name(&self) -> bool {
+    pub fn has_known_name(&self) -> bool {
         self.is_agent_progress() || self.path.file_name().is_some_and(|name| name == FILE_NAME)
     }
 
     /// Parses it, in our keys.
-    pub(crate) fn parse(&self, problems: &mut Vec<Problem>) -> Option<Node> {
+    pub fn parse(&self, problems: &mut Vec<Problem>) -> Option<Node> {
         let tree = parse(&self.content, &self.path, problems)?;
         if self.is_agent_progress() {
             return Some(agent_progress::translate(&tree, problems));

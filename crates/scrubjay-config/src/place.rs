@@ -12,7 +12,7 @@ use scrubjay_tape::private::{NotPrivate, check_above_file};
 ///
 /// # Errors
 /// It belongs to another user.
-pub(super) fn check_owner(facts: &Metadata) -> io::Result<()> {
+pub(crate) fn check_owner(facts: &Metadata) -> io::Result<()> {
     let me = rustix::process::geteuid().as_raw();
     if may_own(facts.uid(), me) {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) fn check_owner(facts: &Metadata) -> io::Result<()> {
 }
 
 /// Tells whether a file of that owner can speak for us.
-pub(super) fn may_own(owner: u32, me: u32) -> bool {
+pub(crate) fn may_own(owner: u32, me: u32) -> bool {
     owner == me || owner == 0
 }
 
@@ -33,7 +33,7 @@ pub(super) fn may_own(owner: u32, me: u32) -> bool {
 ///
 /// # Errors
 /// Others could replace it; the message says how to mend that.
-pub(super) fn check(path: &Path, file: &File) -> io::Result<()> {
+pub(crate) fn check(path: &Path, file: &File) -> io::Result<()> {
     let facts = file.metadata()?;
     // What is no file, as a pipe, is what whoever started us made it.
     if !facts.is_file() {

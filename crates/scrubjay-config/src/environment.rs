@@ -36,7 +36,7 @@ const NOT_KEYS: [&str; 7] = [
 
 /// Variables and where each comes from. They may be secrets: it has no `Debug`.
 #[derive(Clone, Default)]
-pub(crate) struct Environment {
+pub struct Environment {
     variables: BTreeMap<String, (String, Origin)>,
     /// Names of ours whose values are not text.
     unreadable: Vec<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// Takes the process's variables.
-    pub(crate) fn of_process() -> Self {
+    pub fn of_process() -> Self {
         Self::from_os(std::env::vars_os())
     }
 
@@ -65,8 +65,8 @@ impl Environment {
         Self { variables, unreadable }
     }
 
-    #[cfg(test)]
-    pub(crate) fn of(pairs: &[(&str, &str)]) -> Self {
+    /// Takes these variables and no others.
+    pub fn of(pairs: &[(&str, &str)]) -> Self {
         Self::from_pairs(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
     }
 
@@ -80,12 +80,12 @@ impl Environment {
     }
 
     /// Returns a variable that holds an absolute path.
-    pub(crate) fn directory(&self, name: &str) -> Option<&Path> {
+    pub fn directory(&self, name: &str) -> Option<&Path> {
         self.get(name).map(Path::new).filter(|path| path.is_absolute())
     }
 
     /// Adds the variables of a file, below those that are there.
-    pub(crate) fn add_file(&mut self, text: &str, path: &Path, problems: &mut Vec<Problem>) {
+    pub fn add_file(&mut self, text: &str, path: &Path, problems: &mut Vec<Problem>) {
         let path: Arc<Path> = path.into();
         let real = std::mem::take(&mut self.variables);
         for (i, line) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
@@ -106,7 +106,7 @@ impl Environment {
     }
 
     /// Reads the keys that the environment gives; says which names it does not know.
-    pub(crate) fn layer(&self, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> RawConfig {
+    pub fn layer(&self, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> RawConfig {
         for name in &self.unreadable {
             problems.push(Problem::new(&Origin::Environment(name.clone()), "", "is not UTF-8"));
         }

@@ -9,12 +9,12 @@ use super::node::{Node, Origin, Value, below};
 
 /// One thing that is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Problem {
+pub struct Problem {
     #[serde(skip)]
     pub(crate) origin: Origin,
     /// The path of the key; empty for a file as a whole.
     #[serde(rename = "path")]
-    pub(crate) key: String,
+    pub key: String,
     pub(crate) message: String,
 }
 
@@ -38,13 +38,14 @@ impl fmt::Display for Problem {
 
 /// A configuration that cannot be used, with everything that is wrong with it.
 #[derive(Debug)]
-pub(crate) struct ConfigError {
-    pub(crate) problems: Vec<Problem>,
+pub struct ConfigError {
+    /// What is wrong.
+    pub problems: Vec<Problem>,
 }
 
 impl ConfigError {
     /// Returns the error, where there is something to tell.
-    pub(crate) fn unless_empty(problems: Vec<Problem>) -> Result<(), Self> {
+    pub fn unless_empty(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }
 }

@@ -11,84 +11,95 @@ mod environment;
 mod expand;
 mod level;
 mod loader;
-pub(crate) mod mask;
+pub mod mask;
 mod node;
 mod options;
 mod place;
 mod privacy;
 mod problem;
-pub(crate) mod project;
+pub mod project;
 mod raw;
 mod recorder;
 mod resolve;
 mod router;
 mod rules;
-pub(crate) mod secret_file;
+pub mod secret_file;
 mod selection;
 mod setting;
-pub(crate) mod toolset;
-pub(crate) mod trust;
+mod toolset;
+pub mod trust;
 mod yaml;
 
 use std::path::PathBuf;
 
 use scrubjay_tape::home::Home;
 
-pub(crate) use self::environment::Environment;
-pub(crate) use self::level::LogLevel;
-pub(crate) use self::node::{Node, Value};
-pub(crate) use self::problem::{ConfigError, Problem};
-pub(crate) use self::resolve::Loaded;
-pub(crate) use self::setting::Shown;
+pub use self::environment::Environment;
+pub use self::level::LogLevel;
+pub use self::node::{Node, Value};
+pub use self::problem::{ConfigError, Problem};
+pub use self::resolve::Loaded;
+pub use self::setting::Shown;
+pub use self::toolset::Toolset;
+pub use self::trust::TrustStore;
 
 use self::loader::Loader;
-use self::trust::TrustStore;
-use crate::cli::Global;
 
 /// A value that a flag gives to a key.
 #[derive(Clone, Debug)]
-pub(crate) struct Flag {
+pub struct Flag {
     /// The flag, as it is typed: `--http`.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The key's path: `serve.http`.
-    pub(crate) key: &'static str,
+    pub key: &'static str,
     /// What was typed behind it.
-    pub(crate) value: String,
+    pub value: String,
 }
 
 /// A configuration file that was looked for, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct SourceFile {
-    pub(crate) path: PathBuf,
+pub struct SourceFile {
+    /// Where it was looked for.
+    pub path: PathBuf,
     #[serde(flatten)]
-    pub(crate) state: FileState,
+    /// What became of it.
+    pub state: FileState,
 }
 
 /// What became of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub(crate) enum FileState {
+pub enum FileState {
     /// It is not there.
     Absent,
     /// It is read.
     Read,
     /// Read without these keys, which only a trusted file may set.
-    Untrusted { left_out: Vec<String> },
+    Untrusted {
+        /// The keys.
+        left_out: Vec<String>,
+    },
     /// Not read.
-    Refused { why: String },
+    Refused {
+        /// Why, in words.
+        why: String,
+    },
 }
 
 /// Everything a configuration is made from.
-pub(crate) struct Sources {
+pub struct Sources {
     /// Where the project's file is looked for.
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// The process's variables.
-    pub(crate) environment: Environment,
+    pub environment: Environment,
     /// The file that replaces the user's and the project's.
-    pub(crate) config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
     /// The file with more variables.
-    pub(crate) env_file: Option<PathBuf>,
-    pub(crate) flags: Vec<Flag>,
+    pub env_file: Option<PathBuf>,
+    /// What was typed.
+    pub flags: Vec<Flag>,
+    /// Tells a person that a data directory others could use was closed to them.
+    pub tell: fn(&str),
 }
 
 /// Loads the configuration.
@@ -97,24 +108,16 @@ pub(crate) struct Sources {
 ///
 /// # Errors
 /// A file cannot be read, or something in it is wrong: a `ConfigError` with every problem.
-pub(crate) fn load(global: &Global) -> anyhow::Result<Loaded> {
-    load_with(global, Vec::new())
+pub fn load(sources: Sources) -> anyhow::Result<Loaded> {
+    Loader::new(sources)?.load()
 }
 
 /// Loads the configuration without the file in the working directory.
 ///
 /// # Errors
 /// As `load`.
-pub(crate) fn load_own(global: &Global) -> anyhow::Result<Loaded> {
-    Loader::new(global.sources(Vec::new())?)?.without_project().load()
-}
-
-/// Loads the configuration with a command's own flags over it.
-///
-/// # Errors
-/// As `load`.
-pub(crate) fn load_with(global: &Global, flags: Vec<Flag>) -> anyhow::Result<Loaded> {
-    Loader::new(global.sources(flags)?)?.load()
+pub fn load_own(sources: Sources) -> anyhow::Result<Loaded> {
+    Loader::new(sources)?.without_project().load()
 }
 
 /// Finds the data directory, and nothing else: with a flag or a variable for it no file is read. One that others may
@@ -125,17 +128,17 @@ pub(crate) fn load_with(global: &Global, flags: Vec<Flag>) -> anyhow::Result<Loa
 ///
 /// # Errors
 /// The user's own file is wrong, or no directory is known.
-pub(crate) fn data(global: &Global, notices: &mut Vec<String>) -> anyhow::Result<Home> {
-    Loader::new(global.sources(Vec::new())?)?.data(notices)
+pub fn data(sources: Sources, notices: &mut Vec<String>) -> anyhow::Result<Home> {
+    Loader::new(sources)?.data(notices)
 }
 
 /// Opens the list of trusted files, where no project file can have put it.
 ///
 /// # Errors
 /// The user's own file is wrong, or no directory is known.
-pub(crate) fn trust_store(global: &Global) -> anyhow::Result<TrustStore> {
-    Loader::new(global.sources(Vec::new())?)?.trust_store()
+pub fn trust_store(sources: Sources) -> anyhow::Result<TrustStore> {
+    Loader::new(sources)?.trust_store()
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -15,7 +15,7 @@ use super::setting::{Choice, Count, Setting, Shown, Span, items, parse, texts, w
 
 /// A share of all, or a chance.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rate(pub(crate) f64);
+pub struct Rate(pub f64);
 
 impl Setting for Rate {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -31,7 +31,7 @@ impl Setting for Rate {
 
 /// Patterns of methods or tools.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Globs(pub(crate) Vec<Glob>);
+pub struct Globs(pub Vec<Glob>);
 
 impl Setting for Globs {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -54,7 +54,7 @@ impl Setting for Globs {
 
 /// How the share is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SamplingName {
+pub enum SamplingName {
     None,
     Random,
     Systematic,
@@ -74,7 +74,7 @@ impl Choice for SamplingName {
 
 /// What is never left out by a sampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AlwaysSample {
+pub struct AlwaysSample {
     errors: bool,
     slow_requests: bool,
 }
@@ -107,7 +107,7 @@ impl Setting for AlwaysSample {
 
 /// The chances of some operations, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SamplingRules(Vec<PriorityRule>);
+pub struct SamplingRules(Vec<PriorityRule>);
 
 impl Setting for SamplingRules {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -174,7 +174,7 @@ impl Choice for By {
 
 /// A strategy: its name, or a map of its name and its own keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct StrategySetting(Strategy);
+pub struct StrategySetting(Strategy);
 
 const STRATEGY_KEYS: [&str; 8] = ["kind", "by", "rate", "window", "every", "before", "after", "threshold"];
 const RATE: f64 = 0.1;
@@ -270,7 +270,7 @@ fn small(count: Option<Count<0, 10_000>>) -> usize {
 
 impl RawRecorder {
     /// Returns which messages are kept.
-    pub(super) fn selection(&self) -> Settings {
+    pub(crate) fn selection(&self) -> Settings {
         Settings {
             capture: capture(&self.capture),
             filters: filters(&self.filters),

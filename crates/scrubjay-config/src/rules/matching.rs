@@ -12,7 +12,7 @@ use super::changing::json_text;
 use super::{read_path, reported, required};
 
 /// Reads what a rule is about.
-pub(super) fn read_match(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Match {
+pub(crate) fn read_match(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Match {
     let mut when = Match::default();
     for (key, given) in entries(node, path, &["direction", "methods", "backends", "tools", "where"], problems)
     {

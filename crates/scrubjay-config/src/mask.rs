@@ -12,7 +12,7 @@ use scrubjay_core::redact::Redactor;
 static FORMATS: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
 /// What stands for a secret.
-pub(crate) const MASK: &str = "***";
+pub const MASK: &str = "***";
 
 /// A name with one of these words in it names a secret.
 const WORDS: [&str; 22] = [
@@ -62,18 +62,19 @@ const BEGINNINGS: [&str; 14] = [
 
 /// A text as people may see it, and what was hidden in it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Masked {
-    pub(crate) shown: String,
+pub struct Masked {
+    /// The text without its secrets.
+    pub shown: String,
     pub(crate) hidden: Vec<String>,
 }
 
 /// Hides a whole text.
-pub(crate) fn hide(text: &str) -> Masked {
+pub fn hide(text: &str) -> Masked {
     Masked { shown: MASK.to_owned(), hidden: vec![text.to_owned()] }
 }
 
 /// Hides what is secret in the value of a name.
-pub(crate) fn mask(name: &str, text: &str) -> Masked {
+pub fn mask(name: &str, text: &str) -> Masked {
     if text.is_empty() {
         return Masked { shown: String::new(), hidden: Vec::new() };
     }
@@ -90,7 +91,7 @@ fn hide_if_known(text: &str, masked: Masked) -> Masked {
 
 /// Hides the secrets among a program's arguments: those that follow the name of one, those that look so, and those that
 /// redaction finds in the command as a shell would be given it.
-pub(crate) fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) -> Vec<Masked> {
+pub fn mask_args<'a>(command: &str, args: impl Iterator<Item = &'a str>) -> Vec<Masked> {
     let mut follows = false;
     let program = command.rsplit('/').next().unwrap_or_default();
     let mut line = program.to_owned();
@@ -134,7 +135,7 @@ fn is_attached_password(arg: &str) -> bool {
 }
 
 /// Tells whether a name is that of a secret.
-pub(crate) fn looks_secret(name: &str) -> bool {
+pub fn looks_secret(name: &str) -> bool {
     let words = words(name);
     let joined = words.concat();
     words.iter().any(|word| WORDS.contains(&word.as_str())) || PIECES.iter().any(|p| joined.contains(p))

@@ -22,7 +22,7 @@ const NAME: &str = "must be 1 to 64 letters, digits, _ - . : or /";
 
 /// The rules for messages on their way.
 #[derive(Clone)]
-pub(crate) struct Interceptors {
+pub struct Interceptors {
     list: Arc<Rules>,
     /// What each is called and does, for a person.
     told: Vec<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Interceptors {
 
 impl Interceptors {
     /// Returns the rules, where there is one.
-    pub(super) fn in_force(&self) -> Option<Arc<Rules>> {
+    pub(crate) fn in_force(&self) -> Option<Arc<Rules>> {
         (!self.list.is_empty()).then(|| self.list.clone())
     }
 }

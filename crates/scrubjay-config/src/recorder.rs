@@ -14,7 +14,7 @@ use super::setting::Choice;
 
 /// What the ledger is kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StorageBackend {
+pub enum StorageBackend {
     Sqlite,
     Postgres,
 }
@@ -31,7 +31,7 @@ impl Choice for Compression {
 ///
 /// # Errors
 /// What was asked for cannot be had together.
-pub(super) fn policy(raw: &RawConfig) -> Result<Policy, ConfigError> {
+pub(crate) fn policy(raw: &RawConfig) -> Result<Policy, ConfigError> {
     let recorder = &raw.recorder;
     let performance = &recorder.performance;
     let buffer_size = usize::try_from(taken(performance.buffer_size.as_ref()).0).unwrap_or(usize::MAX);
@@ -56,12 +56,12 @@ pub(super) fn policy(raw: &RawConfig) -> Result<Policy, ConfigError> {
 }
 
 /// Returns how long tapes are kept after their end; `None` is for ever.
-pub(super) fn retention(raw: &RawConfig) -> Option<Duration> {
+pub(crate) fn retention(raw: &RawConfig) -> Option<Duration> {
     raw.recorder.storage.retention.as_ref().map(|given| given.value.0)
 }
 
 /// Checks that the ledger is what `recorder.storage.backend` says it is.
-pub(super) fn check_backend(raw: &RawConfig, storage: &Storage) -> Result<(), ConfigError> {
+pub(crate) fn check_backend(raw: &RawConfig, storage: &Storage) -> Result<(), ConfigError> {
     let Some(given) = &raw.recorder.storage.backend else { return Ok(()) };
     let key = "recorder.storage.backend";
     match (given.value, storage) {

@@ -37,33 +37,35 @@ const SECRET_CHARS_MIN: usize = 8;
 
 /// The configuration as it stands. It may hold secrets: it has no `Debug`.
 #[derive(Clone)]
-pub(crate) struct Loaded {
+pub struct Loaded {
     /// How much is logged.
-    pub(crate) log_level: LogLevel,
+    pub log_level: LogLevel,
     /// The backends, in the order in which they were written.
-    pub(crate) backends: Vec<BackendConfig>,
+    pub backends: Vec<BackendConfig>,
     /// How a relay behaves: its message limit, and what it does when it cannot record.
-    pub(crate) relay: relay::Options,
+    pub relay: relay::Options,
     /// When a tape is full.
-    pub(crate) limits: recording::RotationLimits,
+    pub limits: recording::RotationLimits,
     /// What a person should be told.
-    pub(crate) notices: Vec<String>,
+    pub notices: Vec<String>,
     /// The files that were looked for.
-    pub(crate) files: Vec<SourceFile>,
+    pub files: Vec<SourceFile>,
     raw: RawConfig,
     below: RawConfig,
     above: RawConfig,
     directory: PathBuf,
     default_data: Option<PathBuf>,
+    tell: fn(&str),
 }
 
 impl Loaded {
     /// Puts layers together. Each is free of problems, and the lowest gives every value that is taken here.
-    pub(super) fn new(
+    pub(crate) fn new(
         below: RawConfig,
         above: RawConfig,
         directory: &Path,
         default_data: Option<PathBuf>,
+        tell: fn(&str),
         files: Vec<SourceFile>,
         mut notices: Vec<String>,
     ) -> Self {
@@ -94,6 +96,7 @@ impl Loaded {
             above,
             directory: directory.to_owned(),
             default_data,
+            tell,
         }
     }
 
@@ -101,21 +104,21 @@ impl Loaded {
     ///
     /// # Errors
     /// Some are wrong. The problems serialize as `{path, message}`: they are the data of the error -32602.
-    pub(crate) fn with_options(&self, options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
+    pub fn with_options(&self, options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
         let mut options = GatewayOptions::parse(options)?;
         let told = options.keep_warnings(self.log_level);
         let (below, above) = (self.below.clone().under_layer(options.layer), self.above.clone());
         let (files, data) = (self.files.clone(), self.default_data.clone());
-        Ok(Self::new(below, above, &self.directory, data, files, told.into_iter().collect()))
+        Ok(Self::new(below, above, &self.directory, data, self.tell, files, told.into_iter().collect()))
     }
 
     /// Tells whether it is reloaded when a file changes.
-    pub(crate) fn reloads(&self) -> bool {
+    pub fn reloads(&self) -> bool {
         taken(self.raw.serve.reload.as_ref())
     }
 
     /// Names the keys to which another configuration gives another value.
-    pub(crate) fn differing_keys(&self, other: &Self) -> Vec<String> {
+    pub fn differing_keys(&self, other: &Self) -> Vec<String> {
         let (mine, theirs) = (self.shown(), other.shown());
         let same = |a: &Shown, b: &Shown| a.key == b.key && a.value == b.value && a.hidden == b.hidden;
         let mut keys = Vec::new();
@@ -133,7 +136,7 @@ impl Loaded {
     }
 
     /// Returns what a client that may change nothing must be refused of its options: what differs from this.
-    pub(crate) fn refused_options(&self, options: &serde_json::Value) -> Vec<Problem> {
+    pub fn refused_options(&self, options: &serde_json::Value) -> Vec<Problem> {
         match GatewayOptions::parse(options) {
             Ok(options) => options.changes_of(&self.raw),
             Err(problems) => problems,
@@ -144,15 +147,15 @@ impl Loaded {
     ///
     /// # Errors
     /// None is known.
-    pub(crate) fn home(&self) -> anyhow::Result<Home> {
-        home(self.raw.data(), &self.directory, self.default_data.as_deref())
+    pub fn home(&self) -> anyhow::Result<Home> {
+        home(self.raw.data(), &self.directory, self.default_data.as_deref(), self.tell)
     }
 
     /// Returns where the ledger is: a PostgreSQL database, or a file.
     ///
     /// # Errors
     /// No data directory is known.
-    pub(crate) fn storage(&self) -> anyhow::Result<Storage> {
+    pub fn storage(&self) -> anyhow::Result<Storage> {
         let storage = self.named_storage()?;
         recorder::check_backend(&self.raw, &storage)?;
         Ok(storage)
@@ -176,7 +179,7 @@ impl Loaded {
     ///
     /// # Errors
     /// No data directory is known.
-    pub(crate) fn toolset_setup(&self, workspace: &Path, project: Option<&str>) -> anyhow::Result<Setup> {
+    pub fn toolset_setup(&self, workspace: &Path, project: Option<&str>) -> anyhow::Result<Setup> {
         let given = self.raw.serve.project.as_ref().map(|given| given.value.0.as_str());
         let project = project.or(given).map_or_else(|| repository_name(workspace), str::to_owned);
         Ok(Setup {
@@ -195,13 +198,13 @@ impl Loaded {
     }
 
     /// Returns the port of the debug endpoints, where they are wanted; 0 is any that is free.
-    pub(crate) fn debug_port(&self) -> Option<u16> {
+    pub fn debug_port(&self) -> Option<u16> {
         let port = self.raw.serve.debug_port.as_ref()?.value.0;
         Some(u16::try_from(port).expect("the key's range ends at 65535"))
     }
 
     /// Returns which toolsets are served where nothing was typed.
-    pub(crate) fn toolsets(&self) -> Vec<Toolset> {
+    pub fn toolsets(&self) -> Vec<Toolset> {
         taken(self.raw.serve.toolsets.as_ref()).0
     }
 
@@ -209,7 +212,7 @@ impl Loaded {
     ///
     /// # Errors
     /// A key is missing or unusable.
-    pub(crate) fn redactor(&self, home: Option<&Home>) -> anyhow::Result<Arc<Redactor>> {
+    pub fn redactor(&self, home: Option<&Home>) -> anyhow::Result<Arc<Redactor>> {
         privacy::redactor(&self.raw.recorder.privacy, home)
     }
 
@@ -217,12 +220,12 @@ impl Loaded {
     ///
     /// # Errors
     /// There is none, or it cannot be used; why, in words that follow its name.
-    pub(crate) fn redaction_key(&self, id: &str) -> Result<scrubjay_core::redact::Key, String> {
+    pub fn redaction_key(&self, id: &str) -> Result<scrubjay_core::redact::Key, String> {
         privacy::key(&self.raw.recorder.privacy, id)
     }
 
     /// Returns which definitions of which backend are held back until a person approves them.
-    pub(crate) fn quarantine(&self) -> QuarantineModes {
+    pub fn quarantine(&self) -> QuarantineModes {
         let backends =
             self.raw.backends.as_ref().map(|given| given.value.quarantine.clone()).unwrap_or_default();
         QuarantineModes { all: taken(self.raw.quarantine.as_ref()), backends }
@@ -232,14 +235,14 @@ impl Loaded {
     ///
     /// # Errors
     /// No data directory is known, or a key is unusable.
-    pub(crate) fn definitions(&self) -> anyhow::Result<Definitions> {
+    pub fn definitions(&self) -> anyhow::Result<Definitions> {
         let home = self.home()?;
         let key = home.hash_key().context("cannot read the key for hashes")?;
         Ok(Definitions::new(home.definitions(), self.redactor(Some(&home))?, key))
     }
 
     /// Returns the rules for messages on their way; none where nothing is to be done to any.
-    pub(crate) fn rules(&self) -> Option<Arc<Rules>> {
+    pub fn rules(&self) -> Option<Arc<Rules>> {
         taken(self.raw.recorder.rules.as_ref()).in_force()
     }
 
@@ -247,18 +250,18 @@ impl Loaded {
     ///
     /// # Errors
     /// What was asked for cannot be had together.
-    pub(crate) fn policy(&self) -> anyhow::Result<Policy> {
+    pub fn policy(&self) -> anyhow::Result<Policy> {
         self.storage()?;
         Ok(recorder::policy(&self.raw)?)
     }
 
     /// Tells whether recorders start a process that keeps the index current.
-    pub(crate) fn indexes_in_background(&self) -> bool {
+    pub fn indexes_in_background(&self) -> bool {
         self.raw.index.background.as_ref().is_none_or(|given| given.value)
     }
 
     /// Returns how long tapes are kept after their end; `None` is for ever.
-    pub(crate) fn retention(&self) -> Option<Duration> {
+    pub fn retention(&self) -> Option<Duration> {
         recorder::retention(&self.raw)
     }
 
@@ -268,7 +271,7 @@ impl Loaded {
     ///
     /// # Errors
     /// The token is missing where one is needed, or given twice, or its file is not usable.
-    pub(crate) fn serve_config(&self) -> anyhow::Result<ServeConfig> {
+    pub fn serve_config(&self) -> anyhow::Result<ServeConfig> {
         let serve = &self.raw.serve;
         let http = match &serve.http {
             Some(address) => {
@@ -313,12 +316,12 @@ impl Loaded {
     }
 
     /// Returns what routes tasks and what needs a yes; none where no task is routed.
-    pub(crate) fn router(&self) -> Option<(Arc<Router>, Consent)> {
+    pub fn router(&self) -> Option<(Arc<Router>, Consent)> {
         self.raw.router.resolve()
     }
 
     /// Tells whether the router learns from what was asked before.
-    pub(crate) fn router_learns(&self) -> bool {
+    pub fn router_learns(&self) -> bool {
         taken(self.raw.router.learn.as_ref())
     }
 
@@ -326,7 +329,7 @@ impl Loaded {
     ///
     /// # Errors
     /// Its address or the key is of no use, or there is no key where one is required.
-    pub(crate) fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
+    pub fn llm_config(&self) -> Result<LlmConfig, ConfigError> {
         let llm = &self.raw.llm;
         let config = LlmConfig {
             api_key: llm.api_key.as_ref().map(|key| scrubjay_llm::Secret::new(key.value.0.reveal())),
@@ -355,7 +358,7 @@ impl Loaded {
     }
 
     /// Shows every key, its value and where that came from, secrets masked.
-    pub(crate) fn shown(&self) -> Vec<Shown> {
+    pub fn shown(&self) -> Vec<Shown> {
         let mut shown = self.raw.shown();
         if let Some(data) = shown.iter_mut().find(|s| s.key == "data")
             && let Ok(home) = self.home()
@@ -370,7 +373,7 @@ impl Loaded {
     }
 
     /// Returns every secret that the configuration holds, for the logs to hide.
-    pub(crate) fn secrets(&self) -> Vec<String> {
+    pub fn secrets(&self) -> Vec<String> {
         let hidden = self.raw.shown().into_iter().flat_map(|shown| shown.hidden);
         // A file that cannot be read holds nothing that could be logged.
         let tokens = auth_tokens::read(&self.raw.serve, &self.directory).unwrap_or_default();
@@ -384,7 +387,7 @@ impl Loaded {
 }
 
 /// Returns a value that the defaults give at least.
-pub(super) fn taken<T: Clone>(given: Option<&Given<T>>) -> T {
+pub(crate) fn taken<T: Clone>(given: Option<&Given<T>>) -> T {
     given.expect("the defaults give every such value").value.clone()
 }
 
@@ -419,17 +422,18 @@ fn repository_name(workspace: &Path) -> String {
 }
 
 /// Returns the data directory.
-pub(super) fn home(
+pub(crate) fn home(
     given: Option<&Given<Location>>,
     directory: &Path,
     default: Option<&Path>,
+    tell: fn(&str),
 ) -> anyhow::Result<Home> {
     let root = given.map(|given| given.value.0.as_path()).or(default);
     let root = root.context("no home directory is known: name one with --data DIR")?;
     let home = Home::new(std::path::absolute(directory.join(root))?);
     // Whatever is read from it next, a list of trusted files among it, nobody else can have written.
     for mended in home.make_private(CheckDepth::Top)? {
-        crate::cli::tell(&mended.to_string());
+        tell(&mended.to_string());
     }
     Ok(home)
 }

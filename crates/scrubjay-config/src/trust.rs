@@ -20,7 +20,7 @@ use super::project::ProjectFile;
 use super::raw::{Guard, RawConfig};
 
 /// The list of trusted files.
-pub(crate) struct TrustStore {
+pub struct TrustStore {
     home: Home,
 }
 
@@ -57,18 +57,18 @@ impl TrustStore {
     }
 
     /// Returns where the list is.
-    pub(crate) fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.home.root().join("trust.json")
     }
 
     /// Tells whether a file is trusted as it is now.
-    pub(crate) fn trusts(&self, file: &ProjectFile) -> anyhow::Result<bool> {
+    pub fn trusts(&self, file: &ProjectFile) -> anyhow::Result<bool> {
         let fingerprint = fingerprint(file);
         Ok(self.load()?.files.iter().any(|t| t.path == file.path && t.fingerprint == fingerprint))
     }
 
     /// Trusts a file as it was read.
-    pub(crate) fn trust(&self, file: &ProjectFile) -> anyhow::Result<()> {
+    pub fn trust(&self, file: &ProjectFile) -> anyhow::Result<()> {
         self.change(|trusted| {
             trusted.files.retain(|t| t.path != file.path);
             trusted.files.push(TrustedFile { path: file.path.clone(), fingerprint: fingerprint(file) });
@@ -76,7 +76,7 @@ impl TrustStore {
     }
 
     /// Trusts a file no more; tells whether it was.
-    pub(crate) fn revoke(&self, path: &Path) -> anyhow::Result<bool> {
+    pub fn revoke(&self, path: &Path) -> anyhow::Result<bool> {
         let mut was = false;
         self.change(|trusted| {
             was = trusted.files.iter().any(|t| t.path == path);
@@ -127,7 +127,7 @@ impl TrustStore {
 }
 
 /// Leaves in a file's tree what any file may set, and nothing else; returns the keys that need trust.
-pub(crate) fn withhold(tree: &mut Node) -> Vec<String> {
+pub fn withhold(tree: &mut Node) -> Vec<String> {
     // What may stay is put together anew: nothing can slip through that nobody thought of.
     let mut allowed = Node::map(tree.origin.clone());
     let mut withheld = Vec::new();
@@ -143,7 +143,7 @@ pub(crate) fn withhold(tree: &mut Node) -> Vec<String> {
 }
 
 /// Returns what is wrong with a file, apart from variables that are not set here.
-pub(crate) fn problems(tree: &Node, environment: &Environment) -> Vec<Problem> {
+pub fn problems(tree: &Node, environment: &Environment) -> Vec<Problem> {
     let mut tree = tree.clone();
     let (mut unset, mut problems) = (Vec::new(), Vec::new());
     expand(&mut tree, environment, &mut unset);

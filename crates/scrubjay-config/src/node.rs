@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// Built in.
     Default,
     /// A line of a configuration file.
@@ -27,7 +27,7 @@ pub(crate) enum Origin {
 
 impl Origin {
     /// Returns the directory that a relative path written there starts from; `None` is the working directory.
-    pub(crate) fn directory(&self) -> Option<&Path> {
+    pub fn directory(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => path.parent(),
             _ => None,
@@ -35,7 +35,7 @@ impl Origin {
     }
 
     /// Tells whether a list is written there with commas, for want of another way.
-    pub(crate) fn lists_with_commas(&self) -> bool {
+    pub fn lists_with_commas(&self) -> bool {
         matches!(self, Self::Environment(_) | Self::EnvFile { .. } | Self::Flag(_))
     }
 }
@@ -55,7 +55,7 @@ impl fmt::Display for Origin {
 
 /// What a scalar is, as its notation tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     Text,
     Number,
     Boolean,
@@ -63,31 +63,34 @@ pub(crate) enum Kind {
 
 /// A single value. It may be a secret: it has no `Debug`.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Scalar {
-    pub(crate) text: String,
-    pub(crate) kind: Kind,
+pub struct Scalar {
+    pub text: String,
+    pub kind: Kind,
     /// A variable stood in it: messages do not repeat its text.
-    pub(crate) expanded: bool,
+    pub expanded: bool,
     /// A variable with the name of a secret stood in it.
-    pub(crate) secret: bool,
+    pub secret: bool,
 }
 
 impl Scalar {
-    pub(crate) fn new(text: String, kind: Kind) -> Self {
+    pub fn new(text: String, kind: Kind) -> Self {
         Self { text, kind, expanded: false, secret: false }
     }
 
     /// Quotes the text for a message, unless it came out of a variable.
-    pub(crate) fn quoted(&self) -> String {
+    pub fn quoted(&self) -> String {
         if self.expanded { "what its variable holds".to_owned() } else { format!("{:?}", self.text) }
     }
 }
 
 /// What was written.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
+    /// Nothing.
     Null,
+    /// A single value.
     Scalar(Scalar),
+    /// A list.
     List(Vec<Node>),
     /// In the order in which it was written; keys are unique.
     Map(Vec<(String, Node)>),
@@ -95,9 +98,10 @@ pub(crate) enum Value {
 
 /// A value and its place.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Node {
+pub struct Node {
     pub(crate) origin: Origin,
-    pub(crate) value: Value,
+    /// The value.
+    pub value: Value,
 }
 
 impl Node {
@@ -110,7 +114,7 @@ impl Node {
     }
 
     /// Takes a JSON value over as it is.
-    pub(crate) fn from_json(json: &serde_json::Value, origin: &Origin) -> Self {
+    pub fn from_json(json: &serde_json::Value, origin: &Origin) -> Self {
         use serde_json::Value as Json;
         let scalar = |text: String, kind| Value::Scalar(Scalar::new(text, kind));
         let value = match json {
@@ -127,13 +131,13 @@ impl Node {
     }
 
     /// Returns what stands at a key of this map.
-    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+    pub fn get(&self, key: &str) -> Option<&Self> {
         let Value::Map(entries) = &self.value else { return None };
         entries.iter().find(|(k, _)| k == key).map(|(_, node)| node)
     }
 
     /// Returns where an item of a list stands; the list itself, where commas part its items.
-    pub(crate) fn item_origin(&self, i: usize) -> &Origin {
+    pub fn item_origin(&self, i: usize) -> &Origin {
         match &self.value {
             Value::List(items) => items.get(i).map_or(&self.origin, |item| &item.origin),
             _ => &self.origin,
@@ -141,7 +145,7 @@ impl Node {
     }
 
     /// Puts a value at a dotted path, making the maps on the way.
-    pub(crate) fn put(&mut self, path: &str, node: Self) {
+    pub fn put(&mut self, path: &str, node: Self) {
         let Value::Map(entries) = &mut self.value else { return };
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         let at = entries.iter().position(|(k, _)| k == first).unwrap_or_else(|| {
@@ -155,7 +159,7 @@ impl Node {
     }
 
     /// Takes out what stands at a dotted path.
-    pub(crate) fn take(&mut self, path: &str) -> Option<Self> {
+    pub fn take(&mut self, path: &str) -> Option<Self> {
         let Value::Map(entries) = &mut self.value else { return None };
         match path.split_once('.') {
             Some((first, rest)) => entries.iter_mut().find(|(k, _)| k == first)?.1.take(rest),

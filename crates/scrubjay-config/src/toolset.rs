@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 /// A toolset of Scrubjay's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Toolset {
+pub enum Toolset {
     /// Sessions, plans and file changes, recorded first and then done
     Recorder,
     /// What was done and how: logged, summarised, found again
@@ -21,7 +21,7 @@ pub(crate) enum Toolset {
 
 impl Toolset {
     /// Returns its name.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Recorder => "recorder",
             Self::Progress => "progress",

@@ -23,14 +23,14 @@ use super::yaml;
 
 /// A value and where it came from.
 #[derive(Clone)]
-pub(crate) struct Given<T> {
-    pub(crate) value: T,
-    pub(crate) origin: Origin,
+pub struct Given<T> {
+    pub value: T,
+    pub origin: Origin,
 }
 
 /// Who may set a key. Every key names its guard, or it does not compile; in doubt it is `Owner`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guard {
+pub enum Guard {
     /// Any file, a stranger's too. `ANY_FILE` in this file's tests lists these keys and says why each is harmless.
     Free,
     /// A file in the working directory only once its owner trusted it: the key may weaken recording, privacy,
@@ -40,9 +40,9 @@ pub(crate) enum Guard {
 
 /// A key of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) path: String,
-    pub(crate) guard: Guard,
+pub struct Key {
+    pub path: String,
+    pub guard: Guard,
 }
 
 /// Part of a layer: a key, or a section of keys.
@@ -84,8 +84,8 @@ macro_rules! section {
     ($(#[$doc:meta])* $name:ident { $($(#[$key_doc:meta])* $key:ident: $part:ty, $guard:ident;)* }) => {
         $(#[$doc])*
         #[derive(Clone, Default)]
-        pub(crate) struct $name {
-            $($(#[$key_doc])* pub(crate) $key: $part,)*
+        pub struct $name {
+            $($(#[$key_doc])* pub $key: $part,)*
         }
 
         impl Part for $name {
@@ -345,7 +345,7 @@ recorder: { enabled: true, strategy: full,
 
 impl RawConfig {
     /// Reads a layer from its tree.
-    pub(crate) fn read_tree(tree: &Node, problems: &mut Vec<Problem>) -> Self {
+    pub fn read_tree(tree: &Node, problems: &mut Vec<Problem>) -> Self {
         let raw = Self::read(tree, "", problems);
         let (limits, storage) = (&raw.limits, &raw.recorder.storage);
         told_twice(&raw.data, "data", &storage.path, "path", problems);
@@ -367,12 +367,12 @@ impl RawConfig {
     }
 
     /// Returns the data directory, under either of its names.
-    pub(crate) fn data(&self) -> Option<&Given<Location>> {
+    pub fn data(&self) -> Option<&Given<Location>> {
         self.recorder.storage.path.as_ref().or(self.data.as_ref())
     }
 
     /// Returns the built-in layer.
-    pub(crate) fn defaults() -> Self {
+    pub fn defaults() -> Self {
         let mut problems = Vec::new();
         let mut tree = yaml::parse(DEFAULTS, std::path::Path::new("defaults"), &mut problems)
             .expect("the defaults are well-formed");
@@ -381,7 +381,7 @@ impl RawConfig {
     }
 
     /// Puts another layer over this one.
-    pub(crate) fn under_layer(mut self, over: Self) -> Self {
+    pub fn under_layer(mut self, over: Self) -> Self {
         // A token replaces a token, whichever way each is given.
         if over.serve.auth_token.is_some() || over.serve.auth_token_file.is_some() {
             self.serve.auth_token = None;
@@ -404,14 +404,14 @@ impl RawConfig {
     }
 
     /// Lists every key.
-    pub(crate) fn all_keys() -> Vec<Key> {
+    pub fn all_keys() -> Vec<Key> {
         let mut keys = Vec::new();
         Self::keys("", Guard::Free, &mut keys);
         keys
     }
 
     /// Shows every key, its value and where that came from.
-    pub(crate) fn shown(&self) -> Vec<Shown> {
+    pub fn shown(&self) -> Vec<Shown> {
         let mut shown = Vec::new();
         self.show("", &mut shown);
         shown

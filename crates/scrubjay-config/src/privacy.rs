@@ -21,7 +21,7 @@ const VISIBLE_CHARS_DEFAULT: usize = 4;
 
 /// Names of sensitive fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fields(pub(crate) Vec<String>);
+pub struct Fields(pub Vec<String>);
 
 impl Setting for Fields {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -42,7 +42,7 @@ impl Setting for Fields {
 
 /// The name of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyId(pub(crate) String);
+pub struct KeyId(pub String);
 
 impl Setting for KeyId {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -69,7 +69,7 @@ enum Source {
 
 /// The keys, by name.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys(BTreeMap<String, (Source, Origin)>);
+pub struct Keys(BTreeMap<String, (Source, Origin)>);
 
 impl Setting for Keys {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -126,7 +126,7 @@ struct WrittenRule {
 
 /// The user's rules.
 #[derive(Clone)]
-pub(crate) struct Rules {
+pub struct Rules {
     list: Vec<WrittenRule>,
 }
 
@@ -215,7 +215,7 @@ fn read_rule(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Wri
 ///
 /// # Errors
 /// A key is missing or unusable.
-pub(super) fn redactor(privacy: &RawPrivacy, home: Option<&Home>) -> anyhow::Result<Arc<Redactor>> {
+pub(crate) fn redactor(privacy: &RawPrivacy, home: Option<&Home>) -> anyhow::Result<Arc<Redactor>> {
     let mut problems = Vec::new();
     let mut key = |id: &str, at: &str, origin: &Origin| -> Key {
         find_key(privacy, id).unwrap_or_else(|what| {
@@ -274,7 +274,7 @@ pub(super) fn redactor(privacy: &RawPrivacy, home: Option<&Home>) -> anyhow::Res
 ///
 /// # Errors
 /// There is no such key, or it cannot be used.
-pub(super) fn key(privacy: &RawPrivacy, id: &str) -> Result<Key, String> {
+pub(crate) fn key(privacy: &RawPrivacy, id: &str) -> Result<Key, String> {
     let is_known = privacy.keys.as_ref().is_some_and(|keys| keys.value.0.contains_key(id));
     match std::env::var(id) {
         Ok(secret) if !is_known => derived(secret.as_bytes(), &format!("${id}")),

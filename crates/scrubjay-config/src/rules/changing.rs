@@ -9,7 +9,7 @@ use super::super::setting::text;
 use super::{read_path, reported, required};
 
 /// Reads `set`, `remove` and `replace`.
-pub(super) fn read_changes(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Vec<Change>> {
+pub(crate) fn read_changes(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<Vec<Change>> {
     let (mut changes, before) = (Vec::new(), problems.len());
     if let Some(given) = node.get("set") {
         let path = below(path, "set");
@@ -68,7 +68,7 @@ fn read_replace(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<
 }
 
 /// Writes a value as JSON; a number keeps its spelling where JSON knows it.
-pub(super) fn json_text(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<String> {
+pub(crate) fn json_text(node: &Node, path: &str, problems: &mut Vec<Problem>) -> Option<String> {
     match &node.value {
         Value::Null => Some("null".to_owned()),
         Value::Scalar(scalar) => {

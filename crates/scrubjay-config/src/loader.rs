@@ -20,7 +20,7 @@ use super::trust::{self, TrustStore};
 use super::{FileState, SourceFile, Sources};
 
 /// The layers that are there without asking anyone, and how to get the others.
-pub(super) struct Loader {
+pub(crate) struct Loader {
     sources: Sources,
     /// The variables with those of `--env-file`.
     environment: Environment,
@@ -29,7 +29,7 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    pub(super) fn new(sources: Sources) -> anyhow::Result<Self> {
+    pub(crate) fn new(sources: Sources) -> anyhow::Result<Self> {
         let mut environment = sources.environment.clone();
         if let Some(path) = &sources.env_file {
             let text = open_owned(path).and_then(project::read).and_then(|content| {
@@ -46,11 +46,11 @@ impl Loader {
     }
 
     /// Leaves out the file in the working directory.
-    pub(super) fn without_project(self) -> Self {
+    pub(crate) fn without_project(self) -> Self {
         Self { with_project: false, ..self }
     }
 
-    pub(super) fn load(self) -> anyhow::Result<Loaded> {
+    pub(crate) fn load(self) -> anyhow::Result<Loaded> {
         let (mut notices, mut problems) = (Vec::new(), Vec::new());
         let mut files = Vec::new();
         let mut below = RawConfig::defaults().under_layer(self.owner_layer(
@@ -64,10 +64,10 @@ impl Loader {
         let above = self.above(&self.environment, &mut notices, &mut problems);
         ConfigError::unless_empty(problems)?;
         let base = self.sources.directory.clone();
-        Ok(Loaded::new(below, above, &base, self.default_data(), files, notices))
+        Ok(Loaded::new(below, above, &base, self.default_data(), self.sources.tell, files, notices))
     }
 
-    pub(super) fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
+    pub(crate) fn data(self, notices: &mut Vec<String>) -> anyhow::Result<Home> {
         let mut problems = Vec::new();
         let above = self.above(&self.environment, &mut Vec::new(), &mut problems);
         let mut found = above.data().cloned();
@@ -241,7 +241,7 @@ impl Loader {
     ///
     /// It lies in the data directory that the owner chose: neither a project file nor an environment file,
     /// which may come from the same stranger, can bring a list of its own.
-    pub(super) fn trust_store(&self) -> anyhow::Result<TrustStore> {
+    pub(crate) fn trust_store(&self) -> anyhow::Result<TrustStore> {
         let mut problems = Vec::new();
         let environment = &self.sources.environment;
         let owner = self.owner_layer(environment, &mut Vec::new(), &mut problems)?;
@@ -254,7 +254,12 @@ impl Loader {
     }
 
     fn home(&self, data: Option<Given<Location>>) -> anyhow::Result<Home> {
-        resolve::home(data.as_ref(), &self.sources.directory, self.default_data().as_deref())
+        resolve::home(
+            data.as_ref(),
+            &self.sources.directory,
+            self.default_data().as_deref(),
+            self.sources.tell,
+        )
     }
 
     fn default_data(&self) -> Option<PathBuf> {

@@ -15,7 +15,7 @@ const OTHERS: u32 = 0o077;
 /// # Errors
 /// It cannot be read, belongs to another user, is open to others or could be replaced by them; then the message says how
 /// to mend it.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     // The open file is looked at: what is checked is what is read.
     let facts = file.metadata()?;

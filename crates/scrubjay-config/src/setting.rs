@@ -18,13 +18,16 @@ use super::toolset::Toolset;
 
 /// A value of `config show`, masked.
 #[derive(Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Shown {
-    pub(crate) key: String,
-    pub(crate) value: Json,
-    pub(crate) origin: String,
+pub struct Shown {
+    /// The key's path.
+    pub key: String,
+    /// The value as people may see it.
+    pub value: Json,
+    /// Where it came from.
+    pub origin: String,
     /// What the mask hides: for the logs, which must hide it too.
     #[serde(skip)]
-    pub(crate) hidden: Vec<String>,
+    pub hidden: Vec<String>,
 }
 
 impl Shown {
@@ -33,12 +36,12 @@ impl Shown {
     }
 
     /// Shows a text of which some may be hidden.
-    pub(crate) fn masked(key: &str, masked: mask::Masked, origin: &Origin) -> Self {
+    pub fn masked(key: &str, masked: mask::Masked, origin: &Origin) -> Self {
         Self { hidden: masked.hidden, ..Self::new(key, masked.shown, origin) }
     }
 
     /// Shows a key without a value.
-    pub(crate) fn nothing(key: &str) -> Self {
+    pub fn nothing(key: &str) -> Self {
         Self::new(key, Json::Null, &Origin::Default)
     }
 }
@@ -74,7 +77,7 @@ pub(crate) fn text<'n>(node: &'n Node, key: &str, problems: &mut Vec<Problem>) -
 }
 
 /// Returns the items of the list that stands at a key.
-pub(super) fn items<'n>(
+pub(crate) fn items<'n>(
     node: &'n Node,
     key: &str,
     problems: &mut Vec<Problem>,
@@ -107,7 +110,7 @@ pub(crate) fn texts(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Opti
 }
 
 /// Reads a value from text with a function that says what it must be.
-pub(super) fn parse<T>(
+pub(crate) fn parse<T>(
     node: &Node,
     key: &str,
     problems: &mut Vec<Problem>,
@@ -169,7 +172,7 @@ impl Choice for bool {
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size<const MIN: u64, const MAX: u64>(pub(crate) u64);
+pub struct Size<const MIN: u64, const MAX: u64>(pub u64);
 
 impl<const MIN: u64, const MAX: u64> Setting for Size<MIN, MAX> {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -191,7 +194,7 @@ impl<const MIN: u64, const MAX: u64> Setting for Size<MIN, MAX> {
 
 /// A length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span<const MIN_MS: u64>(pub(crate) Duration);
+pub struct Span<const MIN_MS: u64>(pub Duration);
 
 impl<const MIN_MS: u64> Setting for Span<MIN_MS> {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -209,7 +212,7 @@ impl<const MIN_MS: u64> Setting for Span<MIN_MS> {
 
 /// A number of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Count<const MIN: u64, const MAX: u64>(pub(crate) u64);
+pub struct Count<const MIN: u64, const MAX: u64>(pub u64);
 
 impl<const MIN: u64, const MAX: u64> Setting for Count<MIN, MAX> {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -225,7 +228,7 @@ impl<const MIN: u64, const MAX: u64> Setting for Count<MIN, MAX> {
 
 /// Where to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Address(pub(crate) SocketAddr);
+pub struct Address(pub SocketAddr);
 
 impl Setting for Address {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -244,7 +247,7 @@ impl Setting for Address {
 /// Says why a path that begins with `~` is not taken, and what to write instead.
 ///
 /// Only a shell knows it; taken literally it would be a directory of that name.
-pub(super) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
+pub(crate) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
     let rest = path.strip_prefix('~')?;
     let is_home = rest.is_empty() || rest.starts_with('/');
     Some(match origin {
@@ -257,7 +260,7 @@ pub(super) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
 
 /// A path; one in a file starts from that file's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Location(pub(crate) PathBuf);
+pub struct Location(pub PathBuf);
 
 impl Setting for Location {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -280,7 +283,7 @@ impl Setting for Location {
 
 /// Words of any kind, in which an address may hide a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Text(pub(crate) String);
+pub struct Text(pub String);
 
 impl Setting for Text {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -299,11 +302,11 @@ impl Setting for Text {
 
 /// A secret: one that a client must show, or that we must.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Token(pub(crate) Secret);
+pub struct Token(pub Secret);
 
 impl Token {
     /// Takes a token that fits into a header.
-    pub(crate) fn new(text: &str) -> Option<Self> {
+    pub fn new(text: &str) -> Option<Self> {
         let fits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         fits.then(|| Self(Secret::new(text.to_owned())))
     }
@@ -326,7 +329,7 @@ impl Setting for Token {
 
 /// Values of `Host`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hosts(pub(crate) Vec<String>);
+pub struct Hosts(pub Vec<String>);
 
 impl Setting for Hosts {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -341,7 +344,7 @@ impl Setting for Hosts {
 
 /// Values of `Origin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Origins(pub(crate) Vec<String>);
+pub struct Origins(pub Vec<String>);
 
 impl Setting for Origins {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -358,7 +361,7 @@ impl Setting for Origins {
 
 /// The toolsets that are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Toolsets(pub(crate) Vec<Toolset>);
+pub struct Toolsets(pub Vec<Toolset>);
 
 impl Setting for Toolsets {
     fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
@@ -379,7 +382,7 @@ impl Setting for Toolsets {
 }
 
 /// Returns the texts of a list, each of which must fit.
-pub(super) fn list(
+pub(crate) fn list(
     node: &Node,
     key: &str,
     problems: &mut Vec<Problem>,

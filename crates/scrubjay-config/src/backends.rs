@@ -23,10 +23,10 @@ const HTTP: [&str; 2] = ["url", "headers"];
 
 /// The backends of one layer, and how they were written.
 #[derive(Clone)]
-pub(crate) struct Backends {
-    pub(crate) list: Vec<BackendConfig>,
+pub struct Backends {
+    pub list: Vec<BackendConfig>,
     /// Which of their definitions are held back, by their ids, where they say.
-    pub(crate) quarantine: BTreeMap<String, Quarantine>,
+    pub quarantine: BTreeMap<String, Quarantine>,
     written: Node,
 }
 
