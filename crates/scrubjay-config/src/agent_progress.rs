@@ -1,13 +1,13 @@
 //! `agent-progress.config.json`: the file of the progress tracker's specification, with its own keys.
 
-use super::node::{Node, Origin, Value, below};
-use super::problem::{Problem, entries};
-use super::setting::text;
+use crate::cursor::{self, Cursor};
+use crate::node::{Node, Origin, Value};
+use crate::problem::Problem;
 
-/// What it is called.
+/// The name of the file.
 pub(crate) const FILE_NAME: &str = "agent-progress.config.json";
 
-/// Its keys, and ours that mean the same.
+/// Its keys, and the same keys of ours.
 const KEYS: [(&str, &str); 5] = [
     ("dbPath", "storage"),
     ("openai.apiKey", "llm.api_key"),
@@ -16,10 +16,10 @@ const KEYS: [(&str, &str); 5] = [
     ("logging.level", "log_level"),
 ];
 
-/// Its sections; none of them is a key of ours.
+/// Its top-level keys, none of which is one of ours: by them the file is recognised under any name.
 const SECTIONS: [&str; 3] = ["dbPath", "openai", "logging"];
 
-/// Tells a file with these keys, whatever it is called.
+/// Recognises a file with these keys, under any name.
 pub(crate) fn is_one(tree: &Node) -> bool {
     let Value::Map(entries) = &tree.value else { return false };
     !entries.is_empty() && entries.iter().all(|(name, _)| SECTIONS.contains(&name.as_str()))
@@ -28,28 +28,28 @@ pub(crate) fn is_one(tree: &Node) -> bool {
 /// Translates the file into our keys.
 pub(crate) fn translate(tree: &Node, problems: &mut Vec<Problem>) -> Node {
     let mut ours = Node::map(Origin::Default);
-    for (name, node) in entries(tree, "", &SECTIONS, problems) {
-        let sections: &[&str] = match name.as_str() {
-            "openai" => &["apiKey", "baseUrl", "model"],
-            "logging" => &["level"],
-            _ => {
-                take(name, node, &mut ours, problems);
-                continue;
-            }
-        };
-        for (key, node) in entries(node, name, sections, problems) {
-            take(&below(name, key), node, &mut ours, problems);
+    cursor::read(tree, "", problems, |at| {
+        for (name, at) in at.entries(&SECTIONS) {
+            let keys: &[&str] = match name {
+                "openai" => &["apiKey", "baseUrl", "model"],
+                "logging" => &["level"],
+                _ => {
+                    take(&at, &mut ours);
+                    continue;
+                }
+            };
+            at.entries(keys).iter().for_each(|(_, at)| take(at, &mut ours));
         }
-    }
+    });
     ours
 }
 
-fn take(path: &str, node: &Node, ours: &mut Node, problems: &mut Vec<Problem>) {
-    if node.value == Value::Null || text(node, path, problems).is_none() {
-        return;
-    }
-    if let Some((_, our)) = KEYS.iter().find(|(key, _)| *key == path) {
-        ours.put(our, node.clone());
+fn take(at: &Cursor<'_>, ours: &mut Node) {
+    if !at.is_null()
+        && at.text().is_some()
+        && let Some((_, our)) = KEYS.iter().find(|(key, _)| *key == at.key)
+    {
+        ours.put(our, at.node.clone());
     }
 }
 
@@ -57,20 +57,21 @@ fn take(path: &str, node: &Node, ours: &mut Node, problems: &mut Vec<Problem>) {
 mod tests {
     use std::path::Path;
 
-    use super::super::raw::RawConfig;
-    use super::super::yaml;
     use super::*;
+    use crate::section;
+    use crate::yaml;
 
-    fn read(text: &str) -> (RawConfig, Vec<String>) {
+    fn read(text: &str) -> (Node, Vec<String>) {
         let mut problems = Vec::new();
         let tree = yaml::parse(text, Path::new(FILE_NAME), &mut problems).unwrap();
-        let raw = RawConfig::read_tree(&translate(&tree, &mut problems), &mut problems);
-        (raw, problems.iter().map(ToString::to_string).collect())
+        let ours = translate(&tree, &mut problems);
+        section::check(&ours, &mut problems);
+        (ours, problems.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn the_example_of_the_seed_is_taken() {
-        let (raw, problems) = read(
+        let (tree, problems) = read(
             r#"{
   "dbPath": "./data/progress.db",
   "openai": { "apiKey": "sk-123456", "baseUrl": "https://api.openai.com/v1", "model": "gpt-4o-mini" },
@@ -78,15 +79,17 @@ mod tests {
 }"#,
         );
         assert!(problems.is_empty(), "{problems:?}");
-        let level = raw.log_level.unwrap();
-        assert_eq!(
-            (level.value.to_string(), level.origin.to_string()),
-            ("warn".to_owned(), format!("{FILE_NAME}:4"))
-        );
-        assert_eq!(raw.llm.api_key.unwrap().value.0.reveal(), "sk-123456");
-        assert_eq!(raw.llm.model.unwrap().value.0, "gpt-4o-mini");
-        assert_eq!(raw.llm.base_url.unwrap().origin.to_string(), format!("{FILE_NAME}:3"));
-        assert_eq!(raw.storage.unwrap().value.0, "./data/progress.db");
+        let given = |key: &str| {
+            let node = tree.find(key).unwrap();
+            let Value::Scalar(scalar) = &node.value else { panic!("{key}") };
+            (scalar.text.clone(), node.origin.to_string())
+        };
+        let at = |line: usize| format!("{FILE_NAME}:{line}");
+        assert_eq!(given("log_level"), ("warn".to_owned(), at(4)));
+        assert_eq!(given("llm.api_key").0, "sk-123456");
+        assert_eq!(given("llm.model").0, "gpt-4o-mini");
+        assert_eq!(given("llm.base_url").1, at(3));
+        assert_eq!(given("storage").0, "./data/progress.db");
     }
 
     #[test]

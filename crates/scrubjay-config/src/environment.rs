@@ -1,6 +1,6 @@
 //! The environment as a map: the process's own variables over those of `--env-file`.
 //!
-//! Nothing is ever exported: programs that Scrubjay starts get what their configuration gives them.
+//! Nothing is exported: programs that Scrubjay starts get only the variables of their own configuration.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use scrubjay_core::spelling::nearest;
 
-use super::node::{Node, Origin};
-use super::problem::Problem;
-use super::raw::{Key, RawConfig};
+use crate::node::{Node, Origin};
+use crate::problem::Problem;
+use crate::section;
 
-/// Names of the seeds that mean a key of ours; an earlier one wins.
+/// Variables of the specifications that give one of our keys; an earlier one wins.
 const ALIASES: [(&str, &str); 7] = [
     ("AGENT_PROGRESS_LOG_LEVEL", "log_level"),
     ("LOG_LEVEL", "log_level"),
@@ -38,7 +38,7 @@ const NOT_KEYS: [&str; 7] = [
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, (String, Origin)>,
-    /// Names of ours whose values are not text.
+    /// Our variables whose values are not UTF-8.
     unreadable: Vec<String>,
 }
 
@@ -105,13 +105,13 @@ impl Environment {
         self.variables.extend(real);
     }
 
-    /// Reads the keys that the environment gives; says which names it does not know.
-    pub fn layer(&self, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> RawConfig {
+    /// Returns the layer of the environment; adds a notice for each unknown name that begins with `SCRUBJAY_`.
+    pub fn layer(&self, notices: &mut Vec<String>, problems: &mut Vec<Problem>) -> Node {
         for name in &self.unreadable {
             problems.push(Problem::new(&Origin::Environment(name.clone()), "", "is not UTF-8"));
         }
         let keys: Vec<(String, String)> =
-            RawConfig::all_keys().into_iter().filter_map(|key| Some((variable(&key)?, key.path))).collect();
+            section::keys().into_iter().filter_map(|key| Some((key.variable()?, key.path))).collect();
         let mut tree = Node::map(Origin::Default);
         for (name, path) in ALIASES.iter().rev() {
             self.put_alias(name, path, &mut tree, notices);
@@ -128,10 +128,11 @@ impl Environment {
                 nearest(name, &known).map(|near| format!(": did you mean {near}?")).unwrap_or_default();
             notices.push(format!("${name} is not a variable that Scrubjay knows{hint}"));
         }
-        RawConfig::read_tree(&tree, problems)
+        section::check(&tree, problems);
+        tree
     }
 
-    /// Puts the value of a name that others use too: there, what makes no sense to us is not an error.
+    /// Puts the value of a variable that other programs use too: a value that is wrong for us is only a notice.
     fn put_alias(&self, name: &str, path: &str, tree: &mut Node, notices: &mut Vec<String>) {
         let Some((value, origin)) = self.variables.get(name).filter(|(value, _)| !value.is_empty()) else {
             return;
@@ -139,25 +140,12 @@ impl Environment {
         let mut alone = Node::map(Origin::Default);
         alone.put(path, Node::text(value, origin.clone()));
         let mut problems = Vec::new();
-        RawConfig::read_tree(&alone, &mut problems);
+        section::check(&alone, &mut problems);
         match problems.first() {
             Some(problem) => notices.push(format!("{problem}; it is left out")),
             None => tree.put(path, Node::text(value, origin.clone())),
         }
     }
-}
-
-/// Returns the variable of a key; what does not fit into one has none.
-fn variable(key: &Key) -> Option<String> {
-    let is_plain = !matches!(
-        key.path.as_str(),
-        "backends"
-            | "recorder.privacy.keys"
-            | "recorder.privacy.rules"
-            | "recorder.rules"
-            | "recorder.sampling.rules"
-    );
-    is_plain.then(|| format!("SCRUBJAY_{}", key.path.replace('.', "_").to_uppercase()))
 }
 
 /// Reads a line of an environment file: `NAME=value`, `export NAME="value"`, a comment, or nothing.
@@ -190,7 +178,7 @@ fn parse_line(line: &str) -> Result<Option<(&str, String)>, String> {
     }
 }
 
-/// Reads up to the closing quote; returns what stands behind it too.
+/// Reads up to the closing quote; returns the rest of the line too.
 fn double_quoted(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -256,17 +244,24 @@ mod tests {
         assert_eq!(told, ["dev.env:4: is not of the form NAME=value"]);
     }
 
-    fn layer(pairs: &[(&str, &str)]) -> (RawConfig, Vec<String>, Vec<Problem>) {
+    fn layer(pairs: &[(&str, &str)]) -> (Node, Vec<String>, Vec<Problem>) {
         let (mut notices, mut problems) = (Vec::new(), Vec::new());
-        let raw = Environment::of(pairs).layer(&mut notices, &mut problems);
-        (raw, notices, problems)
+        let tree = Environment::of(pairs).layer(&mut notices, &mut problems);
+        (tree, notices, problems)
+    }
+
+    fn over_defaults(tree: &Node) -> Node {
+        let mut all = section::defaults();
+        section::put_over(&mut all, tree);
+        all
     }
 
     #[test]
     fn our_name_wins_over_the_seeds() {
         let level = |pairs: &[(&str, &str)]| {
-            let given = layer(pairs).0.log_level.unwrap();
-            (given.value.to_string(), given.origin.to_string())
+            let tree = layer(pairs).0;
+            let node = tree.find("log_level").unwrap();
+            (section::values(&over_defaults(&tree)).log_level.to_string(), node.origin.to_string())
         };
         let all =
             [("LOG_LEVEL", "warn"), ("AGENT_PROGRESS_LOG_LEVEL", "debug"), ("SCRUBJAY_LOG_LEVEL", "trace")];
@@ -277,10 +272,10 @@ mod tests {
 
     #[test]
     fn names_that_others_use_too_do_no_harm() {
-        let (raw, notices, problems) = layer(&[("LOG_LEVEL", "verbose")]);
-        assert!(raw.log_level.is_none() && problems.is_empty());
+        let (tree, notices, problems) = layer(&[("LOG_LEVEL", "verbose")]);
+        assert!(tree.find("log_level").is_none() && problems.is_empty());
         assert!(notices[0].contains("$LOG_LEVEL") && notices[0].contains("left out"), "{notices:?}");
-        assert!(layer(&[("SCRUBJAY_LOG_LEVEL", "")]).0.log_level.is_none());
+        assert!(layer(&[("SCRUBJAY_LOG_LEVEL", "")]).0.find("log_level").is_none());
     }
 
     #[test]
@@ -307,8 +302,9 @@ mod tests {
 
     #[test]
     fn lists_have_commas() {
-        let (raw, _, problems) = layer(&[("SCRUBJAY_SERVE_ALLOWED_HOSTS", "a.example, b.example,")]);
+        let (tree, _, problems) = layer(&[("SCRUBJAY_SERVE_ALLOWED_HOSTS", "a.example, b.example,")]);
         assert!(problems.is_empty());
-        assert_eq!(raw.serve.allowed_hosts.unwrap().value.0, ["a.example", "b.example"]);
+        let hosts = section::values(&over_defaults(&tree)).serve.allowed_hosts;
+        assert_eq!(hosts.0, ["a.example", "b.example"]);
     }
 }

@@ -1,12 +1,12 @@
 //! `${VAR}` and `${VAR:-default}` in the strings of a configuration file.
 //!
-//! Works on the tree, after parsing: what a variable holds can be no key, no list and no other YAML.
+//! Works on the tree, after parsing, so a variable's value is only ever text: never a key, a list or other YAML.
 //! `$${` stands for a plain `${`.
 
-use super::environment::Environment;
-use super::mask::looks_secret;
-use super::node::{Kind, Node, Scalar, Value, below};
-use super::problem::Problem;
+use crate::environment::Environment;
+use crate::mask::looks_secret;
+use crate::node::{Kind, Node, Scalar, Value, below};
+use crate::problem::Problem;
 
 /// Puts the variables' values in place; a variable that is not set is a problem.
 pub(crate) fn expand(node: &mut Node, environment: &Environment, problems: &mut Vec<Problem>) {
@@ -78,8 +78,8 @@ fn name_and_default(inside: &str) -> Result<(&str, Option<&str>), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::node::Origin;
     use super::*;
+    use crate::node::Origin;
 
     fn check(text: &str, expected: Result<&str, &str>) {
         let environment = Environment::of(&[("HOME", "/h"), ("EMPTY", ""), ("TRAP", "${HOME}\nk: v")]);

@@ -1,12 +1,12 @@
-//! How much is logged.
+//! The level of the logs.
 
 use std::fmt;
 
 use clap::ValueEnum;
 
-use super::setting::Choice;
+use crate::setting::{Choice, choice};
 
-/// How much is logged: everything from this level on.
+/// The lowest level that is logged.
 #[expect(missing_docs, reason = "the names say it, and a doc comment would be printed by completions")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum LogLevel {
@@ -16,23 +16,14 @@ pub enum LogLevel {
     Info,
     Warn,
     Error,
-    /// The seeds' name for what is logged as an error.
+    /// The specifications' name for errors.
     Fatal,
     /// Nothing.
     Silent,
 }
 
-impl Choice for LogLevel {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("trace", Self::Trace),
-        ("debug", Self::Debug),
-        ("info", Self::Info),
-        ("warn", Self::Warn),
-        ("error", Self::Error),
-        ("fatal", Self::Fatal),
-        ("silent", Self::Silent),
-    ];
-}
+choice!(LogLevel: "trace" = Trace, "debug" = Debug, "info" = Info, "warn" = Warn, "error" = Error, "fatal" = Fatal,
+    "silent" = Silent);
 
 impl fmt::Display for LogLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

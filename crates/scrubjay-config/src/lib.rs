@@ -1,32 +1,26 @@
 //! The configuration: layers of files, environment and flags, each value with its origin.
 //!
 //! In order, a later layer winning key by key: defaults, the user's file, the project's file, a client's
-//! `initializationOptions`, the environment, flags. What was typed (`raw`) becomes what it means (`Loaded`)
-//! here; the rooms get only the latter. `docs/CONFIG.md` is its manual.
+//! `initializationOptions`, the environment, flags. `section` makes tables of keys, `sections` has them, each with what
+//! it means for a room; `layers` reads and orders, `trust` withholds. `docs/CONFIG.md` is the manual.
 
 mod agent_progress;
-mod auth_tokens;
-mod backends;
+mod cursor;
 mod environment;
 mod expand;
+mod layers;
 mod level;
-mod loader;
+mod loaded;
 pub mod mask;
 mod node;
 mod options;
 mod place;
-mod privacy;
 mod problem;
 pub mod project;
-mod raw;
-mod recorder;
-mod resolve;
-mod router;
-mod rules;
 pub mod secret_file;
-mod selection;
+mod section;
+mod sections;
 mod setting;
-mod toolset;
 pub mod trust;
 mod yaml;
 
@@ -36,14 +30,14 @@ use scrubjay_tape::home::Home;
 
 pub use self::environment::Environment;
 pub use self::level::LogLevel;
+pub use self::loaded::Loaded;
 pub use self::node::{Node, Value};
 pub use self::problem::{ConfigError, Problem};
-pub use self::resolve::Loaded;
+pub use self::sections::serve::Toolset;
 pub use self::setting::Shown;
-pub use self::toolset::Toolset;
 pub use self::trust::TrustStore;
 
-use self::loader::Loader;
+use self::layers::Loader;
 
 /// A value that a flag gives to a key.
 #[derive(Clone, Debug)]
@@ -52,21 +46,21 @@ pub struct Flag {
     pub name: &'static str,
     /// The key's path: `serve.http`.
     pub key: &'static str,
-    /// What was typed behind it.
+    /// Its value.
     pub value: String,
 }
 
-/// A configuration file that was looked for, and what became of it.
+/// A configuration file that was looked for, and whether it is used.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SourceFile {
     /// Where it was looked for.
     pub path: PathBuf,
     #[serde(flatten)]
-    /// What became of it.
+    /// Whether it is used.
     pub state: FileState,
 }
 
-/// What became of a configuration file.
+/// Whether a configuration file is used.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum FileState {
@@ -92,9 +86,9 @@ pub struct Sources {
     pub directory: PathBuf,
     /// The process's variables.
     pub environment: Environment,
-    /// The file that replaces the user's and the project's.
+    /// The file that replaces the user's and the project's: `--config`.
     pub config: Option<PathBuf>,
-    /// The file with more variables.
+    /// The file with more variables: `--env-file`.
     pub env_file: Option<PathBuf>,
     /// What was typed.
     pub flags: Vec<Flag>,
@@ -104,7 +98,7 @@ pub struct Sources {
 
 /// Loads the configuration.
 ///
-/// Nothing is printed: what a person should know is in `Loaded::notices`, for the caller to log.
+/// Nothing is printed: `Loaded::notices` has what the caller should log.
 ///
 /// # Errors
 /// A file cannot be read, or something in it is wrong: a `ConfigError` with every problem.

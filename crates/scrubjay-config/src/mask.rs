@@ -1,7 +1,7 @@
-//! What is a secret, by its name or its look, and how it is shown.
+//! Finds secrets by their name or form, and hides them.
 //!
-//! For what people see: `config show`, `trust`, the logs. Besides what redaction finds, a guess that errs on the side of
-//! hiding.
+//! For output to people: `config show`, `trust`, the logs. It hides what redaction finds, and what might be a secret: a
+//! value that is hidden for no reason does less harm than a secret that is shown.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -11,37 +11,14 @@ use scrubjay_core::redact::Redactor;
 /// Knows the formats of well-known services.
 static FORMATS: LazyLock<Redactor> = LazyLock::new(Redactor::standard);
 
-/// What stands for a secret.
+/// Printed in place of a secret.
 pub const MASK: &str = "***";
 
 /// A name with one of these words in it names a secret.
-const WORDS: [&str; 22] = [
-    "auth",
-    "authorization",
-    "bearer",
-    "cookie",
-    "cookies",
-    "credential",
-    "credentials",
-    "dsn",
-    "hmac",
-    "jwt",
-    "key",
-    "pass",
-    "passphrase",
-    "passwd",
-    "password",
-    "pat",
-    "pwd",
-    "sas",
-    "secret",
-    "sig",
-    "signature",
-    "token",
-];
-/// So does one in which these stand without a gap.
-const PIECES: [&str; 8] =
-    ["accesskey", "apikey", "authtoken", "passphrase", "password", "privatekey", "secret", "token"];
+const WORDS: &str = "auth authorization bearer cookie cookies credential credentials dsn hmac jwt key pass passphrase \
+    passwd password pat pwd sas secret sig signature token";
+/// So does one that contains these without a separator.
+const PIECES: &str = "accesskey apikey authtoken passphrase password privatekey secret token";
 /// Values of well-known services begin like this.
 const BEGINNINGS: [&str; 14] = [
     "AIza",
@@ -60,7 +37,7 @@ const BEGINNINGS: [&str; 14] = [
     "xox",
 ];
 
-/// A text as people may see it, and what was hidden in it.
+/// A text with its secrets replaced, and those secrets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Masked {
     /// The text without its secrets.
@@ -73,7 +50,7 @@ pub fn hide(text: &str) -> Masked {
     Masked { shown: MASK.to_owned(), hidden: vec![text.to_owned()] }
 }
 
-/// Hides what is secret in the value of a name.
+/// Hides the secrets in the value of a name.
 pub fn mask(name: &str, text: &str) -> Masked {
     if text.is_empty() {
         return Masked { shown: String::new(), hidden: Vec::new() };
@@ -84,7 +61,7 @@ pub fn mask(name: &str, text: &str) -> Masked {
     hide_if_known(text, mask_url(text))
 }
 
-/// Hides a whole text where a secret of a known form is left in what would be shown of it.
+/// Hides a whole text if what would be shown of it still contains a secret of a known form.
 fn hide_if_known(text: &str, masked: Masked) -> Masked {
     if FORMATS.text(&masked.shown).as_str() == masked.shown { masked } else { hide(text) }
 }
@@ -134,11 +111,12 @@ fn is_attached_password(arg: &str) -> bool {
     !is_port && !is_option
 }
 
-/// Tells whether a name is that of a secret.
+/// Tells whether a name names a secret.
 pub fn looks_secret(name: &str) -> bool {
     let words = words(name);
     let joined = words.concat();
-    words.iter().any(|word| WORDS.contains(&word.as_str())) || PIECES.iter().any(|p| joined.contains(p))
+    words.iter().any(|word| WORDS.split(' ').any(|w| w == word))
+        || PIECES.split(' ').any(|p| joined.contains(p))
 }
 
 /// Cuts a name into lower-case words: `X-Api-Key`, `API_KEY` and `apiKey` are the same.

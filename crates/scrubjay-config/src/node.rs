@@ -1,16 +1,18 @@
-//! A value as it was written, with the place it was written at.
+//! A value as it was written, with the place where it was written.
 //!
-//! Every layer (file, environment, flag, a client's options) becomes such a tree before anything reads it, so
-//! that each problem and each line of `config show` can name its place. Scalars keep their text: what type it
-//! has is for the key to say.
+//! Every layer (defaults, file, environment, flag, a client's options) becomes such a tree before anything reads it,
+//! so that each problem and each line of `config show` can name its place. Scalars keep their text: the key decides
+//! which type it has.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// Built in.
     Default,
     /// A line of a configuration file.
@@ -27,16 +29,16 @@ pub enum Origin {
 
 impl Origin {
     /// Returns the directory that a relative path written there starts from; `None` is the working directory.
-    pub fn directory(&self) -> Option<&Path> {
+    pub(crate) fn directory(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => path.parent(),
             _ => None,
         }
     }
 
-    /// Tells whether a list is written there with commas, for want of another way.
-    pub fn lists_with_commas(&self) -> bool {
-        matches!(self, Self::Environment(_) | Self::EnvFile { .. } | Self::Flag(_))
+    /// Tells whether lists are written there as one text with commas, because there is no other notation.
+    pub(crate) fn lists_with_commas(&self) -> bool {
+        matches!(self, Self::Default | Self::Environment(_) | Self::EnvFile { .. } | Self::Flag(_))
     }
 }
 
@@ -53,9 +55,9 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What a scalar is, as its notation tells.
+/// The type that a scalar has in YAML or JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Text,
     Number,
     Boolean,
@@ -64,21 +66,22 @@ pub enum Kind {
 /// A single value. It may be a secret: it has no `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Scalar {
+    /// The value as it is written.
     pub text: String,
-    pub kind: Kind,
-    /// A variable stood in it: messages do not repeat its text.
-    pub expanded: bool,
-    /// A variable with the name of a secret stood in it.
-    pub secret: bool,
+    pub(crate) kind: Kind,
+    /// Part of the text came from a variable: messages do not repeat it.
+    pub(crate) expanded: bool,
+    /// The name of that variable is one of a secret.
+    pub(crate) secret: bool,
 }
 
 impl Scalar {
-    pub fn new(text: String, kind: Kind) -> Self {
+    pub(crate) fn new(text: String, kind: Kind) -> Self {
         Self { text, kind, expanded: false, secret: false }
     }
 
-    /// Quotes the text for a message, unless it came out of a variable.
-    pub fn quoted(&self) -> String {
+    /// Quotes the text for a message, unless it came from a variable.
+    pub(crate) fn quoted(&self) -> String {
         if self.expanded { "what its variable holds".to_owned() } else { format!("{:?}", self.text) }
     }
 }
@@ -92,7 +95,7 @@ pub enum Value {
     Scalar(Scalar),
     /// A list.
     List(Vec<Node>),
-    /// In the order in which it was written; keys are unique.
+    /// A map, in the order in which it was written; keys are unique.
     Map(Vec<(String, Node)>),
 }
 
@@ -113,9 +116,7 @@ impl Node {
         Self { origin, value: Value::Map(Vec::new()) }
     }
 
-    /// Takes a JSON value over as it is.
-    pub fn from_json(json: &serde_json::Value, origin: &Origin) -> Self {
-        use serde_json::Value as Json;
+    pub(crate) fn from_json(json: &Json, origin: &Origin) -> Self {
         let scalar = |text: String, kind| Value::Scalar(Scalar::new(text, kind));
         let value = match json {
             Json::Null => Value::Null,
@@ -130,22 +131,19 @@ impl Node {
         Self { origin: origin.clone(), value }
     }
 
-    /// Returns what stands at a key of this map.
+    /// Returns the value of a key of this map.
     pub fn get(&self, key: &str) -> Option<&Self> {
         let Value::Map(entries) = &self.value else { return None };
         entries.iter().find(|(k, _)| k == key).map(|(_, node)| node)
     }
 
-    /// Returns where an item of a list stands; the list itself, where commas part its items.
-    pub fn item_origin(&self, i: usize) -> &Origin {
-        match &self.value {
-            Value::List(items) => items.get(i).map_or(&self.origin, |item| &item.origin),
-            _ => &self.origin,
-        }
+    /// Returns the value at a dotted path, unless it is null.
+    pub fn find(&self, path: &str) -> Option<&Self> {
+        path.split('.').try_fold(self, |node, key| node.get(key)).filter(|node| node.value != Value::Null)
     }
 
     /// Puts a value at a dotted path, making the maps on the way.
-    pub fn put(&mut self, path: &str, node: Self) {
+    pub(crate) fn put(&mut self, path: &str, node: Self) {
         let Value::Map(entries) = &mut self.value else { return };
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         let at = entries.iter().position(|(k, _)| k == first).unwrap_or_else(|| {
@@ -158,8 +156,8 @@ impl Node {
         }
     }
 
-    /// Takes out what stands at a dotted path.
-    pub fn take(&mut self, path: &str) -> Option<Self> {
+    /// Takes the value out that stands at a dotted path.
+    pub(crate) fn take(&mut self, path: &str) -> Option<Self> {
         let Value::Map(entries) = &mut self.value else { return None };
         match path.split_once('.') {
             Some((first, rest)) => entries.iter_mut().find(|(k, _)| k == first)?.1.take(rest),
@@ -171,7 +169,7 @@ impl Node {
     }
 }
 
-/// Returns the path of a key below another.
+/// Returns the path of a key below another; without a name, the path itself.
 pub(crate) fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

@@ -1,120 +1,124 @@
 //! What a client may send with `initialize`: the `GatewayOptions` of the gateway's specification.
 //!
-//! Two of its rules are ours: no key is required (files and the environment may give it), and keys it does
-//! not know are left alone, as its schema does. Variables do not expand here: it is JSON that a program wrote.
+//! Two of its rules are ours: no key is required (files and the environment may give it), and unknown keys are left
+//! alone, as its schema does. Variables do not expand here: a program wrote this JSON.
 
-use super::level::LogLevel;
-use super::node::{Kind, Node, Origin, Scalar, Value};
-use super::problem::{Problem, entries};
-use super::raw::{Given, Part, RawConfig};
-use super::setting::{Count, Token, text};
+use crate::cursor::{self, Cursor};
+use crate::level::LogLevel;
+use crate::node::{Kind, Node, Origin, Scalar, Value};
+use crate::problem::Problem;
+use crate::sections::Settings;
+use crate::sections::backends::Backends;
+use crate::setting::{Choice, Setting, Token};
 
-/// A client's options.
+/// A client's options, checked.
 pub(crate) struct GatewayOptions {
-    /// What they say of our own keys: the level, the backends, the key for the model, the debug port.
-    pub(crate) layer: RawConfig,
+    /// The same as values of our own keys.
+    pub(crate) layer: Node,
+    log_level: Option<LogLevel>,
+    backends: Option<Backends>,
+    debug_port: Option<usize>,
 }
+
+/// The options, and the keys that give the same.
+const KEYS: [(&str, &str); 4] = [
+    ("logLevel", "log_level"),
+    ("backends", "backends"),
+    ("OPENAI_API_KEY", "llm.api_key"),
+    ("DEBUG_PORT", "serve.debug_port"),
+];
 
 impl GatewayOptions {
     /// Checks a client's `initializationOptions`.
     pub(crate) fn parse(options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
         let node = Node::from_json(options, &Origin::Options);
         let mut problems = Vec::new();
-        if let Value::Scalar(_) | Value::List(_) = node.value {
-            entries(&node, "", &[], &mut problems);
-        }
-        let mut layer = RawConfig::default();
-        if let Some(level) = node.get("logLevel") {
-            text(level, "logLevel", &mut problems);
-            layer.log_level = Part::read(level, "logLevel", &mut problems);
-        }
-        if let Some(backends) = node.get("backends") {
-            layer.backends = Part::read(backends, "backends", &mut problems);
-            let said = layer.backends.iter().flat_map(|given| given.value.quarantine.keys());
-            for id in said {
-                let why = format!("is not taken from a client (backend {id}): set it in the configuration");
-                problems.push(Problem::new(&backends.origin, "backends.quarantine", why));
-            }
-            if matches!(&backends.value, Value::Null) {
-                problems.push(Problem::new(&backends.origin, "backends", "must be a list of backends"));
-            } else if matches!(&backends.value, Value::List(items) if items.is_empty()) {
-                problems.push(Problem::new(&backends.origin, "backends", "must name at least one backend"));
+        let mut parsed = cursor::read(&node, "", &mut problems, Self::read);
+        for (option, key) in KEYS {
+            if let Some(node) = node.find(option) {
+                parsed.layer.put(key, node.clone());
             }
         }
-        layer.llm.api_key = node.get("OPENAI_API_KEY").and_then(|node| api_key(node, &mut problems));
-        layer.serve.debug_port = node.get("DEBUG_PORT").and_then(|node| debug_port(node, &mut problems));
-        if problems.is_empty() { Ok(Self { layer }) } else { Err(problems) }
+        if problems.is_empty() { Ok(parsed) } else { Err(problems) }
     }
 
-    /// Takes back a level that would silence warnings, unless the owner's own level is as quiet; says so.
+    fn read(at: &Cursor<'_>) -> Self {
+        if let Value::Scalar(_) | Value::List(_) = at.node.value {
+            at.entries(&[]);
+        }
+        let log_level = at.member("logLevel").and_then(|at| {
+            at.text();
+            if at.is_null() { None } else { LogLevel::read(&at) }
+        });
+        let backends = at.member("backends").and_then(|at| read_backends(&at));
+        if let Some(at) = at.member("OPENAI_API_KEY")
+            && let Some(text) = at.text()
+        {
+            if text.is_empty() {
+                at.wrong::<()>("must not be empty");
+            } else {
+                Token::read(&at);
+            }
+        }
+        let debug_port = at.member("DEBUG_PORT").and_then(|at| read_port(&at));
+        Self { layer: Node::map(Origin::Options), log_level, backends, debug_port }
+    }
+
+    /// Takes back a level that would silence warnings, unless the owner's own level is as quiet; returns a notice.
     ///
-    /// Warnings are how a person hears that something was not recorded, or that a tool changed: no client may turn
-    /// them off.
+    /// By warnings a person hears that something was not recorded, or that a tool changed: no client may turn them off.
     pub(crate) fn keep_warnings(&mut self, configured: LogLevel) -> Option<String> {
-        let asked =
-            self.layer.log_level.as_mut().filter(|asked| asked.value > LogLevel::Warn.max(configured))?;
         let quietest = LogLevel::Warn.max(configured);
-        let told = format!(
-            "a client asked for logLevel {}, which would hide warnings: {quietest} holds",
-            asked.value
-        );
-        asked.value = quietest;
-        Some(told)
+        let asked = self.log_level.filter(|asked| *asked > quietest)?;
+        self.log_level = Some(quietest);
+        self.layer.put("log_level", Node::text(quietest.name(), Origin::Options));
+        Some(format!("a client asked for logLevel {asked}, which would hide warnings: {quietest} holds"))
     }
 
     /// Returns a problem for each option that would change something, for clients that may not.
-    pub(crate) fn changes_of(&self, now: &RawConfig) -> Vec<Problem> {
-        fn differs<T: PartialEq>(given: Option<&Given<T>>, now: Option<&Given<T>>) -> bool {
-            given.is_some_and(|given| now.is_none_or(|now| now.value != given.value))
-        }
-        let layer = &self.layer;
-        let configured = now.backends.as_ref().map(|now| now.value.list.as_slice()).unwrap_or_default();
-        let mut asked = layer.backends.iter().flat_map(|given| &given.value.list);
-        let brings_backend = asked.any(|backend| !configured.contains(backend));
+    pub(crate) fn changes_of(&self, now: &Settings) -> Vec<Problem> {
+        let configured = now.backends.as_ref().map_or(&[][..], |now| &now.list);
+        let mut asked = self.backends.iter().flat_map(|backends| &backends.list);
         let changes = [
-            ("logLevel", differs(layer.log_level.as_ref(), now.log_level.as_ref()), "log_level"),
-            ("backends", brings_backend, "backends"),
+            self.log_level.is_some_and(|level| level != now.log_level),
+            asked.any(|backend| !configured.contains(backend)),
             // Never compared: the answer would tell a client whether its guess is right.
-            ("OPENAI_API_KEY", layer.llm.api_key.is_some(), "llm.api_key or the variable OPENAI_API_KEY"),
-            (
-                "DEBUG_PORT",
-                differs(layer.serve.debug_port.as_ref(), now.serve.debug_port.as_ref()),
-                "serve.debug_port",
-            ),
+            self.layer.find("llm.api_key").is_some(),
+            self.debug_port.is_some_and(|port| now.serve.debug_port.is_none_or(|now| now.0 != port)),
         ];
-        let refused = changes.into_iter().filter(|(_, is_change, _)| *is_change);
-        let problem = |(option, _, key)| {
-            let why = format!("is not taken from a client on HTTP: configure the gateway with {key}");
+        let problem = |((option, key), _): ((&str, &str), bool)| {
+            let or_variable = if option == "OPENAI_API_KEY" { " or the variable OPENAI_API_KEY" } else { "" };
+            let why =
+                format!("is not taken from a client on HTTP: configure the gateway with {key}{or_variable}");
             Problem::new(&Origin::Options, option, why)
         };
-        refused.map(problem).collect()
+        KEYS.into_iter().zip(changes).filter(|(_, is_change)| *is_change).map(problem).collect()
     }
 }
 
-fn api_key(node: &Node, problems: &mut Vec<Problem>) -> Option<Given<Token>> {
-    if text(node, "OPENAI_API_KEY", problems)?.is_empty() {
-        problems.push(Problem::new(&node.origin, "OPENAI_API_KEY", "must not be empty"));
-        return None;
+fn read_backends(at: &Cursor<'_>) -> Option<Backends> {
+    if at.is_null() {
+        return at.wrong("must be a list of backends");
     }
-    Part::read(node, "OPENAI_API_KEY", problems)
+    let backends = Backends::read(at)?;
+    for id in backends.quarantine.keys() {
+        let why = format!("is not taken from a client (backend {id}): set it in the configuration");
+        at.of("quarantine").wrong::<()>(why);
+    }
+    if backends.list.is_empty() {
+        return at.wrong("must name at least one backend");
+    }
+    Some(backends)
 }
 
-fn debug_port(node: &Node, problems: &mut Vec<Problem>) -> Option<Given<Count<0, 65_535>>> {
-    let port = match &node.value {
+fn read_port(at: &Cursor<'_>) -> Option<usize> {
+    let port = match &at.node.value {
         Value::Null => return None,
-        Value::Scalar(Scalar { kind: Kind::Number, text, .. }) => {
-            text.parse::<u16>().ok().filter(|port| *port > 0)
-        }
+        Value::Scalar(Scalar { kind: Kind::Number, text, .. }) => text.parse::<u16>().ok(),
         _ => None,
     };
-    if port.is_none() {
-        problems.push(Problem::new(
-            &node.origin,
-            "DEBUG_PORT",
-            "must be a port: a whole number from 1 to 65535",
-        ));
-    }
-    port.map(|port| Given { value: Count(port.into()), origin: node.origin.clone() })
+    let port = port.filter(|port| *port > 0).map(usize::from);
+    port.or_else(|| at.wrong("must be a port: a whole number from 1 to 65535"))
 }
 
 #[cfg(test)]
@@ -136,10 +140,10 @@ mod tests {
         }))
         .ok()
         .unwrap();
-        assert_eq!(options.layer.serve.debug_port.unwrap().value.0, 3001);
-        assert_eq!(options.layer.llm.api_key.unwrap().value.0.reveal(), "sk-x");
-        assert_eq!(options.layer.backends.unwrap().value.list[0].id, "filesystem");
-        assert_eq!(options.layer.log_level.unwrap().value.to_string(), "debug");
+        let Value::Scalar(key) = &options.layer.find("llm.api_key").unwrap().value else { panic!() };
+        assert_eq!((options.debug_port, key.text.as_str()), (Some(3001), "sk-x"));
+        assert_eq!(options.backends.unwrap().list[0].id, "filesystem");
+        assert_eq!(options.log_level.unwrap().to_string(), "debug");
     }
 
     #[test]
@@ -147,7 +151,7 @@ mod tests {
         let kept = |asked: &str, configured: LogLevel| {
             let mut options = GatewayOptions::parse(&json!({ "logLevel": asked })).ok().unwrap();
             let told = options.keep_warnings(configured);
-            (options.layer.log_level.unwrap().value, told.is_some())
+            (options.log_level.unwrap(), told.is_some())
         };
         assert_eq!(kept("silent", LogLevel::Info), (LogLevel::Warn, true));
         assert_eq!(kept("error", LogLevel::Trace), (LogLevel::Warn, true));

@@ -1,5 +1,5 @@
-//! Whether a file that is gone by is ours: a configuration, a token, a key. It belongs to us, or to root, and nobody else
-//! could put another in its place.
+//! Whether a file may be trusted as ours (a configuration, a token, a key): it belongs to us or to root, and no other user
+//! could replace it.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -24,18 +24,18 @@ pub(crate) fn check_owner(facts: &Metadata) -> io::Result<()> {
     Err(io::Error::other(why))
 }
 
-/// Tells whether a file of that owner can speak for us.
+/// Tells whether a file of that owner counts as ours.
 pub(crate) fn may_own(owner: u32, me: u32) -> bool {
     owner == me || owner == 0
 }
 
-/// Refuses a file in a directory that others may write; who owns the file may own that, too.
+/// Refuses a file in a directory that others may write; the file's owner may own the directory.
 ///
 /// # Errors
 /// Others could replace it; the message says how to mend that.
 pub(crate) fn check(path: &Path, file: &File) -> io::Result<()> {
     let facts = file.metadata()?;
-    // What is no file, as a pipe, is what whoever started us made it.
+    // A pipe, for example, was opened by the process that started us.
     if !facts.is_file() {
         return Ok(());
     }

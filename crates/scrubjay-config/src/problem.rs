@@ -1,11 +1,11 @@
-//! What is wrong with a configuration, told all at once.
+//! What is wrong with a configuration, reported all at once.
 
 use std::fmt;
 
 use scrubjay_core::spelling::nearest;
 use serde::Serialize;
 
-use super::node::{Node, Origin, Value, below};
+use crate::node::Origin;
 
 /// One thing that is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,10 +26,10 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key_told =
+        let origin_names_key =
             matches!(self.origin, Origin::Environment(_) | Origin::EnvFile { .. } | Origin::Flag(_));
         write!(f, "{}: ", self.origin)?;
-        if !key_told && !self.key.is_empty() {
+        if !origin_names_key && !self.key.is_empty() {
             write!(f, "{} ", self.key)?;
         }
         f.write_str(&self.message)
@@ -44,7 +44,10 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Returns the error, where there is something to tell.
+    /// Returns the error, if there are problems.
+    ///
+    /// # Errors
+    /// There are.
     pub fn unless_empty(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }
@@ -57,31 +60,6 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
-
-/// Returns the entries of a map whose keys are all known; reports the others.
-///
-/// A null stands for a map with nothing in it.
-pub(crate) fn entries<'a>(
-    node: &'a Node,
-    key: &str,
-    known: &[&str],
-    problems: &mut Vec<Problem>,
-) -> Vec<&'a (String, Node)> {
-    let entries = match &node.value {
-        Value::Null => return Vec::new(),
-        Value::Map(entries) => entries,
-        Value::Scalar(_) | Value::List(_) => {
-            problems.push(Problem::new(&node.origin, key, "must be a map of keys to values"));
-            return Vec::new();
-        }
-    };
-    let (ours, others): (Vec<_>, Vec<_>) =
-        entries.iter().partition(|(name, _)| known.contains(&name.as_str()));
-    for (name, value) in others {
-        problems.push(Problem::new(&value.origin, below(key, name), unknown(name, known)));
-    }
-    ours
-}
 
 /// Says that a key is unknown, and which one may have been meant.
 pub(crate) fn unknown(name: &str, known: &[&str]) -> String {

@@ -1,4 +1,4 @@
-//! The project file: whatever lies in the working directory, perhaps a stranger's.
+//! The project file: the one in the working directory, which a stranger may have written.
 //!
 //! It is opened once, without following a link, and what was checked is what is read.
 
@@ -7,13 +7,13 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::agent_progress;
-use super::node::{Node, Origin};
-use super::place::may_own;
-use super::problem::Problem;
-use super::yaml;
+use crate::agent_progress;
+use crate::node::{Node, Origin};
+use crate::place::may_own;
+use crate::problem::Problem;
+use crate::yaml;
 
-/// What ours is called.
+/// The name of our own project file.
 pub const FILE_NAME: &str = "scrubjay.yaml";
 
 /// A project file that may be read.
@@ -33,7 +33,10 @@ pub enum Refused {
     Because(String),
 }
 
-/// Looks for a project file in a directory: ours, else the progress tracker's.
+/// Finds the project file of a directory: ours, else the progress tracker's.
+///
+/// # Errors
+/// There is none, or it must not be used; with its path.
 pub fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
     let ours = directory.join(FILE_NAME);
     match open(&ours) {
@@ -45,7 +48,10 @@ pub fn find(directory: &Path) -> Result<ProjectFile, (PathBuf, Refused)> {
     }
 }
 
-/// Opens a project file, if it is its owner's own.
+/// Opens a project file of our own.
+///
+/// # Errors
+/// There is none, or it must not be used.
 pub fn open(path: &Path) -> Result<ProjectFile, Refused> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).expect("flags of open fit into an int");
@@ -117,7 +123,7 @@ impl ProjectFile {
         is_agent_progress(&self.path)
     }
 
-    /// Tells whether it would be found by itself.
+    /// Tells whether `find` looks for a file of this name.
     pub fn has_known_name(&self) -> bool {
         self.is_agent_progress() || self.path.file_name().is_some_and(|name| name == FILE_NAME)
     }

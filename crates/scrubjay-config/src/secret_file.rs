@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::{place, project};
 
-/// What others must not be allowed to do.
+/// The mode bits that others must not have.
 const OTHERS: u32 = 0o077;
 
 /// Reads a file that its owner alone may read.
@@ -17,7 +17,7 @@ const OTHERS: u32 = 0o077;
 /// to mend it.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
-    // The open file is looked at: what is checked is what is read.
+    // Of the open file, so that the file that is checked is the one that is read.
     let facts = file.metadata()?;
     place::check_owner(&facts)?;
     if facts.mode() & OTHERS != 0 {

@@ -1,20 +1,18 @@
-//! The types that keys have: how each is read from text, and how it is shown.
+//! The types that keys have: how each is read, and how `config show` prints it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
+use scrubjay_core::glob::Glob;
 use scrubjay_core::units::{parse_duration, parse_size};
-use scrubjay_gateway::config::{Naming, Quarantine, Secret};
-use scrubjay_gateway::relay::{Durability, OnRecordFailure};
+use scrubjay_gateway::config::Secret;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::mask;
-use super::node::{Kind, Node, Origin, Scalar, Value};
-use super::problem::Problem;
-use super::toolset::Toolset;
+use crate::cursor::Cursor;
+use crate::mask;
+use crate::node::Origin;
 
 /// A value of `config show`, masked.
 #[derive(Clone, PartialEq, Eq, Serialize)]
@@ -25,9 +23,9 @@ pub struct Shown {
     pub value: Json,
     /// Where it came from.
     pub origin: String,
-    /// What the mask hides: for the logs, which must hide it too.
+    /// The text behind the mask, which the logs must hide too.
     #[serde(skip)]
-    pub hidden: Vec<String>,
+    pub(crate) hidden: Vec<String>,
 }
 
 impl Shown {
@@ -36,93 +34,25 @@ impl Shown {
     }
 
     /// Shows a text of which some may be hidden.
-    pub fn masked(key: &str, masked: mask::Masked, origin: &Origin) -> Self {
+    pub(crate) fn masked(key: &str, masked: mask::Masked, origin: &Origin) -> Self {
         Self { hidden: masked.hidden, ..Self::new(key, masked.shown, origin) }
-    }
-
-    /// Shows a key without a value.
-    pub fn nothing(key: &str) -> Self {
-        Self::new(key, Json::Null, &Origin::Default)
     }
 }
 
 /// A type that a key can have.
 pub(crate) trait Setting: Sized {
+    /// Whether a variable of the environment can give it; a list of maps does not fit into one.
+    const FITS_VARIABLE: bool = true;
+
     /// Reads the value, or reports why it cannot be one.
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self>;
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>);
-}
+    fn read(at: &Cursor<'_>) -> Option<Self>;
 
-/// Returns the single value that stands at a key.
-pub(crate) fn scalar<'n>(node: &'n Node, key: &str, problems: &mut Vec<Problem>) -> Option<&'n Scalar> {
-    if let Value::Scalar(scalar) = &node.value {
-        return Some(scalar);
+    /// Returns the value as people may see it.
+    fn json(&self) -> Json;
+
+    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
+        out.push(Shown::new(key, self.json(), origin));
     }
-    problems.push(Problem::new(&node.origin, key, "must be a single value"));
-    None
-}
-
-/// Returns the text that stands at a key.
-///
-/// In a file `PORT: 3000` means the text `3000`; a client's JSON has to say what it means.
-pub(crate) fn text<'n>(node: &'n Node, key: &str, problems: &mut Vec<Problem>) -> Option<&'n str> {
-    let wrong = match &node.value {
-        Value::Scalar(s) if s.kind != Kind::Text && node.origin == Origin::Options => "must be a string",
-        Value::Scalar(s) if s.text.contains('\0') => "must not contain a NUL character",
-        Value::Scalar(s) => return Some(&s.text),
-        Value::Null | Value::List(_) | Value::Map(_) => "must be a string",
-    };
-    problems.push(Problem::new(&node.origin, key, wrong));
-    None
-}
-
-/// Returns the items of the list that stands at a key.
-pub(crate) fn items<'n>(
-    node: &'n Node,
-    key: &str,
-    problems: &mut Vec<Problem>,
-    of: &str,
-) -> Option<&'n [Node]> {
-    if let Value::List(items) = &node.value {
-        return Some(items);
-    }
-    problems.push(Problem::new(&node.origin, key, format!("must be a list of {of}")));
-    None
-}
-
-/// Returns the texts of the list that stands at a key; where there are no lists, commas part them.
-pub(crate) fn texts(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Vec<String>> {
-    match &node.value {
-        Value::List(items) => {
-            let before = problems.len();
-            let read = |(i, item)| text(item, &format!("{key}[{i}]"), problems).map(str::to_owned);
-            let texts: Vec<String> = items.iter().enumerate().filter_map(read).collect();
-            (problems.len() == before).then_some(texts)
-        }
-        Value::Scalar(s) if node.origin.lists_with_commas() => {
-            Some(s.text.split(',').map(str::trim).filter(|t| !t.is_empty()).map(str::to_owned).collect())
-        }
-        _ => {
-            problems.push(Problem::new(&node.origin, key, "must be a list"));
-            None
-        }
-    }
-}
-
-/// Reads a value from text with a function that says what it must be.
-pub(crate) fn parse<T>(
-    node: &Node,
-    key: &str,
-    problems: &mut Vec<Problem>,
-    must_be: &str,
-    read: impl Fn(&str) -> Option<T>,
-) -> Option<T> {
-    let scalar = scalar(node, key, problems)?;
-    let value = read(scalar.text.trim());
-    if value.is_none() {
-        problems.push(Problem::new(&node.origin, key, format!("must be {must_be}, not {}", scalar.quoted())));
-    }
-    value
 }
 
 /// A type with few values, each with a name.
@@ -135,36 +65,34 @@ pub(crate) trait Choice: Copy + PartialEq + 'static {
 }
 
 impl<T: Choice> Setting for T {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
+    fn read(at: &Cursor<'_>) -> Option<Self> {
         let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
         let (last, others) = names.split_last()?;
-        parse(node, key, problems, &format!("{} or {last}", others.join(", ")), |text| {
+        at.parse(&format!("{} or {last}", others.join(", ")), |text| {
             T::NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, value)| *value)
         })
     }
 
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        out.push(Shown::new(key, self.name(), origin));
+    fn json(&self) -> Json {
+        self.name().into()
     }
 }
 
-impl Choice for OnRecordFailure {
-    const NAMES: &'static [(&'static str, Self)] = &[("stop", Self::Stop), ("forward", Self::Forward)];
+/// Names the values of a type: `choice!(Naming: "where-needed" = WhereNeeded, "always" = Always)`. With `enum` before
+/// it, the type is made too.
+macro_rules! choice {
+    (enum $type:ident: $($name:literal = $value:ident),*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $type { $($value),* }
+        choice!($type: $($name = $value),*);
+    };
+    ($type:ty: $($name:literal = $value:ident),*) => {
+        impl $crate::setting::Choice for $type {
+            const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$value)),*];
+        }
+    };
 }
-
-impl Choice for Durability {
-    const NAMES: &'static [(&'static str, Self)] = &[("process", Self::Process), ("power", Self::Power)];
-}
-
-impl Choice for Naming {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("where-needed", Self::WhereNeeded), ("always", Self::Always)];
-}
-
-impl Choice for Quarantine {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("off", Self::Off), ("changed", Self::Changed), ("new", Self::New)];
-}
+pub(crate) use choice;
 
 impl Choice for bool {
     const NAMES: &'static [(&'static str, Self)] = &[("true", true), ("false", false)];
@@ -172,81 +100,95 @@ impl Choice for bool {
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size<const MIN: u64, const MAX: u64>(pub u64);
+pub(crate) struct Size<const MIN: u64, const MAX: u64>(pub(crate) u64);
+
+impl<const MIN: u64, const MAX: u64> Size<MIN, MAX> {
+    pub(crate) fn usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
 
 impl<const MIN: u64, const MAX: u64> Setting for Size<MIN, MAX> {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
+    fn read(at: &Cursor<'_>) -> Option<Self> {
         let range = if MAX == u64::MAX {
             format!("a size of at least {}", write_size(MIN))
         } else {
             format!("a size from {} to {}", write_size(MIN), write_size(MAX))
         };
-        let within = |bytes: &u64| (MIN..=MAX).contains(bytes);
-        parse(node, key, problems, &format!("{range}, like 100MB or 16MiB"), |text| {
-            parse_size(text).ok().filter(within).map(Self)
+        at.parse(&format!("{range}, like 100MB or 16MiB"), |text| {
+            parse_size(text).ok().filter(|bytes| (MIN..=MAX).contains(bytes)).map(Self)
         })
     }
 
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        out.push(Shown::new(key, write_size(self.0), origin));
+    fn json(&self) -> Json {
+        write_size(self.0).into()
     }
 }
 
 /// A length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span<const MIN_MS: u64>(pub Duration);
+pub(crate) struct Span<const MIN_MS: u64>(pub(crate) Duration);
 
 impl<const MIN_MS: u64> Setting for Span<MIN_MS> {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
+    fn read(at: &Cursor<'_>) -> Option<Self> {
         let shortest = Duration::from_millis(MIN_MS);
         let must_be = format!("a duration of at least {}, like 30s, 5m or 1h", write_duration(shortest));
-        parse(node, key, problems, &must_be, |text| {
-            parse_duration(text).ok().filter(|span| *span >= shortest).map(Self)
-        })
+        at.parse(&must_be, |text| parse_duration(text).ok().filter(|span| *span >= shortest).map(Self))
     }
 
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        out.push(Shown::new(key, write_duration(self.0), origin));
+    fn json(&self) -> Json {
+        write_duration(self.0).into()
     }
 }
 
-/// A number of things.
+/// A whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count<const MIN: u64, const MAX: u64>(pub u64);
+pub(crate) struct Count<const MIN: usize, const MAX: usize>(pub(crate) usize);
 
-impl<const MIN: u64, const MAX: u64> Setting for Count<MIN, MAX> {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        parse(node, key, problems, &format!("a whole number from {MIN} to {MAX}"), |text| {
+impl<const MIN: usize, const MAX: usize> Setting for Count<MIN, MAX> {
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        at.parse(&format!("a whole number from {MIN} to {MAX}"), |text| {
             text.parse().ok().filter(|n| (MIN..=MAX).contains(n)).map(Self)
         })
     }
 
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        out.push(Shown::new(key, self.0, origin));
+    fn json(&self) -> Json {
+        self.0.into()
     }
 }
 
-/// Where to listen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address(pub SocketAddr);
+/// A share of one, or a chance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Share(pub(crate) f64);
 
-impl Setting for Address {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        parse(node, key, problems, "an address and a port like 127.0.0.1:8080", |text| {
-            let local =
-                |port: &str| Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port.parse().ok()?));
-            text.strip_prefix("localhost:").map_or_else(|| text.parse().ok(), local).map(Self)
+impl Setting for Share {
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        at.parse("a number from 0 to 1", |text| {
+            text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).map(Self)
         })
     }
 
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        out.push(Shown::new(key, self.0.to_string(), origin));
+    fn json(&self) -> Json {
+        self.0.into()
+    }
+}
+
+impl Setting for SocketAddr {
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        at.parse("an address and a port like 127.0.0.1:8080", |text| match text.strip_prefix("localhost:") {
+            Some(port) => Some(Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port.parse().ok()?)),
+            None => text.parse().ok(),
+        })
+    }
+
+    fn json(&self) -> Json {
+        self.to_string().into()
     }
 }
 
 /// Says why a path that begins with `~` is not taken, and what to write instead.
 ///
-/// Only a shell knows it; taken literally it would be a directory of that name.
+/// Only a shell replaces it; here it would be a directory of that name.
 pub(crate) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
     let rest = path.strip_prefix('~')?;
     let is_home = rest.is_empty() || rest.starts_with('/');
@@ -259,67 +201,58 @@ pub(crate) fn with_tilde(path: &str, origin: &Origin) -> Option<String> {
 }
 
 /// A path; one in a file starts from that file's directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location(pub PathBuf);
-
-impl Setting for Location {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let text = text(node, key, problems)?;
-        let wrong = match text {
-            "" => Some("must not be empty".to_owned()),
-            _ => with_tilde(text, &node.origin),
-        };
-        if let Some(wrong) = wrong {
-            problems.push(Problem::new(&node.origin, key, wrong));
-            return None;
-        }
-        Some(Self(node.origin.directory().unwrap_or(Path::new("")).join(text)))
-    }
-
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        out.push(Shown::new(key, self.0.to_string_lossy(), origin));
-    }
-}
-
-/// Words of any kind, in which an address may hide a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text(pub String);
-
-impl Setting for Text {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let text = text(node, key, problems)?.trim();
+impl Setting for PathBuf {
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        let text = at.text()?;
         if text.is_empty() {
-            problems.push(Problem::new(&node.origin, key, "must not be empty"));
-            return None;
+            return at.wrong("must not be empty");
         }
-        Some(Self(text.to_owned()))
+        match with_tilde(text, at.origin()) {
+            Some(wrong) => at.wrong(wrong),
+            None => Some(at.origin().directory().unwrap_or(Path::new("")).join(text)),
+        }
     }
 
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        out.push(Shown::masked(key, mask::mask(key, &self.0), origin));
+    fn json(&self) -> Json {
+        self.to_string_lossy().into()
     }
 }
 
-/// A secret: one that a client must show, or that we must.
+/// Any text; one that is an address may contain a secret.
+impl Setting for String {
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        let text = at.text()?.trim();
+        if text.is_empty() { at.wrong("must not be empty") } else { Some(text.to_owned()) }
+    }
+
+    fn json(&self) -> Json {
+        mask::mask("", self).shown.into()
+    }
+
+    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
+        out.push(Shown::masked(key, mask::mask(key, self), origin));
+    }
+}
+
+/// A secret that is sent as a header: a client's token, or our own key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token(pub Secret);
+pub(crate) struct Token(pub(crate) Secret);
 
 impl Token {
-    /// Takes a token that fits into a header.
-    pub fn new(text: &str) -> Option<Self> {
+    /// Takes a text that fits into a header.
+    pub(crate) fn new(text: &str) -> Option<Self> {
         let fits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         fits.then(|| Self(Secret::new(text.to_owned())))
     }
 }
 
 impl Setting for Token {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let token = Self::new(text(node, key, problems)?);
-        if token.is_none() {
-            let message = "must be visible ASCII characters without spaces";
-            problems.push(Problem::new(&node.origin, key, message));
-        }
-        token
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        Self::new(at.text()?).or_else(|| at.wrong("must be visible ASCII characters without spaces"))
+    }
+
+    fn json(&self) -> Json {
+        mask::MASK.into()
     }
 
     fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
@@ -327,78 +260,37 @@ impl Setting for Token {
     }
 }
 
-/// Values of `Host`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hosts(pub Vec<String>);
+/// A list of texts, each of which has to be right.
+macro_rules! text_list {
+    ($(#[$doc:meta])* $name:ident, $must_be:literal, $fits:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(crate) struct $name(pub(crate) Vec<String>);
 
-impl Setting for Hosts {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let fits = |host: &str| !host.is_empty() && !host.contains(['/', '@', ' ']);
-        list(node, key, problems, "a host name, with a port where it has one", fits).map(Self)
-    }
+        impl $crate::setting::Setting for $name {
+            fn read(at: &$crate::cursor::Cursor<'_>) -> Option<Self> {
+                let fits: fn(&str) -> bool = $fits;
+                let read = |text: &str| fits(text).then(|| text.to_owned()).ok_or(concat!("must be ", $must_be));
+                at.each(read).map(Self)
+            }
 
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        out.push(Shown::new(key, json!(self.0), origin));
-    }
+            fn json(&self) -> serde_json::Value {
+                serde_json::json!(self.0)
+            }
+        }
+    };
 }
+pub(crate) use text_list;
 
-/// Values of `Origin`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origins(pub Vec<String>);
-
-impl Setting for Origins {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let fits = |origin: &str| {
-            origin.split_once("://").is_some_and(|(s, h)| !s.is_empty() && !h.is_empty() && !h.contains('/'))
-        };
-        list(node, key, problems, "an origin like https://app.example", fits).map(Self)
+/// Patterns of methods or tools.
+impl Setting for Vec<Glob> {
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        at.each(Glob::parse)
     }
 
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        out.push(Shown::new(key, json!(self.0), origin));
+    fn json(&self) -> Json {
+        json!(self)
     }
-}
-
-/// The toolsets that are served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Toolsets(pub Vec<Toolset>);
-
-impl Setting for Toolsets {
-    fn read(node: &Node, key: &str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let names = list(
-            node,
-            key,
-            problems,
-            "a toolset: recorder, progress, records, tapes, router or sample",
-            |name| Toolset::from_str(name, false).is_ok(),
-        )?;
-        Some(Self(names.iter().filter_map(|name| Toolset::from_str(name, false).ok()).collect()))
-    }
-
-    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
-        let names: Vec<&str> = self.0.iter().map(|toolset| toolset.name()).collect();
-        out.push(Shown::new(key, json!(names), origin));
-    }
-}
-
-/// Returns the texts of a list, each of which must fit.
-pub(crate) fn list(
-    node: &Node,
-    key: &str,
-    problems: &mut Vec<Problem>,
-    must_be: &str,
-    fits: impl Fn(&str) -> bool,
-) -> Option<Vec<String>> {
-    let texts = texts(node, key, problems)?;
-    let wrong: Vec<Problem> = texts
-        .iter()
-        .enumerate()
-        .filter(|(_, text)| !fits(text))
-        .map(|(i, _)| Problem::new(&node.origin, format!("{key}[{i}]"), format!("must be {must_be}")))
-        .collect();
-    let fine = wrong.is_empty();
-    problems.extend(wrong);
-    fine.then_some(texts)
 }
 
 /// Writes a size so that it reads back as the same.
@@ -422,11 +314,22 @@ fn exact(value: u64, mut units: impl Iterator<Item = (u64, &'static str)>) -> Op
 
 #[cfg(test)]
 mod tests {
+    use scrubjay_gateway::config::Naming;
+    use scrubjay_gateway::relay::{Durability, OnRecordFailure};
+
     use super::*;
+    use crate::cursor;
+    use crate::node::Node;
+    use crate::problem::Problem;
+    use crate::sections::serve::{Hosts, Origins};
+
+    fn read_node<T: Setting>(node: &Node) -> (Option<T>, Vec<Problem>) {
+        let mut problems = Vec::new();
+        (cursor::read(node, "k", &mut problems, T::read), problems)
+    }
 
     fn read<T: Setting>(text: &str) -> Result<T, String> {
-        let mut problems = Vec::new();
-        let value = T::read(&Node::text(text, Origin::Default), "k", &mut problems);
+        let (value, problems) = read_node(&Node::text(text, Origin::Default));
         assert_eq!(value.is_none(), !problems.is_empty(), "{text}");
         value.ok_or_else(|| problems[0].message.clone())
     }
@@ -455,11 +358,11 @@ mod tests {
 
     #[test]
     fn addresses_are_local_unless_they_say_otherwise() {
-        assert_eq!(read::<Address>("localhost:80").unwrap().0.to_string(), "127.0.0.1:80");
-        assert_eq!(read::<Address>("[::1]:80").unwrap().0.to_string(), "[::1]:80");
-        assert_eq!(read::<Address>("0.0.0.0:0").unwrap().0.to_string(), "0.0.0.0:0");
+        assert_eq!(read::<SocketAddr>("localhost:80").unwrap().to_string(), "127.0.0.1:80");
+        assert_eq!(read::<SocketAddr>("[::1]:80").unwrap().to_string(), "[::1]:80");
+        assert_eq!(read::<SocketAddr>("0.0.0.0:0").unwrap().to_string(), "0.0.0.0:0");
         for wrong in ["80", "example.com:80", "localhost:x", ""] {
-            assert!(read::<Address>(wrong).is_err(), "{wrong}");
+            assert!(read::<SocketAddr>(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -481,33 +384,30 @@ mod tests {
 
     #[test]
     fn json_has_to_say_what_it_means() {
-        let mut problems = Vec::new();
-        let number = |origin: &Origin| Node::from_json(&json!(3000), origin);
-        assert_eq!(text(&number(&Origin::Default), "k", &mut problems), Some("3000"));
-        assert_eq!(text(&number(&Origin::Options), "k", &mut problems), None);
-        assert_eq!(problems[0].message, "must be a string");
+        let number = |origin: &Origin| read_node::<String>(&Node::from_json(&json!(3000), origin));
+        assert_eq!(number(&Origin::Default).0.as_deref(), Some("3000"));
+        let (none, problems) = number(&Origin::Options);
+        assert_eq!((none, problems[0].message.as_str()), (None, "must be a string"));
     }
 
     #[test]
     fn a_path_starts_where_it_was_written() {
         let file = Origin::File { path: Path::new("/etc/scrubjay/config.yaml").into(), line: 1 };
-        let path = |text: &str, origin: &Origin| {
-            Location::read(&Node::text(text, origin.clone()), "k", &mut Vec::new()).unwrap().0
-        };
+        let path =
+            |text: &str, origin: &Origin| read_node::<PathBuf>(&Node::text(text, origin.clone())).0.unwrap();
         assert_eq!(path("data", &file), Path::new("/etc/scrubjay/data"));
         assert_eq!(path("/data", &file), Path::new("/data"));
         assert_eq!(path("data", &Origin::Flag("--data")), Path::new("data"));
-        assert!(read::<Location>("~/data").is_err_and(|m| m.contains("${HOME}")));
+        assert!(read::<PathBuf>("~/data").is_err_and(|m| m.contains("${HOME}")));
     }
 
     #[test]
     fn origins_and_hosts_are_told_apart() {
         let node = |items: &[&str]| Node::from_json(&json!(items), &Origin::Default);
-        let mut problems = Vec::new();
-        assert!(Hosts::read(&node(&["a.example:8080"]), "h", &mut problems).is_some());
-        assert!(Origins::read(&node(&["https://a.example"]), "o", &mut problems).is_some());
-        assert!(Hosts::read(&node(&["ok", "https://a.example"]), "h", &mut problems).is_none());
-        assert!(Origins::read(&node(&["a.example"]), "o", &mut problems).is_none());
-        assert_eq!(problems.iter().map(|p| p.key.as_str()).collect::<Vec<_>>(), ["h[1]", "o[0]"]);
+        let keys = |problems: Vec<Problem>| problems.into_iter().map(|p| p.key).collect::<Vec<_>>();
+        assert!(read_node::<Hosts>(&node(&["a.example:8080"])).0.is_some());
+        assert!(read_node::<Origins>(&node(&["https://a.example"])).0.is_some());
+        assert_eq!(keys(read_node::<Hosts>(&node(&["ok", "https://a.example"])).1), ["k[1]"]);
+        assert_eq!(keys(read_node::<Origins>(&node(&["a.example"])).1), ["k[0]"]);
     }
 }

@@ -5,8 +5,9 @@ use std::fs;
 use scrubjay_gateway::config::Naming;
 use serde_json::json;
 
-use super::raw::{self, RawConfig};
 use super::*;
+use crate::layers::Loader;
+use crate::section::{self, Guard};
 
 /// A home and a project of their own.
 struct Place {
@@ -125,10 +126,10 @@ fn later_layers_win() {
     place.trust();
     assert_eq!(place.shown("log_level"), pair("debug", "project/scrubjay.yaml:2"));
     let with_options = |place: &Place| place.load().with_options(&json!({"logLevel": "warn"})).ok().unwrap();
-    assert_eq!(with_options(&place).log_level, LogLevel::Warn);
+    assert_eq!(with_options(&place).log_level(), LogLevel::Warn);
     place = place.set("LOG_LEVEL", "error");
     assert_eq!(place.shown("log_level"), pair("error", "$LOG_LEVEL"));
-    assert_eq!(with_options(&place).log_level, LogLevel::Error);
+    assert_eq!(with_options(&place).log_level(), LogLevel::Error);
     place = place.flag("--log-level", "log_level", "silent");
     assert_eq!(place.shown("log_level"), pair("silent", "--log-level"));
 }
@@ -138,7 +139,7 @@ fn the_users_directory_is_where_xdg_says() {
     let place = Place::new().user("log_level: trace");
     let config = place.write("xdg/scrubjay/config.yaml", "log_level: debug");
     let xdg = config.parent().unwrap().parent().unwrap().to_string_lossy().into_owned();
-    assert_eq!(place.set("XDG_CONFIG_HOME", &xdg).load().log_level, LogLevel::Debug);
+    assert_eq!(place.set("XDG_CONFIG_HOME", &xdg).load().log_level(), LogLevel::Debug);
 }
 
 #[test]
@@ -146,8 +147,8 @@ fn a_named_file_replaces_both_and_needs_no_trust() {
     let mut place = Place::new().user("log_level: trace").project("log_level: debug");
     place.config = Some(place.write("other/mine.yaml", BACKEND));
     let loaded = place.load();
-    assert_eq!(loaded.log_level, LogLevel::Info);
-    assert_eq!(loaded.backends.len(), 1);
+    assert_eq!(loaded.log_level(), LogLevel::Info);
+    assert_eq!(loaded.backends().len(), 1);
     assert_eq!(loaded.files.len(), 1);
     place.config = Some(place.at("nowhere.yaml"));
     assert!(place.loader().load().err().unwrap().to_string().contains("nowhere.yaml"));
@@ -159,11 +160,11 @@ fn a_client_brings_its_backends() {
     let options =
         json!({"backends": [{"id": "b", "type": "stdio", "command": "b"}], "OPENAI_API_KEY": "sk-123456"});
     let loaded = place.load().with_options(&options).ok().unwrap();
-    let ids: Vec<&str> = loaded.backends.iter().map(|b| b.id.as_str()).collect();
+    let ids: Vec<&str> = loaded.backends().iter().map(|b| b.id.as_str()).collect();
     assert_eq!(ids, ["b"]);
     assert_eq!(loaded.secrets(), ["sk-123456"]);
     let unchanged = place.load().with_options(&json!(null)).ok().unwrap();
-    assert_eq!(unchanged.backends[0].id, "a");
+    assert_eq!(unchanged.backends()[0].id, "a");
     let problems = place.load().with_options(&json!({"backends": [{}], "DEBUG_PORT": 0})).err().unwrap();
     let data = serde_json::to_value(&problems).unwrap();
     assert_eq!(data[0], json!({"path": "backends[0].type", "message": "is required"}));
@@ -177,13 +178,13 @@ fn an_untrusted_project_starts_opens_and_moves_nothing() {
          allowed_hosts: [evil.example], allowed_origins: ['https://evil.example'], naming: always }}\n"
     ));
     let loaded = place.load();
-    assert!(loaded.backends.is_empty());
+    assert!(loaded.backends().is_empty());
     let serve = loaded.serve_config().unwrap();
     let http = serve.http.unwrap();
     assert_eq!(http.address.to_string(), "127.0.0.1:1");
     assert!(http.auth_tokens.is_empty() && http.allowed_hosts.is_empty() && http.allowed_origins.is_empty());
     assert!(loaded.home().unwrap().root().ends_with("home/.local/share/scrubjay"));
-    assert_eq!(loaded.log_level, LogLevel::Info);
+    assert_eq!(loaded.log_level(), LogLevel::Info);
     assert_eq!(serve.naming, Naming::WhereNeeded);
     let keys = "log_level, data, serve.http, serve.auth_token, serve.auth_token_file, serve.allowed_hosts, \
                 serve.allowed_origins, serve.naming, backends";
@@ -198,18 +199,18 @@ fn an_untrusted_project_starts_opens_and_moves_nothing() {
 #[test]
 fn trust_is_for_this_content() {
     let place = Place::new().project(BACKEND);
-    assert!(place.load().backends.is_empty());
+    assert!(place.load().backends().is_empty());
     place.trust();
     let loaded = place.load();
-    assert_eq!(loaded.backends.len(), 1);
+    assert_eq!(loaded.backends().len(), 1);
     assert!(loaded.notices.is_empty(), "{:?}", loaded.notices);
     let place = place.project(&format!("{BACKEND}#"));
-    assert!(place.load().backends.is_empty());
+    assert!(place.load().backends().is_empty());
     let place = place.project(BACKEND);
-    assert_eq!(place.load().backends.len(), 1);
+    assert_eq!(place.load().backends().len(), 1);
     let file = place.at("project/scrubjay.yaml");
     assert!(place.loader().trust_store().unwrap().revoke(&file).unwrap());
-    assert!(place.load().backends.is_empty());
+    assert!(place.load().backends().is_empty());
 }
 
 #[test]
@@ -218,17 +219,17 @@ fn a_stranger_cannot_bring_trust_along() {
     let mut place = Place::new().project(&format!("data: ./evil\n{BACKEND}"));
     let file = project::find(&place.at("project")).unwrap();
     TrustStore::new(Home::new(place.at("project/evil"))).trust(&file).unwrap();
-    assert!(place.load().backends.is_empty());
+    assert!(place.load().backends().is_empty());
     let evil = place.at("project/evil").display().to_string();
     place.env_file = Some(
         place.write("project/.env", &format!("SCRUBJAY_DATA={evil}\nXDG_DATA_HOME={evil}\nHOME={evil}\n")),
     );
-    assert!(place.load().backends.is_empty());
+    assert!(place.load().backends().is_empty());
     let place = place.user("data: ${ELSEWHERE:-mine}");
     place.write("project/.env", &format!("ELSEWHERE={evil}\n"));
-    assert!(place.load().backends.is_empty());
+    assert!(place.load().backends().is_empty());
     place.trust();
-    assert_eq!(place.load().backends.len(), 1);
+    assert_eq!(place.load().backends().len(), 1);
 }
 
 #[test]
@@ -237,7 +238,7 @@ fn a_damaged_list_of_trusted_files_trusts_nothing() {
     place.trust();
     place.write("home/.local/share/scrubjay/trust.json", "{");
     let loaded = place.load();
-    assert!(loaded.backends.is_empty());
+    assert!(loaded.backends().is_empty());
     assert!(loaded.notices[0].contains("damaged"), "{:?}", loaded.notices);
 }
 
@@ -247,7 +248,7 @@ fn a_linked_project_file_is_not_used() {
     place.write("elsewhere.yaml", "log_level: debug");
     std::os::unix::fs::symlink(place.at("elsewhere.yaml"), place.at("project/scrubjay.yaml")).unwrap();
     let loaded = place.load();
-    assert_eq!(loaded.log_level, LogLevel::Info);
+    assert_eq!(loaded.log_level(), LogLevel::Info);
     assert!(loaded.notices[0].contains("is not used: it is a symbolic link"), "{:?}", loaded.notices);
     let state = serde_json::to_value(&loaded.files[1]).unwrap();
     assert_eq!((&state["state"], &state["why"]), (&json!("refused"), &json!("it is a symbolic link")));
@@ -258,7 +259,7 @@ fn the_progress_trackers_file_is_a_project_file() {
     let place = Place::new();
     place.write("project/agent-progress.config.json", r#"{"logging": {"level": "debug"}, "dbPath": "x"}"#);
     let loaded = place.load();
-    assert_eq!(loaded.log_level, LogLevel::Info);
+    assert_eq!(loaded.log_level(), LogLevel::Info);
     let notice = &loaded.notices[0];
     assert!(
         notice.contains("used without log_level, storage") && notice.contains("scrubjay trust"),
@@ -272,7 +273,7 @@ fn variables_expand_in_every_file_and_an_unset_one_is_named() {
         .user("serve: { auth_token: '${TOKEN}' }\nlog_level: ${LEVEL:-warn}\n")
         .set("TOKEN", "t0p-s3cret");
     let loaded = place.load();
-    assert_eq!(loaded.log_level, LogLevel::Warn);
+    assert_eq!(loaded.log_level(), LogLevel::Warn);
     assert_eq!(loaded.secrets(), ["t0p-s3cret"]);
     let place = place.project("limits:\n  max_tape_size: ${NOBODY}\n");
     place.trust();
@@ -286,7 +287,7 @@ fn variables_expand_in_every_file_and_an_unset_one_is_named() {
 #[test]
 fn a_withheld_key_needs_no_variables() {
     let place = Place::new().project("backends: [{ id: a, type: stdio, command: '${NOBODY}' }]\n");
-    assert!(place.load().backends.is_empty());
+    assert!(place.load().backends().is_empty());
     place.trust();
     let problems = place.problems();
     assert!(problems[0].contains("backends[0].command needs the variable NOBODY"), "{problems:?}");
@@ -324,10 +325,10 @@ fn an_environment_file_lies_below_the_environment() {
     let mut place = Place::new().set("SCRUBJAY_LOG_LEVEL", "error");
     place.env_file =
         Some(place.write("dev.env", "SCRUBJAY_LOG_LEVEL=trace\nSCRUBJAY_DURABILITY=power\nX=1\n"));
-    assert_eq!(place.load().log_level, LogLevel::Error);
+    assert_eq!(place.load().log_level(), LogLevel::Error);
     assert_eq!(place.shown("durability"), pair("power", "dev.env:2 (SCRUBJAY_DURABILITY)"));
     let place = place.user("limits: { max_tape_size: '${X}MB' }");
-    assert_eq!(place.load().limits.tape_bytes_max, 1_000_000);
+    assert_eq!(place.load().limits().tape_bytes_max, 1_000_000);
 }
 
 #[test]
@@ -372,11 +373,11 @@ fn values_reach_the_rooms() {
          allowed_hosts: [h.example], allowed_origins: ['https://o.example'] }\n",
     );
     use scrubjay_gateway::relay;
-    assert_eq!(loaded.relay.on_record_failure, relay::OnRecordFailure::Forward);
-    assert_eq!(loaded.relay.durability, relay::Durability::Power);
-    assert_eq!(loaded.relay.message_bytes_max, 1 << 20);
-    assert_eq!(loaded.limits.tape_bytes_max, 5_000_000);
-    assert_eq!(loaded.limits.tape_duration_max.as_secs(), 7200);
+    assert_eq!(loaded.relay().on_record_failure, relay::OnRecordFailure::Forward);
+    assert_eq!(loaded.relay().durability, relay::Durability::Power);
+    assert_eq!(loaded.relay().message_bytes_max, 1 << 20);
+    assert_eq!(loaded.limits().tape_bytes_max, 5_000_000);
+    assert_eq!(loaded.limits().tape_duration_max.as_secs(), 7200);
     let http = loaded.serve_config().unwrap().http.unwrap();
     // One limit for a message, whichever way it comes in; a lower one for requests may be given.
     assert_eq!((http.body_bytes_max, http.sessions_max), (1 << 20, 3));
@@ -442,15 +443,15 @@ fn nothing_that_is_shown_is_a_secret() {
 #[test]
 fn the_manual_is_true() {
     let manual = include_str!("../../../docs/CONFIG.md");
-    let keys = RawConfig::all_keys();
+    let keys = section::keys();
     for key in &keys {
-        let trust = if key.guard == raw::Guard::Owner { " *(t)*" } else { "" };
+        let trust = if key.guard == Guard::Owner { " *(t)*" } else { "" };
         assert!(manual.contains(&format!("\n| `{}`{trust} |", key.path)), "{}", key.path);
     }
     let example = manual.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let place = Place::new().user(example).set("TICKETS_TOKEN", "t");
     let loaded = place.load();
-    assert_eq!(loaded.backends.len(), 2);
+    assert_eq!(loaded.backends().len(), 2);
     // It is complete: every key is given, but for one of the two tokens, and second names.
     let missing = loaded.shown().into_iter().filter(|s| s.origin == "default").map(|s| s.key);
     let second = ["path", "max_tape_size", "max_tape_duration"].map(|key| format!("recorder.storage.{key}"));
@@ -465,11 +466,11 @@ fn a_second_name_counts_like_the_first() {
     assert_eq!(place.load().home().unwrap().root(), directory);
     assert_eq!(place.loader().data(&mut Vec::new()).unwrap().root(), directory);
     assert_eq!(place.shown("data").1, "home/.config/scrubjay/config.yaml:1");
-    assert_eq!(place.load().limits.tape_bytes_max, 5_000_000);
+    assert_eq!(place.load().limits().tape_bytes_max, 5_000_000);
     // A later layer wins, whichever name it uses.
     let place = place.set("SCRUBJAY_DATA", "/elsewhere").set("SCRUBJAY_LIMITS_MAX_TAPE_SIZE", "7MB");
     assert_eq!(place.load().home().unwrap().root(), std::path::Path::new("/elsewhere"));
-    assert_eq!(place.load().limits.tape_bytes_max, 7_000_000);
+    assert_eq!(place.load().limits().tape_bytes_max, 7_000_000);
     assert_eq!(place.shown("recorder.storage.path").0, "null");
 }
 
@@ -498,7 +499,7 @@ fn what_is_recorded_is_the_owners_to_choose() {
     let loaded = place.load();
     let policy = loaded.policy().unwrap();
     assert!(policy.enabled && policy.selection.keeps_all() && policy.buffer_max.is_none());
-    assert_eq!((loaded.retention(), loaded.limits.tape_bytes_max), (None, 100_000_000));
+    assert_eq!((loaded.retention(), loaded.limits().tape_bytes_max), (None, 100_000_000));
     assert!(!loaded.home().unwrap().root().ends_with("here"));
     let mut notices = Vec::new();
     assert!(!place.loader().data(&mut notices).unwrap().root().ends_with("here"));
@@ -521,7 +522,7 @@ fn of_a_strangers_file_every_key_is_left_out_and_named() {
     let differing = loaded.differing_keys(&none);
     assert!(differing.iter().all(|key| key == "data" || given.contains(&key.as_str())), "{differing:?}");
     let FileState::Untrusted { left_out } = &loaded.files[1].state else { panic!("{:?}", loaded.files) };
-    let keys = RawConfig::all_keys().into_iter().filter(|key| !given.contains(&key.path.as_str()));
+    let keys = section::keys().into_iter().filter(|key| !given.contains(&key.path.as_str()));
     for key in keys.filter(|key| {
         // The example has one of two tokens, and no second names.
         key.path != "serve.auth_token"

@@ -1,4 +1,4 @@
-//! Which project files their owner approved, by path and content, as direnv does.
+//! The project files that their owner approved, by path and content, as direnv does.
 //!
 //! `<data>/trust.json` is replaced whole, under a lock, readable by its owner alone. One byte changed in a
 //! file, or the file moved, and it is trusted no more.
@@ -12,12 +12,12 @@ use anyhow::Context;
 use scrubjay_tape::home::Home;
 use serde::{Deserialize, Serialize};
 
-use super::environment::Environment;
-use super::expand::expand;
-use super::node::Node;
-use super::problem::Problem;
-use super::project::ProjectFile;
-use super::raw::{Guard, RawConfig};
+use crate::environment::Environment;
+use crate::expand::expand;
+use crate::node::Node;
+use crate::problem::Problem;
+use crate::project::ProjectFile;
+use crate::section::{self, Guard};
 
 /// The list of trusted files.
 pub struct TrustStore {
@@ -41,7 +41,7 @@ struct TrustedFile {
 
 const VERSION: u32 = 1;
 
-/// Returns what stands for a file's path and content.
+/// Returns the hash of a file's path and content.
 fn fingerprint(file: &ProjectFile) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(file.path.as_os_str().as_bytes());
@@ -61,13 +61,19 @@ impl TrustStore {
         self.home.root().join("trust.json")
     }
 
-    /// Tells whether a file is trusted as it is now.
+    /// Tells whether a file is trusted with this content.
+    ///
+    /// # Errors
+    /// The list cannot be read.
     pub fn trusts(&self, file: &ProjectFile) -> anyhow::Result<bool> {
         let fingerprint = fingerprint(file);
         Ok(self.load()?.files.iter().any(|t| t.path == file.path && t.fingerprint == fingerprint))
     }
 
-    /// Trusts a file as it was read.
+    /// Trusts a file with the content that was read.
+    ///
+    /// # Errors
+    /// The list cannot be read or written.
     pub fn trust(&self, file: &ProjectFile) -> anyhow::Result<()> {
         self.change(|trusted| {
             trusted.files.retain(|t| t.path != file.path);
@@ -75,7 +81,10 @@ impl TrustStore {
         })
     }
 
-    /// Trusts a file no more; tells whether it was.
+    /// Ends the trust in a file; returns whether it was trusted.
+    ///
+    /// # Errors
+    /// The list cannot be read or written.
     pub fn revoke(&self, path: &Path) -> anyhow::Result<bool> {
         let mut was = false;
         self.change(|trusted| {
@@ -118,7 +127,7 @@ impl TrustStore {
         write(&trusted).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Keeps other processes from changing the list meanwhile.
+    /// Locks the list against other processes.
     fn lock(&self) -> io::Result<File> {
         let directory = File::open(self.home.root())?;
         rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive)?;
@@ -126,12 +135,12 @@ impl TrustStore {
     }
 }
 
-/// Leaves in a file's tree what any file may set, and nothing else; returns the keys that need trust.
+/// Removes from a file's tree the keys that need trust; returns them.
 pub fn withhold(tree: &mut Node) -> Vec<String> {
-    // What may stay is put together anew: nothing can slip through that nobody thought of.
+    // Allowed keys are copied to a new tree, so that a key unknown here cannot stay.
     let mut allowed = Node::map(tree.origin.clone());
     let mut withheld = Vec::new();
-    for key in RawConfig::all_keys() {
+    for key in section::keys() {
         match (tree.take(&key.path), key.guard) {
             (Some(node), Guard::Free) => allowed.put(&key.path, node),
             (Some(_), Guard::Owner) => withheld.push(key.path),
@@ -147,7 +156,7 @@ pub fn problems(tree: &Node, environment: &Environment) -> Vec<Problem> {
     let mut tree = tree.clone();
     let (mut unset, mut problems) = (Vec::new(), Vec::new());
     expand(&mut tree, environment, &mut unset);
-    RawConfig::read_tree(&tree, &mut problems);
+    section::check(&tree, &mut problems);
     problems.retain(|problem| !unset.iter().any(|u| u.key == problem.key));
     problems
 }
@@ -156,8 +165,8 @@ pub fn problems(tree: &Node, environment: &Environment) -> Vec<Problem> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::yaml;
     use super::*;
+    use crate::yaml;
 
     fn file(path: &str, content: &str) -> ProjectFile {
         ProjectFile { path: path.into(), content: content.into() }

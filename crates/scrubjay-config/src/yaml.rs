@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use granit_parser::{Event, Options, Parser, ScalarStyle};
 
-use super::node::{Kind, Node, Origin, Scalar, Value, below};
-use super::problem::Problem;
+use crate::node::{Kind, Node, Origin, Scalar, Value, below};
+use crate::problem::Problem;
 
-/// No configuration file is longer.
+/// 1 MiB: a thousand times a usual file.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Collections may stand in each other so deep.
+/// The deepest nesting of lists and maps: our own keys nest to 7, and values in rules may add some.
 const DEPTH_MAX: usize = 32;
-/// A file has no more values, those that aliases repeat included.
+/// The most values of a file, counting those that aliases repeat: a limit for files that expand exponentially.
 const NODES_MAX: usize = 20_000;
 
 /// Parses a file's text; what cannot be read at all is `None` and a problem.
@@ -185,7 +185,7 @@ fn count(node: &Node) -> usize {
     }
 }
 
-/// Tells what a scalar is, by the core schema of YAML 1.2.
+/// Returns the type of a scalar by the core schema of YAML 1.2.
 fn scalar(text: &str, style: ScalarStyle) -> Value {
     let plain = style == ScalarStyle::Plain;
     let kind = match text {
@@ -314,7 +314,7 @@ mod tests {
             let (node, problems) = read(&text);
             assert!(node.is_some() || !problems.is_empty(), "{text:?}");
             if let Some(node) = node {
-                super::super::raw::RawConfig::read_tree(&node, &mut Vec::new());
+                crate::section::check(&node, &mut Vec::new());
             }
         }
     }

@@ -53,9 +53,9 @@ impl Log {
     /// Goes on as another configuration says: a client's options came.
     pub(crate) fn adopt(&self, config: &Loaded) {
         // It can only fail when the subscriber is gone, and then there is nobody to tell.
-        let _ = self.level.reload(targets(config.log_level));
+        let _ = self.level.reload(targets(config.log_level()));
         if self.mirror.is_on() {
-            let _ = self.mirrored.reload(targets(config.log_level));
+            let _ = self.mirrored.reload(targets(config.log_level()));
         }
         self.hidden.adopt(config);
         self.tell(config);
@@ -65,7 +65,7 @@ impl Log {
     pub(crate) fn mirror(&self, config: &Loaded, to: Box<dyn Fn(&str) + Send + Sync>) {
         if self.mirror.begin(to) {
             // As above.
-            let _ = self.mirrored.reload(targets(config.log_level));
+            let _ = self.mirrored.reload(targets(config.log_level()));
         }
     }
 
@@ -88,7 +88,7 @@ fn build(format: Format, sink: Box<dyn Sink>, config: &Loaded) -> (Log, Subscrib
     let (hidden, redactor) = (Hidden::of(config), redactor(config));
     let pen = Arc::new(Mutex::new(Pen::new(format, hidden.clone(), redactor.clone(), sink)));
     let mirror = Arc::new(Mirror::new(hidden.clone(), redactor));
-    let (level, handle) = reload::Layer::new(targets(config.log_level));
+    let (level, handle) = reload::Layer::new(targets(config.log_level()));
     let lines =
         tracing_subscriber::fmt::layer().with_writer(Lines(pen)).with_ansi(false).log_internal_errors(false);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {

@@ -106,7 +106,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let home = loaded.home()?;
             let starter = background::Starter::new(global, loaded.indexes_in_background());
             let sweep = super::wrap::sweep_beside(&home, loaded.retention(), &starter)?;
-            super::wrap::check_durability(loaded.relay, &policy)?;
+            super::wrap::check_durability(loaded.relay(), &policy)?;
             super::wrap::tell_if_off(&policy);
             let watch = Watch::default();
             let debug = Arc::new(Debug::new(watch.clone(), home.clone(), redactor.clone(), log.clone()));
@@ -114,7 +114,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
                 &config,
                 home,
                 origin(warden),
-                loaded.limits,
+                loaded.limits(),
                 (redactor, policy),
                 (watch, starter.backlog()),
             );
@@ -219,7 +219,7 @@ async fn serve(
         None => Box::new(move |options| asked.take_options(options)),
         Some(_) => Box::new(move |options| asked.refuse_options(options)),
     };
-    let relay = started.relay;
+    let relay = started.relay();
     let gateway = Gateway::new(config.naming, new_recording, relay, Some(options), |events, recording| {
         let configured = config.backends.iter().map(|backend| {
             let tape = recording(NewTape::of_backend(&format!("backend {}", backend.id)));

@@ -172,8 +172,8 @@ struct Settings {
 impl Settings {
     fn of(loaded: &Loaded, home: &Home) -> anyhow::Result<Self> {
         Ok(Self {
-            options: loaded.relay,
-            limits: loaded.limits,
+            options: loaded.relay(),
+            limits: loaded.limits(),
             redactor: loaded.redactor(Some(home))?,
             rules: loaded.rules(),
             policy: loaded.policy()?,

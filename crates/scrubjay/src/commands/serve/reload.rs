@@ -81,7 +81,7 @@ impl InForce {
         drop(now);
         self.log.adopt(&adopted);
         self.debug.adopt(&adopted);
-        Ok(adopted.backends)
+        Ok(adopted.backends().to_vec())
     }
 
     /// Refuses the options of a client that may change nothing, unless they change nothing.
@@ -172,7 +172,7 @@ impl InForce {
             Some(options) => loaded.with_options(options).map_err(|problems| ConfigError { problems })?,
             None => loaded.clone(),
         };
-        let brought = options.iter().flat_map(|_| &adopted.backends);
+        let brought = options.iter().flat_map(|_| adopted.backends());
         for backend in brought {
             // As when the client brought them: an id that is taken already stays as it is.
             if config.backends.iter().all(|other| other.id != backend.id) {

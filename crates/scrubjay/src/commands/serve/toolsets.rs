@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Toolset>, String> {
 pub(super) fn chosen(args: &ServeArgs, loaded: &Loaded) -> Vec<Toolset> {
     match &args.toolsets {
         Some(typed) => typed.iter().copied().flatten().collect(),
-        None => loaded.toolsets(),
+        None => loaded.toolsets().to_vec(),
     }
 }
 

@@ -1,39 +1,36 @@
-//! The tokens that let clients in over HTTP: one from the settings, or those of a file, one a line.
+//! The tokens of clients over HTTP: one from the configuration, or those of a file, one in each line.
 //!
-//! A line is a token, or `name: token`; `#` begins a comment. Each token is a principal of its own, so that clients which
-//! nothing else tells apart are. Messages name lines and names, never a token.
-
-use std::path::Path;
+//! A line is a token, or `name: token`; `#` begins a comment. Each token is a principal of its own, so
+//! that clients with different tokens are told apart. Messages name lines and names, never a token.
 
 use scrubjay_gateway::config::AuthToken;
 
-use super::problem::{ConfigError, Problem};
-use super::raw::{Given, RawServe};
-use super::secret_file;
-use super::setting::{Location, Token};
+use crate::loaded::Loaded;
+use crate::problem::ConfigError;
+use crate::secret_file;
+use crate::setting::Token;
 
-/// Returns the tokens that clients may show; none where none is asked for. Reads the file.
-pub(crate) fn read(serve: &RawServe, directory: &Path) -> Result<Vec<AuthToken>, ConfigError> {
-    let wrong = |given: &Given<Location>, message: String| ConfigError {
-        problems: vec![Problem::new(&given.origin, "serve.auth_token_file", message)],
-    };
-    match (&serve.auth_token, &serve.auth_token_file) {
-        (None, None) => Ok(Vec::new()),
-        (Some(token), None) => Ok(vec![AuthToken { name: None, secret: token.value.0.clone() }]),
-        (Some(_), Some(file)) => {
-            Err(wrong(file, "cannot stand beside serve.auth_token: give one".to_owned()))
-        }
-        (None, Some(file)) => {
-            let path = directory.join(&file.value.0);
-            let text = secret_file::read(&path)
-                .map_err(|e| wrong(file, format!("cannot be read from {}: {e}", path.display())))?;
-            let text = std::str::from_utf8(&text).map_err(|_| "is no text".to_owned());
-            text.and_then(parse).map_err(|why| wrong(file, format!("{why}: {}", path.display())))
+impl Loaded {
+    /// Returns the tokens that clients may show; none if none is configured. Reads the file.
+    pub(crate) fn auth_tokens(&self) -> Result<Vec<AuthToken>, ConfigError> {
+        let serve = &self.settings.serve;
+        let wrong = |message: String| self.wrong("serve.auth_token_file", message);
+        match (&serve.auth_token, &serve.auth_token_file) {
+            (None, None) => Ok(Vec::new()),
+            (Some(token), None) => Ok(vec![AuthToken { name: None, secret: token.0.clone() }]),
+            (Some(_), Some(_)) => Err(wrong("cannot stand beside serve.auth_token: give one".to_owned())),
+            (None, Some(file)) => {
+                let path = self.base.directory.join(file);
+                let text = secret_file::read(&path)
+                    .map_err(|e| wrong(format!("cannot be read from {}: {e}", path.display())))?;
+                let text = std::str::from_utf8(&text).map_err(|_| "is no text".to_owned());
+                text.and_then(parse).map_err(|why| wrong(format!("{why}: {}", path.display())))
+            }
         }
     }
 }
 
-/// Reads the lines of a file; on failure says which one is wrong.
+/// Reads the lines of a file; an error names the line.
 fn parse(text: &str) -> Result<Vec<AuthToken>, String> {
     let mut tokens: Vec<AuthToken> = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -57,7 +54,7 @@ fn parse(text: &str) -> Result<Vec<AuthToken>, String> {
 }
 
 fn parse_line(line: &str) -> Option<AuthToken> {
-    // A token has no space, so that one with a colon in it is not taken apart.
+    // A token contains no space, so one with a colon in it is not split.
     let (name, token) = match line.split_once(": ") {
         Some((name, token)) => (Some(name.trim()), token.trim()),
         None => (None, line),

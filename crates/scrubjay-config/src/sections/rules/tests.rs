@@ -1,7 +1,10 @@
+use std::time::Duration;
+
+use scrubjay_core::entry::Direction;
 use scrubjay_core::rules::{Judge, Onward};
 
-use super::super::tests::{loaded, problems};
 use super::*;
+use crate::tests::{loaded, problems};
 
 const ALL: &str = r#"
 recorder:

@@ -1,0 +1,179 @@
+//! Reads values from a tree. What is wrong is reported where it stands, and reading goes on: a person sees every
+//! problem at once.
+
+use std::cell::RefCell;
+
+use crate::node::{Kind, Node, Origin, Scalar, Value, below};
+use crate::problem::{Problem, unknown};
+use crate::setting::Setting;
+
+/// A value, the path of its key, and the list that problems are added to.
+#[derive(Clone)]
+pub(crate) struct Cursor<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) key: String,
+    problems: &'a RefCell<Vec<Problem>>,
+}
+
+/// Reads a tree, adding to the problems.
+pub(crate) fn read<T>(
+    tree: &Node,
+    key: &str,
+    problems: &mut Vec<Problem>,
+    read: impl FnOnce(&Cursor<'_>) -> T,
+) -> T {
+    let all = RefCell::new(std::mem::take(problems));
+    let value = read(&Cursor { node: tree, key: key.to_owned(), problems: &all });
+    *problems = all.into_inner();
+    value
+}
+
+impl<'a> Cursor<'a> {
+    fn at(&self, node: &'a Node, key: String) -> Self {
+        Self { node, key, problems: self.problems }
+    }
+
+    pub(crate) fn origin(&self) -> &'a Origin {
+        &self.node.origin
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        self.node.value == Value::Null
+    }
+
+    /// Reports what is wrong with this value; returns `None`, for a caller that needs the value.
+    pub(crate) fn wrong<T>(&self, message: impl Into<String>) -> Option<T> {
+        self.problems.borrow_mut().push(Problem::new(self.origin(), &*self.key, message));
+        None
+    }
+
+    /// Returns a value, or reports the error as wrong with this one.
+    pub(crate) fn reported<T>(&self, read: Result<T, impl Into<String>>) -> Option<T> {
+        read.map_or_else(|message| self.wrong(message), Some)
+    }
+
+    /// Returns what `read` returns, unless it reports a problem.
+    pub(crate) fn if_right<T>(&self, read: impl FnOnce() -> Option<T>) -> Option<T> {
+        let before = self.problems.borrow().len();
+        read().filter(|_| self.problems.borrow().len() == before)
+    }
+
+    /// Returns the value of a key of this map.
+    pub(crate) fn member(&self, name: &str) -> Option<Self> {
+        Some(self.at(self.node.get(name)?, below(&self.key, name)))
+    }
+
+    /// Returns this value under the path of one of its keys.
+    pub(crate) fn of(&self, name: &str) -> Self {
+        self.at(self.node, below(&self.key, name))
+    }
+
+    /// Returns the value of a key of this map, or the map under that key's path: the place where it is missing.
+    pub(crate) fn place(&self, name: &str) -> Self {
+        self.member(name).unwrap_or_else(|| self.of(name))
+    }
+
+    /// Returns the value of a key that has to be there.
+    pub(crate) fn required(&self, name: &str) -> Option<Self> {
+        self.member(name).or_else(|| self.place(name).wrong("is required"))
+    }
+
+    /// Reads the value of a key of this map, if it is given.
+    pub(crate) fn get<T: Setting>(&self, name: &str) -> Option<T> {
+        T::read(&self.member(name)?)
+    }
+
+    /// Reads the value of a key of this map, else takes the default; `None` if the value is wrong.
+    pub(crate) fn get_or<T>(
+        &self,
+        name: &str,
+        default: T,
+        read: impl FnOnce(&Self) -> Option<T>,
+    ) -> Option<T> {
+        self.member(name).map_or(Some(default), |at| read(&at))
+    }
+
+    /// Returns the entries of a map whose keys are all known; reports the others. Null is an empty map.
+    pub(crate) fn entries(&self, known: &[&str]) -> Vec<(&'a str, Self)> {
+        let Value::Map(entries) = &self.node.value else {
+            if !self.is_null() {
+                self.wrong::<()>("must be a map of keys to values");
+            }
+            return Vec::new();
+        };
+        let entries = entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name))));
+        let (ours, others): (Vec<_>, Vec<_>) = entries.partition(|(name, _)| known.contains(name));
+        for (name, at) in others {
+            at.wrong::<()>(unknown(name, known));
+        }
+        ours
+    }
+
+    /// Returns the entries of a map with any keys.
+    pub(crate) fn map_of(&self, what: &str) -> Option<Vec<(&'a str, Self)>> {
+        let Value::Map(entries) = &self.node.value else {
+            return self.wrong(format!("must be a map of {what}"));
+        };
+        Some(entries.iter().map(|(name, node)| (&**name, self.at(node, below(&self.key, name)))).collect())
+    }
+
+    /// Returns the items of a list.
+    pub(crate) fn list_of(&self, what: &str) -> Option<Vec<Self>> {
+        let Value::List(items) = &self.node.value else {
+            return self.wrong(format!("must be a list{what}"));
+        };
+        let items = items.iter().enumerate();
+        Some(items.map(|(i, item)| self.at(item, format!("{}[{i}]", self.key))).collect())
+    }
+
+    pub(crate) fn scalar(&self) -> Option<&'a Scalar> {
+        match &self.node.value {
+            Value::Scalar(scalar) => Some(scalar),
+            _ => self.wrong("must be a single value"),
+        }
+    }
+
+    /// Returns the text. In a file `PORT: 3000` means the text `3000`; in a client's JSON a number is no string.
+    pub(crate) fn text(&self) -> Option<&'a str> {
+        match &self.node.value {
+            Value::Scalar(s) if s.kind != Kind::Text && *self.origin() == Origin::Options => {
+                self.wrong("must be a string")
+            }
+            Value::Scalar(s) if s.text.contains('\0') => self.wrong("must not contain a NUL character"),
+            Value::Scalar(s) => Some(&s.text),
+            _ => self.wrong("must be a string"),
+        }
+    }
+
+    /// Returns the texts of a list, each with its place; commas separate them where there are no lists.
+    pub(crate) fn texts(&self) -> Option<Vec<(String, Self)>> {
+        match &self.node.value {
+            Value::Scalar(s) if self.origin().lists_with_commas() => {
+                let texts = s.text.split(',').map(str::trim).filter(|text| !text.is_empty()).enumerate();
+                Some(
+                    texts
+                        .map(|(i, t)| (t.to_owned(), self.at(self.node, format!("{}[{i}]", self.key))))
+                        .collect(),
+                )
+            }
+            _ => self.if_right(|| {
+                let items = self.list_of("")?.into_iter();
+                Some(items.filter_map(|item| Some((item.text()?.to_owned(), item))).collect())
+            }),
+        }
+    }
+
+    /// Reads a list of texts, each with a function that returns an error for what it cannot be.
+    pub(crate) fn each<T, E: Into<String>>(&self, read: impl Fn(&str) -> Result<T, E>) -> Option<Vec<T>> {
+        self.if_right(|| {
+            let texts = self.texts()?.into_iter();
+            Some(texts.filter_map(|(text, at)| at.reported(read(&text))).collect())
+        })
+    }
+
+    /// Reads a single value with a function that returns `None` for what it cannot be.
+    pub(crate) fn parse<T>(&self, must_be: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let scalar = self.scalar()?;
+        read(scalar.text.trim()).or_else(|| self.wrong(format!("must be {must_be}, not {}", scalar.quoted())))
+    }
+}

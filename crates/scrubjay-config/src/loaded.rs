@@ -1,0 +1,150 @@
+//! The configuration in force: the values of all layers together, for the rooms to ask. What each section means stands
+//! in its file beneath `sections`.
+
+use std::path::PathBuf;
+
+use scrubjay_gateway::config::BackendConfig;
+
+use crate::SourceFile;
+use crate::level::LogLevel;
+use crate::node::{Node, Origin};
+use crate::options::GatewayOptions;
+use crate::problem::{ConfigError, Problem};
+use crate::section::{self, Part};
+use crate::sections::Settings;
+use crate::setting::Shown;
+
+/// A shorter secret would be found in ordinary words; the logs do not look for it.
+const SECRET_CHARS_MIN: usize = 8;
+
+/// The configuration as it stands. It may hold secrets: it has no `Debug`.
+#[derive(Clone)]
+pub struct Loaded {
+    /// What a person should know.
+    pub notices: Vec<String>,
+    /// The files that were looked for.
+    pub files: Vec<SourceFile>,
+    pub(crate) settings: Settings,
+    pub(crate) tree: Node,
+    below: Node,
+    above: Node,
+    pub(crate) base: Base,
+}
+
+/// Where relative paths and the data directory start from.
+#[derive(Clone)]
+pub(crate) struct Base {
+    /// The working directory.
+    pub(crate) directory: PathBuf,
+    pub(crate) default_data: Option<PathBuf>,
+    pub(crate) tell: fn(&str),
+}
+
+impl Loaded {
+    /// Puts layers together, each of which was checked. A client's options come between the two.
+    pub(crate) fn new(
+        below: Node,
+        above: Node,
+        base: Base,
+        files: Vec<SourceFile>,
+        notices: Vec<String>,
+    ) -> Self {
+        let mut tree = below.clone();
+        section::put_over(&mut tree, &above);
+        let settings = section::values(&tree);
+        let mut loaded = Self { notices, files, settings, tree, below, above, base };
+        loaded.notices.extend(loaded.limit_notices());
+        loaded
+    }
+
+    /// Puts a client's `initializationOptions` between the files and the environment.
+    ///
+    /// # Errors
+    /// Some are wrong. The problems serialize as `{path, message}`: they are the data of the error -32602.
+    pub fn with_options(&self, options: &serde_json::Value) -> Result<Self, Vec<Problem>> {
+        let mut options = GatewayOptions::parse(options)?;
+        let notice = options.keep_warnings(self.log_level());
+        let mut below = self.below.clone();
+        section::put_over(&mut below, &options.layer);
+        let notices = notice.into_iter().collect();
+        Ok(Self::new(below, self.above.clone(), self.base.clone(), self.files.clone(), notices))
+    }
+
+    /// Returns what a client that may change nothing must be refused of its options: what differs from this.
+    pub fn refused_options(&self, options: &serde_json::Value) -> Vec<Problem> {
+        GatewayOptions::parse(options).map_or_else(|problems| problems, |o| o.changes_of(&self.settings))
+    }
+
+    /// Returns how much is logged.
+    pub fn log_level(&self) -> LogLevel {
+        self.settings.log_level
+    }
+
+    /// Returns the backends, in the order in which they were written.
+    pub fn backends(&self) -> &[BackendConfig] {
+        self.settings.backends.as_ref().map_or(&[], |backends| &backends.list)
+    }
+
+    /// Names the keys to which another configuration gives another value.
+    pub fn differing_keys(&self, other: &Self) -> Vec<String> {
+        let (mine, theirs) = (self.shown(), other.shown());
+        let same = |a: &Shown, b: &Shown| a.key == b.key && a.value == b.value && a.hidden == b.hidden;
+        let mut keys = Vec::new();
+        for (some, others) in [(&mine, &theirs), (&theirs, &mine)] {
+            let differing = some.iter().filter(|a| !others.iter().any(|b| same(a, b)));
+            keys.extend(differing.map(|shown| shown.key.clone()));
+        }
+        if self.settings.serve.auth_token_file.is_some()
+            && self.auth_tokens().ok() != other.auth_tokens().ok()
+        {
+            keys.push("serve.auth_token_file".to_owned());
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Shows every key, its value and where that came from, secrets masked.
+    pub fn shown(&self) -> Vec<Shown> {
+        let mut shown = self.keys_shown();
+        if let Some(data) = shown.iter_mut().find(|s| s.key == "data")
+            && let Ok(home) = self.home()
+        {
+            data.value = home.root().to_string_lossy().into();
+            // Under its other name it comes from there.
+            if let Some(node) = self.tree.find("recorder.storage.path") {
+                data.origin = node.origin.to_string();
+            }
+        }
+        shown
+    }
+
+    fn keys_shown(&self) -> Vec<Shown> {
+        let mut shown = Vec::new();
+        Part::show(&self.settings, "", &self.tree, &mut shown);
+        shown
+    }
+
+    /// Returns every secret that the configuration holds, for the logs to hide.
+    pub fn secrets(&self) -> Vec<String> {
+        let hidden = self.keys_shown().into_iter().flat_map(|shown| shown.hidden);
+        // A file that cannot be read holds nothing that could be logged.
+        let tokens = self.auth_tokens().unwrap_or_default();
+        let all = hidden.chain(tokens.iter().map(|token| token.secret.reveal().to_owned()));
+        let mut secrets: Vec<String> =
+            all.filter(|secret| secret.chars().count() >= SECRET_CHARS_MIN).collect();
+        secrets.sort_unstable();
+        secrets.dedup();
+        secrets
+    }
+
+    /// Returns where the value of a key came from.
+    pub(crate) fn origin(&self, key: &str) -> &Origin {
+        self.tree.find(key).map_or(&Origin::Default, |node| &node.origin)
+    }
+
+    /// Makes an error of what is wrong with a key's value.
+    pub(crate) fn wrong(&self, key: &str, message: impl Into<String>) -> ConfigError {
+        ConfigError { problems: vec![Problem::new(self.origin(key), key, message)] }
+    }
+}

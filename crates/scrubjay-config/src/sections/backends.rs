@@ -1,0 +1,368 @@
+//! `backends`: checked as the gateway's specification demands, every problem at once.
+//!
+//! The same functions read them from a file and from a client's `initializationOptions`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use scrubjay_gateway::config::{BackendConfig, BackendLink, InheritEnv, Quarantine};
+use serde_json::{Value as Json, json};
+
+use crate::cursor::Cursor;
+use crate::mask::{self, Masked};
+use crate::node::{Kind, Node, Origin, Scalar, Value, below};
+use crate::problem::unknown;
+use crate::setting::{Count, Setting, Shown, Span, write_duration};
+
+const ID_CHARS_MAX: usize = 64;
+/// Longer than hosts wait by themselves (a minute, mostly), so that they give up first.
+const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
+
+const COMMON: [&str; 7] =
+    ["id", "displayName", "type", "callTimeout", "shared", "maxConnections", "quarantine"];
+const STDIO: [&str; 4] = ["command", "args", "env", "inheritEnv"];
+const HTTP: [&str; 2] = ["url", "headers"];
+
+/// The backends of one layer, and how they were written.
+#[derive(Clone)]
+pub(crate) struct Backends {
+    pub(crate) list: Vec<BackendConfig>,
+    /// Which of their definitions are held back, by the ids of those that say so.
+    pub(crate) quarantine: BTreeMap<String, Quarantine>,
+    written: Node,
+}
+
+impl Setting for Backends {
+    const FITS_VARIABLE: bool = false;
+
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        let items = at.list_of(" of backends")?;
+        at.if_right(|| {
+            let mut first: BTreeMap<&str, &Cursor<'_>> = BTreeMap::new();
+            let mut list = Vec::with_capacity(items.len());
+            for at in &items {
+                let id = at.node.get("id").and_then(scalar);
+                if let Some(other) = id.and_then(|id| first.insert(&id.text, at)) {
+                    // At the backend, whose line says which one is meant.
+                    at.of("id").wrong::<()>(format!("is the id of {} already", other.key));
+                }
+                list.extend(read_backend(at));
+            }
+            let held_back = |at: &Cursor<'_>| {
+                let mode = at.get("quarantine")?;
+                Some((scalar(at.node.get("id")?)?.text.clone(), mode))
+            };
+            let quarantine = items.iter().filter_map(held_back).collect();
+            Some(Self { list, quarantine, written: at.node.clone() })
+        })
+    }
+
+    fn json(&self) -> Json {
+        json!([])
+    }
+
+    fn show(&self, key: &str, origin: &Origin, out: &mut Vec<Shown>) {
+        if self.list.is_empty() {
+            out.push(Shown::new(key, self.json(), origin));
+        }
+        let Value::List(items) = &self.written.value else { return };
+        for (i, (item, backend)) in items.iter().zip(&self.list).enumerate() {
+            let path = format!("{key}[{i}]");
+            show_backend(item, &path, out);
+            if item.get("inheritEnv").is_none() && matches!(backend.link, BackendLink::Stdio { .. }) {
+                out.push(Shown::new(&below(&path, "inheritEnv"), false, &Origin::Default));
+            }
+            if item.get("callTimeout").is_none() {
+                let timeout = write_duration(backend.call_timeout);
+                out.push(Shown::new(&below(&path, "callTimeout"), timeout, &Origin::Default));
+            }
+        }
+    }
+}
+
+fn scalar(node: &Node) -> Option<&Scalar> {
+    if let Value::Scalar(scalar) = &node.value { Some(scalar) } else { None }
+}
+
+fn read_backend(at: &Cursor<'_>) -> Option<BackendConfig> {
+    let Value::Map(entries) = &at.node.value else {
+        return at.wrong("must be a map of keys to values");
+    };
+    let link_type = read_type(at);
+    refuse_others(at, entries, link_type);
+    let id = at.required("id").and_then(|at| read_id(&at));
+    let display_name = at.get_or("displayName", None, |at| Some(Some(at.text()?.to_owned())));
+    let call_timeout = at.get_or("callTimeout", Span(CALL_TIMEOUT_DEFAULT), Span::<1>::read);
+    let is_shared = at.get_or("shared", false, bool::read);
+    let usual = Count(BackendConfig::CONNECTIONS_MAX);
+    let connections_max = at.get_or("maxConnections", usual, Count::<1, 100_000>::read);
+    let link = match link_type {
+        Some("stdio") => read_stdio(at),
+        Some(other) => read_http(at, other == "sse"),
+        None => None,
+    };
+    Some(BackendConfig {
+        id: id?,
+        display_name: display_name?,
+        link: link?,
+        call_timeout: call_timeout?.0,
+        is_shared: is_shared?,
+        connections_max: connections_max?.0,
+    })
+}
+
+fn read_type<'a>(at: &Cursor<'a>) -> Option<&'a str> {
+    let at = at.required("type")?;
+    match at.text()? {
+        found @ ("stdio" | "http" | "sse") => Some(found),
+        other => at.wrong(format!("must be \"stdio\", \"http\" or \"sse\", not {other:?}")),
+    }
+}
+
+/// Reports every key that a backend of this type does not have.
+fn refuse_others(at: &Cursor<'_>, entries: &[(String, Node)], link_type: Option<&str>) {
+    let (known, theirs, other_type): (Vec<&str>, &[&str], &str) = match link_type {
+        Some("stdio") => ([&COMMON[..], &STDIO].concat(), &HTTP, "http"),
+        Some(_) => ([&COMMON[..], &HTTP].concat(), &STDIO, "stdio"),
+        None => ([&COMMON[..], &STDIO, &HTTP].concat(), &[], ""),
+    };
+    for (name, _) in entries.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
+        at.place(name).wrong::<()>(if theirs.contains(&name.as_str()) {
+            format!("belongs to backends of type \"{other_type}\"")
+        } else {
+            unknown(name, &known)
+        });
+    }
+}
+
+fn read_id(at: &Cursor<'_>) -> Option<String> {
+    let id = at.text()?;
+    let fits = (1..=ID_CHARS_MAX).contains(&id.len())
+        && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if fits { Some(id.to_owned()) } else { at.wrong("must be 1 to 64 letters, digits, _ or -") }
+}
+
+fn read_stdio(at: &Cursor<'_>) -> Option<BackendLink> {
+    let command = required_text(at, "command");
+    let args = at.get_or("args", Vec::new(), |at| at.each(|arg| Ok::<_, &str>(arg.to_owned())));
+    let env = map_of_texts(at, "env", |name, _| {
+        let fits = !name.is_empty() && !name.contains(['=', '\0']);
+        if fits { Ok(()) } else { Err("is not the name of a variable") }
+    });
+    let inherit_env = at.get_or("inheritEnv", InheritEnv::default(), |at| match &at.node.value {
+        Value::Scalar(Scalar { kind: Kind::Boolean, text, .. }) => {
+            Some(if text.eq_ignore_ascii_case("true") { InheritEnv::All } else { InheritEnv::Basic })
+        }
+        Value::List(_) => at.each(|name| Ok::<_, &str>(name.to_owned())).map(InheritEnv::Named),
+        _ => at.wrong("must be true, false or a list of variables"),
+    });
+    Some(BackendLink::Stdio { command: command?, args: args?, env: env?, inherit_env: inherit_env? })
+}
+
+fn read_http(at: &Cursor<'_>, sse: bool) -> Option<BackendLink> {
+    let url = required_text(at, "url").and_then(|url| {
+        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+        let fits = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', ':', '?', '#']))
+            && url.bytes().all(|b| b.is_ascii_graphic());
+        if fits { Some(url) } else { at.place("url").wrong("must be an http:// or https:// address") }
+    });
+    let headers = map_of_texts(at, "headers", |name, value| {
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if name.is_empty() || !name.bytes().all(token) {
+            return Err("is not the name of a header");
+        }
+        let fits = value.bytes().all(|b| b.is_ascii_graphic() || b == b' ' || b == b'\t');
+        if fits { Ok(()) } else { Err("must be visible ASCII characters") }
+    });
+    Some(BackendLink::Http { url: url?, headers: headers?, sse })
+}
+
+fn map_of_texts(
+    at: &Cursor<'_>,
+    name: &str,
+    check: impl Fn(&str, &str) -> Result<(), &'static str>,
+) -> Option<BTreeMap<String, String>> {
+    at.get_or(name, BTreeMap::new(), |at| {
+        let entries = at.map_of("names to values")?.into_iter();
+        let read = |(name, at): (&str, Cursor<'_>)| {
+            let text = at.text()?;
+            at.reported(check(name, text).map(|()| (name.to_owned(), text.to_owned())))
+        };
+        at.if_right(|| Some(entries.filter_map(read).collect()))
+    })
+}
+
+fn required_text(at: &Cursor<'_>, name: &str) -> Option<String> {
+    let at = at.required(name)?;
+    let text = at.text()?;
+    if text.is_empty() { at.wrong("must not be empty") } else { Some(text.to_owned()) }
+}
+
+fn show_backend(node: &Node, path: &str, out: &mut Vec<Shown>) {
+    let Value::Map(entries) = &node.value else { return };
+    let command = node.get("command").and_then(scalar).map_or("", |scalar| scalar.text.as_str());
+    for (name, value) in entries {
+        let path = below(path, name);
+        match &value.value {
+            Value::Map(pairs) => {
+                for (key, value) in pairs {
+                    let Some(scalar) = scalar(value) else { continue };
+                    // The name of a header does not tell whether its value lets somebody in.
+                    let masked =
+                        if name == "headers" { mask::hide(&scalar.text) } else { mask_scalar(key, scalar) };
+                    out.push(Shown::masked(&below(&path, key), masked, &value.origin));
+                }
+            }
+            Value::List(items) => out.push(show_list(&path, command, items, &value.origin)),
+            Value::Scalar(scalar) => {
+                out.push(Shown::masked(&path, mask_scalar("", scalar), &value.origin));
+            }
+            Value::Null => {}
+        }
+    }
+}
+
+fn show_list(path: &str, command: &str, items: &[Node], origin: &Origin) -> Shown {
+    let scalars: Vec<&Scalar> = items.iter().filter_map(scalar).collect();
+    let mut masked = mask::mask_args(command, scalars.iter().map(|scalar| scalar.text.as_str()));
+    for (masked, scalar) in masked.iter_mut().zip(&scalars).filter(|(_, scalar)| scalar.secret) {
+        *masked = mask::hide(&scalar.text);
+    }
+    let (shown, hidden): (Vec<String>, Vec<Vec<String>>) =
+        masked.into_iter().map(|m| (m.shown, m.hidden)).unzip();
+    Shown { hidden: hidden.concat(), ..Shown::new(path, json!(shown), origin) }
+}
+
+fn mask_scalar(name: &str, scalar: &Scalar) -> Masked {
+    if scalar.secret { mask::hide(&scalar.text) } else { mask::mask(name, &scalar.text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cursor;
+
+    fn read(backends: &serde_json::Value) -> Result<Vec<BackendConfig>, Vec<String>> {
+        let mut problems = Vec::new();
+        let node = Node::from_json(backends, &Origin::Options);
+        let read = cursor::read(&node, "backends", &mut problems, Backends::read);
+        assert_eq!(read.is_none(), !problems.is_empty());
+        read.map(|b| b.list)
+            .ok_or_else(|| problems.iter().map(|p| format!("{} {}", p.key, p.message)).collect())
+    }
+
+    fn refused(backend: &serde_json::Value, expected: &[&str]) {
+        assert_eq!(read(&json!([backend])).unwrap_err(), expected, "{backend}");
+    }
+
+    #[test]
+    fn the_example_of_the_seed_is_taken() {
+        let backends = read(&json!([
+            {"id": "filesystem", "type": "stdio", "command": "npx",
+             "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/Shared/TestPoCDir1"]},
+            {"id": "mcpBrowserbase", "displayName": "Browserbase", "type": "stdio", "command": "npx",
+             "env": {"BROWSERBASE_API_KEY": "bb_api"}, "inheritEnv": ["PROXY"], "callTimeout": "10s"},
+            {"id": "far", "type": "http", "url": "https://far.example/mcp", "headers": {"Authorization": "Bearer x"}},
+            {"id": "old", "type": "sse", "url": "https://old.example/sse"},
+        ]))
+        .unwrap();
+        assert_eq!(backends[0].id, "filesystem");
+        assert_eq!(backends[0].display_name, None);
+        assert_eq!(backends[0].call_timeout, CALL_TIMEOUT_DEFAULT);
+        let BackendLink::Stdio { command, args, env, inherit_env } = &backends[0].link else { panic!() };
+        assert_eq!((command.as_str(), args.len(), env.len()), ("npx", 3, 0));
+        assert_eq!(*inherit_env, InheritEnv::Basic);
+        let BackendLink::Stdio { env, inherit_env, .. } = &backends[1].link else { panic!() };
+        assert_eq!(env["BROWSERBASE_API_KEY"], "bb_api");
+        assert_eq!(*inherit_env, InheritEnv::Named(vec!["PROXY".to_owned()]));
+        assert_eq!(backends[1].call_timeout, Duration::from_secs(10));
+        assert_eq!(backends[1].display_name.as_deref(), Some("Browserbase"));
+        assert!(matches!(&backends[3].link, BackendLink::Http { sse: true, .. }));
+        let BackendLink::Http { url, headers, sse: false } = &backends[2].link else { panic!() };
+        assert_eq!(
+            (url.as_str(), headers["Authorization"].as_str()),
+            ("https://far.example/mcp", "Bearer x")
+        );
+        assert_eq!(read(&json!([])), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn every_problem_is_named() {
+        refused(&json!({}), &["backends[0].type is required", "backends[0].id is required"]);
+        refused(
+            &json!({"id": "a b", "type": "stdio", "command": "", "args": [1, "x"], "env": {"A": 1, "B=": "x"},
+                    "displayName": 3, "inheritEnv": "yes", "callTimeout": "soon", "comand": "x", "url": "http://x"}),
+            &[
+                "backends[0].comand is not a known key: did you mean `command`?",
+                "backends[0].url belongs to backends of type \"http\"",
+                "backends[0].id must be 1 to 64 letters, digits, _ or -",
+                "backends[0].displayName must be a string",
+                "backends[0].callTimeout must be a duration of at least 1ms, like 30s, 5m or 1h, not \"soon\"",
+                "backends[0].command must not be empty",
+                "backends[0].args[0] must be a string",
+                "backends[0].env.A must be a string",
+                "backends[0].env.B= is not the name of a variable",
+                "backends[0].inheritEnv must be true, false or a list of variables",
+            ],
+        );
+        refused(
+            &json!({"id": "x", "type": "http", "url": "ftp://x", "headers": {"a b": "x", "c": "d\ne"}, "env": {}}),
+            &[
+                "backends[0].env belongs to backends of type \"stdio\"",
+                "backends[0].url must be an http:// or https:// address",
+                "backends[0].headers.a b is not the name of a header",
+                "backends[0].headers.c must be visible ASCII characters",
+            ],
+        );
+        refused(
+            &json!({"id": "x", "type": "ws"}),
+            &["backends[0].type must be \"stdio\", \"http\" or \"sse\", not \"ws\""],
+        );
+        refused(&json!("npx"), &["backends[0] must be a map of keys to values"]);
+        refused(
+            &json!({"id": "x", "type": "stdio", "command": "c", "args": "x", "env": null}),
+            &["backends[0].args must be a list", "backends[0].env must be a map of names to values"],
+        );
+        assert_eq!(read(&json!({})).unwrap_err(), ["backends must be a list of backends"]);
+    }
+
+    #[test]
+    fn ids_are_unique_and_fit_a_tool_name() {
+        let stdio = |id: &str| json!({"id": id, "type": "stdio", "command": "c"});
+        assert!(read(&json!([stdio(&"x".repeat(64)), stdio("A-Z_0")])).is_ok());
+        for id in ["", "a.b", "é", &"x".repeat(65)] {
+            assert!(read(&json!([stdio(id)])).is_err(), "{id}");
+        }
+        let twice = read(&json!([stdio("a"), stdio("b"), stdio("a")])).unwrap_err();
+        assert_eq!(twice, ["backends[2].id is the id of backends[0] already"]);
+    }
+
+    #[test]
+    fn secrets_are_masked_and_known() {
+        let node = Node::from_json(
+            &json!([
+                {"id": "x", "type": "stdio", "command": "c", "args": ["--key", "k-123456", "-pS-123456"],
+                 "env": {"API_KEY": "e-123456", "PORT": "80"}},
+                {"id": "y", "type": "http", "url": "https://u:p-123456@h/", "headers": {"X-Custom": "h-123456"}},
+                {"id": "z", "type": "http", "url": "https://h/?v=1&sig=s-123456"},
+            ]),
+            &Origin::Options,
+        );
+        let backends = cursor::read(&node, "backends", &mut Vec::new(), Backends::read).unwrap();
+        let mut shown = Vec::new();
+        backends.show("backends", &Origin::Options, &mut shown);
+        let text = serde_json::to_string(&shown).unwrap();
+        assert!(!text.contains("123456"), "{text}");
+        assert!(text.contains("https://u:***@h/") && text.contains(r#"["--key","***","***"]"#), "{text}");
+        let hidden: Vec<&str> = shown.iter().flat_map(|s| &s.hidden).map(String::as_str).collect();
+        assert_eq!(hidden, ["k-123456", "-pS-123456", "e-123456", "h-123456", "p-123456", "s-123456"]);
+        let defaults = shown.iter().filter(|s| s.origin == "default").map(|s| s.key.as_str());
+        let expected = [
+            "backends[0].inheritEnv",
+            "backends[0].callTimeout",
+            "backends[1].callTimeout",
+            "backends[2].callTimeout",
+        ];
+        assert_eq!(defaults.collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,152 @@
+//! `recorder`: whether, where and when recordings are written. Which messages are kept is in `selection`, what is taken
+//! out of them in `privacy`, and what is done to them on their way in `rules`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use scrubjay_gateway::relay::Durability;
+use scrubjay_tape::format::header::Compression;
+use scrubjay_tape::recording::Policy;
+
+use super::limits::ANY;
+use super::privacy::Privacy;
+use super::rules::MessageRules;
+use super::selection::{CaptureSection, FiltersSection, SamplingSection, StrategySetting};
+use crate::loaded::Loaded;
+use crate::section::section;
+use crate::setting::{Count, Size, Span, choice};
+
+section! {
+    /// `recorder`.
+    Recorder {
+        enabled: bool = "true";
+        capture: CaptureSection;
+        filters: FiltersSection;
+        sampling: SamplingSection;
+        strategy: StrategySetting = "full";
+        storage: StorageSection;
+        privacy: Privacy;
+        rules: MessageRules = "[]";
+        performance: Performance;
+    }
+}
+
+section! {
+    /// `recorder.storage`: where and how recordings are kept; three keys are other names of older ones.
+    StorageSection {
+        backend: Option<StorageBackend>;
+        path: Option<PathBuf>;
+        max_tape_size: Option<Size<1024, ANY>>;
+        max_tape_duration: Option<Span<1000>>;
+        compression: Compression = "zstd";
+        retention: Option<Span<1000>>;
+    }
+}
+
+section! {
+    /// `recorder.performance`: when recordings are written.
+    Performance {
+        buffer_size: Count<1, 1_000_000> = "1000";
+        flush_interval: Span<1> = "5s";
+        async_storage: bool = "false";
+    }
+}
+
+// What the ledger is kept in.
+choice!(enum StorageBackend: "sqlite" = Sqlite, "postgres" = Postgres);
+choice!(Compression: "zstd" = Zstd, "none" = None);
+
+impl Loaded {
+    /// Returns what is recorded, and when it is written.
+    ///
+    /// # Errors
+    /// Two settings contradict each other.
+    pub fn policy(&self) -> anyhow::Result<Policy> {
+        self.storage()?;
+        let recorder = &self.settings.recorder;
+        let performance = &recorder.performance;
+        if performance.async_storage && self.settings.durability == Durability::Power {
+            let message =
+                "passes messages on before they are written, and cannot stand beside durability: power";
+            return Err(self.wrong("recorder.performance.async_storage", message).into());
+        }
+        Ok(Policy {
+            enabled: recorder.enabled,
+            selection: recorder.selection(),
+            buffer_max: performance.async_storage.then_some(performance.buffer_size.0),
+            flush_interval: performance.flush_interval.0,
+            compression: recorder.storage.compression,
+        })
+    }
+
+    /// Returns how long tapes are kept after their end; `None` is for ever.
+    pub fn retention(&self) -> Option<Duration> {
+        self.settings.recorder.storage.retention.map(|span| span.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::ConfigError;
+    use crate::tests::{loaded, problems};
+
+    #[test]
+    fn the_section_is_read() {
+        let usual = loaded("").policy().unwrap();
+        assert!(usual.enabled && usual.buffer_max.is_none());
+        assert_eq!(usual.compression, Compression::Zstd);
+        assert_eq!(loaded("").retention(), None);
+        let text =
+            "recorder: { enabled: false, storage: { backend: sqlite, compression: none, retention: 30d,
+            max_tape_size: 5MB, max_tape_duration: 2h },
+            performance: { buffer_size: 7, flush_interval: 50ms, async_storage: true } }";
+        let given = loaded(text);
+        let policy = given.policy().unwrap();
+        assert!(!policy.enabled);
+        assert_eq!((policy.buffer_max, policy.compression), (Some(7), Compression::None));
+        assert_eq!(policy.flush_interval, Duration::from_millis(50));
+        assert_eq!(given.retention(), Some(Duration::from_secs(30 * 86_400)));
+        assert_eq!(given.limits().tape_bytes_max, 5_000_000);
+        assert_eq!(given.limits().tape_duration_max, Duration::from_secs(7200));
+        given.storage().unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_had_together_is_told() {
+        let told = |text: &str| {
+            let error: ConfigError = loaded(text).policy().unwrap_err().downcast().unwrap();
+            error.problems[0].to_string()
+        };
+        let both = "durability: power\nrecorder:\n  performance: { async_storage: true }\n";
+        assert!(
+            told(both).contains(":3: recorder.performance.async_storage passes messages on"),
+            "{}",
+            told(both)
+        );
+        let other = "storage: postgres://a/b\nrecorder: { storage: { backend: sqlite } }";
+        assert!(
+            told(other).ends_with(
+                ":2: recorder.storage.backend says sqlite, but storage names a PostgreSQL database"
+            )
+        );
+        assert!(told("recorder: { storage: { backend: postgres } }").contains("says postgres"));
+    }
+
+    #[test]
+    fn a_key_with_two_names_has_one_value() {
+        let told = problems(
+            "limits: { max_tape_size: 1MB }\ndata: a\nrecorder:\n  storage:\n    max_tape_size: 2MB\n    path: b\n",
+        );
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0]
+                .ends_with(":6: recorder.storage.path is another name of data, which is given too: keep one"),
+            "{told:?}"
+        );
+        assert!(
+            told[1].contains(":5: recorder.storage.max_tape_size is another name of limits.max_tape_size"),
+            "{told:?}"
+        );
+    }
+}

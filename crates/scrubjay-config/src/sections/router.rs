@@ -1,0 +1,113 @@
+//! `router`: how tasks in plain words become calls.
+
+use std::sync::Arc;
+
+use scrubjay_gateway::gateway::Consent;
+use scrubjay_router::{Mode, Router};
+
+use crate::loaded::Loaded;
+use crate::section::section;
+use crate::setting::{Count, Share, choice, text_list};
+
+section! {
+    /// `router`.
+    RouterSection {
+        mode: RouterMode = "catalog";
+        threshold: Share = "0.5";
+        confirm_destructive: bool = "true";
+        destructive: Calls = "[]";
+        allowed: Calls = "[]";
+        max_steps: Count<1, 10> = "1";
+        shortlist: Count<1, 15> = "10", free;
+        learn: bool = "true";
+    }
+}
+
+// How tools are put before a model, or that no task is routed.
+choice!(enum RouterMode: "catalog" = Catalog, "backends" = Backends, "off" = Off);
+
+text_list!(
+    /// Names of calls: `backend/tool`, which may end in `*`.
+    Calls,
+    "a call like files/delete_file or files/*",
+    |name| {
+        let start = name.strip_suffix('*').unwrap_or(name);
+        !start.contains('*') && start.split_once('/').is_some_and(|(backend, _)| !backend.is_empty())
+    }
+);
+
+impl Loaded {
+    /// Returns what routes tasks and what needs a person's consent; `None` if no task is routed.
+    pub fn router(&self) -> Option<(Arc<Router>, Consent)> {
+        let router = &self.settings.router;
+        let mode = match router.mode {
+            RouterMode::Catalog => Mode::Catalog,
+            RouterMode::Backends => Mode::Backends,
+            RouterMode::Off => return None,
+        };
+        let consent = Consent {
+            confirm_destructive: router.confirm_destructive,
+            destructive: router.destructive.0.clone(),
+            allowed: router.allowed.0.clone(),
+        };
+        let made = Router::new(mode, router.threshold.0 as f32)
+            .with_steps(router.max_steps.0)
+            .with_shortlist(router.shortlist.0);
+        Some((Arc::new(made), consent))
+    }
+
+    /// Tells whether the router learns from earlier tasks.
+    pub fn router_learns(&self) -> bool {
+        self.settings.router.learn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{loaded, problems};
+
+    #[test]
+    fn the_section_is_read() {
+        let read = |text: &str| loaded(text).router();
+        let (router, consent) = read("{}").unwrap();
+        assert_eq!((router.mode(), router.threshold()), (Mode::Catalog, 0.5));
+        assert!(consent.confirm_destructive && consent.allowed.is_empty());
+        assert_eq!(router.shortlist(), 10);
+        assert_eq!(read("router: { shortlist: 15 }").unwrap().0.shortlist(), 15);
+        let text = "router: { mode: backends, threshold: 0.25, destructive: ['web/*'], allowed: [a/b] }";
+        let (router, consent) = read(text).unwrap();
+        assert_eq!((router.mode(), router.threshold()), (Mode::Backends, 0.25));
+        assert_eq!(
+            (consent.destructive, consent.allowed),
+            (vec!["web/*".to_owned()], vec!["a/b".to_owned()])
+        );
+        assert!(read("router: { mode: off }").is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let check = |text: &str, expected: &[&str]| {
+            let told = problems(text);
+            let told: Vec<&str> = told.iter().map(|told| told.split_once(":1: ").unwrap().1).collect();
+            assert_eq!(told, expected);
+        };
+        check(
+            "router: { mode: maybe, threshold: 2, allowed: [delete, 'a*/b', /x] }",
+            &[
+                "router.mode must be catalog, backends or off, not \"maybe\"",
+                "router.threshold must be a number from 0 to 1, not \"2\"",
+                "router.allowed[0] must be a call like files/delete_file or files/*",
+                "router.allowed[1] must be a call like files/delete_file or files/*",
+                "router.allowed[2] must be a call like files/delete_file or files/*",
+            ],
+        );
+        check(
+            "router: { shortlist: 16, learn: maybe }",
+            &[
+                "router.shortlist must be a whole number from 1 to 15, not \"16\"",
+                "router.learn must be true or false, not \"maybe\"",
+            ],
+        );
+    }
+}

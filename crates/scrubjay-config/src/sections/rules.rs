@@ -1,0 +1,133 @@
+//! `recorder.rules`: what is done to messages on their way.
+
+mod changing;
+mod matching;
+
+use std::sync::Arc;
+
+use scrubjay_core::entry::is_name;
+use scrubjay_core::protocol::code;
+use scrubjay_core::rules::{Action, DELAY_MAX, JsonPath, Match, RULES_MAX, Rule, Rules, STRICT_PREFIX};
+use scrubjay_core::units::parse_duration;
+use serde_json::{Value as Json, json};
+
+use self::changing::{json_text, read_changes};
+use self::matching::read_match;
+use crate::cursor::Cursor;
+use crate::loaded::Loaded;
+use crate::setting::{Choice, Setting, choice, write_duration};
+
+const NAME: &str = "must be 1 to 64 letters, digits, _ - . : or /";
+
+/// The rules for messages on their way, and what `config show` says of each.
+#[derive(Clone)]
+pub(crate) struct MessageRules {
+    rules: Arc<Rules>,
+    described: Vec<String>,
+}
+
+impl Loaded {
+    /// Returns the rules for messages on their way; `None` if there are none.
+    pub fn rules(&self) -> Option<Arc<Rules>> {
+        let rules = &self.settings.recorder.rules.rules;
+        (!rules.is_empty()).then(|| rules.clone())
+    }
+}
+
+impl Setting for MessageRules {
+    const FITS_VARIABLE: bool = false;
+
+    fn read(at: &Cursor<'_>) -> Option<Self> {
+        let items = at.list_of(" of rules")?;
+        if items.len() > RULES_MAX {
+            return at.wrong(format!("must not have more than {RULES_MAX} rules"));
+        }
+        at.if_right(|| {
+            let (mut list, mut described) = (Vec::<Rule>::new(), Vec::new());
+            for at in &items {
+                let Some((verb, rule)) = at.if_right(|| read_rule(at)) else { continue };
+                if list.iter().any(|other| other.name == rule.name) {
+                    at.place("name").wrong::<()>("is the name of an earlier rule, too");
+                }
+                described.push(format!("{}: {}", rule.name, verb.name()));
+                list.push(rule);
+            }
+            Some(Self { rules: Arc::new(Rules::new(list)), described })
+        })
+    }
+
+    fn json(&self) -> Json {
+        json!(self.described)
+    }
+}
+
+// What a rule does, as it is written.
+choice!(enum Verb: "allow" = Allow, "block" = Block, "modify" = Modify, "delay" = Delay, "mock" = Mock, "tag" = Tag);
+
+/// Reads one rule; reports everything that is wrong with it.
+fn read_rule(at: &Cursor<'_>) -> Option<(Verb, Rule)> {
+    let verb = required(at, "action").and_then(|at| Verb::read(&at));
+    let name = required(at, "name").and_then(|at| read_name(&at));
+    let own: Option<&[&str]> = verb.map(|verb| match verb {
+        Verb::Allow => &[][..],
+        Verb::Block => &["code", "message"],
+        Verb::Modify => &["set", "remove", "replace"],
+        Verb::Delay => &["delay"],
+        Verb::Mock => &["result"],
+        Verb::Tag => &["tags"],
+    });
+    if let Some(own) = own {
+        at.entries(&[&["name", "match", "action"], own].concat());
+    }
+    let when = at.member("match").map_or_else(Match::default, |at| read_match(&at));
+    let action = verb.and_then(|verb| match verb {
+        Verb::Allow => Some(Action::Allow),
+        Verb::Block => read_block(at, name.as_deref().unwrap_or_default()),
+        Verb::Modify => read_changes(at).map(Action::Modify),
+        Verb::Delay => read_delay(&required(at, "delay")?),
+        Verb::Mock => Some(Action::Mock { result: json_text(&required(at, "result")?)? }),
+        Verb::Tag => read_tags(&required(at, "tags")?),
+    });
+    Some((verb?, Rule { name: name?, when, action: action? }))
+}
+
+/// Returns the value of a key that has to be there, with something behind it.
+fn required<'a>(at: &Cursor<'a>, name: &str) -> Option<Cursor<'a>> {
+    at.member(name).filter(|at| !at.is_null()).or_else(|| at.place(name).wrong("is required"))
+}
+
+fn read_name(at: &Cursor<'_>) -> Option<String> {
+    let name = at.text()?;
+    if name.starts_with(STRICT_PREFIX) {
+        let what = "so begin the reasons why messages are refused";
+        return at.wrong(format!("must not begin with {STRICT_PREFIX}: {what}"));
+    }
+    if is_name(name) { Some(name.to_owned()) } else { at.wrong(NAME) }
+}
+
+fn read_path(at: &Cursor<'_>) -> Option<JsonPath> {
+    at.reported(JsonPath::parse(at.text()?))
+}
+
+fn read_block(at: &Cursor<'_>, name: &str) -> Option<Action> {
+    let code = at.get_or("code", code::BLOCKED, |at| at.parse("a whole number", |text| text.parse().ok()))?;
+    let message =
+        at.get_or("message", format!("blocked by the rule {name}"), |at| Some(at.text()?.to_owned()))?;
+    Some(Action::Block { code, message })
+}
+
+fn read_delay(at: &Cursor<'_>) -> Option<Action> {
+    let must_be = format!("a duration of up to {}, like 200ms", write_duration(DELAY_MAX));
+    at.parse(&must_be, |text| {
+        let delay = parse_duration(text).ok();
+        delay.filter(|delay| !delay.is_zero() && *delay <= DELAY_MAX).map(Action::Delay)
+    })
+}
+
+fn read_tags(at: &Cursor<'_>) -> Option<Action> {
+    let tags = at.each(|tag| if is_name(tag) { Ok(tag.to_owned()) } else { Err(NAME) })?;
+    if tags.is_empty() { at.wrong("must name at least one") } else { Some(Action::Tag(tags)) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! `data`, `storage`, `files`, `records` and `index`: where the data directory and the ledger are, and what is done
+//! with them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use scrubjay_gateway::config::QuarantineModes;
+use scrubjay_gateway::definitions::Definitions;
+use scrubjay_store::ledger::Storage;
+use scrubjay_store::ledger::project::DEFAULT_PROJECT;
+use scrubjay_tape::home::Home;
+use scrubjay_tape::private::CheckDepth;
+use scrubjay_tools::Setup;
+
+use super::limits::GIB;
+use super::recorder::StorageBackend;
+use crate::cursor;
+use crate::loaded::{Base, Loaded};
+use crate::node::{Node, Origin};
+use crate::section::section;
+use crate::setting::{Count, Setting, Size, with_tilde};
+
+section! {
+    /// `files`: what agents may do to files with `file_op`.
+    Files {
+        max_size: Size<1024, GIB> = "10MiB";
+        allow_vcs: bool = "false";
+    }
+}
+
+section! {
+    /// `records`: design reasoning that agents share.
+    Records {
+        stale_after: Count<1, 1_000_000> = "20", free;
+    }
+}
+
+section! {
+    /// `index`: the tables by which recordings are searched.
+    IndexSection {
+        background: bool = "true";
+    }
+}
+
+impl Loaded {
+    /// Returns the data directory.
+    ///
+    /// # Errors
+    /// None is known.
+    pub fn home(&self) -> anyhow::Result<Home> {
+        self.base.home(&self.tree)
+    }
+
+    /// Returns where the ledger is: a PostgreSQL database, or a file.
+    ///
+    /// # Errors
+    /// No data directory is known, or `recorder.storage.backend` is of another kind.
+    pub fn storage(&self) -> anyhow::Result<Storage> {
+        let storage = self.named_storage()?;
+        let wrong = match (self.settings.recorder.storage.backend, &storage) {
+            (Some(StorageBackend::Sqlite), Storage::Postgres(_)) => {
+                "says sqlite, but storage names a PostgreSQL database"
+            }
+            (Some(StorageBackend::Postgres), Storage::File(_)) => {
+                "says postgres, but storage names none: set it to an address like postgres://user@host/name"
+            }
+            _ => return Ok(storage),
+        };
+        Err(self.wrong("recorder.storage.backend", wrong).into())
+    }
+
+    fn named_storage(&self) -> anyhow::Result<Storage> {
+        let Some(text) = &self.settings.storage else { return Ok(Storage::File(self.home()?.ledger())) };
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Storage::Postgres(text.clone()));
+        }
+        let path = text.strip_prefix("sqlite://").or_else(|| text.strip_prefix("sqlite:")).unwrap_or(text);
+        match wrong_path(path, self.origin("storage")) {
+            Some(wrong) => Err(self.wrong("storage", wrong).into()),
+            None => Ok(Storage::File(std::path::absolute(self.base.directory.join(path))?)),
+        }
+    }
+
+    /// Returns how the toolsets are set up for a workspace.
+    ///
+    /// # Errors
+    /// No data directory is known.
+    pub fn toolset_setup(&self, workspace: &Path, project: Option<&str>) -> anyhow::Result<Setup> {
+        let settings = &self.settings;
+        let project = project.or(settings.serve.project.as_deref());
+        let home = self.home()?;
+        Ok(Setup {
+            storage: self.storage()?,
+            redactor: self.redactor(Some(&home))?,
+            project: project.map_or_else(|| repository_name(workspace), str::to_owned),
+            workspace: workspace.to_owned(),
+            allow_vcs: settings.files.allow_vcs,
+            file_bytes_max: settings.files.max_size.0,
+            locks: home.locks(),
+            home,
+            llm: Some(self.llm_config()?),
+            stale_after_ticks: i64::try_from(settings.records.stale_after.0).unwrap_or(i64::MAX),
+        })
+    }
+
+    /// Returns where the definitions are stored that backends gave of their tools.
+    ///
+    /// # Errors
+    /// No data directory is known, or a key is unusable.
+    pub fn definitions(&self) -> anyhow::Result<Definitions> {
+        let home = self.home()?;
+        let key = home.hash_key().context("cannot read the key for hashes")?;
+        Ok(Definitions::new(home.definitions(), self.redactor(Some(&home))?, key))
+    }
+
+    /// Returns which definitions of which backend are held back until a person approves them.
+    pub fn quarantine(&self) -> QuarantineModes {
+        let backends = self.settings.backends.as_ref();
+        let backends = backends.map(|backends| backends.quarantine.clone()).unwrap_or_default();
+        QuarantineModes { all: self.settings.quarantine, backends }
+    }
+
+    /// Tells whether recorders start a process that keeps the index current.
+    pub fn indexes_in_background(&self) -> bool {
+        self.settings.index.background
+    }
+}
+
+impl Base {
+    /// Returns the data directory that a tree of checked layers names, under either of its names.
+    pub(crate) fn home(&self, tree: &Node) -> anyhow::Result<Home> {
+        let given = tree.find("recorder.storage.path").or_else(|| tree.find("data"));
+        let given = given.and_then(|node| cursor::read(node, "data", &mut Vec::new(), PathBuf::read));
+        let root = given.or_else(|| self.default_data.clone());
+        let root = root.context("no home directory is known: name one with --data DIR")?;
+        let home = Home::new(std::path::absolute(self.directory.join(root))?);
+        // Nobody else can then have written the files that are read from it next, such as the list of trusted files.
+        for mended in home.make_private(CheckDepth::Top)? {
+            (self.tell)(&mended.to_string());
+        }
+        Ok(home)
+    }
+}
+
+/// Says why a text is not the path of a database, and what to write instead.
+fn wrong_path(path: &str, origin: &Origin) -> Option<String> {
+    if let Some(rest) = path.strip_prefix("file:") {
+        let path = rest.strip_prefix("//localhost").or_else(|| rest.strip_prefix("//")).unwrap_or(rest);
+        let path = if path.is_empty() { "/…" } else { path };
+        return Some(format!("must be a path, not a file: URL: write {path}"));
+    }
+    if path.is_empty() {
+        return Some("names no file: write a path behind sqlite:".to_owned());
+    }
+    let is_url = path.contains("://");
+    with_tilde(path, origin)
+        .or_else(|| is_url.then(|| "must be a path, or a URL that begins with postgres://".to_owned()))
+}
+
+/// Names the project of a workspace: its repository, if it is in one.
+fn repository_name(workspace: &Path) -> String {
+    let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+    let repository = workspace.ancestors().find(|directory| directory.join(".git").exists());
+    let name = repository.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| DEFAULT_PROJECT.to_owned())
+}
