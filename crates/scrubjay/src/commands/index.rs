@@ -20,48 +20,49 @@ use tokio::runtime::Runtime;
 use crate::cli::{Global, tell};
 use crate::render::{Table, print_json};
 
-/// Look after the tables by which recordings are searched
+/// Maintain the search index of the recordings
 #[derive(Debug, Subcommand)]
 pub(crate) enum IndexCommand {
-    /// Make them anew from the recordings; they hold nothing that is not on a tape
+    /// Rebuild it from the recordings; it holds nothing that is not on a tape
     Rebuild,
-    /// Bring them up to date with the recordings now; a search does so too
+    /// Bring it up to date with the recordings; a search does so too
     CatchUp(CatchUpArgs),
 }
 
-/// How to catch up
+/// Bring it up to date with the recordings; a search does so too
 #[derive(Debug, Args)]
 pub(crate) struct CatchUpArgs {
-    /// Stay for as long as recordings grow, behind everything else; one such process stays
+    /// Stay while recordings grow, at the lowest priority; a second such process ends at once
     #[arg(long, hide = true)]
     background: bool,
 }
 
 pub(crate) fn run(global: &Global, command: &IndexCommand) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
+    if matches!(command, IndexCommand::CatchUp(args) if args.background) {
+        lower_thread_priority();
+    }
+    let storage = global.load()?.storage()?;
     match command {
-        IndexCommand::Rebuild => rebuild(global, &home),
-        IndexCommand::CatchUp(args) if args.background => keep_current(global, &home),
-        IndexCommand::CatchUp(_) => catch_up(global, &home),
+        IndexCommand::Rebuild => rebuild(global, &home, &storage),
+        IndexCommand::CatchUp(args) if args.background => keep_current(&home, &storage),
+        IndexCommand::CatchUp(_) => catch_up(global, &home, &storage),
     }
 }
 
-/// So long the process in the background stays when nothing is new.
+/// How long the background process waits for new recordings before it ends.
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
-fn keep_current(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
-    lower_thread_priority();
-    let storage = global.load()?.storage()?;
-    super::runtime()?.block_on(Index::keep_current(home, &storage, QUIET_MAX))?;
+fn keep_current(home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
+    super::runtime()?.block_on(Index::keep_current(home, storage, QUIET_MAX))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn catch_up(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
+fn catch_up(global: &Global, home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
     let began = clock::now().instant;
-    let storage = global.load()?.storage()?;
     let mut bar = Bar::new(global);
     let (done, index_bytes) = super::runtime()?.block_on(async {
-        let index = Index::open(home, &storage).await?;
+        let index = Index::open(home, storage).await?;
         let done = index.catch_up(|progress| bar.show(progress)).await?;
         index.close().await;
         anyhow::Ok((done, index.file_bytes()))
@@ -72,13 +73,13 @@ fn catch_up(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
 
 /// Takes tapes that were just removed out of the index.
 pub(crate) fn forget_removed(global: &Global, home: &Home) -> anyhow::Result<()> {
-    let storage = global.load()?.storage()?;
-    match super::runtime()?.block_on(Index::forget_removed(home, &storage)) {
+    let loaded = global.load()?;
+    match super::runtime()?.block_on(Index::forget_removed(home, &loaded.storage()?)) {
         Err(IndexError::Busy(_)) => {
             tell(
                 "another process is filling the index: words of the removed recordings leave it when that is done",
             );
-            background::start_at_end(global);
+            background::start_at_end(global, &loaded);
             Ok(())
         }
         forgotten => forgotten
@@ -87,12 +88,11 @@ pub(crate) fn forget_removed(global: &Global, home: &Home) -> anyhow::Result<()>
     }
 }
 
-fn rebuild(global: &Global, home: &Home) -> anyhow::Result<ExitCode> {
+fn rebuild(global: &Global, home: &Home, storage: &Storage) -> anyhow::Result<ExitCode> {
     let began = clock::now().instant;
-    let storage = global.load()?.storage()?;
     let mut bar = Bar::new(global);
     let (done, index_bytes) = super::runtime()?.block_on(async {
-        let (index, done) = Index::rebuild(home, &storage, |progress| bar.show(progress)).await?;
+        let (index, done) = Index::rebuild(home, storage, |progress| bar.show(progress)).await?;
         index.close().await;
         anyhow::Ok((done, index.file_bytes()))
     })?;
@@ -147,7 +147,7 @@ pub(crate) fn search(home: &Home, storage: &Storage, query: &SearchQuery) -> any
     })
 }
 
-/// A line on a terminal that says how far it is, and how far it has to go.
+/// A progress bar on a terminal.
 struct Bar {
     is_wanted: bool,
     is_shown: bool,
@@ -164,7 +164,7 @@ impl Bar {
     fn show(&mut self, progress: Progress) {
         if self.is_wanted {
             self.is_shown = true;
-            // Whether anybody sees it changes nothing.
+            // A progress bar that cannot be written is no reason to fail.
             let _ = write!(std::io::stderr(), "\r\u{1b}[K{}", bar(progress));
         }
     }

@@ -12,7 +12,7 @@ pub(crate) fn within<T>(
     global: &Global,
     work: impl AsyncFnOnce(&Ledger, &Loaded) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let loaded = global.load_with(Vec::new())?;
+    let loaded = global.load()?;
     let (storage, redactor) = (loaded.storage()?, loaded.redactor(Some(&loaded.home()?))?);
     super::runtime()?.block_on(async {
         let ledger = Ledger::open(&storage, redactor).await?;

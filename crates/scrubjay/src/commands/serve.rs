@@ -94,7 +94,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
                     super::wrap::say(&format!("cannot end the sessions of a killed gateway: {e:#}"));
                 }
             }
-            background::start_at_end(global);
+            background::start_at_end(global, &loaded);
             Ok(ExitCode::from(ended.exit_code))
         }
         warden::Role::Worker { warden } => {

@@ -16,20 +16,20 @@ use scrubjay_core::inert::inert;
 use crate::cli::Global;
 use crate::render::{self, Align, Table};
 
-/// Let the project file of this directory count, or let a tool be used that changed
+/// Trust the project file of this directory, or approve a tool that changed
 ///
 /// Shows what the file would do, and asks. Trust is for this path and this content: when either changes, the
-/// file is used without those keys until it is trusted again. Then lists the tools that wait to be approved.
+/// file is used without the keys that need trust until it is trusted again. Lists the tools that wait for approval, too.
 #[derive(Debug, Args)]
 pub(crate) struct TrustArgs {
     #[command(subcommand)]
     command: Option<TrustCommand>,
     /// The project file [default: the one in the working directory]
     file: Option<PathBuf>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
-    /// Trust the file no more
+    /// Withdraw the trust
     #[arg(long, conflicts_with = "yes")]
     revoke: bool,
 }
@@ -63,7 +63,7 @@ pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode>
         let said = if was { "is trusted no more" } else { "was not trusted" };
         return finish(global, &path, false, &format!("{} {said}", path.display()));
     }
-    // Where there is no file to trust, what else waits is all there is to say.
+    // Without a file to trust, list the tools that wait.
     if args.file.is_none() && !args.yes && matches!(project::find(Path::new(".")), Err((_, Refused::Absent)))
     {
         return ls(global);
@@ -79,7 +79,7 @@ pub(crate) fn run(global: &Global, args: &TrustArgs) -> anyhow::Result<ExitCode>
     if !args.yes && !confirmed("Trust this file?")? {
         bail!("{} is not trusted: nothing was changed", file.path.display());
     }
-    // What was shown is what is trusted: the file is not read again.
+    // The file is not read again, so the content that was shown is the content that is trusted.
     store.trust(&file)?;
     finish(global, &file.path, true, &format!("{} is trusted as it is now", file.path.display()))
 }
@@ -151,8 +151,10 @@ fn waiting(global: &Global) -> anyhow::Result<Vec<serde_json::Value>> {
 
 /// Lists what waits, and every server that was seen.
 fn ls(global: &Global) -> anyhow::Result<ExitCode> {
-    let waiting = waiting(global)?;
-    let servers = global.load()?.definitions()?.list()?;
+    let loaded = global.load()?;
+    let definitions = loaded.definitions()?;
+    let waiting = tools::list(&loaded, &definitions)?;
+    let servers = definitions.list()?;
     let mut seen = Vec::new();
     for (file, server) in servers {
         let server = server?;

@@ -17,6 +17,7 @@ use scrubjay_core::redact::Redactor;
 use scrubjay_core::rules::{Judge, Rules};
 use scrubjay_core::units::{parse_duration, parse_size};
 use scrubjay_gateway::bridge::endpoint::Endpoint;
+use scrubjay_gateway::config::HttpConfig;
 use scrubjay_gateway::relay::{self, Options};
 use scrubjay_gateway::{pipe, tree, warden, wrap};
 use scrubjay_tape::clock_trust::ClockReading;
@@ -41,7 +42,7 @@ use crate::cli::Global;
     override_usage = "scrubjay wrap [OPTIONS] -- COMMAND...\n       scrubjay wrap [OPTIONS] --url URL"
 )]
 pub(crate) struct WrapArgs {
-    /// What to call this connection [default: the program's name]
+    /// Name this connection [default: the program's name]
     #[arg(long)]
     name: Option<String>,
     /// Connect to this Streamable HTTP server instead of starting one
@@ -58,19 +59,19 @@ pub(crate) struct WrapArgs {
     /// A file with the token hosts must show; required off loopback
     #[arg(long, value_name = "FILE", requires = "listen")]
     auth_token_file: Option<PathBuf>,
-    /// What to do with messages when the tape cannot be written [default: stop]
+    /// Choose what happens to messages when the tape cannot be written [default: stop]
     #[arg(long, value_enum, value_name = "WHAT")]
     on_record_failure: Option<OnRecordFailure>,
-    /// What a recorded message must survive before it is passed on [default: process]
+    /// Pass a message on once its recording survives this [default: process]
     #[arg(long, value_enum, value_name = "WHAT")]
     durability: Option<Durability>,
     /// Refuse messages longer than this [default: 16MiB]
     #[arg(long, value_parser = parse_message_size, value_name = "SIZE")]
     max_message_size: Option<usize>,
-    /// Begin a new tape when this one has so many bytes [default: 100MB]
+    /// Begin a new tape when this one reaches this size [default: 100MB]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     max_tape_size: Option<u64>,
-    /// Begin a new tape after so long [default: 1h]
+    /// Begin a new tape after this time [default: 1h]
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     max_tape_duration: Option<Duration>,
     /// The server to start
@@ -80,24 +81,24 @@ pub(crate) struct WrapArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnRecordFailure {
-    /// Do not pass them on; answer with an error that says why
+    /// They are not passed on; requests are answered with an error that says why
     Stop,
-    /// Pass them on, and record later that some are missing
+    /// They are passed on, and the tape says later how many are missing
     Forward,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Durability {
-    /// The end of any process, by kill -9 too
+    /// The end of any process, even by kill -9
     Process,
     /// The loss of power
     Power,
 }
 
 pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> {
-    // Whatever is wrong with an address is said before anything starts.
+    // A wrong address is reported before anything starts.
     endpoint(args)?;
-    args.listen.map(|address| listen::config(global, args, address)).transpose()?;
+    let listening = args.listen.map(|address| listen::config(global, args, address)).transpose()?;
     let runtime = super::runtime()?;
     match warden::role() {
         warden::Role::Warden => {
@@ -107,13 +108,16 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
             if ended.was_killed {
                 sweep(&global.home()?);
             }
-            background::start_at_end(global);
+            let loaded = listening.map_or_else(|| global.load(), |(loaded, _)| Ok(loaded));
+            if let Ok(loaded) = loaded {
+                background::start_at_end(global, &loaded);
+            }
             Ok(ExitCode::from(ended.exit_code))
         }
         warden::Role::Worker { warden } => {
             let _inside = runtime.enter();
             warden::begin_work().context("cannot start the recorder")?;
-            work(global, args, &runtime, warden)
+            work(global, args, listening, &runtime, warden)
         }
     }
 }
@@ -121,18 +125,19 @@ pub(crate) fn run(global: &Global, args: &WrapArgs) -> anyhow::Result<ExitCode> 
 fn work(
     global: &Global,
     args: &WrapArgs,
+    listening: Option<(Loaded, HttpConfig)>,
     runtime: &tokio::runtime::Runtime,
     warden: rustix::process::Pid,
 ) -> anyhow::Result<ExitCode> {
     let home = global.home()?;
-    let settings = settings(global, args, &home)?;
+    let (loaded, http) = listening.unzip();
+    let settings = settings(global, args, &home, loaded)?;
     let remote = endpoint(args)?;
     let subject = subject(args, &home, remote.as_ref(), warden);
     let starter = background::Starter::new(global, settings.indexes_in_background);
     let sweep = sweep_beside(&home, settings.retention, &starter)?;
     tell_if_off(&settings.policy);
-    if let Some(address) = args.listen {
-        let http = listen::config(global, args, address)?;
+    if let Some(http) = http {
         runtime.block_on(listen::run(args, http, home, (settings, starter.backlog()), subject))?;
         // As below.
         let _ = sweep.join();
@@ -183,14 +188,19 @@ impl Settings {
     }
 }
 
-/// Returns how to relay and record: as typed, else as configured.
-fn settings(global: &Global, args: &WrapArgs, home: &Home) -> anyhow::Result<Settings> {
-    let loaded = match global.load() {
-        // What says which secrets not to write and what not to pass on is never left out.
+/// Returns how to relay and record: as typed, else as configured. Loads the configuration unless it is loaded.
+fn settings(
+    global: &Global,
+    args: &WrapArgs,
+    home: &Home,
+    loaded: Option<Loaded>,
+) -> anyhow::Result<Settings> {
+    let loaded = match loaded.map_or_else(|| global.load(), Ok) {
+        // Redaction and rules are never left out.
         Err(e) if is_about_recorder(&e) => return Err(e),
         Err(e) => {
             // A file that happens to lie in the working directory must neither keep a server from starting nor
-            // put the owner's own rules out of force.
+            // disable the owner's own rules.
             let own = global.load_own()?;
             let wrong: Vec<String> = problems(&e).iter().map(ToString::to_string).collect();
             say(&format!("the project's configuration is left out: {}", wrong.join("; ")));
@@ -220,7 +230,7 @@ fn settings(global: &Global, args: &WrapArgs, home: &Home) -> anyhow::Result<Set
     Ok(settings)
 }
 
-/// Refuses a wish that another one makes void.
+/// Refuses `durability: power` together with messages that are passed on before they are written.
 pub(super) fn check_durability(options: Options, policy: &Policy) -> anyhow::Result<()> {
     anyhow::ensure!(
         options.durability == relay::Durability::Process || policy.buffer_max.is_none(),
@@ -229,7 +239,7 @@ pub(super) fn check_durability(options: Options, policy: &Policy) -> anyhow::Res
     Ok(())
 }
 
-/// Says that nothing is recorded, where that is so.
+/// Says so if nothing is recorded.
 pub(super) fn tell_if_off(policy: &Policy) {
     if !policy.enabled {
         say("nothing is recorded: recorder.enabled is false");
@@ -253,7 +263,7 @@ fn parse_message_size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Reads where the server is and what is sent to it; `None` where it is started from here.
+/// Returns the address and headers of the server; `None` if it is a program to start.
 fn endpoint(args: &WrapArgs) -> anyhow::Result<Option<Endpoint>> {
     let Some(url) = &args.url else { return Ok(None) };
     let headers = headers(args)?;
@@ -309,7 +319,7 @@ pub(super) fn conversation(home: &Home, origin: &Origin, workspace: Option<&str>
     Arc::new(Conversation::new(home.clone(), origin.clone(), workspace, format!("{server:?}")))
 }
 
-/// Gathers what tells which conversation this connection belongs to.
+/// Collects the facts by which a connection is assigned to a conversation.
 pub(super) fn origin(warden: rustix::process::Pid) -> Origin {
     let host = tree::parent(warden);
     let host_facts = host.and_then(tree::start_and_name);
@@ -322,7 +332,7 @@ pub(super) fn origin(warden: rustix::process::Pid) -> Origin {
     }
 }
 
-/// Seals what earlier crashes left behind, and removes what is too old, in a thread of its own.
+/// Seals tapes that earlier crashes left unsealed, and removes those past their retention, in a thread of its own.
 pub(super) fn sweep_beside(
     home: &Home,
     retention: Option<Duration>,
@@ -330,7 +340,7 @@ pub(super) fn sweep_beside(
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let (home, starter) = (home.clone(), starter.clone());
     std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
-        // The directory itself is closed by now; what is in it may have been open before.
+        // The directory is private by now; the files in it may have been readable before.
         match home.make_private(CheckDepth::All) {
             Ok(mended) => mended.iter().for_each(|mended| say(&mended.to_string())),
             Err(e) => say(&e.to_string()),
@@ -341,13 +351,13 @@ pub(super) fn sweep_beside(
         }
         let removed = expire(&home, retention);
         if sealed + removed > 0 {
-            // What was removed is to leave the index too.
+            // Removed tapes leave the index too.
             starter.start_after(Duration::ZERO);
         }
     })
 }
 
-/// Removes what is too old, unless the clock cannot be believed; returns how many tapes that were.
+/// Removes tapes past their retention, unless the clock is in doubt; returns how many.
 ///
 /// The clocks are compared in any case, so that a later jump shows.
 fn expire(home: &Home, retention: Option<Duration>) -> usize {
@@ -379,7 +389,7 @@ fn expire(home: &Home, retention: Option<Duration>) -> usize {
     }
 }
 
-/// Seals what a process left behind that could not do so itself; returns how many tapes that were.
+/// Seals the tapes of processes that were killed; returns how many.
 pub(super) fn sweep(home: &Home) -> usize {
     match home.seal_abandoned() {
         Ok(outcomes) => {

@@ -1,7 +1,7 @@
 //! Starts the process that keeps the index current, beside `wrap` and `serve`.
 //!
-//! A process of its own, behind all others: what it needs is not in the memory of the recorder, nothing it does is on
-//! the way of a message, and a recorder that ends does not wait for it.
+//! It is a process of its own, at the lowest priority: its memory is not the recorder's, it delays no message, and a
+//! recorder that ends does not wait for it.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -9,22 +9,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use scrubjay_config::Loaded;
 use scrubjay_gateway::{tree, warden};
 use scrubjay_tape::recording::Backlog;
 
 use crate::cli::Global;
 
-/// So much is recorded before somebody is to index it: a search catches up with that much at once.
-const MUCH_BYTES: u64 = 1 << 20;
-/// Messages that come in a rush are let pass first.
-const RUSH: Duration = Duration::from_secs(3);
+/// 1 MiB: a search catches up with less in the time it takes anyway, so less is not worth a process.
+const BACKLOG_BYTES_MIN: u64 = 1 << 20;
+/// How long to wait before indexing, so that a burst of messages passes first.
+const BURST: Duration = Duration::from_secs(3);
 /// For a thread that only starts a process and waits.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// Starts the process where the configuration wants it: at the end of a recorder, when nothing waits any more.
-pub(crate) fn start_at_end(global: &Global) {
-    if global.load().is_ok_and(|loaded| loaded.indexes_in_background()) {
-        // It is not this one's to wait for.
+/// Starts the process if the configuration wants it: at the end of a recorder, when nothing waits any more.
+pub(crate) fn start_at_end(global: &Global, loaded: &Loaded) {
+    if loaded.indexes_in_background() {
+        // It outlives this process, which does not wait for it.
         drop(command(global).and_then(|mut command| command.spawn()));
     }
 }
@@ -42,10 +43,10 @@ impl Starter {
         Self { global: global.clone(), is_wanted, is_running: Arc::default() }
     }
 
-    /// Returns what counts for recordings, and starts the process whenever much is new.
+    /// Returns the counter for recordings, which starts the process whenever enough is new.
     pub(crate) fn backlog(&self) -> Backlog {
         let starter = self.clone();
-        Backlog::new(MUCH_BYTES, move || starter.start_after(RUSH))
+        Backlog::new(BACKLOG_BYTES_MIN, move || starter.start_after(BURST))
     }
 
     /// Starts the process from a thread beside, unless this recorder's last one is running.
@@ -57,10 +58,10 @@ impl Starter {
         let work = move || {
             std::thread::sleep(pause);
             if let Ok(mut child) = command(&starter.global).and_then(|mut command| command.spawn()) {
-                // The end of a recorder waits for what its servers left behind, and not for this.
+                // A recorder that ends waits for what its servers left running, but not for this.
                 let pid = rustix::process::Pid::from_child(&child);
                 tree::spare(pid);
-                // Where another waits for all orphans, it is gone by then.
+                // If another thread waits for all children, it has been reaped by then.
                 let _ = child.wait();
                 tree::spare_no_more(pid);
             }
@@ -79,7 +80,7 @@ fn command(global: &Global) -> std::io::Result<Command> {
     command.args(["index", "catch-up", "--background"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     warden::clean_environment(&mut command);
-    // What is sent to the host's group is not for this one.
+    // A signal to the host's process group does not end it.
     command.process_group(0);
     Ok(command)
 }

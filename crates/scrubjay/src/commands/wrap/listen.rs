@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use scrubjay_config::Loaded;
 use scrubjay_core::entry::Transport;
 use scrubjay_gateway::config::{BackendConfig, BackendLink, HttpConfig, InheritEnv, Naming};
 use scrubjay_gateway::gateway::{Gateway, NewRecording, NewTape};
@@ -23,14 +24,19 @@ use crate::commands::serve;
 
 /// No more hosts at once where each has a server process of its own.
 const PROCESSES_MAX: usize = 256;
-/// How long servers get to leave by themselves at the end.
+/// How long servers get to exit by themselves.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
-/// Checks what can be checked before anything starts, and returns how to listen.
-pub(super) fn config(global: &Global, args: &WrapArgs, address: SocketAddr) -> anyhow::Result<HttpConfig> {
+/// Loads the configuration with the flags about listening over it; what is wrong is reported before anything starts.
+pub(super) fn config(
+    global: &Global,
+    args: &WrapArgs,
+    address: SocketAddr,
+) -> anyhow::Result<(Loaded, HttpConfig)> {
     let flags = serve::flags(Some(address), args.auth_token_file.as_deref());
-    let config = global.load_with(flags)?.serve_config()?;
-    config.http.context("an address to listen on was given")
+    let loaded = global.load_with(flags)?;
+    let http = loaded.serve_config()?.http.context("an address to listen on was given")?;
+    Ok((loaded, http))
 }
 
 /// Serves until this process is told to stop.
@@ -66,7 +72,7 @@ pub(super) async fn run(
         None => front::http::serve(gateway, listener, config, until).await,
     }
     .context("the HTTP server failed")?;
-    // Their input has ended; whoever does not leave by itself is made to.
+    // Their input has ended; those that do not exit are killed.
     tree::end_descendants(LEAVE_MAX, tree::GRACE).await;
     Ok(())
 }
