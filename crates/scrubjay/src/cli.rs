@@ -1,4 +1,4 @@
-//! What was typed: global options, the list of commands, and how an error is told.
+//! The command line: global options, the list of commands, and how an error is printed.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,23 +30,23 @@ pub(crate) struct Cli {
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// Where recordings are kept [env: SCRUBJAY_DATA] [default: $XDG_DATA_HOME/scrubjay or
+    /// Store recordings in this directory [env: SCRUBJAY_DATA] [default: $XDG_DATA_HOME/scrubjay or
     /// ~/.local/share/scrubjay]
     #[arg(long, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
     /// Read this configuration instead of the user's and the project's
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Take variables that the environment lacks from this file
+    /// Read variables that are missing in the environment from this file
     #[arg(long, value_name = "FILE", global = true)]
     env_file: Option<PathBuf>,
-    /// Log what is at least so important [env: SCRUBJAY_LOG_LEVEL] [default: info]
+    /// Log messages of this level and above [env: SCRUBJAY_LOG_LEVEL] [default: info]
     #[arg(long, value_name = "LEVEL", value_enum, hide_possible_values = true, global = true)]
     log_level: Option<LogLevel>,
     /// Print JSON instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Say nothing on standard error but errors
+    /// Print only errors on standard error
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
     /// Show times in UTC instead of the local zone (TZ)
@@ -58,7 +58,7 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// Returns the data directory; says so when a file asks for another in vain.
+    /// Returns the data directory; prints a notice if an untrusted file names another.
     pub(crate) fn home(&self) -> anyhow::Result<Home> {
         let mut notices = Vec::new();
         let home = self.data(&mut notices);
@@ -93,7 +93,7 @@ impl Global {
         scrubjay_config::trust_store(self.sources(Vec::new())?)
     }
 
-    /// Repeats on another command line what was typed here about where things are.
+    /// Adds the flags for data directory and configuration to the command line of another process.
     pub(crate) fn repeat(&self, command: &mut std::process::Command) {
         let paths = [("--data", &self.data), ("--config", &self.config), ("--env-file", &self.env_file)];
         for (name, path) in paths {
@@ -108,7 +108,7 @@ impl Global {
         self.env_file.as_deref()
     }
 
-    /// Returns everything that the configuration is made from; a command's own flags win.
+    /// Returns the sources of the configuration; a command's own flags come last, and win.
     pub(crate) fn sources(&self, flags: Vec<Flag>) -> anyhow::Result<Sources> {
         let mut all = Vec::new();
         if self.quiet {
@@ -160,17 +160,17 @@ pub(crate) enum Command {
     SampleServer(commands::sample_server::SampleServerArgs),
 }
 
-/// The exit code of a command that was typed wrong.
+/// The exit code for wrong usage.
 pub(crate) const WRONG_USAGE: u8 = 2;
 
-/// Tells a person what went wrong, and returns the exit code for it.
+/// Prints what went wrong, and returns the exit code.
 pub(crate) fn explain(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = error
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe);
     if broken_pipe {
-        // Whoever reads has seen enough.
+        // The reader (`head`, a pager) has closed the pipe: that is no failure.
         return ExitCode::SUCCESS;
     }
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
@@ -185,7 +185,7 @@ pub(crate) fn explain(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Returns what a person can do about an error, where it says so itself.
+/// Returns what a person can do about an error, if its type says so.
 fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         let ledger = cause.downcast_ref::<LedgerError>().map(|e| e.hint().to_owned());
@@ -200,9 +200,9 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     })
 }
 
-/// Tells a person something on standard error.
+/// Prints a line on standard error.
 pub(crate) fn tell(text: &str) {
-    // With standard error gone too, the exit code has to do.
+    // If standard error is closed, the exit code has to do.
     let _ = writeln!(std::io::stderr(), "scrubjay: {}", inert(text));
 }
 

@@ -1,4 +1,4 @@
-//! One file a command; this one only chooses.
+//! One file for each command; this one only dispatches.
 
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -45,7 +45,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Makes the runtime of a command: one thread, for the relay's sake.
+/// Makes the runtime of a command. It has one thread: the relay is faster without hand-overs between threads.
 pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }

@@ -4,9 +4,9 @@
 //! steer a terminal or forge a line. A reader that does not read costs lines, not the conversation: a line
 //! that would have to wait is dropped, and the next one says how many were.
 
-mod hidden;
+mod hidden_secrets;
+mod log_writer;
 mod mirror;
-mod pen;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,9 +24,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 use tracing_subscriber::{Layer, Registry};
 
-pub(crate) use self::hidden::Hidden;
+pub(crate) use self::hidden_secrets::HiddenSecrets;
+use self::log_writer::{ByteSink, Format, LogWriter, Stderr};
 use self::mirror::Mirror;
-use self::pen::{Format, Pen, Sink, Stderr};
 use scrubjay_config::{Loaded, LogLevel};
 
 /// The logs of this process, whose level and secrets can still change.
@@ -34,10 +34,10 @@ pub(crate) struct Log {
     level: reload::Handle<Targets, Registry>,
     mirrored: reload::Handle<Targets, Registry>,
     mirror: Arc<Mirror>,
-    hidden: Hidden,
+    hidden: HiddenSecrets,
 }
 
-/// Begins to log as the configuration says, and logs what there is to say about it.
+/// Begins to log as the configuration says, and logs its notices.
 ///
 /// # Errors
 /// Logging has begun already.
@@ -52,7 +52,7 @@ pub(crate) fn init(config: &Loaded) -> anyhow::Result<Log> {
 impl Log {
     /// Goes on as another configuration says: a client's options came.
     pub(crate) fn adopt(&self, config: &Loaded) {
-        // It can only fail when the subscriber is gone, and then there is nobody to tell.
+        // It fails only when the subscriber is gone, and then no line is written anyway.
         let _ = self.level.reload(targets(config.log_level()));
         if self.mirror.is_on() {
             let _ = self.mirrored.reload(targets(config.log_level()));
@@ -61,7 +61,7 @@ impl Log {
         self.tell(config);
     }
 
-    /// Gives every line to somebody else too, as JSON, from now on; the first one who asks.
+    /// Passes every later line to a receiver too, as JSON; only the first call counts.
     pub(crate) fn mirror(&self, config: &Loaded, to: Box<dyn Fn(&str) + Send + Sync>) {
         if self.mirror.begin(to) {
             // As above.
@@ -70,11 +70,11 @@ impl Log {
     }
 
     /// Returns the secrets that no text may show.
-    pub(crate) fn hidden(&self) -> &Hidden {
+    pub(crate) fn hidden(&self) -> &HiddenSecrets {
         &self.hidden
     }
 
-    #[expect(clippy::unused_self, reason = "only a log that has begun can be told anything")]
+    #[expect(clippy::unused_self, reason = "lines are logged only once a `Log` exists")]
     fn tell(&self, config: &Loaded) {
         for notice in &config.notices {
             tracing::warn!("{notice}");
@@ -84,21 +84,23 @@ impl Log {
 
 type Subscriber = Box<dyn tracing::Subscriber + Send + Sync>;
 
-fn build(format: Format, sink: Box<dyn Sink>, config: &Loaded) -> (Log, Subscriber) {
-    let (hidden, redactor) = (Hidden::of(config), redactor(config));
-    let pen = Arc::new(Mutex::new(Pen::new(format, hidden.clone(), redactor.clone(), sink)));
+fn build(format: Format, sink: Box<dyn ByteSink>, config: &Loaded) -> (Log, Subscriber) {
+    let (hidden, redactor) = (HiddenSecrets::of(config), redactor(config));
+    let writer = Arc::new(Mutex::new(LogWriter::new(format, hidden.clone(), redactor.clone(), sink)));
     let mirror = Arc::new(Mirror::new(hidden.clone(), redactor));
     let (level, handle) = reload::Layer::new(targets(config.log_level()));
-    let lines =
-        tracing_subscriber::fmt::layer().with_writer(Lines(pen)).with_ansi(false).log_internal_errors(false);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(LineWriters(writer))
+        .with_ansi(false)
+        .log_internal_errors(false);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
         Format::Human => lines.with_timer(LocalTime).with_filter(level).boxed(),
         Format::Json => lines.json().flatten_event(true).with_timer(UtcTime).with_filter(level).boxed(),
     };
-    // Until somebody wants it, nothing is enabled for it and nothing is written.
+    // Silent until `mirror` is called, so that lines without a receiver cost nothing.
     let (nothing, mirrored) = reload::Layer::new(targets(LogLevel::Silent));
     let copies = tracing_subscriber::fmt::layer()
-        .with_writer(Lines(mirror.clone()))
+        .with_writer(LineWriters(mirror.clone()))
         .with_ansi(false)
         .log_internal_errors(false)
         .json()
@@ -110,7 +112,7 @@ fn build(format: Format, sink: Box<dyn Sink>, config: &Loaded) -> (Log, Subscrib
     (log, Box::new(Registry::default().with(vec![lines, copies])))
 }
 
-/// Says who may log what: our own code at the level; libraries only when something is wrong.
+/// Sets the level for each crate: our own code as configured; libraries only warnings and errors.
 ///
 /// Their lower levels tell of headers and whole messages; `rmcp` does in its warnings too.
 fn targets(level: LogLevel) -> Targets {
@@ -128,7 +130,7 @@ fn targets(level: LogLevel) -> Targets {
         .with_target("rmcp", level.min(LevelFilter::ERROR))
 }
 
-/// Makes what takes secrets out of lines; without a key that hashes or encryption need, by the built-in rules.
+/// Makes the redactor of log lines; if its keys cannot be read, one with the built-in rules.
 fn redactor(config: &Loaded) -> Arc<Redactor> {
     config.redactor(None).unwrap_or_else(|_| Arc::new(Redactor::standard()))
 }
@@ -156,34 +158,34 @@ fn timestamp() -> Option<Timestamp> {
 }
 
 /// Takes the line of an event.
-trait TakesLines: Send + Sync {
+trait LineSink: Send + Sync {
     fn take(&self, line: &str);
 }
 
-impl TakesLines for Mutex<Pen> {
+impl LineSink for Mutex<LogWriter> {
     fn take(&self, line: &str) {
         self.lock().unwrap_or_else(PoisonError::into_inner).write(line);
     }
 }
 
 /// Makes a writer for each event.
-struct Lines<T>(Arc<T>);
+struct LineWriters<T>(Arc<T>);
 
-impl<'a, T: TakesLines + 'a> MakeWriter<'a> for Lines<T> {
-    type Writer = Line<T>;
+impl<'a, T: LineSink + 'a> MakeWriter<'a> for LineWriters<T> {
+    type Writer = LineBuffer<T>;
 
-    fn make_writer(&'a self) -> Line<T> {
-        Line { to: Arc::clone(&self.0), text: Vec::new() }
+    fn make_writer(&'a self) -> LineBuffer<T> {
+        LineBuffer { to: Arc::clone(&self.0), text: Vec::new() }
     }
 }
 
 /// One event's line, written when it is complete.
-struct Line<T: TakesLines> {
+struct LineBuffer<T: LineSink> {
     to: Arc<T>,
     text: Vec<u8>,
 }
 
-impl<T: TakesLines> Write for Line<T> {
+impl<T: LineSink> Write for LineBuffer<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.text.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -194,7 +196,7 @@ impl<T: TakesLines> Write for Line<T> {
     }
 }
 
-impl<T: TakesLines> Drop for Line<T> {
+impl<T: LineSink> Drop for LineBuffer<T> {
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.text);
         let text = text.strip_suffix('\n').unwrap_or(&text);
@@ -206,7 +208,7 @@ impl<T: TakesLines> Drop for Line<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::pen::tests::Page;
+    use super::log_writer::tests::Page;
     use super::*;
     use crate::cli::tests::loaded;
 

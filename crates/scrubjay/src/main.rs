@@ -1,4 +1,4 @@
-//! The binary: reads the command line, composes the rooms, and turns errors into words and exit codes.
+//! The binary: reads the command line, connects the crates, and turns errors into messages and exit codes.
 
 mod cli;
 mod commands;

@@ -1,4 +1,4 @@
-//! Long output in a pager, as `git` shows it: only on a terminal, and only where nobody reads JSON.
+//! Long output in a pager, as `git` shows it: only on a terminal, and not for JSON.
 //!
 //! Standard output itself is made to lead into the pager, so that what prints knows nothing of it.
 
@@ -67,7 +67,7 @@ fn command(variable: impl Fn(&str) -> Option<OsString>) -> Option<Command> {
     if wanted.is_empty() || wanted == "cat" {
         return None;
     }
-    // Only what needs a shell gets one: what is not there is then noticed.
+    // A shell only where one is needed: without it, a missing program is an error that can be reported.
     if wanted.as_bytes().iter().any(|b| b"|&;<>()$`\\\"' \t\n*?[#~=%".contains(b)) {
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(wanted);

@@ -19,7 +19,7 @@ const FAINT: Style = AnsiColor::Cyan.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 /// No cell is wider than this, but for the last one of a table that fills the line.
 const CELL_MAX: usize = 48;
-/// How wide a line is where nobody says: enough for a glance at what was asked, short enough for a log.
+/// The width of a line if there is no terminal: room for the method and its arguments, short enough for a log.
 const COLUMNS_DEFAULT: usize = 160;
 /// The last cell of a row has at least this much room, or the line is longer than the terminal is wide.
 const LAST_CELL_MIN: usize = 20;
@@ -218,7 +218,7 @@ static ZONE: OnceLock<TimeZone> = OnceLock::new();
 
 /// Shows times in UTC from now on, instead of the local zone.
 pub(crate) fn show_utc() {
-    // Only the first word counts, and nobody says another.
+    // Only the first call has an effect, and there is only one.
     let _ = ZONE.set(TimeZone::UTC);
 }
 

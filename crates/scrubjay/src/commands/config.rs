@@ -1,4 +1,4 @@
-//! `scrubjay config …`: what the configuration says.
+//! `scrubjay config show`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub(crate) fn run(global: &Global, command: &ConfigCommand) -> anyhow::Result<Ex
     let ConfigCommand::Show(ShowArgs {}) = command;
     let loaded = global.load()?;
     log::init(&loaded)?;
-    // What the gateway would refuse is a problem here already.
+    // What `serve` would refuse is reported here as well.
     loaded.serve_config()?;
     if global.json {
         let values = loaded.shown();
@@ -41,7 +41,7 @@ fn print(loaded: &Loaded) -> io::Result<()> {
     let width = |cell: fn(&(String, String, String)) -> &String, most: usize| {
         rows.iter().map(|row| cell(row).chars().count()).filter(|w| *w <= most).max().unwrap_or(0)
     };
-    // A long value pushes its own origin aside, not everyone's.
+    // A value of more than 40 characters shifts only its own line.
     let (keys, values) = (width(|row| &row.0, usize::MAX), width(|row| &row.1, 40));
     let mut out = io::BufWriter::new(anstream::stdout().lock());
     for (key, value, origin) in &rows {

@@ -1,8 +1,9 @@
-//! `scrubjay demo`: a short real conversation through the real relay, and what is left of it.
+//! `scrubjay demo`: short conversations through the real relay and gateway, and their recordings.
 
-mod apart;
-mod found;
+mod found_tools;
+
 mod scenes;
+mod two_agents;
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -16,17 +17,16 @@ use scrubjay_tape::home::{Home, TapeFile};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
-use self::scenes::{SCENES, Scene, Shown};
+use self::scenes::{SCENES, Scene, SceneView};
 use super::tape;
 use crate::cli::Global;
 
 /// Record a scripted conversation with a sample server, and show the recording
 ///
-/// Starts the sample server behind `scrubjay wrap`, as a host would, talks to it in both eras of the protocol,
-/// once more with only failures kept and once with rules in force, then behind `scrubjay serve` beside a toolset
-/// of Scrubjay's own, asks it for tools in plain words, and prints the tapes. At last an agent works with
-/// Scrubjay's own tools, and its story is told; another searches what was recorded. Two agents at one gateway have a
-/// server each.
+/// Starts a sample server behind `scrubjay wrap`, as a host would, and calls it in both eras of the protocol, then with
+/// only failures recorded, then with rules. Starts it behind `scrubjay serve`, beside a toolset of Scrubjay's own, and
+/// looks for tools by a task in plain words. An agent then works with Scrubjay's own tools, and another searches the
+/// recordings. Finally two agents share a gateway, and each gets a server of its own. Every tape is printed.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {}
 
@@ -44,13 +44,13 @@ pub(crate) fn run(global: &Global, _: &DemoArgs) -> anyhow::Result<ExitCode> {
             show(&home, scene)?;
         }
     }
-    let apart = runtime.block_on(apart::converse(&home)).context("the conversation of two agents")?;
+    let agents = runtime.block_on(two_agents::converse(&home)).context("the conversation of two agents")?;
     if global.json {
         let ids: Vec<String> = home.list()?.iter().map(|file| file.id.to_string()).collect();
         crate::render::print_json(&serde_json::json!({ "data": scratch, "tapes": ids }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    apart.print()?;
+    agents.print()?;
     writeln!(
         anstream::stdout(),
         "\nAll conversations, newest first; what belongs to one is counted with it:\n"
@@ -84,17 +84,17 @@ fn workspace(home: &Home) -> PathBuf {
     home.root().join("workspace")
 }
 
-/// Shows what is left of a conversation.
+/// Prints the recording of a conversation.
 fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     let file = newest(home, scene.name)?;
     writeln!(anstream::stdout(), "\n{}, recorded as tape {}:\n", scene.title, file.id.short())?;
     let session = match scene.shown {
-        Shown::Story(session) => session,
-        Shown::Tape => return tape::print_tape(home, &home.open(&file)?, 0, u64::MAX),
-        Shown::Found => {
+        SceneView::Story(session) => session,
+        SceneView::Tape => return tape::print_tape(home, &home.open(&file)?, 0, u64::MAX),
+        SceneView::Found => {
             let recorded = home.open(&file)?;
             tape::print_tape(home, &recorded, 0, u64::MAX)?;
-            return found::print(&recorded);
+            return found_tools::print(&recorded);
         }
     };
     print_command(home, &["session", "story", session])?;
@@ -102,7 +102,7 @@ fn show(home: &Home, scene: &Scene) -> anyhow::Result<()> {
     print_command(home, &["session", "cat", session, "feeder/monday.txt", "--at", "1"])
 }
 
-/// Lets a command print what it prints for anybody.
+/// Runs a command of this binary; it prints to our standard output.
 fn print_command(home: &Home, words: &[&str]) -> anyhow::Result<()> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
     let status = command.arg("--data").arg(home.root()).arg("--no-pager").args(words).status()?;

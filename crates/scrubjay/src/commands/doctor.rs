@@ -24,12 +24,12 @@ use crate::render::{Table, print_json};
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {}
 
-/// How a thing is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Level {
     Ok,
-    /// Worth knowing, and not wrong.
+    /// Not wrong, but worth knowing.
     Note,
     Wrong,
 }
@@ -46,7 +46,7 @@ struct Finding {
 }
 
 /// What the checks look at.
-struct Patient {
+struct Installation {
     home: Home,
     /// The configuration, or why there is none.
     loaded: Result<Loaded, anyhow::Error>,
@@ -74,9 +74,9 @@ impl Findings {
     }
 }
 
-type Check = fn(&Patient, &mut Findings);
+type Check = fn(&Installation, &mut Findings);
 
-/// Every check, in the order in which they are told.
+/// Every check, in the order of the output.
 const CHECKS: &[(&str, Check)] = &[
     ("configuration", configuration::check),
     ("data directory", files::check_modes),
@@ -89,11 +89,11 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 pub(crate) fn run(global: &Global, _: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let patient = Patient { home: global.home()?, loaded: global.load() };
+    let installation = Installation { home: global.home()?, loaded: global.load() };
     let mut findings = Vec::new();
     for (name, check) in CHECKS {
         let mut found = Findings::default();
-        check(&patient, &mut found);
+        check(&installation, &mut found);
         let finding = |(level, what, fix)| Finding { check: name, level, what, fix };
         findings.extend(found.0.into_iter().map(finding));
     }

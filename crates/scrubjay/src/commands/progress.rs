@@ -92,7 +92,7 @@ pub(crate) struct SearchArgs {
     /// Only entries up to this date, the whole day
     #[arg(long, value_name = "DATE")]
     until: Option<String>,
-    /// At most so many
+    /// Show at most this many
     #[arg(long, default_value_t = 20)]
     limit: u32,
     /// Look for words in titles and contents, the best first, instead of a part of the title
@@ -104,7 +104,7 @@ pub(crate) struct SearchArgs {
 
 pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<ExitCode> {
     let loaded = global.load()?;
-    // What goes wrong with the model is told there.
+    // Failures of the model are logged.
     log::init(&loaded)?;
     let runtime = super::runtime()?;
     let workspace = std::env::current_dir().context("cannot tell the working directory")?;
@@ -155,7 +155,7 @@ fn project_of(command: &ProgressCommand) -> Option<&str> {
     }
 }
 
-/// Says who logs: whoever works in this shell, or the agent whose shell it is.
+/// Returns who logs: the person at this shell, or the agent that runs it.
 fn caller(setup: &Setup) -> Caller {
     let workspace = setup.workspace.to_string_lossy().into_owned();
     let origin = super::wrap::origin(rustix::process::getpid());

@@ -73,7 +73,7 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
 fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> anyhow::Result<ExitCode> {
     let mut keys: HashMap<String, Result<Key, String>> = HashMap::new();
     if let Some(name) = named {
-        // Whoever names a key that is not there learns it before anything is written.
+        // A missing key is reported before any output.
         let found = loaded.redaction_key(name).map_err(|why| anyhow::anyhow!("--key {name} {why}"))?;
         keys.insert(name.to_owned(), Ok(found));
     }
@@ -104,7 +104,7 @@ fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Passes lines on, each as what is made of it; how they end stays.
+/// Writes each line as `make` returns it; line endings stay.
 fn each_line(
     input: Box<dyn Read>,
     mut make: impl FnMut(u64, &[u8]) -> anyhow::Result<Vec<u8>>,
@@ -122,7 +122,7 @@ fn each_line(
         let end = line.len() - line.iter().rev().take_while(|b| matches!(b, b'\n' | b'\r')).count();
         output.write_all(&make(number, &line[..end])?)?;
         output.write_all(&line[end..])?;
-        // Somebody may be waiting for this line; more input means that nobody is yet.
+        // A reader may wait for this line, unless more input is already buffered.
         if input.buffer().is_empty() {
             output.flush()?;
         }

@@ -32,7 +32,7 @@ use scrubjay_tape::recording::{Backlog, Policy, Recording, RotationLimits, Subje
 use scrubjay_tools::Shared;
 
 use self::debug::Debug;
-use self::reload::InForce;
+use self::reload::ActiveConfig;
 use super::index::background;
 use super::wrap::origin;
 use crate::cli::Global;
@@ -41,9 +41,9 @@ use crate::log;
 /// How long a call to a backend named on the command line may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How long servers elsewhere are waited for that must hear of the end.
+/// How long to wait for servers over HTTP to end their sessions.
 const GOODBYE_MAX: Duration = Duration::from_secs(3);
-/// How long backends get to leave by themselves at the end.
+/// How long backends get to exit by themselves.
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
 /// Serve all backends behind one endpoint, recording
@@ -57,7 +57,7 @@ pub(crate) struct ServeArgs {
     /// A file with the token clients must show; required off loopback
     #[arg(long, value_name = "FILE")]
     auth_token_file: Option<PathBuf>,
-    /// Where backends start [default: the working directory]
+    /// Start backends in this directory [default: the working directory]
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
     /// The project that agents work on [default: the name of the workspace's repository]
@@ -66,13 +66,13 @@ pub(crate) struct ServeArgs {
     /// Which of Scrubjay's own toolsets to serve, or none [default: recorder,progress,records,tapes,router]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = toolsets::parse)]
     toolsets: Option<Vec<Option<Toolset>>>,
-    /// Show logs, messages and state to this machine on this port; 0 is any that is free
+    /// Show logs, messages and state to this machine on this port; 0 chooses a free one
     #[arg(long, value_name = "PORT")]
     debug_port: Option<u16>,
     /// Reload the configuration when one of its files changes, not only on SIGHUP
     #[arg(long)]
     reload: bool,
-    /// One more backend: the command that starts it
+    /// The command of one more backend
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let loaded = global.load_with(typed(args))?;
     let config = resolve(args, &loaded)?;
-    // Whoever requires a model learns at once that there is none.
+    // With `llm.required`, a missing key is reported before anything starts.
     loaded.llm_config()?;
     let redactor = loaded.redactor(Some(&loaded.home()?))?;
     let policy = loaded.policy()?;
@@ -89,7 +89,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
         warden::Role::Warden => {
             let ended = runtime.block_on(warden::watch_over(true)).context("cannot start the gateway")?;
             if ended.was_killed {
-                // What is left is cleaned up by the next start; how the worker ended is to be told all the same.
+                // The next start cleans up the rest; the worker's exit code is returned in any case.
                 if let Err(e) = clean_up(&loaded, redactor, &runtime) {
                     super::wrap::say(&format!("cannot end the sessions of a killed gateway: {e:#}"));
                 }
@@ -118,14 +118,14 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
                 (redactor, policy),
                 (watch, starter.backlog()),
             );
-            let in_force = Arc::new(InForce::new(global, args, loaded, log, debug.clone())?);
-            let shared = in_force.shared.clone();
-            let served = runtime.block_on(serve(config, in_force, hangups, recordings));
+            let active = Arc::new(ActiveConfig::new(global, args, loaded, log, debug.clone())?);
+            let shared = active.shared.clone();
+            let served = runtime.block_on(serve(config, active, hangups, recordings));
             runtime.block_on(end_sessions(&shared));
             debug.end();
-            // Servers elsewhere hear that their sessions are over.
+            // Servers over HTTP are told that their sessions are over.
             runtime.block_on(all_ended(GOODBYE_MAX));
-            // Their input has ended; whoever does not leave by itself is made to.
+            // Their input has ended; those that do not exit are killed.
             runtime.block_on(tree::end_descendants(LEAVE_MAX, tree::GRACE));
             let code = served?;
             // A panic there has been reported; tapes it did not reach are sealed at the next start.
@@ -136,7 +136,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
     }
 }
 
-/// Does what the worker could not do any more: seals its tapes and ends its sessions.
+/// Seals the tapes of a killed worker and ends its sessions.
 fn clean_up(
     loaded: &Loaded,
     redactor: Arc<Redactor>,
@@ -207,14 +207,14 @@ fn resolve(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<ServeConfig> {
 
 async fn serve(
     config: ServeConfig,
-    in_force: Arc<InForce>,
+    active: Arc<ActiveConfig>,
     hangups: tokio::signal::unix::Signal,
     new_recording: NewRecording,
 ) -> anyhow::Result<u8> {
-    let (workspace, started) = (workspace(&config), &in_force.started);
-    let toolsets = toolsets::mounts(&in_force.args, started, &in_force.shared);
-    let asked = in_force.clone();
-    // Whoever starts us on standard streams is the owner; a client on HTTP may not start programs.
+    let (workspace, started) = (workspace(&config), &active.started);
+    let toolsets = toolsets::mounts(&active.args, started, &active.shared);
+    let asked = active.clone();
+    // The process that starts us on standard streams is the owner's; a client on HTTP may not start programs.
     let options: TakeOptions = match config.http {
         None => Box::new(move |options| asked.take_options(options)),
         Some(_) => Box::new(move |options| asked.refuse_options(options)),
@@ -235,12 +235,12 @@ async fn serve(
         gateway.rule_with(rules);
     }
     remember(&gateway, started)?;
-    let routing = in_force.routing(started, started.llm_config()?);
+    let routing = active.routing(started, started.llm_config()?);
     if routing.as_ref().is_some_and(|routing| routing.learns) {
         lessons::learn_beside(&gateway, started.home()?);
     }
     gateway.route_with(routing);
-    let shared = in_force.shared.clone();
+    let shared = active.shared.clone();
     let moving = Arc::downgrade(&gateway);
     shared.on_move(move |connection, session| {
         if let Some(gateway) = moving.upgrade() {
@@ -255,17 +255,17 @@ async fn serve(
             }
         });
     }));
-    if toolsets::use_ledger(&in_force.args, started) {
-        storage::check(&gateway, &in_force.shared).await;
+    if toolsets::use_ledger(&active.args, started) {
+        storage::check(&gateway, &active.shared).await;
     }
-    if toolsets::chosen(&in_force.args, started).contains(&Toolset::Recorder) {
-        // Beside everything else: nobody is greeted later for it.
-        let shared = in_force.shared.clone();
+    if toolsets::chosen(&active.args, started).contains(&Toolset::Recorder) {
+        // In a task of its own, so that no greeting waits for it.
+        let shared = active.shared.clone();
         tokio::spawn(async move { shared.settle().await });
     }
-    in_force.debug.of(&gateway);
-    in_force.debug.adopt(started);
-    tokio::spawn(in_force.clone().keep_up(Arc::downgrade(&gateway), hangups));
+    active.debug.of(&gateway);
+    active.debug.adopt(started);
+    tokio::spawn(active.clone().keep_up(Arc::downgrade(&gateway), hangups));
     match config.http {
         None => front::stdio::serve(gateway, "serve", warden::stopped()?)
             .await
@@ -284,12 +284,12 @@ async fn serve(
     }
 }
 
-/// Gives the gateway what is known of backends from earlier runs: what they offer, and their definitions.
+/// Gives the gateway what earlier runs learned of backends: their lists and their definitions.
 fn remember(gateway: &Gateway, started: &Loaded) -> anyhow::Result<()> {
     gateway.quarantine(started.quarantine());
     match started.definitions() {
         Ok(definitions) => gateway.remember_definitions(Arc::new(definitions)),
-        // Without them a tool that changed since the last run would pass for what it was.
+        // Without them a changed tool would not be noticed, so quarantine could not hold it back.
         Err(e) if started.quarantine() != QuarantineModes::default() => return Err(e),
         Err(e) => {
             tracing::warn!(error = format!("{e:#}"), "tools that changed since the last run go unnoticed")
@@ -297,7 +297,7 @@ fn remember(gateway: &Gateway, started: &Loaded) -> anyhow::Result<()> {
     }
     match memory(started) {
         Ok(memory) => gateway.remember_in(&memory),
-        // Only greetings are poorer for it.
+        // Only the first greeting lacks what they offer.
         Err(e) => {
             tracing::warn!(error = format!("{e:#}"), "what backends offered the last time is not known")
         }
@@ -305,7 +305,7 @@ fn remember(gateway: &Gateway, started: &Loaded) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Notes in the ledger that all clients left; a ledger that does not answer is not waited for.
+/// Notes in the ledger that all clients left; waits for it only for `GOODBYE_MAX`.
 async fn end_sessions(shared: &Shared) {
     match tokio::time::timeout(GOODBYE_MAX, shared.all_left("the host left")).await {
         Ok(Ok(())) => {}

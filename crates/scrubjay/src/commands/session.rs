@@ -70,7 +70,7 @@ fn files_of(ledger: &Ledger, loaded: &Loaded, session: &Session, root: &Path) ->
     Ok(Arc::new(Files::new(ledger.clone(), workspace, setup.locks, setup.file_bytes_max)))
 }
 
-/// Returns who changes files and settles them here: whoever typed the command.
+/// Returns the caller to record for changes that this command makes.
 fn caller(session: &Session, root: &str) -> Caller {
     Caller { workspace: Some(root.to_owned()), ..Caller::command("scrubjay session", &session.project_id) }
 }

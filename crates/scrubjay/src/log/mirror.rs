@@ -1,28 +1,28 @@
-//! A copy of every log line for somebody in this process, with the same care as the lines on standard error.
+//! A copy of every log line for another part of this process, redacted like the lines on standard error.
 
 use std::sync::{Arc, OnceLock};
 
 use scrubjay_core::redact::Redactor;
 
-use super::TakesLines;
-use super::hidden::Hidden;
-use super::pen::{Format, clean};
+use super::LineSink;
+use super::hidden_secrets::HiddenSecrets;
+use super::log_writer::{Format, clean};
 
 type To = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Whoever gets the copies.
+/// Passes on copies of log lines once a receiver is set.
 pub(super) struct Mirror {
-    hidden: Hidden,
+    hidden: HiddenSecrets,
     redactor: Arc<Redactor>,
     to: OnceLock<To>,
 }
 
 impl Mirror {
-    pub(super) fn new(hidden: Hidden, redactor: Arc<Redactor>) -> Self {
+    pub(super) fn new(hidden: HiddenSecrets, redactor: Arc<Redactor>) -> Self {
         Self { hidden, redactor, to: OnceLock::new() }
     }
 
-    /// Gives lines to somebody; returns whether nobody had them before.
+    /// Sets the receiver, unless there is one; returns whether it was set.
     pub(super) fn begin(&self, to: To) -> bool {
         self.to.set(to).is_ok()
     }
@@ -32,7 +32,7 @@ impl Mirror {
     }
 }
 
-impl TakesLines for Mirror {
+impl LineSink for Mirror {
     fn take(&self, line: &str) {
         if let Some(to) = self.to.get() {
             to(&clean(&self.redactor.redact_text(line), Format::Json, &self.hidden));

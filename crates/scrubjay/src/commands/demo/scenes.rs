@@ -1,4 +1,4 @@
-//! What is said in the demo.
+//! The conversations of the demo, message by message.
 
 /// A client of the first era: a handshake, then calls.
 const LEGACY: [&str; 9] = [
@@ -87,7 +87,7 @@ const LOOK: [&str; 4] = [
     r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"analyze_tape","arguments":{}}}"#,
 ];
 
-/// One conversation: what it shows, how it is started, what is said.
+/// One conversation of the demo.
 pub(super) struct Scene {
     pub(super) title: &'static str,
     pub(super) name: &'static str,
@@ -99,12 +99,12 @@ pub(super) struct Scene {
     /// The configuration it goes by, where it needs one.
     pub(super) config: Option<&'static str>,
     /// What is shown of it.
-    pub(super) shown: Shown,
+    pub(super) shown: SceneView,
 }
 
 /// What is shown of a conversation.
 #[derive(Clone, Copy)]
-pub(super) enum Shown {
+pub(super) enum SceneView {
     /// The tape.
     Tape,
     /// The tape, and the tools that were found.
@@ -121,7 +121,7 @@ pub(super) const SCENES: [Scene; 8] = [
         has_server: true,
         script: &LEGACY,
         config: None,
-        shown: Shown::Tape,
+        shown: SceneView::Tape,
     },
     Scene {
         title: "An agent whose every request stands alone (2026-07-28)",
@@ -130,7 +130,7 @@ pub(super) const SCENES: [Scene; 8] = [
         has_server: true,
         script: &MODERN,
         config: None,
-        shown: Shown::Tape,
+        shown: SceneView::Tape,
     },
     Scene {
         title: "The first one again, with only what is around failures kept; the tape says what it left out",
@@ -139,7 +139,7 @@ pub(super) const SCENES: [Scene; 8] = [
         has_server: true,
         script: &LEGACY,
         config: Some("recorder: { strategy: { kind: error_focused, before: 1, after: 1 } }\n"),
-        shown: Shown::Tape,
+        shown: SceneView::Tape,
     },
     Scene {
         title: "Rules on the way: a message is changed, one is blocked, and one that hides a second call is refused",
@@ -148,7 +148,7 @@ pub(super) const SCENES: [Scene; 8] = [
         has_server: true,
         script: &RULED,
         config: Some(RULES),
-        shown: Shown::Tape,
+        shown: SceneView::Tape,
     },
     Scene {
         title: "One gateway in front of several servers; VIA tells the gateway's time from the backend's",
@@ -157,7 +157,7 @@ pub(super) const SCENES: [Scene; 8] = [
         has_server: true,
         script: &GATEWAY,
         config: None,
-        shown: Shown::Tape,
+        shown: SceneView::Tape,
     },
     Scene {
         title: "A task in plain words: \"count to three, but slowly\" finds its tools, without a model",
@@ -166,7 +166,7 @@ pub(super) const SCENES: [Scene; 8] = [
         has_server: true,
         script: &WORDS,
         config: None,
-        shown: Shown::Found,
+        shown: SceneView::Found,
     },
     Scene {
         title: "An agent that works through Scrubjay's own tools: recorded first, then done",
@@ -175,7 +175,7 @@ pub(super) const SCENES: [Scene; 8] = [
         has_server: false,
         script: &WORK,
         config: None,
-        shown: Shown::Story("demo"),
+        shown: SceneView::Story("demo"),
     },
     Scene {
         title: "An agent that looks back: what was said and what failed, in all recordings",
@@ -184,6 +184,6 @@ pub(super) const SCENES: [Scene; 8] = [
         has_server: false,
         script: &LOOK,
         config: None,
-        shown: Shown::Tape,
+        shown: SceneView::Tape,
     },
 ];

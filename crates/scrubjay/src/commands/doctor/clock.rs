@@ -6,7 +6,7 @@ use scrubjay_tape::format::reader::Tape;
 use scrubjay_tape::format::verify::ClockJump;
 use scrubjay_tape::home::{Home, TapeFile};
 
-use super::{Findings, Patient};
+use super::{Findings, Installation};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Clocks are corrected by this much without anybody being at fault.
@@ -16,13 +16,13 @@ const READ_BYTES_MAX: u64 = 64 << 20;
 /// An entry may have waited for a moment before it was written.
 const BACK_NS: u64 = 5 * SECOND_NS;
 
-pub(super) fn check(patient: &Patient, findings: &mut Findings) {
-    let home = &patient.home;
+pub(super) fn check(installation: &Installation, findings: &mut Findings) {
+    let home = &installation.home;
     if !home.root().is_dir() {
         return findings.ok("nothing to compare with yet");
     }
     let now = ClockReading::take(home);
-    let retention = patient.loaded.as_ref().ok().and_then(|loaded| loaded.retention());
+    let retention = installation.loaded.as_ref().ok().and_then(|loaded| loaded.retention());
     if let Some(clock) = home.trusted_clock() {
         if let Some(back) = clock.went_back_ns(&now) {
             let what = format!(
@@ -51,7 +51,7 @@ pub(super) fn check(patient: &Patient, findings: &mut Findings) {
 
 /// What is odd about the times of a tape.
 #[derive(Clone, Copy)]
-struct Odd {
+struct ClockAnomalies {
     /// It has entries from the future.
     is_future: bool,
     /// The clock was behind when it was recorded.
@@ -64,9 +64,9 @@ fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
     // The newest come first: of what has to be read for it, they matter most.
     let files = home.list().unwrap_or_default();
     let mut budget = READ_BYTES_MAX;
-    let odd: Vec<(&TapeFile, Odd)> =
-        files.iter().filter_map(|file| Some((file, look(home, file, now_ns, &mut budget)?))).collect();
-    let of = |wanted: fn(&Odd) -> bool| -> Vec<&TapeFile> {
+    let odd: Vec<(&TapeFile, ClockAnomalies)> =
+        files.iter().filter_map(|file| Some((file, read_clock(home, file, now_ns, &mut budget)?))).collect();
+    let of = |wanted: fn(&ClockAnomalies) -> bool| -> Vec<&TapeFile> {
         odd.iter().filter(|(_, odd)| wanted(odd)).map(|(file, _)| *file).collect()
     };
     let future = of(|odd| odd.is_future);
@@ -102,14 +102,14 @@ fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
 }
 
 /// Looks at the times of a tape as its header and footer tell them, or its entries while there is budget to read them.
-fn look(home: &Home, file: &TapeFile, now_ns: u64, budget: &mut u64) -> Option<Odd> {
+fn read_clock(home: &Home, file: &TapeFile, now_ns: u64, budget: &mut u64) -> Option<ClockAnomalies> {
     let tape = home.open(file).ok()?;
     let header = tape.header()?;
     let started = header.started_wall_ns;
     let (ended, lasted) =
         tape.footer().map_or((started, 0), |footer| (footer.ended_wall_ns, footer.duration_ns));
     let ended_early = ended.saturating_add(BACK_NS) < started.saturating_add(lasted);
-    Some(Odd {
+    Some(ClockAnomalies {
         is_future: ended.max(started) > now_ns.saturating_add(SLACK_NS),
         is_behind: header.clock_behind_ns.is_some(),
         ran_back: ended_early || ran_back(&tape, budget),

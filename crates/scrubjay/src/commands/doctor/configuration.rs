@@ -2,10 +2,10 @@
 
 use scrubjay_config::ConfigError;
 
-use super::{Findings, Patient};
+use super::{Findings, Installation};
 
-pub(super) fn check(patient: &Patient, findings: &mut Findings) {
-    let loaded = match &patient.loaded {
+pub(super) fn check(installation: &Installation, findings: &mut Findings) {
+    let loaded = match &installation.loaded {
         Ok(loaded) => loaded,
         Err(error) => return tell(error, findings),
     };

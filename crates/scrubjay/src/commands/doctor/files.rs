@@ -1,4 +1,4 @@
-//! Who may read the data directory and what is in it, and how much room there is.
+//! Modes and owners of the files in the data directory, and free disk space.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use scrubjay_core::units;
 
-use super::{Findings, Patient};
+use super::{Findings, Installation};
 
-/// With less room than this recordings stop soon: a tape has 100 MB before it is packed.
+/// 200 MiB: a live tape grows to 100 MB by default, and sealing it writes a second file.
 const ROOM_BYTES_MIN: u64 = 200 << 20;
-/// With less room than this it is time to clear up.
+/// 2 GiB: room for some 20 tapes; a note, not yet an error.
 const ROOM_BYTES_LOW: u64 = 2 << 30;
-/// So many files are named; the rest is counted.
+/// How many files are named; the others are counted, so that a message stays readable.
 const NAMED_MAX: usize = 5;
 
 /// Looks at owner and mode of everything in the data directory.
-pub(super) fn check_modes(patient: &Patient, findings: &mut Findings) {
-    let root = patient.home.root();
+pub(super) fn check_modes(installation: &Installation, findings: &mut Findings) {
+    let root = installation.home.root();
     let facts = match std::fs::symlink_metadata(root) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return findings.ok(format!("{} is not there yet: the first recording makes it", root.display()));
@@ -60,10 +60,10 @@ fn belongs(count: usize) -> String {
 }
 
 /// Looks at the tokens of debug endpoints and the key of hashes, which open more than a recording does.
-pub(super) fn check_tokens(patient: &Patient, findings: &mut Findings) {
-    let debug = std::fs::read_dir(patient.home.debug()).into_iter().flatten().flatten();
+pub(super) fn check_tokens(installation: &Installation, findings: &mut Findings) {
+    let debug = std::fs::read_dir(installation.home.debug()).into_iter().flatten().flatten();
     let mut secret: Vec<PathBuf> = debug.map(|entry| entry.path()).collect();
-    secret.push(patient.home.root().join("hash.key"));
+    secret.push(installation.home.root().join("hash.key"));
     let is_open =
         |path: &PathBuf| std::fs::symlink_metadata(path).is_ok_and(|facts| facts.mode() & 0o077 != 0);
     let open: Vec<PathBuf> = secret.into_iter().filter(is_open).collect();
@@ -76,8 +76,8 @@ pub(super) fn check_tokens(patient: &Patient, findings: &mut Findings) {
 }
 
 /// Looks at how much room is left where recordings are written.
-pub(super) fn check_room(patient: &Patient, findings: &mut Findings) {
-    let root = patient.home.root();
+pub(super) fn check_room(installation: &Installation, findings: &mut Findings) {
+    let root = installation.home.root();
     let Some(there) = root.ancestors().find(|path| path.is_dir()) else { return };
     let room = match rustix::fs::statvfs(there) {
         Ok(facts) => facts.f_bavail.saturating_mul(facts.f_frsize),
@@ -99,7 +99,7 @@ fn everything_in(root: &Path) -> Vec<(PathBuf, u32, u32)> {
     let mut waiting = vec![root.to_owned()];
     let mut all = Vec::new();
     while let Some(path) = waiting.pop() {
-        // What is a link has no mode that means anything. The directory itself may be one.
+        // The mode of a link means nothing. The data directory itself may be a link.
         let facts = if path == root { std::fs::metadata(&path) } else { std::fs::symlink_metadata(&path) };
         let Ok(facts) = facts else { continue };
         if facts.is_dir() {

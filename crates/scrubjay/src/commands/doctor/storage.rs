@@ -4,12 +4,12 @@ use scrubjay_core::units;
 use scrubjay_store::index::Index;
 use scrubjay_store::ledger::{Ledger, LedgerError, Storage};
 
-use super::{Findings, Patient};
+use super::{Findings, Installation};
 use crate::commands::runtime;
 
 /// Opens the ledger, if there is one.
-pub(super) fn check_ledger(patient: &Patient, findings: &mut Findings) {
-    let Ok(loaded) = &patient.loaded else {
+pub(super) fn check_ledger(installation: &Installation, findings: &mut Findings) {
+    let Ok(loaded) = &installation.loaded else {
         return findings.note("not looked at", "correct the configuration first");
     };
     let opened = || -> anyhow::Result<Option<String>> {
@@ -19,7 +19,7 @@ pub(super) fn check_ledger(patient: &Patient, findings: &mut Findings) {
         {
             return Ok(None);
         }
-        let redactor = loaded.redactor(Some(&patient.home))?;
+        let redactor = loaded.redactor(Some(&installation.home))?;
         runtime()?.block_on(async {
             let ledger = Ledger::open(&storage, redactor).await?;
             ledger.close().await;
@@ -43,17 +43,17 @@ pub(super) fn check_ledger(patient: &Patient, findings: &mut Findings) {
 }
 
 /// Opens the index, if there is one.
-pub(super) fn check_index(patient: &Patient, findings: &mut Findings) {
-    let Ok(loaded) = &patient.loaded else {
+pub(super) fn check_index(installation: &Installation, findings: &mut Findings) {
+    let Ok(loaded) = &installation.loaded else {
         return findings.note("not looked at", "correct the configuration first");
     };
     let opened = || -> anyhow::Result<Option<u64>> {
         let storage = loaded.storage()?;
-        if matches!(storage, Storage::File(_)) && !patient.home.index().exists() {
+        if matches!(storage, Storage::File(_)) && !installation.home.index().exists() {
             return Ok(None);
         }
         runtime()?.block_on(async {
-            let index = Index::open(&patient.home, &storage).await?;
+            let index = Index::open(&installation.home, &storage).await?;
             index.close().await;
             Ok(Some(index.file_bytes().unwrap_or(0)))
         })

@@ -4,17 +4,17 @@ use scrubjay_core::units::counted;
 use scrubjay_tape::catalog;
 use scrubjay_tape::format::reader::TapeState;
 
-use super::{Findings, Patient};
+use super::{Findings, Installation};
 
-pub(super) fn check(patient: &Patient, findings: &mut Findings) {
-    let files = match patient.home.list() {
+pub(super) fn check(installation: &Installation, findings: &mut Findings) {
+    let files = match installation.home.list() {
         Ok(files) => files,
         Err(e) => {
             let what = format!("{:#}", anyhow::Error::from(e));
             return findings.wrong(what, "make the data directory readable for yourself");
         }
     };
-    let all = catalog::read_all(&patient.home, &files);
+    let all = catalog::read_all(&installation.home, &files);
     let damaged: Vec<&str> =
         all.iter().filter(|tape| tape.damage.is_some()).map(|tape| tape.file.id.as_str()).collect();
     if let Some(first) = damaged.first() {

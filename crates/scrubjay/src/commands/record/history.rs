@@ -16,7 +16,7 @@ use crate::render::{print_json, print_lines};
 pub(crate) struct HistoryArgs {
     /// Which record, such as R001
     id: String,
-    /// At most so many versions
+    /// Show at most this many versions
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=1_000))]
     limit: i64,
     #[command(flatten)]

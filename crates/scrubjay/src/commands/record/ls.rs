@@ -31,7 +31,7 @@ pub(crate) struct LsArgs {
     /// Begin after this record
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// At most so many
+    /// Show at most this many
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     limit: i64,
 }

@@ -19,7 +19,7 @@ pub(crate) struct TreeArgs {
     /// How many levels down
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i64).range(1..=64))]
     depth: i64,
-    /// At most so many records
+    /// Show at most this many records
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     limit: i64,
     #[command(flatten)]

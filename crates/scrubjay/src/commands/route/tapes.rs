@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::catalog::Catalog;
 
-/// How much is read: whoever asks is there to wait for it.
+/// How much is read: more than `serve` reads in the background, because here a person waits for the answer.
 const LIMITS: ReadLimits =
     ReadLimits { tapes: 100_000, bytes: 4 << 30, time: Duration::from_secs(120), found: 50_000 };
 

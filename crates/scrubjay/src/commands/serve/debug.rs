@@ -70,7 +70,7 @@ impl Debug {
         }
     }
 
-    /// Takes the token away: nobody gets in any more.
+    /// Removes the token file: no further client can connect.
     pub(super) fn end(&self) {
         *lock(&self.running) = None;
     }
@@ -151,7 +151,7 @@ fn shown(loaded: &Loaded) -> Value {
     }
     json!({
         "logLevel": value("log_level"),
-        // Even where it is empty, nothing of it is told.
+        // Masked even if it is empty: not even its length is shown.
         "OPENAI_API_KEY": value("llm.api_key").filter(|key| !key.is_null()).map(|_| mask::MASK),
         "DEBUG_PORT": loaded.debug_port(),
         "backends": backends,

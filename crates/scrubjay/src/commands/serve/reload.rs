@@ -25,35 +25,35 @@ use super::{ServeArgs, resolve, toolsets, typed, workspace};
 use crate::cli::Global;
 use crate::log::Log;
 
-/// How often the files are looked at, with `--reload`.
+/// How often files are checked for changes with `--reload`: a save takes effect within a second.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The exit code of whoever a hangup ends, as a shell reports it.
+/// 128 + SIGHUP: what a shell reports of a process that a hangup ended.
 const HUNG_UP: i32 = 129;
-/// What a reload takes; everything else was settled at the start.
+/// The keys that a reload can change; everything else needs a restart.
 const TAKEN: [&str; 7] =
     ["quarantine", "backends", "recorder.rules", "router.", "serve.naming", "serve.reload", "log_level"];
 
 /// The configuration in force.
-pub(super) struct InForce {
+pub(super) struct ActiveConfig {
     global: Global,
     pub(super) args: ServeArgs,
     pub(super) log: Arc<Log>,
     pub(super) debug: Arc<Debug>,
     pub(super) shared: Arc<Shared>,
-    /// As it was at the start.
+    /// The configuration at the start.
     pub(super) started: Loaded,
-    now: Mutex<Now>,
+    now: Mutex<CurrentConfig>,
 }
 
-struct Now {
-    /// What files, environment and flags say.
+struct CurrentConfig {
+    /// From files, environment and flags.
     loaded: Loaded,
-    /// What the client said, where it did.
+    /// The client's `initializationOptions`, if it sent any.
     options: Option<Value>,
     router: Option<Arc<Router>>,
 }
 
-impl InForce {
+impl ActiveConfig {
     pub(super) fn new(
         global: &Global,
         args: &ServeArgs,
@@ -64,7 +64,7 @@ impl InForce {
         let place =
             args.workspace.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_else(|| ".".into());
         let shared = toolsets::shared(args, &started, &place)?;
-        let now = Mutex::new(Now { loaded: started.clone(), options: None, router: None });
+        let now = Mutex::new(CurrentConfig { loaded: started.clone(), options: None, router: None });
         Ok(Self { global: global.clone(), args: args.clone(), log, debug, shared, started, now })
     }
 
@@ -101,10 +101,10 @@ impl InForce {
         Some(RouteWith { router, consent, learns: loaded.router_learns(), book: Some(book), offers_tools })
     }
 
-    /// Reloads whenever that is asked for, until the gateway is gone.
+    /// Reloads on SIGHUP, and on changes of files with `--reload`, until the gateway is gone.
     pub(super) async fn keep_up(self: Arc<Self>, gateway: Weak<Gateway>, mut hangups: Signal) {
         let had_terminal = warden::has_terminal();
-        let mut seen = self.look();
+        let mut seen = self.watched_files();
         loop {
             let follows_files = self.now().loaded.reloads();
             tokio::select! {
@@ -114,14 +114,14 @@ impl InForce {
                     }
                 }
                 () = tokio::time::sleep(LOOK_EVERY), if follows_files => {
-                    let found = self.look();
+                    let found = self.watched_files();
                     if found.iter().zip(&seen).all(|(found, seen)| found.is_as(seen)) && found.len() == seen.len() {
                         continue;
                     }
                 }
             }
-            // Looked at before they are read: what changes meanwhile is seen the next time.
-            seen = self.look();
+            // Before they are read: a change during the reading is then seen in the next round.
+            seen = self.watched_files();
             let Some(gateway) = gateway.upgrade() else { return };
             let this = self.clone();
             // A panic there has been reported, and changed nothing.
@@ -143,14 +143,14 @@ impl InForce {
         let adopted = options.map(|options| loaded.with_options(&options)).transpose();
         let adopted = adopted.map_err(|problems| ConfigError { problems })?;
         adopted.as_ref().unwrap_or(&loaded).llm_config()?;
-        // What is wrong with the rest of it is wrong too, though it would not be used before the next start.
+        // Keys that would only count at the next start are checked as well.
         resolve(&self.args, &loaded)?;
         loaded.redactor(Some(&self.started.home()?))?;
         loaded.policy()?;
         Ok(loaded)
     }
 
-    /// Goes by what was read, or says why not.
+    /// Makes a configuration take effect, or logs why it cannot.
     fn settle(&self, gateway: &Arc<Gateway>, read: anyhow::Result<Loaded>) {
         if let Err(error) = read.and_then(|loaded| self.adopt(gateway, loaded)) {
             let problems: Vec<String> = match error.downcast_ref::<ConfigError>() {
@@ -174,7 +174,7 @@ impl InForce {
         };
         let brought = options.iter().flat_map(|_| adopted.backends());
         for backend in brought {
-            // As when the client brought them: an id that is taken already stays as it is.
+            // A configured backend wins over a client's of the same id, as when the client connected.
             if config.backends.iter().all(|other| other.id != backend.id) {
                 config.backends.push(backend.clone());
             }
@@ -206,7 +206,7 @@ impl InForce {
         Ok(())
     }
 
-    /// Names the keys that have another value now, and keep the one of the start.
+    /// Names the changed keys that keep their value until a restart.
     fn stays(&self, loaded: &Loaded) -> Vec<String> {
         let is_taken = |key: &String| {
             TAKEN.iter().any(|taken| key.starts_with(taken))
@@ -218,42 +218,43 @@ impl InForce {
         keys.map(named).collect()
     }
 
-    /// Looks at every file that the configuration is made from.
-    fn look(&self) -> Vec<Look> {
+    /// Reads the state of every file that the configuration is made from.
+    fn watched_files(&self) -> Vec<WatchedFile> {
         let mut paths: Vec<PathBuf> = self.now().loaded.files.iter().map(|file| file.path.clone()).collect();
         paths.extend(self.global.env_file().map(Into::into));
         paths.extend(self.global.trust_store().ok().map(|store| store.path()));
-        paths.into_iter().map(Look::at).collect()
+        paths.into_iter().map(WatchedFile::at).collect()
     }
 
-    fn now(&self) -> std::sync::MutexGuard<'_, Now> {
+    fn now(&self) -> std::sync::MutexGuard<'_, CurrentConfig> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How a file was found.
-struct Look {
+/// A file of the configuration at one moment.
+struct WatchedFile {
     path: PathBuf,
     stamp: Option<(SystemTime, u64)>,
     content: Option<Vec<u8>>,
 }
 
-impl Look {
+impl WatchedFile {
     fn at(path: PathBuf) -> Self {
         let stamp = std::fs::metadata(&path).and_then(|found| Ok((found.modified()?, found.len()))).ok();
         let content = std::fs::read(&path).ok();
         Self { path, stamp, content }
     }
 
-    /// Tells whether nothing happened to it; a file that was only touched is the same.
+    /// Tells whether it is unchanged; a file that was only touched is.
     fn is_as(&self, other: &Self) -> bool {
         self.path == other.path && (self.stamp == other.stamp || self.content == other.content)
     }
 }
 
-/// Finds a project's file that was used whole and would not be now, and what it would lose.
+/// Finds a project file that was trusted and is not any more, and what it would lose.
 ///
-/// Whoever edits a trusted file has not yet looked at it as another would: until then nothing it started is ended.
+/// While a person edits a trusted file it is not trusted. Until they run `scrubjay trust` again, the backends it started
+/// keep running.
 fn lost_trust<'a>(before: &Loaded, after: &'a Loaded) -> Option<(&'a PathBuf, String)> {
     after.files.iter().find_map(|file| {
         let was_read = before.files.iter().any(|old| old.path == file.path && old.state == FileState::Read);
@@ -269,13 +270,13 @@ fn lost_trust<'a>(before: &Loaded, after: &'a Loaded) -> Option<(&'a PathBuf, St
     })
 }
 
-/// A hangup because the terminal is gone is no request to reload.
+/// Ends the gateway: this hangup came because the terminal was closed, not to ask for a reload.
 fn end_with_terminal(gateway: &Weak<Gateway>) {
     if let Some(gateway) = gateway.upgrade() {
         gateway.stopping();
         gateway.shut_down("the terminal was closed");
     }
-    // The warden ends whatever is left.
+    // The warden ends the processes that are left.
     std::process::exit(HUNG_UP)
 }
 
@@ -285,7 +286,7 @@ pub(super) fn catch_hangups() -> anyhow::Result<Signal> {
     tokio::signal::unix::signal(kind).context("cannot catch SIGHUP")
 }
 
-/// Writes down what is wrong with a client's options.
+/// Returns the problems of a client's options as the data of the JSON-RPC error.
 fn told(problems: Vec<Problem>) -> Value {
     serde_json::to_value(problems).unwrap_or_default()
 }

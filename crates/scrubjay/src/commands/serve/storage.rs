@@ -1,4 +1,4 @@
-//! Looks at the ledger when `serve` starts, so that nobody learns only from a failed call that it cannot be used.
+//! Checks the ledger when `serve` starts, so that a problem is reported before the first call fails.
 //!
 //! Backends work and are recorded without it: a client is greeted all the same, told first what is wrong, and the
 //! toolsets' calls fail with the cause until the ledger can be opened.

@@ -52,7 +52,7 @@ pub(crate) fn run(global: &Global, args: &CatArgs) -> anyhow::Result<ExitCode> {
         let side = if args.before { Side::Before } else { Side::After };
         Ok(content::read(&mut read, &session, &args.path, args.at.unwrap_or_default(), side).await?)
     })?;
-    // As it was: whoever asks for a file's bytes wants them unchanged, also on a terminal.
+    // Unchanged, also on a terminal: these are a file's bytes.
     let mut out = std::io::stdout().lock();
     out.write_all(&content.bytes)?;
     out.flush()?;

@@ -23,7 +23,7 @@ pub(crate) struct EvolutionArgs {
     /// Begin after this revision
     #[arg(long, value_name = "REVISION", default_value_t = 0)]
     after: i64,
-    /// At most so many revisions
+    /// Show at most this many revisions
     #[arg(long, default_value_t = 50)]
     limit: u32,
 }

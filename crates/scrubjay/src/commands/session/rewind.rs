@@ -36,7 +36,7 @@ pub(crate) struct RewindArgs {
     /// Do it
     #[arg(long)]
     yes: bool,
-    /// Overwrite changes that nobody recorded, too; they are recorded first
+    /// Overwrite changes that were not recorded, too; they are recorded first
     #[arg(long)]
     force: bool,
 }

@@ -25,7 +25,7 @@ pub(crate) struct TimelineArgs {
     /// Begin after this event
     #[arg(long, value_name = "EVENT", default_value_t = 0)]
     after: i64,
-    /// At most so many
+    /// Show at most this many
     #[arg(long, default_value_t = 200)]
     limit: u32,
 }

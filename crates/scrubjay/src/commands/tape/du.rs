@@ -20,11 +20,11 @@ use crate::render::{Align, Table, print_json};
 pub(crate) struct DuArgs {
     /// What tapes are added up by
     #[arg(long, value_enum, default_value_t)]
-    by: By,
+    by: GroupBy,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum By {
+enum GroupBy {
     /// The name of the connection
     #[default]
     Name,
@@ -34,7 +34,7 @@ enum By {
 
 /// What tapes of one name or session take.
 #[derive(Debug, Default, Serialize)]
-struct Taken {
+struct TapeUsage {
     tapes: u64,
     messages: u64,
     sealed_bytes: u64,
@@ -43,8 +43,8 @@ struct Taken {
 }
 
 #[derive(Serialize)]
-struct Room {
-    tapes: BTreeMap<String, Taken>,
+struct DiskUsage {
+    tapes: BTreeMap<String, TapeUsage>,
     tapes_bytes: u64,
     /// Live files that were damaged before they could be sealed, and what is under construction.
     other_tape_files_bytes: u64,
@@ -67,12 +67,12 @@ pub(crate) fn run(global: &Global, home: &Home, args: &DuArgs) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(home: &Home, tapes: &[Overview], by: By) -> Room {
-    let mut taken: BTreeMap<String, Taken> = BTreeMap::new();
+fn measure(home: &Home, tapes: &[Overview], by: GroupBy) -> DiskUsage {
+    let mut taken: BTreeMap<String, TapeUsage> = BTreeMap::new();
     for tape in tapes {
         let key = tape.header.as_ref().map(|header| match by {
-            By::Name => header.name.clone(),
-            By::Session => header.session.id.clone(),
+            GroupBy::Name => header.name.clone(),
+            GroupBy::Session => header.session.id.clone(),
         });
         let one = taken.entry(key.unwrap_or_default()).or_default();
         one.tapes += 1;
@@ -87,7 +87,7 @@ fn measure(home: &Home, tapes: &[Overview], by: By) -> Room {
     let backends_bytes = size_of(&home.backends());
     let total_bytes = size_of(home.root());
     let known = size_of(&home.tapes()) + index_bytes + ledger_bytes + backends_bytes;
-    Room {
+    DiskUsage {
         tapes: taken,
         tapes_bytes,
         other_tape_files_bytes: size_of(&home.tapes()).saturating_sub(tapes_bytes),
@@ -124,10 +124,10 @@ fn size_of(path: &Path) -> u64 {
     bytes
 }
 
-fn print(room: &Room, by: By) -> anyhow::Result<()> {
+fn print(room: &DiskUsage, by: GroupBy) -> anyhow::Result<()> {
     let key = match by {
-        By::Name => "NAME",
-        By::Session => "SESSION",
+        GroupBy::Name => "NAME",
+        GroupBy::Session => "SESSION",
     };
     let mut table = Table::new(&[
         (key, Align::Left),

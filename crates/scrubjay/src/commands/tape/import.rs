@@ -79,7 +79,7 @@ fn import_native(home: &Home, args: &ImportArgs, redactor: &Redactor) -> anyhow:
     Ok(header.id.to_string())
 }
 
-/// Returns the header of an imported tape: whatever it said of that before, it was imported now.
+/// Returns the header of an imported tape, marked as imported now.
 fn marked(header: Header, format: &str) -> Header {
     let imported = Imported {
         wall_ns: clock::now().wall_ns,
@@ -100,7 +100,7 @@ fn is_clean(tape: &Tape, header: &Header, redactor: &Redactor) -> anyhow::Result
     Ok(header.clone().redacted(redactor) == *header)
 }
 
-/// Records a tape anew, without what is taken out.
+/// Writes a redacted copy of a tape.
 fn rewrite(tape: &Tape, header: &Header, live: PathBuf, redactor: &Redactor) -> anyhow::Result<()> {
     let mut writer = Writer::create(live.clone(), header.clone().redacted(redactor), clock::now().instant)?;
     let (mut entries, mut lines) = (tape.entries()?, Lines::default());

@@ -25,7 +25,7 @@ use crate::render::{Align, Table, local_time, print_json, zone};
 /// refused, and of clients that only greeted. The first one is what `latest` means.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Only what is called so: a part of the name, or a pattern in which * stands for anything
+    /// Only tapes with this name: a part of it, or a pattern in which * stands for anything
     #[arg(long, value_name = "PATTERN")]
     name: Option<String>,
     /// Only what came from this host: the client's name, the host's program, or its own id of the conversation
@@ -37,7 +37,7 @@ pub(crate) struct LsArgs {
     /// Show the host's own id of each conversation, which every command takes as the session's name
     #[arg(long)]
     host_ids: bool,
-    /// Only what began since then: 2d (so long ago), today, yesterday, 2026-11-01, 2026-11-01T14:30
+    /// Only tapes that began since then: 2d (two days ago), today, yesterday, 2026-11-01, 2026-11-01T14:30
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<u64>,
     /// Only conversations in which something failed
@@ -168,7 +168,7 @@ impl LsArgs {
     }
 }
 
-/// Cuts the id of a session to what is enough to name it.
+/// Shortens the id of a session; the rest is not needed to name it.
 fn short(id: &str) -> String {
     id.chars().take(6).collect()
 }

@@ -39,7 +39,7 @@ pub(crate) struct RmArgs {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }
@@ -90,7 +90,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &RmArgs) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses to go by the clock where it jumped ahead, unless somebody says that it is right.
+/// Refuses to trust a clock that jumped ahead, unless `--trust-clock` is given.
 fn check_clock(home: &Home, args: &RmArgs, age: Duration) -> anyhow::Result<()> {
     let now = ClockReading::take(home);
     if args.trust_clock {

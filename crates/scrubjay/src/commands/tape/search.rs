@@ -46,7 +46,7 @@ pub(crate) struct SearchArgs {
     facets: bool,
 }
 
-/// Stands before a word of a query that begins with a `-`, so that it is not taken for flags; nobody types it.
+/// Put before a word of a query that begins with `-`, so that clap does not take it for a flag: a control character that nobody types.
 const MARK: char = '\u{1}';
 
 /// Returns the command line with the words of a query marked that begin with a `-` and are no flags: `-tool:ping`.

@@ -26,14 +26,14 @@ pub(crate) struct StatsArgs {
     /// Which tape: its id, the beginning of it, or `latest`
     #[arg(default_value = "latest")]
     id: String,
-    /// At most so many rows of each table
+    /// Show at most this many rows of each table
     #[arg(long, default_value_t = 10)]
     limit: usize,
 }
 
 /// An analysis, and what it could not see.
 #[derive(Serialize)]
-struct Told<'a> {
+struct StatsReport<'a> {
     #[serde(flatten)]
     analysis: &'a Analysis,
     backends_ended: u64,
@@ -57,7 +57,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &StatsArgs) -> anyhow::Res
     let opened = home.open(&tape).with_context(|| format!("tape {}", tape.id))?;
     let undelivered = home.undelivered(&opened)?.messages;
     if global.json {
-        print_json(&Told { analysis: &analysis, backends_ended, undelivered, left_out })?;
+        print_json(&StatsReport { analysis: &analysis, backends_ended, undelivered, left_out })?;
     } else {
         let _pager = Pager::start(global);
         print(&analysis, args.limit)?;

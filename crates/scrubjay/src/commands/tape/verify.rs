@@ -1,6 +1,6 @@
 //! `scrubjay tape verify`.
 
-mod against;
+mod vouched_checkpoint;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,14 +49,15 @@ struct Verified {
 }
 
 pub(crate) fn run(global: &Global, home: &Home, args: &VerifyArgs) -> anyhow::Result<ExitCode> {
-    let against = args.checkpoint.as_deref().map(|path| against::read(path, args)).transpose()?;
+    let checkpoint =
+        args.checkpoint.as_deref().map(|path| vouched_checkpoint::read(path, args)).transpose()?;
     let tapes = match &args.id {
         Some(name) => vec![home.find(name)?],
         None => home.list()?,
     };
     let chain = Chain::read(home)?;
     let verified: Vec<Verified> = tapes.iter().map(|file| verify(home, &chain, file)).collect();
-    let compared = against.as_ref().map(|against| against.compare(home)).transpose()?;
+    let compared = checkpoint.as_ref().map(|checkpoint| checkpoint.compare(home)).transpose()?;
     if global.json {
         match &compared {
             Some(compared) => {
@@ -72,7 +73,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &VerifyArgs) -> anyhow::Re
         if verified.is_empty() {
             note.line(&format!("no tapes in {}", home.root().display()))?;
         }
-        for line in compared.iter().flat_map(against::Outcome::lines) {
+        for line in compared.iter().flat_map(vouched_checkpoint::CheckpointReport::lines) {
             note.line(&line)?;
         }
     }
@@ -97,7 +98,7 @@ fn verify(home: &Home, chain: &Chain, file: &TapeFile) -> Verified {
     }
 }
 
-/// Says in a line how a tape is, and below it what is worth knowing.
+/// Describes a tape's state in a line, with remarks below it.
 fn describe(one: &Verified) -> Vec<String> {
     let Some(checked) = &one.checked else {
         return vec![format!("{}  DAMAGED  {}", one.id, one.error.as_deref().unwrap_or_default())];

@@ -101,7 +101,7 @@ fn written(node: &Node) -> String {
     }
 }
 
-/// Quotes a word of which one could not tell where it ends.
+/// Quotes a word whose end could not be seen otherwise.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@=,+%*${}[]?&".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }

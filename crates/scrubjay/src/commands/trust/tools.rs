@@ -1,4 +1,4 @@
-//! `scrubjay trust tool` and what waits for it: definitions of tools that changed, or that nobody approved yet.
+//! `scrubjay trust tool`: definitions of tools that changed or are not approved yet, and their approval.
 //!
 //! Everything that a server said is shown whole, as text, with what cannot be seen in it made visible.
 
@@ -23,10 +23,10 @@ use crate::render;
 /// Begins a line about a stretch of a definition that was taken for a secret and is not shown.
 const REMOVED: &str = "not shown, taken for a secret: ";
 
-/// Let a tool be used that changed, or that nobody approved yet
+/// Approve a tool that changed, or that is new
 ///
-/// Shows what changed in its definition, and asks. It can be used from the next list or call on; nothing has to be
-/// restarted. `scrubjay trust` lists what waits.
+/// Shows what changed in its definition, and asks. The next list or call can use it; no restart is needed.
+/// `scrubjay trust ls` lists the tools that wait.
 #[derive(Debug, Args)]
 pub(super) struct ToolArgs {
     /// Which: BACKEND/TOOL, also for a prompt; BACKEND/instructions for what the server tells clients to do
@@ -35,7 +35,7 @@ pub(super) struct ToolArgs {
     /// Everything of this backend that waits
     #[arg(long, value_name = "BACKEND", conflicts_with = "tool")]
     all: Option<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }
@@ -76,7 +76,7 @@ pub(super) fn run(global: &Global, args: &ToolArgs) -> anyhow::Result<ExitCode> 
     }
     for waiting in &approved {
         let PendingDefinition { what, name, new, .. } = &waiting.pending;
-        // What was shown is what is approved: one that changed meanwhile waits on.
+        // Only the definition that was shown is approved: if it changed meanwhile, it keeps waiting.
         let same = store.update(&waiting.file, |server| server.approve(*what, name, new))?;
         anyhow::ensure!(same, "{} changed while you looked at it: run this again", waiting.title());
     }

@@ -52,7 +52,7 @@ fn clear_abandoned(directory: &Path) {
     {
         let is_free = |file: File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
         if File::open(&path).is_ok_and(is_free) {
-            // Somebody else may have cleared it first.
+            // Another process may have removed it first.
             let _ = std::fs::remove_file(&path);
         }
     }

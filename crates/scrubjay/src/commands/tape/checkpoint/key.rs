@@ -46,7 +46,7 @@ pub(super) fn create(path: &Path) -> anyhow::Result<SigningKey> {
     Ok(key)
 }
 
-/// Reads a key that nobody else can read.
+/// Reads a key from a file that only its owner can read.
 pub(super) fn read(path: &Path) -> anyhow::Result<SigningKey> {
     let named = || format!("cannot use the key in {}", path.display());
     let text = secret_file::read(path).with_context(|| match path.exists() {

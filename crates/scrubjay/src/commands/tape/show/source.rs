@@ -75,7 +75,7 @@ fn copied(global: &Global, mut from: impl Read, name: &str) -> anyhow::Result<So
     }
     let home = Home::new(scratch.path().to_owned());
     home.create()?;
-    // Nobody promised that an export holds no secrets, and this goes on a disk.
+    // An export may hold secrets, and this writes it to a disk.
     let redactor = global.load()?.redactor(None)?;
     import::import_lines(&home, io::BufReader::new(whole), name, &redactor)?;
     let file = home.find("latest")?;

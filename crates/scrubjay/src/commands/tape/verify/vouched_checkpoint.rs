@@ -13,7 +13,7 @@ use crate::commands::tape::checkpoint::PublicKey;
 use crate::render::local_time;
 
 /// A checkpoint, and what vouches for it.
-pub(super) struct Against {
+pub(super) struct VouchedCheckpoint {
     checkpoint: Checkpoint,
     vouched: String,
     /// Whether something that was not in the file vouches for it.
@@ -22,7 +22,7 @@ pub(super) struct Against {
 
 /// What a check against a checkpoint found.
 #[derive(Serialize)]
-pub(super) struct Outcome {
+pub(super) struct CheckpointReport {
     pub(super) is_fine: bool,
     root: String,
     made_wall_ns: u64,
@@ -34,7 +34,7 @@ pub(super) struct Outcome {
 }
 
 /// Reads a checkpoint, and checks its root and signature.
-pub(super) fn read(path: &Path, args: &VerifyArgs) -> anyhow::Result<Against> {
+pub(super) fn read(path: &Path, args: &VerifyArgs) -> anyhow::Result<VouchedCheckpoint> {
     let named = || path.display().to_string();
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let checkpoint = Checkpoint::parse(&text).with_context(named)?;
@@ -66,14 +66,14 @@ pub(super) fn read(path: &Path, args: &VerifyArgs) -> anyhow::Result<Against> {
     };
     let is_proved = args.root.is_some() || args.public_key.is_some();
     let vouched = if args.root.is_some() { "it has the root that was given".to_owned() } else { vouched };
-    Ok(Against { checkpoint, vouched, is_proved })
+    Ok(VouchedCheckpoint { checkpoint, vouched, is_proved })
 }
 
-impl Against {
+impl VouchedCheckpoint {
     /// Compares what was recorded before with what is there now.
-    pub(super) fn compare(&self, home: &Home) -> anyhow::Result<Outcome> {
+    pub(super) fn compare(&self, home: &Home) -> anyhow::Result<CheckpointReport> {
         let compared = self.checkpoint.compare(home)?;
-        Ok(Outcome {
+        Ok(CheckpointReport {
             is_fine: compared.is_fine(),
             root: self.checkpoint.root.clone(),
             made_wall_ns: self.checkpoint.made_wall_ns,
@@ -84,7 +84,7 @@ impl Against {
     }
 }
 
-impl Outcome {
+impl CheckpointReport {
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("checkpoint {} of {}", self.root, local_time(self.made_wall_ns))];
         lines.push(format!("  what vouches for it: {}", self.vouched));

@@ -1,4 +1,4 @@
-//! Two agents at one gateway on HTTP, each of which has a server of its own.
+//! Two agents at one gateway over HTTP, each with a server of its own.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -19,13 +19,13 @@ const SCRIPT: [&str; 3] = [
 ];
 const AGENTS: [&str; 2] = ["demo-one", "demo-two"];
 
-/// What the agents heard.
-pub(super) struct Apart {
+/// The answers that the agents got.
+pub(super) struct TwoAgents {
     home: Home,
     served_by: Vec<String>,
 }
 
-impl Apart {
+impl TwoAgents {
     /// Shows it.
     pub(super) fn print(&self) -> anyhow::Result<()> {
         let file = newest(&self.home, "http")?;
@@ -45,7 +45,7 @@ impl Apart {
 }
 
 /// Starts a gateway and lets both agents ask it.
-pub(super) async fn converse(home: &Home) -> anyhow::Result<Apart> {
+pub(super) async fn converse(home: &Home) -> anyhow::Result<TwoAgents> {
     let program = std::env::current_exe()?;
     let scrubjay = |words: &[&str]| {
         let mut command = Command::new(&program);
@@ -73,7 +73,7 @@ pub(super) async fn converse(home: &Home) -> anyhow::Result<Apart> {
         agent.wait().await?;
     }
     end(&mut gateway).await?;
-    Ok(Apart { home: home.clone(), served_by })
+    Ok(TwoAgents { home: home.clone(), served_by })
 }
 
 /// Reads where the gateway serves.

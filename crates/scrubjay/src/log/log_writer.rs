@@ -8,11 +8,12 @@ use scrubjay_core::inert::{inert, inert_json};
 use scrubjay_core::redact::Redactor;
 use scrubjay_core::units::counted;
 
-use super::hidden::Hidden;
+use super::hidden_secrets::HiddenSecrets;
 
-/// So much goes into a pipe that can take anything at all.
+/// 4 KiB, PIPE_BUF: a pipe that is ready takes this much without blocking.
 const CHUNK_BYTES: usize = 4096;
-/// A line that has begun is worth waiting for so long, piece by piece.
+/// 100 ms: how long to wait for each further piece of a line once its beginning is written; half a line is worse than
+/// a short delay.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -23,9 +24,9 @@ pub(super) enum Format {
     Json,
 }
 
-/// Where lines go.
-pub(super) trait Sink: Send {
-    /// Waits up to so long until a piece can be written without waiting.
+/// The stream that lines are written to.
+pub(super) trait ByteSink: Send {
+    /// Waits up to this long until a piece can be written without blocking.
     fn ready(&mut self, patience: &Timespec) -> bool;
     /// Writes a piece.
     fn put(&mut self, piece: &[u8]) -> io::Result<()>;
@@ -33,7 +34,7 @@ pub(super) trait Sink: Send {
 
 pub(super) struct Stderr;
 
-impl Sink for Stderr {
+impl ByteSink for Stderr {
     fn ready(&mut self, patience: &Timespec) -> bool {
         let stderr = io::stderr();
         let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
@@ -45,20 +46,25 @@ impl Sink for Stderr {
     }
 }
 
-/// What writes lines, one at a time.
-pub(super) struct Pen {
+/// Writes lines, one at a time.
+pub(super) struct LogWriter {
     format: Format,
-    hidden: Hidden,
+    hidden: HiddenSecrets,
     redactor: Arc<Redactor>,
-    sink: Box<dyn Sink>,
+    sink: Box<dyn ByteSink>,
     /// Lines that were not written since the last that was.
     lost: u64,
     /// The last line has no end.
     torn: bool,
 }
 
-impl Pen {
-    pub(super) fn new(format: Format, hidden: Hidden, redactor: Arc<Redactor>, sink: Box<dyn Sink>) -> Self {
+impl LogWriter {
+    pub(super) fn new(
+        format: Format,
+        hidden: HiddenSecrets,
+        redactor: Arc<Redactor>,
+        sink: Box<dyn ByteSink>,
+    ) -> Self {
         Self { format, hidden, redactor, sink, lost: 0, torn: false }
     }
 
@@ -96,7 +102,7 @@ impl Pen {
 }
 
 /// Hides secrets, and makes inert what acts.
-pub(super) fn clean(line: &str, format: Format, hidden: &Hidden) -> String {
+pub(super) fn clean(line: &str, format: Format, hidden: &HiddenSecrets) -> String {
     let line = hidden.hide(line);
     match format {
         Format::Human => inert(&line).into_owned(),
@@ -110,7 +116,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A sink that keeps what is written, and takes so many pieces.
+    /// A sink that keeps the pieces written to it, and blocks after a number of them.
     #[derive(Clone)]
     pub(crate) struct Page {
         text: Arc<Mutex<String>>,
@@ -129,7 +135,7 @@ pub(super) mod tests {
         }
     }
 
-    impl Sink for Page {
+    impl ByteSink for Page {
         fn ready(&mut self, _: &Timespec) -> bool {
             *self.pieces.lock().unwrap() > 0
         }
@@ -144,19 +150,19 @@ pub(super) mod tests {
     #[test]
     fn lines_that_nobody_reads_are_counted() {
         let page = Page::default();
-        let mut pen = Pen::new(
+        let mut writer = LogWriter::new(
             Format::Human,
-            Hidden::default(),
+            HiddenSecrets::default(),
             Arc::new(Redactor::standard()),
             Box::new(page.clone()),
         );
         *page.pieces.lock().unwrap() = 1;
         for line in ["first", "lost", "lost too"] {
-            pen.write(line);
+            writer.write(line);
         }
         *page.pieces.lock().unwrap() = 2;
-        pen.write("again");
-        pen.write("and on");
+        writer.write("again");
+        writer.write("and on");
         let expected = "first\n2 log lines missing here: nobody read them\nagain\nand on\n";
         assert_eq!(page.text(), expected);
     }
@@ -164,13 +170,17 @@ pub(super) mod tests {
     #[test]
     fn a_torn_line_spoils_no_other() {
         let page = Page::default();
-        let mut pen =
-            Pen::new(Format::Json, Hidden::default(), Arc::new(Redactor::standard()), Box::new(page.clone()));
+        let mut writer = LogWriter::new(
+            Format::Json,
+            HiddenSecrets::default(),
+            Arc::new(Redactor::standard()),
+            Box::new(page.clone()),
+        );
         *page.pieces.lock().unwrap() = 2;
-        pen.write(&"x".repeat(3 * CHUNK_BYTES));
-        pen.write("lost");
+        writer.write(&"x".repeat(3 * CHUNK_BYTES));
+        writer.write("lost");
         *page.pieces.lock().unwrap() = 9;
-        pen.write("{}");
+        writer.write("{}");
         let text = page.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0].len(), 2 * CHUNK_BYTES);

@@ -8,9 +8,9 @@ use scrubjay_config::mask::MASK;
 
 /// The secrets as they are now; all clones change together.
 #[derive(Clone, Default)]
-pub(crate) struct Hidden(Arc<RwLock<Arc<[String]>>>);
+pub(crate) struct HiddenSecrets(Arc<RwLock<Arc<[String]>>>);
 
-impl Hidden {
+impl HiddenSecrets {
     /// Hides what a configuration holds.
     pub(super) fn of(config: &Loaded) -> Self {
         let hidden = Self::default();
