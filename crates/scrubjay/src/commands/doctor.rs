@@ -18,9 +18,9 @@ use serde::Serialize;
 use crate::cli::Global;
 use crate::render::{Table, print_json};
 
-/// Look for what is wrong: data directory, ledger, index, recordings, clock, configuration
+/// Check data directory, ledger, index, recordings, clock and configuration
 ///
-/// Each finding says what to do about it. The exit code is 1 when something is wrong.
+/// Each finding says what to do about it. The exit code is 1 if something is wrong.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {}
 

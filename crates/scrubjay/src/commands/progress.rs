@@ -22,7 +22,7 @@ use crate::render::{Align, Table, print_json};
 /// No content from standard input is read further.
 const CONTENT_BYTES_MAX: u64 = 1 << 20;
 
-/// Log what was done and how, and find it again
+/// Log what was done and how, and search the log
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProgressCommand {
     Log(LogArgs),
@@ -30,21 +30,21 @@ pub(crate) enum ProgressCommand {
     Search(SearchArgs),
 }
 
-/// Log something done
+/// Log a progress entry
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
     /// The project [default: the repository's name]
     #[arg(long, value_name = "ID")]
     project: Option<String>,
-    /// File it under this; may be given ten times
+    /// Add this tag; up to ten
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// Who did it
+    /// The agent that did it
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// What was done, in a few words
     title: String,
-    /// What was done and how; left out or -, it is read from standard input
+    /// What was done and how [default, or -: read from standard input]
     content: Option<String>,
 }
 
@@ -57,13 +57,13 @@ pub(crate) struct ShowArgs {
     /// Show the content too
     #[arg(long)]
     full: bool,
-    /// A digest of the entries from this date on
+    /// Show a digest of the entries from this date on
     #[arg(long, value_name = "DATE", conflicts_with = "ids")]
     since: Option<String>,
-    /// A digest of the entries up to this date
+    /// Show a digest of the entries up to this date
     #[arg(long, value_name = "DATE", conflicts_with = "ids")]
     until: Option<String>,
-    /// How long the entries may be together
+    /// The longest output of all entries together
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<u32>,
     /// The entries
@@ -80,7 +80,7 @@ pub(crate) struct SearchArgs {
     /// Only entries with this tag; with several, those that have all
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// Only entries of this session: its id or the beginning of it, the host's own id of the conversation, or latest
+    /// Only entries of this session: its id, a prefix of it, the host's own id, or latest
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
     /// Show the host's own id of each conversation
@@ -95,10 +95,10 @@ pub(crate) struct SearchArgs {
     /// Show at most this many
     #[arg(long, default_value_t = 20)]
     limit: u32,
-    /// Look for words in titles and contents, the best first, instead of a part of the title
+    /// Search words in titles and contents, best match first, instead of a part of the title
     #[arg(long)]
     full_text: bool,
-    /// What to look for
+    /// The text to search for
     query: Option<String>,
 }
 

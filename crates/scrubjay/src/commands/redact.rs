@@ -14,24 +14,23 @@ use serde_json::json;
 
 use crate::cli::{Global, tell};
 
-/// A line must fit into memory.
+/// A line is held in memory as a whole.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 
-/// Take the secrets out of lines: messages or plain text in, the same without secrets out
+/// Remove secrets from messages or plain text, line by line
 ///
-/// Goes by the same rules as recording: the built-in formats and names, and `recorder.privacy` of the
-/// configuration.
+/// Applies the rules of recordings: the built-in formats and names, and `recorder.privacy` of the configuration.
 #[derive(Debug, Args)]
 pub(crate) struct RedactArgs {
     /// The file to read [default: standard input]
     file: Option<PathBuf>,
-    /// Say on standard error which rule took out what; with --json, as a JSON object a line
+    /// Report on standard error what each rule removed; with --json, one JSON object in each line
     #[arg(long)]
     explain: bool,
-    /// The way back: put what the action encrypt took out in its place again; what cannot be read stays
+    /// Reverse the action encrypt: decrypt values in place; a value that cannot be decrypted stays
     #[arg(long, conflicts_with = "explain")]
     decrypt: bool,
-    /// Decrypt with this key, whichever a value names: a key of recorder.privacy.keys, or a variable that holds one
+    /// Decrypt with this key instead of the one a value names: a key of recorder.privacy.keys, or a variable's name
     #[arg(long, value_name = "NAME", requires = "decrypt")]
     key: Option<String>,
 }
@@ -69,7 +68,7 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Puts encrypted values back; says which could not be read, and leaves them as they are.
+/// Decrypts values in place; reports those that cannot be decrypted, and leaves them as they are.
 fn decrypt_lines(loaded: &Loaded, named: Option<&str>, input: Box<dyn Read>) -> anyhow::Result<ExitCode> {
     let mut keys: HashMap<String, Result<Key, String>> = HashMap::new();
     if let Some(name) = named {

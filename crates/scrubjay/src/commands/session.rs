@@ -22,7 +22,7 @@ use scrubjay_store::workspace::Workspace;
 
 use crate::cli::Global;
 
-/// Look into sessions: what was done, in which order, to which files; and take it back
+/// Show what agents did in their sessions, and undo changes of files
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     Ls(ls::LsArgs),
@@ -46,7 +46,7 @@ pub(crate) fn run(global: &Global, command: &SessionCommand) -> anyhow::Result<E
     }
 }
 
-/// Begins to read a session, once what a crash left open in it is settled.
+/// Settles changes of files that a crash left open in a session, then begins to read it.
 async fn opened(ledger: &Ledger, loaded: &Loaded, named: &str) -> anyhow::Result<(Read, Session)> {
     let mut read = ledger.read().await?;
     let session = views::find_session(&mut read, named).await?;

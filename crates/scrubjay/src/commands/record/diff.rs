@@ -14,7 +14,7 @@ use crate::render::{print_json, print_lines};
 /// Compare two versions of a record
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Which record, such as R001
+    /// The record, such as R001
     id: String,
     /// The older version [default: the one before the newer]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]

@@ -11,10 +11,10 @@ use super::{Whose, json, look};
 use crate::cli::Global;
 use crate::render::{print_json, print_lines};
 
-/// Show how a record came to be what it is
+/// Show the versions of a record
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
-    /// Which record, such as R001
+    /// The record, such as R001
     id: String,
     /// Show at most this many versions
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=1_000))]

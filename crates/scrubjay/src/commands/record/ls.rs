@@ -22,10 +22,10 @@ pub(crate) struct LsArgs {
     /// Only records of this type
     #[arg(long = "type", value_name = "TYPE")]
     kind: Vec<String>,
-    /// Only what hangs on this record
+    /// Only records below this one
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
-    /// Only what this session made or changed: its id or the beginning of it, the host's own id, or latest
+    /// Only records that this session made or changed: its id, a prefix of it, the host's own id, or latest
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
     /// Begin after this record

@@ -13,7 +13,7 @@ use crate::render::{print_json, print_lines};
 /// Show a record
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// Which record, such as R001
+    /// The record, such as R001
     id: String,
     /// Show this version instead of the newest
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]

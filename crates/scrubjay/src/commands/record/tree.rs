@@ -14,9 +14,9 @@ use crate::render::{print_json, print_lines};
 /// Show records as a tree
 #[derive(Debug, Args)]
 pub(crate) struct TreeArgs {
-    /// Begin with this record; all roots where there is none
+    /// Begin with this record [default: all roots]
     id: Option<String>,
-    /// How many levels down
+    /// Show this many levels
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i64).range(1..=64))]
     depth: i64,
     /// Show at most this many records

@@ -8,7 +8,7 @@ use scrubjay_core::retrieval::ToolText;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// No file of a catalog or of cases is longer.
+/// The longest file of a catalog or of cases.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Tools, in the order of the file.
@@ -18,7 +18,7 @@ pub(super) struct Catalog {
     pub(super) tools: Vec<ToolText>,
     /// Their names, as cases have them.
     pub(super) names: Vec<String>,
-    /// How long each is when a model is told of it, in tokens.
+    /// The tokens of each in a model's list of functions.
     pub(super) tokens: Vec<usize>,
 }
 
@@ -54,7 +54,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Puts together what backends listed.
+    /// Makes a catalog of the lists of backends.
     pub(super) fn of_lists(lists: &BTreeMap<(String, String), Value>) -> Self {
         let mut catalog = Self::default();
         lists.iter().for_each(|((backend, _), tool)| {

@@ -20,27 +20,27 @@ use crate::render::{Align, Table, print_json};
 /// Grade how well tasks find their tools, without a model
 ///
 /// A catalog is `[{"backend": …, "tools": [{"name", "description", "inputSchema"}]}]`, as servers list them; a
-/// case is a line `{"query": …, "expected": ["backend/tool", …]}`. Where nothing is expected, no tool serves the
-/// task, and the router should abstain. --from-tapes takes both from this installation's own recordings: what was
-/// asked, and which call then did it.
+/// case is a line `{"query": …, "expected": ["backend/tool", …]}`. An empty list means that no tool serves the task, and
+/// that the router should abstain. --from-tapes takes both from this installation's own recordings: the tasks, and the
+/// calls that carried them out.
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
-    /// The tools
+    /// The file of tools
     #[arg(long, value_name = "FILE", required_unless_present = "from_tapes")]
     catalog: Option<PathBuf>,
-    /// The tasks and the tools they mean
+    /// The file of tasks with the tools they mean
     #[arg(long, value_name = "FILE", required_unless_present = "from_tapes", conflicts_with = "from_tapes")]
     cases: Option<PathBuf>,
-    /// Take the tasks, and without --catalog the tools, from what was recorded
+    /// Take the tasks, and without --catalog the tools, from recordings
     #[arg(long)]
     from_tapes: bool,
-    /// How tools are found
+    /// The method of finding tools
     #[arg(long, value_enum, default_value_t = Setting::Full)]
     setting: Setting,
-    /// Another way, to compare with
+    /// A second method, to compare with
     #[arg(long, value_enum, value_name = "SETTING")]
     compare: Option<Setting>,
-    /// How many tools a model would be told of
+    /// The length of the shortlist for a model
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
 }
@@ -69,7 +69,7 @@ struct Report {
     backends: usize,
     tools: usize,
     limit: u16,
-    /// The tapes that the cases are from, where they are.
+    /// The tapes that the cases come from, with --from-tapes.
     #[serde(skip_serializing_if = "Option::is_none")]
     from_tapes: Option<Source>,
     /// Tokens of the whole catalog, by estimate.
@@ -197,7 +197,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
     table.print()
 }
 
-/// Writes a share; of no cases there is none.
+/// Writes a share, or - if there are no cases.
 fn share(part: f64, of: usize) -> String {
     if of == 0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part) }
 }

@@ -12,18 +12,18 @@ use super::opened;
 use crate::cli::Global;
 use crate::commands::ledger;
 
-/// Write what a file held to standard output, byte for byte
+/// Write an earlier state of a file to standard output, byte for byte
 #[derive(Debug, Args)]
 pub(crate) struct CatArgs {
-    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
+    /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
     /// The file, by its path in the workspace
     path: String,
-    /// Which state: a revision's number, event:N for the state after an event, or a time such as
+    /// The state: a revision's number, event:N for the state after an event, or a time such as
     /// 2026-11-17T08:00:00Z [default: the newest]
     #[arg(long, value_name = "REVISION|event:N|TIME", value_parser = parse_at, allow_hyphen_values = true)]
     at: Option<StatePoint>,
-    /// What the revision found in the file instead of what it left there
+    /// The content before the revision instead of after it
     #[arg(long)]
     before: bool,
 }

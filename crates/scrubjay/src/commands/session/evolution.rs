@@ -16,7 +16,7 @@ use crate::render::{Align, Table, print_diff, print_json, print_lines};
 /// Show the files a session changed, or one file's revisions with their differences
 #[derive(Debug, Args)]
 pub(crate) struct EvolutionArgs {
-    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
+    /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
     /// One file, by its path in the workspace
     path: Option<String>,

@@ -14,17 +14,17 @@ use crate::render::{Align, Table, local_time, print_json};
 
 /// List sessions, the most recently active first
 ///
-/// A session is one agent's conversation: all servers that its host started for it, and what it did with Scrubjay's
-/// own tools. The first one is what `latest` means.
+/// A session is one agent's conversation, with all servers that its host started for it and Scrubjay's own tools.
+/// `latest` means the first of the list.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Of this project alone
+    /// Only sessions of this project
     #[arg(long, value_name = "ID")]
     project: Option<String>,
     /// Show the host's own id of each conversation, which every command takes as the session's name
     #[arg(long)]
     host_ids: bool,
-    /// List no more than this
+    /// List at most this many
     #[arg(long, default_value_t = 50, value_name = "N")]
     limit: usize,
 }

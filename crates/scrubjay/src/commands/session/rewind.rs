@@ -17,23 +17,23 @@ use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{print_diff, print_json, print_lines};
 
-/// Take files back to what they were after an event
+/// Restore files to their state after an event
 ///
-/// Shows what would change; --yes does it, as new recorded changes that can themselves be taken back.
+/// Shows what would change; --yes does it. The restored states are recorded as new changes, so they can be undone, too.
 #[derive(Debug, Args)]
 pub(crate) struct RewindArgs {
-    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
+    /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
     /// The event to go back to; 0 is before the first
     #[arg(long, value_name = "EVENT")]
     to: i64,
-    /// This file alone
+    /// Restore only this file
     #[arg(long, value_name = "PATH")]
     file: Option<String>,
-    /// Where the workspace is now, if its directory was moved; recorded once its files' contents speak for it
+    /// The workspace's directory, if it was moved; remembered once the contents of its files confirm it
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
-    /// Do it
+    /// Make the changes
     #[arg(long)]
     yes: bool,
     /// Overwrite changes that were not recorded, too; they are recorded first

@@ -12,10 +12,10 @@ use super::ls;
 use crate::cli::Global;
 use crate::render::{Align, Table, local_time, print_json};
 
-/// Show a session in brief: whose it is, what it is called, its tapes
+/// Show a session in brief: agent, title, tapes
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
+    /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
 }
 

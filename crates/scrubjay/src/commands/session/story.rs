@@ -10,10 +10,10 @@ use crate::cli::Global;
 use crate::commands::ledger;
 use crate::render::{print_json, print_lines};
 
-/// Tell what a session did, step by step
+/// Show what a session did, grouped by the steps of its plan
 #[derive(Debug, Args)]
 pub(crate) struct StoryArgs {
-    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
+    /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
 }
 

@@ -20,7 +20,7 @@ const STEP_CHARS_MAX: usize = 24;
 /// Show a session's events in order
 #[derive(Debug, Args)]
 pub(crate) struct TimelineArgs {
-    /// The session: its id or the beginning of it, the host's own id of the conversation, or latest
+    /// The session: its id, a prefix of it, the host's own id of the conversation, or latest
     session: String,
     /// Begin after this event
     #[arg(long, value_name = "EVENT", default_value_t = 0)]

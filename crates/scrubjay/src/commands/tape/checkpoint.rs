@@ -18,12 +18,12 @@ use crate::render::{Table, print_json};
 
 pub(super) use key::PublicKey;
 
-/// Print one hash over all recordings, to be kept elsewhere
+/// Print one hash over all recordings, to keep elsewhere
 ///
-/// Write the checkpoint to a file with `--output`, and keep that file, or the root that is printed, where nobody who
-/// can change the recordings can change it too. `tape verify --checkpoint FILE` then proves that nothing recorded
-/// before was changed, and says which tape or entry was. With `--key` the checkpoint is signed (ed25519), so that the
-/// file may lie anywhere.
+/// Write the checkpoint to a file with `--output`. Keep that file, or the printed root, where it is out of reach of
+/// everyone who can change the recordings. `tape verify --checkpoint FILE` then proves that no earlier recording was
+/// changed, or names the tape or entry that was. With `--key` the checkpoint is signed (ed25519), so the file can be
+/// kept anywhere.
 #[derive(Debug, Args)]
 pub(crate) struct CheckpointArgs {
     /// Write the checkpoint to this file
@@ -32,7 +32,7 @@ pub(crate) struct CheckpointArgs {
     /// Sign it with the key in this file
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Make the key first, in a file that only its owner can read
+    /// Create the key first, in a file that only its owner can read
     #[arg(long, requires = "key")]
     new_key: bool,
 }

@@ -15,10 +15,10 @@ use crate::cli::Global;
 use crate::pager::Pager;
 use crate::render::{Align, Table, print_json};
 
-/// Say what takes how much room in the data directory
+/// Show how much disk space recordings, index and ledger use
 #[derive(Debug, Args)]
 pub(crate) struct DuArgs {
-    /// What tapes are added up by
+    /// Group tapes by this
     #[arg(long, value_enum, default_value_t)]
     by: GroupBy,
 }
@@ -32,7 +32,7 @@ enum GroupBy {
     Session,
 }
 
-/// What tapes of one name or session take.
+/// The disk space of the tapes of one name or session.
 #[derive(Debug, Default, Serialize)]
 struct TapeUsage {
     tapes: u64,
@@ -46,7 +46,7 @@ struct TapeUsage {
 struct DiskUsage {
     tapes: BTreeMap<String, TapeUsage>,
     tapes_bytes: u64,
-    /// Live files that were damaged before they could be sealed, and what is under construction.
+    /// Live files that were damaged before they could be sealed, and files that are being sealed.
     other_tape_files_bytes: u64,
     index_bytes: u64,
     ledger_bytes: u64,
@@ -99,7 +99,7 @@ fn measure(home: &Home, tapes: &[Overview], by: GroupBy) -> DiskUsage {
     }
 }
 
-/// Adds up a database and the files that stand beside it: `index.db`, `index.db-wal`.
+/// Returns the size of a database with its companions: `index.db`, `index.db-wal`.
 fn with_companions(path: &Path) -> u64 {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return 0 };
     let name = name.to_string_lossy();
@@ -108,7 +108,7 @@ fn with_companions(path: &Path) -> u64 {
     beside.map(|entry| size_of(&entry.path())).sum()
 }
 
-/// Adds up a file, or a directory and what is in it; links are not followed, what cannot be read counts nothing.
+/// Returns the size of a file or directory tree; links are not followed, unreadable files count as empty.
 fn size_of(path: &Path) -> u64 {
     let mut waiting = vec![path.to_owned()];
     let mut bytes = 0;

@@ -17,23 +17,23 @@ use crate::render::write_json;
 
 /// Write a recording to a file or to standard output
 ///
-/// What is damaged is left out and named on standard error; the exit code is then 1.
+/// Damaged parts are left out and named on standard error; the exit code is then 1.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// Which tape: its id, the beginning of it, or `latest`
+    /// The tape: its id, a prefix of it, or `latest`
     #[arg(default_value = "latest")]
     id: String,
-    /// In which form
+    /// The format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Where to [default: standard output]
+    /// Write to this file [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Format {
-    /// One JSON object a line: the tape, then its entries
+    /// One JSON object in each line: the tape, then its entries
     #[default]
     Jsonl,
     /// The tape file itself, sealed

@@ -17,13 +17,13 @@ use super::show;
 use crate::cli::Global;
 use crate::render::write_json;
 
-/// How often a live tape is looked at.
+/// How often a live tape is checked for new entries: often enough to look immediate.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Show entries as they are recorded, until the connection ends
 #[derive(Debug, Args)]
 pub(crate) struct FollowArgs {
-    /// Which tape: its id, the beginning of it, or `latest` [default: the newest conversation that is being recorded]
+    /// The tape: its id, a prefix of it, or `latest` [default: the newest conversation that is being recorded]
     id: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &FollowArgs) -> anyhow::Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds the newest conversation of a client that goes on; what backends say beside it is on no tape one follows.
+/// Finds the newest conversation of a client that is still recorded, leaving out the tapes of backends.
 fn newest_live(home: &Home) -> anyhow::Result<TapeId> {
     let goes_on = |tape: &Tape| {
         let kind = tape.header().map_or(TapeKind::Conversation, Header::kind);

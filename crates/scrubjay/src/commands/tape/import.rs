@@ -23,8 +23,8 @@ use crate::render::{Table, print_json};
 
 /// Add an exported recording to this data directory
 ///
-/// Takes what `tape export` writes, in either form; a native file is checked first. The tape says from then on that
-/// it was imported, when and from which form.
+/// Takes either format of `tape export`; a native file is verified first. The tape is marked as imported, with the time
+/// and the format.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     /// The exported file
@@ -89,7 +89,7 @@ fn marked(header: Header, format: &str) -> Header {
     Header { links: Links { imported: Some(imported), ..header.links }, ..header }
 }
 
-/// Tells whether a tape holds nothing that would be taken out here.
+/// Tells whether redaction would change nothing on a tape.
 fn is_clean(tape: &Tape, header: &Header, redactor: &Redactor) -> anyhow::Result<bool> {
     let (mut entries, mut lines) = (tape.entries()?, Lines::default());
     while let Some((_, entry)) = entries.next()? {
@@ -119,7 +119,7 @@ fn redacted<'a>(redactor: &Redactor, lines: &mut Lines, entry: &Entry<'a>) -> Re
     }
 }
 
-/// Records what a JSON Lines export says, and returns the tape's id.
+/// Writes a tape from a JSON Lines export, and returns its id.
 pub(super) fn import_lines(
     home: &Home,
     lines: impl BufRead,
@@ -153,7 +153,7 @@ pub(super) fn import_lines(
     Ok(id)
 }
 
-/// Returns the place of a tape that is not here yet.
+/// Returns the path of a new tape; one with this id must not exist.
 fn vacant(home: &Home, header: &Header) -> anyhow::Result<PathBuf> {
     if home.list()?.iter().any(|file| file.id == header.id) {
         anyhow::bail!(

@@ -21,17 +21,17 @@ use crate::render::{Align, Table, local_time, print_json, zone};
 
 /// List the conversations that were recorded, newest first
 ///
-/// What belongs to a conversation is counted with it, not listed: the tapes of backends and toolsets, of what was
-/// refused, and of clients that only greeted. The first one is what `latest` means.
+/// The tapes of backends and toolsets, of refused messages, and of clients that only greeted are counted with the
+/// conversation they belong to, not listed. `latest` means the first of the list.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LsArgs {
     /// Only tapes with this name: a part of it, or a pattern in which * stands for anything
     #[arg(long, value_name = "PATTERN")]
     name: Option<String>,
-    /// Only what came from this host: the client's name, the host's program, or its own id of the conversation
+    /// Only conversations of this host: the client's name, the host's program, or its own id of the conversation
     #[arg(long, value_name = "PATTERN")]
     host: Option<String>,
-    /// Only of this session: its id or the beginning of it, the host's own id of the conversation, or latest
+    /// Only conversations of this session: its id, a prefix of it, the host's own id, or latest
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
     /// Show the host's own id of each conversation, which every command takes as the session's name
@@ -46,7 +46,7 @@ pub(crate) struct LsArgs {
     /// Also list the tapes that belong to conversations, and clients that only greeted
     #[arg(long)]
     all: bool,
-    /// List no more than this; the totals are of all
+    /// List at most this many; totals count all
     #[arg(long, default_value_t = 50, value_name = "N")]
     limit: usize,
 }

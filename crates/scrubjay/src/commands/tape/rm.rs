@@ -22,21 +22,21 @@ use crate::render::{Table, local_time, print_json};
 
 /// Remove recordings
 ///
-/// With a conversation go the tapes that belong to it alone, as those of its backends. On a terminal it is asked
-/// first; elsewhere `--yes` has to say it. What was removed, and when, is noted in the data directory, so that
-/// `tape verify` can tell it from a tape that is missing.
+/// Removes the tapes that belong to a conversation alone with it, such as those of its backends. Asks first on a
+/// terminal; elsewhere `--yes` is required. Each removal is noted in the data directory, so that `tape verify` can tell a
+/// removed tape from a missing one.
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
-    /// Which tapes: ids, the beginnings of them, or `latest`
+    /// The tapes: ids, prefixes of them, or `latest`
     #[arg(required_unless_present = "older_than", value_name = "ID")]
     ids: Vec<String>,
-    /// Every tape that ended longer ago than this: 30d, 12h
+    /// Remove every tape that ended longer ago than this: 30d, 12h
     #[arg(long, value_name = "DURATION", value_parser = units::parse_duration, conflicts_with = "ids")]
     older_than: Option<Duration>,
-    /// Believe the clock of this machine even where it jumped ahead, and the times of tapes for which it was behind
+    /// Trust the clock of this machine even if it jumped ahead, and the times of tapes recorded while it was behind
     #[arg(long, requires = "older_than")]
     trust_clock: bool,
-    /// Say what would be removed, and remove nothing
+    /// Show what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
     /// Do not ask for confirmation

@@ -19,7 +19,7 @@ use crate::render::{Align, Table, local_time, print_json};
 
 /// Search all recordings
 ///
-/// Words are text to be found, "quoted" ones in that order, rea* by their beginning. These narrow:
+/// Words are text to find, "quoted" ones in that order, rea* by prefix. These filter:
 ///
 ///   tool:read_file method:tools/* name:file:///a type:stderr via:BACKEND rule:NAME tag:NAME
 ///   server:NAME session:ID tape:ID tape:latest
@@ -41,7 +41,7 @@ pub(crate) struct SearchArgs {
     /// What to look for, for example: tool:read_file error:true >500ms since:2d '"connection refused"'
     #[arg(value_name = "QUERY")]
     query: Vec<String>,
-    /// Also say what everything found is made of: methods, tools, sessions, error codes, days
+    /// Also count the results by method, tool, session, error code and day
     #[arg(long)]
     facets: bool,
 }

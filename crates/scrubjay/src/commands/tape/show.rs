@@ -23,23 +23,23 @@ use crate::cli::Global;
 use crate::pager::Pager;
 use crate::render::{Table, local_time, write_json};
 
-/// Show the entries of a recording: what was asked, what came back, what went wrong
+/// Show the entries of a recording: requests, responses, failures
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// Which tape: its id, the beginning of it, `latest` (the newest conversation), a file (a tape or an export of
+    /// The tape: its id, a prefix of it, `latest` (the newest conversation), a file (a tape or an export of
     /// one), or - for standard input
     #[arg(default_value = "latest")]
     id: String,
-    /// Show this one entry in full: time, pair, rules, redactions and the message as it was said
+    /// Show this one entry in full: time, pair, rules, redactions and the message itself
     #[arg(long, value_name = "N")]
     entry: Option<u64>,
-    /// With --entry: only the bytes, as they were recorded
+    /// With --entry: print only the recorded bytes
     #[arg(long, requires = "entry", conflicts_with = "json")]
     raw: bool,
     /// Begin with this entry
     #[arg(long, default_value_t = 0, value_name = "N")]
     from: u64,
-    /// Show no more entries than this
+    /// Show at most this many entries
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 }

@@ -16,14 +16,14 @@ use crate::commands::index;
 use crate::pager::Pager;
 use crate::render::{Align, Table, print_json};
 
-/// Say what a recording shows: flow, patterns, errors, performance, what went wrong, what it cost in tokens
+/// Analyse a recording: flow, patterns, errors, performance, problems, tokens
 ///
-/// What went wrong is found within the recording: loops, identical retries, failures in a row, tools that changed,
-/// vanished or never worked, slow outliers. It is also compared with earlier recordings of the same name
-/// (`wrap --name`). Tokens are estimated, about as the tokenizer o200k counts them.
+/// Problems are found within the recording: loops, identical retries, failures in a row, tools that changed,
+/// vanished or never worked, slow outliers. The recording is also compared with earlier ones of the same name
+/// (`wrap --name`). Tokens are an estimate, close to the counts of the tokenizer o200k.
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
-    /// Which tape: its id, the beginning of it, or `latest`
+    /// The tape: its id, a prefix of it, or `latest`
     #[arg(default_value = "latest")]
     id: String,
     /// Show at most this many rows of each table
@@ -31,7 +31,7 @@ pub(crate) struct StatsArgs {
     limit: usize,
 }
 
-/// An analysis, and what it could not see.
+/// An analysis, and the messages that it does not cover.
 #[derive(Serialize)]
 struct StatsReport<'a> {
     #[serde(flatten)]

@@ -17,13 +17,13 @@ use crate::render::{Table, local_time, print_json};
 
 /// Check that recordings are whole and unaltered
 ///
-/// Names the first entry that cannot be trusted, checks that the summary of a sealed tape is what its entries add up to,
-/// and follows what tapes say of each other: one that is missing, was cut, changed or swapped is named as long as a tape
-/// that names it is left. For a sealed tape it prints the end of its hash chain. What nothing here names can only be
-/// checked against a checkpoint that was kept elsewhere.
+/// Names the first entry that cannot be trusted, recomputes the summary of sealed tapes, and follows the links between
+/// tapes: one that is missing, truncated, changed or swapped is named as long as a tape that links to it exists. For a
+/// sealed tape it prints the end of its hash chain. A tape that no other links to can only be checked against a
+/// checkpoint that was kept elsewhere.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// Which tape: its id, the beginning of it, or `latest` [default: all]
+    /// The tape: its id, a prefix of it, or `latest` [default: all]
     id: Option<String>,
     /// Check that nothing changed since this checkpoint, too (`scrubjay tape checkpoint --output FILE`)
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
@@ -31,7 +31,7 @@ pub(crate) struct VerifyArgs {
     /// The key that must have signed the checkpoint: in hex, or a file that holds it
     #[arg(long, value_name = "KEY", requires = "checkpoint", value_parser = PublicKey::parse)]
     public_key: Option<PublicKey>,
-    /// The root that the checkpoint must have, as it was noted down
+    /// The root that the checkpoint must have
     #[arg(long, value_name = "HEX", requires = "checkpoint")]
     root: Option<String>,
 }
