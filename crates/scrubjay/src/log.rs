@@ -1,8 +1,8 @@
 //! Logs on standard error: for a person on a terminal, as JSON lines for a program.
 //!
-//! Every line passes one writer, which hides the secrets of the configuration, redacts and makes inert what could
-//! steer a terminal or forge a line. A reader that does not read costs lines, not the conversation: a line
-//! that would have to wait is dropped, and the next one says how many were.
+//! Every line passes one writer, which hides the secrets of the configuration, redacts, and escapes characters that
+//! could control a terminal or forge a line. If nobody reads the log, lines are dropped instead of blocking the
+//! conversation, and the next line says how many.
 
 mod hidden_secrets;
 mod log_writer;
@@ -37,7 +37,7 @@ pub(crate) struct Log {
     hidden: HiddenSecrets,
 }
 
-/// Begins to log as the configuration says, and logs its notices.
+/// Starts to log as the configuration says, and logs its notices.
 ///
 /// # Errors
 /// Logging has begun already.
@@ -64,7 +64,7 @@ impl Log {
     /// Passes every later line to a receiver too, as JSON; only the first call counts.
     pub(crate) fn mirror(&self, config: &Loaded, to: Box<dyn Fn(&str) + Send + Sync>) {
         if self.mirror.begin(to) {
-            // As above.
+            // It fails only when the subscriber is gone.
             let _ = self.mirrored.reload(targets(config.log_level()));
         }
     }

@@ -1,6 +1,6 @@
 //! Long output in a pager, as `git` shows it: only on a terminal, and not for JSON.
 //!
-//! Standard output itself is made to lead into the pager, so that what prints knows nothing of it.
+//! Standard output itself is redirected into the pager, so that code that prints needs no change.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -24,13 +24,13 @@ impl Pager {
             return None;
         }
         let mut command = command(|name| std::env::var_os(name))?;
-        // As git has it: quit if it fits on one screen, pass colours on, leave the screen as it is.
+        // As git sets it: F quits if it fits on one screen, R passes colours on, X leaves the screen as it is.
         for (name, value) in [("LESS", "FRX"), ("LV", "-c")] {
             if std::env::var_os(name).is_none() {
                 command.env(name, value);
             }
         }
-        // Asked while the terminal is still there to tell.
+        // Before standard output is redirected: afterwards the width cannot be measured.
         render::columns();
         let colours = anstream::AutoStream::choice(&io::stdout());
         let mut child = command.stdin(Stdio::piped()).spawn().ok()?;
@@ -49,7 +49,7 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        // Who has left the pager does not want the rest.
+        // A person who has left the pager does not want the rest.
         let _ = io::stdout().flush();
         // The pager waits for the end of its input.
         if let Ok(nowhere) = std::fs::File::options().write(true).open("/dev/null") {

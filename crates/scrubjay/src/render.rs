@@ -1,7 +1,7 @@
 //! How results look on a terminal: tables, times, JSON.
 //!
-//! Recorded text passes through `inert` here, and JSON escapes the same, so that no recording can steer the
-//! terminal. Colour goes only where it is wanted (`NO_COLOR`, pipes), and never carries meaning alone.
+//! Recorded text passes through `inert` here, and JSON escapes the same characters, so that no recording can control the
+//! terminal. Colour is left out for `NO_COLOR` and in pipes, so it never carries meaning alone.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -172,7 +172,7 @@ impl Table {
                 line.extend(padding.clone());
             }
             clip_into(&mut line, cell, if self.fills && at == last { *width } else { usize::MAX });
-            // Nothing stands behind the last one.
+            // The last column needs no padding.
             if matches!(align, Align::Left) && at < last {
                 line.extend(padding);
             }
@@ -204,7 +204,7 @@ fn clip_into(out: &mut String, text: &str, room: usize) {
 
 /// Returns how many characters a line has: as `COLUMNS` says, or the terminal, or a fixed number where there is none.
 ///
-/// Found out once: behind a pager nothing else tells any more.
+/// Measured once: behind a pager it cannot be measured any more.
 pub(crate) fn columns() -> usize {
     static COLUMNS: OnceLock<usize> = OnceLock::new();
     *COLUMNS.get_or_init(|| {
@@ -277,7 +277,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
 
 /// Writes a value as JSON, on one line without its end.
 pub(crate) fn write_json(out: impl Write, value: &impl Serialize) -> io::Result<()> {
-    // As an I/O error, for that is what it is: a reader that went away must be told from anything else.
+    // As an I/O error, so that the caller can recognise a closed pipe.
     Ok(serde_json::to_writer(HarmlessJson(out), value)?)
 }
 

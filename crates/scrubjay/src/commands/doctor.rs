@@ -1,6 +1,6 @@
 //! `scrubjay doctor`: what is wrong with this installation, and what to do about each thing.
 //!
-//! Looks only: nothing is repaired, and nothing is made that is not there. A check is a function in a list.
+//! It only reads: nothing is repaired or created. A check is a function in a list.
 
 mod clock;
 mod configuration;

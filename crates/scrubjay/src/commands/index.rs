@@ -1,4 +1,4 @@
-//! `scrubjay index …`: the tables by which recordings are searched.
+//! `scrubjay index …`: the search index of the recordings.
 
 pub(crate) mod background;
 

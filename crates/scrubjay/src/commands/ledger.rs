@@ -1,4 +1,4 @@
-//! What commands that look into the ledger share: opening it, and leaving it.
+//! Opens and closes the ledger for commands that read it.
 
 use scrubjay_config::Loaded;
 use scrubjay_store::ledger::{Ledger, session};
@@ -16,7 +16,7 @@ pub(crate) fn within<T>(
     let (storage, redactor) = (loaded.storage()?, loaded.redactor(Some(&loaded.home()?))?);
     super::runtime()?.block_on(async {
         let ledger = Ledger::open(&storage, redactor).await?;
-        // What is shown as active is.
+        // Sessions of processes that are gone would be shown as active.
         let home = loaded.home()?;
         session::end_departed(&ledger, |process| home.process(process)).await?;
         let worked = work(&ledger, &loaded).await;

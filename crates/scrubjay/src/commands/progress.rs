@@ -131,7 +131,7 @@ pub(crate) fn run(global: &Global, command: ProgressCommand) -> anyhow::Result<E
         ProgressCommand::Search(args) => {
             let (words, host_ids) = (args.full_text, args.host_ids);
             let answer = runtime.block_on(search_logs(&shared, object(args.arguments(&project))))?;
-            // The snippets of words need room: they come as the tool's own text.
+            // Snippets need more room than a column: the tool's own text is printed.
             if !global.json && !words && answer.data["total"] != 0 {
                 return print_found(&answer, host_ids);
             }

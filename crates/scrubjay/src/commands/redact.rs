@@ -53,7 +53,7 @@ pub(crate) fn run(global: &Global, args: &RedactArgs) -> anyhow::Result<ExitCode
         if args.explain {
             let (_, mut findings) = redactor.explain(line);
             if findings.is_empty() && redacted.is_changed() {
-                // A line that is secret only because of those before it.
+                // A line within a private key, which is secret only because of the lines before it.
                 findings.push(Finding {
                     rule: "private-key".to_owned(),
                     place: "byte 0".to_owned(),

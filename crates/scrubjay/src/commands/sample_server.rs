@@ -12,6 +12,6 @@ pub(crate) fn run(_: &SampleServerArgs) -> anyhow::Result<ExitCode> {
     let served =
         super::runtime()?.block_on(scrubjay_tools::serve_sample(tokio::io::stdin(), tokio::io::stdout()));
     served?;
-    // Leaves at once: the thread that reads standard input may never return.
+    // Without waiting: the thread that reads standard input may block for ever.
     std::process::exit(0)
 }

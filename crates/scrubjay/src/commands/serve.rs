@@ -130,7 +130,7 @@ pub(crate) fn run(global: &Global, args: &ServeArgs) -> anyhow::Result<ExitCode>
             let code = served?;
             // A panic there has been reported; tapes it did not reach are sealed at the next start.
             let _ = sweep.join();
-            // Leaves at once: threads that copy standard streams may never return.
+            // Without waiting: threads that copy standard streams may block for ever.
             std::process::exit(code.into())
         }
     }

@@ -1,4 +1,4 @@
-//! `scrubjay session`: what agents did, told from the ledger.
+//! `scrubjay session`: what agents did, from the ledger.
 
 mod cat;
 mod evolution;
@@ -56,7 +56,7 @@ async fn opened(ledger: &Ledger, loaded: &Loaded, named: &str) -> anyhow::Result
     }
     drop(read);
     for root in unsettled {
-        // A workspace that cannot be looked at leaves its changes open, and the views say so.
+        // If the workspace cannot be opened, its changes stay unsettled, and the views say so.
         let Ok(files) = files_of(ledger, loaded, &session, Path::new(&root)) else { continue };
         files.settle(&caller(&session, &root)).await?;
     }

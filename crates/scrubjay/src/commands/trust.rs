@@ -1,4 +1,4 @@
-//! `scrubjay trust`: let a project file count, and let tools be used that changed.
+//! `scrubjay trust`: approve project files, and tools that changed.
 
 mod effects;
 mod tools;

@@ -139,7 +139,7 @@ fn work(
     tell_if_off(&settings.policy);
     if let Some(http) = http {
         runtime.block_on(listen::run(args, http, home, (settings, starter.backlog()), subject))?;
-        // As below.
+        // A panic there has been reported; tapes it did not reach are sealed at the next start.
         let _ = sweep.join();
         std::process::exit(0)
     }
@@ -159,7 +159,7 @@ fn work(
     }
     // A panic there has been reported; tapes it did not reach are sealed at the next start.
     let _ = sweep.join();
-    // Leaves at once: threads that copy standard streams may never return.
+    // Without waiting: threads that copy standard streams may block for ever.
     std::process::exit(outcome.exit_code.into())
 }
 
@@ -366,7 +366,7 @@ fn expire(home: &Home, retention: Option<Duration>) -> usize {
     }
     let now = ClockReading::take(home);
     let Some(retention) = retention else {
-        // Without it a later start has less to compare with, and deletes less.
+        // If it fails, a later start has no earlier time to compare with, and removes fewer tapes.
         let _ = home.check_clock(&now, None);
         return 0;
     };
@@ -383,7 +383,7 @@ fn expire(home: &Home, retention: Option<Duration>) -> usize {
         Ok(Expired { removed, .. }) => removed,
         Err(e) => {
             say(&format!("cannot remove old tapes: {:#}", anyhow::Error::from(e)));
-            // Some may have been.
+            // Some tapes may have been removed before the error.
             1
         }
     }

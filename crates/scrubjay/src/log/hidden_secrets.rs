@@ -44,7 +44,7 @@ fn hide<'t>(text: &'t str, secrets: &[String]) -> Cow<'t, str> {
 fn secrets(config: &Loaded) -> Vec<String> {
     let mut secrets: Vec<String> = Vec::new();
     for secret in config.secrets() {
-        // It may stand in a line as JSON or `Debug` write it.
+        // A log line may contain it escaped, by JSON or by `Debug`.
         let escaped = serde_json::Value::from(secret.as_str()).to_string();
         let debug = format!("{secret:?}");
         secrets.extend([
@@ -53,7 +53,7 @@ fn secrets(config: &Loaded) -> Vec<String> {
             debug[1..debug.len() - 1].to_owned(),
         ]);
     }
-    // A secret that is part of another must not break that one up.
+    // The longest first: replacing a secret inside a longer one would leave the rest of that one.
     secrets.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
     secrets.dedup();
     secrets

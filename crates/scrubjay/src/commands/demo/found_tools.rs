@@ -1,4 +1,4 @@
-//! The tools that were found for a task, as the demo shows them.
+//! Prints the tools that the demo finds for a task.
 
 use scrubjay_core::entry::Direction;
 use scrubjay_tape::format::reader::Tape;

@@ -58,7 +58,7 @@ pub(super) async fn converse(home: &Home) -> anyhow::Result<TwoAgents> {
     let mut gateway = gateway.spawn()?;
     let url = address(&mut gateway).await?;
     let mut served_by = Vec::new();
-    // Both are there at the same time.
+    // Both are connected at the same time.
     let mut agents = AGENTS.map(|agent| scrubjay(&["wrap", "--name", agent, "--url", &url]));
     let mut agents: Vec<Child> = agents
         .iter_mut()

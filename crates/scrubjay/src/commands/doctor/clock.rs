@@ -1,4 +1,4 @@
-//! Whether the clock can be believed, and whether time ran backwards on the recordings.
+//! Whether the clock is trusted, and whether time ran backwards in recordings.
 
 use scrubjay_core::units::{age, counted};
 use scrubjay_tape::clock_trust::ClockReading;
@@ -49,7 +49,7 @@ pub(super) fn check(installation: &Installation, findings: &mut Findings) {
     }
 }
 
-/// What is odd about the times of a tape.
+/// What is wrong with the times of a tape.
 #[derive(Clone, Copy)]
 struct ClockAnomalies {
     /// It has entries from the future.
@@ -61,7 +61,7 @@ struct ClockAnomalies {
 }
 
 fn check_tapes(home: &Home, now_ns: u64, findings: &mut Findings) {
-    // The newest come first: of what has to be read for it, they matter most.
+    // The newest come first: they matter most, and the budget may not last for all.
     let files = home.list().unwrap_or_default();
     let mut budget = READ_BYTES_MAX;
     let odd: Vec<(&TapeFile, ClockAnomalies)> =
@@ -121,7 +121,7 @@ fn ran_back(tape: &Tape, budget: &mut u64) -> bool {
     if let Some(jumps) = tape.noted_clock_jumps() {
         return jumps.iter().any(ClockJump::is_back);
     }
-    // It is being recorded, or an earlier version sealed it.
+    // Its footer has no such facts: it is being recorded, or an earlier version sealed it.
     let Some(left) = tape.file_bytes().ok().and_then(|bytes| budget.checked_sub(bytes)) else { return false };
     *budget = left;
     tape.find_clock_jumps().is_ok_and(|jumps| jumps.iter().any(ClockJump::is_back))

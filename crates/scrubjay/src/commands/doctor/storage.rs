@@ -1,4 +1,4 @@
-//! Whether the ledger and the index can be opened; neither is made where it is not there.
+//! Whether the ledger and the index can be opened; neither is created.
 
 use scrubjay_core::units;
 use scrubjay_store::index::Index;

@@ -1,4 +1,4 @@
-//! How the recordings are: how many wait to be sealed, how many are damaged.
+//! How many recordings there are, are damaged, or wait to be sealed.
 
 use scrubjay_core::units::counted;
 use scrubjay_tape::catalog;

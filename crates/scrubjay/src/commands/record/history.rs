@@ -25,7 +25,7 @@ pub(crate) struct HistoryArgs {
 
 pub(super) fn run(global: &Global, args: &HistoryArgs) -> anyhow::Result<ExitCode> {
     let id = args.id.parse()?;
-    // One more, for the last one shown to be compared with.
+    // One more, because each version is compared with the one before it.
     let (versions, hosts) = look(global, &args.whose, async |read, collection| {
         let versions = history::versions(read, collection, id, 0, i64::MAX, args.limit + 1).await?;
         let hosts = session::host_ids(read, versions.iter().map(|v| v.session_id.as_str())).await?;

@@ -1,4 +1,4 @@
-//! `scrubjay record tree`: records under what they hang on.
+//! `scrubjay record tree`: records below their parents.
 
 use std::process::ExitCode;
 

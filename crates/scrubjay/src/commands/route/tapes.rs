@@ -1,4 +1,4 @@
-//! Cases from this installation's own tapes: what was asked, and which calls then did it.
+//! Cases from this installation's own tapes: tasks, and the calls that carried them out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn cases(tasks: impl Iterator<Item = Task>, catalog: &Catalog) -> Vec<Case> {
     for task in tasks {
         let names = task.calls.iter().map(|(backend, tool)| format!("{backend}/{tool}"));
         let known: Vec<String> = names.filter(|name| catalog.names.contains(name)).collect();
-        // A tool that is not there any more cannot be found.
+        // A tool that has been removed since cannot be found.
         if known.len() < task.calls.len() {
             continue;
         }

@@ -1,7 +1,6 @@
-//! Starts the debug endpoints where they are wanted: on a free port of loopback, with a token only the user can
-//! read.
+//! Starts the debug endpoints if they are configured: on a port of loopback, with a token that only the user can read.
 //!
-//! A client's options may ask for them after the gateway began. Whatever goes wrong is said, and the gateway
+//! A client's options may ask for them after the gateway started. If they cannot start, that is logged, and the gateway
 //! goes on without them.
 
 mod token;
@@ -46,7 +45,7 @@ impl Debug {
 
     /// Says which gateway it is.
     pub(super) fn of(&self, gateway: &Arc<Gateway>) {
-        // The first stays; there is one.
+        // The first call counts; there is only one.
         let _ = self.gateway.set(Arc::downgrade(gateway));
     }
 

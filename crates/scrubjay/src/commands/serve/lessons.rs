@@ -1,5 +1,5 @@
-//! Teaches the router what was asked in earlier conversations: read from the newest tapes, beside everything
-//! else and only for a moment.
+//! Teaches the router the tasks of earlier conversations, read from the newest tapes in a thread of its own, for a
+//! limited time.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use scrubjay_router::Lesson;
 use scrubjay_tape::home::Home;
 use scrubjay_tape::tasks_on_tape::{self, ReadLimits};
 
-/// How much is looked at: what was asked lately tells the most.
+/// How much is read at the start: the newest tapes say the most about the next tasks.
 const LIMITS: ReadLimits =
     ReadLimits { tapes: 500, bytes: 64 << 20, time: Duration::from_secs(3), found: 2000 };
 
@@ -43,10 +43,10 @@ fn lessons(home: &Home) -> Vec<Lesson> {
         }
     };
     let one = |(session, task): &(String, scrubjay_core::routed::Task)| match task.calls.as_slice() {
-        // Of several calls nobody knows which words meant which.
+        // With several calls it is unknown which words meant which.
         [(backend, tool)] => Some(Lesson::new(&task.query, backend, tool, session)),
         _ => None,
     };
-    // The oldest first: where there are too many, those are forgotten.
+    // The oldest first: the router forgets the earliest if there are too many.
     told.tasks.iter().rev().filter_map(one).collect()
 }

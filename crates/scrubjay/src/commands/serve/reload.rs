@@ -1,8 +1,7 @@
-//! The configuration in force, and how another takes its place while clients are served.
+//! The active configuration, and its replacement while clients are served.
 //!
-//! SIGHUP asks for it, and a change of a file with `--reload`. Files are read as at the start, under the same rules of
-//! trust. A configuration with anything wrong in it is refused whole. What was settled at the start stays, and is
-//! named.
+//! A reload follows SIGHUP, or with `--reload` the change of a file. Files are read as at the start, under the same rules
+//! of trust. A configuration with a problem is refused as a whole. Changed keys that need a restart are named in the log.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -124,7 +123,7 @@ impl ActiveConfig {
             seen = self.watched_files();
             let Some(gateway) = gateway.upgrade() else { return };
             let this = self.clone();
-            // A panic there has been reported, and changed nothing.
+            // If it panicked, the panic hook has reported it, and nothing was changed.
             let _ = tokio::task::spawn_blocking(move || this.load())
                 .await
                 .map(|read| self.settle(&gateway, read));

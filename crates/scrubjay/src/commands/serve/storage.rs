@@ -1,7 +1,7 @@
 //! Checks the ledger when `serve` starts, so that a problem is reported before the first call fails.
 //!
-//! Backends work and are recorded without it: a client is greeted all the same, told first what is wrong, and the
-//! toolsets' calls fail with the cause until the ledger can be opened.
+//! Backends work and are recorded without it. The greeting's instructions begin with the problem, and calls of the
+//! toolsets fail with the cause until the ledger can be opened.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

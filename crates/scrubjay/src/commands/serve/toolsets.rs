@@ -1,4 +1,4 @@
-//! Scrubjay's own toolsets, put before the gateway like any backend: each on one end of a duplex stream.
+//! Scrubjay's own toolsets as backends of the gateway: each at one end of an in-memory duplex stream.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -53,7 +53,7 @@ pub(crate) fn run(global: &Global, args: &LsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the first of those sessions of the ledger and of the tapes that are wanted; tells how many there are.
+/// Reads the first sessions that match, of the ledger and of the tapes, and how many match in all.
 pub(super) fn some(
     global: &Global,
     wanted: impl Fn(&SessionSummary) -> bool,

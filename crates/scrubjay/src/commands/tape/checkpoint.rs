@@ -1,4 +1,4 @@
-//! `scrubjay tape checkpoint`: what all recordings hold now, under one hash, to be kept elsewhere.
+//! `scrubjay tape checkpoint`: one hash over all recordings, to be kept elsewhere.
 
 mod key;
 

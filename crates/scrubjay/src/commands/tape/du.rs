@@ -1,4 +1,4 @@
-//! `scrubjay tape du`: what takes how much room.
+//! `scrubjay tape du`: disk space by name or session.
 
 use std::collections::BTreeMap;
 use std::path::Path;

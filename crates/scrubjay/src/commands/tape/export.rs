@@ -86,7 +86,7 @@ fn write_jsonl(home: &Home, tape: &Tape, mut out: impl Write) -> anyhow::Result<
 }
 
 fn write_native(tape: &Tape, output: Option<&Path>) -> anyhow::Result<Vec<String>> {
-    // Through a sealed file in any case: a live tape is exported as it stands now, whole.
+    // A live tape is sealed into a copy first, so that the export is complete in itself.
     let scratch = tempfile::tempdir()?;
     let sealed = scratch.path().join("export.tape");
     let damaged = write_sealed(tape, &sealed).context("cannot seal the tape for export")?;

@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, home: &Home, args: &FollowArgs) -> anyhow::Re
         None => newest_live(home)?,
     };
     let mut first = true;
-    // A full tape names the one on which the connection goes on.
+    // The last entry of a full tape names the tape on which the connection continues.
     while let Some(next) = follow(global, home, id.as_str(), first)? {
         id = next;
         first = false;
@@ -63,7 +63,7 @@ fn follow(global: &Global, home: &Home, id: &str, first: bool) -> anyhow::Result
     let mut with_head = first && !global.json;
     let mut continues = None;
     loop {
-        // Asked before reading: what was written before the writer left is then read below.
+        // Before reading: entries written until then are read below.
         let ended = tape.state() != TapeState::Live;
         while let Some((number, entry)) = entries.next()? {
             let reading = reader.read_numbered(number, &entry);

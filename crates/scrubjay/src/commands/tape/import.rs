@@ -145,7 +145,7 @@ pub(super) fn import_lines(
         Ok(writer.append(std::iter::once(entry.with_payload(redacted.payload())))?)
     });
     if let Err(e) = copied {
-        // All or nothing: a half-imported tape would pass for the whole.
+        // All or nothing: half a tape would look like the whole.
         std::fs::remove_file(&live)?;
         return Err(e);
     }

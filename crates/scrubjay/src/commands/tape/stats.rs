@@ -1,4 +1,4 @@
-//! `scrubjay tape stats`: what a tape shows.
+//! `scrubjay tape stats`: the analysis of a tape.
 
 use std::process::ExitCode;
 
@@ -264,7 +264,7 @@ fn print_context(analysis: &Analysis, limit: usize) -> anyhow::Result<()> {
     let list = match (context.list_entry, context.definition_tokens) {
         (Some(entry), tokens) => format!("tools/list (#{entry}) costs {tokens} tokens"),
         (None, 0) => "no tools/list is on this tape".to_owned(),
-        // Only the backends were asked.
+        // No client listed tools, only the gateway did, of its backends.
         (None, tokens) => format!("tools/list of the backends costs {tokens} tokens"),
     };
     Table::note().line(&format!(

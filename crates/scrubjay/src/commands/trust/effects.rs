@@ -1,6 +1,6 @@
-//! What a project file would start, open or move, in words: full commands, nothing left out.
+//! What a project file would start, open or change, in words, with complete commands.
 //!
-//! Variables stand as they are written, unexpanded; of what looks like a secret only the name is shown.
+//! Variables are shown unexpanded; of a value that looks like a secret only the name is shown.
 
 use scrubjay_config::mask::mask;
 use scrubjay_config::trust::withhold;

@@ -1,6 +1,6 @@
 //! `scrubjay trust tool`: definitions of tools that changed or are not approved yet, and their approval.
 //!
-//! Everything that a server said is shown whole, as text, with what cannot be seen in it made visible.
+//! Definitions are shown in full, as text, with invisible characters escaped.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -229,7 +229,7 @@ fn lines(what: DefinitionKind, shown: &DefinitionText) -> String {
             for (key, value) in members {
                 write_value(&visible(key), value, "", &mut out);
             }
-            // A member that is given twice is read in two ways, and shown here in one.
+            // A duplicate member would be shown once, but another parser may read the other one.
             if spelled(&definition.to_string()) != text {
                 out.push_str("as it came: ");
                 out.push_str(&visible(text));

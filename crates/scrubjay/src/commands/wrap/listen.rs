@@ -1,8 +1,8 @@
 //! `scrubjay wrap --listen`: one server for hosts that speak Streamable HTTP, in both eras.
 //!
-//! Before a program, a gateway that passes everything through: each host with a session has a server of its
-//! own, as it would on standard streams; modern requests, which have none, share one. Before a server that is
-//! on HTTP itself, a proxy that records.
+//! In front of a program it is a transparent gateway: each host with a session has a server process of its own, as it
+//! would on standard streams; requests of the modern era have no sessions and share one. In front of an HTTP server it is
+//! a recording proxy.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(super) async fn run(
     let remote = super::endpoint(args)?;
     warden::raise_open_files();
     let gateway = if remote.is_some() {
-        // It keeps tapes and rules; there is nothing it could answer from.
+        // The proxy needs a gateway for tapes and rules, but no backend.
         Gateway::new(Naming::default(), recordings, options, None, |_, _| Vec::new())
     } else {
         config.sessions_max = config.sessions_max.min(PROCESSES_MAX);
@@ -83,7 +83,7 @@ fn program(args: &WrapArgs, name: &str) -> anyhow::Result<BackendConfig> {
     let words: Option<Vec<String>> = words.collect();
     let mut words = words.context("with --listen, a command must be UTF-8")?.into_iter();
     let command = words.next().context("there is no command to start")?;
-    // Like any wrapped server, it gets the environment as it is.
+    // Like any wrapped server, it gets the whole environment.
     let link = BackendLink::Stdio {
         command,
         args: words.collect(),
@@ -94,7 +94,7 @@ fn program(args: &WrapArgs, name: &str) -> anyhow::Result<BackendConfig> {
         id: backend_id(name),
         display_name: Some(name.to_owned()),
         link,
-        // The server takes the time it takes.
+        // No limit: the host has its own timeouts.
         call_timeout: Duration::MAX,
         is_shared: false,
         connections_max: BackendConfig::CONNECTIONS_MAX,

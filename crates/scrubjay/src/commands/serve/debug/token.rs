@@ -1,7 +1,7 @@
 //! The token of the debug endpoints, in a file of its own for as long as they are there.
 //!
-//! `<data>/debug/<port>.token`, readable by its owner alone and locked while its process lives, so that what a
-//! crash left behind is told from what is in use.
+//! `<data>/debug/<port>.token`, readable by its owner alone and locked while its process lives: an unlocked file was left
+//! by a crash.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ impl TokenFile {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         clear_abandoned(directory);
         let token = new_token();
-        // Under its name only when it is whole; a temporary file is its owner's alone.
+        // It gets its name when it is complete; a temporary file is readable by its owner alone.
         let mut file = tempfile::NamedTempFile::new_in(directory)?;
         file.write_all(format!("{}\n", token.reveal()).as_bytes())?;
         flock(file.as_file(), FlockOperation::NonBlockingLockExclusive)?;
@@ -40,7 +40,7 @@ impl TokenFile {
 
 impl Drop for TokenFile {
     fn drop(&mut self) {
-        // Left behind, it is cleared at the next start.
+        // If that fails, the next start removes it.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -164,7 +164,7 @@ fn pair(tape: &Tape, reading: &Reading, answer: Option<(u64, Option<u64>)>) -> O
 /// Writes a message as it was said: keys in their order, numbers in their spelling.
 fn message(out: &mut impl Write, payload: &[u8]) -> anyhow::Result<()> {
     match std::str::from_utf8(payload).ok().and_then(preview::laid_out) {
-        // The line breaks are of the layout: JSON allows none in strings.
+        // Line breaks belong to the layout: a JSON string contains none.
         Some(text) => {
             for line in text.lines() {
                 writeln!(out, "{}", inert_json(line))?;

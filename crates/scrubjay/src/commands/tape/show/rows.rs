@@ -1,4 +1,4 @@
-//! The rows of a tape: what each entry says, what was asked, and what went wrong.
+//! The rows of a tape: the content of each entry, its request, its failure.
 
 use std::collections::{HashMap, HashSet};
 

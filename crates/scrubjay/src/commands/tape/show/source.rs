@@ -1,6 +1,6 @@
 //! Which tape is shown: one of the data directory, a file, or what comes on standard input.
 //!
-//! What is no tape but an export of one is turned into a tape in a private directory that goes when it was shown.
+//! An export is converted to a tape in a private temporary directory.
 
 use std::fs::File;
 use std::io::{self, Read};

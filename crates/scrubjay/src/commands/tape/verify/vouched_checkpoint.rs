@@ -1,4 +1,4 @@
-//! A check against a checkpoint: whether it is the one that was made, and what became of each tape since.
+//! A check against a checkpoint: whether the file is genuine, and what happened to each tape since.
 
 use std::path::Path;
 
