@@ -154,7 +154,13 @@ impl<'a> Splice<'a> {
     pub fn add_member(mut self, object: Option<&RawValue>, key: &str, value: &str) -> Self {
         if let Some(object) = object.filter(|o| o.get().starts_with('{')) {
             let at = self.offset(object.get()) + 1;
-            let comma = if object.get()[1..].trim_start().starts_with('}') { "" } else { "," };
+            let is_empty = object.get()[1..].trim_start().starts_with('}');
+            let earlier = self.edits.iter_mut().rev().find(|(start, end, _)| (*start, *end) == (at, at));
+            if let Some((.., earlier)) = earlier.filter(|_| is_empty) {
+                // It was added as the only member.
+                earlier.push(',');
+            }
+            let comma = if is_empty { "" } else { "," };
             self.edits.push((at, at, format!("{}:{value}{comma}", serde_json::Value::from(key))));
         }
         self
@@ -263,5 +269,9 @@ mod tests {
         let parts = Parts::of(r#"{"params":{ }}"#).unwrap();
         let params = parts.params.unwrap();
         assert_eq!(Splice::new(params.get()).add_member(Some(params), "a", "1").finish(), r#"{"a":1 }"#);
+        let added = ["a", "b", "c"]
+            .into_iter()
+            .fold(Splice::new(params.get()), |splice, key| splice.add_member(Some(params), key, "1"));
+        assert_eq!(added.finish(), r#"{"a":1,"b":1,"c":1 }"#);
     }
 }
