@@ -467,7 +467,7 @@ async fn read_list(
     let (mut bytes, mut room) = (0, backend.budget().nothing(Use::Backend, true));
     for _ in 0..PAGES_MAX {
         let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
-        let params = super::calls::adapted(call, connection.era, params.as_deref());
+        let params = super::eras::adapted(call, connection.era, params.as_deref());
         let answer =
             connection.call(Some(call), kind.method(), params.as_deref(), backend.call_timeout()).await;
         let result = match answer.map_err(|e| e.to_string())? {

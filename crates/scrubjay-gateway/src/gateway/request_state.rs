@@ -93,3 +93,54 @@ impl StateSeal {
         Ok(Some(opened.finish()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::stage::Stage;
+
+    const STATE: &str = r#"{"n":1.0, "x":"\u0061"}"#;
+
+    fn sealed(states: &StateSeal, session: &Session) -> String {
+        let result = states.seal(
+            session,
+            "one",
+            format!(r#"{{"resultType":"input_required","requestState":{STATE}}}"#),
+        );
+        let result: serde_json::Value = serde_json::from_str(&result).expect("JSON");
+        result[KEY].as_str().expect("a sealed state is text").to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_state_comes_back_byte_for_byte_from_its_own_client_to_its_own_backend_alone() {
+        let stage = Stage::new(&[]);
+        let (alice, bob) = (stage.gateway.open_session("alice"), stage.gateway.open_session("bob"));
+        let states = StateSeal::default();
+        let state = quoted(&sealed(&states, &alice));
+        let params = |key: &str, state: &str| Some(format!(r#"{{"name":"x","{key}":{state}}}"#));
+        let opened = states.open(&alice, "one", params(KEY, &state));
+        assert_eq!(opened, Ok(params(KEY, STATE)));
+        let refused = |session: &Session, backend: &str, params| {
+            assert_eq!(states.open(session, backend, params), Err(Foreign));
+        };
+        refused(&bob, "one", params(KEY, &state));
+        refused(&alice, "two", params(KEY, &state));
+        refused(&alice, "one", params("RequestState", &state));
+        refused(&alice, "one", params(KEY, STATE));
+        refused(&alice, "one", params(KEY, &quoted("scrubjay.0000.1")));
+        refused(&alice, "one", Some(format!(r#"{{"{KEY}":{state},"{KEY}":"made up"}}"#)));
+        let other_process = StateSeal::default();
+        assert_eq!(other_process.open(&alice, "one", params(KEY, &state)), Err(Foreign));
+    }
+
+    #[tokio::test]
+    async fn what_has_no_state_passes_as_it_is() {
+        let stage = Stage::new(&[]);
+        let (session, states) = (stage.gateway.open_session("alice"), StateSeal::default());
+        let params = Some(r#"{ "name":"x" }"#.to_owned());
+        assert_eq!(states.open(&session, "one", params.clone()), Ok(params));
+        assert_eq!(states.open(&session, "one", None), Ok(None));
+        let result = r#"{ "content":[] }"#.to_owned();
+        assert_eq!(states.seal(&session, "one", result.clone()), result);
+    }
+}

@@ -15,7 +15,8 @@ use scrubjay_core::protocol::{code, meta, method};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::calls::{adapted, quoted};
+use super::calls::quoted;
+use super::eras::adapted;
 use super::{Gateway, Request};
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend, CallError, Owner, modern_meta};

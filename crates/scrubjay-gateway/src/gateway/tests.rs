@@ -5,17 +5,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use scrubjay_core::entry::Transport;
-use scrubjay_core::redact::Redactor;
-use scrubjay_tape::format::header::Origin;
-use scrubjay_tape::home::Home;
-use scrubjay_tape::recording::{RotationLimits, Subject};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::sync::Notify;
 
+use super::stage::recordings;
 use super::*;
 use crate::backend::{Mount, Streams};
+use crate::session::{Outbox, Session};
 
 const BACKENDS: [&str; 3] = ["a", "b", "c"];
 const TOOLS: [&str; 5] = ["x", "y", "z", "a__x", "b__x"];
@@ -132,26 +129,6 @@ impl Puppet {
         };
         Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
     }
-}
-
-/// Makes recordings in a directory.
-pub(super) fn recordings(data: &std::path::Path) -> NewRecording {
-    let home = Home::new(data.to_owned());
-    let redactor = Arc::new(Redactor::standard());
-    Box::new(move |tape| {
-        let subject = Subject {
-            name: tape.name.to_owned(),
-            kind: tape.kind,
-            gateway: None,
-            transport: Transport::Stdio,
-            program: None,
-            workspace: None,
-            origin: Origin::default(),
-            session: None,
-            conversation: None,
-        };
-        Recording::new(home.clone(), subject, RotationLimits::default(), redactor.clone())
-    })
 }
 
 struct Model {

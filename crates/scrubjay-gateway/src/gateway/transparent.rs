@@ -13,7 +13,7 @@ use scrubjay_core::message::{self, Parts};
 use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::value::RawValue;
 
-use super::calls::foreign_state;
+use super::parked_calls::foreign_state;
 use super::{
     Gateway, NewRecording, NewTape, Request, greeting, is_notification, not_found, unreadable_params,
 };

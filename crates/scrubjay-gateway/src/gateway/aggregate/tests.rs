@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use super::*;
 use crate::backend::Streams;
 use crate::config::{Naming, Quarantine, QuarantineModes};
-use crate::gateway::tests::recordings;
+use crate::gateway::stage::recordings;
 use crate::gateway::{Accepted, NewTape};
 use crate::relay::Options;
 

@@ -11,7 +11,7 @@ use scrubjay_core::protocol::method;
 use scrubjay_router::{Candidate, Plan};
 use serde_json::{Value, json};
 
-use super::super::calls::ask_client;
+use super::super::eras::ask_client;
 use crate::backend::Answer;
 use crate::session::Call;
 

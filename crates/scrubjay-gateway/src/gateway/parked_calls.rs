@@ -1,0 +1,259 @@
+//! Calls that wait for their client: a legacy backend asked in the middle of one, and a modern client cannot be asked.
+//!
+//! The client gets a result that demands input, under a state that cannot be guessed, while its backend waits. The
+//! client's next request with that state takes the call up again. A state is of use to the client it was given to alone.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use scrubjay_core::envelope::Era;
+use scrubjay_core::message;
+use scrubjay_core::protocol::{code, method};
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::calls::quoted;
+use super::eras::{adapted, modernised};
+use super::request_state::is_sealed;
+use super::{Gateway, Request};
+use crate::backend::connection::Connection;
+use crate::backend::questions::{QuestionTaker, Questions};
+use crate::backend::{Answer, Backend, CallError};
+use crate::session::{Call, Demand, lock};
+
+/// How many calls may wait for their client to come back.
+const PARKED_MAX: usize = 1024;
+/// How many of them may be one client's, so that others can still be asked.
+const PARKED_EACH_MAX: usize = PARKED_MAX / 16;
+/// How long one waits.
+const PARKED_FOR: Duration = Duration::from_secs(600);
+/// How long a call waits for another call of its client to bring what the server asked outside calls.
+const SETTLED_MAX: Duration = Duration::from_secs(3);
+
+/// Calls whose backend waits for the client's input.
+#[derive(Default)]
+pub(super) struct ParkedCalls {
+    calls: Mutex<HashMap<String, ParkedCall>>,
+}
+
+impl ParkedCalls {
+    /// Calls off what waits for a client that is gone.
+    pub(super) fn forget_client(&self, client: &Arc<str>) {
+        lock(&self.calls).retain(|_, parked| parked.running.call.session.client != *client);
+    }
+
+    /// Parks a call under a state.
+    fn park(&self, state: &str, parked: ParkedCall) -> Result<(), TooManyParked> {
+        let mut calls = lock(&self.calls);
+        calls.retain(|_, parked| parked.since.elapsed() < PARKED_FOR);
+        let is_same = |other: &&ParkedCall| other.running.call.is_of_client_of(&parked.running.call);
+        if calls.values().filter(is_same).count() >= PARKED_EACH_MAX {
+            return Err(TooManyParked::OfThisClient);
+        }
+        if calls.len() >= PARKED_MAX {
+            return Err(TooManyParked::OfAll);
+        }
+        calls.insert(state.to_owned(), parked);
+        Ok(())
+    }
+
+    /// Returns whether a call is parked under a state.
+    fn holds(&self, state: &str) -> bool {
+        lock(&self.calls).contains_key(state)
+    }
+
+    /// Takes out the call that is parked under a state, where it is of the client of another call.
+    fn take(&self, state: &str, call: &Call) -> Option<ParkedCall> {
+        let mut calls = lock(&self.calls);
+        let is_its_own = calls.get(state).is_some_and(|parked| parked.running.call.is_of_client_of(call));
+        is_its_own.then(|| calls.remove(state)).flatten()
+    }
+}
+
+/// Why a call cannot be parked.
+#[derive(Debug, PartialEq, Eq, Error)]
+enum TooManyParked {
+    #[error("too many calls wait for input: {PARKED_EACH_MAX} of this client do already")]
+    OfThisClient,
+    #[error("too many calls wait for input: {PARKED_MAX} do already")]
+    OfAll,
+}
+
+struct ParkedCall {
+    running: RunningCall,
+    replies: Vec<(String, oneshot::Sender<Answer>)>,
+    since: tokio::time::Instant,
+}
+
+/// A call under way beside whoever asked for it; dropped, it is called off.
+struct RunningCall {
+    task: JoinHandle<Result<Answer, CallError>>,
+    demands: mpsc::Receiver<Demand>,
+    /// What a legacy backend asks this client, whichever call it is for.
+    questions: Option<Arc<Questions>>,
+    /// Whether its client was asked something on its way.
+    was_asked: bool,
+    call: Arc<Call>,
+    method: String,
+}
+
+impl RunningCall {
+    fn taker(&self) -> QuestionTaker {
+        QuestionTaker { was_asked: self.was_asked, takes_all: self.method == method::TOOLS_CALL }
+    }
+}
+
+impl Drop for RunningCall {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Gateway {
+    /// Does something for a modern client that may be asked on the way: it outlives the request then.
+    pub(super) async fn run_parkable(
+        self: &Arc<Self>,
+        request: &mut Request,
+        job: impl Future<Output = Answer> + Send + 'static,
+    ) -> Answer {
+        let task = tokio::spawn(async move { Ok(job.await) });
+        let (_, nothing) = mpsc::channel(1);
+        let demands = std::mem::replace(&mut request.demands, nothing);
+        let (call, method) = (request.call.clone(), request.method.clone());
+        self.await_or_park(RunningCall { task, demands, questions: None, was_asked: false, call, method })
+            .await
+    }
+
+    /// Calls a legacy backend for a modern client: the call outlives the request if the backend asks back.
+    pub(super) async fn start_parkable(
+        self: &Arc<Self>,
+        request: &mut Request,
+        backend: &Arc<Backend>,
+        connection: &Arc<Connection>,
+        params: Option<String>,
+    ) -> Answer {
+        let (connection, call, method) = (connection.clone(), request.call.clone(), request.method.clone());
+        let timeout = backend.call_timeout();
+        let params = adapted(&call, Era::Legacy, params.as_deref());
+        let questions = connection.owner().map(|_| connection.questions());
+        let task = {
+            let (call, method, questions) = (call.clone(), method.clone(), questions.clone());
+            tokio::spawn(async move {
+                if let Some(questions) = questions.filter(|_| method == method::TOOLS_CALL) {
+                    // What the server wants to know first, such as the client's roots, it is told first, unless the
+                    // call that took the question along does not come back.
+                    let _ = tokio::time::timeout(SETTLED_MAX, questions.settled()).await;
+                }
+                connection.call(Some(&call), &method, params.as_deref(), timeout).await
+            })
+        };
+        let (_, nothing) = mpsc::channel(1);
+        let demands = std::mem::replace(&mut request.demands, nothing);
+        self.await_or_park(RunningCall { task, demands, questions, was_asked: false, call, method }).await
+    }
+
+    async fn await_or_park(self: &Arc<Self>, mut running: RunningCall) -> Answer {
+        let taker = running.taker();
+        let demand = tokio::select! {
+            answered = &mut running.task => {
+                return match answered {
+                    Ok(Ok(Answer::Result(result))) => Answer::Result(modernised(&result, &running.method)),
+                    Ok(Ok(error)) => error,
+                    Ok(Err(e)) => Answer::error(code::INTERNAL, &e.to_string()),
+                    Err(_) => Answer::error(code::INTERNAL, "the call was abandoned"),
+                };
+            }
+            Some(demand) = running.demands.recv() => demand,
+            demand = next_question(running.questions.as_deref(), taker) => demand,
+        };
+        running.was_asked = true;
+        let mut demands = vec![demand];
+        while let Ok(more) = running.demands.try_recv() {
+            demands.push(more);
+        }
+        while let Some(more) = running.questions.as_ref().and_then(|q| q.try_take(running.taker())) {
+            demands.push(more);
+        }
+        let state = super::handle();
+        let mut requests = Vec::new();
+        let mut replies = Vec::new();
+        for (number, demand) in demands.into_iter().enumerate() {
+            let key = format!("input-{}", number + 1);
+            let params = demand.params.map(|p| format!(",\"params\":{p}")).unwrap_or_default();
+            requests.push(format!("\"{key}\":{{\"method\":{}{params}}}", quoted(&demand.method)));
+            replies.push((key, demand.reply));
+        }
+        let since = tokio::time::Instant::now();
+        if let Err(why) = self.parked.park(&state, ParkedCall { running, replies, since }) {
+            return Answer::error(code::INTERNAL, &why.to_string());
+        }
+        Answer::Result(format!(
+            r#"{{"resultType":"input_required","inputRequests":{{{}}},"requestState":"{state}"}}"#,
+            requests.join(",")
+        ))
+    }
+
+    /// Takes up a parked call that a request comes back to, where it does.
+    pub(super) fn unpark(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Option<impl Future<Output = Answer> + use<>> {
+        if request.call.facts.era != Era::Modern {
+            // It is asked by requests, and has no state to come back with.
+            return None;
+        }
+        let state = message::member(request.raw_params(), "requestState")?;
+        let state = message::string(Some(state)).unwrap_or_default();
+        if is_sealed(&state) && !self.parked.holds(&state) {
+            // A backend's own, which is opened for that backend.
+            return None;
+        }
+        let parked = self.parked.take(&state, &request.call);
+        let resumed = parked.map(|parked| self.resume(parked, request));
+        Some(async move {
+            match resumed {
+                Some(resumed) => resumed.await,
+                None => foreign_state(),
+            }
+        })
+    }
+
+    /// Gives a parked call what its client came back with, and goes on with it.
+    fn resume(
+        self: &Arc<Self>,
+        parked: ParkedCall,
+        request: &Request,
+    ) -> impl Future<Output = Answer> + use<> {
+        let ParkedCall { running, replies, .. } = parked;
+        let params = request.raw_params();
+        for (key, reply) in replies {
+            let given = message::member(message::member(params, "inputResponses"), &key);
+            // The call it belongs to may have ended meanwhile; then its answer is what the client gets.
+            let _ = reply.send(match given {
+                Some(given) => Answer::Result(given.get().to_owned()),
+                None => Answer::error(code::INTERNAL, "the client gave no answer"),
+            });
+        }
+        running.call.redirect(request.call.outbox());
+        let gateway = self.clone();
+        async move { gateway.await_or_park(running).await }
+    }
+}
+
+/// Answers a request that comes back with a state it was not given; nothing tells whether another client was.
+pub(super) fn foreign_state() -> Answer {
+    Answer::error(code::INVALID_PARAMS, "no call waits for this client with this requestState")
+}
+
+/// Waits for something that a backend asks its client outside any one call.
+async fn next_question(questions: Option<&Questions>, taker: QuestionTaker) -> Demand {
+    match questions {
+        Some(questions) => questions.take(taker).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

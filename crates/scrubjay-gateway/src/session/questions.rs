@@ -1,0 +1,61 @@
+//! Questions to a client: a request of ours under an id of ours, until its answer comes.
+
+use std::sync::atomic::Ordering;
+
+use scrubjay_core::envelope::JsonId;
+use scrubjay_core::message;
+use scrubjay_core::protocol::code;
+use tokio::sync::oneshot;
+
+use super::{CALLS_MAX, Outbox, Session, lock};
+use crate::backend::Answer;
+
+impl Session {
+    /// Asks the client something, and waits for its answer: on a stream, or on the standing one, once it has
+    /// one.
+    pub async fn ask(&self, outbox: Option<&Outbox>, method: &str, params: Option<&str>) -> Answer {
+        let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = oneshot::channel();
+        {
+            let mut asks = lock(&self.asks);
+            if asks.len() >= CALLS_MAX {
+                return Answer::error(code::INTERNAL, "too many questions wait for the client");
+            }
+            asks.insert(number, reply);
+        }
+        let _forget = AskGuard { session: self, number };
+        let question = message::request(&format!("\"scrubjay-{number}\""), method, params);
+        let is_on_its_way = match outbox {
+            Some(outbox) => self.say(outbox, question).await,
+            None => {
+                self.say_on_standing_stream(question);
+                true
+            }
+        };
+        if !is_on_its_way {
+            return Answer::error(code::INTERNAL, "the question did not reach the client");
+        }
+        answer
+            .await
+            .unwrap_or_else(|_| Answer::error(code::INTERNAL, "the client went away before it answered"))
+    }
+
+    /// Takes the client's answer to something it was asked; returns whether it was asked.
+    pub fn take_answer(&self, id: &JsonId, answer: Answer) -> bool {
+        let number = id.as_raw().trim_matches('"').strip_prefix("scrubjay-").and_then(|n| n.parse().ok());
+        let Some(reply) = number.and_then(|n: u64| lock(&self.asks).remove(&n)) else { return false };
+        reply.send(answer).is_ok()
+    }
+}
+
+/// Forgets a question when nobody waits for its answer any more.
+struct AskGuard<'a> {
+    session: &'a Session,
+    number: u64,
+}
+
+impl Drop for AskGuard<'_> {
+    fn drop(&mut self) {
+        lock(&self.session.asks).remove(&self.number);
+    }
+}
