@@ -75,6 +75,29 @@ pub fn member<'a>(object: Option<&'a RawValue>, key: &str) -> Option<&'a RawValu
     found
 }
 
+/// Some members of an object, found in one pass over it.
+#[derive(Clone, Copy, Debug)]
+pub struct Members<'a, const N: usize> {
+    /// One place a key, in the order asked for; the last one counts where a key stands twice, as for [`member`].
+    pub values: [Option<&'a RawValue>; N],
+    /// Whether one of the keys stands there more than once.
+    pub is_repeated: bool,
+    /// Whether the members can be told apart, as [`is_readable`] says.
+    pub is_readable: bool,
+}
+
+/// Looks several members of an object up at once.
+#[must_use]
+pub fn members_of<'a, const N: usize>(object: &'a RawValue, keys: [&str; N]) -> Members<'a, N> {
+    match fields(object.get(), keys) {
+        Ok(found) => Members { values: found.values, is_repeated: found.repeated, is_readable: true },
+        Err(_) => {
+            let is_readable = !object.get().starts_with('{');
+            Members { values: [None; N], is_repeated: false, is_readable }
+        }
+    }
+}
+
 /// Returns every member of an object that goes by a key: readers differ on which of several counts.
 #[must_use]
 pub fn members_named<'a>(object: Option<&'a RawValue>, key: &str) -> Vec<&'a RawValue> {
@@ -141,10 +164,19 @@ impl<'a> Splice<'a> {
     /// # Panics
     /// The slice is not part of the text.
     #[must_use]
-    pub fn replace(mut self, slice: Option<&RawValue>, with: &str) -> Self {
+    pub fn replace(self, slice: Option<&RawValue>, with: &str) -> Self {
+        self.replace_text(slice.map(RawValue::get), with)
+    }
+
+    /// Replaces a slice of the text, given as text, by another.
+    ///
+    /// # Panics
+    /// The slice is not part of the text.
+    #[must_use]
+    pub fn replace_text(mut self, slice: Option<&str>, with: &str) -> Self {
         if let Some(slice) = slice {
-            let start = self.offset(slice.get());
-            self.edits.push((start, start + slice.get().len(), with.to_owned()));
+            let start = self.offset(slice);
+            self.edits.push((start, start + slice.len(), with.to_owned()));
         }
         self
     }
@@ -168,9 +200,15 @@ impl<'a> Splice<'a> {
 
     /// Returns the text with its replacements.
     #[must_use]
-    pub fn finish(mut self) -> String {
-        self.edits.sort_by_key(|(start, ..)| *start);
+    pub fn finish(self) -> String {
         let mut out = String::with_capacity(self.base.len() + 64);
+        self.finish_into(&mut out);
+        out
+    }
+
+    /// Appends the text with its replacements to another.
+    pub fn finish_into(mut self, out: &mut String) {
+        self.edits.sort_by_key(|(start, ..)| *start);
         let mut at = 0;
         for (start, end, with) in &self.edits {
             out.push_str(&self.base[at..*start]);
@@ -178,7 +216,6 @@ impl<'a> Splice<'a> {
             at = *end;
         }
         out.push_str(&self.base[at..]);
-        out
     }
 
     fn offset(&self, slice: &str) -> usize {

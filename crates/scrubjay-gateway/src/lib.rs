@@ -7,6 +7,7 @@ pub mod backend;
 pub mod bridge;
 pub mod budget;
 pub mod child;
+pub mod client_message;
 pub mod config;
 pub mod debug;
 pub mod definitions;

@@ -74,7 +74,7 @@ pub struct Session {
     record_options: Options,
     /// What is kept in memory for it.
     pub(crate) account: Arc<Account>,
-    facts: Mutex<ClientFacts>,
+    facts: Mutex<Arc<ClientFacts>>,
     /// The room that the facts take.
     facts_room: Mutex<Charge>,
     /// Whether its client said of itself what it is.
@@ -187,7 +187,7 @@ impl Session {
 
     /// Returns what the client said of itself.
     #[must_use]
-    pub fn facts(&self) -> ClientFacts {
+    pub fn facts(&self) -> Arc<ClientFacts> {
         lock(&self.facts).clone()
     }
 
@@ -215,7 +215,7 @@ impl Session {
         }
         lock(&self.facts_room).resize(SESSION_BYTES + bytes)?;
         self.is_opened.store(true, Ordering::Release);
-        *lock(&self.facts) = facts;
+        *lock(&self.facts) = Arc::new(facts);
         Ok(())
     }
 

@@ -406,11 +406,11 @@ impl RpcChannel {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let told = call.filter(|_| self.is_own).map(|call| with_caller(call, params));
         let params = told.as_ref().map_or(params, |told| told.as_deref());
-        let (params, progress_token) = with_own_token(params, &self.progress_token(id));
+        let (request, progress_token) = request_line(id, method, params, || self.progress_token(id));
+        drop(told);
         // Dropped before the answer is there, it calls the backend off.
         let mut guard = AbandonGuard { channel: self, id, call, is_under_way: false, is_answered: false };
-        let line = self
-            .judge(Direction::ClientToServer, message::request(&id.to_string(), method, params.as_deref()));
+        let line = self.judge(Direction::ClientToServer, request);
         line.hold().await;
         if let Some(answer) = line.answer() {
             let recorded = self.record_then(Direction::ClientToServer, call, &line, None);
@@ -437,7 +437,7 @@ impl RpcChannel {
         let sent = self.send_judged(call, &line);
         tokio::time::timeout(timeout, sent).await.map_err(|_| timed_out())??;
         // The answer may take long, and this may be large.
-        drop((line, params));
+        drop(line);
         let answered = loop {
             tokio::select! {
                 answered = &mut answer => break answered,
@@ -576,19 +576,29 @@ pub(crate) fn only_session(busy: &[Arc<Call>]) -> Option<Arc<Call>> {
     same.then(|| first.clone())
 }
 
-/// Puts our own progress token in place of the client's, and returns that one.
-fn with_own_token(params: Option<&str>, own: &str) -> (Option<String>, Option<String>) {
-    let Some(text) = params else { return (None, None) };
-    let Ok(object) = serde_json::from_str::<&RawValue>(text) else { return (Some(text.to_owned()), None) };
+/// Writes a request to a backend under our own id, with our own progress token in place of the client's; returns that
+/// one, too.
+fn request_line(
+    id: u64,
+    method: &str,
+    params: Option<&str>,
+    own: impl FnOnce() -> String,
+) -> (String, Option<String>) {
+    let id = id.to_string();
+    // Without `_meta`, spelled so or with an escape, there is no token: most calls have none.
+    let may_have_token = |params: &&str| params.contains("_meta") || params.contains('\\');
+    let object = params.filter(may_have_token).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
     // Every one of them: which of several a backend reads is its own affair.
-    let metas = message::members_named(Some(object), "_meta");
-    let tokens = metas.iter().flat_map(|meta| message::members_named(Some(meta), "progressToken"));
-    let (mut spliced, mut theirs) = (Splice::new(object.get()), None);
-    for token in tokens {
-        spliced = spliced.replace(Some(token), own);
-        theirs = Some(token.get().to_owned());
-    }
-    (Some(spliced.finish()), theirs)
+    let metas = message::members_named(object, "_meta");
+    let tokens: Vec<&RawValue> =
+        metas.into_iter().flat_map(|meta| message::members_named(Some(meta), "progressToken")).collect();
+    let (Some(object), Some(theirs)) = (object, tokens.last().map(|token| token.get().to_owned())) else {
+        return (message::request(&id, method, params), None);
+    };
+    let own = own();
+    let spliced =
+        tokens.iter().fold(Splice::new(object.get()), |params, token| params.replace(Some(token), &own));
+    (message::request(&id, method, Some(&spliced.finish())), Some(theirs))
 }
 
 fn random_key() -> [u8; 32] {
@@ -630,5 +640,40 @@ impl Drop for AbandonGuard<'_> {
                 let _ = channel.send(call.as_ref(), line).await;
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_gets_our_token_wherever_the_client_put_its_own_and_the_rest_as_it_came() {
+        let check = |params: Option<&str>, expected: Option<&str>, token: Option<&str>| {
+            let (line, theirs) = request_line(7, "tools/call", params, || "\"own\"".to_owned());
+            assert_eq!(line, message::request("7", "tools/call", expected), "{params:?}");
+            assert_eq!(theirs.as_deref(), token, "{params:?}");
+        };
+        check(None, None, None);
+        check(Some(r#"{ "n":1.0}"#), Some(r#"{ "n":1.0}"#), None);
+        check(Some(r#"{"_meta":{"x": 1}}"#), Some(r#"{"_meta":{"x": 1}}"#), None);
+        check(
+            Some(r#"{"_meta":{"progressToken":1}, "n":1.0}"#),
+            Some(r#"{"_meta":{"progressToken":"own"}, "n":1.0}"#),
+            Some("1"),
+        );
+        check(
+            Some(r#"{"\u005fmeta":{"progress\u0054oken":"a"}}"#),
+            Some(r#"{"\u005fmeta":{"progress\u0054oken":"own"}}"#),
+            Some("\"a\""),
+        );
+        check(
+            Some(r#"{"_meta":{"progressToken":1},"_meta":{"progressToken":2,"progressToken":3}}"#),
+            Some(
+                r#"{"_meta":{"progressToken":"own"},"_meta":{"progressToken":"own","progressToken":"own"}}"#,
+            ),
+            Some("3"),
+        );
+        check(Some(r#"["_meta"]"#), Some(r#"["_meta"]"#), None);
     }
 }

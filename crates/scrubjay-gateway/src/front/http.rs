@@ -27,7 +27,7 @@ use axum::body::Body as RequestBody;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header, request};
 use scrubjay_core::framing::one_line;
-use scrubjay_core::message::{self, Parts};
+use scrubjay_core::message;
 use scrubjay_core::protocol::code;
 use scrubjay_tape::format::header::TapeKind;
 
@@ -36,6 +36,7 @@ use self::refused::{BodyAllowance, BodyEnd, ReadBody, Reason, because};
 use self::tcp::Tcp;
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Budget, Charge, Full, SESSION_KEY, Use};
+use crate::client_message::ClientMessage;
 use crate::config::HttpConfig;
 use crate::gateway::{Gateway, NewTape, unreadable_answer};
 use crate::listener::{self, Connections, TrackedConnection};
@@ -446,14 +447,17 @@ async fn take_in(
         let refused = json_error(StatusCode::BAD_REQUEST, id.as_deref(), code::PARSE, why);
         return Next::Done(because("not UTF-8", refused));
     };
-    let Ok(parts) = Parts::of(line) else {
-        let (reason, answer) = unreadable_answer(line);
-        return Next::Done(because(reason, json(StatusCode::BAD_REQUEST, answer)));
+    let message = match ClientMessage::parse(line.into()) {
+        Ok(message) => message,
+        Err(line) => {
+            let (reason, answer) = unreadable_answer(&line);
+            return Next::Done(because(reason, json(StatusCode::BAD_REQUEST, answer)));
+        }
     };
-    if headers::is_modern(headers, &parts) {
-        modern::take_in(front, tcp, headers, &parts, line).await
+    if headers::is_modern(headers, &message) {
+        modern::take_in(front, tcp, headers, &message).await
     } else {
-        legacy::take_in(front, headers, &parts, line)
+        legacy::take_in(front, headers, &message)
     }
 }
 

@@ -74,7 +74,7 @@ struct BackendReply {
 impl Gateway {
     pub(super) async fn list(self: &Arc<Self>, request: &Request) -> Answer {
         let kind = ListKind::of_list(&request.method);
-        if message::member(request.raw_params(), "cursor").is_some_and(|c| c.get() != "null") {
+        if request.params.as_ref().and_then(|p| p.get("cursor")).is_some_and(|c| c != "null") {
             return Answer::error(super::code::INVALID_PARAMS, "unknown cursor: the list has one page");
         }
         let gathered = self.collect_lists(&request.call, kind, None).await;

@@ -18,6 +18,7 @@ use super::{Gateway, Request, not_found};
 use crate::backend::connection::Connection;
 use crate::backend::list::ListKind;
 use crate::backend::{Answer, Backend, CallError};
+use crate::client_message::Params;
 use crate::session::{Call, lock, log_level};
 
 impl Gateway {
@@ -93,7 +94,8 @@ impl Gateway {
             };
             let raw = request.raw_params();
             let old = message::member(message::member(raw, "ref"), "name");
-            let params = raw.map(|p| Splice::new(p.get()).replace(old, &quoted(&own)).finish());
+            let params =
+                raw.and_then(|p| Params::new(Splice::new(p.get()).replace(old, &quoted(&own)).finish()));
             return self.forward(request, &backend, params).await;
         }
         let Some(uri) = uri else { return Answer::error(code::INVALID_PARAMS, "params.ref is required") };
@@ -160,7 +162,7 @@ impl Gateway {
         self: &Arc<Self>,
         request: &mut Request,
         backend: &Arc<Backend>,
-        params: Option<String>,
+        params: Option<Params>,
     ) -> Answer {
         let call = request.call.clone();
         let connection = match self.connect_for_call(backend, &call).await {
@@ -179,9 +181,11 @@ impl Gateway {
             Era::Legacy => params,
         };
         let answer = match (call.facts.era, connection.era) {
-            (Era::Modern, Era::Legacy) => self.start_parkable(request, backend, &connection, params).await,
+            (Era::Modern, Era::Legacy) => {
+                self.start_parkable(request, backend, &connection, params.as_deref()).await
+            }
             (Era::Legacy, Era::Modern) => {
-                ask_for_demands(&call, &request.method, backend, &connection, params).await
+                ask_for_demands(&call, &request.method, backend, &connection, params.as_deref()).await
             }
             _ => {
                 let made =
@@ -218,7 +222,7 @@ impl Gateway {
             return held;
         }
         let answer = if connection.era == Era::Modern {
-            ask_for_demands(call, method, backend, &connection, params).await
+            ask_for_demands(call, method, backend, &connection, params.as_deref()).await
         } else {
             let made = connection.call(Some(call), method, params.as_deref(), backend.call_timeout());
             made.await.unwrap_or_else(|e| Answer::error(code::INTERNAL, &e.to_string()))
@@ -228,10 +232,9 @@ impl Gateway {
     }
 }
 
-fn renamed(request: &Request, name: &str) -> Option<String> {
-    let params = request.raw_params()?;
-    let old = message::member(Some(params), "name");
-    Some(Splice::new(params.get()).replace(old, &quoted(name)).finish())
+fn renamed(request: &Request, name: &str) -> Option<Params> {
+    let params = request.params.as_ref()?;
+    Params::new(Splice::new(params).replace_text(params.get("name"), &quoted(name)).finish())
 }
 
 pub(super) fn quoted(text: &str) -> String {

@@ -37,9 +37,9 @@ pub(super) async fn ask_for_demands(
     method: &str,
     backend: &Backend,
     connection: &Connection,
-    params: Option<String>,
+    params: Option<&str>,
 ) -> Answer {
-    let mut current = adapted(call, Era::Modern, params.as_deref());
+    let mut current = adapted(call, Era::Modern, params);
     for _ in 0..ROUNDS_MAX {
         let made = connection.call(Some(call), method, current.as_deref(), backend.call_timeout()).await;
         let result = match made {
@@ -67,7 +67,7 @@ pub(super) async fn ask_for_demands(
                 error @ Answer::Error(_) => return error,
             }
         }
-        let base = adapted(call, Era::Modern, params.as_deref()).unwrap_or_else(|| "{}".to_owned());
+        let base = adapted(call, Era::Modern, params).unwrap_or_else(|| "{}".to_owned());
         let Ok(object) = serde_json::from_str::<&RawValue>(&base) else { break };
         let mut next = Splice::new(object.get()).add_member(
             Some(object),

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message::{self, Parts};
+use scrubjay_core::message::{self, error as jsonrpc_error};
 use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Gateway, Request};
 use crate::backend::Answer;
+use crate::client_message::{ClientMessage, text_in};
 use crate::session::{ClientFacts, Session, lock};
 
 /// How long a client waits to be greeted while backends that were never heard of start: well below the three
@@ -24,32 +25,31 @@ const GREETING_MAX: Duration = Duration::from_secs(1);
 pub(super) fn facts_of(
     session: &Arc<Session>,
     method: &str,
-    parts: &Parts<'_>,
-) -> Result<ClientFacts, String> {
-    let Some(version) = parts.meta(meta::PROTOCOL_VERSION) else {
+    message: &ClientMessage,
+) -> Result<Arc<ClientFacts>, String> {
+    let Some(version) = message.meta(meta::PROTOCOL_VERSION) else {
         if method == method::SERVER_DISCOVER {
             return Err(missing(meta::PROTOCOL_VERSION));
         }
         let mut facts = session.facts();
-        facts.era = Era::Legacy;
+        if facts.era != Era::Legacy {
+            Arc::make_mut(&mut facts).era = Era::Legacy;
+        }
         return Ok(facts);
     };
-    let version = message::string(Some(version)).unwrap_or_default();
+    let version = text_in(Some(version)).unwrap_or_default();
     if version != version::MODERN {
         let data = json!({ "supported": version::SUPPORTED, "requested": version });
-        return Err(message::error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data)));
+        return Err(jsonrpc_error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data)));
     }
-    let Some(capabilities) = parts.meta(meta::CLIENT_CAPABILITIES) else {
+    let Some(capabilities) = message.meta(meta::CLIENT_CAPABILITIES) else {
         return Err(missing(meta::CLIENT_CAPABILITIES));
     };
-    let known = session.facts();
-    let facts = ClientFacts {
-        era: Era::Modern,
-        version,
-        capabilities: capabilities.get().to_owned(),
-        info: parts.meta(meta::CLIENT_INFO).map_or(known.info, |info| info.get().to_owned()),
+    let info = match message.meta(meta::CLIENT_INFO) {
+        Some(info) => info.to_owned(),
+        None => session.facts().info.clone(),
     };
-    Ok(facts)
+    Ok(Arc::new(ClientFacts { era: Era::Modern, version, capabilities: capabilities.to_owned(), info }))
 }
 
 fn missing(key: &str) -> String {
@@ -108,7 +108,7 @@ impl Gateway {
 
     pub(super) async fn discover(self: &Arc<Self>, request: &Request) -> Answer {
         // Kept, so that what else the client says can be told to be its.
-        if let Err(full) = request.call.session.set_facts(request.call.facts.clone()) {
+        if let Err(full) = request.call.session.set_facts(ClientFacts::clone(&request.call.facts)) {
             return Answer::error(code::INTERNAL, &full.to_string());
         }
         self.warm_up(&request.call.session, &request.call.facts).await;

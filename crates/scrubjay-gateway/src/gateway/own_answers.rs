@@ -13,6 +13,7 @@ use scrubjay_tape::recording::{Item, Leg};
 
 use super::{Gateway, Request, shutdown};
 use crate::backend::Answer;
+use crate::client_message::Params;
 use crate::ruled_line::{self, RuledLine, answer_in};
 use crate::session::Call;
 
@@ -57,7 +58,7 @@ impl Gateway {
         let id = request.id.as_raw().to_owned();
         let asked = message::request(&id, &request.method, request.params.as_deref());
         let asked = leg.pass(Direction::ClientToServer, asked).await?;
-        request.params = Parts::of(&asked).ok().and_then(|parts| parts.params.map(|p| p.get().to_owned()));
+        request.params = Parts::of(&asked).ok().and_then(|parts| Params::new(parts.params?.get()));
         let answer = match self.respond(request).await {
             Answer::Result(result) => message::result(&id, &result),
             Answer::Error(error) => message::raw_error(&id, &error),

@@ -21,6 +21,7 @@ use super::{Gateway, Request};
 use crate::backend::connection::Connection;
 use crate::backend::questions::{QuestionTaker, Questions};
 use crate::backend::{Answer, Backend, CallError};
+use crate::client_message::text_in;
 use crate::session::{Call, Demand, lock};
 
 /// How many calls may wait for their client to come back.
@@ -119,8 +120,7 @@ impl Gateway {
         job: impl Future<Output = Answer> + Send + 'static,
     ) -> Answer {
         let task = tokio::spawn(async move { Ok(job.await) });
-        let (_, nothing) = mpsc::channel(1);
-        let demands = std::mem::replace(&mut request.demands, nothing);
+        let demands = taken_demands(request);
         let (call, method) = (request.call.clone(), request.method.clone());
         self.await_or_park(RunningCall { task, demands, questions: None, was_asked: false, call, method })
             .await
@@ -132,11 +132,11 @@ impl Gateway {
         request: &mut Request,
         backend: &Arc<Backend>,
         connection: &Arc<Connection>,
-        params: Option<String>,
+        params: Option<&str>,
     ) -> Answer {
         let (connection, call, method) = (connection.clone(), request.call.clone(), request.method.clone());
         let timeout = backend.call_timeout();
-        let params = adapted(&call, Era::Legacy, params.as_deref());
+        let params = adapted(&call, Era::Legacy, params);
         let questions = connection.owner().map(|_| connection.questions());
         let task = {
             let (call, method, questions) = (call.clone(), method.clone(), questions.clone());
@@ -149,8 +149,7 @@ impl Gateway {
                 connection.call(Some(&call), &method, params.as_deref(), timeout).await
             })
         };
-        let (_, nothing) = mpsc::channel(1);
-        let demands = std::mem::replace(&mut request.demands, nothing);
+        let demands = taken_demands(request);
         self.await_or_park(RunningCall { task, demands, questions, was_asked: false, call, method }).await
     }
 
@@ -204,8 +203,8 @@ impl Gateway {
             // It is asked by requests, and has no state to come back with.
             return None;
         }
-        let state = message::member(request.raw_params(), "requestState")?;
-        let state = message::string(Some(state)).unwrap_or_default();
+        let state = request.params.as_ref()?.get("requestState")?;
+        let state = text_in(Some(state)).unwrap_or_default();
         if is_sealed(&state) && !self.parked.holds(&state) {
             // A backend's own, which is opened for that backend.
             return None;
@@ -245,6 +244,12 @@ impl Gateway {
 /// Answers a request that comes back with a state it was not given; nothing tells whether another client was.
 pub(super) fn foreign_state() -> Answer {
     Answer::error(code::INVALID_PARAMS, "no call waits for this client with this requestState")
+}
+
+/// Takes what a request's backend demands of its client, to wait for it beyond the request.
+fn taken_demands(request: &mut Request) -> mpsc::Receiver<Demand> {
+    // A legacy client has none: nothing comes of a channel that nobody sends to.
+    request.demands.take().unwrap_or_else(|| mpsc::channel(1).1)
 }
 
 /// Waits for something that a backend asks its client outside any one call.

@@ -8,6 +8,7 @@ use scrubjay_core::message::{self, Splice};
 use serde_json::value::RawValue;
 
 use super::calls::quoted;
+use crate::client_message::Params;
 use crate::session::Session;
 
 /// What a sealed state begins with.
@@ -65,10 +66,10 @@ impl StateSeal {
         &self,
         session: &Session,
         backend: &str,
-        params: Option<String>,
-    ) -> Result<Option<String>, Foreign> {
+        params: Option<Params>,
+    ) -> Result<Option<Params>, Foreign> {
         let Some(text) = params else { return Ok(None) };
-        if serde_json::from_str::<&RawValue>(&text).is_ok_and(|params| !message::is_readable(params)) {
+        if text.raw().is_some_and(|params| !message::is_readable(params)) {
             return Err(Foreign);
         }
         let states = message::members_like(&text, KEY);
@@ -90,7 +91,7 @@ impl StateSeal {
             }
             opened = opened.replace(Some(state), inner);
         }
-        Ok(Some(opened.finish()))
+        Ok(Params::new(opened.finish()))
     }
 }
 
@@ -117,29 +118,31 @@ mod tests {
         let (alice, bob) = (stage.gateway.open_session("alice"), stage.gateway.open_session("bob"));
         let states = StateSeal::default();
         let state = quoted(&sealed(&states, &alice));
-        let params = |key: &str, state: &str| Some(format!(r#"{{"name":"x","{key}":{state}}}"#));
+        let params = |key: &str, state: &str| Params::new(format!(r#"{{"name":"x","{key}":{state}}}"#));
+        let text = |params: Option<Params>| params.map(|params| params.to_string());
         let opened = states.open(&alice, "one", params(KEY, &state));
-        assert_eq!(opened, Ok(params(KEY, STATE)));
+        assert_eq!(opened.map(text), Ok(text(params(KEY, STATE))));
         let refused = |session: &Session, backend: &str, params| {
-            assert_eq!(states.open(session, backend, params), Err(Foreign));
+            assert_eq!(states.open(session, backend, params).map(text), Err(Foreign));
         };
         refused(&bob, "one", params(KEY, &state));
         refused(&alice, "two", params(KEY, &state));
         refused(&alice, "one", params("RequestState", &state));
         refused(&alice, "one", params(KEY, STATE));
         refused(&alice, "one", params(KEY, &quoted("scrubjay.0000.1")));
-        refused(&alice, "one", Some(format!(r#"{{"{KEY}":{state},"{KEY}":"made up"}}"#)));
+        refused(&alice, "one", Params::new(format!(r#"{{"{KEY}":{state},"{KEY}":"made up"}}"#)));
         let other_process = StateSeal::default();
-        assert_eq!(other_process.open(&alice, "one", params(KEY, &state)), Err(Foreign));
+        assert_eq!(other_process.open(&alice, "one", params(KEY, &state)).map(text), Err(Foreign));
     }
 
     #[tokio::test]
     async fn what_has_no_state_passes_as_it_is() {
         let stage = Stage::new(&[]);
         let (session, states) = (stage.gateway.open_session("alice"), StateSeal::default());
-        let params = Some(r#"{ "name":"x" }"#.to_owned());
-        assert_eq!(states.open(&session, "one", params.clone()), Ok(params));
-        assert_eq!(states.open(&session, "one", None), Ok(None));
+        let text = |params: Option<Params>| params.map(|params| params.to_string());
+        let opened = states.open(&session, "one", Params::new(r#"{ "name":"x" }"#)).map(text);
+        assert_eq!(opened, Ok(Some(r#"{ "name":"x" }"#.to_owned())));
+        assert_eq!(states.open(&session, "one", None).map(text), Ok(None));
         let result = r#"{ "content":[] }"#.to_owned();
         assert_eq!(states.seal(&session, "one", result.clone()), result);
     }

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use scrubjay_core::envelope::{Era, JsonId};
-use scrubjay_core::message::{self, Parts};
+use scrubjay_core::message;
 use scrubjay_core::protocol::{code, meta, method};
+use scrubjay_tape::recording::RecordError;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
@@ -16,8 +17,9 @@ use super::unreadable::unreadable_answer;
 use crate::backend::Answer;
 use crate::backend::connection::Connection;
 use crate::budget::{Charge, Full, Use};
+use crate::client_message::{ClientMessage, Params, text_in};
 use crate::record_first::RecordedEntry;
-use crate::session::{Call, CallGuard, LEAST_LOG_LEVEL, Outbox, Session, log_level};
+use crate::session::{Call, CallGuard, ClientFacts, Demand, LEAST_LOG_LEVEL, Outbox, Session, log_level};
 
 /// How many demands of one call may wait.
 const DEMANDS_MAX: usize = 16;
@@ -47,10 +49,11 @@ pub struct Request {
     /// Its method.
     pub method: String,
     /// Its parameters.
-    pub params: Option<String>,
+    pub params: Option<Params>,
     /// Its context.
     pub call: Arc<Call>,
-    pub(super) demands: mpsc::Receiver<crate::session::Demand>,
+    /// What its backend demands of a client that cannot be sent requests; none for one that can.
+    pub(super) demands: Option<mpsc::Receiver<Demand>>,
     _guard: CallGuard,
 }
 
@@ -58,65 +61,82 @@ impl Request {
     /// Returns a member of the parameters as text.
     #[must_use]
     pub fn text_param(&self, key: &str) -> Option<String> {
-        message::string(message::member(self.raw_params(), key))
+        text_in(self.params.as_ref()?.get(key))
     }
 
     /// Tells whether the members of the parameters, and of what is said beside them, can be told apart: then what is not
     /// found among them is not there for a server either.
     pub(super) fn has_readable_params(&self) -> bool {
-        let params = self.raw_params();
-        let beside = message::members_named(params, "_meta");
-        params.into_iter().chain(beside).all(message::is_readable)
+        self.params.as_ref().is_none_or(Params::is_readable)
     }
 
-    /// Returns the parameters as raw JSON.
+    /// Returns the parameters as raw JSON, for readers of members that are not looked up in advance.
     #[must_use]
     pub fn raw_params(&self) -> Option<&RawValue> {
-        self.params.as_deref().and_then(|p| serde_json::from_str(p).ok())
+        self.params.as_ref().and_then(Params::raw)
     }
 }
 
 impl Gateway {
     /// Takes a line from a client: records it and sorts it.
     pub fn accept(self: &Arc<Self>, session: &Arc<Session>, line: &str, outbox: &Outbox) -> Accepted {
+        match ClientMessage::parse(line.into()) {
+            Ok(message) => self.accept_message(session, &message, outbox),
+            Err(line) => self.accept_unreadable(session, &line),
+        }
+    }
+
+    /// Takes what is no message: it is recorded, and answered as far as it can be.
+    fn accept_unreadable(&self, session: &Arc<Session>, line: &str) -> Accepted {
+        if let Some(refused) = self.refuse_unreadable(session, line.as_bytes()) {
+            return refused;
+        }
+        match session.record_inbound(line) {
+            Ok(_) => Accepted::Refused(unreadable_answer(line).1),
+            Err(e) => refuse_unrecorded(None, &e),
+        }
+    }
+
+    /// Takes a message from a client: records it and sorts it.
+    pub(crate) fn accept_message(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        message: &ClientMessage,
+        outbox: &Outbox,
+    ) -> Accepted {
+        let line = message.text();
         if let Some(refused) = self.refuse_unreadable(session, line.as_bytes()) {
             return refused;
         }
         let recorded = match session.record_inbound(line) {
             Ok(recorded) => recorded,
-            Err(e) => {
-                let id = Parts::of(line).ok().and_then(|p| p.json_id());
-                let why = format!("the message was not processed, because it could not be recorded: {e}");
-                return refuse(id.as_ref(), code::INTERNAL, &why);
-            }
+            Err(e) => return refuse_unrecorded(message.json_id().as_ref(), &e),
         };
-        let Ok(parts) = Parts::of(line) else {
-            return Accepted::Refused(unreadable_answer(line).1);
-        };
-        if parts.id.is_some_and(|id| id.get().len() > message::ID_BYTES_MAX)
-            || parts.method.as_ref().is_some_and(|method| method.len() > METHOD_BYTES_MAX)
+        let id = message.json_id();
+        if message.id().is_some_and(|id| id.len() > message::ID_BYTES_MAX)
+            || message.method().is_some_and(|method| method.len() > METHOD_BYTES_MAX)
         {
             let why = format!("an id or a method has more than {METHOD_BYTES_MAX} bytes");
-            return refuse(parts.json_id().as_ref(), code::INVALID_REQUEST, &why);
+            return refuse(id.as_ref(), code::INVALID_REQUEST, &why);
         }
-        if let Some(method) = &parts.method
-            && let Some(settled) = self.settle_ending(method, parts.json_id().as_ref())
+        if let Some(method) = message.method()
+            && let Some(settled) = self.settle_ending(method, id.as_ref())
         {
             return settled;
         }
-        match (&parts.method, parts.json_id()) {
-            (Some(method), Some(id)) => self.accept_request(session, method, id, &parts, recorded, outbox),
-            (Some(method), None) if !parts.has_id => {
+        match (message.method(), id) {
+            (Some(method), Some(id)) => self.accept_request(session, method, id, message, recorded, outbox),
+            (Some(method), None) if !message.has_id => {
                 match session.account.charge(Use::Call, CALL_BYTES + CALL_COPIES * line.len()) {
-                    Ok(room) => self.accept_notification(session, method, &parts, room),
+                    Ok(room) => self.accept_notification(session, method, message, room),
                     Err(full) => return refuse_full(None, &full),
                 }
                 Accepted::NoReply
             }
-            (None, Some(id)) if parts.result.is_some() || parts.error.is_some() => {
-                let answer = match (parts.error, parts.result) {
-                    (Some(error), _) => Answer::Error(error.get().to_owned()),
-                    (None, result) => Answer::Result(result.map_or("{}", RawValue::get).to_owned()),
+            (None, Some(id)) if message.result().is_some() || message.error().is_some() => {
+                let answer = match (message.error(), message.result()) {
+                    (Some(error), _) => Answer::Error(error.to_owned()),
+                    (None, result) => Answer::Result(result.unwrap_or("{}").to_owned()),
                 };
                 // An answer to nothing is on tape, and that is all.
                 session.take_answer(&id, answer);
@@ -133,15 +153,16 @@ impl Gateway {
         session: &Arc<Session>,
         method: &str,
         id: JsonId,
-        parts: &Parts<'_>,
+        message: &ClientMessage,
         recorded: Option<RecordedEntry>,
         outbox: &Outbox,
     ) -> Accepted {
-        let facts = match self.facts_of(session, method, parts) {
+        let facts = match self.facts_of(session, method, message) {
             Ok(facts) => facts,
             Err(error) => return Accepted::Refused(message::raw_error(id.as_raw(), &error)),
         };
-        let bytes = CALL_BYTES + facts.bytes() + CALL_COPIES * parts.params.map_or(0, |p| p.get().len());
+        let bytes =
+            CALL_BYTES + facts.bytes() + CALL_COPIES * message.params().map_or(0, |params| params.len());
         let room = match session.account.charge(Use::Call, bytes) {
             Ok(room) => room,
             Err(full) => return refuse_full(Some(&id), &full),
@@ -149,20 +170,26 @@ impl Gateway {
         if facts.era == Era::Modern
             && (session.is_inferred || !session.is_opened())
             // Every modern request says who its client is; what comes between requests needs it too.
-            && let Err(full) = session.set_facts(facts.clone())
+            && let Err(full) = session.set_facts(ClientFacts::clone(&facts))
         {
             return refuse_full(Some(&id), &full);
         }
-        let (demand, demands) = mpsc::channel(DEMANDS_MAX);
         let log_level = match facts.era {
             Era::Legacy => Some(LEAST_LOG_LEVEL),
-            Era::Modern => message::string(parts.meta(meta::LOG_LEVEL))
+            Era::Modern => text_in(message.meta(meta::LOG_LEVEL))
                 .map(|level| log_level(&level).unwrap_or(LEAST_LOG_LEVEL)),
         };
-        let demands_of = (facts.era == Era::Modern).then_some(demand);
+        // A legacy client is sent requests.
+        let (demand, demands) = match facts.era {
+            Era::Modern => {
+                let (demand, demands) = mpsc::channel(DEMANDS_MAX);
+                (Some(demand), Some(demands))
+            }
+            Era::Legacy => (None, None),
+        };
         let outbox = outbox.clone();
-        let call = Call::new(session.clone(), id.clone(), recorded, outbox, facts, log_level, demands_of);
-        let token = parts.meta("progressToken").map(|token| token.get().to_owned());
+        let call = Call::new(session.clone(), id.clone(), recorded, outbox, facts, log_level, demand);
+        let token = message.meta("progressToken").map(str::to_owned);
         let call = Arc::new(call.with_progress_token(token));
         call.hold(room);
         if session.has_live_token(&call) {
@@ -179,8 +206,7 @@ impl Gateway {
                 "a request with this id is under way, or too many are",
             );
         };
-        let params = parts.params.map(|p| p.get().to_owned());
-        let method = method.to_owned();
+        let (params, method) = (message.params().cloned(), method.to_owned());
         Accepted::Request(Box::new(Request { id, method, params, call, demands, _guard: guard }))
     }
 
@@ -189,13 +215,13 @@ impl Gateway {
         self: &Arc<Self>,
         session: &Arc<Session>,
         method: &str,
-        parts: &Parts<'_>,
+        message: &ClientMessage,
         room: Charge,
     ) {
-        let params = parts.params.map(RawValue::get);
+        let params = message.params().map(|params| &**params);
         match method {
             method::NOTIFICATIONS_CANCELLED => {
-                let id = parts.param("requestId").map(|id| JsonId::from_raw(id.get()));
+                let id = message.param("requestId").map(JsonId::from_raw);
                 if let Some(call) = id.and_then(|id| session.call(&id)) {
                     call.cancel();
                 }
@@ -255,4 +281,9 @@ pub(super) fn refuse(id: Option<&JsonId>, code: i64, why: &str) -> Accepted {
 fn refuse_full(id: Option<&JsonId>, full: &Full) -> Accepted {
     let id = id.map_or("null", JsonId::as_raw);
     Accepted::Full(message::raw_error(id, &message::error(code::INTERNAL, &full.to_string(), None)))
+}
+
+fn refuse_unrecorded(id: Option<&JsonId>, error: &RecordError) -> Accepted {
+    let why = format!("the message was not processed, because it could not be recorded: {error}");
+    refuse(id, code::INTERNAL, &why)
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use scrubjay_core::envelope::Era;
-use scrubjay_core::message::{self, Parts};
+use scrubjay_core::message;
 use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::value::RawValue;
 
@@ -20,6 +20,7 @@ use super::{
 use crate::backend::connection::Connection;
 use crate::backend::{Answer, Backend};
 use crate::budget::Charge;
+use crate::client_message::{ClientMessage, text_in};
 use crate::config::{BackendConfig, Naming};
 use crate::relay::Options;
 use crate::session::{ClientFacts, Session, lock};
@@ -69,22 +70,22 @@ impl Gateway {
         &self,
         session: &Arc<Session>,
         method: &str,
-        parts: &Parts<'_>,
-    ) -> Result<ClientFacts, String> {
-        let checked = greeting::facts_of(session, method, parts);
-        let version = message::string(parts.meta(meta::PROTOCOL_VERSION));
+        message: &ClientMessage,
+    ) -> Result<Arc<ClientFacts>, String> {
+        let checked = greeting::facts_of(session, method, message);
+        let version = text_in(message.meta(meta::PROTOCOL_VERSION));
         let is_other_version = version.as_deref().is_some_and(|version| version != version::MODERN);
         if self.transparent.is_none() || checked.is_ok() || !is_other_version {
             return checked;
         }
         let unknown = ClientFacts::default();
-        let member = |key| parts.meta(key).map(|v: &RawValue| v.get().to_owned());
-        Ok(ClientFacts {
+        let member = |key| message.meta(key).map(str::to_owned);
+        Ok(Arc::new(ClientFacts {
             era: Era::Modern,
             version: version.unwrap_or(unknown.version),
             capabilities: member(meta::CLIENT_CAPABILITIES).unwrap_or(unknown.capabilities),
             info: member(meta::CLIENT_INFO).unwrap_or(unknown.info),
-        })
+        }))
     }
 
     /// Passes a request to the client's server and returns what that answers.
@@ -261,10 +262,10 @@ async fn pass(connection: &Connection, request: &Request) -> Answer {
 
 /// Tells whether every server takes a request for one of the modern era.
 fn is_plainly_modern(request: &Request) -> bool {
-    let meta = message::member(request.raw_params(), "_meta");
+    let Some(params) = &request.params else { return false };
     request.method != method::INITIALIZE
-        && message::string(message::member(meta, meta::PROTOCOL_VERSION)).as_deref() == Some(version::MODERN)
-        && message::member(meta, meta::CLIENT_CAPABILITIES).is_some()
+        && text_in(params.meta(meta::PROTOCOL_VERSION)).as_deref() == Some(version::MODERN)
+        && params.meta(meta::CLIENT_CAPABILITIES).is_some()
 }
 
 fn facts_in(request: &Request) -> ClientFacts {

@@ -35,7 +35,7 @@ pub struct Call {
     /// Where what belongs to it goes; changes when its client comes back with a new request.
     outbox: Mutex<Outbox>,
     /// The facts of the client as this request states them.
-    pub facts: ClientFacts,
+    pub facts: Arc<ClientFacts>,
     /// The least level of log messages its client wants; none where it wants none.
     pub log_level: Option<&'static str>,
     /// Where a backend's demands go, for a client that cannot be asked directly.
@@ -60,7 +60,7 @@ impl Call {
         id: JsonId,
         recorded: Option<RecordedEntry>,
         outbox: Outbox,
-        facts: ClientFacts,
+        facts: Arc<ClientFacts>,
         log_level: Option<&'static str>,
         demands: Option<mpsc::Sender<Demand>>,
     ) -> Self {

@@ -10,15 +10,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use axum::http::{HeaderMap, header};
-use scrubjay_core::message::{self, Parts};
 use scrubjay_core::protocol::{meta, method};
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::Front;
 use super::guard::{is_forwarded, principal_name};
 use super::peer::PeerProcess;
 use super::tcp::Tcp;
+use crate::client_message::{ClientMessage, text_in};
 use crate::config::HttpConfig;
 use crate::session::{Session, lock};
 
@@ -38,18 +37,18 @@ pub(super) struct Sender {
 
 impl Sender {
     /// Reads a request of the modern era.
-    pub(super) fn of(config: &HttpConfig, headers: &HeaderMap, parts: &Parts<'_>) -> Self {
-        let trace = message::string(parts.meta("traceparent"));
+    pub(super) fn of(config: &HttpConfig, headers: &HeaderMap, message: &ClientMessage) -> Self {
+        let trace = text_in(message.meta("traceparent"));
         // The second field of a trace context is the trace's id.
         let trace = trace.as_deref().and_then(|t| t.split('-').nth(1)).filter(|t| !t.is_empty());
-        let info = parts.meta(meta::CLIENT_INFO).map(RawValue::get).unwrap_or_default();
+        let info = message.meta(meta::CLIENT_INFO).unwrap_or_default();
         Self {
             token: token(headers),
             info: info.to_owned(),
             principal: principal_name(config, headers).map(str::to_owned),
             trace: trace.map(str::to_owned),
             is_forwarded: is_forwarded(headers),
-            begins: parts.method.as_deref() == Some(method::SERVER_DISCOVER),
+            begins: message.method() == Some(method::SERVER_DISCOVER),
         }
     }
 

@@ -5,13 +5,13 @@
 use axum::http::{HeaderMap, StatusCode, header};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use scrubjay_core::message::{self, Parts};
+use scrubjay_core::message::{error, member, raw_error};
 use scrubjay_core::protocol::{code, meta, method, version};
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use super::refused::because;
 use super::{Refusal, json as answer, json_error, plain};
+use crate::client_message::{ClientMessage, text_in};
 use crate::gateway::MirroredArgument;
 
 pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -50,37 +50,36 @@ pub(super) fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// Tells whether a request is of the modern era: by its body, or by its header.
-pub(super) fn is_modern(headers: &HeaderMap, parts: &Parts<'_>) -> bool {
-    parts.meta(meta::PROTOCOL_VERSION).is_some() || text(headers, PROTOCOL_VERSION) == Some(version::MODERN)
+pub(super) fn is_modern(headers: &HeaderMap, message: &ClientMessage) -> bool {
+    message.meta(meta::PROTOCOL_VERSION).is_some() || text(headers, PROTOCOL_VERSION) == Some(version::MODERN)
 }
 
 /// Checks what the headers of a modern request say against its body.
 pub(super) fn check_modern(
     headers: &HeaderMap,
-    parts: &Parts<'_>,
+    message: &ClientMessage,
     takes_any_version: bool,
 ) -> Result<(), Refusal> {
-    let id = parts.id.map(|id| id.get());
+    let id = message.id();
     let stated_version = text(headers, PROTOCOL_VERSION);
-    if parts.id.is_some() {
-        let Some(version) = parts.meta(meta::PROTOCOL_VERSION) else {
+    if message.id().is_some() {
+        let Some(version) = message.meta(meta::PROTOCOL_VERSION) else {
             let why = format!("params._meta[\"{}\"] is required", meta::PROTOCOL_VERSION);
             let refused = json_error(StatusCode::BAD_REQUEST, id, code::INVALID_PARAMS, &why);
             return Err(Box::new(because("no version", refused)));
         };
-        let version = message::string(Some(version)).unwrap_or_default();
+        let version = text_in(Some(version)).unwrap_or_default();
         if stated_version != Some(version.as_str()) {
             return Err(mismatch(id, "MCP-Protocol-Version"));
         }
         if version != version::MODERN && !takes_any_version {
             let data = json!({ "supported": version::SUPPORTED, "requested": version });
-            let error =
-                message::error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data));
-            let line = message::raw_error(id.unwrap_or("null"), &error);
+            let refused = error(code::UNSUPPORTED_VERSION, "unsupported protocol version", Some(&data));
+            let line = raw_error(id.unwrap_or("null"), &refused);
             return Err(Box::new(because("unsupported version", answer(StatusCode::BAD_REQUEST, line))));
         }
     }
-    let method = parts.method.as_deref();
+    let method = message.method();
     if method.is_some() && text(headers, "mcp-method") != method {
         return Err(mismatch(id, "Mcp-Method"));
     }
@@ -91,7 +90,7 @@ pub(super) fn check_modern(
         _ => None,
     };
     if let Some(key) = named {
-        let name = parts.param(key).filter(|name| message::string(Some(name)).is_some());
+        let name = message.param(key).filter(|name| text_in(Some(name)).is_some());
         let said = text(headers, "mcp-name").and_then(stated);
         if name.is_some_and(|name| !said.is_some_and(|said| said.says(name))) {
             return Err(mismatch(id, "Mcp-Name"));
@@ -108,23 +107,23 @@ pub(super) fn check_modern(
 /// Checks that the arguments a tool wants repeated in headers are, and say the same there.
 pub(super) fn check_mirrored(
     headers: &HeaderMap,
-    parts: &Parts<'_>,
+    message: &ClientMessage,
     mirrored: &[MirroredArgument],
 ) -> Result<(), Refusal> {
     for MirroredArgument { header, path } in mirrored {
         let name = format!("mcp-param-{}", header.to_ascii_lowercase());
-        let mut argument = parts.param("arguments");
+        let mut argument = message.param("arguments").and_then(|all| serde_json::from_str(all).ok());
         for key in path {
-            argument = message::member(argument, key);
+            argument = member(argument, key);
         }
         let argument = argument.filter(|a| a.get() != "null");
         let agree = match (argument, text(headers, &name).and_then(stated)) {
             (None, None) => !headers.contains_key(&name),
-            (Some(argument), Some(stated)) => stated.says(argument),
+            (Some(argument), Some(stated)) => stated.says(argument.get()),
             _ => false,
         };
         if !agree {
-            return Err(mismatch(parts.id.map(|id| id.get()), &format!("Mcp-Param-{header}")));
+            return Err(mismatch(message.id(), &format!("Mcp-Param-{header}")));
         }
     }
     Ok(())
@@ -158,15 +157,15 @@ pub(super) fn stated(value: &str) -> Option<StatedValue> {
 
 impl StatedValue {
     /// Compares it with a value of the body: numbers by value, the rest by spelling.
-    pub(super) fn says(&self, argument: &RawValue) -> bool {
+    pub(super) fn says(&self, argument: &str) -> bool {
         let (Self::Wrapped(stated) | Self::Plain(stated)) = self;
-        match (message::string(Some(argument)), self) {
+        match (text_in(Some(argument)), self) {
             (Some(text), Self::Wrapped(_)) => text == *stated,
             // White space around it was lost on the way, as HTTP has it.
             (Some(text), Self::Plain(_)) => text.trim_matches(OPTIONAL_SPACE) == stated,
-            (None, _) if argument.get() == stated => true,
+            (None, _) if argument == stated => true,
             (None, _) => {
-                matches!((argument.get().parse::<f64>(), stated.parse::<f64>()), (Ok(a), Ok(b)) if a == b)
+                matches!((argument.parse::<f64>(), stated.parse::<f64>()), (Ok(a), Ok(b)) if a == b)
             }
         }
     }
@@ -187,8 +186,7 @@ mod tests {
     #[test]
     fn values_are_compared_character_by_character() {
         let check = |header: &str, body: &str, expected: bool| {
-            let body: &RawValue = serde_json::from_str(body).unwrap();
-            assert_eq!(stated(header).unwrap().says(body), expected, "{header} {}", body.get());
+            assert_eq!(stated(header).unwrap().says(body), expected, "{header} {body}");
         };
         check("=?base64?IHVzLXdlc3Qx?=", "\" us-west1\"", true);
         check("=?base64?IHVzLXdlc3Qx?=", "\"us-west1\"", false);

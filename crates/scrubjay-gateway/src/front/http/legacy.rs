@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use scrubjay_core::message::Parts;
 use scrubjay_core::protocol::{code, method, version};
 use tokio::sync::mpsc;
 
@@ -12,6 +11,7 @@ use super::body::{Response, json_line};
 use super::headers::{PROTOCOL_VERSION, SESSION, text};
 use super::refused::because;
 use super::{Front, Next, Refusal, accepted, json_error, no_such_session, plain, retry_later, stream};
+use crate::client_message::ClientMessage;
 use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, Request};
 use crate::session::{OUTBOX_MAX, Session};
@@ -31,8 +31,8 @@ pub(super) struct LegacyRequest {
 }
 
 /// Takes a message in.
-pub(super) fn take_in(front: &Front, headers: &HeaderMap, parts: &Parts<'_>, line: &str) -> Next {
-    let id = parts.id.map(|id| id.get());
+pub(super) fn take_in(front: &Front, headers: &HeaderMap, message: &ClientMessage) -> Next {
+    let id = message.id();
     if let Some(version) = text(headers, PROTOCOL_VERSION)
         && !version::LEGACY.contains(&version)
         && !front.gateway.is_transparent()
@@ -41,23 +41,23 @@ pub(super) fn take_in(front: &Front, headers: &HeaderMap, parts: &Parts<'_>, lin
         let refused = json_error(StatusCode::BAD_REQUEST, id, code::INVALID_REQUEST, &why);
         return Next::Done(because("unsupported version", refused));
     }
-    let opens = parts.method.as_deref() == Some(method::INITIALIZE);
+    let opens = message.method() == Some(method::INITIALIZE);
     let session = match session(front, headers, opens) {
         Ok(session) => session,
         Err(refused) => return Next::Done(*refused),
     };
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
-    let response = match front.gateway.accept(&session, line, &outbox) {
+    let response = match front.gateway.accept_message(&session, message, &outbox) {
         Accepted::NoReply => accepted(),
         Accepted::Refused(line) => {
             // Legacy clients look for errors in the body, and throw away the body of any other status.
-            let status = if parts.id.is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+            let status = if message.id().is_some() { StatusCode::OK } else { StatusCode::BAD_REQUEST };
             // A refusal is an answer: it is recorded as one.
             json_line(status, session.record_refusal(line))
         }
         Accepted::Full(line) => {
             let refused = json_line(StatusCode::OK, session.record_refusal(line));
-            if parts.id.is_some() { refused } else { retry_later(refused) }
+            if message.id().is_some() { refused } else { retry_later(refused) }
         }
         Accepted::Request(request) => return Next::Legacy(LegacyRequest { session, request, lines, opens }),
     };

@@ -17,6 +17,7 @@ use super::conversations::Sender;
 use super::headers::{check_mirrored, check_modern};
 use super::tcp::Tcp;
 use super::{Front, Next, Refusal, accepted, retry_later, stream, too_many_sessions};
+use crate::client_message::{ClientMessage, text_in};
 use crate::delivery::Outgoing;
 use crate::gateway::{Accepted, Request};
 use crate::session::OUTBOX_MAX;
@@ -32,18 +33,17 @@ pub(super) async fn take_in(
     front: &Arc<Front>,
     tcp: &Tcp,
     headers: &HeaderMap,
-    parts: &Parts<'_>,
-    line: &str,
+    message: &ClientMessage,
 ) -> Next {
-    if let Err(refused) = check(front, headers, parts) {
+    if let Err(refused) = check(front, headers, message) {
         return Next::Done(*refused);
     }
-    let Some(session) = front.conversation(tcp, &Sender::of(&front.config, headers, parts)).await else {
+    let Some(session) = front.conversation(tcp, &Sender::of(&front.config, headers, message)).await else {
         return Next::Done(too_many_sessions());
     };
     session.touch();
     let (outbox, lines) = mpsc::channel(OUTBOX_MAX);
-    Next::Done(match front.gateway.accept(&session, line, &outbox) {
+    Next::Done(match front.gateway.accept_message(&session, message, &outbox) {
         Accepted::NoReply => accepted(),
         Accepted::Refused(line) => {
             // A refusal is an answer: it is recorded as one.
@@ -64,13 +64,13 @@ pub(super) async fn answer(front: &Arc<Front>, asked: ModernRequest) -> Response
     answer_on_stream(Answering { task }, lines).await
 }
 
-fn check(front: &Front, headers: &HeaderMap, parts: &Parts<'_>) -> Result<(), Refusal> {
+fn check(front: &Front, headers: &HeaderMap, message: &ClientMessage) -> Result<(), Refusal> {
     // A program sees no headers, so that they agree with the body is for us to see to. Which versions it speaks is its
     // own word.
-    check_modern(headers, parts, front.gateway.is_transparent())?;
-    if parts.method.as_deref() == Some(method::TOOLS_CALL) {
-        let mirrored = front.gateway.mirrored(&message::string(parts.param("name")).unwrap_or_default());
-        check_mirrored(headers, parts, &mirrored)?;
+    check_modern(headers, message, front.gateway.is_transparent())?;
+    if message.method() == Some(method::TOOLS_CALL) {
+        let mirrored = front.gateway.mirrored(&text_in(message.param("name")).unwrap_or_default());
+        check_mirrored(headers, message, &mirrored)?;
     }
     Ok(())
 }

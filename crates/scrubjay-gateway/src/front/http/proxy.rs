@@ -37,6 +37,7 @@ use super::{Front, Refusal, accepted, json_error, no_such_session, too_many_sess
 use crate::bridge::client::{Client, SendFailure, root};
 use crate::bridge::endpoint::Endpoint;
 use crate::budget::{Charge, Use};
+use crate::client_message::ClientMessage;
 use crate::delivery::Receipt;
 use crate::record_first::RecordedEntry;
 use crate::session::{Session, lock};
@@ -163,8 +164,8 @@ fn live(known: &UpstreamState, front: &Front, named: &HeaderValue) -> Option<Arc
 }
 
 fn sender(front: &Front, headers: &HeaderMap, line: &[u8]) -> Sender {
-    let parts = std::str::from_utf8(line).ok().and_then(|line| Parts::of(line).ok());
-    parts.map_or_else(|| Sender::unknown(headers), |parts| Sender::of(&front.config, headers, &parts))
+    let message = std::str::from_utf8(line).ok().and_then(|line| ClientMessage::parse(line.into()).ok());
+    message.map_or_else(|| Sender::unknown(headers), |message| Sender::of(&front.config, headers, &message))
 }
 
 /// Passes a request on, and its answer back.

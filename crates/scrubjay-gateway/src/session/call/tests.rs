@@ -18,7 +18,7 @@ fn directory() -> tempfile::TempDir {
 
 fn call(session: &Arc<Session>, id: &str, token: Option<&str>) -> Arc<Call> {
     let (outbox, _) = mpsc::channel(1);
-    let facts = ClientFacts::default();
+    let facts = Arc::default();
     let call = Call::new(session.clone(), JsonId::from_raw(id), None, outbox, facts, Some("warning"), None);
     Arc::new(call.with_progress_token(token.map(str::to_owned)))
 }

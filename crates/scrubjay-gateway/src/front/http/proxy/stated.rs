@@ -110,7 +110,7 @@ fn said(headers: &HeaderMap, name: &str) -> Option<StatedValue> {
 /// Returns the key of what `Mcp-Name` repeats.
 fn named(headers: &HeaderMap, parts: &Parts<'_>) -> Option<&'static str> {
     let said = said(headers, NAME)?;
-    NAMES.into_iter().find(|key| parts.param(key).is_some_and(|name| said.says(name)))
+    NAMES.into_iter().find(|key| parts.param(key).is_some_and(|name| said.says(name.get())))
 }
 
 /// Where an argument lies: the keys that lead to it.
@@ -139,7 +139,7 @@ fn places<'p>(
     arguments: &'p HashMap<Place, &RawValue>,
 ) -> Vec<&'p Place> {
     let Some(said) = said(headers, name.as_str()) else { return Vec::new() };
-    arguments.iter().filter(|(_, value)| said.says(value)).map(|(place, _)| place).collect()
+    arguments.iter().filter(|(_, value)| said.says(value.get())).map(|(place, _)| place).collect()
 }
 
 #[cfg(test)]
